@@ -182,7 +182,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-apps",
-        "carina-time carina-wire carina-frame carina-engine serde thiserror toml",
+        "carina-time carina-wire carina-sys carina-frame carina-engine serde thiserror toml",
     ),
     (
         "carina-dataplane",
@@ -233,7 +233,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-cli",
-        "carina-apps carina-bench carina-dissect carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-frame carina-engine carina-client carina-node carina-vm \
+        "carina-apps carina-bench carina-dissect carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
          carina-wire carina-ipcp carina-netdev carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     (

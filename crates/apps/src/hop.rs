@@ -95,16 +95,17 @@ fn hop(frame: &mut [u8]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Swaps the two MAC addresses, which are the first 12 bytes.
+/// Swaps the two MAC addresses, which are the first 12 bytes: in registers, as two words.
 #[inline]
 fn swap_addresses(head: &mut [u8; 34]) {
-    let mut addresses = [0; 12];
-    addresses.copy_from_slice(&head[..12]);
-    let [a, b, c, d, e, f, u, v, w, x, y, z] = addresses;
-    let low = u64::from_le_bytes([a, b, c, d, e, f, u, v]);
-    let high = u32::from_le_bytes([w, x, y, z]);
-    let swapped_low = low >> 48 | u64::from(high) << 16 | low << 48;
-    let swapped_high = (low >> 16) as u32;
-    head[..8].copy_from_slice(&swapped_low.to_le_bytes());
-    head[8..12].copy_from_slice(&swapped_high.to_le_bytes());
+    let Some((first, rest)) = head.split_first_chunk_mut::<8>() else {
+        return;
+    };
+    let Some(second) = rest.first_chunk_mut::<4>() else {
+        return;
+    };
+    let (low, high) = (u64::from_le_bytes(*first), u32::from_le_bytes(*second));
+    let swapped = low >> 48 | u64::from(high) << 16 | low << 48;
+    *first = swapped.to_le_bytes();
+    *second = ((low >> 16) as u32).to_le_bytes();
 }

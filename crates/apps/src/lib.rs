@@ -1,18 +1,41 @@
-//! Stock apps of frames.
+//! Stock apps of frames, and files that describe graphs of them.
 //!
-//! Each module is one app, and opens with the same block: what it does, its ports, its
-//! configuration, its counters and its cost. Cost is per frame beside the move over a link.
+//! Each module of an app opens with the same block: what it does, its ports, its configuration, its
+//! counters and its cost. Cost is per frame, beside the move over a link.
 //!
 //! | app | does |
 //! |---|---|
-//! | [`source`] | makes frames |
-//! | [`sink`] | drops frames |
-//! | [`tee`] | copies each frame to all outputs |
-//! | [`hop`] | swaps MAC addresses and counts a hop, as a router does |
+//! | [`source`], [`sink`] | make frames, and drop them |
+//! | [`tee`], [`join`], [`split`] | copy to all outputs, bring together, spread |
+//! | [`repeater`], [`truncate`], [`sample`] | send again, cut, let each n-th pass |
+//! | [`hop`], [`route4`] | count a hop, choose the output by longest prefix |
+//! | [`bridge`] | learn where stations are, as an Ethernet switch |
+//! | [`vlan_tag`], [`vlan_untag`], [`vlan_mux`] | put VLAN tags in, take them out, make a trunk |
+//! | [`arp`], [`icmp_echo`] | find and give MAC addresses, answer echo requests |
+//!
+//! [`graph_file`] reads graphs from TOML, [`runner`] runs one, [`picture`] draws one.
 #![forbid(unsafe_code)]
 
+pub mod arp;
+pub mod bridge;
+pub mod flow_hash;
+pub mod graph_file;
 pub mod hop;
+pub mod icmp_echo;
+pub mod join;
+pub mod mac_text;
+pub mod picture;
+pub mod repeater;
+pub mod route4;
+pub mod runner;
+pub mod sample;
 pub mod sample_packet;
 pub mod sink;
 pub mod source;
+pub mod split;
 pub mod tee;
+pub mod truncate;
+pub mod vlan;
+pub mod vlan_mux;
+pub mod vlan_tag;
+pub mod vlan_untag;

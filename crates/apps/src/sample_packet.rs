@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use carina_wire::inet::checksum;
+
 /// Lengths of frames without FCS that [`udp_packet`] makes: from empty to an MTU of 1500.
 pub const SIZES: RangeInclusive<usize> = 42..=1514;
 
@@ -39,18 +41,4 @@ pub fn udp_packet(size: usize) -> Vec<u8> {
     };
     udp[6..8].copy_from_slice(&sum.to_be_bytes());
     frame
-}
-
-/// The Internet checksum of `bytes` on top of `start`. (RFC 1071)
-#[must_use]
-pub fn checksum(bytes: &[u8], start: u32) -> u16 {
-    let words = bytes.chunks(2).map(|word| {
-        let low = word.get(1).copied().unwrap_or(0);
-        u64::from(u16::from_be_bytes([word[0], low]))
-    });
-    let mut sum = words.sum::<u64>() + u64::from(start);
-    while sum > 0xffff {
-        sum = (sum >> 16) + (sum & 0xffff);
-    }
-    !(sum as u16)
 }

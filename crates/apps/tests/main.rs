@@ -1,2 +1,7 @@
 //! Tests of this crate.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+mod notation;
+mod only;
+mod page;
+mod scripts;

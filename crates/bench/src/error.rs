@@ -101,6 +101,9 @@ pub enum Error {
         /// Flows of the two nodes.
         found: Option<[usize; 2]>,
     },
+    /// A graph of apps, or its pool.
+    #[error("{0}")]
+    Graph(String),
     /// `/proc` does not have a value.
     #[error("{0}")]
     Proc(String),

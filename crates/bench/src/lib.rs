@@ -5,6 +5,7 @@
 //! | [`hv`] | an application in a VM and one on its host |
 //! | [`local`] | two processes of one system |
 //! | [`flows`] | many flows open at once |
+//! | [`engine`] | frames through graphs of apps, beside DPDK |
 //! | [`paper`] | the experiments of publications on RINA |
 //!
 //! Nodes, guests, namespaces and processors are those of `carina_lab`; traffic, measurements and
@@ -15,6 +16,7 @@
 
 mod cards;
 pub mod comparison;
+pub mod engine;
 mod error;
 pub mod flows;
 pub mod hv;

@@ -157,6 +157,11 @@ enum Command {
         after_help = "Example:\n  carina bench hv --json > hv.json"
     )]
     Bench(commands::bench::BenchCommand),
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  carina graph run router.toml\n  carina graph draw router.toml --out router.svg"
+    )]
+    Graph(commands::graph::GraphCommand),
     #[command(subcommand, after_help = "Example:\n  carina sim run --seed 7")]
     Sim(commands::sim::SimCommand),
     Demo(commands::demo::DemoArgs),
@@ -190,6 +195,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Vm(command) => commands::vm::run(shared, command),
         Command::Lab(command) => commands::lab::run(shared, command),
         Command::Bench(command) => commands::bench::run(shared, command),
+        Command::Graph(command) => commands::graph::run(shared, command),
         Command::Sim(command) => commands::sim::run(shared, command),
         Command::Demo(args) => commands::demo::run(shared, args),
         Command::Impair(args) => commands::impair::run(shared, &args),

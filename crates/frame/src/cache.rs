@@ -41,14 +41,15 @@ impl Drop for AtEnd {
     }
 }
 
-#[inline]
+/// Calls `f` with this thread's stack for a pool. What is asked of the thread is only where its
+/// stacks are, so that the rest is inlined where it is used.
+#[inline(always)]
 fn with_stack<R>(id: u8, f: impl FnOnce(&mut Stack) -> R) -> R {
-    STACKS.with(|stacks| {
-        // SAFETY: only this thread reaches its stacks, and no function of this module that is
-        // called inside of `f` asks for them again.
-        let stacks = unsafe { &mut *stacks.get() };
-        f(&mut stacks[usize::from(id) % POOLS_MAX])
-    })
+    let stacks = STACKS.with(UnsafeCell::get);
+    // SAFETY: only this thread reaches its stacks, and no function of this module that is called
+    // inside of `f` asks for them again; they live as long as the thread.
+    let stacks = unsafe { &mut *stacks };
+    f(&mut stacks[usize::from(id) % POOLS_MAX])
 }
 
 /// Takes a cell of the pool with this id, of which `arena` is the memory.

@@ -22,7 +22,10 @@ pub enum Metric {
     RttP99Us,
     /// SDUs that the receiving application got, per second.
     MsgsPerS,
-    /// CPU time of both applications per SDU received, in nanoseconds.
+    /// Frames in 10⁶ per second.
+    Mpps,
+    /// CPU time of both applications per SDU received, or of a data plane per frame, in
+    /// nanoseconds.
     CpuNsPerSdu,
     /// SDUs that were sent and never received, of a hundred.
     LossPercent,

@@ -12,6 +12,7 @@ pub mod arp;
 pub mod dif;
 pub mod ether;
 mod flow_spec;
+pub mod inet;
 mod name;
 mod payload;
 pub mod pcapng;

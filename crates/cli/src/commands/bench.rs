@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use carina_api::AppName;
+use carina_apps::sample_packet::SIZES;
 use carina_bench::comparison::Pin;
+use carina_bench::engine::{self, EngineOptions};
 use carina_bench::flows::{self, FlowsOptions};
 use carina_bench::hv::{self, HvOptions};
 use carina_bench::local::{self, LocalOptions};
@@ -30,6 +32,13 @@ pub enum BenchCommand {
     #[command(after_help = "Examples:\n  carina bench local --json > local.json\n  \
         carina bench local --sizes 64,4000 --runs 9")]
     Local(LocalArgs),
+    /// Frames through graphs of apps on one core, beside DPDK's forwarding between null devices
+    #[command(
+        after_help = "Examples:\n  carina bench engine --json > engine.json\n  \
+        carina bench engine --cases source-sink,hop-1 --runs 9\n\nDPDK is measured where \
+        dpdk-testpmd is installed (Debian: dpdk, dpdk-dev)."
+    )]
+    Engine(EngineArgs),
     /// Many flows open at once through one normal DIF: their pace and their memory
     #[command(after_help = "Examples:\n  carina bench flows --json > flows.json\n  \
         carina bench flows --flows 1000 --askers 1 --runs 5")]
@@ -117,6 +126,23 @@ pub struct LocalArgs {
     /// Which systems have their two processes pinned to CPUs 0 and 1
     #[arg(long, value_enum, default_value = "shared")]
     pin: PinArg,
+}
+
+/// Options of `carina bench engine`.
+#[derive(Debug, clap::Args)]
+pub struct EngineArgs {
+    /// How often everything is repeated
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// How long each measurement lasts; a third as much goes before, to warm up
+    #[arg(long, default_value = "1s", value_parser = parse_ns)]
+    time: u64,
+    /// Sizes of frames in bytes, without FCS
+    #[arg(long, value_delimiter = ',', value_parser = bytes, default_value = "64")]
+    sizes: Vec<u64>,
+    /// Cases [default: all]
+    #[arg(long, value_delimiter = ',')]
+    cases: Vec<String>,
 }
 
 /// Options of `carina bench flows`.
@@ -221,15 +247,11 @@ pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
                 runs: args.runs,
                 progress: PROGRESS,
             })?;
-            if shared.json {
-                return print_json(&results);
-            }
-            let table = flows::table(&results);
-            print_line(format!("{}\n\n{table}\n", results.machine))?;
-            let notes = results.notes.iter();
-            notes
-                .into_iter()
-                .try_for_each(|note| print_line(format!("- {note}")))
+            show_flows(shared, &results)
+        }
+        BenchCommand::Engine(args) => {
+            let results = engine::run(&args.options()?)?;
+            show(shared, &results, &engine::TABLES, &engine::SYSTEMS)
         }
         BenchCommand::FlowsHolder { name } => Ok(flows::serve(&shared.node()?, &name)?),
         BenchCommand::Paper(args) => {
@@ -278,6 +300,16 @@ pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
     }
 }
 
+fn show_flows(shared: &Shared, results: &Results) -> Outcome {
+    if shared.json {
+        return print_json(results);
+    }
+    let table = flows::table(results);
+    print_line(format!("{}\n\n{table}\n", results.machine))?;
+    let mut notes = results.notes.iter();
+    notes.try_for_each(|note| print_line(format!("- {note}")))
+}
+
 fn show_paper(shared: &Shared, results: &PaperResults) -> Outcome {
     match shared.json {
         true => print_line(tables::to_json(results)?)?,
@@ -319,6 +351,39 @@ impl HvArgs {
             },
             cases,
             guest_program: self.guest_program.clone(),
+            progress: PROGRESS,
+        })
+    }
+}
+
+impl EngineArgs {
+    fn options(&self) -> Result<EngineOptions, Failure> {
+        let mut cases = engine::CASES.to_vec();
+        let is_known = |name: &&String| cases.iter().any(|case| case.name == **name);
+        if let Some(unknown) = self.cases.iter().find(|name| !is_known(name)) {
+            let known: Vec<&str> = cases.iter().map(|case| case.name).collect();
+            return Err(usage(format!(
+                "no case {unknown}; there are {}",
+                known.join(", ")
+            )));
+        }
+        if !self.cases.is_empty() {
+            cases.retain(|case| self.cases.iter().any(|name| name == case.name));
+        }
+        let is_possible =
+            |size: &&u64| usize::try_from(**size).is_ok_and(|size| SIZES.contains(&size));
+        if let Some(size) = self.sizes.iter().find(|size| !is_possible(size)) {
+            return Err(usage(format!(
+                "frames of {size} bytes: sizes of `bench engine` are {} to {} bytes",
+                SIZES.start(),
+                SIZES.end()
+            )));
+        }
+        Ok(EngineOptions {
+            cases,
+            runs: self.runs.max(1),
+            time_ns: self.time,
+            sizes: self.sizes.clone(),
             progress: PROGRESS,
         })
     }

@@ -65,6 +65,11 @@ impl Ports<'_> {
         self.links[self.outputs[output]].push(frame);
     }
 
+    /// The frames that wait at an input, without taking them.
+    pub fn frames(&self, input: usize) -> impl Iterator<Item = &Frame> {
+        self.links[self.inputs[input]].queue.iter()
+    }
+
     /// Takes all frames that wait at an input.
     #[inline]
     pub fn drain(&mut self, input: usize, take: impl FnMut(Frame)) {

@@ -1,0 +1,237 @@
+//! **arp**: gives frames of IPv4 the MAC address of the next hop, and answers for its own address.
+//! (RFC 826)
+//!
+//! - inputs, outputs: `south`, an Ethernet segment, and `north`. Frames from `north` get the MAC
+//!   addresses of this app and of the next hop, and go to `south`. Frames from `south` go to
+//!   `north`, but for ARP to this app's address
+//! - configuration: `address`, `mac`: of this app; `next`: IPv4 address of the next hop;
+//!   `next_mac`: its MAC address, which then need not be asked for
+//! - counters: `requests_sent`, `replies_sent`, `resolved`: how often the next hop's MAC address
+//!   was learned; `drop_unresolved`: frames for a next hop that has not answered; `drop_short`
+//! - cost: a write of 12 bytes
+//!
+//! The next hop is asked once a second until it answers, and then once a minute; while it does not
+//! answer, the address that it had is used for three minutes more. (RFC 1122 §2.3.2.1)
+
+use std::net::Ipv4Addr;
+
+use carina_engine::counter_file::Counter;
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_frame::{Frame, Pool};
+use carina_time::{Duration, Instant};
+use carina_wire::ether::{ETHERTYPE_ARP, Mac};
+use carina_wire::inet::Arp4;
+use serde::{Deserialize, Serialize};
+
+use crate::mac_text::MacText;
+
+/// The configuration of the app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArpConfig {
+    /// The app's IPv4 address.
+    pub address: Ipv4Addr,
+    /// The app's MAC address.
+    pub mac: MacText,
+    /// IPv4 address of the next hop.
+    pub next: Ipv4Addr,
+    /// MAC address of the next hop, when it is known.
+    pub next_mac: Option<MacText>,
+}
+
+/// The app.
+pub struct Arp {
+    address: [u8; 4],
+    mac: [u8; 6],
+    next: [u8; 4],
+    next_hop: NextHop,
+    pool: Pool,
+    counters: Counters,
+}
+
+/// What is known of the next hop's MAC address.
+enum NextHop {
+    /// It is configured.
+    Fixed([u8; 6]),
+    /// It has not answered.
+    Unknown { asked: Option<Instant> },
+    /// It answered.
+    Known {
+        mac: [u8; 6],
+        answered: Instant,
+        asked: Instant,
+    },
+}
+
+struct Counters {
+    requests_sent: Counter,
+    replies_sent: Counter,
+    resolved: Counter,
+    unresolved: Counter,
+    short: Counter,
+}
+
+/// Why there is no such app.
+#[derive(Debug, thiserror::Error)]
+enum ArpError {
+    #[error("mac = {0}: must be the address of one station, not of a group")]
+    GroupMac(Mac),
+    #[error("next = {0}: must differ from address")]
+    Same(Ipv4Addr),
+}
+
+impl AppConfig for ArpConfig {
+    const KIND: &'static str = "arp";
+    const INPUTS: PortList = PortList::Named(&[Port::new("south"), Port::optional("north")]);
+    const OUTPUTS: PortList = PortList::Named(&[Port::new("south"), Port::optional("north")]);
+    const TICK: Option<Duration> = Some(Duration::from_millis(100));
+
+    type App = Arp;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<Arp, AppError> {
+        for mac in [Some(self.mac), self.next_mac].into_iter().flatten() {
+            if mac.0.is_group() {
+                return Err(ArpError::GroupMac(mac.0).into());
+            }
+        }
+        if self.next == self.address {
+            return Err(ArpError::Same(self.next).into());
+        }
+        Ok(Arp {
+            address: self.address.octets(),
+            mac: self.mac.0.0,
+            next: self.next.octets(),
+            next_hop: match self.next_mac {
+                Some(mac) => NextHop::Fixed(mac.0.0),
+                None => NextHop::Unknown { asked: None },
+            },
+            pool: context.pool().clone(),
+            counters: Counters {
+                requests_sent: context.counter("requests_sent"),
+                replies_sent: context.counter("replies_sent"),
+                resolved: context.counter("resolved"),
+                unresolved: context.counter("drop_unresolved"),
+                short: context.counter("drop_short"),
+            },
+        })
+    }
+}
+
+const SOUTH: usize = 0;
+const NORTH: usize = 1;
+
+impl FrameApp for Arp {
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        ports.each(SOUTH, |frame, ports| {
+            let bytes = frame.bytes();
+            let is_arp = bytes.get(12..14) == Some(&ETHERTYPE_ARP.to_be_bytes());
+            match bytes.get(14..).filter(|_| is_arp).and_then(Arp4::decode) {
+                Some(arp) => self.on_arp(arp, frame, ports),
+                None => ports.transmit(NORTH, frame),
+            }
+        });
+        let mac = match &self.next_hop {
+            NextHop::Fixed(mac) | NextHop::Known { mac, .. } => *mac,
+            NextHop::Unknown { .. } => {
+                self.counters.unresolved.add(ports.waiting(NORTH) as u64);
+                return ports.drain(NORTH, drop);
+            }
+        };
+        let (own, mut short) = (self.mac, 0);
+        ports.forward(NORTH, SOUTH, |frame| {
+            let Some(addresses) = frame.bytes_mut().first_chunk_mut::<12>() else {
+                short += 1;
+                return false;
+            };
+            addresses[..6].copy_from_slice(&mac);
+            addresses[6..].copy_from_slice(&own);
+            true
+        });
+        self.counters.short.add(short);
+    }
+
+    fn tick(&mut self, ports: &mut Ports<'_>) {
+        let now = ports.now();
+        if let NextHop::Known { answered, .. } = self.next_hop
+            && now.since(answered) >= FORGET_AFTER
+        {
+            self.next_hop = NextHop::Unknown { asked: None };
+        }
+        let due = match &mut self.next_hop {
+            NextHop::Fixed(_) => return,
+            NextHop::Unknown { asked } => {
+                let due = asked.is_none_or(|asked| now.since(asked) >= ASK_EVERY);
+                if due {
+                    *asked = Some(now);
+                }
+                due
+            }
+            NextHop::Known {
+                answered, asked, ..
+            } => {
+                let due = now.since(*answered) >= REFRESH_AFTER && now.since(*asked) >= ASK_EVERY;
+                if due {
+                    *asked = now;
+                }
+                due
+            }
+        };
+        if due {
+            self.ask(ports);
+        }
+    }
+}
+
+impl Arp {
+    fn on_arp(&mut self, arp: Arp4, frame: Frame, ports: &mut Ports<'_>) {
+        let now = ports.now();
+        let is_next = arp.sender.1 == self.next && !Mac(arp.sender.0).is_group();
+        if is_next && !matches!(self.next_hop, NextHop::Fixed(_)) {
+            self.counters.resolved.add(1);
+            self.next_hop = NextHop::Known {
+                mac: arp.sender.0,
+                answered: now,
+                asked: now,
+            };
+        }
+        if arp.target.1 != self.address {
+            return ports.transmit(NORTH, frame);
+        }
+        if !arp.is_reply {
+            self.send(true, arp.sender, ports);
+        }
+    }
+
+    fn ask(&self, ports: &mut Ports<'_>) {
+        self.send(false, ([0; 6], self.next), ports);
+    }
+
+    fn send(&self, is_reply: bool, target: ([u8; 6], [u8; 4]), ports: &mut Ports<'_>) {
+        let arp = Arp4 {
+            is_reply,
+            sender: (self.mac, self.address),
+            target,
+        };
+        let to = match is_reply {
+            true => target.0,
+            false => Mac::BROADCAST.0,
+        };
+        // 60 bytes are the least that Ethernet carries, without the FCS. (IEEE 802.3 §4A.4.2)
+        let mut bytes = [0; 60];
+        bytes[..6].copy_from_slice(&to);
+        bytes[6..12].copy_from_slice(&self.mac);
+        bytes[12..14].copy_from_slice(&ETHERTYPE_ARP.to_be_bytes());
+        bytes[14..42].copy_from_slice(&arp.encode());
+        if let Some(frame) = self.pool.frame_of(&bytes) {
+            ports.transmit(SOUTH, frame);
+            match is_reply {
+                true => self.counters.replies_sent.add(1),
+                false => self.counters.requests_sent.add(1),
+            }
+        }
+    }
+}
+
+const ASK_EVERY: Duration = Duration::from_secs(1);
+const REFRESH_AFTER: Duration = Duration::from_secs(60);
+const FORGET_AFTER: Duration = Duration::from_secs(240);

@@ -1,0 +1,104 @@
+//! A hash by which the frames of a flow stay together.
+
+/// A hash over what names the flow of a frame: of IPv4 and IPv6 the addresses, the protocol and,
+/// where the packet is no fragment, the ports of TCP, UDP and SCTP; else the first 14 bytes.
+///
+/// It spreads flows evenly. It is no defence against a sender that looks for collisions.
+#[must_use]
+pub fn flow_hash(frame: &[u8]) -> u32 {
+    let mut hash = Mix::default();
+    let Some((ether, packet)) = frame.split_first_chunk::<14>() else {
+        hash.bytes(frame);
+        return hash.end();
+    };
+    match ([ether[12], ether[13]], packet) {
+        ([0x08, 0x00], [first @ 0x45..=0x4f, ..]) if packet.len() >= 20 => {
+            hash.bytes(&packet[12..20]);
+            let (protocol, is_fragment) = (packet[9], packet[6] & 0x3f != 0 || packet[7] != 0);
+            let header = usize::from(first & 0xf) * 4;
+            hash.transport(protocol, packet.get(header..).filter(|_| !is_fragment));
+        }
+        ([0x86, 0xdd], [0x60..=0x6f, ..]) if packet.len() >= 40 => {
+            hash.bytes(&packet[8..40]);
+            // An extension header counts as the protocol, and then there are no ports.
+            hash.transport(packet[6], Some(&packet[40..]));
+        }
+        _ => hash.bytes(ether),
+    }
+    hash.end()
+}
+
+#[derive(Default)]
+struct Mix(u64);
+
+impl Mix {
+    fn word(&mut self, word: u64) {
+        // Multiplication by an odd constant and a fold, as in the finaliser of SplitMix64.
+        let mixed = (self.0 ^ word).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        self.0 = mixed ^ mixed >> 32;
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.word(u64::from_le_bytes(word));
+        }
+    }
+
+    fn transport(&mut self, protocol: u8, segment: Option<&[u8]>) {
+        self.word(u64::from(protocol));
+        let has_ports = matches!(protocol, 6 | 17 | 132);
+        if let Some(ports) = segment.and_then(|segment| segment.first_chunk::<4>())
+            && has_ports
+        {
+            self.word(u64::from(u32::from_le_bytes(*ports)));
+        }
+    }
+
+    fn end(self) -> u32 {
+        let mixed = self.0.wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed >> 32) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample_packet::udp_packet;
+
+    #[test]
+    fn frames_of_a_flow_have_one_hash_and_flows_spread() {
+        let base = udp_packet(100);
+        let mut other = base.clone();
+        (other[22], other[99]) = (1, 0xff);
+        assert_eq!(flow_hash(&base), flow_hash(&other));
+        let mut outputs = [0; 4];
+        for port in 0..4000u16 {
+            other[34..36].copy_from_slice(&port.to_be_bytes());
+            outputs[(flow_hash(&other) >> 30) as usize] += 1;
+        }
+        assert!(
+            outputs.iter().all(|count| (800..1200).contains(count)),
+            "{outputs:?}"
+        );
+    }
+
+    #[test]
+    fn fragments_of_a_packet_stay_together() {
+        let mut first = udp_packet(100);
+        first[20] = 0x20;
+        let mut second = first.clone();
+        (second[20], second[21]) = (0, 8);
+        second[34..38].copy_from_slice(b"data");
+        assert_eq!(flow_hash(&first), flow_hash(&second));
+    }
+
+    #[test]
+    fn every_length_of_frame_has_a_hash() {
+        let frame = udp_packet(80);
+        for len in 0..80 {
+            let _ = flow_hash(&frame[..len]);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! **sample**: lets each n-th frame pass.
+//!
+//! - inputs: `input`
+//! - outputs: `output`: each n-th frame; `rest`, which may stay without a link: all others
+//! - configuration: `every`: n, 1 to 4294967295
+//! - counters: what goes to an unlinked `rest` is in `network/drop_unlinked`
+//! - cost: one count
+
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use serde::{Deserialize, Serialize};
+
+/// The configuration of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SampleConfig {
+    /// Of so many frames one passes.
+    pub every: u32,
+}
+
+/// The app.
+pub struct Sample {
+    every: u32,
+    seen: u32,
+}
+
+/// Why there is no sample.
+#[derive(Debug, thiserror::Error)]
+#[error("every = 0: must be at least 1")]
+struct EveryError;
+
+impl AppConfig for SampleConfig {
+    const KIND: &'static str = "sample";
+    const INPUTS: PortList = PortList::INPUT;
+    const OUTPUTS: PortList = PortList::Named(&[Port::new("output"), Port::optional("rest")]);
+
+    type App = Sample;
+
+    fn build(&self, _: &mut AppContext<'_>) -> Result<Sample, AppError> {
+        if self.every == 0 {
+            return Err(EveryError.into());
+        }
+        Ok(Sample {
+            every: self.every,
+            seen: 0,
+        })
+    }
+
+    fn can_apply(&self, _old: &SampleConfig) -> bool {
+        self.every != 0
+    }
+
+    fn apply(&self, app: &mut Sample) {
+        (app.every, app.seen) = (self.every, 0);
+    }
+}
+
+impl FrameApp for Sample {
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        ports.each(0, |frame, ports| {
+            self.seen += 1;
+            let passes = self.seen == self.every;
+            if passes {
+                self.seen = 0;
+            }
+            ports.transmit(usize::from(!passes), frame);
+        });
+    }
+}

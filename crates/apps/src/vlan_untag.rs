@@ -1,0 +1,84 @@
+//! **vlan_untag**: takes the tag of one VLAN out of each frame, and drops all others. (IEEE 802.1Q
+//! §9.6)
+//!
+//! - inputs: `input`
+//! - outputs: `output`
+//! - configuration: `vlan`: 0 to 4094; `tpid`: 0x8100 where nothing is said, or 0x88a8
+//! - counters: `drop_untagged`: no tag of this type; `drop_other_vlan`
+//! - cost: a move of 12 bytes
+
+use carina_engine::counter_file::Counter;
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
+use carina_wire::ether::TPID_CUSTOMER;
+use serde::{Deserialize, Serialize};
+
+use crate::vlan::{Tag, pop_tag, vlan_of};
+
+/// The configuration of an untagger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VlanUntagConfig {
+    /// The VLAN.
+    pub vlan: u16,
+    /// The type of tag.
+    #[serde(default = "customer")]
+    pub tpid: u16,
+}
+
+fn customer() -> u16 {
+    TPID_CUSTOMER
+}
+
+/// The app.
+pub struct VlanUntag {
+    config: VlanUntagConfig,
+    untagged: Counter,
+    other_vlan: Counter,
+}
+
+impl AppConfig for VlanUntagConfig {
+    const KIND: &'static str = "vlan_untag";
+    const INPUTS: PortList = PortList::INPUT;
+    const OUTPUTS: PortList = PortList::OUTPUT;
+
+    type App = VlanUntag;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<VlanUntag, AppError> {
+        Tag::new(self.tpid, self.vlan, 0)?;
+        Ok(VlanUntag {
+            config: *self,
+            untagged: context.counter("drop_untagged"),
+            other_vlan: context.counter("drop_other_vlan"),
+        })
+    }
+
+    fn can_apply(&self, _old: &VlanUntagConfig) -> bool {
+        Tag::new(self.tpid, self.vlan, 0).is_ok()
+    }
+
+    fn apply(&self, app: &mut VlanUntag) {
+        app.config = *self;
+    }
+}
+
+impl FrameApp for VlanUntag {
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        let (config, mut untagged, mut other) = (self.config, 0, 0);
+        ports.forward(0, 0, |frame| match vlan_of(frame.bytes(), config.tpid) {
+            Some(vlan) if vlan == config.vlan => {
+                pop_tag(frame);
+                true
+            }
+            Some(_) => {
+                other += 1;
+                false
+            }
+            None => {
+                untagged += 1;
+                false
+            }
+        });
+        self.untagged.add(untagged);
+        self.other_vlan.add(other);
+    }
+}

@@ -1,0 +1,273 @@
+//! Scripts: packets in, packets out, in simulated time.
+//!
+//! A script is a file in `tests/scripts`, of one app:
+//!
+//! ```text
+//! kind = "hop"                                  the app's configuration, as in a graph's file
+//! --
+//! # What is to be seen.
+//! at 0ms
+//! in  input  :1 > :2 | ip 10.0.0.1 > 10.0.0.2 ttl 2 | "x"
+//! out output :2 > :1 | ip 10.0.0.1 > 10.0.0.2 ttl 1 | "x"
+//! counter drop_hop_limit 0
+//! ```
+//!
+//! At each `at` the frames of its `in` lines wait on the app's inputs, the network breathes until
+//! nothing moves, and what came out must be the `out` lines, in their order for each output, and
+//! nothing else. `ports` lines name ports without a line of either kind.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
+use std::rc::Rc;
+
+use carina_apps::graph_file::read_graph;
+use carina_engine::counter_file::{self, CounterFile};
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, FrameApp, Graph, Network, PortList, Ports,
+};
+use carina_frame::{Pool, PoolConfig};
+use carina_time::Instant;
+
+use crate::notation::frame;
+
+type Waiting = Rc<RefCell<VecDeque<Vec<u8>>>>;
+
+/// Puts the frames of `in` lines on a link.
+#[derive(Clone, Debug)]
+struct Feeder(Waiting);
+
+/// Keeps what comes out.
+#[derive(Clone, Debug)]
+struct Collector(Waiting);
+
+impl PartialEq for Feeder {
+    fn eq(&self, other: &Feeder) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl PartialEq for Collector {
+    fn eq(&self, other: &Collector) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+struct FeederApp(Waiting, Pool);
+struct CollectorApp(Waiting);
+
+impl AppConfig for Feeder {
+    const KIND: &'static str = "feeder";
+    const INPUTS: PortList = PortList::NO_PORT;
+    const OUTPUTS: PortList = PortList::OUTPUT;
+    type App = FeederApp;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<FeederApp, AppError> {
+        Ok(FeederApp(Rc::clone(&self.0), context.pool().clone()))
+    }
+}
+
+impl AppConfig for Collector {
+    const KIND: &'static str = "collector";
+    const INPUTS: PortList = PortList::INPUT;
+    const OUTPUTS: PortList = PortList::NO_PORT;
+    type App = CollectorApp;
+
+    fn build(&self, _: &mut AppContext<'_>) -> Result<CollectorApp, AppError> {
+        Ok(CollectorApp(Rc::clone(&self.0)))
+    }
+}
+
+impl FrameApp for FeederApp {
+    fn pull(&mut self, ports: &mut Ports<'_>) {
+        let waiting = &mut *self.0.borrow_mut();
+        ports.fill(0, usize::MAX, || self.1.frame_of(&waiting.pop_front()?));
+    }
+}
+
+impl FrameApp for CollectorApp {
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        let seen = &mut *self.0.borrow_mut();
+        ports.drain(0, |frame| seen.push_back(frame.bytes().to_vec()));
+    }
+}
+
+/// The app of a script with a probe at each port.
+struct Bench {
+    network: Network,
+    counters: std::path::PathBuf,
+    inputs: BTreeMap<String, Waiting>,
+    outputs: BTreeMap<String, Waiting>,
+}
+
+impl Bench {
+    fn new(name: &str, config: &str, lines: &[&str]) -> Bench {
+        let mut used: [BTreeSet<String>; 2] = Default::default();
+        for line in lines {
+            match line.split_whitespace().collect::<Vec<_>>()[..] {
+                ["in", port, ..] | ["ports", "in", port] => used[0].insert(port.to_owned()),
+                ["out", port, ..] | ["ports", "out", port] => used[1].insert(port.to_owned()),
+                _ => false,
+            };
+        }
+        let mut text = String::from("links = [");
+        let mut probes = String::new();
+        for port in &used[0] {
+            text += &format!("\"in-{port}.output -> app.{port}\", ");
+            probes += &format!("[apps.in-{port}]\nkind = \"source\"\n");
+        }
+        for port in &used[1] {
+            text += &format!("\"app.{port} -> out-{port}.input\", ");
+            probes += &format!("[apps.out-{port}]\nkind = \"sink\"\n");
+        }
+        text += &format!("]\n[apps.app]\n{config}\n{probes}");
+        let mut graph: Graph = read_graph(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let (mut inputs, mut outputs) = (BTreeMap::new(), BTreeMap::new());
+        for port in &used[0] {
+            let waiting = Waiting::default();
+            graph.app(&format!("in-{port}"), Feeder(Rc::clone(&waiting)));
+            inputs.insert(port.clone(), waiting);
+        }
+        for port in &used[1] {
+            let seen = Waiting::default();
+            graph.app(&format!("out-{port}"), Collector(Rc::clone(&seen)));
+            outputs.insert(port.clone(), seen);
+        }
+        let file = format!("carina-apps-{}-{name}", std::process::id());
+        let counters = std::env::temp_dir().join(file);
+        let pool = Pool::new(PoolConfig {
+            frames: 2048,
+            frame_bytes: 2048,
+        });
+        let file = CounterFile::create(&counters).unwrap();
+        let mut network = Network::new(pool.unwrap(), file).unwrap();
+        let configured = network.configure(&graph);
+        configured.unwrap_or_else(|error| panic!("{name}: {error}"));
+        Bench {
+            network,
+            counters,
+            inputs,
+            outputs,
+        }
+    }
+
+    fn settle(&mut self, now: Instant) {
+        // A repeater never stops; what it makes in a few breaths is enough.
+        for _ in 0..3 {
+            self.network.breathe(now);
+        }
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        let name = format!("app/{name}");
+        let all = counter_file::read(&self.counters).unwrap();
+        let found = all.iter().find(|reading| reading.name == name);
+        found
+            .unwrap_or_else(|| panic!("no counter {name} in {all:?}"))
+            .value
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.counters);
+    }
+}
+
+fn run(name: &str, script: &str) {
+    let (config, body) = script.split_once("\n--\n").expect("a script has a line --");
+    let lines: Vec<&str> = body.lines().map(str::trim).collect();
+    let mut bench = Bench::new(name, config, &lines);
+    let mut at = 0;
+    while at < lines.len() {
+        let Some(time) = lines[at].strip_prefix("at ") else {
+            at += 1;
+            continue;
+        };
+        let end = lines[at + 1..]
+            .iter()
+            .position(|line| line.starts_with("at "));
+        let end = end.map_or(lines.len(), |end| at + 1 + end);
+        step(
+            &format!("{name}, at {time}"),
+            &mut bench,
+            time,
+            &lines[at + 1..end],
+        );
+        at = end;
+    }
+}
+
+fn step(place: &str, bench: &mut Bench, time: &str, lines: &[&str]) {
+    let millis: u64 = time.strip_suffix("ms").unwrap().parse().unwrap();
+    let mut expected: BTreeMap<&str, Vec<Vec<u8>>> = BTreeMap::new();
+    for line in lines {
+        let (word, rest) = first_word(line);
+        let (port, rest) = first_word(rest);
+        match word {
+            "in" => bench.inputs[port].borrow_mut().push_back(frame(rest)),
+            "out" => expected.entry(port).or_default().push(frame(rest)),
+            _ => {}
+        }
+    }
+    bench.settle(Instant::from_millis(millis));
+    for (port, seen) in &bench.outputs {
+        let seen: Vec<Vec<u8>> = seen.borrow_mut().drain(..).collect();
+        let wanted = expected.remove(port.as_str()).unwrap_or_default();
+        assert!(
+            seen == wanted,
+            "{place}, output {port}:\n{}",
+            side_by_side(&seen, &wanted)
+        );
+    }
+    for line in lines
+        .iter()
+        .filter_map(|line| line.strip_prefix("counter "))
+    {
+        let (name, value) = line.split_once(' ').unwrap();
+        assert_eq!(
+            bench.counter(name),
+            value.trim().parse().unwrap(),
+            "{place}: {name}"
+        );
+    }
+}
+
+fn first_word(text: &str) -> (&str, &str) {
+    let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    (word, rest.trim_start())
+}
+
+fn side_by_side(seen: &[Vec<u8>], wanted: &[Vec<u8>]) -> String {
+    let mut text = String::new();
+    for at in 0..seen.len().max(wanted.len()) {
+        for (word, side) in [("seen", seen), ("wanted", wanted)] {
+            let bytes = side.get(at).map(|bytes| {
+                let pairs: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+                pairs.concat()
+            });
+            text += &format!(
+                "{word:>6} {}\n",
+                bytes.unwrap_or_else(|| "no frame".to_owned())
+            );
+        }
+    }
+    text
+}
+
+#[test]
+fn every_script_sees_the_frames_it_wants() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
+    let mut names = BTreeSet::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        run(&name, &std::fs::read_to_string(&path).unwrap());
+        names.insert(name);
+    }
+    // Each kind of app has a script of its name, or some that begin with it.
+    for kind in carina_apps::graph_file::KINDS {
+        let has = names.iter().any(|name| name.starts_with(kind.name));
+        assert!(has, "no script for {}", kind.name);
+    }
+}

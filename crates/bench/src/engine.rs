@@ -1,0 +1,249 @@
+//! Frames through graphs of apps on one core, beside DPDK's forwarding between two null devices.
+//!
+//! ```text
+//!   source-sink   source -> sink
+//!   hop-N         source -> hop -> ... -> hop -> sink
+//!   tee           source -> tee => two links => sink; both links are counted
+//!   dpdk-io       null device <-> null device, testpmd --forward-mode=io; both ports are counted
+//! ```
+//!
+//! A source copies the bytes of a frame of UDP into each frame; a hop swaps the MAC addresses and
+//! counts down the TTL, with its checksum. Both systems have the same core, one after the other.
+
+mod graphs;
+mod testpmd;
+
+use carina_frame::PoolError;
+use carina_measure::ratio::Ratio;
+use carina_measure::results::{Metric, OURS, Results, Samples, machine};
+use carina_sys::{allow_cpus, allowed_cpus};
+
+use self::testpmd::Testpmd;
+use crate::Progress;
+use crate::error::{Attempt, Error, Result};
+
+/// A case: its name in the results, and its bar as a multiple of [`PEER`], if it has one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Case {
+    /// Its name.
+    pub name: &'static str,
+    /// What goes through.
+    pub chain: Chain,
+    /// The least ratio to [`PEER`].
+    pub bar: Option<f64>,
+}
+
+/// What stands between a source and a sink.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chain {
+    /// So many hops.
+    Hops(usize),
+    /// A tee with two links to the sink.
+    Tee,
+}
+
+/// All cases.
+pub const CASES: [Case; 6] = [
+    case("source-sink", Chain::Hops(0), Some(2.0)),
+    case("hop-1", Chain::Hops(1), Some(1.0)),
+    case("hop-2", Chain::Hops(2), Some(0.7)),
+    case("hop-4", Chain::Hops(4), Some(0.45)),
+    case("hop-8", Chain::Hops(8), Some(0.25)),
+    case("tee", Chain::Tee, None),
+];
+
+const fn case(name: &'static str, chain: Chain, bar: Option<f64>) -> Case {
+    Case { name, chain, bar }
+}
+
+/// DPDK's forwarding between two null devices.
+pub const PEER: &str = "dpdk-io";
+
+/// The systems in the order of the tables.
+pub const SYSTEMS: [&str; 2] = [OURS, PEER];
+
+/// Options of the bench.
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    /// The cases.
+    pub cases: Vec<Case>,
+    /// Repetitions.
+    pub runs: usize,
+    /// Time of each measurement in nanoseconds; a third as much goes before, to warm up.
+    pub time_ns: u64,
+    /// Sizes of frames in bytes without FCS. DPDK is measured at these too.
+    pub sizes: Vec<u64>,
+    /// Called at each step.
+    pub progress: Progress,
+}
+
+/// Frames in a time, and what they cost.
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    mpps: f64,
+    /// CPU time of the thread that moved them.
+    ns_per_frame: f64,
+    /// How much of its processor the thread had.
+    cpu_share: f64,
+}
+
+/// Runs the bench.
+///
+/// # Errors
+/// A graph is refused, or testpmd fails. Without testpmd Carina alone is measured, and the notes
+/// name the package.
+pub fn run(options: &EngineOptions) -> Result<Results> {
+    let cpus = allowed_cpus().attempt("the processors of this process")?;
+    let (Some(first), Some(last)) = (cpus.first(), cpus.last()) else {
+        return Err(Error::Proc(
+            "no processor is allowed to this process".to_owned(),
+        ));
+    };
+    let mut bench = Bench {
+        options,
+        cpu: *last,
+        main_cpu: *first,
+        samples: Samples::default(),
+        pairs: Vec::new(),
+        notes: Vec::new(),
+    };
+    let measured = bench.measure_all();
+    allow_cpus(None, &cpus).attempt("giving the processors back")?;
+    measured?;
+    bench.judge();
+    bench.notes.splice(0..0, notes(bench.cpu));
+    Ok(Results {
+        bench: "engine".to_owned(),
+        machine: machine(),
+        notes: bench.notes,
+        rows: bench.samples.rows(),
+    })
+}
+
+struct Bench<'a> {
+    options: &'a EngineOptions,
+    /// Where frames move.
+    cpu: usize,
+    /// Where testpmd's command line runs.
+    main_cpu: usize,
+    samples: Samples,
+    /// Case, size, and the rates of both systems in one run.
+    pairs: Vec<(Case, u64, f64, f64)>,
+    notes: Vec<String>,
+}
+
+impl Bench<'_> {
+    fn measure_all(&mut self) -> Result<()> {
+        for size in &self.options.sizes {
+            let mut peer = self.start_peer(*size)?;
+            for run in 1..=self.options.runs {
+                for case in &self.options.cases {
+                    let progress = self.options.progress;
+                    let runs = self.options.runs;
+                    progress.step(format!("run {run} of {runs}: {}, {size} bytes", case.name));
+                    self.measure_pair(*case, *size, peer.as_mut())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn start_peer(&mut self, size: u64) -> Result<Option<Testpmd>> {
+        let peer = Testpmd::start(self.main_cpu, self.cpu, size)?;
+        if peer.is_none() && !self.notes.iter().any(|note| note == NO_PEER) {
+            self.notes.push(NO_PEER.to_owned());
+        }
+        Ok(peer)
+    }
+
+    fn measure_pair(&mut self, case: Case, size: u64, peer: Option<&mut Testpmd>) -> Result<()> {
+        let time_ns = self.options.time_ns;
+        let ours = graphs::measure(case.chain, size as usize, self.cpu, time_ns)
+            .map_err(|error| error.in_case(case.name))?;
+        self.add(case, size, OURS, ours);
+        let Some(peer) = peer else { return Ok(()) };
+        let theirs = peer.measure(time_ns)?;
+        self.add(case, size, PEER, theirs);
+        self.pairs.push((case, size, ours.mpps, theirs.mpps));
+        Ok(())
+    }
+
+    fn add(&mut self, case: Case, size: u64, system: &str, rate: Rate) {
+        let samples = &mut self.samples;
+        samples.add(case.name, size, system, Metric::Mpps, rate.mpps);
+        samples.add(
+            case.name,
+            size,
+            system,
+            Metric::CpuNsPerSdu,
+            rate.ns_per_frame,
+        );
+        if rate.cpu_share < CPU_SHARE_MIN {
+            let percent = (rate.cpu_share * 100.0).round();
+            self.notes.push(format!(
+                "{}, {system}: other threads ran too, it had {percent} % of processor {}",
+                case.name, self.cpu
+            ));
+        }
+    }
+
+    /// Says of each bar whether it holds.
+    fn judge(&mut self) {
+        for case in &self.options.cases {
+            for size in &self.options.sizes {
+                let pairs = self
+                    .pairs
+                    .iter()
+                    .filter(|pair| (pair.0, pair.1) == (*case, *size));
+                let Some(ratio) = Ratio::of(pairs.map(|pair| (pair.2, pair.3))) else {
+                    continue;
+                };
+                let [low, high] = ratio.interval;
+                let bar = match case.bar {
+                    None => "no bar".to_owned(),
+                    Some(bar) => match ratio.holds(bar) {
+                        None => format!("bar {bar}: too few runs"),
+                        Some(true) => format!("bar {bar}: held"),
+                        Some(false) => format!("bar {bar}: NOT HELD"),
+                    },
+                };
+                self.notes.push(format!(
+                    "{} at {size} bytes: {:.2} x {PEER} [{low:.2} to {high:.2}]; {bar}",
+                    case.name, ratio.ratio
+                ));
+            }
+        }
+    }
+}
+
+fn notes(cpu: usize) -> Vec<String> {
+    vec![
+        format!("all frames move on processor {cpu}, one system after the other"),
+        "mpps: frames that came to the sink, or of both null devices of DPDK, in 10^6 a second"
+            .to_owned(),
+        "cpu_ns_per_sdu: CPU time of the thread that moves frames, per frame".to_owned(),
+    ]
+}
+
+/// A thread that had less of its processor was disturbed.
+const CPU_SHARE_MIN: f64 = 0.95;
+
+const NO_PEER: &str = "dpdk-io was not measured: there is no dpdk-testpmd here; the packages are \
+                       `dpdk` and `dpdk-dev` (Debian)";
+
+/// The tables of the results: what is measured, and in which case.
+pub const TABLES: [(&str, Metric, &str); 6] = {
+    let mut tables = [("", Metric::Mpps, "frames, 10^6 a second"); 6];
+    let mut at = 0;
+    while at < tables.len() {
+        tables[at].0 = CASES[at].name;
+        at += 1;
+    }
+    tables
+};
+
+impl From<PoolError> for Error {
+    fn from(error: PoolError) -> Error {
+        Error::Graph(error.to_string())
+    }
+}

@@ -1,0 +1,110 @@
+//! Carina's side: graphs of apps on an engine of one thread.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use carina_apps::hop::HopConfig;
+use carina_apps::sink::SinkConfig;
+use carina_apps::source::SourceConfig;
+use carina_apps::tee::TeeConfig;
+use carina_engine::Engine;
+use carina_engine::counter_file::CounterFile;
+use carina_engine::counters::{Kind, Table};
+use carina_engine::frames::{Graph, GraphError, Network, NetworkApp};
+use carina_frame::{Pool, PoolConfig};
+use carina_sys::{CpuClock, cpu_time_ns, monotonic_ns, pin_to_cpu};
+
+use super::{Chain, Rate};
+use crate::error::{Attempt, Error, Result};
+
+/// Runs a graph on `cpu` for a third of `time_ns`, and then for `time_ns`, in which it is measured.
+pub(super) fn measure(chain: Chain, size: usize, cpu: usize, time_ns: u64) -> Result<Rate> {
+    pin_to_cpu(cpu).attempt("pinning the data plane")?;
+    let pool = Pool::new(PoolConfig::default())?;
+    let counters = CounterFile::private().attempt("counters")?;
+    let mut network = Network::new(pool, counters).attempt("a network")?;
+    let graph = graph(chain, size).map_err(|error| Error::Graph(error.to_string()))?;
+    let configured = network.configure(&graph);
+    configured.map_err(|error| Error::Graph(error.to_string()))?;
+    let network = Rc::new(RefCell::new(network));
+    let table = Table::private().attempt("counters")?;
+    let row = table.row(Kind::Engine, 0, "bench");
+    let mut engine = Engine::new(row, carina_engine::Pool::new(0)).attempt("an engine")?;
+    let id = engine.reserve();
+    let app = NetworkApp::new(Rc::clone(&network)).attempt("the network's app")?;
+    engine.add(id, Box::new(app)).attempt("the network's app")?;
+    run_until(&mut engine, monotonic_ns() + time_ns / 3)?;
+    let (start, cpu_start) = (monotonic_ns(), cpu_time_ns(CpuClock::Thread));
+    let before = arrived(&network.borrow());
+    run_until(&mut engine, start + time_ns)?;
+    let (end, cpu_end) = (monotonic_ns(), cpu_time_ns(CpuClock::Thread));
+    let frames = (arrived(&network.borrow()) - before) as f64;
+    let (wall, cpu) = ((end - start) as f64, (cpu_end - cpu_start) as f64);
+    Ok(Rate {
+        mpps: frames * 1000.0 / wall,
+        ns_per_frame: cpu / frames,
+        cpu_share: cpu / wall,
+    })
+}
+
+fn run_until(engine: &mut Engine, end: u64) -> Result<()> {
+    loop {
+        let now = monotonic_ns();
+        if now >= end {
+            return Ok(());
+        }
+        let moved = engine.breathe(now);
+        engine.rest(moved).attempt("the engine's rest")?;
+    }
+}
+
+/// Frames that came to the sink.
+fn arrived(network: &Network) -> u64 {
+    let links = network.link_counts();
+    let to_sink = links.filter(|(name, _)| name.to.app == "sink");
+    to_sink.map(|(_, counts)| counts.packets).sum()
+}
+
+fn graph(chain: Chain, size: usize) -> std::result::Result<Graph, GraphError> {
+    let mut graph = Graph::new();
+    let source = SourceConfig {
+        size,
+        ..SourceConfig::default()
+    };
+    graph.app("source", source).app("sink", SinkConfig {});
+    match chain {
+        Chain::Tee => {
+            graph.app("tee", TeeConfig {});
+            graph.link("source.output -> tee.input")?;
+            graph.link("tee.a -> sink.a")?.link("tee.b -> sink.b")?;
+        }
+        Chain::Hops(hops) => {
+            let mut last = "source".to_owned();
+            for number in 1..=hops {
+                let hop = format!("hop{number}");
+                graph.app(&hop, HopConfig {});
+                graph.link(&format!("{last}.output -> {hop}.input"))?;
+                last = hop;
+            }
+            graph.link(&format!("{last}.output -> sink.input"))?;
+        }
+    }
+    Ok(graph)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_chain_brings_frames_to_the_sink() {
+        for chain in [Chain::Hops(0), Chain::Hops(3), Chain::Tee] {
+            let rate = measure(chain, 64, carina_sys::allowed_cpus().unwrap()[0], 3_000_000);
+            let rate = rate.unwrap();
+            assert!(
+                rate.mpps > 0.0 && rate.ns_per_frame > 0.0,
+                "{chain:?}: {rate:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! `carina graph`: graphs of apps that move frames, from files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime};
+
+use carina_apps::graph_file::read_graph;
+use carina_apps::picture;
+use carina_apps::runner::{GraphRunner, RunnerError};
+use carina_engine::counter_file::{self, Reading};
+use carina_engine::frames::{Graph, LinkName};
+use carina_frame::{PoolConfig, PoolError};
+use carina_measure::duration::parse_ns;
+use carina_measure::table::{Table, short};
+use carina_sys::pin_to_cpu;
+use carina_time::Duration;
+use clap::Subcommand;
+use serde_json::json;
+
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, refused, usage};
+use crate::interrupt::Interrupt;
+use crate::report::{print_json, print_line, progress};
+
+/// Run graphs of apps that move Ethernet frames
+#[derive(Debug, Subcommand)]
+pub enum GraphCommand {
+    /// Run a graph, and follow changes of its file
+    ///
+    /// When the file changes, the difference is applied: apps whose configuration stays keep
+    /// running with their state, links that stay keep their frames. A file that is wrong changes
+    /// nothing.
+    #[command(after_help = "Examples:\n  carina graph run router.toml\n  \
+        carina graph run router.toml --cpu 1 --for 10s --json")]
+    Run(RunArgs),
+    /// Check a graph without running it
+    #[command(after_help = "Example:\n  carina graph check router.toml")]
+    Check {
+        /// The graph
+        file: PathBuf,
+    },
+    /// Draw a graph in SVG, with live rates on its links while it runs
+    #[command(after_help = "Example:\n  carina graph draw router.toml --out router.svg")]
+    Draw {
+        /// The graph
+        file: PathBuf,
+        /// Write to this file [default: standard output]
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+}
+
+/// Options of `carina graph run`.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// The graph
+    file: PathBuf,
+    /// End after this time [default: Ctrl-C]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_ns)]
+    time: Option<u64>,
+    /// Run on this processor only
+    #[arg(long)]
+    cpu: Option<usize>,
+    /// Frames of the pool
+    #[arg(long, default_value_t = PoolConfig::default().frames)]
+    frames: usize,
+    /// The longest frame in bytes
+    #[arg(long, default_value_t = PoolConfig::default().frame_bytes)]
+    frame_bytes: usize,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The graph is wrong, or the system refuses what it needs.
+pub fn run(shared: &Shared, command: GraphCommand) -> Outcome {
+    match command {
+        GraphCommand::Run(args) => run_graph(shared, &args),
+        GraphCommand::Check { file } => {
+            let graph = read(&file)?;
+            let (apps, links) = (graph.apps().count(), graph.links().count());
+            match shared.json {
+                true => print_json(&json!({ "apps": apps, "links": links })),
+                false => print_line(format!("{apps} apps, {links} links")),
+            }
+        }
+        GraphCommand::Draw { file, out } => draw(shared, &file, out.as_deref()),
+    }
+}
+
+fn read(file: &Path) -> Result<Graph, Failure> {
+    let text = fs::read_to_string(file).attempt(format!("reading {}", file.display()))?;
+    read_graph(&text).map_err(|error| refused(format!("{}: {error}", file.display())))
+}
+
+fn run_graph(shared: &Shared, args: &RunArgs) -> Outcome {
+    let graph = read(&args.file)?;
+    let interrupt = Interrupt::take().attempt("taking signals")?;
+    if let Some(cpu) = args.cpu {
+        pin_to_cpu(cpu).attempt(format!("running on processor {cpu}"))?;
+    }
+    let counters = counters_of(shared, &args.file)?;
+    let directory = counters.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(directory).attempt(format!("making {}", directory.display()))?;
+    let pool = PoolConfig {
+        frames: args.frames,
+        frame_bytes: args.frame_bytes,
+    };
+    let mut runner = match GraphRunner::new(pool, Some(&counters)) {
+        Err(RunnerError::Pool(error @ (PoolError::Frames(_) | PoolError::FrameBytes(_)))) => {
+            return Err(usage(error));
+        }
+        made => made.attempt("making the data plane")?,
+    };
+    let steps = runner.configure(&graph).map_err(refused)?;
+    progress(steps);
+    let mut watch = Watch::new(&args.file);
+    let begin = Instant::now();
+    let limit = args.time.map(std::time::Duration::from_nanos);
+    while limit.is_none_or(|limit| begin.elapsed() < limit)
+        && !interrupt.is_there().attempt("signals")?
+    {
+        let left = limit.map_or(SLICE, |limit| {
+            let left = limit.saturating_sub(begin.elapsed()).as_nanos();
+            Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX)).min(SLICE)
+        });
+        runner.run_for(left).attempt("running the graph")?;
+        if watch.has_changed() {
+            follow(&mut runner, &args.file);
+        }
+    }
+    // What is over is drawn without rates.
+    let _ = fs::remove_file(&counters);
+    show(shared, &runner)
+}
+
+/// Applies a changed file; one that is wrong is reported and changes nothing.
+fn follow(runner: &mut GraphRunner, file: &Path) {
+    match read(file) {
+        Err(failure) => progress(format!("{failure}; the graph stays as it was")),
+        Ok(graph) => match runner.configure(&graph) {
+            Ok(steps) if steps.is_empty() => {}
+            Ok(steps) => progress(steps),
+            Err(error) => progress(format!("{}: {error}; it stays as it was", file.display())),
+        },
+    }
+}
+
+/// Notices that a file was written, by its time and length, once a second.
+struct Watch<'a> {
+    file: &'a Path,
+    seen: Option<(SystemTime, u64)>,
+    looked: Instant,
+}
+
+impl Watch<'_> {
+    fn new(file: &Path) -> Watch<'_> {
+        Watch {
+            file,
+            seen: Watch::stamp(file),
+            looked: Instant::now(),
+        }
+    }
+
+    fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
+        let metadata = fs::metadata(file).ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
+    }
+
+    fn has_changed(&mut self) -> bool {
+        if self.looked.elapsed() < LOOK_EVERY {
+            return false;
+        }
+        self.looked = Instant::now();
+        // While an editor replaces the file it is absent.
+        let Some(stamp) = Watch::stamp(self.file) else {
+            return false;
+        };
+        self.seen.replace(stamp) != Some(stamp)
+    }
+}
+
+fn show(shared: &Shared, runner: &GraphRunner) -> Outcome {
+    let counts = runner.link_counts();
+    if shared.json {
+        let row = |(name, counts): &(LinkName, carina_engine::frames::LinkCounts)| {
+            json!({
+                "link": name.to_string(),
+                "packets": counts.packets,
+                "bytes": counts.bytes,
+                "drops": counts.drops,
+            })
+        };
+        return print_json(&json!({ "links": counts.iter().map(row).collect::<Vec<_>>() }));
+    }
+    let mut table = Table::new(["link", "packets", "bytes", "drops"]);
+    for (name, counts) in &counts {
+        let figures = [counts.packets, counts.bytes, counts.drops].map(|n| n.to_string());
+        table.row([name.to_string()].into_iter().chain(figures));
+    }
+    print_line(table)
+}
+
+fn draw(shared: &Shared, file: &Path, out: Option<&Path>) -> Outcome {
+    let graph = read(file)?;
+    let labels = rates(&counters_of(shared, file)?);
+    let title = file.file_name().unwrap_or_default().to_string_lossy();
+    let picture = picture::svg(&title, &graph, &labels);
+    match out {
+        Some(path) => fs::write(path, picture).attempt(format!("writing {}", path.display())),
+        None => print_line(picture.trim_end()),
+    }
+}
+
+/// What goes over each link in a second; nothing when the graph does not run.
+fn rates(counters: &Path) -> BTreeMap<LinkName, String> {
+    let Ok(before) = counter_file::read(counters) else {
+        return BTreeMap::new();
+    };
+    let begin = Instant::now();
+    std::thread::sleep(RATE_OVER);
+    let Ok(after) = counter_file::read(counters) else {
+        return BTreeMap::new();
+    };
+    let seconds = begin.elapsed().as_secs_f64();
+    let links = after.iter().filter_map(|reading| {
+        let (link, what) = reading.name.rsplit_once('/')?;
+        let link: LinkName = link.parse().ok().filter(|_| what == "packets")?;
+        let rate = |what: &str| rate(&before, &after, &format!("{link}/{what}"), seconds);
+        let (packets, bytes, drops) = (rate("packets")?, rate("bytes")?, rate("drops")?);
+        let mut label = format!(
+            "{} Mpps, {} Gb/s",
+            short(packets / 1e6),
+            short(bytes * 8.0 / 1e9)
+        );
+        if drops > 0.0 {
+            label += &format!(", {} Mpps dropped", short(drops / 1e6));
+        }
+        Some((link, label))
+    });
+    links.collect()
+}
+
+fn rate(before: &[Reading], after: &[Reading], name: &str, seconds: f64) -> Option<f64> {
+    let find = |all: &[Reading]| all.iter().find(|reading| reading.name == name).cloned();
+    let (old, new) = (find(before)?, find(after)?);
+    let is_same = old.changes == new.changes;
+    is_same.then(|| new.value.wrapping_sub(old.value) as f64 / seconds)
+}
+
+/// Where the counters of the graph in a file are while it runs.
+fn counters_of(shared: &Shared, file: &Path) -> Result<PathBuf, Failure> {
+    let whole = fs::canonicalize(file).attempt(format!("looking for {}", file.display()))?;
+    // Files of the same name in two directories are two graphs.
+    let name = whole.to_string_lossy().replace('/', "+");
+    let directory = shared.run_dir().path().join("graphs");
+    Ok(directory.join(format!("{name}.counters")))
+}
+
+const SLICE: Duration = Duration::from_millis(100);
+const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
+const RATE_OVER: std::time::Duration = std::time::Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_of_counters_that_are_still_the_same() {
+        let reading = |changes, value| Reading {
+            name: "a/packets".to_owned(),
+            changes,
+            value,
+        };
+        let rate = |old, new| rate(&[old], &[new], "a/packets", 2.0);
+        assert_eq!(rate(reading(1, 10), reading(1, 30)), Some(10.0));
+        assert_eq!(rate(reading(1, 10), reading(2, 30)), None);
+    }
+}

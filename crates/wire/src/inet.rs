@@ -1,0 +1,205 @@
+//! Headers of the Internet protocols, as far as apps of frames read them: IPv4 (RFC 791), its
+//! checksum (RFC 1071), and ARP for it (RFC 826).
+
+/// Ethertype of IPv4.
+pub const ETHERTYPE_IPV4: u16 = 0x0800;
+/// Ethertype of IPv6.
+pub const ETHERTYPE_IPV6: u16 = 0x86dd;
+/// Protocol number of ICMP.
+pub const PROTOCOL_ICMP: u8 = 1;
+/// Protocol number of UDP.
+pub const PROTOCOL_UDP: u8 = 17;
+
+/// The Internet checksum over `bytes`, where `start` is the sum of words that are not among them,
+/// such as those of a pseudo header. (RFC 1071)
+#[must_use]
+pub fn checksum(bytes: &[u8], start: u32) -> u16 {
+    let words = bytes.chunks(2).map(|word| {
+        let low = word.get(1).copied().unwrap_or(0);
+        u64::from(u16::from_be_bytes([word[0], low]))
+    });
+    let mut sum = words.sum::<u64>() + u64::from(start);
+    while sum > 0xffff {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    !(sum as u16)
+}
+
+/// A header of IPv4 that was checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv4Header {
+    /// Length of the header in bytes, 20 to 60.
+    pub header_bytes: usize,
+    /// Length of header and payload in bytes; no more than there are.
+    pub total_bytes: usize,
+    /// Time to live.
+    pub ttl: u8,
+    /// What the payload is.
+    pub protocol: u8,
+    /// True for every fragment of a packet, the first one too.
+    pub is_fragment: bool,
+    /// Where the packet comes from.
+    pub source: [u8; 4],
+    /// Where it goes.
+    pub destination: [u8; 4],
+}
+
+/// Why bytes are no packet of IPv4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ipv4Error {
+    /// Fewer bytes than the header says, or than the shortest header has.
+    Short,
+    /// Another version, or a header of an impossible length.
+    Header,
+    /// The header's checksum is wrong.
+    Checksum,
+}
+
+impl Ipv4Header {
+    /// Reads the header that `packet` begins with.
+    ///
+    /// # Errors
+    /// The packet is cut, malformed, or its header damaged.
+    pub fn decode(packet: &[u8]) -> Result<Ipv4Header, Ipv4Error> {
+        let head = packet.first_chunk::<20>().ok_or(Ipv4Error::Short)?;
+        let header_bytes = usize::from(head[0] & 0x0f) * 4;
+        if head[0] >> 4 != 4 || header_bytes < 20 {
+            return Err(Ipv4Error::Header);
+        }
+        let total_bytes = usize::from(u16::from_be_bytes([head[2], head[3]]));
+        if total_bytes < header_bytes {
+            return Err(Ipv4Error::Header);
+        }
+        if packet.len() < total_bytes {
+            return Err(Ipv4Error::Short);
+        }
+        if checksum(&packet[..header_bytes], 0) != 0 {
+            return Err(Ipv4Error::Checksum);
+        }
+        let flags = u16::from_be_bytes([head[6], head[7]]);
+        Ok(Ipv4Header {
+            header_bytes,
+            total_bytes,
+            ttl: head[8],
+            protocol: head[9],
+            is_fragment: flags & 0x3fff != 0,
+            source: [head[12], head[13], head[14], head[15]],
+            destination: [head[16], head[17], head[18], head[19]],
+        })
+    }
+}
+
+/// ARP between Ethernet and IPv4. (RFC 826)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arp4 {
+    /// An answer; else a request.
+    pub is_reply: bool,
+    /// MAC and IPv4 address of the sender.
+    pub sender: ([u8; 6], [u8; 4]),
+    /// MAC and IPv4 address of the target; in a request the MAC address means nothing.
+    pub target: ([u8; 6], [u8; 4]),
+}
+
+/// Bytes of [`Arp4`] behind the header of Ethernet.
+pub const ARP4_BYTES: usize = 28;
+
+impl Arp4 {
+    /// Reads what follows the header of Ethernet; `None` for any other ARP.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Arp4> {
+        let bytes = bytes.first_chunk::<ARP4_BYTES>()?;
+        let is_reply = match bytes[..8] {
+            [0, 1, 8, 0, 6, 4, 0, 1] => false,
+            [0, 1, 8, 0, 6, 4, 0, 2] => true,
+            _ => return None,
+        };
+        let pair = |at: usize| {
+            let (mut mac, mut ip) = ([0; 6], [0; 4]);
+            mac.copy_from_slice(&bytes[at..at + 6]);
+            ip.copy_from_slice(&bytes[at + 6..at + 10]);
+            (mac, ip)
+        };
+        Some(Arp4 {
+            is_reply,
+            sender: pair(8),
+            target: pair(18),
+        })
+    }
+
+    /// The bytes behind the header of Ethernet.
+    #[must_use]
+    pub fn encode(&self) -> [u8; ARP4_BYTES] {
+        let mut bytes = [0; ARP4_BYTES];
+        bytes[..8].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0, 1 + u8::from(self.is_reply)]);
+        for (at, (mac, ip)) in [(8, self.sender), (18, self.target)] {
+            bytes[at..at + 6].copy_from_slice(&mac);
+            bytes[at + 6..at + 10].copy_from_slice(&ip);
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example header of many texts on RFC 1071, from a capture.
+    const HEADER: [u8; 20] = [
+        0x45, 0x00, 0x00, 0x14, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xb8, 0x80, 0xc0, 0xa8, 0x00,
+        0x01, 0xc0, 0xa8, 0x00, 0xc7,
+    ];
+
+    #[test]
+    fn sum_of_a_right_header_is_zero() {
+        assert_eq!(
+            checksum(&HEADER, 0),
+            checksum(&[], u32::from(!checksum(&HEADER, 0)))
+        );
+        assert_eq!(
+            checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7], 0),
+            0x220d
+        );
+        assert_eq!(checksum(&[0xff], 0), 0x00ff);
+    }
+
+    #[test]
+    fn damaged_headers_are_refused() {
+        let mut header = HEADER;
+        header[10..12].copy_from_slice(&[0, 0]);
+        let sum = checksum(&header, 0).to_be_bytes();
+        header[10..12].copy_from_slice(&sum);
+        let decoded = Ipv4Header::decode(&header).unwrap();
+        assert_eq!(
+            (decoded.ttl, decoded.protocol, decoded.total_bytes),
+            (64, 17, 20)
+        );
+        assert!(!decoded.is_fragment);
+        assert_eq!(Ipv4Header::decode(&header[..19]), Err(Ipv4Error::Short));
+        for (at, value, error) in [
+            (0, 0x65, Ipv4Error::Header),
+            (0, 0x44, Ipv4Error::Header),
+            (3, 19, Ipv4Error::Header),
+            (3, 21, Ipv4Error::Short),
+            (8, 63, Ipv4Error::Checksum),
+        ] {
+            let mut bad = header;
+            bad[at] = value;
+            assert_eq!(Ipv4Header::decode(&bad), Err(error), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn arp_reads_what_it_writes() {
+        let arp = Arp4 {
+            is_reply: true,
+            sender: ([1, 2, 3, 4, 5, 6], [10, 0, 0, 1]),
+            target: ([6, 5, 4, 3, 2, 1], [10, 0, 0, 2]),
+        };
+        let mut bytes = arp.encode();
+        assert_eq!(Arp4::decode(&bytes), Some(arp));
+        bytes[1] = 6;
+        assert_eq!(Arp4::decode(&bytes), None);
+        assert_eq!(Arp4::decode(&bytes[..27]), None);
+    }
+}
