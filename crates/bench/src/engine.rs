@@ -117,6 +117,7 @@ pub fn run(options: &EngineOptions) -> Result<Results> {
         machine: machine(),
         notes: bench.notes,
         rows: bench.samples.rows(),
+        factors: bench.samples.factors(),
     })
 }
 
