@@ -189,6 +189,26 @@ impl<C: Codec> FlowAllocator<C> {
         self.cancel_repeats();
     }
 
+    /// Ends the flows with the member at `address` that are not younger than `until`, without a
+    /// message: the other end is of a former life of that member. Returns how many they were.
+    pub(crate) fn forget_member(
+        &mut self,
+        now: Instant,
+        address: u64,
+        until: Instant,
+        dt: &mut dyn DataTransfer,
+    ) -> usize {
+        let flows = self.flows.iter();
+        let flows = flows.filter(|(_, flow)| flow.address == address && flow.since <= until);
+        let keys: Vec<FlowKey> = flows.map(|(key, _)| *key).collect();
+        for key in &keys {
+            let member = self.flows.get(key).map(|flow| flow.member.clone());
+            let reason = format!("{} has begun anew", member.unwrap_or_default());
+            self.close(now, *key, false, reason, dt);
+        }
+        keys.len()
+    }
+
     /// Abandons a request. Its port-id stays taken until the answer has come.
     fn abandon_request(&mut self, now: Instant, key: FlowKey, dt: &mut dyn DataTransfer) {
         self.send_end(now, key, "");

@@ -17,7 +17,7 @@ use carina_wire::dif::Address;
 use super::dissemination::LOWER_DIFS_MAX;
 use super::objects::{class, name};
 use super::values::{AddressEntries, AddressEntry, ENTRIES_MAX, is_name, value, value_of};
-use super::{MEMBERS_MAX, Member, Rlite};
+use super::{HOLD_TIME, MEMBERS_MAX, Member, Rlite};
 use crate::api::N1Port;
 use crate::config::DifConfig;
 use crate::data_transfer::api::DataTransfer;
@@ -32,6 +32,15 @@ const OUTDATED_TIME: Duration = Duration::from_secs(600);
 
 /// Addresses of one member that are remembered so.
 const OUTDATED_MAX: usize = 4;
+
+/// An address in a member's record that was replaced or withdrawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OutdatedAddress {
+    address: u64,
+    at: Instant,
+    /// The record was taken back: it comes again unchanged when its member announces itself.
+    is_withdrawn: bool,
+}
 
 impl Rlite {
     /// The address that an IPCP keeps: its own when it is known here or no other has it. `asked`
@@ -276,10 +285,10 @@ impl Rlite {
         }
         let address = told.address;
         if let Some(outdated) = self.outdated.get_mut(name) {
-            outdated.retain(|(old, _)| *old != address);
+            outdated.retain(|old| old.address != address);
         }
         if let Some(old) = self.members.insert(name.to_string(), told) {
-            self.replaced(now, name, old.address);
+            self.note_outdated(now, name, old.address, false);
         }
         self.are_routes_stale = true;
         true
@@ -290,18 +299,22 @@ impl Rlite {
         let Some(old) = self.members.remove(name) else {
             return false;
         };
-        self.replaced(now, name, old.address);
+        self.note_outdated(now, name, old.address, true);
         self.are_routes_stale = true;
         true
     }
 
     /// Remembers an address that a member had.
-    fn replaced(&mut self, now: Instant, name: &str, address: u64) {
+    fn note_outdated(&mut self, now: Instant, name: &str, address: u64, is_withdrawn: bool) {
         let outdated = self.outdated.entry(name.to_string()).or_default();
         if outdated.len() >= OUTDATED_MAX {
             outdated.remove(0);
         }
-        outdated.push((address, now));
+        outdated.push(OutdatedAddress {
+            address,
+            at: now,
+            is_withdrawn,
+        });
     }
 
     /// Whether the neighbour `by` sends an address of a member that was replaced. Records have no
@@ -310,10 +323,13 @@ impl Rlite {
     /// one.
     fn is_outdated(&self, now: Instant, name: &str, address: u64, by: &str) -> bool {
         let outdated = self.outdated.get(name).into_iter().flatten();
-        let Some((_, at)) = outdated.rev().find(|(old, _)| *old == address) else {
+        let Some(old) = outdated.rev().find(|old| old.address == address) else {
             return false;
         };
-        let is_late_copy = now < *at + LATE_COPY_TIME;
+        if old.is_withdrawn && !self.members.contains_key(name) {
+            return now < old.at + HOLD_TIME;
+        }
+        let is_late_copy = now < old.at + LATE_COPY_TIME;
         is_late_copy || by != name && self.is_off_the_way(by, name)
     }
 
@@ -336,7 +352,7 @@ impl Rlite {
     /// Forgets addresses in records that do not go round any more.
     pub(super) fn forget_outdated(&mut self, now: Instant) {
         self.outdated.retain(|_, outdated| {
-            outdated.retain(|(_, at)| now < *at + OUTDATED_TIME);
+            outdated.retain(|old| now < old.at + OUTDATED_TIME);
             !outdated.is_empty()
         });
     }

@@ -20,7 +20,7 @@ impl Rlite {
         reason: &str,
         dt: &mut dyn DataTransfer,
     ) {
-        self.neighbour_down(now, n1, reason, dt);
+        let was_neighbour = self.neighbour_down(now, n1, reason, dt);
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
@@ -30,11 +30,14 @@ impl Rlite {
         let reason = reason.to_string();
         self.log.push(Event::DropN1 { n1, reason });
         self.want_n1(now, &props);
+        if was_neighbour {
+            self.announce_self(now, dt);
+        }
     }
 
     /// M_RELEASE: the other side does not want this member as neighbour. rlite has no answer to it.
     pub(super) fn on_release(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
-        self.neighbour_down(now, n1, "it released this member", dt);
+        let was_neighbour = self.neighbour_down(now, n1, "it released this member", dt);
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
@@ -42,6 +45,9 @@ impl Rlite {
         flow.stage = Stage::Leaving;
         // What it sent last has time to arrive.
         flow.at = Some(now + RELEASE_GRACE);
+        if was_neighbour {
+            self.announce_self(now, dt);
+        }
     }
 
     /// Every N-1 flow of a member that leaves: the neighbour is released, then the flow given back.
@@ -66,10 +72,13 @@ impl Rlite {
         if flow.neighbour().is_some() {
             self.send_request(now, n1, Message::new(Opcode::Release), dt);
         }
-        self.neighbour_down(now, n1, reason, dt);
+        let was_neighbour = self.neighbour_down(now, n1, reason, dt);
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.stage = Stage::Leaving;
             flow.at = Some(now + RELEASE_GRACE);
+        }
+        if was_neighbour {
+            self.announce_self(now, dt);
         }
     }
 }

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use carina_cdap::{Message, Opcode, Value};
 use carina_time::{Duration, Instant};
 
+use super::neighbours::{N1, Stage};
 use super::objects::{class, name};
 use super::values::{
     Candidate, Candidates, DirectoryEntries, DirectoryEntry, LowerFlow, LowerFlows, SLICE, value,
@@ -23,6 +24,12 @@ pub(super) const LOWER_DIFS_MAX: usize = 16;
 /// After so many refreshes half of the neighbours, in turns, get everything: an entry that was lost
 /// would not come again otherwise, because a member forwards only what is news to it.
 const ROUNDS_PER_TURN: usize = 2;
+
+/// How long after the loss of an N-1 flow this member announces itself again.
+const ANNOUNCE_AGAIN: Duration = Duration::from_secs(2);
+
+/// Between two announcements at once.
+const ANNOUNCE_PAUSE: Duration = Duration::from_millis(500);
 
 impl Rlite {
     /// One N-1 flow of every neighbour except the one behind `but`.
@@ -200,9 +207,7 @@ impl Rlite {
     pub(super) fn refresh(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         self.links.refresh(now);
         let to = self.neighbours_but(None);
-        let own = self.links.own(now).filter(|(_, report)| report.is_up);
-        let own: Vec<Key> = own.map(|(key, _)| key.clone()).collect();
-        self.send_links(now, &own, &to, dt);
+        self.send_own_links(now, &to, dt);
         let entries = self.own_registrations();
         self.send_directory(now, Opcode::Create, &entries, &to, dt);
         self.send_own_record(now, dt);
@@ -217,6 +222,31 @@ impl Rlite {
         }
     }
 
+    /// Sends this member's record and lower flows to all neighbours, although they are no news
+    /// here: a neighbour that loses an N-1 flow to this member forgets them, also where another
+    /// N-1 flow remains, and takes them back from other members. It may notice later than this
+    /// side: its next refreshment comes soon.
+    pub(super) fn announce_self(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
+        if self.member.is_none() || self.has_left {
+            return;
+        }
+        self.refresh_at = self.refresh_at.min(now + ANNOUNCE_AGAIN);
+        if now < self.announce_next {
+            return;
+        }
+        self.announce_next = now + ANNOUNCE_PAUSE;
+        self.send_own_record(now, dt);
+        let to = self.neighbours_but(None);
+        self.send_own_links(now, &to, dt);
+    }
+
+    /// This member's lower flows, those that are up.
+    fn send_own_links(&mut self, now: Instant, to: &[N1Port], dt: &mut dyn DataTransfer) {
+        let own = self.links.own(now).filter(|(_, report)| report.is_up);
+        let own: Vec<Key> = own.map(|(key, _)| key.clone()).collect();
+        self.send_links(now, &own, to, dt);
+    }
+
     /// This member's own record to all neighbours.
     pub(super) fn send_own_record(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let record: Vec<Candidate> = self.own_record().into_iter().collect();
@@ -226,7 +256,8 @@ impl Rlite {
 
     fn own_record(&self) -> Option<Candidate> {
         let mut difs: Vec<String> = Vec::new();
-        for flow in self.n1s.values() {
+        let used = |flow: &&N1| !matches!(flow.stage, Stage::Leaving);
+        for flow in self.n1s.values().filter(used) {
             if !difs.contains(&flow.props.dif) && difs.len() < LOWER_DIFS_MAX {
                 difs.push(flow.props.dif.clone());
             }

@@ -23,6 +23,7 @@ use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode, Party};
 use carina_time::Instant;
+use carina_wire::dif::Dialect;
 
 use super::neighbours::{STEP_TIMEOUT, Stage, connection};
 use super::objects::{PolicyObject, class, component_of, name};
@@ -65,6 +66,7 @@ impl Rlite {
             is_initiator: true,
         });
         flow.cdap = connection();
+        flow.crossed = None;
         flow.stage = Stage::Connecting;
         flow.at = Some(now + STEP_TIMEOUT);
         let remote = match flow.props.remote.as_str() {
@@ -106,6 +108,9 @@ impl Rlite {
             return self.log.count("stale");
         }
         if message.result != 0 {
+            if self.answer_held(now, n1, dt) {
+                return;
+            }
             let reason = refusal("M_CONNECT", message);
             return self.attempt_failed(now, n1, &reason, dt);
         }
@@ -321,27 +326,42 @@ fn refusal(what: &str, message: &Message) -> String {
     }
 }
 
-/// Widths that differ would make every PDU unreadable.
+/// Widths that differ would make every PDU unreadable. The ones of the dialect say nothing to an
+/// IPCP that is configured for others: rlite's enroller announces them whatever its headers have,
+/// and what it has sent up to here was readable with the configured ones.
 fn check_widths(constants: &Constants, config: &DifConfig) -> Result<(), String> {
-    let widths = &config.widths;
-    let fields = [
-        ("address", constants.address, widths.address),
-        ("sequence number", constants.seq, widths.seq),
-        (
-            "control sequence number",
-            constants.ctrl_seq,
-            widths.ctrl_seq,
-        ),
-        ("PDU length", constants.length, widths.length),
-        ("CEP-id", constants.cep, widths.cep),
-        ("QoS-id", constants.qos, widths.qos),
+    let announced = [
+        constants.address,
+        constants.seq,
+        constants.ctrl_seq,
+        constants.length,
+        constants.cep,
+        constants.qos,
     ];
-    for (field, theirs, own) in fields {
-        if let Some(theirs) = theirs.filter(|theirs| *theirs != u32::from(own)) {
+    let default = widths(&DifConfig::of_dialect(Dialect::Rlite));
+    if announced == default.map(|(_, bytes)| Some(bytes)) {
+        return Ok(());
+    }
+    for (theirs, (field, own)) in announced.into_iter().zip(widths(config)) {
+        if let Some(theirs) = theirs.filter(|theirs| *theirs != own) {
             return Err(format!(
                 "field {field} has {theirs} bytes in the DIF, and this IPCP is configured for {own}"
             ));
         }
     }
     Ok(())
+}
+
+/// Fields of PDUs whose widths are constants of the DIF, in bytes.
+fn widths(config: &DifConfig) -> [(&'static str, u32); 6] {
+    let widths = &config.widths;
+    [
+        ("address", widths.address),
+        ("sequence number", widths.seq),
+        ("control sequence number", widths.ctrl_seq),
+        ("PDU length", widths.length),
+        ("CEP-id", widths.cep),
+        ("QoS-id", widths.qos),
+    ]
+    .map(|(field, bytes)| (field, u32::from(bytes)))
 }

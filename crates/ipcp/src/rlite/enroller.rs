@@ -49,8 +49,8 @@ impl Rlite {
         dt: &mut dyn DataTransfer,
     ) {
         let name = Name::from(message.src.clone()).to_string();
-        if !self.yields_collision(n1, &name) {
-            return self.log.count("connects-crossed");
+        if self.resolve_crossing(now, n1, &name, message, dt) {
+            return;
         }
         if self.is_duplicate(now, n1, message.invoke_id) {
             return self.log.count("connects-duplicated");
@@ -110,21 +110,6 @@ impl Rlite {
         );
         let is_same = |(id, at): (i32, Instant)| id == invoke_id && now < at + DUPLICATE_WINDOW;
         is_served && flow.connect.is_some_and(is_same)
-    }
-
-    /// Both sides have sent M_CONNECT at once: whether this one drops its own attempt. The one with
-    /// the lower name goes on: nothing else is known to both alike, neither the initiator of the
-    /// N-1 flow nor which of them is a member. One that is not refuses, and then makes its own
-    /// attempt.
-    fn yields_collision(&self, n1: N1Port, name: &str) -> bool {
-        let Some(flow) = self.n1s.get(&n1) else {
-            return false;
-        };
-        let is_initiating = matches!(
-            flow.stage,
-            Stage::Connecting | Stage::Starting { .. } | Stage::Joining(_) | Stage::Adding
-        );
-        !is_initiating || name < self.own.as_str()
     }
 
     /// Whether an IPCP of this name may connect over an N-1 flow.
@@ -198,6 +183,7 @@ impl Rlite {
             return self.refuse_start(now, n1, message, "M_START has no enrollment value", dt);
         };
         let asked = info.address.unwrap_or_default();
+        self.end_former_life(now, n1, &peer, asked, dt);
         let mut assignment = Assignment {
             request: message.clone(),
             info,

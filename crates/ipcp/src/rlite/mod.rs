@@ -22,6 +22,7 @@
 //! and is begun anew, and every 30 s each member repeats its own entries.
 
 mod addresses;
+mod crossing;
 mod detaching;
 mod dissemination;
 mod enrollee;
@@ -31,11 +32,13 @@ mod flow_values;
 mod neighbours;
 mod objects;
 mod policies;
+mod restarts;
 mod rib_access;
 mod rib_updates;
 mod routes;
 mod session;
 mod values;
+mod wanted_n1s;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -59,10 +62,12 @@ use crate::layer::{DialectProfile, LayerManagement};
 use crate::policy::{Catalogue, Descriptor, component};
 use crate::random::Random;
 use crate::trace::{TraceEvent, Tracer};
+use addresses::OutdatedAddress;
 use flow_allocation::RliteFlows;
 pub(crate) use flow_allocation::a_data;
-use neighbours::{N1, WantedN1};
+use neighbours::N1;
 use policies::Policies;
+use wanted_n1s::WantedN1;
 
 /// The dialect of rlite.
 pub(crate) const DIALECT: DialectProfile = DialectProfile {
@@ -118,13 +123,15 @@ pub(crate) struct Rlite {
     n1s: BTreeMap<N1Port, N1>,
     /// N-1 flows that were there and are wanted again, by N-1 DIF and name.
     wanted_n1s: BTreeMap<(String, String), WantedN1>,
+    /// Why attempts to join failed that had an answer, and whether for good, by N-1 DIF and name.
+    refusals: BTreeMap<(String, String), (String, bool)>,
     /// It left the DIF; set back by [`Command::Enroll`].
     has_left: bool,
     links: LinkState,
     /// Members by name: the address book of the DIF, without this one.
     members: BTreeMap<String, Member>,
-    /// Addresses of these that were replaced lately, and when.
-    outdated: BTreeMap<String, Vec<(u64, Instant)>>,
+    /// Addresses of these that were replaced lately.
+    outdated: BTreeMap<String, Vec<OutdatedAddress>>,
     /// Addresses that were assigned, and by which member. See `addresses`.
     allocated_addresses: BTreeMap<u64, String>,
     directory: Directory<String>,
@@ -143,6 +150,8 @@ pub(crate) struct Rlite {
     /// Refreshments so far.
     rounds: usize,
     refresh_at: Instant,
+    /// Before this it announces itself no more.
+    announce_next: Instant,
     /// The earliest deadline, worked out after each call.
     due: Option<Instant>,
 }
@@ -191,6 +200,7 @@ impl Rlite {
             member: None,
             n1s: BTreeMap::new(),
             wanted_n1s: BTreeMap::new(),
+            refusals: BTreeMap::new(),
             has_left: false,
             members: BTreeMap::new(),
             outdated: BTreeMap::new(),
@@ -204,6 +214,7 @@ impl Rlite {
             housekeeping_at: Instant::ZERO,
             rounds: 0,
             refresh_at: Instant::ZERO,
+            announce_next: Instant::ZERO,
             due: None,
         })
     }
@@ -241,6 +252,7 @@ impl Rlite {
         config: DifConfig,
         dt: &mut dyn DataTransfer,
     ) {
+        self.refusals.clear();
         self.links.set_limits(link_limits(&self.policies));
         self.take_address(address, dt);
         self.housekeeping_at = now + HOUSEKEEPING_INTERVAL;

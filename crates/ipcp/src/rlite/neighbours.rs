@@ -37,9 +37,11 @@ use carina_cdap::{Connection, Limits, Message, Opcode};
 use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
 
+use super::crossing::Crossed;
 use super::enrollee::EnrolleeState;
 use super::enroller::Assignment;
 use super::objects::{class, name};
+use super::restarts::FormerLife;
 use super::{ADDRESS_OF_NEW, Member, RULES, Rlite};
 use crate::api::{Event, N1Port, N1Properties};
 use crate::data_transfer::api::DataTransfer;
@@ -63,11 +65,11 @@ const UNANSWERED_MAX: u32 = 3;
 pub(super) const INITIATOR_WAIT: Duration = Duration::from_millis(500);
 
 /// Pauses before an attempt is repeated.
-const RETRY_FIRST: Duration = Duration::from_secs(2);
-const RETRY_MAX: Duration = Duration::from_secs(30);
+pub(super) const RETRY_FIRST: Duration = Duration::from_secs(2);
+pub(super) const RETRY_MAX: Duration = Duration::from_secs(30);
 
-/// N-1 flows that are wanted again at most.
-const WANTED_N1S_MAX: usize = 256;
+/// Contacts whose refusals are remembered.
+const REFUSALS_MAX: usize = 64;
 
 /// An N-1 flow.
 pub(super) struct N1 {
@@ -82,10 +84,16 @@ pub(super) struct N1 {
     pub(super) at: Option<Instant>,
     /// The M_CONNECT that came last: its invoke id, and when it came.
     pub(super) connect: Option<(i32, Instant)>,
+    /// An M_CONNECT that has crossed this side's.
+    pub(super) crossed: Option<Crossed>,
     pub(super) missed: u32,
     /// M_CONNECTs in turn to which nothing came.
     pub(super) unanswered: u32,
     pub(super) heard: Instant,
+    /// When the IPCP at the other end became a neighbour last.
+    pub(super) since: Instant,
+    /// The IPCP that enrolls over it may be another life of a neighbour.
+    pub(super) former_life: Option<FormerLife>,
     retry_after: Duration,
     /// The failure of attempts has been reported.
     failure_reported: bool,
@@ -108,12 +116,6 @@ pub(super) enum Stage {
     Leaving,
 }
 
-/// An N-1 flow that is wanted again.
-pub(super) struct WantedN1 {
-    at: Instant,
-    pause: Duration,
-}
-
 impl N1 {
     fn new(props: N1Properties) -> N1 {
         N1 {
@@ -124,9 +126,12 @@ impl N1 {
             peer: String::new(),
             at: None,
             connect: None,
+            crossed: None,
             missed: 0,
             unanswered: 0,
             heard: Instant::ZERO,
+            since: Instant::ZERO,
+            former_life: None,
             retry_after: RETRY_FIRST,
             failure_reported: false,
         }
@@ -161,6 +166,11 @@ pub(super) fn connection() -> Connection {
     Connection::new(RULES, limits).numbered_from(2)
 }
 
+/// The N-1 DIF of an N-1 flow, and the name that it leads to.
+pub(super) fn contact(props: &N1Properties) -> (String, String) {
+    (props.dif.clone(), props.remote.clone())
+}
+
 impl Rlite {
     pub(super) fn n1_up(
         &mut self,
@@ -176,8 +186,7 @@ impl Rlite {
             dt.set_address(Address(ADDRESS_OF_NEW));
         }
         dt.add_n1(n1, &props);
-        self.wanted_n1s
-            .remove(&(props.dif.clone(), props.remote.clone()));
+        self.wanted_n1s.remove(&contact(&props));
         let is_initiator = props.is_initiator;
         self.n1s.insert(n1, N1::new(props));
         if is_initiator {
@@ -204,13 +213,16 @@ impl Rlite {
             let reason = reason.clone();
             self.log.push(Event::EnrollFailed { n1, reason });
         }
-        self.neighbour_down(now, n1, &reason, dt);
+        let was_neighbour = self.neighbour_down(now, n1, &reason, dt);
         if let Some(gone) = self.n1s.remove(&n1)
             && is_wanted
         {
             self.want_n1(now, &gone.props);
         }
         dt.remove_n1(now, n1);
+        if was_neighbour {
+            self.announce_self(now, dt);
+        }
     }
 
     /// The order to enroll through this flow.
@@ -289,6 +301,8 @@ impl Rlite {
         flow.stage = Stage::Idle;
         flow.cdap = connection();
         flow.at = None;
+        let answered =
+            (!is_member && !was_accepting && flow.unanswered == 0).then(|| contact(&flow.props));
         if was_accepting {
             let text = format!("{} was not enrolled: {reason}", flow.peer);
             self.log.notice("enroll", &text);
@@ -311,6 +325,9 @@ impl Rlite {
         let pause = self.random.about(flow.retry_after);
         flow.retry_after = (flow.retry_after * 2).min(RETRY_MAX);
         flow.at = Some(now + pause);
+        if let Some(contact) = answered {
+            self.note_refusal(contact, reason, is_final);
+        }
     }
 
     /// The member behind an N-1 flow is a neighbour.
@@ -320,7 +337,7 @@ impl Rlite {
             return;
         };
         flow.stage = Stage::Up;
-        flow.at = Some(now + interval);
+        (flow.since, flow.at) = (now, Some(now + interval));
         flow.missed = 0;
         flow.retry_after = RETRY_FIRST;
         flow.failure_reported = false;
@@ -348,19 +365,19 @@ impl Rlite {
         }
     }
 
-    /// Ends the neighbourhood behind an N-1 flow, if there is one.
+    /// Ends the neighbourhood behind an N-1 flow. Returns whether there was one.
     pub(super) fn neighbour_down(
         &mut self,
         now: Instant,
         n1: N1Port,
         reason: &str,
         dt: &mut dyn DataTransfer,
-    ) {
+    ) -> bool {
         let Some(flow) = self.n1s.get_mut(&n1) else {
-            return;
+            return false;
         };
         if !matches!(flow.stage, Stage::Up) {
-            return;
+            return false;
         }
         flow.stage = Stage::Idle;
         flow.cdap = connection();
@@ -377,6 +394,7 @@ impl Rlite {
             .filter(|flow| flow.neighbour() == Some(&peer));
         let cost = others.map(|flow| flow.props.cost).min();
         self.report_link(now, &peer, cost, dt);
+        true
     }
 
     fn keepalive_interval(&self) -> Duration {
@@ -430,15 +448,7 @@ impl Rlite {
                 self.log.push(Event::DropN1 { n1, reason });
             }
             Stage::Assigning(_) => self.assignment_timeout(now, n1, dt),
-            Stage::Connecting => {
-                flow.unanswered += 1;
-                if flow.unanswered >= UNANSWERED_MAX && flow.props.is_initiator {
-                    // Its other end may be gone without a notice.
-                    self.drop_neighbour(now, n1, "its other end does not answer", dt);
-                } else {
-                    self.attempt_failed(now, n1, NO_ANSWER, dt);
-                }
-            }
+            Stage::Connecting => self.connect_timeout(now, n1, dt),
             Stage::Starting { .. } | Stage::Adding => {
                 self.attempt_failed(now, n1, "no answer to M_START", dt);
             }
@@ -448,32 +458,43 @@ impl Rlite {
         }
     }
 
-    /// An N-1 flow that this side asked for is gone: the binder is asked for another.
-    pub(super) fn want_n1(&mut self, now: Instant, props: &N1Properties) {
-        let is_wanted = props.is_initiator && !self.has_left && !props.remote.is_empty();
-        if is_wanted && self.wanted_n1s.len() < WANTED_N1S_MAX {
-            let key = (props.dif.clone(), props.remote.clone());
-            self.wanted_n1s.entry(key).or_insert(WantedN1 {
-                at: now + RETRY_FIRST,
-                pause: RETRY_FIRST,
-            });
+    fn connect_timeout(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
+        if self.crossing_timeout(now, n1, dt) {
+            return;
+        }
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        flow.unanswered += 1;
+        if flow.unanswered >= UNANSWERED_MAX && flow.props.is_initiator {
+            // Its other end may be gone without a notice.
+            self.drop_neighbour(now, n1, "its other end does not answer", dt);
+        } else {
+            let (reason, is_final) = self.reason_of_silence(n1);
+            self.failed(now, n1, &reason, is_final, dt);
         }
     }
 
-    pub(super) fn wanted_n1s_due(&self) -> Option<Instant> {
-        self.wanted_n1s.values().map(|seek| seek.at).min()
+    /// Why M_CONNECT has no answer, and whether time changes that: an earlier attempt that had one
+    /// may have said. An enroller that was left in the middle of an enrollment is silent for a
+    /// while.
+    fn reason_of_silence(&self, n1: N1Port) -> (String, bool) {
+        let key = self.n1s.get(&n1).map(|flow| contact(&flow.props));
+        let told = key.and_then(|key| self.refusals.get(&key));
+        match told.filter(|_| self.member.is_none()) {
+            Some((reason, is_final)) => {
+                let reason = format!("{reason} (later M_CONNECTs have had no answer)");
+                (reason, *is_final)
+            }
+            None => (NO_ANSWER.to_string(), false),
+        }
     }
 
-    pub(super) fn wanted_n1s_timeout(&mut self, now: Instant) {
-        for ((dif, remote), seek) in &mut self.wanted_n1s {
-            if seek.at <= now {
-                seek.pause = (seek.pause * 2).min(RETRY_MAX);
-                seek.at = now + self.random.about(seek.pause);
-                self.log.push(Event::NeedN1 {
-                    dif: dif.clone(),
-                    remote: remote.clone(),
-                });
-            }
+    /// Remembers why an attempt of this IPCP failed that had an answer.
+    fn note_refusal(&mut self, contact: (String, String), reason: &str, is_final: bool) {
+        let refusal = (reason.to_string(), is_final);
+        if self.refusals.contains_key(&contact) || self.refusals.len() < REFUSALS_MAX {
+            self.refusals.insert(contact, refusal);
         }
     }
 }

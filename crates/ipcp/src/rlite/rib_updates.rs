@@ -77,6 +77,9 @@ impl Rlite {
             }
             if key.0 == peer {
                 self.links.forget_end(&key);
+                if key.1 == self.own {
+                    self.judge_life(now, n1, &report, dt);
+                }
             }
             match self.links.insert(now, key.clone(), report) {
                 MergeOutcome::New => news.push(key),
@@ -105,11 +108,13 @@ impl Rlite {
             return self.log.discard(&peer, "members-malformed");
         };
         let mut news: Vec<Candidate> = Vec::new();
+        let mut is_withdrawn = false;
         for entry in entries {
             let Some((name, member)) = member_of(entry.clone()) else {
                 self.log.discard(&peer, "member-malformed");
                 continue;
             };
+            is_withdrawn |= name == self.own && message.opcode == Opcode::Delete;
             // Each member speaks for itself, as far as it can be heard.
             if name == self.own || name != peer && self.is_neighbour(&name) {
                 continue;
@@ -124,6 +129,10 @@ impl Rlite {
         }
         let onward = self.neighbours_but(Some(n1));
         self.send_members(now, message.opcode, &news, &onward, dt);
+        if is_withdrawn {
+            // By a member that has lost it as a neighbour.
+            self.announce_self(now, dt);
+        }
     }
 
     fn on_directory(

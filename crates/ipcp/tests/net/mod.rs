@@ -56,6 +56,8 @@ pub struct Wire {
     /// Of a hundred PDUs, so many are lost.
     pub loss: u64,
     pub kind: Kind,
+    /// The N-1 DIF.
+    dif: &'static str,
     pub sdu_max: usize,
     /// Everything that was sent, with the end that sent it.
     pub sent: Vec<(usize, Vec<u8>)>,
@@ -147,6 +149,14 @@ impl Net {
         self.lay(a, b, sdu_max, kind, 0)
     }
 
+    /// The same over another N-1 DIF.
+    pub fn wire_over(&mut self, dif: &'static str, a: &str, b: &str) -> usize {
+        let usual = std::mem::replace(&mut self.below.dif, dif);
+        let wire = self.wire(a, b);
+        self.below.dif = usual;
+        wire
+    }
+
     pub fn lossy_wire(&mut self, a: &str, b: &str, loss: u64) -> usize {
         self.lay(a, b, self.below.sdu_max, Kind::Plain, loss)
     }
@@ -163,6 +173,7 @@ impl Net {
             is_cut: false,
             loss,
             kind,
+            dif: self.below.dif,
             sdu_max,
             sent: Vec::new(),
             is_down: [false; 2],
@@ -176,6 +187,7 @@ impl Net {
         let wire = &self.wires[wire];
         let (name, n1) = wire.ends[end].clone();
         let mut props = self.below.props(&wire.ends[1 - end].0, end == 0);
+        props.dif = wire.dif.into();
         props.sdu_max = wire.sdu_max;
         props.is_exposed = wire.kind == Kind::Exposed;
         props.is_initiator |= wire.kind == Kind::BothAsk;

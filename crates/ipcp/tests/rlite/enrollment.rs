@@ -1,20 +1,19 @@
 //! How an IPCP becomes a member, and what goes wrong on the way.
 
-use carina_cdap::{Message, Opcode, Party, Rules, Value};
-use carina_ipcp::{Command, DifConfig, Event, N1Port, PolicySpec};
-use carina_wire::dif::Dialect;
+use carina_cdap::{Message, Opcode, Rules, Value};
+use carina_ipcp::{Command, DifConfig, Event, PolicySpec};
 
-use crate::rlite::net::{MS, Net, SECOND, config, line, props, with_policy};
+use crate::rlite::net::{MS, Net, SECOND, config, line, pdu_of, props, with_policy};
 
 const PCI: usize = 28;
 
 /// The management message of a PDU.
-fn cdap(pdu: &[u8]) -> Option<Message> {
+pub fn cdap(pdu: &[u8]) -> Option<Message> {
     let is_management = pdu.get(1) == Some(&0x40);
     is_management.then(|| Rules::RLITE.decode(&pdu[PCI..]).expect("a message"))
 }
 
-fn is_up(net: &Net, at: &str, other: &str) -> bool {
+pub fn is_up(net: &Net, at: &str, other: &str) -> bool {
     let changes = net.told(at, |event| match event {
         Event::NeighbourUp { name, .. } if name == other => Some(true),
         Event::NeighbourDown { name, .. } if name == other => Some(false),
@@ -225,19 +224,6 @@ fn an_objection_makes_the_enroller_draw_again() {
     assert!(!net.wires[wire].is_cut);
 }
 
-/// A management PDU to a neighbour.
-pub fn pdu_of(message: &Message, source: u64) -> Vec<u8> {
-    let bytes = Rules::RLITE.encode(message);
-    let mut pdu = vec![0, 0x40, 0, 0, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    pdu.extend(u32::try_from(source).expect("4 bytes").to_le_bytes());
-    pdu.extend([0, 0, 0, 0]);
-    let length = u16::try_from(PCI + bytes.len()).expect("one PDU");
-    pdu.extend(length.to_le_bytes());
-    pdu.extend([0, 0]);
-    pdu.extend(bytes);
-    pdu
-}
-
 #[test]
 fn two_with_one_address_part_by_their_names() {
     // Two DIFs of the same name grow into one: both first members have address 1.
@@ -344,101 +330,6 @@ fn enrollment_succeeds_over_a_flow_that_loses_a_tenth() {
             "seed {seed}"
         );
     }
-}
-
-/// M_CONNECT_R of the enroller `name` for newcomer `b`.
-fn connected(name: &str) -> Message {
-    let connect = Message {
-        invoke_id: 2,
-        abstract_syntax: 73,
-        ..Message::connect(Party::of(name), Party::of("b"))
-    };
-    let mut connected = connect.answer();
-    std::mem::swap(&mut connected.src, &mut connected.dst);
-    connected
-}
-
-/// Another message of an enroller.
-fn says(opcode: Opcode, class: &str, name: &str, id: i32) -> Message {
-    Message {
-        invoke_id: id,
-        version: 1,
-        ..Message::object(opcode, class, name)
-    }
-}
-
-/// M_START_R with these bytes of an enrollment value.
-fn started(value: &[u8]) -> Message {
-    let start = says(Opcode::StartR, "enrollment", "/mgmt/enrollment", 3);
-    start.with_value(Value::Bytes(value.to_vec()))
-}
-
-/// Newcomer `b`, to whom an enroller that is played by hand has said this.
-fn told_by_hand(messages: &[Message]) -> Net {
-    let mut net = Net::new(14);
-    net.add("b");
-    let n1 = N1Port(1);
-    let told = props("a", true);
-    net.order("b", Command::N1Up { n1, props: told });
-    for message in messages {
-        let now = net.now;
-        let pdu = carina_wire::Bytes::from(pdu_of(message, 1));
-        net.member("b").on_pdu(now, n1, pdu);
-        net.pump("b");
-    }
-    net
-}
-
-#[test]
-fn what_an_enroller_says_that_never_fits_is_a_refusal_for_good() {
-    // Addresses of 2 bytes; an address that needs more than the DIF's.
-    let narrow = started(&[0x08, 5, 0x22, 2, 0x10, 2]);
-    let wide = started(&[0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 1]);
-    for (messages, words) in [
-        (vec![connected("b")], "called \"b\" like this one"),
-        (vec![connected("a"), narrow], "field address has 2 bytes"),
-        (
-            vec![connected("a"), wide],
-            "outside the addresses of this DIF",
-        ),
-    ] {
-        let net = told_by_hand(&messages);
-        let refusals = net.refusals("b");
-        assert_eq!(refusals, net.failures("b"));
-        assert!(refusals.concat().contains(words), "{refusals:?}");
-        assert_eq!(net.address("b"), 0);
-    }
-    // One result stands for every refusal of an enroller.
-    let refused = started(&[]).with_error(-1, "no");
-    let net = told_by_hand(&[connected("a"), refused]);
-    assert!(net.failures("b").concat().contains("refused"));
-    assert_eq!(net.refusals("b"), Vec::<String>::new());
-}
-
-#[test]
-fn policies_that_are_not_known_here_do_not_stop_an_enrollment() {
-    let enrollment = "/mgmt/enrollment";
-    let policy = says(Opcode::Write, "policy", "/mgmt/dft/policy", 2)
-        .with_value(Value::Text("centralized-fault-tolerant".into()));
-    let parameter = says(Opcode::Write, "replicas", "/mgmt/dft/params", 3)
-        .with_value(Value::Text("a,c".into()));
-    let stop = says(Opcode::Stop, "enrollment", enrollment, 4);
-    let messages = [
-        connected("a"),
-        started(&[0x08, 5]),
-        policy,
-        parameter,
-        stop.with_value(Value::Bytes(vec![0x18, 1])),
-    ];
-    let net = told_by_hand(&messages);
-    assert_eq!(net.address("b"), 5);
-    let notices = net.notices("b");
-    assert_eq!(notices.len(), 2, "{notices:?}");
-    assert!(
-        notices[0].contains("centralized-fault-tolerant"),
-        "{notices:?}"
-    );
-    assert_eq!(DifConfig::of_dialect(Dialect::Rlite).keepalive_ms, 20_000);
 }
 
 #[test]

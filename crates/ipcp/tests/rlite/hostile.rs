@@ -5,8 +5,7 @@ use carina_ipcp::{Command, Event};
 use carina_time::Duration;
 use carina_wire::FlowSpec;
 
-use crate::rlite::enrollment::pdu_of;
-use crate::rlite::net::{Net, SECOND, line};
+use crate::rlite::net::{Net, SECOND, line, pdu_of};
 
 /// Protobuf by hand: a field with bytes.
 fn bytes_field(field: u8, bytes: &[u8]) -> Vec<u8> {
@@ -32,7 +31,7 @@ fn number_field(field: u8, mut number: u64) -> Vec<u8> {
     out
 }
 
-fn entries(class: &str, name: &str, opcode: Opcode, list: &[Vec<u8>]) -> Message {
+pub fn entries(class: &str, name: &str, opcode: Opcode, list: &[Vec<u8>]) -> Message {
     let value: Vec<u8> = list
         .iter()
         .flat_map(|entry| bytes_field(1, entry))

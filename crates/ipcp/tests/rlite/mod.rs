@@ -2,11 +2,15 @@
 
 mod net;
 
+mod by_hand;
+mod crossing;
 mod enrollment;
 mod flows;
 mod hostile;
 mod late;
+mod losses;
 mod networks;
 mod replay;
+mod restarts;
 mod tools;
 mod tracing;

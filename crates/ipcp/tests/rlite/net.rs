@@ -1,9 +1,10 @@
 //! Members of rlite DIFs wired to one another.
 
+use carina_cdap::{Message, Rules};
 use carina_ipcp::api::N1Properties;
 use carina_ipcp::security::{Authenticator, PolicyRow, SduProtection, Toolbox};
 use carina_ipcp::{Command, Config, DifConfig, FlowKey, PolicySpec};
-use carina_wire::dif::Dialect;
+use carina_wire::dif::{Dialect, Widths};
 
 #[path = "../net/mod.rs"]
 #[allow(
@@ -87,6 +88,46 @@ pub fn line(seed: u64, names: &[&str]) -> Net {
         net.run(3 * SECOND);
     }
     net
+}
+
+/// A management PDU to a neighbour, in a DIF of the dialect's widths.
+pub fn pdu_of(message: &Message, source: u64) -> Vec<u8> {
+    pdu_in(Widths::RLITE, message, source)
+}
+
+/// The same in a DIF of other widths.
+pub fn pdu_in(widths: Widths, message: &Message, source: u64) -> Vec<u8> {
+    let bytes = Rules::RLITE.encode(message);
+    let mut pdu = vec![0, 0x40, 0, 0, 0, 0, 64, 0];
+    let mut put = |value: usize, width: u8| {
+        pdu.extend_from_slice(&value.to_le_bytes()[..usize::from(width)]);
+    };
+    let source = usize::try_from(source).expect("an address");
+    let Widths {
+        seq,
+        address,
+        cep,
+        length,
+        qos,
+        ..
+    } = widths;
+    let head = 8 + [seq, address, address, cep, cep, length, qos]
+        .map(usize::from)
+        .iter()
+        .sum::<usize>();
+    for (value, width) in [
+        (0, seq),
+        (0, address),
+        (source, address),
+        (0, cep),
+        (0, cep),
+    ] {
+        put(value, width);
+    }
+    put(head + bytes.len(), length);
+    put(0, qos);
+    pdu.extend(bytes);
+    pdu
 }
 
 /// No member of an rlite DIF authenticates itself or protects PDUs.
