@@ -17,6 +17,10 @@ use crate::policy::{Catalogue, Descriptor};
 use crate::security::Toolbox;
 use crate::trace::Tracer;
 
+/// Why an N-1 flow is given back whose two ends are one IPCP.
+pub(crate) const TO_ITSELF: &str = "it leads to this IPCP itself, which has the name that was \
+     asked for, too";
+
 /// Layer management of one IPC process: enrollment, neighbours, directory, routing, flow
 /// allocation, and the RIB that shows all of it.
 ///

@@ -36,7 +36,7 @@ use super::Irati;
 use super::n1::{Failure, Peer, Stage};
 use super::objects::{self, class, result};
 use super::values::{self, EnrollmentInformation, Naming, Neighbour, Neighbours};
-use crate::api::N1Port;
+use crate::api::{N1Port, N1Properties};
 use crate::data_transfer::api::DataTransfer;
 use crate::trace::TraceEvent;
 
@@ -48,13 +48,12 @@ const LEARNED_MAX: usize = 256;
 impl Irati {
     /// M_CONNECT.
     pub(super) fn connect(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
-        let Some(flow) = self.n1s.get_mut(&n1) else {
+        let Some(flow) = self.n1s.get(&n1) else {
             return;
         };
-        // A member that is called by the DIF's name accepts it.
-        let remote = match flow.props.remote.as_str() {
-            "" => self.dif.clone(),
-            name => Naming::of(name).ap,
+        let remote = self.called_name(&flow.props);
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
         };
         self.log.trace(|| TraceEvent::EnrollmentStarted {
             n1,
@@ -71,6 +70,15 @@ impl Irati {
             ..objects::connect(&self.own, &remote)
         };
         self.send(now, n1, &message, dt);
+    }
+
+    /// The name that M_CONNECT over an N-1 flow is for. A member that is called by the DIF's name
+    /// accepts it.
+    pub(super) fn called_name(&self, props: &N1Properties) -> String {
+        match props.remote.as_str() {
+            "" => self.dif.clone(),
+            name => Naming::of(name).ap,
+        }
     }
 
     /// M_CONNECT_R, at the IPCP that joins.

@@ -27,10 +27,13 @@ impl Irati {
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
+        let name = message.src.ap.clone();
+        if name == self.own && self.return_n1_to_itself(now, n1, message, dt) {
+            return;
+        }
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
-        let name = message.src.ap.clone();
         if self.is_member && flow.stage.is_joining() {
             // Two attempts at once: of two members, the one with the lower name goes on. One that
             // is not a member refuses, and its own attempt goes on.

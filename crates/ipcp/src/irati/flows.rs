@@ -148,8 +148,14 @@ impl Irati {
             self.log.trace(|| TraceEvent::NameUnknown { name: remote });
             return Err(format!("no member of DIF {:?} has {remote:?}", self.dif));
         }
+        // For a caller that is itself registered here this member comes last: an IPCP that calls
+        // any member of its DIF is one of the holders of that DIF's name.
+        let own_cost = match self.directory.is_registered(local) {
+            true => u64::MAX,
+            false => 0,
+        };
         let cost = |holder: &u64| match *holder == self.address {
-            true => Some(0),
+            true => Some(own_cost),
             false => self.topology.routes.get(holder).map(|(_, cost)| *cost),
         };
         let reached = holders

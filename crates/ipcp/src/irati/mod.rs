@@ -38,6 +38,7 @@ mod n1;
 mod neighbours;
 mod objects;
 mod rib_view;
+mod to_itself;
 mod values;
 
 use alloc::boxed::Box;

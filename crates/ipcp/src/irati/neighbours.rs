@@ -324,7 +324,7 @@ impl Irati {
 
     /// Starts the attempt that has been deferred longest while others went on, so that neither one
     /// N-1 flow with many refusals nor many with one each hold up another.
-    fn initiate_deferred(&mut self, now: Instant) {
+    pub(super) fn initiate_deferred(&mut self, now: Instant) {
         let flows = self.n1s.values_mut();
         let waits =
             |flow: &&mut N1| flow.deferred_since.is_some() && matches!(flow.stage, Stage::Idle);

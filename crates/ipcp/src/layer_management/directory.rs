@@ -248,8 +248,15 @@ impl Management {
             .collect()
     }
 
-    /// Where an application is, as far as this member knows.
-    pub(super) fn lookup(&mut self, now: Instant, name: &str) -> Lookup {
+    /// Whether an application of this member calls one of this member. Where others hold that
+    /// name, too, it is meant to reach one of them: an IPCP that calls any member of its DIF is
+    /// itself one of the holders of that DIF's name.
+    pub(super) fn is_of_same_system(&self, caller: &str, called: &str) -> bool {
+        self.registered.contains(caller) && self.registered.contains(called)
+    }
+
+    /// Where an application is that `caller` calls, as far as this member knows.
+    pub(super) fn lookup(&mut self, now: Instant, name: &str, caller: &str) -> Lookup {
         self.directory_changes();
         match self.policies.directory {
             DirectoryPolicy::Replicated => {
@@ -262,7 +269,7 @@ impl Management {
                 Lookup::Known(self.by_distance(holders))
             }
             DirectoryPolicy::OnDemand { .. } => {
-                if self.registered.contains(name) {
+                if self.registered.contains(name) && !self.registered.contains(caller) {
                     return Lookup::Known(alloc::vec![self.own.clone()]);
                 }
                 let cached = self

@@ -29,7 +29,7 @@ use super::neighbours::{STEP_TIMEOUT, Stage, connection};
 use super::objects::{PolicyObject, class, component_of, name};
 use super::values::{Constants, EnrollmentInfo, is_name, value, value_of};
 use super::{ADDRESS_OF_NEW, RULES, Rlite};
-use crate::api::N1Port;
+use crate::api::{N1Port, N1Properties};
 use crate::config::DifConfig;
 use crate::data_transfer::api::DataTransfer;
 use crate::interop::names::Name;
@@ -69,17 +69,23 @@ impl Rlite {
         flow.crossed = None;
         flow.stage = Stage::Connecting;
         flow.at = Some(now + STEP_TIMEOUT);
-        let remote = match flow.props.remote.as_str() {
-            // The N-1 DIF did not say: the DIF's name reaches any of its members.
-            "" => self.dif.clone(),
-            remote => remote.to_string(),
-        };
+        let props = flow.props.clone();
+        let remote = self.called_name(&props);
         let message = Message {
             abstract_syntax: RULES.abstract_syntax,
             version: RULES.version,
-            ..Message::connect(Party::from(Name::of(&own)), Party::from(Name::of(&remote)))
+            ..Message::connect(Party::from(Name::of(&own)), Party::from(Name::of(remote)))
         };
         self.send_request(now, n1, message, dt);
+    }
+
+    /// The name that M_CONNECT over an N-1 flow is for.
+    pub(super) fn called_name<'a>(&'a self, props: &'a N1Properties) -> &'a str {
+        match props.remote.as_str() {
+            // The N-1 DIF did not say: the DIF's name reaches any of its members.
+            "" => &self.dif,
+            remote => remote,
+        }
     }
 
     /// Configures data transfer before the first message, when the layout or the checksum of PDUs

@@ -49,6 +49,9 @@ impl Rlite {
         dt: &mut dyn DataTransfer,
     ) {
         let name = Name::from(message.src.clone()).to_string();
+        if self.return_n1_to_itself(now, n1, &name, message, dt) {
+            return;
+        }
         if self.resolve_crossing(now, n1, &name, message, dt) {
             return;
         }

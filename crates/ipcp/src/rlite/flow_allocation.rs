@@ -131,7 +131,7 @@ impl Rlite {
         check_name(local).map_err(|error| error.to_string())?;
         check_name(remote).map_err(|error| error.to_string())?;
         let cube = select(&member.config.cubes, &spec)?;
-        let (holder, address) = self.choose_holder(remote)?;
+        let (holder, address) = self.choose_holder(remote, local)?;
         let allocation = Allocation {
             local: local.to_string(),
             remote: remote.to_string(),
@@ -143,22 +143,32 @@ impl Rlite {
         self.flows.allocate(now, allocation, dt)
     }
 
-    /// Which member that holds an application is asked: this one, or any that can be reached.
-    fn choose_holder(&mut self, app: &str) -> Result<(String, u64), String> {
+    /// Which member that holds an application is asked: this one, or any that can be reached. For
+    /// a caller that is itself registered here this one comes last: an IPCP that calls any member
+    /// of its DIF is one of the holders of that DIF's name.
+    fn choose_holder(&mut self, app: &str, caller: &str) -> Result<(String, u64), String> {
         let holders = self.directory.holders(app);
         if holders.is_empty() {
             self.log.trace(|| TraceEvent::NameUnknown { name: app });
             return Err(format!("no member of DIF {:?} has {app:?}", self.dif));
         }
-        if holders.contains(&self.own) {
-            return Ok((self.own.clone(), self.own_address().unwrap_or_default()));
+        let is_here = holders.contains(&self.own);
+        let own = (self.own.clone(), self.own_address().unwrap_or_default());
+        if is_here && !self.directory.is_registered(caller) {
+            return Ok(own);
         }
         let reachable = |name: String| {
+            if name == self.own {
+                return None;
+            }
             let address = self.address_of(&name)?;
             self.can_reach(address).then_some((name, address))
         };
         let mut reachable: Vec<(String, u64)> =
             holders.iter().cloned().filter_map(reachable).collect();
+        if reachable.is_empty() && is_here {
+            return Ok(own);
+        }
         if reachable.is_empty() {
             return Err(format!(
                 "{app:?} is at {}, which cannot be reached",

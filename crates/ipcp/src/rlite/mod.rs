@@ -37,6 +37,7 @@ mod rib_access;
 mod rib_updates;
 mod routes;
 mod session;
+mod to_itself;
 mod values;
 mod wanted_n1s;
 

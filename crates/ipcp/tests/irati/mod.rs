@@ -7,4 +7,5 @@ mod hostile;
 mod late;
 mod net;
 mod replay;
+mod to_itself;
 mod tracing;

@@ -13,5 +13,6 @@ mod meeting;
 mod name_conflict;
 mod partition;
 mod registrations;
+mod to_itself;
 mod tools;
 mod tracing;

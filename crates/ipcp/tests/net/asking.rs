@@ -47,6 +47,23 @@ impl Net {
         *self.incoming[at].last().expect("a flow was offered")
     }
 
+    /// IPCPs of a DIF "up" stand over `holders`; the one over `at` asks for any member of its DIF.
+    /// Returns which holders were asked.
+    pub fn asked_by_upper(&mut self, at: &str, holders: &[&str]) -> Vec<String> {
+        self.accepts.insert("up".into());
+        for holder in holders {
+            for name in ["up".to_string(), format!("up.{holder}")] {
+                self.order(holder, Command::Register { name });
+            }
+        }
+        self.run(2 * SECOND);
+        let spec = FlowSpec::unreliable();
+        let key = self.allocate(at, &format!("up.{at}"), "up", spec);
+        self.run(2 * SECOND);
+        assert_eq!(self.allocated(at, key), Some(Ok(())));
+        self.incoming.keys().cloned().collect()
+    }
+
     /// What happened at a member and is of a kind.
     pub fn told<T>(&self, at: &str, pick: impl Fn(&Event) -> Option<T>) -> Vec<T> {
         let at_member = self.events.iter().filter(|(name, _)| name == at);

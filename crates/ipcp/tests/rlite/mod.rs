@@ -12,5 +12,6 @@ mod losses;
 mod networks;
 mod replay;
 mod restarts;
+mod to_itself;
 mod tools;
 mod tracing;

@@ -126,7 +126,7 @@ impl Management {
                 return Err(reason);
             }
         }
-        match self.lookup(now, remote) {
+        match self.lookup(now, remote, local) {
             Lookup::Known(members) => self.flow_located(now, key, Ok(members), dt),
             Lookup::Ask(homes) => {
                 let object = Object::Application(Some(remote.to_string()));
@@ -156,14 +156,17 @@ impl Management {
             return;
         }
         let remote = flow.remote.clone();
-        match members {
-            Ok(members) if members.is_empty() => {
+        let is_own = self.is_of_same_system(&flow.local, &remote);
+        match members.or_else(|reason| if is_own { Ok(Vec::new()) } else { Err(reason) }) {
+            Ok(members) if members.is_empty() && !is_own => {
                 self.log.trace(|| TraceEvent::NameUnknown { name: &remote });
                 let reason = format!("no member of DIF {:?} has {remote:?}", self.dif);
                 self.allocation_failed(now, key, reason, dt);
             }
             Ok(mut members) => {
-                members.truncate(CANDIDATES_MAX);
+                members.retain(|member| !is_own || *member != self.own);
+                members.truncate(CANDIDATES_MAX - usize::from(is_own));
+                members.extend(is_own.then(|| self.own.clone()));
                 self.request_flow(now, key, members, "no member with it can be reached", dt);
             }
             Err(reason) => self.allocation_failed(now, key, reason, dt),

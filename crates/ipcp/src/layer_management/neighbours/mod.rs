@@ -23,6 +23,7 @@ mod initiator;
 mod negotiation;
 mod responder;
 mod timers;
+mod to_itself;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;

@@ -76,6 +76,9 @@ impl Management {
             self.log.count("stale");
             return;
         }
+        if self.is_own(&greeting) {
+            return self.return_n1_to_itself(now, n1, greeting.nonce, dt);
+        }
         if self.wins_collision(now, n1, &greeting, dt) {
             return;
         }

@@ -1,0 +1,52 @@
+//! An N-1 flow from this IPCP to itself. An IPCP that asks for any member of its DIF asks for the
+//! DIF's name, and its own system may be the one that answers to it.
+
+use alloc::string::ToString;
+
+use carina_cdap::{Message, Party};
+use carina_time::Instant;
+
+use super::Rlite;
+use super::neighbours::Stage;
+use crate::api::{Event, N1Port};
+use crate::data_transfer::api::DataTransfer;
+use crate::interop::names::Name;
+use crate::layer::TO_ITSELF;
+
+impl Rlite {
+    /// Returns both ends of an N-1 flow to this IPCP itself, if the M_CONNECT of `name` that came
+    /// over `n1` shows that it is one: it has this IPCP's name, and is word for word what this IPCP
+    /// has sent over another end in the same N-1 DIF.
+    pub(super) fn return_n1_to_itself(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        name: &str,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) -> bool {
+        let Some(came) = self.n1s.get(&n1).filter(|_| name == self.own) else {
+            return false;
+        };
+        let dif = &came.props.dif;
+        let mut asking = self.n1s.iter().filter(|(other, flow)| {
+            let called = Party::from(Name::of(self.called_name(&flow.props)));
+            let is_asking = **other != n1 && matches!(flow.stage, Stage::Connecting);
+            is_asking && flow.props.dif == *dif && called == message.dst
+        });
+        let Some(asking) = asking.next().map(|(other, _)| *other) else {
+            return false;
+        };
+        self.log.count("n1-to-itself");
+        if self.member.is_none() {
+            let reason = TO_ITSELF.to_string();
+            let n1 = asking;
+            self.log.push(Event::EnrollFailed { n1, reason });
+        }
+        // The end that asked is wanted again.
+        for end in [asking, n1] {
+            self.drop_neighbour(now, end, TO_ITSELF, dt);
+        }
+        true
+    }
+}
