@@ -74,7 +74,10 @@ fn what_an_enroller_says_that_never_fits_is_a_refusal_for_good() {
     for (messages, words) in [
         (vec![connected("b")], "called \"b\" like this one"),
         (vec![connected("a"), narrow], "field address has 2 bytes"),
-        (vec![connected("a"), wide], "outside the addresses of this DIF"),
+        (
+            vec![connected("a"), wide],
+            "outside the addresses of this DIF",
+        ),
     ] {
         let net = told_by_hand(&messages);
         let refusals = net.refusals("b");
