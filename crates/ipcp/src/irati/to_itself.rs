@@ -14,8 +14,8 @@ use crate::layer::TO_ITSELF;
 
 impl Irati {
     /// Returns both ends of an N-1 flow to this IPCP itself, if an M_CONNECT with its name that
-    /// came over `n1` shows that it is one: it is for the name for which this IPCP has sent one over
-    /// another end in the same N-1 DIF.
+    /// came over `n1` shows that it is one: this IPCP has sent one for the same name over another
+    /// end in the same N-1 DIF.
     pub(super) fn return_n1_to_itself(
         &mut self,
         now: Instant,

@@ -1,5 +1,5 @@
-//! A member that begins anew: M_START of `/mgmt/enrollment` from an IPCP that is a neighbour through
-//! another N-1 flow. One that only adds an N-1 flow says `/mgmt/lowerflow`.
+//! A member that begins anew: M_START of `/mgmt/enrollment` from a neighbour through another N-1
+//! flow. One that only adds an N-1 flow says `/mgmt/lowerflow`.
 //!
 //! rlite has nothing that tells one life of an IPCP from the next. What is there:
 //!

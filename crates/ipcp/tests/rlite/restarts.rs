@@ -33,7 +33,7 @@ fn drops(net: &Net, at: &str) -> usize {
 }
 
 #[test]
-fn neighbour_that_enrolls_over_another_n1_flow_has_everything_at_once() {
+fn neighbour_that_enrolls_anew_has_everything_at_once() {
     let mut net = line(41, &["c", "a", "b"]);
     let (_, offered) = open(&mut net, "b", "a");
     net.order("c", Command::Register { name: "far".into() });
