@@ -43,7 +43,9 @@ impl Irati {
         }
         for end in [asking, n1] {
             self.disconnect(now, end, TO_ITSELF, false, dt);
-            self.stop_retrying(end);
+            if let Some(flow) = self.n1s.get_mut(&end) {
+                flow.cancel_retry();
+            }
             let reason = TO_ITSELF.to_string();
             self.log.push(Event::DropN1 { n1: end, reason });
         }
