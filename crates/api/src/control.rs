@@ -182,7 +182,8 @@ pub struct IpcpInfo {
     /// Why it is down, when a reason is known.
     #[serde(default)]
     pub reason: Option<String>,
-    /// The name that the system at the other end gave.
+    /// The name that the system at the other end gave; over IP the configured peers, and over
+    /// Ethernet the interface.
     #[serde(default)]
     pub peer: Option<String>,
     /// The small integer that names the VMPI device in this system.

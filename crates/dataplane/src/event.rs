@@ -9,7 +9,8 @@ pub enum Event {
     LinkUp {
         /// Which IPCP.
         ipcp: IpcpId,
-        /// The peer's name as it calls itself.
+        /// The peer's name as it calls itself; for a shim over a network the interface, or the
+        /// address at which it listens.
         peer: String,
     },
     /// The peer is gone; every flow of the IPCP has failed.

@@ -11,7 +11,7 @@ use crate::event::Event;
 pub(crate) fn event(event: &Event) {
     match event {
         Event::LinkUp { ipcp, peer } => {
-            info!(target: "carina::dataplane", %ipcp, peer, "link up");
+            info!(target: "carina::dataplane", %ipcp, at = peer, "link up");
         }
         Event::LinkDown { ipcp, reason } => {
             info!(target: "carina::dataplane", %ipcp, reason, "link down");

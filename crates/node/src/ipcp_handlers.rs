@@ -202,9 +202,9 @@ impl Core {
             Ok(peer) => {
                 ipcp.state = LinkState::Up;
                 ipcp.reason = None;
-                self.journal
-                    .note(EventKind::LinkUp, &ipcp.name, format!("peer {peer}"));
-                ipcp.peer = Some(peer);
+                let (words, peer) = link_up(ipcp.made_from.as_ref(), ipcp.kind, peer);
+                self.journal.note(EventKind::LinkUp, &ipcp.name, words);
+                ipcp.peer = peer;
                 self.retry_n1_flows_now(id);
             }
             Err(reason) => {
@@ -216,6 +216,34 @@ impl Core {
                 self.forget_pending_registrations(id);
             }
         }
+    }
+}
+
+/// What to say of a link that is up, and with which peers. Over IP these are what the configuration
+/// says, since the data plane names the address at which the shim listens.
+fn link_up(
+    made_from: Option<&IpcpCreate>,
+    kind: IpcpType,
+    named: String,
+) -> (String, Option<String>) {
+    match kind {
+        IpcpType::Udp | IpcpType::Tcp => {
+            let peers = made_from.map_or(&[][..], |create| &create.peers);
+            let shown = peers.iter().take(PEERS_SHOWN);
+            let mut shown: Vec<String> = shown
+                .map(|peer| format!("{} at {}", peer.name, peer.address))
+                .collect();
+            if peers.len() > PEERS_SHOWN {
+                shown.push(format!("{} more", peers.len() - PEERS_SHOWN));
+            }
+            if shown.is_empty() {
+                return (format!("listens at {named}"), None);
+            }
+            let shown = shown.join(", ");
+            (format!("peer {shown}; listens at {named}"), Some(shown))
+        }
+        IpcpType::Eth => (format!("interface {named}"), Some(named)),
+        _ => (format!("peer {named}"), Some(named)),
     }
 }
 
@@ -235,3 +263,6 @@ fn ipcp_of(event: &Event) -> Option<IpcpId> {
 }
 
 const EVENTS_PER_TURN: usize = 256;
+
+/// Peers of a shim over IP that are named when it is up.
+const PEERS_SHOWN: usize = 3;

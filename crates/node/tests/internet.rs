@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use carina_api::FlowSpec;
-use carina_api::control::LinkState;
+use carina_api::control::{EventKind, LinkState};
 use carina_api::ipc::Mode;
 use carina_engine::counters::Value;
 
@@ -70,6 +70,26 @@ fn udp_carries_flows_by_name_and_tells_their_ends() {
     assert!(caller.error().message.contains("not today"));
     let error = ask("no such host").error().message;
     assert!(error.contains("`peers`"), "{error}");
+}
+
+#[test]
+fn a_link_over_ip_is_up_with_its_peers() {
+    for kind in ["udp", "tcp"] {
+        let (a, _b) = over_ip("peers", kind, "");
+        let events = a.control().events(0, Duration::ZERO).unwrap().events;
+        let mut up = events
+            .iter()
+            .filter(|event| event.kind == EventKind::LinkUp && event.subject == "e");
+        let said = &up.next().unwrap().detail;
+        let ipcps = a.control().ipcps().unwrap();
+        let shown = ipcps.iter().find(|ipcp| ipcp.name.as_str() == "e");
+        let peer = shown.unwrap().peer.clone().unwrap();
+        assert!(peer.starts_with("echo at 127."), "{peer}");
+        assert!(
+            said.starts_with(&format!("peer {peer}; listens at 127.")),
+            "{said}"
+        );
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! again, so that the first that it sends to a node that has forgotten it is M_CONNECT.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+use std::net::UdpSocket;
 use std::time::Duration;
 
 use carina_api::control::{DifCreate, EventKind, LinkState};
@@ -53,10 +54,7 @@ impl Wire {
 
     /// Makes the first member of an rlite DIF, and waits until the shim serves its name.
     fn create(&mut self, ipcp: &str) {
-        let create = json!({"name": "n.DIF", "role": "create", "over": ["lan"], "ipcp": ipcp,
-                            "dialect": "rlite"});
-        let create: DifCreate = serde_json::from_value(create).unwrap();
-        self.house.control().create_dif(&create).unwrap();
+        create(&self.house, "lan", ipcp);
         self.serves(ipcp);
     }
 
@@ -97,64 +95,24 @@ impl Wire {
         assert_eq!(Arp::decode(&reply).unwrap().sender, called);
     }
 
-    /// Sends a management PDU to the neighbour.
-    fn send(&mut self, message: &Message) {
-        let payload = Rules::RLITE.encode(message);
-        let pci = Pci {
-            kind: PduType::Management,
-            dst: Address::NONE,
-            src: Address(1),
-            qos: QosId(0),
-            dst_cep: CepId(0),
-            src_cep: CepId(0),
-            drf: false,
-            ecn: false,
-            seq: 0,
-        };
-        let mut pdu = [0; PCI_BYTES_MAX];
-        let syntax = Syntax::of_dialect(Dialect::Rlite);
-        let count = syntax.encode(&pci, None, payload.len(), 64, &mut pdu);
-        let pdu = [&pdu[..count.unwrap()], &payload].concat();
-        self.station.send(self.node, RINA, &pdu);
-    }
-
     /// What a peer that believes itself a neighbour sends every 20 s.
     fn keep_alive(&mut self) {
-        let mut message = Message::object(Opcode::Read, "keepalive", "/mgmt/keepalive");
-        (message.invoke_id, message.version) = (13, 1);
-        self.send(&message);
+        self.station.send(self.node, RINA, &pdu_of(&keep_alive()));
     }
 
     /// Sends M_CONNECT once, and gives the result and the reason of its answer; `None` when no
     /// answer comes in the time that rlite waits.
     fn connect(&mut self, calling: &str, called: &str) -> Option<(i32, String)> {
-        let party = |name: &str| Party {
-            ap: name.to_owned(),
-            ..Party::default()
-        };
-        let mut message = Message::connect(party(calling), party(called));
         self.invoke_id += 1;
-        message.invoke_id = self.invoke_id;
-        message.abstract_syntax = Rules::RLITE.abstract_syntax;
-        message.version = Rules::RLITE.version;
-        self.send(&message);
+        let message = connect(self.invoke_id, calling, called);
+        self.station.send(self.node, RINA, &pdu_of(&message));
         while let Some(pdu) = self.station.receive_within(RINA, RLITE_WAITS) {
-            let answer = self.answer(&pdu);
-            if let Some(answer) = answer {
+            let answer = message_in(&pdu);
+            if answer.opcode == Opcode::ConnectR && answer.invoke_id == self.invoke_id {
                 return Some((answer.result, answer.reason));
             }
         }
         None
-    }
-
-    /// The answer to the last M_CONNECT, where a PDU is that.
-    fn answer(&self, pdu: &[u8]) -> Option<Message> {
-        let syntax = Syntax::of_dialect(Dialect::Rlite);
-        let header = syntax.decode(pdu, pdu.len()).unwrap();
-        let message = Rules::RLITE.decode(&pdu[header.header_bytes..header.pdu_bytes]);
-        let message = message.unwrap();
-        let is_it = message.opcode == Opcode::ConnectR && message.invoke_id == self.invoke_id;
-        is_it.then_some(message)
     }
 
     /// The peers of the N-1 flows that the node has noted, in order.
@@ -174,6 +132,13 @@ impl Drop for Wire {
     }
 }
 
+fn create(house: &House, over: &str, ipcp: &str) {
+    let create = json!({"name": "n.DIF", "role": "create", "over": [over], "ipcp": ipcp,
+                        "dialect": "rlite"});
+    let create: DifCreate = serde_json::from_value(create).unwrap();
+    house.control().create_dif(&create).unwrap();
+}
+
 fn node(room: &Room, name: &'static str) -> House {
     let house = room.run(move || {
         let toml = "[[ipcp]]\nname = \"e\"\ntype = \"eth\"\ndif = \"lan\"\ninterface = \"va\"\n\
@@ -182,6 +147,68 @@ fn node(room: &Room, name: &'static str) -> House {
     });
     wait_for(&house, LinkState::Up);
     house
+}
+
+/// A management PDU to the neighbour.
+fn pdu_of(message: &Message) -> Vec<u8> {
+    let payload = Rules::RLITE.encode(message);
+    let pci = Pci {
+        kind: PduType::Management,
+        dst: Address::NONE,
+        src: Address(1),
+        qos: QosId(0),
+        dst_cep: CepId(0),
+        src_cep: CepId(0),
+        drf: false,
+        ecn: false,
+        seq: 0,
+    };
+    let mut pdu = [0; PCI_BYTES_MAX];
+    let syntax = Syntax::of_dialect(Dialect::Rlite);
+    let count = syntax.encode(&pci, None, payload.len(), 64, &mut pdu);
+    [&pdu[..count.unwrap()], &payload].concat()
+}
+
+/// The message in a management PDU.
+fn message_in(pdu: &[u8]) -> Message {
+    let syntax = Syntax::of_dialect(Dialect::Rlite);
+    let header = syntax.decode(pdu, pdu.len()).unwrap();
+    let message = &pdu[header.header_bytes..header.pdu_bytes];
+    Rules::RLITE.decode(message).unwrap()
+}
+
+fn keep_alive() -> Message {
+    let mut message = Message::object(Opcode::Read, "keepalive", "/mgmt/keepalive");
+    (message.invoke_id, message.version) = (13, 1);
+    message
+}
+
+fn connect(invoke_id: i32, calling: &str, called: &str) -> Message {
+    let party = |name: &str| Party {
+        ap: name.to_owned(),
+        ..Party::default()
+    };
+    let mut message = Message::connect(party(calling), party(called));
+    message.invoke_id = invoke_id;
+    message.abstract_syntax = Rules::RLITE.abstract_syntax;
+    message.version = Rules::RLITE.version;
+    message
+}
+
+/// Sends M_CONNECT over UDP once; true when it is accepted within a time.
+fn connects(peer: &UdpSocket, invoke_id: i32, within: Duration) -> bool {
+    peer.set_read_timeout(Some(within)).unwrap();
+    let message = connect(invoke_id, "b.IPCP", "m.IPCP");
+    peer.send(&pdu_of(&message)).unwrap();
+    let mut datagram = [0; 2048];
+    while let Ok(bytes) = peer.recv(&mut datagram) {
+        let answer = message_in(&datagram[..bytes]);
+        if answer.opcode == Opcode::ConnectR && answer.invoke_id == invoke_id {
+            assert_eq!((answer.result, answer.reason.as_str()), (0, ""));
+            return true;
+        }
+    }
+    false
 }
 
 /// How long rlite waits for M_CONNECT_R.
@@ -293,4 +320,46 @@ fn a_flow_that_was_guessed_gives_way_to_an_ipcp() {
         .iter()
         .filter(|event| event.kind == EventKind::FlowAllocated);
     assert_eq!(allocated.count(), 2);
+}
+
+#[test]
+fn connect_over_udp_finds_its_ipcp_and_ends_the_wait() {
+    let [node, ours] = addresses();
+    let toml = format!(
+        "[[ipcp]]\nname = \"e\"\ntype = \"udp\"\ndif = \"inet\"\nlisten = \"{node}\"\n\
+         framing = \"rlite\"\npeers = [{{ name = \"b.IPCP\", address = \"{ours}\" }}]"
+    );
+    let house = House::new("rst-udp", &toml);
+    wait_for(&house, LinkState::Up);
+    let app = house.register("an.app");
+    let [peer, probe] = [(); 2].map(|()| {
+        let socket = UdpSocket::bind((ours.ip(), 0)).unwrap();
+        socket.connect(node).unwrap();
+        socket
+    });
+    let serves = |from: i32| {
+        let mut ids = from..;
+        eventually("the member is served", || {
+            connects(&probe, ids.next().unwrap(), Duration::from_millis(100))
+        });
+    };
+    // Before the member is there.
+    peer.send(&pdu_of(&keep_alive())).unwrap();
+    assert_eq!(app.flow_request().remote.as_str(), "b.IPCP");
+    create(&house, "inet", "m.IPCP");
+    serves(100);
+    while readable(&app.0, 0) {
+        app.flow_request();
+    }
+    assert!(connects(&peer, 2, RLITE_WAITS));
+    house.control().destroy_ipcp("m.IPCP").unwrap();
+    create(&house, "inet", "m.IPCP");
+    peer.send(&pdu_of(&keep_alive())).unwrap();
+    eventually("a late datagram is counted", || {
+        counted(&house, Value::DropFlowEnded) >= 1
+    });
+    serves(10_000);
+    assert!(connects(&peer, 3, RLITE_WAITS));
+    let remotes = house.control().flows().unwrap();
+    assert!(remotes.iter().all(|flow| flow.local.as_str() == "m.IPCP"));
 }

@@ -10,7 +10,7 @@
 //!                      +--------------------> (none)
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
 use carina_dataplane::{
@@ -21,6 +21,8 @@ use carina_engine::{AppId, Close, LinkId, Links, Packet, Pool};
 use carina_ipcp::ConnectReader;
 use carina_wire::pcapng::Direction;
 use slab::Slab;
+
+use crate::connectable::Connectable;
 
 /// The two names of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,8 +77,8 @@ pub(crate) struct FlowTable<X> {
     pub row: Row,
     /// Names registered here.
     pub names: BTreeSet<AppName>,
-    /// What knows the first PDU of a flow to an IPCP among them.
-    readers: BTreeMap<AppName, ConnectReader>,
+    /// The IPCPs among them whose peers say in their first PDU who they are.
+    pub connectable: Connectable,
     pub pool: Pool,
     /// Captures of SDUs.
     pub taps: Taps,
@@ -95,7 +97,7 @@ impl<X> FlowTable<X> {
             ipcp: context.ipcp,
             row: context.row,
             names: BTreeSet::new(),
-            readers: BTreeMap::new(),
+            connectable: Connectable::default(),
             pool: context.pool,
             taps: context.taps,
             requests: context.requests,
@@ -110,7 +112,7 @@ impl<X> FlowTable<X> {
     pub fn register(&mut self, name: AppName, reader: Option<ConnectReader>) {
         self.names.insert(name.clone());
         if let Some(reader) = reader {
-            self.readers.insert(name.clone(), reader);
+            self.connectable.insert(name.clone(), reader);
         }
         let ipcp = self.ipcp;
         self.events.put(Event::Registered { ipcp, name });
@@ -119,24 +121,13 @@ impl<X> FlowTable<X> {
     /// Withdraws the registration of a name.
     pub fn unregister(&mut self, name: &AppName) {
         self.names.remove(name);
-        self.readers.remove(name);
+        self.connectable.remove(name);
     }
 
-    /// Whether an IPCP is registered whose peers say in their first PDU who they are.
-    pub fn has_readers(&self) -> bool {
-        !self.readers.is_empty()
-    }
-
-    /// The names of the flow that a packet begins: it is the M_CONNECT of an IPCP to one that is
-    /// registered here.
+    /// The names of the flow that a packet begins: it is M_CONNECT to an IPCP that is registered.
     pub fn connecting(&self, packet: &Packet) -> Option<Names> {
-        self.readers.iter().find_map(|(local, reader)| {
-            let names = reader.read(packet)?;
-            let is_called = names.called == local.as_str();
-            let remote = AppName::new(names.calling).ok().filter(|_| is_called)?;
-            let local = local.clone();
-            Some(Names { local, remote })
-        })
+        let (local, remote) = self.connectable.read(packet)?;
+        Some(Names { local, remote })
     }
 
     /// The next request of the plane.

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod address_resolver;
+mod connectable;
 mod error;
 mod eth;
 mod flow_table;

@@ -40,7 +40,7 @@ fn component_here(theirs: &str) -> Result<&'static str, Reason> {
         "dft" => Ok("directory"),
         "routing" => Ok("routing"),
         "enrollment" | "flowalloc" | "resalloc" | "ribd" => {
-            Err(format!("{theirs} has one way to work only").into())
+            Err(format!("{theirs} has one way to work only, which is the policy default").into())
         }
         _ => Err(format!(
             "{theirs} is no component; there are addralloc, dft, routing, enrollment, flowalloc, \
@@ -52,6 +52,10 @@ fn component_here(theirs: &str) -> Result<&'static str, Reason> {
 
 /// A policy is chosen for a component.
 pub(super) fn choose(member: &mut Member, component: &str, policy: &str) -> Result<(), Reason> {
+    // Every member of this dialect works as these say.
+    if policy == "default" && ["enrollment", "flowalloc", "resalloc", "ribd"].contains(&component) {
+        return Ok(());
+    }
     let here = component_here(component)?;
     let known: &[&str] = match component {
         "addralloc" => &["distributed", "static"],

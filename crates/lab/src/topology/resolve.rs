@@ -186,6 +186,8 @@ fn configure(
                 let dialect = dialect.and_then(|dif| dif.dialect).unwrap_or_default();
                 let known = match dialect {
                     Dialect::Native => known_policy(component, spec, at, notes)?,
+                    // Every member of an rlite DIF works as these say.
+                    Dialect::Rlite if is_usual(&component, &spec) => None,
                     // The node checks policies of other dialects.
                     _ => Some((component_name(dialect, component), spec)),
                 };
@@ -256,11 +258,31 @@ fn known_policy(
     if ["authentication", "sdu-protection"].contains(&component.as_str()) {
         return Ok(Some((component, spec)));
     }
+    let spec = like_of(&component, spec);
     let mut catalogue = Catalogue::standard();
     carina_ipcp::layer_management::describe(&mut catalogue);
     let judged = catalogue.judge(&component, &spec).map(drop);
     judged.map_err(|what| error_at(at, what))?;
     Ok(Some((component, spec)))
+}
+
+/// What does here as a policy of rlite that has another name.
+fn like_of(component: &str, mut spec: PolicySpec) -> PolicySpec {
+    match (component, spec.name.as_str()) {
+        ("routing", "link-state-lfa") => {
+            spec.name = "link-state".to_owned();
+            spec.params.insert("lfa".to_owned(), "true".to_owned());
+        }
+        ("enrollment", "default") => spec.name = "reconnecting".to_owned(),
+        _ => {}
+    }
+    spec
+}
+
+/// Whether a policy of rlite is the only one of its component, as it is when nothing is said.
+fn is_usual(component: &str, spec: &PolicySpec) -> bool {
+    let is_default = spec.name == "default" && spec.params.is_empty();
+    is_default && ["enrollment", "flowalloc", "resalloc", "ribd"].contains(&component)
 }
 
 /// Carina's name of a component of rlite.

@@ -405,6 +405,24 @@ fn links_of_udp_give_members_addresses() {
 }
 
 #[test]
+fn policies_of_rlite_with_a_like_here_are_carried_over() {
+    let native = "eth x 0Mbps a b\ndif n a x\ndif n b x\n\
+                  policy n * routing link-state-lfa\npolicy n * enrollment default\n";
+    let topology = Topology::parse(native).unwrap();
+    let policies = &topology.difs[0].config.policies;
+    assert_eq!(policies["routing"].name, "link-state");
+    assert_eq!(policies["routing"].params["lfa"], "true");
+    assert_eq!(policies["enrollment"].name, "reconnecting");
+    assert_eq!(topology.notes, Vec::<String>::new());
+    // In its own dialect the first keeps its name, and the second is how every member works.
+    let rlite = native.replacen("dif n a x", "dif n a x dialect=rlite", 1);
+    let topology = Topology::parse(&rlite).unwrap();
+    let policies = &topology.difs[0].config.policies;
+    assert_eq!(policies["routing"].name, "link-state-lfa");
+    assert!(!policies.contains_key("enrollment"), "{policies:?}");
+}
+
+#[test]
 fn policies_of_rlite_for_each_member_are_one_policy() {
     let text = "eth x 0Mbps a a2\ndif n a x\ndif n a2 x\n\
                 policy n a access-control list write=$a,$a2\n\

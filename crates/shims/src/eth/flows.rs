@@ -144,7 +144,7 @@ impl Eth {
     /// to have such a peer, and what it sends before it connects is of its former life.
     fn guessed_names(&self, from: Mac) -> Option<Names> {
         let local = self.flows.names.first()?.clone();
-        let remote = unknown_at(from).filter(|_| !self.flows.has_readers())?;
+        let remote = unknown_at(from).filter(|_| self.flows.connectable.is_empty())?;
         Some(Names { local, remote })
     }
 

@@ -72,7 +72,12 @@ impl Udp {
     fn handle_requests(&mut self, links: &mut Links) {
         while let Some(request) = self.flows.next_request() {
             match request {
-                Request::Register(name, reader) => self.flows.register(name, reader),
+                Request::Register(name, reader) => {
+                    if reader.is_some() {
+                        self.close_guessed(links);
+                    }
+                    self.flows.register(name, reader);
+                }
                 Request::Unregister(name) => self.flows.unregister(&name),
                 Request::Allocate {
                     port,

@@ -116,6 +116,30 @@ impl Udp {
         }
     }
 
+    /// The name that a datagram from an unknown address is for: that of an IPCP, which counts what
+    /// it cannot read, else any here.
+    fn guessed_name(&self) -> Option<AppName> {
+        let ipcp = self.flows.connectable.first();
+        ipcp.or_else(|| self.flows.names.first()).cloned()
+    }
+
+    /// An IPCP is registered: the addresses behind flows to a guessed name may be of peers of it,
+    /// which connect.
+    pub(super) fn close_guessed(&mut self, links: &mut Links) {
+        if self.rlite().is_none() {
+            return;
+        }
+        for at in self.flows.indices() {
+            let flow = self.flows.get_mut(at);
+            let local = flow.filter(|flow| flow.is_passive);
+            let local = local.map(|flow| flow.names.local.clone());
+            if local.is_some_and(|local| !self.flows.connectable.has(&local)) {
+                let text = "the peer may mean an IPCP that was registered since";
+                self.close_flow(at, Close::Graceful(text.to_owned()), links);
+            }
+        }
+    }
+
     /// The flow asked for from here whose socket this is. The server side of rlite answers from
     /// another port than it was asked at, and wants to be spoken to where it was last heard from.
     fn answering(&mut self, socket_id: SocketId, from: SocketAddr) -> Option<usize> {
@@ -143,7 +167,7 @@ impl Udp {
                 continue;
             }
             let called = self.flows.connecting(&packet).map(|names| names.local);
-            let Some(local) = called.or_else(|| self.flows.names.first().cloned()) else {
+            let Some(local) = called.or_else(|| self.guessed_name()) else {
                 self.flows.row.add(Value::DropUnknownChannel, 1);
                 continue;
             };
