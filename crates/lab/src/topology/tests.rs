@@ -195,7 +195,7 @@ fn errors_have_a_position_and_a_remedy() {
         (
             "eth x 0Mbps a b\ndif n a x\nset n auth=pasword:/no/file",
             "line 3, column 7",
-            "none, password:FILE",
+            "password:FILE and ed25519",
         ),
         (
             "eth x 0Mbps a b\ndif n a x\nset m max_pdu=1",
