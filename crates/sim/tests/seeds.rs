@@ -125,6 +125,7 @@ const ONCE_FAILED: &[(u64, Option<usize>)] = &[
     (7010603, None),
     (7014740, None),
     (7018858, None),
+    (7020216, None),
     (7036491, None),
     (7042533, None),
     (7045158, None),
