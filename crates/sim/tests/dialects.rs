@@ -155,6 +155,8 @@ const ONCE_FAILED: &[(Dialect, u64, Option<usize>)] = &[
     (Dialect::Rlite, 1_795_379_744_199, None),
     (Dialect::Rlite, 1_795_379_744_234, None),
     (Dialect::Rlite, 1_795_379_744_428, None),
+    // (8014018, 1795379742414 and 1795379744428, too:) one that had left gave back the N-1 flows of
+    // others before it was ordered to come back.
     // A record with another's own address stayed although its member had a new one.
     (Dialect::Rlite, 1_795_379_741_055, None),
     // A member was given a second address, and its flows went on with the first.
@@ -163,6 +165,8 @@ const ONCE_FAILED: &[(Dialect, u64, Option<usize>)] = &[
     (Dialect::Rlite, 8_014_018, None),
     (Dialect::Rlite, 8_019_070, None),
     (Dialect::Irati, 9_012_522, None),
+    // An N-1 flow whose other end was gone stayed, because orders to enroll kept coming.
+    (Dialect::Irati, 1_795_382_293_488, None),
     // Refusals through many N-1 flows kept the one through a member waiting for ever.
     (Dialect::Irati, 9_014_830, None),
     (Dialect::Irati, 9_016_027, None),

@@ -306,10 +306,14 @@ impl Irati {
         };
         flow.attempts += 1;
         let is_silent = now.since(flow.heard) >= u64::from(ATTEMPTS) * STEP_TIMEOUT;
-        if flow.attempts < ATTEMPTS && is_broken {
+        if flow.attempts < ATTEMPTS && is_broken && !is_silent {
             flow.retry_at = Some(now + RETRY_SOON);
         } else {
+            if is_silent {
+                flow.heard = now;
+            }
             self.give_up(now, n1, reason, failure);
+            // Orders to enroll begin the count of attempts anew, and the silence goes on.
             if is_silent {
                 // Its other end may be gone without a word; a new one would tell.
                 let reason = reason.to_string();

@@ -67,7 +67,8 @@ impl Rlite {
         }
         let refused = self.check_initiator(n1, &name);
         let own = self.own.clone();
-        let waits = self.member.is_none() && !self.has_left;
+        let is_member = self.member.is_some();
+        let waits = !is_member && !self.has_left;
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
@@ -82,9 +83,10 @@ impl Rlite {
             (flow.stage, flow.at) = match flow.props.is_initiator {
                 // An IPCP that is no member asks the other side in its turn.
                 _ if waits => (Stage::Idle, Some(now + INITIATOR_WAIT)),
-                true => (Stage::Idle, None),
                 // Its peer may come back under another name, with another flow.
-                false => (Stage::Leaving, Some(now + RELEASE_GRACE)),
+                false if is_member => (Stage::Leaving, Some(now + RELEASE_GRACE)),
+                // One that has left may be ordered to enroll through the flow.
+                _ => (Stage::Idle, None),
             };
             let answer = answer.with_error(-1, &reason);
             self.send_response(now, n1, answer, dt);

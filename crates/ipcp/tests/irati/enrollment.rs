@@ -387,3 +387,17 @@ fn no_n1_flow_waits_for_ever_for_refusals_through_others() {
     }
     assert!(net.is_member("hub"));
 }
+
+#[test]
+fn orders_to_enroll_do_not_keep_a_dead_n1_flow() {
+    let mut net = Net::new(16);
+    net.add("b", config());
+    let wire = net.wire("b", "a");
+    let n1 = net.wires[wire].ends[0].1;
+    for _ in 0..50 {
+        net.order("b", Command::Enroll { n1 });
+        net.run(SECOND);
+    }
+    let is_given_back = |event: &Event| matches!(event, Event::DropN1 { .. }).then_some(());
+    assert_eq!(net.told("b", is_given_back).len(), 1);
+}

@@ -137,3 +137,17 @@ fn flows_end_with_the_address_that_they_are_from() {
     assert!(net.closed("m", other).is_some());
     assert!(net.names("m", "/flows").is_empty());
 }
+
+#[test]
+fn a_member_that_has_left_keeps_the_flows_of_others() {
+    let mut net = line(56, &["a", "b"]);
+    net.order("b", Command::Leave);
+    net.run(2 * SECOND);
+    let wire = net.wire("a", "b");
+    let n1 = net.wires[wire].ends[1].1;
+    net.run(5 * SECOND);
+    assert_eq!(net.address("b"), 0, "it refuses what a asks");
+    net.order("b", Command::Enroll { n1 });
+    net.run(5 * SECOND);
+    assert_ne!(net.address("b"), 0);
+}
