@@ -14,6 +14,8 @@
 mod display;
 mod drawing;
 mod run;
+mod selection;
+mod shrink;
 
 use carina_ipcp::DifConfig;
 use carina_wire::dif::Dialect;
@@ -27,6 +29,8 @@ use crate::world::World;
 use carina_random::{Random, mix};
 use drawing::{draw_config, draw_members, draw_profile};
 use run::Run;
+pub use selection::{Numbers, NumbersError, Selection, SelectionError};
+pub use shrink::{Shrunk, shrink};
 
 /// A scenario, not yet run.
 #[derive(Clone, Debug)]
@@ -53,6 +57,8 @@ pub struct Scenario {
     pub heal_ns: u64,
     /// Calls during work and trouble.
     pub calls: usize,
+    /// What of all this is played: everything, unless [`Scenario::keep`] says otherwise.
+    pub kept: Selection,
 }
 
 /// Something that goes wrong, or well again.
@@ -136,10 +142,12 @@ impl Scenario {
             faults: Vec::new(),
             heal_ns: SECOND * random.within(20, 60) * terms.slowness,
             calls,
+            kept: Selection::all(members, 0, calls),
         };
         if !overrides.is_calm {
             scenario.draw_faults(&mut random);
         }
+        scenario.kept = Selection::all(members, scenario.faults.len(), calls);
         scenario
     }
 

@@ -1,7 +1,7 @@
 //! Scenarios by seed. A failure prints the seed, the scenario and how to run it again.
 
 use carina_sim::member_factory;
-use carina_sim::scenario::{Outcome, Overrides, Scenario};
+use carina_sim::scenario::{Numbers, Outcome, Overrides, Scenario};
 
 /// Runs a seed; a panic says all that is needed to see it again.
 fn holds(seed: u64, overrides: Overrides) -> Outcome {
@@ -95,6 +95,25 @@ fn same_seed_is_the_same_run_whatever_lies_in_memory() {
     }
     let hashes = [3, 11].map(|seed| holds(seed, Overrides::default()).hash);
     assert_ne!(hashes[0], hashes[1]);
+}
+
+#[test]
+fn a_part_of_a_scenario_is_played_as_that_part() {
+    let whole = Scenario::new(3, Overrides::default());
+    let all = whole.keep(whole.kept.clone()).expect("everything");
+    let run = |scenario: &Scenario| scenario.run(member_factory(), None);
+    assert_eq!(run(&all).hash, run(&whole).hash);
+    let mut kept = whole.kept.clone();
+    kept.members = Numbers(whole.edges[0].into());
+    kept.faults = Numbers::default();
+    kept.calls.0.retain(|number| *number == 0);
+    let part = whole.keep(kept).expect("two neighbours");
+    let (first, second) = (run(&part), run(&part));
+    assert_eq!(first.failures, Vec::<String>::new());
+    assert_eq!(first.tallies.enrollments, 2);
+    assert_eq!(first.hash, second.hash);
+    let text = part.to_string();
+    assert!(text.contains("faults none and calls 0 are kept"), "{text}");
 }
 
 /// Seeds of every run of the tests.

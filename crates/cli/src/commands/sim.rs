@@ -2,13 +2,12 @@
 
 mod figure;
 mod scale;
+mod soak;
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
 use std::time::Instant;
 
-use carina_sim::scenario::{Outcome as Run, Overrides, Scenario};
+use carina_sim::scenario::{Numbers, Outcome as Run, Overrides, Scenario, Selection};
 use carina_sim::trace::Sink;
 use carina_wire::dif::Dialect;
 use clap::Subcommand;
@@ -16,8 +15,8 @@ use serde_json::{Value, json};
 
 use crate::Shared;
 use crate::argument::ArgumentError;
-use crate::failure::{Outcome, failed};
-use crate::report::{print_json, print_line, progress};
+use crate::failure::{Outcome, failed, usage};
+use crate::report::{print_json, print_line};
 
 /// Simulate networks of IPCPs on a virtual clock
 #[derive(Debug, Subcommand)]
@@ -25,12 +24,15 @@ pub enum SimCommand {
     /// One scenario: a DIF grows, carries traffic through faults, recovers and is checked
     #[command(after_help = "Examples:\n  carina sim run --seed 7\n  \
         carina sim run --seed 7 --trace > events.txt\n  \
-        carina sim run --dialect rlite --seed 7\n\nThe same seed gives the same run, byte for \
+        carina sim run --dialect rlite --seed 7\n  \
+        carina sim run --seed 7 --keep-members 0-2 --keep-faults none --keep-calls 3\n\nThe same seed gives the same run, byte for \
         byte, and so the same hash.")]
     Run(RunArgs),
     /// Many scenarios; the seeds of those that fail
-    #[command(after_help = "Example:\n  carina sim soak --seeds 0..10000\n  \
-        carina sim soak --dialect irati --seeds 0..1000")]
+    #[command(after_help = "Examples:\n  carina sim soak --seeds 0..10000\n  \
+        carina sim soak --dialect irati --seeds 0..1000\n\nThe first ten scenarios that fail are \
+        run again with fewer members, faults and calls, as long as they fail\nin the same way; \
+        the command that plays the smallest is printed.")]
     Soak(SoakArgs),
     /// One DIF of a thousand members beside the same systems in small DIFs
     #[command(after_help = "Examples:\n  carina sim scale\n  \
@@ -46,9 +48,34 @@ pub struct RunArgs {
     seed: u64,
     #[command(flatten)]
     overrides: WantedArgs,
+    /// Members to keep, by number: 0-3,7; cables connect them [default: all]
+    #[arg(long, value_name = "NUMBERS")]
+    keep_members: Option<Numbers>,
+    /// Faults to keep, by their place in the list from 0, or none [default: all]
+    #[arg(long, value_name = "NUMBERS")]
+    keep_faults: Option<Numbers>,
+    /// Calls to keep, in the order of their times from 0, or none [default: all]
+    #[arg(long, value_name = "NUMBERS")]
+    keep_calls: Option<Numbers>,
     /// Print every event
     #[arg(long)]
     trace: bool,
+}
+
+impl RunArgs {
+    /// The scenario of the seed, or the part of it that is to be kept.
+    fn scenario(&self) -> Result<Scenario, crate::failure::Failure> {
+        let scenario = self.overrides.scenario(self.seed);
+        let all = scenario.kept.clone();
+        let kept = Selection {
+            members: self.keep_members.clone().unwrap_or(all.members),
+            faults: self.keep_faults.clone().unwrap_or(all.faults),
+            calls: self.keep_calls.clone().unwrap_or(all.calls),
+        };
+        scenario
+            .keep(kept)
+            .map_err(|error| usage(format!("seed {}: {error}", self.seed)))
+    }
 }
 
 /// Options of `carina sim soak`.
@@ -57,6 +84,9 @@ pub struct SoakArgs {
     /// Seeds, the last one not included
     #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
     seeds: Range<u64>,
+    /// Seconds for making each failing scenario smaller; 0: it is only named
+    #[arg(long, value_name = "S", default_value_t = 20)]
+    shrink_seconds: u64,
     #[command(flatten)]
     overrides: WantedArgs,
 }
@@ -93,13 +123,13 @@ impl WantedArgs {
 pub fn run(shared: &Shared, command: SimCommand) -> Outcome {
     match command {
         SimCommand::Run(args) => run_one(shared, &args),
-        SimCommand::Soak(args) => soak(shared, &args),
+        SimCommand::Soak(args) => soak::run(shared, &args),
         SimCommand::Scale(args) => scale::run(shared, &args),
     }
 }
 
 fn run_one(shared: &Shared, args: &RunArgs) -> Outcome {
-    let scenario = args.overrides.scenario(args.seed);
+    let scenario = args.scenario()?;
     if args.trace {
         print_line(&scenario)?;
     }
@@ -164,64 +194,6 @@ fn as_json(seed: u64, scenario: &Scenario, outcome: &Run) -> Value {
         "enrollments": outcome.tallies.enrollments,
         "failures": outcome.failures,
     })
-}
-
-/// Runs the seeds on all CPUs; each run has one thread to itself.
-fn soak(shared: &Shared, args: &SoakArgs) -> Outcome {
-    let next = AtomicU64::new(args.seeds.start);
-    let (results, inbox) = mpsc::channel();
-    let began = Instant::now();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let (mut done, mut bad) = (0_u64, Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            let results = results.clone();
-            let next = &next;
-            scope.spawn(move || {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= args.seeds.end {
-                        return;
-                    }
-                    let outcome = args
-                        .overrides
-                        .scenario(seed)
-                        .run(carina_sim::member_factory(), None);
-                    if results.send((seed, outcome)).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(results);
-        for (seed, outcome) in inbox {
-            done += 1;
-            if let Some(failure) = outcome.failures.first() {
-                progress(format!(
-                    "seed {seed}: {}",
-                    failure.lines().next().unwrap_or("")
-                ));
-                bad.push(seed);
-            }
-            if done.is_multiple_of(1_000) {
-                progress(format!("{done} seeds, {} failed", bad.len()));
-            }
-        }
-    });
-    bad.sort_unstable();
-    let took = began.elapsed().as_secs_f64();
-    if shared.json {
-        print_json(&json!({ "seeds": done, "failed": bad, "seconds": took }))?;
-    } else {
-        print_line(format!("{done} seeds in {took:.0} s, {} failed", bad.len()))?;
-    }
-    match bad.is_empty() {
-        true => Ok(()),
-        false => Err(failed(format!(
-            "seeds that failed: {bad:?}; look with `carina sim run --dialect {} --seed`",
-            args.overrides.dialect.name()
-        ))),
-    }
 }
 
 fn parse_dialect(text: &str) -> Result<Dialect, ArgumentError> {

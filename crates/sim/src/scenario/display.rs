@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Fault, SECOND, Scenario};
+use super::{Fault, SECOND, Scenario, Selection};
 use crate::dialect::Terms;
 use crate::link::Profile;
 
@@ -20,6 +20,7 @@ impl fmt::Display for Scenario {
             faults,
             heal_ns,
             calls,
+            kept,
         } = self;
         let shape = format!("{shape:?}").to_lowercase();
         writeln!(
@@ -28,7 +29,16 @@ impl fmt::Display for Scenario {
             dialect.name(),
             heal_ns / SECOND
         )?;
-        let edges: Vec<String> = edges.iter().map(|[a, b]| format!("{a}-{b}")).collect();
+        if *kept != Selection::all(*members, faults.len(), *calls) {
+            writeln!(
+                f,
+                "  of these, members {}, faults {} and calls {} are kept",
+                kept.members, kept.faults, kept.calls
+            )?;
+        }
+        let edges = edges.iter().enumerate();
+        let edges = edges.filter(|(number, _)| self.has_edge(*number));
+        let edges: Vec<String> = edges.map(|(_, [a, b])| format!("{a}-{b}")).collect();
         writeln!(f, "  cables between {}", edges.join(", "))?;
         writeln!(f, "  each {profile}")?;
         match detection_ns {
@@ -51,7 +61,8 @@ impl fmt::Display for Scenario {
         for restriction in Terms::of(*dialect).restrictions {
             writeln!(f, "  {}: {restriction}", dialect.name())?;
         }
-        for (at, fault) in faults {
+        let faults = faults.iter().enumerate();
+        for (_, (at, fault)) in faults.filter(|(number, _)| kept.faults.has(*number)) {
             writeln!(f, "  {:>10.3} s {fault}", *at as f64 / SECOND as f64)?;
         }
         Ok(())

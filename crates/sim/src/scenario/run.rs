@@ -22,7 +22,10 @@ pub(super) struct Run<'a> {
     random: Random,
     systems: Vec<SystemId>,
     slots: Vec<SlotId>,
-    cables: Vec<CableId>,
+    /// By edge; `None` where a member at its ends is left out.
+    cables: Vec<Option<CableId>>,
+    /// Members that are not left out.
+    members: Vec<usize>,
     /// When everybody had joined.
     begin: u64,
 }
@@ -37,7 +40,12 @@ impl<'a> Run<'a> {
             .map(|at| world.add_system(&format!("s{at}")))
             .collect();
         let start = world.now();
+        let members: Vec<usize> = scenario.kept.members.0.iter().copied().collect();
         let founder = random.index(scenario.members);
+        let founder = match scenario.kept.members.has(founder) {
+            true => founder,
+            false => members[0],
+        };
         let slots: Vec<SlotId> = (0..scenario.members)
             .map(|at| {
                 let config = Config {
@@ -51,10 +59,14 @@ impl<'a> Run<'a> {
             })
             .collect();
         let mut cables = Vec::new();
-        for ends in &scenario.edges {
+        for (edge, ends) in scenario.edges.iter().enumerate() {
             let pair = ends.map(|end| systems[end]);
             let cable = world.add_cable(pair, scenario.profile, scenario.detection_ns);
             let initiator = random.index(2);
+            if !scenario.has_edge(edge) {
+                cables.push(None);
+                continue;
+            }
             for side in 0..2 {
                 let attachment = Attachment {
                     below: Below::Cable(cable),
@@ -64,10 +76,14 @@ impl<'a> Run<'a> {
                 };
                 world.attach(slots[ends[side]], attachment);
             }
-            cables.push(cable);
+            cables.push(Some(cable));
         }
         for (at, slot) in slots.iter().enumerate() {
             world.add_app(*slot, &format!("app{at}"));
+            if !scenario.kept.members.has(at) {
+                // It never starts: its system is dead from the beginning.
+                world.crash(systems[at]);
+            }
         }
         Run {
             scenario,
@@ -77,6 +93,7 @@ impl<'a> Run<'a> {
             systems,
             slots,
             cables,
+            members,
             begin: start,
         }
     }
@@ -115,33 +132,43 @@ impl<'a> Run<'a> {
         let mut plan: Vec<(u64, Option<&Fault>)> = (0..self.scenario.calls)
             .map(|_| (self.random.below(heal), None))
             .collect();
-        plan.extend(
-            self.scenario
-                .faults
-                .iter()
-                .map(|(at, fault)| (*at, Some(fault))),
-        );
+        let faults = self.scenario.faults.iter().enumerate();
+        let kept = faults.filter(|(number, _)| self.scenario.kept.faults.has(*number));
+        plan.extend(kept.map(|(_, (at, fault))| (*at, Some(fault))));
         plan.sort_by_key(|(at, _)| *at);
+        let mut calls = 0;
         for (at, fault) in plan {
             self.world.run_until(self.begin + at);
             if self.is_broken() {
                 return;
             }
             match fault {
-                None => self.call(),
+                None => {
+                    self.call(calls);
+                    calls += 1;
+                }
                 Some(fault) => self.inflict(fault),
             }
         }
         self.world.run_until(self.begin + heal);
     }
 
+    /// A fault, as far as it concerns members that are not left out.
     fn inflict(&mut self, fault: &Fault) {
         let world = &mut self.world;
+        let is_there = |at: &usize| self.scenario.kept.members.has(*at);
+        let cables = |edges: &[usize]| -> Vec<CableId> {
+            edges.iter().filter_map(|at| self.cables[*at]).collect()
+        };
         match fault {
+            Fault::Crash(at) | Fault::Restart(at) | Fault::Leave(at) | Fault::ComeBack(at)
+                if !is_there(at) => {}
             Fault::Crash(at) => world.crash(self.systems[*at]),
             Fault::Restart(at) => world.restart(self.systems[*at]),
-            Fault::Cut(edges) => edges.iter().for_each(|at| world.cut(self.cables[*at])),
-            Fault::Mend(edges) => edges.iter().for_each(|at| world.mend(self.cables[*at])),
+            Fault::Cut(edges) => cables(edges).into_iter().for_each(|cable| world.cut(cable)),
+            Fault::Mend(edges) => cables(edges)
+                .into_iter()
+                .for_each(|cable| world.mend(cable)),
             Fault::Storm(edge) => {
                 let calm = self.scenario.profile;
                 let storm = Profile {
@@ -151,9 +178,15 @@ impl<'a> Run<'a> {
                     jitter_ns: calm.jitter_ns + 20_000_000,
                     ..calm
                 };
-                world.set_profile(self.cables[*edge], storm);
+                if let Some(cable) = self.cables[*edge] {
+                    world.set_profile(cable, storm);
+                }
             }
-            Fault::Calm(edge) => world.set_profile(self.cables[*edge], self.scenario.profile),
+            Fault::Calm(edge) => {
+                if let Some(cable) = self.cables[*edge] {
+                    world.set_profile(cable, self.scenario.profile);
+                }
+            }
             Fault::Leave(at) => world.leave(self.slots[*at]),
             Fault::ComeBack(at) => world.come_back(self.slots[*at]),
         }
@@ -165,26 +198,33 @@ impl<'a> Run<'a> {
     }
 
     fn heal(&mut self) {
-        for cable in &self.cables {
+        for cable in self.cables.iter().flatten() {
             self.world.mend(*cable);
             self.world.set_profile(*cable, self.peace());
         }
         if !self.peace().drops() {
             self.world.peace_since = Some(self.world.now());
         }
-        for system in &self.systems {
-            self.world.restart(*system);
+        for at in &self.members {
+            self.world.restart(self.systems[*at]);
         }
-        for slot in &self.slots {
-            if !self.world.is_wanted(*slot) {
-                self.world.come_back(*slot);
+        for at in &self.members {
+            let slot = self.slots[*at];
+            if !self.world.is_wanted(slot) {
+                self.world.come_back(slot);
             }
         }
     }
 
-    fn call(&mut self) {
-        let from = *self.random.pick(&self.slots);
+    /// The call of this number, unless it is left out or one of its ends is. It is drawn in any
+    /// case, so that the others are the same.
+    fn call(&mut self, number: usize) {
+        let from = self.random.index(self.slots.len());
         let to = self.random.index(self.slots.len());
+        let kept = &self.scenario.kept;
+        let ends_are_there = [from, to].iter().all(|at| kept.members.has(*at));
+        let is_kept = kept.calls.has(number) && ends_are_there;
+        let from = self.slots[from];
         let spec = draw_spec(&mut self.random);
         let small = self.scenario.profile.rate_bps > 0 || self.scenario.profile.loss > 50;
         let most = if small { 30 } else { 120 };
@@ -213,7 +253,9 @@ impl<'a> Run<'a> {
             ending,
             is_refused: self.random.chance(500),
         };
-        self.world.call(request);
+        if is_kept {
+            self.world.call(request);
+        }
     }
 
     fn lengths(&mut self) -> Lengths {
@@ -284,8 +326,8 @@ impl<'a> Run<'a> {
     fn probe(&mut self) -> Option<String> {
         let mut probes = Vec::new();
         for _ in 0..PROBES {
-            let from = *self.random.pick(&self.slots);
-            let to = self.random.index(self.slots.len());
+            let from = self.slots[*self.random.pick(&self.members)];
+            let to = *self.random.pick(&self.members);
             let request = FlowRequest {
                 from,
                 to: format!("app{to}"),

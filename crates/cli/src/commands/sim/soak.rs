@@ -1,0 +1,217 @@
+//! `carina sim soak`: many scenarios on all CPUs, and those that fail made smaller.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use carina_sim::scenario::{Scenario, Shrunk, shrink};
+use carina_wire::dif::Dialect;
+use serde_json::json;
+
+use super::{SoakArgs, WantedArgs};
+use crate::Shared;
+use crate::failure::{Outcome, failed};
+use crate::report::{print_json, print_line, progress};
+
+/// Failing scenarios that are made smaller; the others are only named.
+const SHRUNK_MAX: u64 = 10;
+
+/// Between two lines about one that is being made smaller.
+const PROGRESS_PAUSE: Duration = Duration::from_secs(2);
+
+/// A scenario that fails.
+struct Failing {
+    seed: u64,
+    /// The first line about its failure, as the smallest scenario fails.
+    failure: String,
+    /// The command that plays the smallest one.
+    command: String,
+}
+
+/// Runs the seeds on all CPUs; each run has one thread to itself.
+pub fn run(shared: &Shared, args: &SoakArgs) -> Outcome {
+    let next = AtomicU64::new(args.seeds.start);
+    let shrunk = AtomicU64::new(0);
+    let (results, inbox) = mpsc::channel();
+    let began = Instant::now();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let (mut done, mut bad) = (0_u64, Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let results = results.clone();
+            let (next, shrunk) = (&next, &shrunk);
+            scope.spawn(move || {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= args.seeds.end || results.send(judge(args, seed, shrunk)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(results);
+        for result in inbox {
+            done += 1;
+            if let Some(failing) = result {
+                let Failing {
+                    seed,
+                    failure,
+                    command,
+                } = &failing;
+                progress(format!("seed {seed}: {failure}\n  again: {command}"));
+                bad.push(failing);
+            }
+            if done.is_multiple_of(1_000) {
+                progress(format!("{done} seeds, {} failed", bad.len()));
+            }
+        }
+    });
+    bad.sort_unstable_by_key(|failing| failing.seed);
+    let seeds: Vec<u64> = bad.iter().map(|failing| failing.seed).collect();
+    let took = began.elapsed().as_secs_f64();
+    if shared.json {
+        let failures: Vec<_> = bad
+            .iter()
+            .map(|one| json!({"seed": one.seed, "failure": one.failure, "again": one.command}))
+            .collect();
+        print_json(&json!({
+            "seeds": done, "failed": seeds, "failures": failures, "seconds": took
+        }))?;
+    } else {
+        print_line(format!("{done} seeds in {took:.0} s, {} failed", bad.len()))?;
+    }
+    let commands: Vec<&str> = bad.iter().map(|one| one.command.as_str()).collect();
+    match bad.is_empty() {
+        true => Ok(()),
+        false => Err(failed(format!(
+            "seeds that failed: {seeds:?}; look, with --trace for every event, with\n  {}",
+            commands.join("\n  ")
+        ))),
+    }
+}
+
+/// Runs a seed; says how it fails, made as small as the time allows.
+fn judge(args: &SoakArgs, seed: u64, shrunk: &AtomicU64) -> Option<Failing> {
+    let scenario = args.overrides.scenario(seed);
+    let failure = failure_of(&scenario)?;
+    let is_one_of_the_first = shrunk.fetch_add(1, Ordering::Relaxed) < SHRUNK_MAX;
+    let smallest = match args.shrink_seconds {
+        1.. if is_one_of_the_first => {
+            let limit = Duration::from_secs(args.shrink_seconds);
+            make_smaller(&scenario, &failure, limit)
+        }
+        _ => Shrunk {
+            scenario,
+            failure,
+            runs: 0,
+        },
+    };
+    let command = command(&args.overrides, &smallest.scenario);
+    Some(Failing {
+        seed,
+        failure: smallest.failure,
+        command,
+    })
+}
+
+/// The first line about a scenario's failure.
+fn failure_of(scenario: &Scenario) -> Option<String> {
+    let outcome = scenario.run(carina_sim::member_factory(), None);
+    let first = outcome.failures.first()?;
+    Some(first.lines().next().unwrap_or_default().to_owned())
+}
+
+fn make_smaller(scenario: &Scenario, failure: &str, limit: Duration) -> Shrunk {
+    let seed = scenario.seed;
+    progress(format!(
+        "seed {seed}: {failure}; making it smaller, {} s at most",
+        limit.as_secs()
+    ));
+    let began = Instant::now();
+    let mut said_at = began;
+    let goes_on = |so_far: &Shrunk| {
+        if said_at.elapsed() >= PROGRESS_PAUSE {
+            said_at = Instant::now();
+            let kept = &so_far.scenario.kept;
+            progress(format!(
+                "seed {seed}: {} members, {} faults and {} calls left after {} runs",
+                kept.members.len(),
+                kept.faults.len(),
+                kept.calls.len(),
+                so_far.runs
+            ));
+        }
+        began.elapsed() < limit
+    };
+    shrink(scenario, failure, failure_of, goes_on)
+}
+
+/// The command that plays a scenario, or the part of it that is kept.
+fn command(wanted: &WantedArgs, scenario: &Scenario) -> String {
+    let mut words = format!("carina sim run --seed {}", scenario.seed);
+    if wanted.dialect != Dialect::Native {
+        words += &format!(" --dialect {}", wanted.dialect.name());
+    }
+    if let Some(members) = wanted.members {
+        words += &format!(" --members {members}");
+    }
+    if wanted.calm {
+        words += " --calm";
+    }
+    let (kept, all) = (&scenario.kept, wanted.scenario(scenario.seed).kept);
+    let parts = [
+        ("members", &kept.members, &all.members),
+        ("faults", &kept.faults, &all.faults),
+        ("calls", &kept.calls, &all.calls),
+    ];
+    for (what, kept, all) in parts {
+        if kept != all {
+            words += &format!(" --keep-{what} {kept}");
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::super::SimCommand;
+    use super::*;
+
+    #[derive(Parser)]
+    struct Sim {
+        #[command(subcommand)]
+        command: SimCommand,
+    }
+
+    #[test]
+    fn command_of_a_part_plays_that_part() {
+        let wanted = WantedArgs {
+            members: Some(6),
+            calm: false,
+            dialect: Dialect::Rlite,
+        };
+        let whole = wanted.scenario(7);
+        assert_eq!(
+            command(&wanted, &whole),
+            "carina sim run --seed 7 --dialect rlite --members 6"
+        );
+        let mut kept = whole.kept.clone();
+        let [a, b] = whole.edges[0];
+        kept.members.0.retain(|at| [a, b].contains(at));
+        kept.faults.0.clear();
+        kept.calls.0.retain(|at| *at == 1);
+        let part = whole.keep(kept).expect("two neighbours");
+        let words = command(&wanted, &part);
+        assert!(words.ends_with(" --keep-calls 1"), "{words}");
+        let words = words.split_whitespace().skip(1);
+        let parsed = Sim::try_parse_from(words).expect("a command");
+        let SimCommand::Run(run) = parsed.command else {
+            panic!("another command");
+        };
+        let again = run.scenario().expect("a scenario");
+        assert_eq!(again.kept, part.kept);
+        assert_eq!(again.to_string(), part.to_string());
+    }
+}

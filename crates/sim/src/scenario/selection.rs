@@ -1,0 +1,290 @@
+//! A part of a scenario: fewer members, faults and calls, with everything else as it was drawn.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use super::Scenario;
+
+/// Members, faults or calls by their numbers, counted from 0.
+///
+/// In text: numbers and ranges with commas between, as `0-3,7`, or `none`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Numbers(pub BTreeSet<usize>);
+
+/// What of a scenario is played.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    /// Members, hence their cables, their faults and their calls.
+    pub members: Numbers,
+    /// Faults, in the order in which the scenario lists them.
+    pub faults: Numbers,
+    /// Calls, in the order of their times.
+    pub calls: Numbers,
+}
+
+/// Why a scenario cannot be played in part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SelectionError {
+    /// The scenario has no member, fault or call of this number.
+    Unknown {
+        /// `member`, `fault` or `call`.
+        what: &'static str,
+        /// The number.
+        number: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// A DIF has two members or more.
+    TooFew,
+    /// The cables between the members do not connect them.
+    Apart,
+}
+
+impl std::error::Error for SelectionError {}
+
+impl fmt::Display for SelectionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown {
+                what,
+                number,
+                count: 0,
+            } => write!(f, "there is no {what} {number}: the scenario has none"),
+            Self::Unknown {
+                what,
+                number,
+                count,
+            } => write!(
+                f,
+                "there is no {what} {number}: they are 0 to {}",
+                count - 1
+            ),
+            Self::TooFew => write!(f, "two members at least are to be kept"),
+            Self::Apart => write!(f, "no cables connect all members that are kept"),
+        }
+    }
+}
+
+impl Numbers {
+    /// All numbers below `count`.
+    #[must_use]
+    pub fn below(count: usize) -> Numbers {
+        Numbers((0..count).collect())
+    }
+
+    /// Whether a number is among them.
+    #[must_use]
+    pub fn has(&self, number: usize) -> bool {
+        self.0.contains(&number)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn check(&self, what: &'static str, count: usize) -> Result<(), SelectionError> {
+        match self.0.range(count..).next() {
+            Some(number) => Err(SelectionError::Unknown {
+                what,
+                number: *number,
+                count,
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("none");
+        }
+        let mut comma = "";
+        let mut rest = self.0.iter().copied().peekable();
+        while let Some(first) = rest.next() {
+            let mut last = first;
+            while let Some(next) = rest.next_if_eq(&(last + 1)) {
+                last = next;
+            }
+            match last == first {
+                true => write!(f, "{comma}{first}")?,
+                false => write!(f, "{comma}{first}-{last}")?,
+            }
+            comma = ",";
+        }
+        Ok(())
+    }
+}
+
+/// A text that is no set of numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumbersError {
+    part: String,
+}
+
+impl std::error::Error for NumbersError {}
+
+impl fmt::Display for NumbersError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = &self.part;
+        write!(
+            f,
+            "{part:?} is no number below {NUMBER_MAX} and no range of such; 0-3,7 is right, or none"
+        )
+    }
+}
+
+impl FromStr for Numbers {
+    type Err = NumbersError;
+
+    fn from_str(text: &str) -> Result<Numbers, NumbersError> {
+        let mut numbers = BTreeSet::new();
+        if text == "none" {
+            return Ok(Numbers(numbers));
+        }
+        for part in text.split(',') {
+            let wrong = || NumbersError {
+                part: part.to_owned(),
+            };
+            let parse = |digits: &str| {
+                let number = digits.parse::<usize>().map_err(|_| wrong())?;
+                (number < NUMBER_MAX).then_some(number).ok_or_else(wrong)
+            };
+            let (first, last) = match part.split_once('-') {
+                Some((first, last)) => (parse(first)?, parse(last)?),
+                None => (parse(part)?, parse(part)?),
+            };
+            if first > last {
+                return Err(wrong());
+            }
+            numbers.extend(first..=last);
+        }
+        Ok(Numbers(numbers))
+    }
+}
+
+/// More members, faults or calls than any scenario has.
+const NUMBER_MAX: usize = 1_000_000;
+
+impl Selection {
+    /// Everything of a scenario.
+    #[must_use]
+    pub(super) fn all(members: usize, faults: usize, calls: usize) -> Selection {
+        Selection {
+            members: Numbers::below(members),
+            faults: Numbers::below(faults),
+            calls: Numbers::below(calls),
+        }
+    }
+}
+
+impl Scenario {
+    /// The same scenario with only these members, faults and calls.
+    ///
+    /// # Errors
+    /// Numbers that the scenario does not have, or members without cables that connect them.
+    pub fn keep(&self, kept: Selection) -> Result<Scenario, SelectionError> {
+        kept.members.check("member", self.members)?;
+        kept.faults.check("fault", self.faults.len())?;
+        kept.calls.check("call", self.calls)?;
+        if kept.members.len() < 2 {
+            return Err(SelectionError::TooFew);
+        }
+        let scenario = Scenario {
+            kept,
+            ..self.clone()
+        };
+        match scenario.is_connected() {
+            true => Ok(scenario),
+            false => Err(SelectionError::Apart),
+        }
+    }
+
+    /// Whether both ends of an edge are members that are kept.
+    pub(super) fn has_edge(&self, edge: usize) -> bool {
+        let ends = self.edges.get(edge);
+        ends.is_some_and(|ends| ends.iter().all(|end| self.kept.members.has(*end)))
+    }
+
+    /// Whether cables connect all members that are kept.
+    fn is_connected(&self) -> bool {
+        let members = &self.kept.members.0;
+        let mut found: BTreeSet<usize> = members.first().into_iter().copied().collect();
+        loop {
+            let before = found.len();
+            for (number, [a, b]) in self.edges.iter().enumerate() {
+                if self.has_edge(number) && (found.contains(a) || found.contains(b)) {
+                    found.extend([*a, *b]);
+                }
+            }
+            if found.len() == before {
+                return found.len() == members.len();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Overrides;
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_they_are_read() {
+        for text in ["none", "0", "0-3,7", "1,3,5", "0-1"] {
+            let numbers: Numbers = text.parse().expect("numbers");
+            assert_eq!(numbers.to_string(), text);
+        }
+        let wild: Numbers = "7,0-2,1,3".parse().expect("numbers");
+        assert_eq!(wild.to_string(), "0-3,7");
+        for wrong in ["", "a", "3-1", "1,,2", "-1", "1-", "99999999"] {
+            let error = wrong.parse::<Numbers>().expect_err("no numbers");
+            assert!(error.to_string().contains("0-3,7 is right"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_part_without_cables_or_of_unknown_members_is_refused() {
+        let mut scenario = Scenario::new(7, Overrides::default());
+        scenario.members = 4;
+        scenario.edges = vec![[0, 1], [1, 2], [2, 3]];
+        scenario.calls = 2;
+        scenario.faults.clear();
+        let keep = |members: &str, faults: &str, calls: &str| {
+            let parse = |text: &str| text.parse::<Numbers>().expect("numbers");
+            let kept = Selection {
+                members: parse(members),
+                faults: parse(faults),
+                calls: parse(calls),
+            };
+            scenario.keep(kept).map(|kept| kept.kept.members.len())
+        };
+        assert_eq!(keep("1-3", "none", "0"), Ok(3));
+        assert_eq!(keep("0,2", "none", "0"), Err(SelectionError::Apart));
+        assert_eq!(keep("2", "none", "0"), Err(SelectionError::TooFew));
+        let texts = [
+            keep("0-4", "none", "0"),
+            keep("0-1", "0", "0"),
+            keep("0-1", "none", "2"),
+        ];
+        let texts = texts.map(|kept| kept.expect_err("unknown").to_string());
+        assert_eq!(
+            texts,
+            [
+                "there is no member 4: they are 0 to 3",
+                "there is no fault 0: the scenario has none",
+                "there is no call 2: they are 0 to 1",
+            ]
+        );
+    }
+}
