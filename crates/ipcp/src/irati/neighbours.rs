@@ -103,7 +103,11 @@ impl Irati {
             let text = format!("there is no N-1 flow {}", n1.0);
             return self.log.notice("enroll", &text);
         };
-        (flow.attempts, flow.failure_reported) = (0, false);
+        flow.failure_reported = false;
+        // Where nothing has come for a step, the count goes on: its end gives the N-1 flow back.
+        if now.since(flow.heard) < STEP_TIMEOUT {
+            flow.attempts = 0;
+        }
         if matches!(flow.stage, Stage::Idle) {
             self.initiate(now, n1, dt);
         }
@@ -306,14 +310,10 @@ impl Irati {
         };
         flow.attempts += 1;
         let is_silent = now.since(flow.heard) >= u64::from(ATTEMPTS) * STEP_TIMEOUT;
-        if flow.attempts < ATTEMPTS && is_broken && !is_silent {
+        if flow.attempts < ATTEMPTS && is_broken {
             flow.retry_at = Some(now + RETRY_SOON);
         } else {
-            if is_silent {
-                flow.heard = now;
-            }
             self.give_up(now, n1, reason, failure);
-            // Orders to enroll begin the count of attempts anew, and the silence goes on.
             if is_silent {
                 // Its other end may be gone without a word; a new one would tell.
                 let reason = reason.to_string();
