@@ -25,8 +25,8 @@ pub enum SimCommand {
     #[command(after_help = "Examples:\n  carina sim run --seed 7\n  \
         carina sim run --seed 7 --trace > events.txt\n  \
         carina sim run --dialect rlite --seed 7\n  \
-        carina sim run --seed 7 --keep-members 0-2 --keep-faults none --keep-calls 3\n\nThe same seed gives the same run, byte for \
-        byte, and so the same hash.")]
+        carina sim run --seed 7 --keep-members 0-2 --keep-faults none --keep-calls 3\n\n\
+        The same seed gives the same run, byte for byte, and so the same hash.")]
     Run(RunArgs),
     /// Many scenarios; the seeds of those that fail
     #[command(after_help = "Examples:\n  carina sim soak --seeds 0..10000\n  \

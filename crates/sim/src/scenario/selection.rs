@@ -86,7 +86,7 @@ impl Numbers {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
