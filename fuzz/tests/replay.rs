@@ -46,6 +46,18 @@ fn configuration_survives_its_corpus() {
 }
 
 #[test]
+fn graph_file_survives_its_corpus() {
+    replay("graph_file", carina_fuzz::graph_file, MUTATIONS);
+    accepts_what_is_good("graph_file", carina_fuzz::reads_graph_file);
+}
+
+#[test]
+fn app_frames_survives_its_corpus() {
+    replay("app_frames", carina_fuzz::app_frames, MUTATIONS);
+    accepts_what_is_good("app_frames", carina_fuzz::reads_app_frames);
+}
+
+#[test]
 fn shim_frames_survives_its_corpus() {
     replay("shim_frames", carina_fuzz::shim_frames, 5 * MUTATIONS);
     accepts_what_is_good("shim_frames", carina_fuzz::reads_shim_frames);

@@ -240,7 +240,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-fuzz",
         "carina-time carina-wire carina-api carina-sys carina-ring carina-vmpi carina-node carina-cdap \
          carina-efcp carina-routing carina-ipcp carina-protect carina-netdev carina-sim \
-         carina-shims carina-dissect carina-import carina-lab libfuzzer-sys tempfile",
+         carina-shims carina-dissect carina-import carina-lab carina-apps carina-engine carina-frame libfuzzer-sys tempfile",
     ),
     ("xtask", "serde_json"),
 ];

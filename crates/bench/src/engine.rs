@@ -4,6 +4,7 @@
 //!   source-sink   source -> sink
 //!   hop-N         source -> hop -> ... -> hop -> sink
 //!   tee           source -> tee => two links => sink; both links are counted
+//!   lpm           source of random destinations -> route4 with 10^6 routes => 4 links => sink
 //!   dpdk-io       null device <-> null device, testpmd --forward-mode=io; both ports are counted
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! counts down the TTL, with its checksum. Both systems have the same core, one after the other.
 
 mod graphs;
+mod routes;
 mod testpmd;
 
 use carina_frame::PoolError;
@@ -40,16 +42,19 @@ pub enum Chain {
     Hops(usize),
     /// A tee with two links to the sink.
     Tee,
+    /// A longest-prefix match among a million routes.
+    Lpm,
 }
 
 /// All cases.
-pub const CASES: [Case; 6] = [
+pub const CASES: [Case; 7] = [
     case("source-sink", Chain::Hops(0), Some(2.0)),
     case("hop-1", Chain::Hops(1), Some(1.0)),
     case("hop-2", Chain::Hops(2), Some(0.7)),
     case("hop-4", Chain::Hops(4), Some(0.45)),
     case("hop-8", Chain::Hops(8), Some(0.25)),
     case("tee", Chain::Tee, None),
+    case("lpm", Chain::Lpm, None),
 ];
 
 const fn case(name: &'static str, chain: Chain, bar: Option<f64>) -> Case {
@@ -233,8 +238,8 @@ const NO_PEER: &str = "dpdk-io was not measured: there is no dpdk-testpmd here; 
                        `dpdk` and `dpdk-dev` (Debian)";
 
 /// The tables of the results: what is measured, and in which case.
-pub const TABLES: [(&str, Metric, &str); 6] = {
-    let mut tables = [("", Metric::Mpps, "frames, 10^6 a second"); 6];
+pub const TABLES: [(&str, Metric, &str); 7] = {
+    let mut tables = [("", Metric::Mpps, "frames, 10^6 a second"); 7];
     let mut at = 0;
     while at < tables.len() {
         tables[at].0 = CASES[at].name;

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use carina_apps::hop::HopConfig;
+use carina_apps::route4::Route4Config;
 use carina_apps::sink::SinkConfig;
 use carina_apps::source::SourceConfig;
 use carina_apps::tee::TeeConfig;
@@ -14,6 +15,7 @@ use carina_engine::frames::{Graph, GraphError, Network, NetworkApp};
 use carina_frame::{Pool, PoolConfig};
 use carina_sys::{CpuClock, cpu_time_ns, monotonic_ns, pin_to_cpu};
 
+use super::routes::{Everywhere, OUTPUTS, full_table};
 use super::{Chain, Rate};
 use crate::error::{Attempt, Error, Result};
 
@@ -73,6 +75,15 @@ fn graph(chain: Chain, size: usize) -> std::result::Result<Graph, GraphError> {
     };
     graph.app("source", source).app("sink", SinkConfig {});
     match chain {
+        Chain::Lpm => {
+            graph.app("source", Everywhere { size });
+            let routes = full_table();
+            graph.app("router", Route4Config { routes, file: None });
+            graph.link("source.output -> router.input")?;
+            for output in 0..OUTPUTS {
+                graph.link(&format!("router.o{output} -> sink.o{output}"))?;
+            }
+        }
         Chain::Tee => {
             graph.app("tee", TeeConfig {});
             graph.link("source.output -> tee.input")?;
@@ -98,7 +109,7 @@ mod tests {
 
     #[test]
     fn every_chain_brings_frames_to_the_sink() {
-        for chain in [Chain::Hops(0), Chain::Hops(3), Chain::Tee] {
+        for chain in [Chain::Hops(0), Chain::Hops(3), Chain::Tee, Chain::Lpm] {
             let rate = measure(chain, 64, carina_sys::allowed_cpus().unwrap()[0], 3_000_000);
             let rate = rate.unwrap();
             assert!(

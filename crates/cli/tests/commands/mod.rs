@@ -3,6 +3,7 @@
 // Helpers of tests may panic as tests may.
 #![allow(clippy::unwrap_used)]
 
+mod graph;
 mod members;
 mod node;
 mod ping;

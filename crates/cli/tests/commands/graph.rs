@@ -1,0 +1,152 @@
+//! `carina graph`: a graph runs, follows its file, and is drawn with its rates.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::commands::node::CARINA;
+
+const CHAIN: &str = "links = [\"source.output -> hop.input\", \"hop.output -> sink.input\"]\n\
+                     [apps.source]\nkind = \"source\"\nrate = 10000\n\
+                     [apps.hop]\nkind = \"hop\"\n[apps.sink]\nkind = \"sink\"\n";
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new(text: &str) -> Place {
+        let place = Place(tempfile::tempdir().unwrap());
+        fs::write(place.file(), text).unwrap();
+        place
+    }
+
+    fn file(&self) -> std::path::PathBuf {
+        self.0.path().join("chain.toml")
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(CARINA);
+        command.arg("--run").arg(self.0.path().join("run"));
+        command.args(words);
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn graph_runs_and_prints_what_went_over_its_links() {
+    let place = Place::new(CHAIN);
+    let file = place.file();
+    let output = place.run(&[
+        "--json",
+        "graph",
+        "run",
+        file.to_str().unwrap(),
+        "--for",
+        "300ms",
+    ]);
+    let steps = text(&output.stderr);
+    assert!(output.status.success(), "{steps}");
+    assert!(
+        steps.starts_with("+ app hop\n+ app sink\n+ app source\n+ link "),
+        "{steps}"
+    );
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let links = json["links"].as_array().unwrap();
+    let packets = |at: usize| links[at]["packets"].as_u64().unwrap();
+    assert_eq!(links[0]["link"], "hop.output -> sink.input");
+    assert!(packets(0) > 0 && packets(0) <= 3_100, "{json}");
+    assert_eq!(
+        (packets(0), &links[0]["drops"]),
+        (packets(1), &serde_json::json!(0))
+    );
+}
+
+/// Ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn running_graph_follows_its_file_and_is_drawn_with_rates() {
+    let place = Place::new(CHAIN);
+    let file = place.file();
+    let file = file.to_str().unwrap();
+    let log = place.0.path().join("log");
+    let mut command = place.command(&["graph", "run", file, "--for", "120s"]);
+    command
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(&log).unwrap());
+    let _running = Running(command.spawn().unwrap());
+    let said = || fs::read_to_string(&log).unwrap();
+    until("the graph", || said().contains("+ link"));
+    let draw = || text(&place.run(&["graph", "draw", file]).stdout);
+    until("a rate", || draw().contains("Mpps"));
+    let picture = draw();
+    assert!(
+        picture.starts_with("<svg") && picture.contains(">hop</text>"),
+        "{picture}"
+    );
+    // A wrong file changes nothing and says why; a right one is applied by difference.
+    fs::write(file, CHAIN.replace("\"hop\"", "\"hope\"")).unwrap();
+    until("a refusal", || {
+        said().contains("kind = \"hope\": must be one of")
+    });
+    fs::write(file, CHAIN.replace("rate = 10000", "rate = 2000")).unwrap();
+    until("the change", || said().contains("~ app source\n"));
+    assert!(!said().contains("~ app hop"), "{}", said());
+}
+
+#[test]
+fn wrong_graphs_and_figures_have_their_exit_codes() {
+    let place = Place::new("links = [\"a.x -> b.y\"]\n");
+    let file = place.file();
+    let file = file.to_str().unwrap();
+    let output = place.run(&["graph", "check", file]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stderr).contains("link a.x -> b.y: there is no app a"));
+    fs::write(file, CHAIN).unwrap();
+    let output = place.run(&["graph", "check", file]);
+    assert_eq!(text(&output.stdout), "3 apps, 2 links\n");
+    let output = place.run(&["graph", "run", file, "--frames", "0"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("pool of 0 frames"));
+    let output = place.run(&["graph", "run", "/nonexistent/graph.toml"]);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn example_graphs_are_right() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/graphs");
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let place = Place::new("");
+        let output = place.run(&["graph", "check", path.to_str().unwrap()]);
+        assert!(
+            output.status.success(),
+            "{}: {}",
+            path.display(),
+            text(&output.stderr)
+        );
+    }
+}

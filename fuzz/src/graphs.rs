@@ -1,0 +1,201 @@
+//! Graphs of apps: their files, and frames that come from anywhere.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use carina_apps::graph_file::read_graph;
+use carina_apps::picture;
+use carina_engine::counter_file::CounterFile;
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, FrameApp, Graph, Network, PortList, Ports,
+};
+use carina_frame::{Pool, PoolConfig};
+use carina_time::Instant;
+
+/// Files of graphs.
+pub fn graph_file(data: &[u8]) {
+    reads_graph_file(data);
+}
+
+/// True when the bytes are a graph. It then passes its check and can be drawn; any other text gives
+/// an error with words.
+pub fn reads_graph_file(data: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return false;
+    };
+    match read_graph(text) {
+        Ok(graph) => {
+            assert_eq!(graph.check(), Ok(()));
+            let picture = picture::svg("graph", &graph, &BTreeMap::new());
+            assert!(picture.ends_with("</svg>\n"));
+            true
+        }
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            false
+        }
+    }
+}
+
+/// Frames through an app: see [`reads_app_frames`].
+pub fn app_frames(data: &[u8]) {
+    reads_app_frames(data);
+}
+
+/// The first byte chooses a graph of one app; then each frame is a byte that chooses its input, two
+/// bytes of length and so many bytes. True when all frames are whole. However they look, each is
+/// given back to the pool, and what leaves an app has a length that the pool can have.
+pub fn reads_app_frames(data: &[u8]) -> bool {
+    let Some((choice, mut rest)) = data.split_first() else {
+        return false;
+    };
+    let (config, inputs, outputs) = APPS[usize::from(*choice) % APPS.len()];
+    let waiting = Waiting::default();
+    let mut is_whole = true;
+    while let Some((head, behind)) = rest.split_first_chunk::<3>() {
+        let length = usize::from(u16::from_be_bytes([head[1], head[2]]) % (FRAME_BYTES + 1));
+        is_whole &= behind.len() >= length;
+        let (bytes, behind) = behind.split_at(length.min(behind.len()));
+        let input = usize::from(head[0]) % inputs.len();
+        waiting.borrow_mut().push_back((input, bytes.to_vec()));
+        rest = behind;
+    }
+    let pool = POOL.with(Pool::clone);
+    let counters = COUNTERS.with(CounterFile::clone);
+    let mut network = Network::new(pool.clone(), counters).expect("a network");
+    let graph = graph(config, inputs, outputs, &waiting);
+    network.configure(&graph).expect("a graph that is right");
+    for second in 0..ROUNDS {
+        network.breathe(Instant::from_secs(second * 100));
+    }
+    drop(network);
+    assert_eq!(pool.spare(), FRAMES, "frames were lost");
+    is_whole && rest.is_empty()
+}
+
+/// Frames that come: the number of the input, and the bytes.
+type Waiting = Rc<RefCell<VecDeque<(usize, Vec<u8>)>>>;
+
+/// An app's configuration, its inputs and its outputs.
+type App = (
+    &'static str,
+    &'static [&'static str],
+    &'static [&'static str],
+);
+
+const APPS: [App; 9] = [
+    ("kind = \"hop\"", &["input"], &["output"]),
+    (
+        "kind = \"bridge\"\naddresses = 4",
+        &["a", "b", "c"],
+        &["a", "b", "c"],
+    ),
+    (
+        "kind = \"vlan_mux\"",
+        &["trunk", "native", "vlan5"],
+        &["trunk", "native", "vlan5"],
+    ),
+    ("kind = \"vlan_tag\"\nvlan = 7", &["input"], &["output"]),
+    ("kind = \"vlan_untag\"\nvlan = 7", &["input"], &["output"]),
+    (
+        "kind = \"icmp_echo\"\naddress = \"10.0.0.1\"",
+        &["south", "north"],
+        &["south", "north"],
+    ),
+    (
+        "kind = \"arp\"\naddress = \"10.0.0.1\"\nmac = \"02:00:00:00:00:01\"\nnext = \"10.0.0.2\"",
+        &["south", "north"],
+        &["south", "north"],
+    ),
+    (
+        "kind = \"split\"\nby = \"flow\"",
+        &["input"],
+        &["a", "b", "c"],
+    ),
+    (
+        "kind = \"route4\"\nroutes = [{ prefix = \"10.0.0.0/9\", output = \"a\" }]",
+        &["input"],
+        &["a"],
+    ),
+];
+
+fn graph(config: &str, inputs: &[&str], outputs: &[&str], waiting: &Waiting) -> Graph {
+    let mut links: Vec<String> = Vec::new();
+    let mut probes = String::new();
+    for (at, port) in inputs.iter().enumerate() {
+        links.push(format!("\"in{at}.o -> app.{port}\""));
+        probes += &format!("[apps.in{at}]\nkind = \"source\"\n");
+    }
+    for (at, port) in outputs.iter().enumerate() {
+        links.push(format!("\"app.{port} -> sink.i{at}\""));
+    }
+    let links = links.join(", ");
+    let text =
+        format!("links = [{links}]\n[apps.app]\n{config}\n[apps.sink]\nkind = \"sink\"\n{probes}");
+    let mut graph = read_graph(&text).expect("a graph that is right");
+    for at in 0..inputs.len() {
+        let waiting = Rc::clone(waiting);
+        graph.app(&format!("in{at}"), Feeder { input: at, waiting });
+    }
+    graph
+}
+
+/// Puts the frames of one input on its link.
+#[derive(Clone, Debug)]
+struct Feeder {
+    input: usize,
+    waiting: Waiting,
+}
+
+impl PartialEq for Feeder {
+    fn eq(&self, other: &Feeder) -> bool {
+        self.input == other.input && Rc::ptr_eq(&self.waiting, &other.waiting)
+    }
+}
+
+struct FeederApp {
+    feeder: Feeder,
+    pool: Pool,
+}
+
+impl AppConfig for Feeder {
+    const KIND: &'static str = "feeder";
+    const INPUTS: PortList = PortList::NO_PORT;
+    const OUTPUTS: PortList = PortList::Any;
+
+    type App = FeederApp;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<FeederApp, AppError> {
+        Ok(FeederApp {
+            feeder: self.clone(),
+            pool: context.pool().clone(),
+        })
+    }
+}
+
+impl FrameApp for FeederApp {
+    fn pull(&mut self, ports: &mut Ports<'_>) {
+        let waiting = &mut *self.feeder.waiting.borrow_mut();
+        // All inputs take from one queue, so that frames of several come in their order.
+        while let Some((_, bytes)) = waiting.pop_front_if(|(input, _)| *input == self.feeder.input)
+        {
+            let frame = self.pool.frame_of(&bytes);
+            ports.transmit(0, frame.expect("a frame in the pool, and of its length"));
+        }
+    }
+}
+
+const FRAMES: usize = 2048;
+const FRAME_BYTES: u16 = 256;
+/// Breaths: the first ones bring the frames in.
+const ROUNDS: u64 = 8;
+
+thread_local! {
+    static POOL: Pool = Pool::new(PoolConfig {
+        frames: FRAMES,
+        frame_bytes: FRAME_BYTES as usize,
+    })
+    .expect("a pool");
+    static COUNTERS: CounterFile = CounterFile::private().expect("counters");
+}
