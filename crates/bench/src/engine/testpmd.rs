@@ -54,6 +54,7 @@ impl Testpmd {
                 "--forward-mode=io",
                 "--nb-cores=1",
                 "--no-flush-rx",
+                "--total-num-mbufs=16384",
             ])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
