@@ -142,11 +142,11 @@ const ALLOWED: &[(&str, &str)] = &[
     ("carina-time", ""),
     ("carina-random", "rand_xoshiro"),
     ("carina-wire", "crc32fast"),
+    ("carina-sys", "libc rustix"),
     (
         "carina-api",
-        "carina-wire serde serde_json strsim thiserror",
+        "carina-wire carina-sys serde serde_json strsim thiserror",
     ),
-    ("carina-sys", "libc rustix"),
     ("carina-ring", "carina-sys rustix thiserror loom"),
     (
         "carina-vmpi",

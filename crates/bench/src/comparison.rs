@@ -7,11 +7,12 @@ use carina_measure::results::{Metric, Samples};
 use carina_measure::traffic::{Arrivals, Sizes};
 use carina_measure::transport::bare::BareTransport;
 use carina_measure::transport::udp::UDP_SDU_MAX;
-use carina_measure::trial::client::{Trial, TrialClient};
+use carina_measure::trial::client::Trial;
 use carina_measure::trial::job::{Direction, Job, Via};
 
 use crate::Progress;
-use crate::error::{Error, Result};
+use crate::client::Client;
+use crate::error::Result;
 
 /// A system of a bench.
 #[derive(Debug, Clone)]
@@ -89,14 +90,18 @@ pub struct Comparison {
     pub progress: Progress,
 }
 
+/// So many failures one after the other mean that nothing works any more.
+pub const FAILURES_MAX: usize = 8;
+
 impl Comparison {
     /// Measures everything; runs are interleaved, so that what disturbs the machine disturbs all
-    /// systems alike.
+    /// systems alike. A measurement that fails is reported beside the samples of the others.
     ///
     /// # Errors
-    /// A measurement that fails.
-    pub fn run(&self, client: &mut TrialClient) -> Result<Samples> {
+    /// [`FAILURES_MAX`] measurements have failed one after the other.
+    pub fn run(&self, client: &mut Client) -> Result<(Samples, Vec<String>)> {
         let mut samples = Samples::default();
+        let (mut failures, mut in_a_row) = (Vec::new(), 0);
         for run in 1..=self.runs {
             for (case, direction) in &self.cases {
                 self.progress
@@ -104,25 +109,42 @@ impl Comparison {
                 let echo = *direction == Direction::Echo;
                 for sdu in if echo { &self.echo_sizes } else { &self.sizes } {
                     for system in self.systems.iter().filter(|system| system.carries(*sdu)) {
-                        let trial = self.measure(client, *direction, system, *sdu)?;
-                        add(&mut samples, case, *sdu, system.name, &trial);
+                        let error = match self.measure(client, *direction, system, *sdu) {
+                            Ok(trial) => {
+                                in_a_row = 0;
+                                add(&mut samples, case, *sdu, system.name, &trial);
+                                continue;
+                            }
+                            Err(error) => error,
+                        };
+                        in_a_row += 1;
+                        if in_a_row == FAILURES_MAX {
+                            return Err(error);
+                        }
+                        let failure = format!("run {run}, {case}, {error}");
+                        self.progress.step(format!("FAILED: {failure}"));
+                        failures.push(failure);
                     }
                 }
             }
         }
-        Ok(samples)
+        Ok((samples, failures))
     }
 
     fn measure(
         &self,
-        client: &mut TrialClient,
+        client: &mut Client,
         direction: Direction,
         system: &System,
         sdu: u64,
     ) -> Result<Trial> {
+        let case = format!("{} with SDUs of {sdu} bytes", system.name);
+        let via = system
+            .via(client)
+            .map_err(|error| error.in_case(case.clone()))?;
         let job = Job {
             direction,
-            via: system.via(client)?,
+            via,
             sizes: Sizes::Fixed(sdu),
             rate: None,
             arrivals: Arrivals::Constant,
@@ -133,10 +155,7 @@ impl Comparison {
             interval_ns: 0,
             pin: self.pin.applies(&system.transport).then_some([0, 1]),
         };
-        let case = format!("{} with SDUs of {sdu} bytes", system.name);
-        client
-            .run(&job, &mut |_| {})
-            .map_err(|error| Error::from(error).in_case(case))
+        client.run(job).map_err(|error| error.in_case(case))
     }
 }
 
@@ -149,10 +168,10 @@ impl System {
         }
     }
 
-    fn via(&self, client: &mut TrialClient) -> Result<Via> {
+    fn via(&self, client: &mut Client) -> Result<Via> {
         Ok(match &self.transport {
             TransportSpec::Flow => Via::Flow {
-                ticket: client.ticket(),
+                ticket: client.ticket()?,
             },
             TransportSpec::Udp {
                 server,

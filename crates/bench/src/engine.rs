@@ -123,6 +123,7 @@ pub fn run(options: &EngineOptions) -> Result<Results> {
         notes: bench.notes,
         rows: bench.samples.rows(),
         factors: bench.samples.factors(),
+        failures: Vec::new(),
     })
 }
 

@@ -62,6 +62,7 @@ pub fn run(options: &FlowsOptions) -> Result<Results> {
         notes: notes(flows, concurrent, limit),
         rows: samples.rows(),
         factors: Vec::new(),
+        failures: Vec::new(),
     })
 }
 
@@ -314,6 +315,8 @@ fn exchange(flow: &UnixDatagram, number: usize) -> Result<()> {
     let mut message = [0; MESSAGE_BYTES];
     message[..8].copy_from_slice(&(number as u64).to_be_bytes());
     flow.set_read_timeout(Some(PATIENCE))
+        .attempt("setting a time limit")?;
+    flow.set_write_timeout(Some(PATIENCE))
         .attempt("setting a time limit")?;
     flow.send(&message).attempt("sending")?;
     let mut answer = [0; MESSAGE_BYTES + 1];

@@ -89,7 +89,7 @@ pub fn measure(setup: &mut VmAndHost, options: &HvOptions) -> Result<Results> {
         pin: Pin::Limit,
         progress: options.progress,
     };
-    let samples = comparison
+    let (samples, failures) = comparison
         .run(&mut setup.client)
         .map_err(|error| setup.explain(error))?;
     Ok(Results {
@@ -98,5 +98,6 @@ pub fn measure(setup: &mut VmAndHost, options: &HvOptions) -> Result<Results> {
         notes: setup.notes.clone(),
         rows: samples.rows(),
         factors: samples.factors(),
+        failures,
     })
 }

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod cards;
+pub mod client;
 pub mod comparison;
 pub mod engine;
 mod error;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use carina_client::FlowSpec;
 use carina_measure::results::{Metric, OURS, Results, machine};
-use carina_measure::trial::client::TrialClient;
 use carina_measure::trial::job::Direction;
 use carina_measure::trial::target::Target;
 
 use crate::Progress;
+use crate::client::Client;
 use crate::comparison::{Comparison, Pin, System, TransportSpec};
 use crate::error::{Error, Result};
 use crate::peer::{app_name, client_of, start_peer};
@@ -55,9 +55,9 @@ pub fn run(options: &LocalOptions) -> Result<Results> {
         remote: peer,
         dif: None,
         spec: FlowSpec::reliable(),
-        wait: Duration::ZERO,
+        wait: REACH,
     };
-    let mut client = TrialClient::open(target)?;
+    let mut client = Client::open(target)?;
     let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let file = |name: &str| node.path().join(name);
     let transports = [
@@ -85,7 +85,7 @@ pub fn run(options: &LocalOptions) -> Result<Results> {
         pin: options.pin,
         progress: options.progress,
     };
-    let samples = comparison
+    let (samples, failures) = comparison
         .run(&mut client)
         .map_err(|error| Error::with(error, node.logs()))?;
     Ok(Results {
@@ -94,6 +94,7 @@ pub fn run(options: &LocalOptions) -> Result<Results> {
         notes: notes(options),
         rows: samples.rows(),
         factors: samples.factors(),
+        failures,
     })
 }
 
@@ -115,6 +116,9 @@ fn notes(options: &LocalOptions) -> Vec<String> {
     });
     notes
 }
+
+/// How long the second process may take to be reachable after a failed measurement.
+const REACH: Duration = Duration::from_secs(30);
 
 /// The tables of the results: what is measured, and in which case.
 pub const TABLES: [(&str, Metric, &str); 6] = [

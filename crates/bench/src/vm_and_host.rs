@@ -8,12 +8,12 @@ use carina_api::AppName;
 use carina_client::FlowSpec;
 use carina_lab::{GuestCpu, GuestImage, GuestSpec, Network, TestGuest, TestNode};
 use carina_measure::results::OURS;
-use carina_measure::trial::client::TrialClient;
 use carina_measure::trial::target::Target;
 use carina_vm::{Backend, Cache, Kernel};
 
 use crate::Progress;
 use crate::cards::{Addresses, CARDS, Card};
+use crate::client::Client;
 use crate::comparison::{System, TransportSpec};
 use crate::error::{Attempt, Error, Result};
 use crate::peer::{app_name, client_of};
@@ -72,7 +72,7 @@ pub fn require_network(is_inside: bool, progress: Progress) -> Result<()> {
 #[derive(Debug)]
 pub struct VmAndHost {
     /// A client of the application in the VM.
-    pub client: TrialClient,
+    pub client: Client,
     /// The transport of each system.
     pub systems: Vec<System>,
     /// What a reader must know of the machine.
@@ -111,9 +111,9 @@ impl VmAndHost {
             remote: peer.clone(),
             dif: None,
             spec: FlowSpec::reliable(),
-            wait: Duration::ZERO,
+            wait: REACH,
         };
-        let opened = ready.and_then(|()| Ok(TrialClient::open(target)?));
+        let opened = ready.and_then(|()| Client::open(target));
         let client = opened.map_err(|error| explain(error, &guest, &node))?;
         progress.step(format!(
             "the VM's application {peer} is registered and reached"
@@ -261,6 +261,8 @@ fn explain(error: Error, guest: &TestGuest, node: &TestNode) -> Error {
 
 /// How long the guest may take from power on to its application being registered; TCG is slow.
 const BOOT: Duration = Duration::from_secs(180);
+/// How long the application in the guest may take to be there again after a failed measurement.
+const REACH: Duration = Duration::from_secs(30);
 const BRIDGE: &str = "br-carina";
 const ADDRESSES: Addresses = Addresses { network: 77 };
 /// The last byte of the host's and of the guest's addresses.

@@ -1,4 +1,5 @@
-//! Ctrl-C that makes a command finish and print its result, instead of killing it.
+//! Ctrl-C: it makes a command finish and print its result, instead of killing it, or ends a bench
+//! with everything that the bench has started.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -6,6 +7,9 @@ use std::time::Duration;
 
 use carina_netdev::StopSignal;
 use carina_sys::{Epoll, Interest};
+
+use crate::failure::Failure;
+use crate::report::report;
 
 /// SIGINT and SIGTERM. While this value lives they do not end the process; its owner polls them.
 pub struct Interrupt {
@@ -47,3 +51,27 @@ impl Interrupt {
         self.comes_within(Duration::ZERO)
     }
 }
+
+/// What [`end_with_signal`] attempts, for its errors.
+pub const TAKING_SIGNALS: &str = "waiting for signals";
+
+/// Has SIGINT and SIGTERM end this process at once, whatever it waits for: with everything that it
+/// has started, which ends with it, and with the directories of nodes that it runs.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn end_with_signal(json: bool) -> io::Result<()> {
+    let signal = Interrupt::take()?;
+    let wait = move || {
+        while let Ok(false) = signal.comes_within(LOOK_AGAIN) {}
+        carina_lab::remove_scratch();
+        let failure = Failure::Interrupted("interrupted; what it had started has ended".to_owned());
+        report(&failure, json);
+        std::process::exit(failure.code().into());
+    };
+    let thread = std::thread::Builder::new().name("signals".into());
+    thread.spawn(wait).map(drop)
+}
+
+/// A wait for a signal has no end of its own.
+const LOOK_AGAIN: Duration = Duration::from_secs(3600);

@@ -8,10 +8,10 @@ mod commands;
 mod failure;
 mod flow_spec;
 mod interrupt;
+mod log_writer;
 mod report;
 mod splice;
 
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -53,7 +53,8 @@ pub struct Shared {
     /// $XDG_RUNTIME_DIR/carina]
     #[arg(long, global = true, value_name = "DIR")]
     pub run: Option<PathBuf>,
-    /// Time to wait for a node to start, a DIF to be joined, a name to become known
+    /// Time to wait for a node to start, a DIF to be joined, a name to become known, a guest or a
+    /// node to answer. A node that runs has 20 s to answer without it, and 5 s with less
     #[arg(long, global = true, value_name = "TIME", value_parser = carina_measure::duration::parse_ns)]
     pub wait: Option<u64>,
 }
@@ -69,15 +70,25 @@ impl Shared {
         Duration::from_nanos(self.wait.unwrap_or(0))
     }
 
+    /// How long a node that runs may take to answer.
+    pub fn answer_limit(&self) -> Duration {
+        match self.wait {
+            None => ANSWER_LIMIT,
+            Some(_) => self.wait_limit().max(ANSWER_LIMIT_MIN),
+        }
+    }
+
     /// A client of the node's control socket. Waits for the socket within the limit.
     pub fn control(&self) -> Client {
         let socket = self.run_dir().control_sock();
         let deadline = Instant::now() + self.wait_limit();
         // If nothing listens yet, the first request fails with the reason.
-        while UnixStream::connect(&socket).is_err() && Instant::now() < deadline {
+        while carina_sys::connect_stream(&socket, self.answer_limit()).is_err()
+            && Instant::now() < deadline
+        {
             std::thread::sleep(LOOK_AGAIN);
         }
-        Client::new(socket)
+        Client::new(socket).with_answer_limit(self.answer_limit())
     }
 
     /// The node as applications see it.
@@ -88,13 +99,19 @@ impl Shared {
         let socket = self.run_dir().ipc_sock();
         let deadline = Instant::now() + self.wait_limit();
         loop {
-            match Node::connect_to(&socket) {
+            match Node::connect_within(&socket, self.answer_limit()) {
                 Err(_) if Instant::now() < deadline => std::thread::sleep(LOOK_AGAIN),
                 reached => return reached.attempt("reaching the node"),
             }
         }
     }
 }
+
+/// How long a node may take to answer without `--wait`: it asks other members for up to 12 s.
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+
+/// How long it may take at least: a busy machine is no reason to fail.
+const ANSWER_LIMIT_MIN: Duration = Duration::from_secs(5);
 
 /// Time between two looks for a node that is still starting.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -223,13 +240,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Unread) => ExitCode::from(EXIT_UNREAD),
         Err(failure) => {
-            report::progress(format!("carina: {failure}"));
-            if json {
-                let body = serde_json::json!({
-                    "error": { "code": failure.word(), "message": failure.to_string() }
-                });
-                let _ = report::print_json(&body);
-            }
+            report::report(&failure, json);
             ExitCode::from(failure.code())
         }
     }

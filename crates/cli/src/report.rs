@@ -43,6 +43,18 @@ pub fn printed(result: io::Result<()>) -> Outcome {
     }
 }
 
+/// Reports a failure: words on standard error, with `json` an object on standard output.
+pub fn report(failure: &Failure, json: bool) {
+    progress(format!("carina: {failure}"));
+    if json {
+        let body = serde_json::json!({
+            "error": { "code": failure.word(), "message": failure.to_string() }
+        });
+        // With standard output closed there is nowhere to report this.
+        let _ = print_json(&body);
+    }
+}
+
 /// Prints a progress line on standard error, where it does not disturb `--json`.
 pub fn progress(text: impl Display) {
     // With standard error closed there is nowhere to report this.

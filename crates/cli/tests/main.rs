@@ -3,5 +3,6 @@
 mod bridge;
 mod commands;
 mod labs;
+mod mistakes;
 mod top;
 mod tutorial;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use carina_api::ErrorBody;
 
@@ -10,7 +11,7 @@ use carina_api::ErrorBody;
 #[non_exhaustive]
 pub enum Error {
     /// Nothing listens on the node's socket.
-    #[error("no node answers at {path}: {source}; start one with `carina node`")]
+    #[error("no node answers at {path}: {source}{}", advice(source))]
     NoNode {
         /// The socket that was tried.
         path: PathBuf,
@@ -23,6 +24,14 @@ pub enum Error {
     /// The node ended while the call was under way, or the flow's node has died.
     #[error("the node has gone")]
     NodeGone,
+    /// The node has the request and does not answer: it is stopped, stuck or very busy.
+    #[error("the node has not answered {asked} within {} s; it is stopped, stuck or very busy", limit.as_secs_f32())]
+    NoAnswer {
+        /// What was asked.
+        asked: &'static str,
+        /// How long the answer was waited for.
+        limit: Duration,
+    },
     /// The remote application closed the flow; every SDU that it sent has been received.
     #[error("the remote application closed the flow")]
     Closed,
@@ -61,6 +70,14 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+}
+
+/// What to do about a node that cannot be reached: one that accepts nothing runs already.
+fn advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::TimedOut => "",
+        _ => "; start one with `carina node`",
+    }
 }
 
 impl Error {

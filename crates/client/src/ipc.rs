@@ -23,6 +23,7 @@ use crate::send::FlowSender;
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: OwnedFd,
+    answer_limit: Duration,
 }
 
 /// A message of the node with the descriptors that rode beside it.
@@ -33,12 +34,17 @@ pub(crate) struct Answer {
 }
 
 impl Connection {
-    pub(crate) fn open(path: &Path) -> Result<Connection, Error> {
-        let socket = connect_seqpacket(path).map_err(|source| Error::NoNode {
+    /// Connects. `answer_limit` holds for this and for each answer that is waited for.
+    pub(crate) fn open(path: &Path, answer_limit: Duration) -> Result<Connection, Error> {
+        let connected = connect_seqpacket(path, answer_limit);
+        let socket = connected.map_err(|source| Error::NoNode {
             path: path.to_path_buf(),
             source,
         })?;
-        Ok(Connection { socket })
+        Ok(Connection {
+            socket,
+            answer_limit,
+        })
     }
 
     pub(crate) fn into_socket(self) -> OwnedFd {
@@ -50,9 +56,15 @@ impl Connection {
         send_with_fds(&self.socket, &bytes, &[]).map_err(broken)
     }
 
-    /// Waits for the next message.
-    pub(crate) fn receive(&mut self) -> Result<Answer, Error> {
-        Connection::receive_on(self.socket.as_fd())
+    /// Waits for the answer to `asked`.
+    pub(crate) fn receive(&mut self, asked: &'static str) -> Result<Answer, Error> {
+        match self.wait(Some(self.answer_limit))? {
+            true => Connection::receive_on(self.socket.as_fd()),
+            false => Err(Error::NoAnswer {
+                asked,
+                limit: self.answer_limit,
+            }),
+        }
     }
 
     /// Waits for the next message on a socket that came from [`Self::into_socket`].
@@ -73,7 +85,7 @@ impl Connection {
     /// Takes the next message if there is one.
     pub(crate) fn try_hear(&mut self) -> Result<Option<Answer>, Error> {
         if self.wait(Some(Duration::ZERO))? {
-            self.receive().map(Some)
+            Connection::receive_on(self.socket.as_fd()).map(Some)
         } else {
             Ok(None)
         }

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use carina_api::ipc::{Mode, Request, VERSION};
 use carina_api::paths::RunDir;
@@ -18,6 +19,7 @@ use crate::registration::Registration;
 pub struct Node {
     socket: PathBuf,
     ring_bytes: Option<u64>,
+    answer_limit: Duration,
 }
 
 /// A flow that was asked for and not answered yet.
@@ -43,11 +45,23 @@ impl Node {
     ///
     /// [`Error::NoNode`] when nothing listens there.
     pub fn connect_to(socket: impl AsRef<Path>) -> Result<Node, Error> {
+        Node::connect_within(socket, ANSWER_LIMIT)
+    }
+
+    /// Finds the node that listens on `socket`, which has `answer_limit` to answer this call and
+    /// each one after it. The answer to an allocation comes from the remote application, for which
+    /// the node waits as long as its configuration says (`answer_ms`, 10 s by default).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoNode`] when nothing listens there.
+    pub fn connect_within(socket: impl AsRef<Path>, answer_limit: Duration) -> Result<Node, Error> {
         let socket = socket.as_ref().to_path_buf();
-        Connection::open(&socket)?;
+        Connection::open(&socket, answer_limit)?;
         Ok(Node {
             socket,
             ring_bytes: None,
+            answer_limit,
         })
     }
 
@@ -66,7 +80,8 @@ impl Node {
     /// [`Error::Refused`] when the name is taken, the DIF unknown, its directory full or a rule
     /// forbids it.
     pub fn register(&self, name: &AppName, dif: Option<&DifName>) -> Result<Registration, Error> {
-        Registration::new(Connection::open(&self.socket)?, name, dif)
+        let connection = Connection::open(&self.socket, self.answer_limit)?;
+        Registration::new(connection, name, dif)
     }
 
     /// Allocates a flow from `local`, which needs no registration, to `remote`, in `dif` or in the
@@ -115,7 +130,7 @@ impl Node {
         spec: &FlowSpec,
     ) -> Result<SocketFlow, Error> {
         let mut connection = self.ask(local, remote, dif, spec, Mode::Socket)?;
-        ipc::socket_flow(connection.receive()?)
+        ipc::socket_flow(connection.receive(ALLOCATION)?)
     }
 
     pub(crate) fn ask(
@@ -126,7 +141,7 @@ impl Node {
         spec: &FlowSpec,
         mode: Mode,
     ) -> Result<Connection, Error> {
-        let mut connection = Connection::open(&self.socket)?;
+        let mut connection = Connection::open(&self.socket, self.answer_limit)?;
         connection.send_request(&Request::Allocate {
             version: VERSION,
             local: local.clone(),
@@ -148,7 +163,7 @@ impl Allocation {
     ///
     /// As for [`Node::allocate`].
     pub fn finish(mut self) -> Result<Flow, Error> {
-        ipc::ring_flow(self.connection.receive()?)
+        ipc::ring_flow(self.connection.receive(ALLOCATION)?)
     }
 
     /// Gives the flow if the answer is there. After an answer, of whatever kind, the allocation is
@@ -168,6 +183,13 @@ impl AsFd for Allocation {
         self.connection.as_fd()
     }
 }
+
+/// How long a node may take to answer, unless [`Node::connect_within`] says otherwise: longer than
+/// any node waits for an application by default.
+const ANSWER_LIMIT: Duration = Duration::from_secs(120);
+
+/// What is asked for.
+const ALLOCATION: &str = "the request for a flow";
 
 /// The refusal of a text that is not a name, made without asking the node.
 pub(crate) fn bad_name(text: &str, why: &dyn Display) -> Error {

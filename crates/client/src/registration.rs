@@ -47,7 +47,7 @@ impl Registration {
             name: name.clone(),
             dif: dif.cloned(),
         })?;
-        match connection.receive()? {
+        match connection.receive("the registration")? {
             Answer {
                 reply: Reply::Registered(registered),
                 ..
@@ -187,7 +187,7 @@ impl Registration {
             membarrier,
         })?;
         loop {
-            let answer = self.connection.receive()?;
+            let answer = self.connection.receive("the acceptance of a flow")?;
             match &answer.reply {
                 Reply::FlowRequest(request) => self.waiting.push_back(request.clone().into()),
                 Reply::Flow(flow) if flow.request == Some(number) => return Ok(answer),

@@ -91,9 +91,9 @@ pub enum Error {
     },
     /// A guest does not answer.
     #[error("VM {vm}: {what}: {}", if *is_closed {
-        "it has ended, or another process talks to it"
+        "it has ended, or another process talks to it".to_owned()
     } else {
-        "no answer in time"
+        format!("no answer within {} s", limit.as_secs_f32())
     })]
     GuestSilent {
         /// The VM.
@@ -102,6 +102,8 @@ pub enum Error {
         what: String,
         /// The connection was closed; it timed out otherwise.
         is_closed: bool,
+        /// How long the answer was waited for.
+        limit: Duration,
     },
     /// The node in a guest has not attached to that of its host.
     #[error("the node in VM {0} has not attached; see /var/log/carina.log in it")]
@@ -193,9 +195,6 @@ pub enum Error {
         /// The DIF.
         dif: String,
     },
-    /// A thread of this process panicked.
-    #[error("{0} panicked")]
-    Panicked(&'static str),
     /// The node runs in the network namespace of this process and has none of its own.
     #[error("{0} has no network namespace of its own")]
     NoNamespace(String),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use carina_api::control::{Client, IpcpInfo, LinkState};
-use carina_vm::shell::{NoAnswer, Shell};
+use carina_vm::shell::{NoAnswer, SILENCE, Shell};
 use carina_vm::{Boot, Cache, Image, Machine, Output, Record};
 
 use crate::error::{Attempt, Error, Result};
@@ -13,6 +13,13 @@ use crate::topology::Vm;
 
 /// How long a guest may take to boot; under translation it is slow.
 pub const BOOT: Duration = Duration::from_secs(180);
+
+/// How long a guest on a disk of the user's may take to answer: it runs since QEMU has started, and
+/// most such guests have nothing that answers.
+const DISK_ANSWER: Duration = Duration::from_secs(30);
+const AWAITED: &str = "waiting for it to answer";
+const AWAITED_OF_DISK: &str = "waiting for it to answer (only Carina's own guest runs what answers; a \
+     VM from --disk is reached by `carina vm console` or by flows)";
 
 /// A running guest, reached through its second serial port.
 #[derive(Debug)]
@@ -83,14 +90,16 @@ impl Guest {
     /// # Errors
     /// Its machine does not run, or does not answer.
     pub fn reach(dir: &LabDir, name: &str, vm: &Vm) -> Result<Self> {
-        Self::reach_machine(&dir.run_dir(&vm.host).vm_dir(), name)
+        Self::reach_machine(&dir.run_dir(&vm.host).vm_dir(), name, None)
     }
 
-    /// Reaches the guest of a machine recorded in `directory`, once it has booted.
+    /// Reaches the guest of a machine recorded in `directory`, once it has booted, for which it has
+    /// `limit`; without one, as long as the slowest boot of Carina's own guest takes. A disk of the
+    /// user's may have nothing that answers.
     ///
     /// # Errors
     /// The machine does not run, or does not answer.
-    pub fn reach_machine(directory: &Path, name: &str) -> Result<Self> {
+    pub fn reach_machine(directory: &Path, name: &str, limit: Option<Duration>) -> Result<Self> {
         let machines = carina_vm::list(directory).attempt("listing machines")?;
         let record = machines.into_iter().find(|record| record.name == name);
         let record = record.ok_or_else(|| Error::NoMachine(name.to_owned()))?;
@@ -98,10 +107,14 @@ impl Guest {
         let name = name.to_owned();
         let guest = Self { name, shell };
         // The first bytes of a connection may be lost; the request is repeated until an answer.
+        let (limit, what) = match record.from_disk {
+            true => (limit.unwrap_or(DISK_ANSWER), AWAITED_OF_DISK),
+            false => (limit.unwrap_or(BOOT), AWAITED),
+        };
         guest
             .shell
-            .wait_ready(BOOT)
-            .map_err(|answer| guest.silent("waiting for it to answer", answer))?;
+            .wait_ready(limit)
+            .map_err(|answer| guest.silent(what, answer, limit))?;
         Ok(guest)
     }
 
@@ -115,7 +128,7 @@ impl Guest {
             let (status, stdout, stderr) = self
                 .shell
                 .run(command, limit)
-                .map_err(|answer| self.silent(format!("`{command}`"), answer))?;
+                .map_err(|answer| self.silent(format!("`{command}`"), answer, limit))?;
             attempts += 1;
             // The serial port lost the text of the command, so nothing was run.
             let is_lost = status == 2 && String::from_utf8_lossy(&stderr).contains(LOST);
@@ -185,11 +198,19 @@ impl Guest {
             .attempt(format!("reading what the node in VM {} says", self.name))
     }
 
-    fn silent(&self, what: impl Into<String>, answer: NoAnswer) -> Error {
+    fn silent(&self, what: impl Into<String>, answer: NoAnswer, limit: Duration) -> Error {
+        let mut what = what.into();
+        if answer == NoAnswer::Silent {
+            what.push_str(": the guest no longer answers while it runs");
+        }
         Error::GuestSilent {
             vm: self.name.clone(),
-            what: what.into(),
+            what,
             is_closed: answer == NoAnswer::Closed,
+            limit: match answer {
+                NoAnswer::Silent => SILENCE,
+                _ => limit,
+            },
         }
     }
 }

@@ -1,13 +1,10 @@
 //! Network namespaces and the links between them, made with `ip`, by root or in a user namespace.
 
 use std::ffi::OsString;
-use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::{Attempt, Error, Result};
 use crate::process::Process;
@@ -298,6 +295,13 @@ impl Namespace {
         NamespaceAccess::of_root().command_in(&self.name, program)
     }
 
+    /// The words in front of a program that make it run in this namespace; they become the program
+    /// by exec(2).
+    pub fn launcher(&self) -> [OsString; 3] {
+        let file = format!("--net={NETNS}/{}", self.name);
+        ["nsenter".into(), file.into(), "--".into()]
+    }
+
     /// Runs `ip` in it.
     ///
     /// # Errors
@@ -321,25 +325,6 @@ impl Namespace {
             [&peer.name, peer_interface],
             "",
         ))
-    }
-
-    /// Calls a function on a thread that is in this namespace.
-    ///
-    /// # Errors
-    /// The namespace cannot be entered, or the function fails.
-    pub fn run_inside<T: Send>(&self, run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-        let path = format!("{NETNS}/{}", self.name);
-        let file = std::fs::File::open(&path).attempt(format!("opening {path}"))?;
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
-                    .attempt("entering a network namespace")?;
-                run()
-            });
-            thread
-                .join()
-                .unwrap_or(Err(Error::Panicked("the thread in a network namespace")))
-        })
     }
 }
 

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use carina_api::control::{Client, DifCreate, DifRole, IpcpCreate, IpcpType, MemberState};
 use carina_api::paths::RunDir;
 use carina_api::{AppName, DifName, LocalName};
+use carina_sys::end_with_parent;
 
 use crate::error::{Attempt, Error, Result};
 use crate::namespace::{Namespace, NamespaceAccess};
-use crate::process::{ChildProcess, ending_with_parent};
+use crate::process::{ChildProcess, run_within};
+use crate::scratch::Scratch;
 
 /// The network namespace of a node and its applications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,17 +31,7 @@ pub struct TestNode {
     children: Vec<ChildProcess>,
     process: ChildProcess,
     namespace: Option<Namespace>,
-    directory: Directory,
-}
-
-#[derive(Debug)]
-struct Directory(PathBuf);
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // Only temporary files can be left behind.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+    directory: Scratch,
 }
 
 impl TestNode {
@@ -51,19 +43,12 @@ impl TestNode {
     /// The namespace cannot be made, or the node does not start; the end of its log is in the
     /// error.
     pub fn start(name: &str, network: Network, config: Option<&str>) -> Result<Self> {
-        // Memory of rings and regions lies in these files: they belong on a tmpfs.
-        let shared = PathBuf::from("/dev/shm");
-        let base = match shared.is_dir() {
-            true => shared,
-            false => std::env::temp_dir(),
-        };
-        let label = format!("carina-bench-{name}-{}", std::process::id());
-        let path = base.join(&label);
-        std::fs::create_dir_all(&path).attempt(format!("making {}", path.display()))?;
-        let directory = Directory(path.clone());
+        let label = format!("{name}-{}", std::process::id());
+        let directory = Scratch::new(&label)?;
+        let path = directory.path().to_owned();
         let namespace = match network {
             Network::Shared => None,
-            Network::Own => Some(Namespace::new(&label)?),
+            Network::Own => Some(Namespace::new(&format!("carina-bench-{label}"))?),
         };
         let run = path.to_string_lossy().into_owned();
         let mut arguments = vec!["node", "--run", &run];
@@ -93,7 +78,7 @@ impl TestNode {
 
     /// The run directory of the node, in which its logs lie, too.
     pub fn path(&self) -> &Path {
-        &self.directory.0
+        self.directory.path()
     }
 
     /// The node's control socket.
@@ -153,13 +138,11 @@ impl TestNode {
     /// Runs a program in its network namespace to the end, and returns its standard output.
     ///
     /// # Errors
-    /// The program cannot be started or fails.
-    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
-        let output = program_in(self.namespace.as_ref(), program)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .output()
-            .attempt(format!("running {program} in {}", self.name))?;
+    /// The program cannot be started, fails or runs on after `limit`.
+    pub fn run(&self, program: &str, arguments: &[&str], limit: Duration) -> Result<String> {
+        let what = format!("{program} in {}", self.name);
+        let mut command = program_in(self.namespace.as_ref(), program);
+        let output = run_within(command.args(arguments), &what, limit)?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
@@ -330,13 +313,11 @@ fn start_child(
 ) -> Result<ChildProcess> {
     let program = std::env::current_exe().attempt("finding this program")?;
     let log = std::fs::File::create(log).attempt(format!("writing {}", log.display()))?;
-    let [setpriv, options @ ..] = ending_with_parent(program);
     let mut command = match namespace {
-        None => Command::new(setpriv),
-        Some(namespace) => namespace.command(setpriv),
+        None => Command::new(program),
+        Some(namespace) => namespace.command(program),
     };
-    command
-        .args(options)
+    end_with_parent(&mut command)
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -1,8 +1,11 @@
 //! Processes that may outlive the command that started them, and children that do not.
 
-use std::ffi::OsStr;
-use std::process::{Child, Command};
+use std::io::Read;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use carina_sys::end_with_parent;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
@@ -123,15 +126,55 @@ impl Drop for ChildProcess {
     }
 }
 
-/// A program that ends at once when the thread that starts it ends, also by SIGKILL.
-pub fn ending_with_parent(program: impl AsRef<OsStr>) -> [std::ffi::OsString; 4] {
-    let program = program.as_ref().to_owned();
-    [
-        "setpriv".into(),
-        "--pdeathsig".into(),
-        "KILL".into(),
-        program,
-    ]
+/// Runs a command to its end, which it has to reach within `limit`, and gives what it has printed.
+/// It ends with this process. `what` names it in errors.
+///
+/// # Errors
+/// It cannot be started, or runs on; then it is killed.
+pub fn run_within(command: &mut Command, what: &str, limit: Duration) -> Result<Output> {
+    let mut child = end_with_parent(command)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .attempt(format!("running {what}"))?;
+    // Both are read while it runs: it must not wait for room in one of them.
+    let (out, err) = (reader(child.stdout.take()), reader(child.stderr.take()));
+    let deadline = Instant::now() + limit;
+    let status = loop {
+        match child.try_wait().attempt(format!("running {what}"))? {
+            Some(status) => break Some(status),
+            None if Instant::now() >= deadline => break None,
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    if status.is_none() {
+        // It may end at this very moment.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    let stdout = out.join().unwrap_or_default();
+    let stderr = err.join().unwrap_or_default();
+    let Some(status) = status else {
+        let said = String::from_utf8_lossy(&stderr);
+        let what = format!("{what} to end");
+        return Err(Error::Timeout { what, limit }.with(format!(": {}", said.trim())));
+    };
+    Ok(Output {
+        status,
+        stdout,
+        stderr,
+    })
+}
+
+/// Reads a stream to its end on a thread.
+fn reader(stream: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read before an error is kept.
+        let _ = stream.map(|mut stream| stream.read_to_end(&mut bytes));
+        bytes
+    })
 }
 
 /// Sends SIGTERM to processes, and SIGKILL to those that run on after `grace`.
@@ -204,6 +247,29 @@ mod tests {
         assert!(!ended.is_alive());
         assert_eq!(ended, process);
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn command_that_runs_on_is_killed_at_its_deadline() {
+        let run = |script: &str, limit| {
+            let mut command = Command::new("sh");
+            run_within(command.args(["-c", script]), "a script", limit)
+        };
+        let output = run("echo out; echo err >&2; exit 3", Duration::from_secs(60)).unwrap();
+        assert_eq!(output.status.code(), Some(3));
+        assert_eq!(
+            (&output.stdout[..], &output.stderr[..]),
+            (&b"out\n"[..], &b"err\n"[..])
+        );
+        let error = run(
+            "echo so far >&2; exec sleep 600",
+            Duration::from_millis(200),
+        );
+        let words = error.unwrap_err().to_string();
+        assert!(
+            words.contains("a script to end") && words.contains("so far"),
+            "{words}"
+        );
     }
 
     #[test]

@@ -66,16 +66,14 @@ impl TestGuest {
             }
             machine = machine.nic(nic);
         }
-        let vm = match node.namespace() {
-            // The thread that starts QEMU there ends at once, so QEMU cannot end with it.
-            Some(namespace) => {
-                namespace.run_inside(|| machine.start(image.cache()).attempt("starting QEMU"))?
-            }
-            None => machine
-                .dies_with_parent()
-                .start(image.cache())
-                .attempt("starting QEMU")?,
-        };
+        if let Some(namespace) = node.namespace() {
+            // Not by a thread in it: QEMU ends with the thread that starts it.
+            machine = machine.launcher(namespace.launcher());
+        }
+        let vm = machine
+            .dies_with_parent()
+            .start(image.cache())
+            .attempt("starting QEMU")?;
         Ok(Self { name, vm })
     }
 

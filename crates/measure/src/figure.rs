@@ -173,6 +173,7 @@ mod tests {
             bench: "hv".into(),
             machine: String::new(),
             notes: vec![],
+            failures: Vec::new(),
             rows: samples.rows(),
             factors: samples.factors(),
         };
@@ -190,6 +191,7 @@ mod tests {
             bench: "hv".into(),
             machine: String::new(),
             notes: vec![],
+            failures: Vec::new(),
             rows: vec![],
             factors: vec![],
         };

@@ -96,6 +96,9 @@ pub struct Results {
     /// The factors over the other systems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub factors: Vec<Factor>,
+    /// What could not be measured, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<String>,
 }
 
 /// Key of a cell: case, SDU size, system, metric.
@@ -253,6 +256,7 @@ mod tests {
             bench: "local".into(),
             machine: "m".into(),
             notes: vec![],
+            failures: Vec::new(),
             rows: samples.rows(),
             factors: samples.factors(),
         }

@@ -14,6 +14,7 @@ use carina_dataplane::FlowRequest;
 use crate::connections::{ConnectionId, Role};
 use crate::core::{Core, Token};
 use crate::endpoints::{Endpoint, FlowOwner, Stage};
+use crate::layers::{layers, unknown_dif};
 use crate::registrations::{denied, refused};
 use crate::rules::Action;
 
@@ -139,7 +140,7 @@ impl Core {
         found.append(&mut possible);
         match (found.is_empty(), dif) {
             (false, _) => Ok(found),
-            (true, Some(dif)) if members == 0 => Err(self.ipcps.unknown_dif(dif)),
+            (true, Some(dif)) if members == 0 => Err(unknown_dif(dif, &layers(&self.ipcps))),
             (true, _) => Err(refusal.unwrap_or_else(|| {
                 let mut unknown = unknown_name(remote, dif);
                 if let Some(why) = unasked {

@@ -1,11 +1,8 @@
-//! Requests of `control.sock`: each is dispatched and answered here, and a configuration applied.
+//! Requests of `control.sock`: each is dispatched and answered here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use carina_api::control::{
-    AppInfo, Applied, DifInfo, EventKind, FlowInfo, FlowState, IpcpCreate, IpcpInfo, IpcpType,
-    NodeInfo,
-};
+use carina_api::control::{AppInfo, DifInfo, FlowInfo, FlowState, IpcpInfo, IpcpType, NodeInfo};
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, IpcpId, LocalName, PortId};
 use serde::Serialize;
 use serde_json::Value;
@@ -15,10 +12,8 @@ use crate::core::Core;
 use crate::endpoints::{DataPath, Endpoint, FlowOwner, Stage};
 use crate::ipcp_handlers::NewIpcp;
 use crate::ipcp_kinds::open_device;
-use crate::member_spec::MemberSpec;
 use crate::membership::Membership;
 use crate::requests::{Answer, Ask, ControlRequest, Query};
-use crate::rules::Rules;
 
 impl Core {
     /// Handles a request of another thread. Its answer is dropped when the asker is gone.
@@ -293,143 +288,6 @@ impl Core {
         };
         order.into_iter().filter_map(info).collect()
     }
-
-    /// Makes the node what the configuration says: what is missing is made, what is not in it is
-    /// destroyed, what differs is made anew.
-    ///
-    /// # Errors
-    /// The table `[node]` differs in what cannot change, or a member of a DIF could not be made as
-    /// it is wanted: nothing is done then. Something else cannot be made: what was done before that
-    /// stays.
-    #[expect(
-        clippy::too_many_lines,
-        reason = "the steps of one request, in the order in which they may fail"
-    )]
-    pub fn apply(&mut self, mut config: Config) -> Result<Applied, ErrorBody> {
-        self.check_node(&config)?;
-        let mut difs: Vec<MemberSpec> = std::mem::take(&mut config.difs)
-            .into_iter()
-            .map(toml::Spanned::into_inner)
-            .collect();
-        self.check_new_members(&difs)?;
-        let node_uid = rustix::process::geteuid().as_raw();
-        let mut ipcps: Vec<IpcpCreate> = Vec::new();
-        if config.wants_implicit_loopback() {
-            ipcps.push(implicit_loopback());
-        }
-        ipcps.extend(config.ipcps.into_iter().map(toml::Spanned::into_inner));
-        let vms: Vec<_> = config
-            .vms
-            .into_iter()
-            .map(toml::Spanned::into_inner)
-            .collect();
-        self.rules = Rules::new(config.rules, node_uid);
-        self.limits = config.limits;
-        self.dif_order = config.node.dif_order;
-        let mut applied = Applied {
-            rules: self.rules.count() as u32,
-            ..Applied::default()
-        };
-        let mut rebased: Vec<(IpcpId, MemberSpec)> = Vec::new();
-        // Those above go before those that they stand on.
-        for id in self.ipcps.ids().into_iter().rev() {
-            let ipcp = &self.ipcps[id];
-            let stays = match (&ipcp.vm, &ipcp.member) {
-                (Some(vm), _) => vms.iter().any(|wanted| vm.matches_spec(wanted)),
-                (None, Some(member)) => {
-                    let as_wanted = |wanted: &MemberSpec| *wanted == member.made_from;
-                    let rebases = |wanted: &MemberSpec| wanted.rebases(&member.made_from);
-                    let found = difs.iter().position(as_wanted);
-                    let found = found.or_else(|| difs.iter().position(rebases));
-                    // Each is wanted once.
-                    if let Some(at) = found {
-                        let wanted = difs.remove(at);
-                        let (has, wants) = (&member.made_from.over, &wanted.over);
-                        let gains = wants.iter().any(|dif| !has.contains(dif));
-                        let loses = has.iter().any(|dif| !wants.contains(dif));
-                        for (is_so, list) in [
-                            (gains, &mut applied.extended),
-                            (loses, &mut applied.retracted),
-                            (!gains && !loses, &mut applied.unchanged),
-                        ] {
-                            if is_so {
-                                list.push(ipcp.name.clone());
-                            }
-                        }
-                        if gains || loses {
-                            rebased.push((id, wanted));
-                        }
-                    }
-                    found.is_some()
-                }
-                (None, None) => ipcps
-                    .iter()
-                    .any(|wanted| Some(wanted) == ipcp.made_from.as_ref()),
-            };
-            if !stays {
-                applied.destroyed.push(ipcp.name.clone());
-                self.remove_ipcp(id, "not in the configuration applied");
-            }
-        }
-        for create in ipcps {
-            let name = create.name.clone();
-            if self.ipcps.named(name.as_str()).is_some() {
-                applied.unchanged.push(name);
-            } else {
-                self.create_ipcp(create)?;
-                applied.created.push(name);
-            }
-        }
-        for create in vms {
-            let name = create.name.clone();
-            if self.ipcps.named(name.as_str()).is_some() {
-                applied.unchanged.push(name);
-            } else {
-                self.create_vm(create)?;
-                applied.created.push(name);
-            }
-        }
-        for new in difs {
-            let id = self.create_member(new)?;
-            applied.created.push(self.ipcps[id].name.clone());
-        }
-        for (id, wanted) in rebased {
-            self.rebase_member(id, &wanted)?;
-        }
-        let what = format!(
-            "{} created, {} extended, {} retracted, {} destroyed",
-            applied.created.len(),
-            applied.extended.len(),
-            applied.retracted.len(),
-            applied.destroyed.len()
-        );
-        self.journal.note(EventKind::Applied, "configuration", what);
-        Ok(applied)
-    }
-
-    fn check_node(&self, config: &Config) -> Result<(), ErrorBody> {
-        let fixed = |what: String| Err(ErrorBody::new(ErrorCode::Conflict, what));
-        match (&config.node.name, &config.node.run_dir) {
-            (Some(name), _) if *name != self.name => fixed(format!(
-                "[node] name is {}; a running node keeps its name",
-                self.name
-            )),
-            (_, Some(dir)) if *dir != self.run_dir_lock.dir().path() => fixed(format!(
-                "[node] run_dir is {}; a running node keeps its directory",
-                self.run_dir_lock.dir().path().display()
-            )),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The IPCP that a node has without configuration.
-pub fn implicit_loopback() -> IpcpCreate {
-    IpcpCreate::new(
-        LocalName::new("loopback").expect("a valid name"),
-        IpcpType::Loopback,
-        DifName::new("local").expect("a valid name"),
-    )
 }
 
 fn missing(kind: &str, name: &str) -> ErrorBody {

@@ -156,6 +156,28 @@ pub fn open(create: &IpcpCreate, ipcps: &Ipcps, system: &str) -> Result<Opened, 
     (row(create.kind).open)(create, &Context { ipcps, system })
 }
 
+/// Checks that the IPCPs of one configuration do not take each other's frames.
+///
+/// # Errors
+/// The first Ethernet shim whose frames are those of another.
+pub fn check_together(all: &[IpcpCreate]) -> Result<(), ErrorBody> {
+    let mut one_by_one = all.iter().enumerate();
+    one_by_one.try_for_each(|(index, create)| network::check_alone(create, &all[..index]))
+}
+
+/// Whether two IPCPs are over the same device, interface or port, so that the second of them cannot
+/// be opened before the first is gone.
+pub fn share_medium(one: &IpcpCreate, other: &IpcpCreate) -> bool {
+    match (one.kind, other.kind) {
+        (IpcpType::Hv, IpcpType::Hv) => true,
+        (IpcpType::Eth, IpcpType::Eth) => network::share_wire(one, other),
+        (IpcpType::Udp, IpcpType::Udp) | (IpcpType::Tcp, IpcpType::Tcp) => {
+            network::share_port(one, other)
+        }
+        _ => false,
+    }
+}
+
 fn open_loopback(_: &IpcpCreate, _: &Context<'_>) -> Result<Opened, ErrorBody> {
     let process = |id, _| Process::Shim(Box::new(Loopback::new(id)));
     Ok(Opened {

@@ -237,15 +237,6 @@ impl Ipcps {
         self.creation_order.retain(|known| *known != id);
         self.table.remove(&id)
     }
-
-    /// The refusal of a DIF in which this system has no IPCP.
-    pub fn unknown_dif(&self, dif: &DifName) -> ErrorBody {
-        let mut known: Vec<DifName> = self.table.values().map(|ipcp| ipcp.dif.clone()).collect();
-        known.sort_unstable();
-        known.dedup();
-        let dif = dif.clone();
-        IpcpError::UnknownDif { dif, known }.into()
-    }
 }
 
 impl std::ops::Index<IpcpId> for Ipcps {

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod allocation;
+mod apply;
 mod captures;
 pub mod config;
 mod connections;
@@ -31,6 +32,7 @@ mod ipcp_kinds;
 mod ipcps;
 mod journal;
 pub mod key;
+mod layers;
 mod member_spec;
 mod members;
 mod membership;

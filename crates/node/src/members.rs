@@ -26,10 +26,11 @@ use crate::core::Core;
 use crate::endpoints::{AllocatedFlow, DataPath, Endpoint, FlowOwner, Stage};
 use crate::ipcp_handlers::NewIpcp;
 use crate::ipcp_kinds::Opened;
-use crate::ipcps::{Process, Registrant};
+use crate::ipcps::{IpcpError, Process, Registrant};
+use crate::layers::{check_below, layers};
 use crate::member_spec::{MemberSpec, MemberSpecError, app_name, load_auth, member_of};
 use crate::membership::{DeferredStart, Membership, N1Flow, Phase, RETRACTED, WantedN1};
-use crate::rules::Action;
+use crate::rules::{Action, Rules};
 
 mod extend;
 mod member_events;
@@ -55,22 +56,24 @@ impl Core {
     /// configuration is no good.
     pub fn create_member(&mut self, new: MemberSpec) -> Result<IpcpId, ErrorBody> {
         new.check().map_err(bad_request)?;
-        self.check_below(&new)?;
-        let name = self.member_name(&new)?;
+        check_below(&new, &layers(&self.ipcps))?;
+        let prepared = self.prepare_member(new, &[])?;
+        self.add_member(prepared)
+    }
+
+    /// Does everything for a member that may be refused: its rules, files, policies and the longest
+    /// PDU. `gone` are IPCPs that end before it is added, and whose names are free then.
+    ///
+    /// # Errors
+    /// As of [`Core::create_member`], but for what stands below.
+    pub fn prepare_member(
+        &self,
+        new: MemberSpec,
+        gone: &[IpcpId],
+    ) -> Result<PreparedMember, ErrorBody> {
+        let name = self.member_name(&new, gone)?;
         let own = app_name(&name);
-        for dif in &new.over {
-            let uid = rustix::process::geteuid().as_raw();
-            let is_allowed =
-                |name: &str| self.rules.allow(uid, Action::Register, name, dif.as_str());
-            if !is_allowed(own.as_str()) || !is_allowed(new.name.as_str()) {
-                return Err(crate::registrations::denied(
-                    uid,
-                    "register",
-                    &own,
-                    Some(dif),
-                ));
-            }
-        }
+        check_rules(&self.rules, &own, &new.name, &new.over)?;
         let dif = new.name.clone();
         let wrong = |error: MemberSpecError| bad_request(error.of(&dif));
         let (authentication, credentials) = load_auth(new.auth.as_deref()).map_err(wrong)?;
@@ -86,12 +89,30 @@ impl Core {
         let mut member = Membership::new(new, config.dialect, Instant::now());
         let resolved = |config: &DifConfig| config.max_pdu != 0;
         member.given = config.dif_config.clone().filter(resolved);
-        let seed = random_seed();
         let builder = Box::new(NormalBuilder {
             config,
             tools: Box::new(tools),
-            seed,
+            seed: random_seed(),
         });
+        Ok(PreparedMember {
+            name,
+            member,
+            builder,
+            awaited,
+        })
+    }
+
+    /// Makes the IPCP of a member that has been prepared.
+    ///
+    /// # Errors
+    /// The name is taken, or there are too many IPCPs.
+    pub fn add_member(&mut self, prepared: PreparedMember) -> Result<IpcpId, ErrorBody> {
+        let PreparedMember {
+            name,
+            mut member,
+            builder,
+            awaited,
+        } = prepared;
         let dif = member.made_from.name.clone();
         let bootstraps = member.made_from.role == DifRole::Create;
         let mut opened = Opened::new(IpcpType::Normal, move |id, commands| {
@@ -122,66 +143,17 @@ impl Core {
         Ok(id)
     }
 
-    /// Checks the members that a configuration adds, before anything of it is done: those that they
-    /// replace would be gone.
-    ///
-    /// # Errors
-    /// The first that cannot be made, and why.
-    pub fn check_new_members(&self, wanted: &[MemberSpec]) -> Result<(), ErrorBody> {
-        let there = self.ipcps.values();
-        let there: Vec<&Membership> = there.filter_map(|ipcp| ipcp.member.as_ref()).collect();
-        let stays = |new: &MemberSpec| {
-            let mut members = there.iter().map(|member| &member.made_from);
-            members.any(|made_from| new == made_from || new.rebases(made_from))
-        };
-        for new in wanted.iter().filter(|new| !stays(new)) {
-            let loaded = load_auth(new.auth.as_deref()).map_err(|error| error.of(&new.name));
-            loaded
-                .and_then(|(authentication, _)| new.check_for(&self.name, authentication))
-                .map_err(bad_request)?;
-        }
-        Ok(())
-    }
-
-    /// Checks that the N-1 DIFs are there and that no DIF would stand upon itself.
-    fn check_below(&self, new: &MemberSpec) -> Result<(), ErrorBody> {
-        let is_other = |ipcp: &&crate::ipcps::Ipcp| ipcp.dif == new.name && ipcp.member.is_none();
-        if let Some(shim) = self.ipcps.values().find(is_other) {
-            let what = format!(
-                "{} is the name of a DIF that is a shim's ({})",
-                new.name, shim.name
-            );
-            return Err(ErrorBody::new(ErrorCode::Conflict, what));
-        }
-        for dif in &new.over {
-            if !self.ipcps.values().any(|ipcp| ipcp.dif == *dif) {
-                return Err(self.ipcps.unknown_dif(dif));
-            }
-        }
-        let (mut todo, mut seen) = (new.over.clone(), Vec::new());
-        while let Some(dif) = todo.pop() {
-            if dif == new.name {
-                let what = format!("DIF {dif} would be its own N-1 DIF");
-                return Err(ErrorBody::new(ErrorCode::BadRequest, what));
-            }
-            if !seen.contains(&dif) {
-                let members = self.ipcps.values().filter(|ipcp| ipcp.dif == dif);
-                todo.extend(
-                    members
-                        .filter_map(|ipcp| ipcp.member.as_ref())
-                        .flat_map(|member| member.made_from.over.iter().cloned()),
-                );
-                seen.push(dif);
-            }
-        }
-        Ok(())
-    }
-
     /// The name asked for, or the first free one made of DIF and system.
-    fn member_name(&self, new: &MemberSpec) -> Result<LocalName, ErrorBody> {
+    fn member_name(&self, new: &MemberSpec, gone: &[IpcpId]) -> Result<LocalName, ErrorBody> {
+        let is_free = |name: &str| {
+            let holder = self.ipcps.named(name);
+            holder.is_none_or(|id| gone.contains(&id))
+        };
         if let Some(name) = &new.ipcp {
-            self.ipcps.check_name_unused(name)?;
-            return Ok(name.clone());
+            return match is_free(name.as_str()) {
+                true => Ok(name.clone()),
+                false => Err(IpcpError::NameInUse(name.clone()).into()),
+            };
         }
         let stem = new.default_ipcp_name(&self.name);
         let numbered = (2..).map(|number| format!("{stem}.{number}"));
@@ -189,7 +161,7 @@ impl Core {
             .chain(numbered)
             .take(crate::ipcps::IPCPS_MAX)
             .filter_map(|name| LocalName::new(name).ok())
-            .find(|name| self.ipcps.named(name.as_str()).is_none())
+            .find(|name| is_free(name.as_str()))
             .ok_or_else(|| {
                 let what = format!("no name is free for a member of {}; give one", new.name);
                 ErrorBody::new(ErrorCode::DuplicateName, what)
@@ -207,8 +179,38 @@ impl Core {
     }
 }
 
+/// A member of which nothing can be refused any more but its name.
+pub struct PreparedMember {
+    name: LocalName,
+    member: Membership,
+    builder: Box<NormalBuilder>,
+    /// The N-1 DIF that it waits for before it begins.
+    awaited: Option<DifName>,
+}
+
+/// Checks that the node's user may register a member and its DIF in these N-1 DIFs.
+///
+/// # Errors
+/// The first of them in which a rule forbids it.
+pub fn check_rules(
+    rules: &Rules,
+    own: &AppName,
+    dif: &DifName,
+    over: &[DifName],
+) -> Result<(), ErrorBody> {
+    let uid = rustix::process::geteuid().as_raw();
+    for below in over {
+        let is_allowed = |name: &str| rules.allow(uid, Action::Register, name, below.as_str());
+        if !is_allowed(own.as_str()) || !is_allowed(dif.as_str()) {
+            let denied = crate::registrations::denied(uid, "register", own, Some(below));
+            return Err(denied);
+        }
+    }
+    Ok(())
+}
+
 /// The refusal of a member that cannot be as it is asked for.
-fn bad_request(error: MemberSpecError) -> ErrorBody {
+pub fn bad_request(error: MemberSpecError) -> ErrorBody {
     ErrorBody::new(ErrorCode::BadRequest, error.to_string())
 }
 

@@ -10,6 +10,7 @@ use carina_dataplane::Refusal;
 use crate::connections::{App, ConnectionId, Role};
 use crate::core::Core;
 use crate::ipcps::Registrant;
+use crate::layers::{layers, unknown_dif};
 use crate::rules::Action;
 
 impl Core {
@@ -34,7 +35,7 @@ impl Core {
             .filter(|(_, dif)| fits(dif))
             .collect();
         if let (true, Some(dif)) = (found.is_empty(), &dif) {
-            return Err(self.ipcps.unknown_dif(dif));
+            return Err(unknown_dif(dif, &layers(&self.ipcps)));
         }
         let allowed: Vec<_> = found
             .iter()

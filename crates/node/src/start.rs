@@ -62,7 +62,7 @@ pub enum NodeError {
 }
 
 impl Node {
-    /// Runs a node until SIGTERM or SIGINT.
+    /// Runs a node until SIGTERM or SIGINT; it passes over SIGHUP.
     ///
     /// # Errors
     /// [`NodeError`] when it cannot start, or ended by itself.
@@ -75,6 +75,8 @@ impl Node {
             // Before the node starts, so that a signal during the start is not lost.
             let mut term = signal(SignalKind::terminate()).map_err(io_error("SIGTERM"))?;
             let mut int = signal(SignalKind::interrupt()).map_err(io_error("SIGINT"))?;
+            // Taken and passed over: a terminal that closes is not the end of a system's network.
+            let _hangup = signal(SignalKind::hangup()).map_err(io_error("SIGHUP"))?;
             let mut node = Self::spawn(config)?;
             let ended = node.ended.take();
             let by_itself = tokio::select! {

@@ -26,9 +26,9 @@ pub use crate::membarrier::{membarrier_global, membarrier_register};
 pub use crate::memory::Memory;
 pub use crate::process::{
     allow_cpus, allowed_cpus, ask_for_short_slices, cpus_allowed, cpus_online, cpus_possible,
-    pin_to_cpu, raise_nofile_limit, yield_now,
+    end_with_parent, pin_to_cpu, raise_nofile_limit, yield_now,
 };
 pub use crate::socket::{
-    Credentials, accept_seqpacket, connect_seqpacket, listen_seqpacket, peer_credentials,
-    peer_has_unread, socketpair_seqpacket,
+    Credentials, accept_seqpacket, connect_seqpacket, connect_stream, listen_seqpacket,
+    peer_credentials, peer_has_unread, socketpair_seqpacket,
 };

@@ -1,9 +1,34 @@
 //! Limits and placement of this process.
 
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Has the kernel kill what this command starts when the *thread* that starts it ends, however that
+/// ends, and what it becomes by further calls of exec(2).
+///
+/// A program that changes its user or gains capabilities loses this (prctl(2), PR_SET_PDEATHSIG).
+pub fn end_with_parent(command: &mut Command) -> &mut Command {
+    let parent = std::process::id();
+    let prepare = move || {
+        // SAFETY: prctl with this option takes a signal and touches no memory.
+        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // One that ended before is no longer the parent, and will never send the signal.
+        // SAFETY: getppid has no preconditions.
+        match u32::try_from(unsafe { libc::getppid() }) {
+            Ok(now) if now == parent => Ok(()),
+            _ => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+        }
+    };
+    // SAFETY: between fork and exec the closure calls only prctl and getppid, which are
+    // async-signal-safe, and neither allocates nor takes a lock.
+    unsafe { command.pre_exec(prepare) }
+}
 
 /// Raises the soft limit of open files to the hard limit and returns the limit in force
 /// (`u64::MAX`: none).
@@ -168,6 +193,15 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn child_ends_with_the_thread_that_started_it() {
+        let start = || end_with_parent(Command::new("sleep").arg("600")).spawn();
+        let mut child = std::thread::spawn(start).join().unwrap().unwrap();
+        let status = child.wait().unwrap();
+        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+        assert_eq!(signal, Some(libc::SIGKILL), "{status}");
     }
 
     #[test]

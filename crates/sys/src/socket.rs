@@ -2,8 +2,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
     socket_with, socketpair,
@@ -56,16 +59,45 @@ pub fn accept_seqpacket(listener: impl AsFd) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Connects a blocking socket to `path`.
+/// Connects a blocking socket to `path`; waits up to `limit` for a place in the listener's queue,
+/// and as long later for room to send.
 ///
 /// # Errors
-/// `NotFound` or `ConnectionRefused` when no socket listens; `InvalidInput` when the path is
-/// longer than 107 bytes.
-pub fn connect_seqpacket(path: &Path) -> io::Result<OwnedFd> {
+/// `NotFound` or `ConnectionRefused` when no socket listens; `TimedOut` when the listener accepts
+/// no connections; `InvalidInput` when the path is longer than 107 bytes.
+pub fn connect_seqpacket(path: &Path, limit: Duration) -> io::Result<OwnedFd> {
+    connect_within(path, SocketType::SEQPACKET, limit)
+}
+
+/// As [`connect_seqpacket`], with a stream of bytes.
+///
+/// # Errors
+/// As of [`connect_seqpacket`].
+pub fn connect_stream(path: &Path, limit: Duration) -> io::Result<UnixStream> {
+    connect_within(path, SocketType::STREAM, limit).map(UnixStream::from)
+}
+
+fn connect_within(path: &Path, kind: SocketType, limit: Duration) -> io::Result<OwnedFd> {
     let address = address(path)?;
-    let socket = socket(SocketFlags::CLOEXEC)?;
-    rustix::io::retry_on_intr(|| connect(&socket, &address)).map_err(|error| at(path, error))?;
-    Ok(socket)
+    let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+    // The kernel holds a connect(2) to a full queue for as long as it would hold a send(2).
+    set_socket_timeout(
+        &socket,
+        Timeout::Send,
+        Some(limit.max(Duration::from_millis(1))),
+    )?;
+    match rustix::io::retry_on_intr(|| connect(&socket, &address)) {
+        Ok(()) => Ok(socket),
+        Err(rustix::io::Errno::AGAIN) => Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!(
+                "{}: its process has accepted no connection for {} s; it is stopped or stuck",
+                path.display(),
+                limit.as_secs_f32()
+            ),
+        )),
+        Err(error) => Err(at(path, error)),
+    }
 }
 
 /// The process at the other end.
@@ -171,7 +203,8 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("carina-sys-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let path = directory.join("s");
-        let missing = connect_seqpacket(&path).unwrap_err();
+        let limit = Duration::from_secs(10);
+        let missing = connect_seqpacket(&path, limit).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
         let listener = listen_seqpacket(&path).unwrap();
         let nobody = accept_seqpacket(&listener).unwrap_err();
@@ -180,7 +213,7 @@ mod tests {
             listen_seqpacket(&path).unwrap_err().kind(),
             io::ErrorKind::AddrInUse
         );
-        let client = connect_seqpacket(&path).unwrap();
+        let client = connect_seqpacket(&path, limit).unwrap();
         let server = accept_seqpacket(&listener).unwrap();
         send_with_fds(&client, b"one", &[]).unwrap();
         send_with_fds(&client, b"three", &[]).unwrap();
@@ -189,6 +222,22 @@ mod tests {
         assert_eq!(recv_with_fds(&server, &mut buffer).unwrap().bytes, 5);
         let peer = peer_credentials(&server).unwrap();
         assert_eq!(peer.pid, std::process::id() as i32);
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn connecting_to_a_full_queue_ends_in_time() {
+        let directory = std::env::temp_dir().join(format!("carina-full-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("s");
+        let listener = socket(SocketFlags::CLOEXEC).unwrap();
+        bind(&listener, &address(&path).unwrap()).unwrap();
+        listen(&listener, 1).unwrap();
+        let limit = Duration::from_millis(50);
+        let connections: Vec<_> = (0..8).map(|_| connect_seqpacket(&path, limit)).collect();
+        let refused = connections.into_iter().find_map(Result::err).unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::TimedOut, "{refused}");
+        assert!(refused.to_string().contains("accepted no connection"));
         std::fs::remove_dir_all(&directory).unwrap();
     }
 

@@ -2,6 +2,7 @@
 
 mod command_line;
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
@@ -19,7 +20,6 @@ use crate::kernel::Kernel;
 use crate::network::Nic;
 use crate::running::Running;
 use crate::state::{Record, start_ticks};
-use crate::tool;
 
 /// What the machine boots.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +70,7 @@ pub struct Machine {
     parameters: Vec<String>,
     files: Vec<(String, u32, Vec<u8>)>,
     extra_args: Vec<String>,
+    launcher: Vec<OsString>,
     dies_with_parent: bool,
 }
 
@@ -110,6 +111,7 @@ impl Machine {
             parameters: Vec::new(),
             files: Vec::new(),
             extra_args: Vec::new(),
+            launcher: Vec::new(),
             dies_with_parent: false,
         })
     }
@@ -211,6 +213,13 @@ impl Machine {
         self
     }
 
+    /// Starts QEMU by another program, which becomes QEMU by exec(2): its words come in front of
+    /// QEMU's.
+    pub fn launcher<I: IntoIterator<Item: Into<OsString>>>(mut self, words: I) -> Machine {
+        self.launcher = words.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// Has the kernel kill QEMU when the *thread* that starts it ends, however it ends.
     pub fn dies_with_parent(mut self) -> Machine {
         self.dies_with_parent = true;
@@ -234,14 +243,17 @@ impl Machine {
         self.write_initramfs()?;
         let qemu_log = self.path("qemu.log");
         let stderr = File::create(&qemu_log).context("create", &qemu_log)?;
-        let mut command = if self.dies_with_parent {
-            // setpriv becomes QEMU by exec, so the pid below is QEMU's.
-            let mut command = Command::new(tool::find("setpriv", "util-linux")?);
-            command.args(["--pdeathsig", "KILL"]).arg(qemu);
-            command
-        } else {
-            Command::new(qemu)
+        let mut command = match self.launcher.split_first() {
+            Some((program, words)) => {
+                let mut command = Command::new(program);
+                command.args(words).arg(qemu);
+                command
+            }
+            None => Command::new(qemu),
         };
+        if self.dies_with_parent {
+            carina_sys::end_with_parent(&mut command);
+        }
         let child = command
             .args(args)
             .stdin(Stdio::null())
@@ -271,6 +283,7 @@ impl Machine {
             agent: self.path("agent"),
             log: self.path("log"),
             qemu_log: self.path("qemu.log"),
+            from_disk: matches!(self.boot, Some(Boot::Disk(_))),
             // QEMU makes the sockets that the node connects to, and leaves them when it is killed.
             files: FILES
                 .iter()

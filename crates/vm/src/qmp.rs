@@ -32,7 +32,7 @@ impl Qmp {
     /// When the socket cannot be connected to, or QEMU does not answer within `limit`: so it is
     /// while QEMU still waits for the node on its ivshmem socket.
     pub fn connect(path: &Path, limit: Duration) -> Result<Qmp> {
-        let stream = UnixStream::connect(path).context("connect to", path)?;
+        let stream = carina_sys::connect_stream(path, limit).context("connect to", path)?;
         stream
             .set_read_timeout(Some(limit))
             .context("set the time limit of", path)?;

@@ -160,7 +160,7 @@ impl Running {
                 stdout,
                 stderr,
             }),
-            Err(NoAnswer::Timeout) => {
+            Err(NoAnswer::Timeout | NoAnswer::Silent) => {
                 Err(self.timeout(&format!("end of the command {command:?}"), limit))
             }
             Err(NoAnswer::Closed) => {

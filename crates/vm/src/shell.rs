@@ -21,7 +21,7 @@ mod base64;
 mod decoder;
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -50,6 +50,8 @@ type Waiting = BTreeMap<String, Sender<Message>>;
 pub enum NoAnswer {
     /// The time is over.
     Timeout,
+    /// The guest has answered nothing for [`SILENCE`] while a command ran.
+    Silent,
     /// The port is closed: QEMU has ended, or another process took the port.
     Closed,
 }
@@ -61,7 +63,7 @@ impl Shell {
     ///
     /// When the socket cannot be connected to.
     pub fn connect(path: &Path) -> Result<Shell> {
-        let stream = UnixStream::connect(path).context("connect to", path)?;
+        let stream = carina_sys::connect_stream(path, WRITE_LOOK).context("connect to", path)?;
         let reader = stream.try_clone().context("duplicate", path)?;
         let waiting = Arc::new(Mutex::new(Some(Waiting::new())));
         let dispatched = Arc::clone(&waiting);
@@ -87,10 +89,13 @@ impl Shell {
         let mut pause = PING_PAUSE_MIN;
         let outcome = loop {
             // A request from before the guest has set up its port is lost; hence again and again.
-            if self.send(&format!("\nPING {id}\n")).is_err() {
-                break Err(NoAnswer::Closed);
+            match self.send(&format!("\nPING {id}\n"), deadline) {
+                Err(NoAnswer::Closed) => break Err(NoAnswer::Closed),
+                // A guest that never reads leaves no room for more.
+                Ok(()) | Err(NoAnswer::Timeout | NoAnswer::Silent) => {}
             }
-            match answers.recv_timeout(pause) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match answers.recv_timeout(pause.min(left)) {
                 Ok(_) => break Ok(()),
                 Err(RecvTimeoutError::Disconnected) => break Err(NoAnswer::Closed),
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => {
@@ -115,18 +120,23 @@ impl Shell {
         command: &str,
         limit: Duration,
     ) -> std::result::Result<(i32, Vec<u8>, Vec<u8>), NoAnswer> {
+        let deadline = Instant::now() + limit;
         let (id, answers) = self.expect().ok_or(NoAnswer::Closed)?;
         let sent = command
             .as_bytes()
             .chunks(PART_BYTES)
-            .try_for_each(|part| self.send(&format!("PUT {id} {}\n", base64::encode(part))))
-            .and_then(|()| self.send(&format!("RUN {id}\n")));
-        let deadline = Instant::now() + limit;
+            .try_for_each(|part| {
+                let line = format!("PUT {id} {}\n", base64::encode(part));
+                self.send(&line, deadline)
+            })
+            .and_then(|()| self.send(&format!("RUN {id}\n"), deadline));
+        let mut heard = Instant::now();
         let outcome = loop {
-            if sent.is_err() {
-                break Err(NoAnswer::Closed);
+            if let Err(why) = sent {
+                break Err(why);
             }
-            match answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match answers.recv_timeout(left.min(PING_WHILE_RUNNING)) {
                 Ok(Message::Ended {
                     status,
                     output,
@@ -135,8 +145,20 @@ impl Shell {
                 }) => {
                     break Ok((status, output, error));
                 }
-                Ok(Message::Pong { .. }) => {}
-                Err(RecvTimeoutError::Timeout) => break Err(NoAnswer::Timeout),
+                Ok(Message::Pong { .. }) => heard = Instant::now(),
+                Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => {
+                    break Err(NoAnswer::Timeout);
+                }
+                Err(RecvTimeoutError::Timeout) if heard.elapsed() >= SILENCE => {
+                    break Err(NoAnswer::Silent);
+                }
+                // The agent answers while commands run.
+                Err(RecvTimeoutError::Timeout) => {
+                    let ping = format!("\nPING {id}\n");
+                    if self.send(&ping, Instant::now()) == Err(NoAnswer::Closed) {
+                        break Err(NoAnswer::Closed);
+                    }
+                }
                 Err(RecvTimeoutError::Disconnected) => break Err(NoAnswer::Closed),
             }
         };
@@ -160,8 +182,24 @@ impl Shell {
         }
     }
 
-    fn send(&self, line: &str) -> std::io::Result<()> {
-        lock(&self.writer).write_all(line.as_bytes())
+    /// Writes a whole line. A guest that does not read leaves no room; after [`NoAnswer::Timeout`]
+    /// a part of the line may have gone.
+    fn send(&self, line: &str, deadline: Instant) -> std::result::Result<(), NoAnswer> {
+        let mut writer = lock(&self.writer);
+        let mut rest = line.as_bytes();
+        while !rest.is_empty() {
+            match writer.write(rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if Instant::now() >= deadline {
+                        return Err(NoAnswer::Timeout);
+                    }
+                }
+                Err(_) => return Err(NoAnswer::Closed),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -194,6 +232,12 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 static SHELLS: AtomicU64 = AtomicU64::new(0);
+/// A guest that answers nothing for so long, while a command runs, has stopped.
+pub const SILENCE: Duration = Duration::from_secs(180);
+/// How often it is asked meanwhile.
+const PING_WHILE_RUNNING: Duration = Duration::from_secs(10);
+/// How long a write waits for room before it looks at its deadline.
+const WRITE_LOOK: Duration = Duration::from_millis(200);
 const PING_PAUSE_MIN: Duration = Duration::from_millis(50);
 const PING_PAUSE_MAX: Duration = Duration::from_millis(500);
 
@@ -295,6 +339,20 @@ mod tests {
         shell.wait_ready(Duration::from_secs(20)).unwrap();
         drop(shell);
         guest.join().unwrap();
+    }
+
+    #[test]
+    fn guest_that_never_reads_is_a_timeout() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("agent");
+        let listener = UnixListener::bind(&path).unwrap();
+        let shell = Shell::connect(&path).unwrap();
+        let (_unread, _) = listener.accept().unwrap();
+        let limit = Duration::from_millis(300);
+        // More than a socket holds; a write without a deadline would never return.
+        let command = "x".repeat(4 << 20);
+        assert_eq!(shell.run(&command, limit), Err(NoAnswer::Timeout));
+        assert_eq!(shell.wait_ready(limit), Err(NoAnswer::Timeout));
     }
 
     #[test]

@@ -36,6 +36,9 @@ pub struct Record {
     pub log: PathBuf,
     /// QEMU's own standard error.
     pub qemu_log: PathBuf,
+    /// It boots a disk image of the user's, not Carina's own guest.
+    #[serde(default)]
+    pub from_disk: bool,
     /// Every file to remove with the machine.
     pub files: Vec<PathBuf>,
 }
@@ -176,6 +179,7 @@ mod tests {
     fn record(name: &str, pid: i32, started_ticks: u64, directory: &Path) -> Record {
         let file = directory.join(format!("{name}.console"));
         Record {
+            from_disk: false,
             name: name.into(),
             pid,
             started_ticks,

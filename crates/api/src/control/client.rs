@@ -8,7 +8,7 @@ mod dif;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -25,7 +25,7 @@ use crate::{ErrorBody, PortId};
 #[derive(Debug, Clone)]
 pub struct Client {
     path: PathBuf,
-    timeout: Duration,
+    answer_limit: Duration,
 }
 
 /// Why a request failed.
@@ -33,7 +33,7 @@ pub struct Client {
 #[non_exhaustive]
 pub enum ClientError {
     /// No node answers on the socket.
-    #[error("no node answers on {}: {source}; start one with `carina node`", path.display())]
+    #[error("no node answers on {}: {source}{}", path.display(), advice(source))]
     Connect {
         /// The socket tried.
         path: PathBuf,
@@ -47,6 +47,19 @@ pub enum ClientError {
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
+    },
+    /// The node has the request and does not answer.
+    #[error(
+        "the node on {} has not answered `{request}` within {} s; it is stopped, stuck or very busy",
+        path.display(), limit.as_secs_f32()
+    )]
+    Silent {
+        /// The socket.
+        path: PathBuf,
+        /// Method and target of the request.
+        request: String,
+        /// How long the answer was waited for.
+        limit: Duration,
     },
     /// The answer is not what a node sends.
     #[error("{}: the answer was not understood: {what}", path.display())]
@@ -66,12 +79,30 @@ pub enum ClientError {
     },
 }
 
+/// What to do about a node that cannot be reached: one that accepts nothing runs already.
+fn advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::TimedOut => "",
+        _ => "; start one with `carina node`",
+    }
+}
+
 impl Client {
     /// A client of the node whose socket is `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
-            timeout: TIMEOUT,
+            answer_limit: ANSWER_LIMIT,
+        }
+    }
+
+    /// The client with another limit for an answer; 60 s otherwise. What a request itself waits
+    /// for, such as an event, comes on top.
+    #[must_use]
+    pub fn with_answer_limit(self, answer_limit: Duration) -> Self {
+        Self {
+            answer_limit,
+            ..self
         }
     }
 
@@ -196,7 +227,7 @@ impl Client {
     /// [`ClientError`].
     pub fn read_capture(&self, id: u64, wait: Duration) -> Result<Vec<u8>, ClientError> {
         let target = format!("/v1/captures/{id}?wait_ms={}", wait.as_millis());
-        self.exchange("GET", &target, None)
+        self.waiting(wait).exchange("GET", &target, None)
     }
 
     /// `DELETE /v1/captures/{id}`: ends a capture.
@@ -213,10 +244,16 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn events(&self, since: u64, wait: Duration) -> Result<Events, ClientError> {
-        self.get(&format!(
+        self.waiting(wait).get(&format!(
             "/v1/events?since={since}&wait_ms={}",
             wait.as_millis()
         ))
+    }
+
+    /// The client for a request that the node answers after `wait`.
+    fn waiting(&self, wait: Duration) -> Self {
+        self.clone()
+            .with_answer_limit(self.answer_limit.saturating_add(wait))
     }
 
     /// `POST /v1/apply` with a configuration in TOML.
@@ -270,7 +307,8 @@ impl Client {
         target: &str,
         body: Option<(&str, &[u8])>,
     ) -> Result<Vec<u8>, ClientError> {
-        let stream = UnixStream::connect(&self.path).map_err(|source| ClientError::Connect {
+        let connected = carina_sys::connect_stream(&self.path, self.answer_limit);
+        let stream = connected.map_err(|source| ClientError::Connect {
             path: self.path.clone(),
             source,
         })?;
@@ -278,6 +316,11 @@ impl Client {
             .exchange_on(stream, method, target, body)
             .map_err(|source| match source.kind() {
                 io::ErrorKind::InvalidData => self.protocol(source.to_string()),
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Silent {
+                    path: self.path.clone(),
+                    request: format!("{method} {target}"),
+                    limit: self.answer_limit,
+                },
                 _ => ClientError::Io {
                     path: self.path.clone(),
                     source,
@@ -305,8 +348,7 @@ impl Client {
         target: &str,
         body: Option<(&str, &[u8])>,
     ) -> io::Result<(u16, Vec<u8>)> {
-        stream.set_read_timeout(Some(self.timeout))?;
-        stream.set_write_timeout(Some(self.timeout))?;
+        stream.set_write_timeout(Some(self.answer_limit))?;
         let mut head =
             format!("{method} {target} HTTP/1.1\r\nHost: carina\r\nConnection: close\r\n");
         if let Some((kind, body)) = body {
@@ -317,7 +359,10 @@ impl Client {
         if let Some((_, body)) = body {
             stream.write_all(body)?;
         }
-        read_reply(&mut BufReader::new(stream))
+        read_reply(&mut BufReader::new(Answer {
+            stream,
+            until: Instant::now() + self.answer_limit,
+        }))
     }
 
     fn protocol(&self, what: String) -> ClientError {
@@ -331,6 +376,23 @@ impl Client {
 impl Default for Client {
     fn default() -> Self {
         Self::from_env()
+    }
+}
+
+/// What a node answers, until a deadline.
+struct Answer {
+    stream: UnixStream,
+    until: Instant,
+}
+
+impl Read for Answer {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(buffer)
     }
 }
 
@@ -449,8 +511,9 @@ fn escape(text: &str) -> String {
         .collect()
 }
 
-/// Longer than the longest poll of events.
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a node may take to answer, unless the client says otherwise. It asks other members for
+/// up to 12 s.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// Longest answer read, in bytes.
 pub const REPLY_BYTES_MAX: usize = 16 << 20;

@@ -1,7 +1,5 @@
 //! Clients of measurements in other systems: `carina bench client` with a request.
 
-use std::time::Duration;
-
 use carina_lab::{TestGuest, TestNode};
 
 use super::request::{Measurement, Request};
@@ -13,10 +11,11 @@ use crate::error::{Attempt, Error, Result};
 /// The client cannot be started or cannot reach the server.
 pub fn client_on(node: &TestNode, request: &Request) -> Result<Vec<Measurement>> {
     let program = std::env::current_exe().attempt("finding this program")?;
+    let limit = request.limit();
     let request = serde_json::to_string(request).attempt("writing a request")?;
     let run = node.path().to_string_lossy();
     let arguments = ["bench", "client", "--run", &run, &request];
-    parse(&node.run(&program.to_string_lossy(), &arguments)?)
+    parse(&node.run(&program.to_string_lossy(), &arguments, limit)?)
 }
 
 /// Has a client in a guest measure.
@@ -24,8 +23,9 @@ pub fn client_on(node: &TestNode, request: &Request) -> Result<Vec<Measurement>>
 /// # Errors
 /// The client cannot reach the server.
 pub fn client_in(guest: &TestGuest, request: &Request) -> Result<Vec<Measurement>> {
+    let limit = request.limit();
     let request = serde_json::to_string(request).attempt("writing a request")?;
-    let output = guest.run_within(&format!("carina bench client '{request}'"), LIMIT)?;
+    let output = guest.run_within(&format!("carina bench client '{request}'"), limit)?;
     match output.is_success() {
         true => parse(&output.text()),
         false => Err(Error::Client(output.error_text())),
@@ -38,6 +38,3 @@ fn parse(printed: &str) -> Result<Vec<Measurement>> {
         .map(|line| serde_json::from_str(line).attempt(format!("reading {line:?}")))
         .collect()
 }
-
-/// How long a request may take in a guest.
-const LIMIT: Duration = Duration::from_secs(1800);

@@ -154,7 +154,11 @@ impl Client {
             ping[..8].copy_from_slice(&self.sent.to_be_bytes());
             self.sent += 1;
             let before = Instant::now();
-            self.flow.send(&ping).attempt("sending a ping")?;
+            let sent = self.flow.send_until(&ping, before + PATIENCE);
+            if !sent.attempt("sending a ping")? {
+                let what = format!("{system} found no room for a ping in {PATIENCE:?}");
+                return Err(Error::NoAnswer(what));
+            }
             let come = self.flow.recv_timeout(&mut answer, PATIENCE);
             let time = before.elapsed();
             let Some(len) = come.attempt("waiting for an answer")? else {

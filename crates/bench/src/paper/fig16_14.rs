@@ -136,15 +136,11 @@ pub fn run(options: &PaperOptions) -> Result<CaseResults> {
         // The order rotates, so that no system is always first.
         request.systems.rotate_left(1);
         let measurements = client_on(&setup.a, &request);
-        let measurements = measurements.map_err(|error| {
-            error.with(format!(
-                "{}
-{}",
-                setup.a.logs(),
-                setup.b.logs()
-            ))
-        })?;
-        found.add(CASE, run, &measurements, options.progress);
+        let logs = || format!("{}\n{}", setup.a.logs(), setup.b.logs());
+        let measured = measurements.map_err(|error| error.with(logs()));
+        if !found.add_run(CASE, run, measured, options.progress) {
+            break;
+        }
     }
     found.text = costs(&found.samples.rows());
     found

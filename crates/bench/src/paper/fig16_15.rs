@@ -155,8 +155,8 @@ impl Client {
             let Some(flow) = &mut self.flow else { continue };
             let mut answer = [0; SDU];
             let answered = flow
-                .send(&[7; SDU])
-                .and_then(|()| flow.recv_timeout(&mut answer, ANSWER));
+                .send_until(&[7; SDU], Instant::now() + ANSWER)
+                .and_then(|_| flow.recv_timeout(&mut answer, ANSWER));
             match answered {
                 Ok(Some(SDU)) if answer == [7; SDU] => return Ok(Instant::now()),
                 Ok(Some(_)) => return Err(Error::WrongAnswer("the client".to_owned())),

@@ -212,8 +212,10 @@ pub fn run(options: &PaperOptions, hosts: Hosts) -> Result<CaseResults> {
             .progress
             .step(format!("{case}: run {run} of {}", options.runs));
         let measurements = client_in(&setup.v1, &request);
-        let measurements = measurements.map_err(|error| setup.explain(error))?;
-        found.add(case, run, &measurements, options.progress);
+        let measured = measurements.map_err(|error| setup.explain(error));
+        if !found.add_run(case, run, measured, options.progress) {
+            break;
+        }
     }
     found.notes.extend([
         format!(

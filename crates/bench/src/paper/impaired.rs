@@ -7,6 +7,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
+use std::time::Duration;
 
 use carina_api::control::DifRole;
 use carina_client::FlowSpec;
@@ -40,6 +41,8 @@ const IMPAIRMENT: [&str; 8] = [
     "0.5%",
 ];
 
+/// How long reading it may take.
+const READ: Duration = Duration::from_secs(20);
 /// The congestion control of TCP in a network namespace.
 const TCP_CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
@@ -102,20 +105,23 @@ pub fn run(options: &PaperOptions) -> Result<CaseResults> {
         options
             .progress
             .step(format!("{CASE}: run {run} of {}", options.runs));
-        let measurements = client_on(&a, &request).map_err(|error| error.with(b.logs()))?;
-        found.add(CASE, run, &measurements, options.progress);
-        for measurement in &measurements {
+        let measured = client_on(&a, &request).map_err(|error| error.with(b.logs()));
+        for measurement in measured.iter().flatten() {
             let trial = measurement.trial.as_ref();
             let bad = trial.map_or(0, |trial| trial.receiver().damaged + trial.lost());
             if bad > 0 {
                 let system = measurement.system.clone();
-                return Err(Error::Damaged { system, sdus: bad });
+                let damaged = Error::Damaged { system, sdus: bad };
+                found.fail(format!("run {run}: {damaged}"), options.progress);
             }
+        }
+        if !found.add_run(CASE, run, measured, options.progress) {
+            break;
         }
     }
     let tcp = match is_cubic {
         true => "cubic".to_owned(),
-        false => a.run("cat", &[TCP_CONGESTION])?,
+        false => a.run("cat", &[TCP_CONGESTION], READ)?,
     };
     found.notes.extend([
         format!(

@@ -142,6 +142,8 @@ pub struct CaseResults {
     pub notes: Vec<String>,
     /// Tables of the case's own.
     pub text: String,
+    /// What could not be measured, and why.
+    pub failures: Vec<String>,
     /// Goodput by SDU size, system and run, for ratios of the same run.
     goodput: BTreeMap<(u64, String, usize), f64>,
 }
@@ -155,8 +157,6 @@ pub struct PaperResults {
     pub goals: Vec<Goal>,
     /// Tables of the case's own.
     pub texts: Vec<String>,
-    /// Names of the cases that could not be measured.
-    pub failures: Vec<&'static str>,
 }
 
 /// Measures. A case that fails is reported with its logs as progress, and named in the results.
@@ -167,8 +167,9 @@ pub fn run(options: &PaperOptions) -> PaperResults {
         notes: Vec::new(),
         rows: Vec::new(),
         factors: Vec::new(),
+        failures: Vec::new(),
     };
-    let (mut goals, mut texts, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut goals, mut texts) = (Vec::new(), Vec::new());
     for case in &options.cases {
         let before = load();
         options
@@ -179,11 +180,17 @@ pub fn run(options: &PaperOptions) -> PaperResults {
             Ok(found) => found,
             Err(error) => {
                 options.progress.step(format!("{}: {error}", case.name()));
-                failures.push(case.name());
+                results.failures.push(format!("{}: {error}", case.name()));
                 continue;
             }
         };
         results.rows.extend(found.samples.rows());
+        results.failures.extend(
+            found
+                .failures
+                .iter()
+                .map(|failure| format!("{}: {failure}", case.name())),
+        );
         goals.extend(case.goals(&found));
         let name = case.name();
         let notes = found
@@ -201,7 +208,6 @@ pub fn run(options: &PaperOptions) -> PaperResults {
         results,
         goals,
         texts,
-        failures,
     }
 }
 
@@ -212,15 +218,43 @@ fn load() -> String {
 }
 
 impl CaseResults {
-    /// Adds the measurements of one run. Those that failed go to the notes.
+    /// Notes what could not be measured.
+    fn fail(&mut self, failure: String, progress: Progress) {
+        progress.step(format!("FAILED: {failure}"));
+        self.failures.push(failure);
+    }
+
+    /// Adds the measurements of one run, and says whether there are any: a run that failed as a
+    /// whole is not tried again, and what the runs before it found counts.
+    fn add_run(
+        &mut self,
+        case: &str,
+        run: usize,
+        measured: Result<Vec<Measurement>>,
+        progress: Progress,
+    ) -> bool {
+        match measured {
+            Ok(measurements) => {
+                self.add(case, run, &measurements, progress);
+                true
+            }
+            Err(error) => {
+                self.fail(format!("run {run}: {error}"), progress);
+                false
+            }
+        }
+    }
+
+    /// Adds the measurements of one run.
     fn add(&mut self, case: &str, run: usize, measurements: &[Measurement], progress: Progress) {
         for measurement in measurements {
             let (system, sdu) = (&measurement.system, measurement.sdu);
             let Some(trial) = &measurement.trial else {
                 let why = measurement.failure.as_deref().unwrap_or("no reason given");
-                let note = format!("FAILED: {system} with SDUs of {sdu} bytes: {why}");
-                progress.step(&note);
-                self.notes.push(note);
+                self.fail(
+                    format!("run {run}, {system} with SDUs of {sdu} bytes: {why}"),
+                    progress,
+                );
                 continue;
             };
             let seen = trial.receiver();

@@ -7,11 +7,12 @@ use std::time::Duration;
 use carina_api::{AppName, DifName};
 use carina_client::{FlowSpec, Node};
 use carina_measure::traffic::{Arrivals, Sizes};
-use carina_measure::trial::client::{Trial, TrialClient};
+use carina_measure::trial::client::Trial;
 use carina_measure::trial::job::{Direction, Job, Via};
 use carina_measure::trial::target::Target;
 use serde::{Deserialize, Serialize};
 
+use crate::client::{BESIDE, Client};
 use crate::error::{Error, Result};
 
 /// A flow: in which DIF, and what is asked of it.
@@ -95,43 +96,40 @@ impl Request {
         node: &Node,
         report: &mut dyn FnMut(&Measurement) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        let mut client = self.open(node)?;
+        let mut client = Client::open(self.target(node, &self.control))?;
         for sdu in &self.sizes {
             for system in self.systems.iter().filter(|system| *sdu <= system.sdu_max) {
                 let outcome = self.measure(node, &mut client, system, *sdu);
-                let failure = outcome.as_ref().err().map(ToString::to_string);
-                let broken = failure.is_some();
                 report(&Measurement {
                     system: system.name.clone(),
                     sdu: *sdu,
+                    failure: outcome.as_ref().err().map(ToString::to_string),
                     trial: outcome.ok(),
-                    failure,
                 })?;
-                if broken {
-                    // The two ends of the control channel may be in different states.
-                    client = self.open(node)?;
-                }
             }
         }
         Ok(())
     }
 
-    fn open(&self, node: &Node) -> Result<TrialClient> {
-        Ok(TrialClient::open(self.target(node, &self.control))?)
+    /// How long it may take as a whole, with every measurement at its deadline.
+    pub fn limit(&self) -> Duration {
+        let measurements = (self.sizes.len() * self.systems.len()).max(1);
+        let each = Duration::from_nanos(self.time_ns) + BESIDE;
+        each.saturating_mul(measurements as u32) + BESIDE
     }
 
     fn measure(
         &self,
         node: &Node,
-        client: &mut TrialClient,
+        client: &mut Client,
         system: &System,
         sdu: u64,
     ) -> Result<Trial> {
         let via = match &system.transport {
             TransportSpec::Flow(target) => {
-                client.carry_over(Some(self.target(node, target)));
+                client.carry_over(Some(self.target(node, target)))?;
                 Via::Flow {
-                    ticket: client.ticket(),
+                    ticket: client.ticket()?,
                 }
             }
             TransportSpec::Udp { server, client } => Via::Udp {
@@ -154,7 +152,7 @@ impl Request {
             interval_ns: 0,
             pin: None,
         };
-        Ok(client.run(&job, &mut |_| {})?)
+        client.run(job)
     }
 
     fn target(&self, node: &Node, target: &FlowTarget) -> Target {
@@ -164,7 +162,10 @@ impl Request {
             remote: self.peer.clone(),
             dif: Some(target.dif.clone()),
             spec: target.spec,
-            wait: Duration::ZERO,
+            wait: REACH,
         }
     }
 }
+
+/// How long the server may take to be reachable again after a measurement that failed.
+const REACH: Duration = Duration::from_secs(20);

@@ -216,7 +216,6 @@ mod tests {
             results: recorded(),
             goals: Vec::new(),
             texts: Vec::new(),
-            failures: Vec::new(),
         };
         let text = to_text(&found);
         assert!(

@@ -11,7 +11,10 @@ use crate::report::{print_json, print_line};
 
 /// Make the running node match a configuration file
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  carina apply node.toml")]
+#[command(
+    after_help = "Example:\n  carina apply node.toml\n\nThe file is judged first and applied \
+    as one step or not at all; exit code 3: it is refused, and\nnothing was changed."
+)]
 pub struct ApplyArgs {
     /// The file, in the format of `carina node --config`; `-` for standard input
     file: PathBuf,

@@ -17,7 +17,8 @@ use carina_measure::traffic::bytes;
 use clap::Subcommand;
 
 use crate::Shared;
-use crate::failure::{Failure, Outcome, failed, usage};
+use crate::failure::{Attempt, Failure, Outcome, failed, usage};
+use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line, progress};
 
 /// Measure Carina beside other systems
@@ -237,10 +238,13 @@ pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
         BenchCommand::Hv(args) => {
             let options = args.options()?;
             let network = vm_and_host::enter_network(args.in_network_namespace, PROGRESS)?;
+            end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
             let results = hv::run(&options, network)?;
-            show(shared, &results, &hv::TABLES, &vm_and_host::SYSTEMS)
+            show(shared, &results, &hv::TABLES, &vm_and_host::SYSTEMS)?;
+            all_measured(&results)
         }
         BenchCommand::Flows(args) => {
+            end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
             let results = flows::run(&FlowsOptions {
                 flows: args.flows,
                 concurrent: args.askers,
@@ -256,6 +260,7 @@ pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
         BenchCommand::FlowsHolder { name } => Ok(flows::serve(&shared.node()?, &name)?),
         BenchCommand::Paper(args) => {
             vm_and_host::require_network(args.in_network_namespace, PROGRESS)?;
+            end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
             let options = PaperOptions {
                 cases: match args.cases.is_empty() {
                     true => Case::ALL.to_vec(),
@@ -278,25 +283,7 @@ pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
                 .map_err(|error| usage(format!("the request: {error}")))?;
             request.execute(&shared.node()?, &mut |measurement| print_json(measurement))
         }
-        BenchCommand::Local(args) => {
-            let sizes = if args.sizes.is_empty() {
-                local::SIZES.to_vec()
-            } else {
-                args.sizes
-            };
-            if sizes.iter().any(|size| *size == 0 || *size > 262_144) {
-                return Err(usage("sizes of `bench local` are 1 to 262144 bytes"));
-            }
-            let options = LocalOptions {
-                runs: args.runs.max(1),
-                time_ns: args.time,
-                sizes,
-                pin: args.pin.into(),
-                progress: PROGRESS,
-            };
-            let results = local::run(&options)?;
-            show(shared, &results, &local::TABLES, &local::SYSTEMS)
-        }
+        BenchCommand::Local(args) => local(shared, args),
     }
 }
 
@@ -310,16 +297,46 @@ fn show_flows(shared: &Shared, results: &Results) -> Outcome {
     notes.try_for_each(|note| print_line(format!("- {note}")))
 }
 
+fn local(shared: &Shared, args: LocalArgs) -> Outcome {
+    let sizes = if args.sizes.is_empty() {
+        local::SIZES.to_vec()
+    } else {
+        args.sizes
+    };
+    if sizes.iter().any(|size| *size == 0 || *size > 262_144) {
+        return Err(usage("sizes of `bench local` are 1 to 262144 bytes"));
+    }
+    let options = LocalOptions {
+        runs: args.runs.max(1),
+        time_ns: args.time,
+        sizes,
+        pin: args.pin.into(),
+        progress: PROGRESS,
+    };
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let results = local::run(&options)?;
+    show(shared, &results, &local::TABLES, &local::SYSTEMS)?;
+    all_measured(&results)
+}
+
 fn show_paper(shared: &Shared, results: &PaperResults) -> Outcome {
     match shared.json {
         true => print_line(tables::to_json(results)?)?,
         false => print_line(tables::to_text(results))?,
     }
+    all_measured(&results.results)
+}
+
+/// Fails when something could not be measured.
+///
+/// # Errors
+/// What was not measured, and why.
+pub fn all_measured(results: &Results) -> Outcome {
     match results.failures.is_empty() {
         true => Ok(()),
         false => Err(failed(format!(
             "not measured: {}",
-            results.failures.join(", ")
+            results.failures.join("; ")
         ))),
     }
 }

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use carina_bench::hv::{self, HvOptions};
 use carina_bench::vm_and_host::{SYSTEMS, VmAndHost, enter_network};
@@ -10,9 +11,10 @@ use carina_measure::duration::parse_ns;
 use carina_measure::figure::draw;
 
 use crate::Shared;
-use crate::commands::bench::{PROGRESS, show};
+use crate::commands::bench::{PROGRESS, all_measured, show};
 use crate::commands::ping::ECHO_SERVER;
-use crate::failure::{Attempt, Outcome};
+use crate::failure::{Attempt, Outcome, failed};
+use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::progress;
 
 /// Boot a VM without using its network cards, ping it, and draw figure 4a of Vrijders and others
@@ -50,6 +52,7 @@ pub fn run(shared: &Shared, args: DemoArgs) -> Outcome {
     let started = std::time::Instant::now();
     std::fs::create_dir_all(&args.out).attempt(format!("making {}", args.out.display()))?;
     let network = enter_network(args.in_network_namespace, PROGRESS)?;
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let mut setup = VmAndHost::start(network, args.guest_program.clone(), PROGRESS)?;
     ping(&mut setup)?;
     let options = HvOptions {
@@ -76,8 +79,11 @@ pub fn run(shared: &Shared, args: DemoArgs) -> Outcome {
         file.display(),
         started.elapsed().as_secs_f64()
     ));
-    Ok(())
+    all_measured(&results)
 }
+
+/// How long a round of pings may take.
+const PING: Duration = Duration::from_secs(120);
 
 /// Starts an echo server in the VM and pings it with this very program.
 fn ping(setup: &mut VmAndHost) -> Outcome {
@@ -92,13 +98,11 @@ fn ping(setup: &mut VmAndHost) -> Outcome {
 
 fn ping_with(setup: &VmAndHost, options: &[&str]) -> Outcome {
     let program = std::env::current_exe().attempt("finding this program")?;
-    let output = Command::new(program)
-        .args(["ping", ECHO_SERVER])
-        .args(options)
-        .arg("--run")
-        .arg(setup.path())
-        .output()
-        .attempt("running carina ping")?;
+    let mut command = Command::new(program);
+    command.args(["ping", ECHO_SERVER]).args(options);
+    command.arg("--run").arg(setup.path());
+    let output = carina_lab::run_within(&mut command, "carina ping", PING)
+        .map_err(|error| failed(error.to_string()))?;
     // The table goes to standard output alone, so that `--json` stays JSON.
     progress(String::from_utf8_lossy(&output.stdout).trim_end());
     if output.status.success() {

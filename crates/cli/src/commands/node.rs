@@ -9,12 +9,14 @@ use tracing_subscriber::EnvFilter;
 
 use crate::Shared;
 use crate::failure::{Attempt, Outcome, failed};
+use crate::log_writer;
 
 /// Run the node (IPC Manager) of this system in the foreground
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina node\n  carina node --config /etc/carina.toml\n  \
-    carina node --guest\n\nSIGTERM and SIGINT end it; a restart finds what the last one left.\n\n\
+    carina node --guest\n\nSIGTERM and SIGINT end it; a restart finds what the last one left. It \
+    goes on when its\nterminal is closed, and when its log cannot be written.\n\n\
     CARINA_LOG sets what is logged to standard error: a level (error, warn, info, debug; info\n\
     where it is not set), or levels of targets:\n  \
     CARINA_LOG=debug carina node\n  \
@@ -39,9 +41,10 @@ pub struct NodeArgs {
 /// The configuration is wrong, another node runs in the directory, or the system refuses.
 pub fn run(shared: &Shared, args: NodeArgs) -> Outcome {
     let filter = EnvFilter::try_from_env("CARINA_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let (log, _last_lines) = log_writer::start(std::io::stderr()).attempt("starting the log")?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(log)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     let mut config = match &args.config {

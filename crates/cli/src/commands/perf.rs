@@ -35,8 +35,9 @@ pub const PERF_SERVER: &str = "rina.apps.perf";
     SDUs of 16 bytes or more carry a sequence number, from which the receiver counts loss, \
     duplicates and reordering; shorter ones are only counted.\n\n\
     The time of -t holds also when the flow stalls: what arrived is reported as soon as nothing \
-    has come for 3 s after it, or 10 s after it when SDUs still come. With -c alone there is no \
-    end but the flow's. The exit code is 1 when a flow stalled, or a reliable one lost or damaged \
+    has come for 3 s after it, or 10 s after it when SDUs still come. With -c alone, a flow has \
+    stalled on which nothing moves for 30 s. The exit code is 1 when a flow stalled, or a \
+    reliable one lost or damaged \
     SDUs; in JSON, \"ending\" of each side and \"stall\" say so."
 )]
 pub struct PerfArgs {

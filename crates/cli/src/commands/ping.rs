@@ -186,7 +186,7 @@ fn exchange(
     while args.count == 0 || result.sent < args.count {
         let seq = result.sent;
         let before = monotonic_ns();
-        if !send(&mut transport, payload.sdu(seq, size), &stop)? {
+        if !send(&mut transport, payload.sdu(seq, size), args, &stop)? {
             break;
         }
         result.sent += 1;
@@ -230,10 +230,23 @@ fn exchange(
 }
 
 /// Sends an SDU; false when a signal came while there was no room for it.
-fn send(transport: &mut FlowTransport, sdu: &[u8], stop: &Interrupt) -> Result<bool, Failure> {
-    while !transport.send_until(sdu, Instant::now() + LOOK)? {
+fn send(
+    transport: &mut FlowTransport,
+    sdu: &[u8],
+    args: &PingArgs,
+    stop: &Interrupt,
+) -> Result<bool, Failure> {
+    let limit = Duration::from_nanos(args.timeout);
+    let start = Instant::now();
+    while !transport.send_until(sdu, Instant::now() + limit.min(LOOK))? {
         if stop.is_there().attempt("waiting for signals")? {
             return Ok(false);
+        }
+        if start.elapsed() >= limit {
+            return Err(failed(format!(
+                "the flow stalled: there was no room for an SDU within {} s (--timeout)",
+                limit.as_secs_f32()
+            )));
         }
     }
     Ok(true)

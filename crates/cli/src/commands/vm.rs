@@ -38,7 +38,8 @@ pub enum VmCommand {
     /// Run a command in a VM that Carina has booted, and exit with its exit code
     #[command(after_help = "Examples:\n  carina vm exec a carina ping echo.host\n  \
         carina vm exec a sh -c 'carina ping --listen >/tmp/echo.log 2>&1 &'\n\nThe command has no \
-        standard input, and its output comes when it has ended.")]
+        standard input, and its output comes when it has ended, for which it has an hour. The \
+        guest has 180 s to answer, one from --disk 30 s; --wait sets another time.")]
     Exec {
         /// The VM
         name: LocalName,
@@ -136,7 +137,8 @@ pub fn run(shared: &Shared, command: VmCommand) -> Outcome {
         VmCommand::Run(args) => boot(shared, args),
         VmCommand::Console { name } => console(shared, &name),
         VmCommand::Exec { name, command } => {
-            let guest = Guest::reach_machine(&shared.run_dir().vm_dir(), name.as_str())?;
+            let limit = shared.wait.map(|_| shared.wait_limit());
+            let guest = Guest::reach_machine(&shared.run_dir().vm_dir(), name.as_str(), limit)?;
             exec_in_guest(&guest, &command)
         }
         VmCommand::List => list(shared),
@@ -355,7 +357,8 @@ fn console(shared: &Shared, name: &LocalName) -> Outcome {
         .find(|record| record.name == name.as_str())
         .ok_or_else(|| failed(format!("no VM {name} started by Carina runs here")))?;
     let path = record.console;
-    let socket = UnixStream::connect(&path).attempt(format!("connecting {}", path.display()))?;
+    let connected = carina_sys::connect_stream(&path, shared.answer_limit());
+    let socket = connected.attempt(format!("connecting the console of VM {name}"))?;
     progress("connected; Ctrl-] leaves");
     let raw = RawTerminal::enter();
     let outcome = relay(socket);

@@ -5,7 +5,7 @@
 
 mod graph;
 mod members;
-mod node;
+pub mod node;
 mod ping;
 mod policies;
 mod stalls;

@@ -4,6 +4,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// The program under test.
@@ -37,6 +38,11 @@ impl Node {
         command.arg("--run").arg(self.directory.path().join("run"));
         command.args(["--wait", "600s", "--json"]).args(words);
         command.output().unwrap()
+    }
+
+    /// Sends a signal to its process.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
     pub fn done(&self, words: &[&str]) -> Value {

@@ -17,6 +17,7 @@ pub(super) fn of_error(error: &Error) -> Errno {
             _ => Errno::PERM,
         },
         Error::NodeGone | Error::Closed | Error::FlowFailed { .. } => Errno::CONNRESET,
+        Error::NoAnswer { .. } => Errno::TIMEDOUT,
         Error::SduTooLarge { .. } => Errno::MSGSIZE,
         Error::Unfinished { .. } => Errno::INVAL,
         Error::Protocol(_) => Errno::PROTO,

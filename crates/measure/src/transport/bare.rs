@@ -73,20 +73,24 @@ impl BareTransport {
 
 impl Transport for BareTransport {
     #[inline]
-    fn send(&mut self, sdu: &[u8]) -> Result<(), TransportError> {
+    fn send_until(&mut self, sdu: &[u8], until: Instant) -> Result<bool, TransportError> {
         if self.sender.try_send(sdu) {
-            return Ok(());
+            return Ok(true);
         }
         let start = Instant::now();
         loop {
             for _ in 0..SPINS {
                 if self.sender.try_send(sdu) {
-                    return Ok(());
+                    return Ok(true);
                 }
                 std::hint::spin_loop();
             }
-            if start.elapsed() > PEER_TIMEOUT {
+            let now = Instant::now();
+            if now.duration_since(start) > PEER_TIMEOUT {
                 return Err(TransportError::PeerStopped);
+            }
+            if now >= until {
+                return Ok(false);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io;
+use std::time::Duration;
 
 /// Why a transport did not carry an SDU.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +35,14 @@ pub enum TransportError {
     /// A TCP connection ended before an SDU was complete.
     #[error("the TCP connection ended within an SDU")]
     CutShort,
+    /// A part of an SDU was sent, and the rest found no room.
+    #[error("the TCP connection took {sent} bytes of an SDU and no more for {} s", limit.as_secs_f32())]
+    Stuck {
+        /// Bytes of it that were sent, with the length in front.
+        sent: usize,
+        /// How long the rest waited.
+        limit: Duration,
+    },
     /// A first datagram was sent many times, and no answer came.
     #[error("the other side does not answer first datagrams")]
     NoAnswer,

@@ -36,11 +36,6 @@ impl FlowTransport {
 
 impl Transport for FlowTransport {
     #[inline]
-    fn send(&mut self, sdu: &[u8]) -> Result<(), TransportError> {
-        self.sender()?.send(sdu).attempt("sending on the flow")
-    }
-
-    #[inline]
     fn send_until(&mut self, sdu: &[u8], until: Instant) -> Result<bool, TransportError> {
         let sent = self.sender()?.send_until(sdu, until);
         sent.attempt("sending on the flow")

@@ -29,23 +29,17 @@ pub enum Arrival {
     End,
 }
 
+/// How long the kernel holds a sender that finds no room before the sender looks at its deadline.
+const SEND_LOOK: Duration = Duration::from_millis(100);
+
 /// Two directions of whole messages between two processes.
 pub trait Transport {
-    /// Sends one SDU; waits while there is no room.
+    /// Sends one SDU; waits for room no longer than `until`, and says whether the SDU was sent. One
+    /// that was not may have gone in part, so that only the same may follow.
     ///
     /// # Errors
     /// The other side has gone, or the SDU is too large.
-    fn send(&mut self, sdu: &[u8]) -> Result<(), TransportError>;
-
-    /// Sends as [`Transport::send`] does, but waits no longer than `until` where the transport can
-    /// stall; says whether the SDU was sent.
-    ///
-    /// # Errors
-    /// As for [`Transport::send`].
-    #[inline]
-    fn send_until(&mut self, sdu: &[u8], _until: Instant) -> Result<bool, TransportError> {
-        self.send(sdu).map(|()| true)
-    }
+    fn send_until(&mut self, sdu: &[u8], until: Instant) -> Result<bool, TransportError>;
 
     /// Receives one SDU; waits up to `limit` for it.
     ///

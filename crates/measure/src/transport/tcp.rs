@@ -2,14 +2,17 @@
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::error::{Attempt, TransportError};
-use super::{Arrival, Transport};
+use super::{Arrival, SEND_LOOK, Transport};
 
 const LENGTH_BYTES: usize = 4;
 /// Bytes asked of the kernel at once; a stream reader that asks for single messages is slower.
 const READ_BYTES: usize = 256 << 10;
+
+/// How long the rest of an SDU that is sent in part waits for room.
+const STUCK: Duration = Duration::from_millis(if cfg!(test) { 500 } else { 10_000 });
 
 /// A TCP connection without Nagle's delay.
 #[derive(Debug)]
@@ -31,6 +34,9 @@ impl TcpTransport {
         let limit = Duration::from_secs(1);
         stream
             .set_read_timeout(Some(limit))
+            .attempt("setting a TCP timeout")?;
+        stream
+            .set_write_timeout(Some(SEND_LOOK))
             .attempt("setting a TCP timeout")?;
         let input = vec![0; READ_BYTES];
         Ok(Self {
@@ -73,32 +79,38 @@ impl TcpTransport {
 }
 
 impl Transport for TcpTransport {
-    fn send(&mut self, sdu: &[u8]) -> Result<(), TransportError> {
+    fn send_until(&mut self, sdu: &[u8], until: Instant) -> Result<bool, TransportError> {
         let length = u32::try_from(sdu.len()).map_err(|_| TransportError::SduTooLarge {
             bytes: sdu.len(),
             fits: u32::MAX as usize,
         })?;
         let head = length.to_le_bytes();
-        // One call for both: two would be two segments.
-        let mut sent = loop {
-            match self
-                .stream
-                .write_vectored(&[IoSlice::new(&head), IoSlice::new(sdu)])
-            {
-                Ok(len) => break len,
+        let whole = LENGTH_BYTES + sdu.len();
+        let (mut sent, mut stuck) = (0, None);
+        while sent < whole {
+            let parts = [
+                IoSlice::new(&head[sent.min(LENGTH_BYTES)..]),
+                IoSlice::new(&sdu[sent.saturating_sub(LENGTH_BYTES)..]),
+            ];
+            // One call for both: two would be two segments.
+            match self.stream.write_vectored(&parts) {
+                Ok(len) => (sent, stuck) = (sent + len, None),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let now = Instant::now();
+                    if sent == 0 && now >= until {
+                        return Ok(false);
+                    }
+                    // What has begun is finished, unless nothing moves at all.
+                    let since = *stuck.get_or_insert(now);
+                    if sent > 0 && now >= until.max(since + STUCK) {
+                        return Err(TransportError::Stuck { sent, limit: STUCK });
+                    }
+                }
                 Err(error) => return Err(error).attempt("sending on TCP"),
             }
-        };
-        if sent < LENGTH_BYTES {
-            self.stream
-                .write_all(&head[sent..])
-                .attempt("sending on TCP")?;
-            sent = LENGTH_BYTES;
         }
-        self.stream
-            .write_all(&sdu[sent - LENGTH_BYTES..])
-            .attempt("sending on TCP")
+        Ok(true)
     }
 
     fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, TransportError> {

@@ -2,10 +2,10 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::error::{Attempt, TransportError};
-use super::{Arrival, Transport};
+use super::{Arrival, SEND_LOOK, Transport};
 
 /// The largest payload of a UDP datagram over IPv4.
 pub const UDP_SDU_MAX: u64 = 65_507;
@@ -55,6 +55,9 @@ impl UdpTransport {
         socket
             .set_read_timeout(Some(limit))
             .attempt("setting a UDP timeout")?;
+        socket
+            .set_write_timeout(Some(SEND_LOOK))
+            .attempt("setting a UDP timeout")?;
         Ok(Self { socket, limit })
     }
 
@@ -83,7 +86,8 @@ impl UdpTransport {
             .set_read_timeout(Some(CALL_AGAIN * CALLS))
             .attempt("setting a UDP timeout")?;
         let mut datagram = [0; CALL.len()];
-        loop {
+        let until = Instant::now() + CALL_AGAIN * CALLS;
+        while Instant::now() < until {
             let (len, from) = socket
                 .recv_from(&mut datagram)
                 .attempt("waiting for the other side's first datagram")?;
@@ -93,6 +97,7 @@ impl UdpTransport {
                 return Ok(transport);
             }
         }
+        Err(TransportError::NoAnswer)
     }
 
     fn take(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Taken, TransportError> {
@@ -125,13 +130,18 @@ enum Taken {
 
 impl Transport for UdpTransport {
     #[inline]
-    fn send(&mut self, sdu: &[u8]) -> Result<(), TransportError> {
+    fn send_until(&mut self, sdu: &[u8], until: Instant) -> Result<bool, TransportError> {
         loop {
             match self.socket.send(sdu) {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(true),
                 // A full device queue is loss, as on any network; the receiver counts it.
-                Err(error) if error.raw_os_error() == Some(NO_BUFFERS) => return Ok(()),
+                Err(error) if error.raw_os_error() == Some(NO_BUFFERS) => return Ok(true),
                 Err(error) if is_transient(error.kind()) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if Instant::now() >= until {
+                        return Ok(false);
+                    }
+                }
                 Err(error) => return Err(error).attempt("sending a UDP datagram"),
             }
         }

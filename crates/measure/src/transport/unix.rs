@@ -1,14 +1,14 @@
 //! SDUs over a Unix socket of type `SOCK_SEQPACKET`: the kernel keeps their boundaries.
 
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
 use super::error::{Attempt, TransportError};
-use super::{Arrival, Transport};
+use super::{Arrival, SEND_LOOK, Transport};
 
 /// A connected socket.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ impl UnixTransport {
             limit: Duration::ZERO,
         };
         transport.set_limit(Duration::from_secs(1))?;
+        set_socket_timeout(&transport.socket, Timeout::Send, Some(SEND_LOOK))
+            .attempt("setting a timeout")?;
         Ok(transport)
     }
 
@@ -43,11 +45,13 @@ impl UnixTransport {
 
 impl Transport for UnixTransport {
     #[inline]
-    fn send(&mut self, sdu: &[u8]) -> Result<(), TransportError> {
+    fn send_until(&mut self, sdu: &[u8], until: Instant) -> Result<bool, TransportError> {
         loop {
             match send(&self.socket, sdu, SendFlags::NOSIGNAL) {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(true),
                 Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if Instant::now() < until => {}
+                Err(Errno::AGAIN) => return Ok(false),
                 Err(error) => return Err(error).attempt("sending on a Unix socket"),
             }
         }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::control::Control;
 use super::error::TrialError;
 use super::job::{Direction, Ending, Job, Message, SideReport, VERSION, Via};
-use super::run::{self, DRAIN};
+use super::run::{self, DRAIN, STILL};
 use super::target::Target;
 use crate::transport::Transport;
 use crate::transport::bare::BareTransport;
@@ -71,14 +71,14 @@ impl Trial {
     /// In words, that the flow did not bring everything in the time given; `None` when it did.
     pub fn stall(&self) -> Option<String> {
         let stall = match self.receiver().ending {
-            Ending::Stalled => Some("the flow stalled: no SDU came after the end time".to_owned()),
+            Ending::Stalled => Some("the flow stalled: no SDU came any more".to_owned()),
             Ending::Late => Some(format!(
                 "the flow is slow: SDUs were still missing {} s after the end time",
                 DRAIN.as_secs()
             )),
             Ending::Finished | Ending::HeldBack => None,
         };
-        let held_back = "the flow stalled: it had no room for an SDU when the end time came";
+        let held_back = "the flow stalled: it had no room for an SDU any more";
         match (&self.unreported, stall) {
             (None, stall) => stall,
             (Some(why), Some(stall)) => Some(format!("{stall}; {why}")),
@@ -108,6 +108,7 @@ impl Trial {
 #[derive(Debug)]
 pub struct TrialClient {
     control: Control,
+    control_target: Target,
     target: Target,
     /// Target of the flows that carry SDUs, where it is not that of the control channel.
     carried_over: Option<Target>,
@@ -124,21 +125,34 @@ impl TrialClient {
         Self::open_apart(&control, target)
     }
 
-    /// Opens the control channel to `control`, the flows of jobs to `target`.
+    /// Opens the control channel to `control_target`, the flows of jobs to `target`.
     ///
     /// # Errors
     /// The node refuses the flow.
-    pub fn open_apart(control: &Target, target: Target) -> Result<Self, TrialError> {
-        let mut control = Control::new(control.allocate()?);
+    pub fn open_apart(control_target: &Target, target: Target) -> Result<Self, TrialError> {
+        let mut control = Control::new(control_target.allocate()?);
         control.send(&Message::Control { version: VERSION })?;
         // Unlikely to be the ticket of another client of the same server.
         let next_ticket = (u64::from(std::process::id()) << 32) ^ carina_sys::monotonic_ns();
         Ok(Self {
             control,
+            control_target: control_target.clone(),
             target,
             carried_over: None,
             next_ticket,
         })
+    }
+
+    /// Opens a new control channel, after a job that failed: the ends of the old one may be in
+    /// different states.
+    ///
+    /// # Errors
+    /// The node refuses the flow.
+    pub fn reopen(&mut self) -> Result<(), TrialError> {
+        let mut control = Control::new(self.control_target.allocate()?);
+        control.send(&Message::Control { version: VERSION })?;
+        self.control = control;
+        Ok(())
     }
 
     /// A ticket for `Via::Flow`.
@@ -216,11 +230,13 @@ impl TrialClient {
                 self.begin(transport, Some(local), job, on_interval)?
             }
             Via::Tcp { .. } => {
-                let stream = TcpStream::connect(address(at)?).attempt("connecting TCP")?;
+                let connected = TcpStream::connect_timeout(&address(at)?, ANSWER_WAIT);
+                let stream = connected.attempt("connecting TCP")?;
                 self.begin(TcpTransport::new(stream)?, None, job, on_interval)?
             }
             Via::Unix { path } => {
-                let socket = connect_seqpacket(path).attempt("connecting a Unix socket")?;
+                let socket =
+                    connect_seqpacket(path, ANSWER_WAIT).attempt("connecting a Unix socket")?;
                 self.begin(UnixTransport::new(socket)?, None, job, on_interval)?
             }
             Via::Bare { path } => {
@@ -244,6 +260,8 @@ impl TrialClient {
     ) -> Result<(SideReport, Option<String>), TrialError> {
         let limit = match (client.ending, job.direction) {
             (Ending::Finished, _) => ANSWER_WAIT,
+            // The server finds out by itself, a little later.
+            (_, Direction::Forward) if job.duration_ns == 0 => STILL + REPORT_WAIT,
             // The server waits for what is under way, and for no longer than this.
             (_, Direction::Forward) => DRAIN + REPORT_WAIT,
             _ => REPORT_WAIT,

@@ -1,6 +1,6 @@
 //! The control channel of a measurement: messages in JSON over a flow.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carina_client::{Error, Flow};
 
@@ -10,6 +10,9 @@ use crate::transport::error::Attempt;
 
 /// The largest control message in bytes.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
+
+/// How long a control message may wait for room in the channel.
+const SEND_WAIT: Duration = Duration::from_secs(20);
 
 /// One end of a control channel.
 #[derive(Debug)]
@@ -32,7 +35,12 @@ impl Control {
             action: "writing",
             source,
         })?;
-        Ok(self.flow.send(&text).attempt("sending a control message")?)
+        let until = Instant::now() + SEND_WAIT;
+        let sent = self.flow.send_until(&text, until);
+        match sent.attempt("sending a control message")? {
+            true => Ok(()),
+            false => Err(TrialError::Silent(SEND_WAIT)),
+        }
     }
 
     /// Waits up to `limit` for a message; `None` when the other side has closed the channel.

@@ -13,9 +13,9 @@ use super::payload::{NUMBERED_BYTES_MIN, Payload, number};
 use crate::random::Random;
 use crate::sequence::SequenceTracker;
 use crate::summary::Summary;
-use crate::transport::{Arrival, FOR_EVER, Transport};
+use crate::transport::{Arrival, Transport};
 
-pub use self::end::DRAIN;
+pub use self::end::{DRAIN, STILL};
 
 /// A sender that found no room for so long before the end time says so.
 const HELD_BACK: Duration = Duration::from_secs(1);
@@ -131,7 +131,7 @@ pub fn send<C: Transport>(transport: &mut C, job: &Job) -> Result<SideReport, Tr
         let size = job.sizes.draw(&mut random);
         if !limits.send(transport, payload.sdu(seen.sent, size))? {
             let waited = monotonic_ns().saturating_sub(sent_at);
-            if waited >= HELD_BACK.as_nanos() as u64 {
+            if limits.end.is_none() || waited >= HELD_BACK.as_nanos() as u64 {
                 seen.ending = Ending::HeldBack;
             }
             break;
@@ -375,7 +375,7 @@ pub fn reflect<C: Transport>(transport: &mut C, job: &Job) -> Result<SideReport,
     let limit = match (transport.is_lossy(), limits.end) {
         (true, _) => 4 * LOSSY_SILENCE,
         (false, Some(_)) => 2 * STALL,
-        (false, None) => FOR_EVER,
+        (false, None) => 2 * limits.still(),
     };
     let start = monotonic_ns();
     loop {

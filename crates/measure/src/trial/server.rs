@@ -1,7 +1,8 @@
 //! The server of a measurement: accepts control flows and data flows, and does its half of jobs.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -214,15 +215,30 @@ fn perform(
             }
             run_job(control, transport, job, listener)
         }
-        Opening::Tcp(tcp) => {
-            let (stream, _) = tcp.accept().attempt("accepting TCP")?;
-            run_job(control, TcpTransport::new(stream)?, job, listener)
-        }
+        Opening::Tcp(tcp) => run_job(control, TcpTransport::new(accept(&tcp)?)?, job, listener),
         Opening::Unix(unix) => {
             let socket = accept_seqpacket(&unix).attempt("accepting a Unix socket")?;
             run_job(control, UnixTransport::new(socket)?, job, listener)
         }
         Opening::Bare(bare) => run_job(control, bare, job, listener),
+    }
+}
+
+/// Accepts the connection of a client that says that it has connected.
+fn accept(tcp: &TcpListener) -> Result<TcpStream, TrialError> {
+    tcp.set_nonblocking(true).attempt("accepting TCP")?;
+    let deadline = Instant::now() + STEP;
+    loop {
+        match tcp.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false).attempt("accepting TCP")?;
+                return Ok(stream);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) => return Ok(Err(error).attempt("accepting TCP")?),
+        }
     }
 }
 

@@ -103,7 +103,7 @@ fn check_fault(create: &IpcpCreate) -> Result<(), SpecError> {
 ///
 /// # Errors
 /// The shim that has them.
-fn check_alone<'a>(
+pub(super) fn check_alone<'a>(
     create: &IpcpCreate,
     others: impl IntoIterator<Item = &'a IpcpCreate>,
 ) -> Result<(), ErrorBody> {
@@ -123,6 +123,22 @@ fn check_alone<'a>(
         create.name, other.name, other.dif
     );
     Err(ErrorBody::new(ErrorCode::Conflict, what))
+}
+
+/// Whether two Ethernet shims have the same frames.
+pub(super) fn share_wire(one: &IpcpCreate, other: &IpcpCreate) -> bool {
+    let wire = wire_of(one);
+    wire.is_some() && wire == wire_of(other)
+}
+
+/// Whether two shims over IP listen on the same address, or one of them on all addresses.
+pub(super) fn share_port(one: &IpcpCreate, other: &IpcpCreate) -> bool {
+    let (Ok(one), Ok(other)) = (listen_address(one), listen_address(other)) else {
+        return false;
+    };
+    let is_same = one.ip() == other.ip();
+    let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() == other.port() && one.port() != 0 && (is_same || is_any)
 }
 
 /// The interface and VLAN of an Ethernet shim.

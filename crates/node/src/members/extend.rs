@@ -146,30 +146,20 @@ impl Core {
         }
         let mut extended = member.made_from.clone();
         extended.over.push(over.clone());
-        self.check_below(&extended)?;
-        let uid = rustix::process::geteuid().as_raw();
-        let own = app_name(&ipcp.name);
-        for name in [own.as_str(), dif.as_str()] {
-            if !self.rules.allow(uid, Action::Register, name, over.as_str()) {
-                return Err(crate::registrations::denied(
-                    uid,
-                    "register",
-                    &own,
-                    Some(over),
-                ));
-            }
-        }
+        check_below(&extended, &layers(&self.ipcps))?;
+        let over_alone = std::slice::from_ref(over);
+        check_rules(&self.rules, &app_name(&ipcp.name), dif, over_alone)?;
         match self.pdu_size_conflict_of(member, over) {
             Some(what) => conflict(what),
             None => Ok(()),
         }
     }
 
-    /// Takes away the N-1 DIFs that a member has and a configuration has not, which may be gone
-    /// already, then adds those that only the configuration has.
+    /// Adds the N-1 DIFs that a configuration has and a member has not, then takes away those that
+    /// only the member has.
     ///
     /// # Errors
-    /// As of [`Core::extend_dif`] and [`Core::retract_dif`]; what was changed before stays.
+    /// As of [`Core::extend_dif`]; the member has the N-1 DIFs that it had.
     pub(crate) fn rebase_member(
         &mut self,
         id: IpcpId,
@@ -180,17 +170,20 @@ impl Core {
             .member_mut(id)
             .map(|member| &member.made_from.over);
         let has = has.cloned().unwrap_or_default();
+        let gains = wanted.over.iter().filter(|dif| !has.contains(dif));
+        let mut gained = Vec::new();
+        for over in gains {
+            if let Err(error) = self.extend_member(id, over.clone(), wanted) {
+                for over in gained {
+                    self.retract_member(id, over)?;
+                }
+                return Err(error);
+            }
+            gained.push(over);
+        }
+        // The two have an N-1 DIF in common, so that one is left.
         for below in has.iter().filter(|dif| !wanted.over.contains(dif)) {
             self.retract_member(id, below)?;
-        }
-        for over in &wanted.over {
-            let has = self
-                .ipcps
-                .member_mut(id)
-                .is_some_and(|member| member.is_over(over));
-            if !has {
-                self.extend_member(id, over.clone(), wanted)?;
-            }
         }
         Ok(())
     }

@@ -115,7 +115,7 @@ pub struct Conn(pub OwnedFd);
 
 impl Conn {
     pub fn open(dir: &RunDir) -> Self {
-        Self(connect_seqpacket(&dir.ipc_sock()).unwrap())
+        Self(connect_seqpacket(&dir.ipc_sock(), Duration::from_secs(60)).unwrap())
     }
 
     pub fn say(&self, request: &Request) {

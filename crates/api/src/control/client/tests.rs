@@ -76,3 +76,47 @@ fn refusals_carry_the_words_of_the_node() {
         "{refusal}"
     );
 }
+
+#[test]
+fn node_that_does_not_answer_is_reported_with_the_request() {
+    let directory = std::env::temp_dir().join(format!("carina-silent-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("control.sock");
+    // Connections wait in its queue, as those to a stopped process do.
+    let _listener = UnixListener::bind(&path).unwrap();
+    let client = Client::new(&path).with_answer_limit(Duration::from_millis(50));
+    let error = client.ipcps().unwrap_err();
+    assert!(matches!(error, ClientError::Silent { .. }), "{error:?}");
+    let words = error.to_string();
+    assert!(
+        words.contains("GET /v1/ipcps") && words.contains("0.05 s"),
+        "{words}"
+    );
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn answer_that_trickles_ends_at_the_deadline() {
+    let (stream, mut node) = UnixStream::pair().unwrap();
+    let until = Instant::now() + Duration::from_millis(100);
+    let writer = std::thread::spawn(move || {
+        // A byte at a time for longer than the limit; no single pause is long.
+        while Instant::now() < until + Duration::from_millis(100) {
+            if node.write_all(b"x").is_err() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    let mut answer = Answer { stream, until };
+    let error = answer.read_to_end(&mut Vec::new()).unwrap_err();
+    assert!(
+        matches!(
+            error.kind(),
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock
+        ),
+        "{error}"
+    );
+    drop(answer);
+    writer.join().unwrap();
+}

@@ -2,7 +2,8 @@
 //!
 //! A measurement with a duration ends when its time is over, whatever the flow does: a sender that
 //! finds no room gives up, a receiver waits for what is under way and for the word of the end, but
-//! not for ever. One that is only counted has no such time, and waits as long as its flow lives.
+//! not for ever. One that is only counted has no such time; it ends when nothing has moved for
+//! [`STILL`], or for ten times the gap between SDUs where that is longer.
 //!
 //! ```text
 //!   start          end time                 STALL after the last SDU: Stalled
@@ -20,6 +21,8 @@ use crate::trial::job::{Ending, Job};
 
 /// A flow on which nothing has moved for so long after the end time has stalled.
 pub const STALL: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 3000 });
+/// A flow without an end time on which nothing has moved for so long has stalled.
+pub const STILL: Duration = Duration::from_millis(if cfg!(test) { 400 } else { 30_000 });
 /// How long after the end time SDUs that still come are waited for.
 pub const DRAIN: Duration = Duration::from_millis(if cfg!(test) { 1000 } else { 10_000 });
 /// A receiver of a lossy transport takes such a silence for the end.
@@ -48,6 +51,8 @@ pub struct Limits {
     pub end: Option<Instant>,
     /// The same on the monotonic clock in nanoseconds; `u64::MAX` where `end` is absent.
     pub end_ns: u64,
+    /// When it began: a time that has passed.
+    start: Instant,
     /// Silence on a lossy transport that is the end.
     silence: Duration,
 }
@@ -64,9 +69,11 @@ impl Limits {
             0 => u64::MAX,
             duration_ns => monotonic_ns().saturating_add(duration_ns),
         };
+        let start = Instant::now();
         Self {
-            end: duration.and_then(|duration| Instant::now().checked_add(duration)),
+            end: duration.and_then(|duration| start.checked_add(duration)),
             end_ns,
+            start,
             silence: LOSSY_SILENCE.max(gaps.min(FOR_EVER)),
         }
     }
@@ -83,12 +90,21 @@ impl Limits {
         now_ns >= self.end_ns.saturating_add(DRAIN.as_nanos() as u64)
     }
 
+    /// How long nothing may move where there is no end time.
+    pub fn still(&self) -> Duration {
+        STILL.max(self.silence)
+    }
+
     /// Sends one SDU; says whether it went before the end time.
     #[inline]
     pub fn send<C: Transport>(&self, transport: &mut C, sdu: &[u8]) -> Result<bool, TrialError> {
+        // Without an end time, the clock is looked at only when there is no room.
+        if transport.send_until(sdu, self.end.unwrap_or(self.start))? {
+            return Ok(true);
+        }
         match self.end {
-            Some(end) => Ok(transport.send_until(sdu, end)?),
-            None => Ok(transport.send(sdu).map(|()| true)?),
+            Some(_) => Ok(false),
+            None => Ok(transport.send_until(sdu, Instant::now() + self.still())?),
         }
     }
 
@@ -102,7 +118,7 @@ impl Limits {
         let limit = match (transport.is_lossy(), self.end) {
             (true, _) => LOSSY_PAUSE,
             (false, Some(_)) => STALL,
-            (false, None) => FOR_EVER,
+            (false, None) => self.still(),
         };
         match transport.recv(buffer, limit)? {
             Arrival::Sdu(len) => Ok(Next::Sdu(len)),
@@ -119,15 +135,16 @@ impl Limits {
         buffer: &mut [u8],
         waited: Duration,
     ) -> Result<Next, TrialError> {
-        let mut limit = waited;
+        let mut limit;
         loop {
             let now = Instant::now();
-            if let Some(end) = self.end {
-                limit = (end + STALL).saturating_duration_since(now);
-                if limit.is_zero() {
-                    let since = now.checked_sub(waited).unwrap_or(now);
-                    return Ok(Next::End(since.max(end), Ending::Stalled));
-                }
+            let since = now.checked_sub(waited).unwrap_or(now);
+            let Some(end) = self.end else {
+                return Ok(Next::End(since, Ending::Stalled));
+            };
+            limit = (end + STALL).saturating_duration_since(now);
+            if limit.is_zero() {
+                return Ok(Next::End(since.max(end), Ending::Stalled));
             }
             match transport.recv(buffer, limit)? {
                 Arrival::Sdu(len) => return Ok(Next::Sdu(len)),

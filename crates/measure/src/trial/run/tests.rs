@@ -158,10 +158,6 @@ struct Stuck {
 }
 
 impl Transport for Stuck {
-    fn send(&mut self, _sdu: &[u8]) -> Result<(), TransportError> {
-        panic!("where there is an end time, no side waits without it");
-    }
-
     fn send_until(&mut self, _sdu: &[u8], until: Instant) -> Result<bool, TransportError> {
         if self.takes == 0 {
             std::thread::sleep(until.saturating_duration_since(Instant::now()));
@@ -172,10 +168,7 @@ impl Transport for Stuck {
     }
 
     fn recv(&mut self, _buffer: &mut [u8], limit: Duration) -> Result<Arrival, TransportError> {
-        assert!(
-            limit < FOR_EVER,
-            "where there is an end time, no side waits for ever"
-        );
+        assert!(limit < crate::transport::FOR_EVER, "no side waits for ever");
         if self.gives == 0 {
             std::thread::sleep(limit);
             return Ok(Arrival::Idle);
@@ -235,8 +228,8 @@ fn receiver_of_a_stalled_transport_reports_what_arrived() {
 fn receiver_waits_for_slow_sdus_only_so_long() {
     struct Slow;
     impl Transport for Slow {
-        fn send(&mut self, _sdu: &[u8]) -> Result<(), TransportError> {
-            Ok(())
+        fn send_until(&mut self, _: &[u8], _: Instant) -> Result<bool, TransportError> {
+            Ok(true)
         }
         fn recv(
             &mut self,
@@ -276,4 +269,45 @@ fn pace_slower_than_the_end_time_does_not_pass_it() {
     job.rate = Some(Rate::Sdus(0.001));
     // The second SDU would be due after a quarter of an hour.
     assert_eq!(send(&mut transport, &job).unwrap().sent, 1);
+}
+
+#[test]
+fn counted_job_ends_when_nothing_moves_any_more() {
+    let (mut job, _) = stuck(0, 0, false);
+    (job.duration_ns, job.count) = (0, 100);
+    let counted = |takes, gives| stuck(takes, gives, false).1;
+    let seen = send(&mut counted(5, 0), &job).unwrap();
+    assert_eq!((seen.sent, seen.ending), (5, Ending::HeldBack));
+    let seen = receive(&mut counted(0, 7), &job, &mut |_| {}).unwrap();
+    assert_eq!((seen.received, seen.ending), (7, Ending::Stalled));
+    let seen = ping(&mut counted(9, 3), &job, &mut |_| {}).unwrap();
+    assert_eq!((seen.received, seen.ending), (3, Ending::Stalled));
+    let seen = reflect(&mut counted(9, 3), &job).unwrap();
+    assert_eq!((seen.sent, seen.ending), (3, Ending::Stalled));
+}
+
+/// Sends until there is no room, to a peer that reads nothing.
+fn fill<C: Transport>(transport: &mut C, bytes: usize) -> Result<bool, TransportError> {
+    let sdu = vec![0; bytes];
+    let until = Instant::now() + Duration::from_millis(300);
+    for _ in 0..1_000_000 {
+        match transport.send_until(&sdu, until) {
+            Ok(true) => {}
+            end => return end,
+        }
+    }
+    panic!("a peer that reads nothing took everything");
+}
+
+#[test]
+fn sockets_whose_peer_reads_nothing_hold_no_sender() {
+    let (mut a, _b) = unix();
+    assert!(!fill(&mut a, 4000).unwrap());
+    // TCP takes a part of an SDU, which it must finish, or whole ones only.
+    let (mut a, _b) = tcp();
+    match fill(&mut a, 100_000) {
+        Ok(false) => {}
+        Err(TransportError::Stuck { sent, .. }) => assert!(sent > 0),
+        other => panic!("{other:?}"),
+    }
 }

@@ -1,0 +1,180 @@
+//! Standard error as a node writes its log to it: the node never waits for its reader, and does not
+//! end when the reader has gone.
+//!
+//! ```text
+//!   threads of the node --lines--> queue (bounded) --writer thread--> standard error
+//! ```
+//!
+//! A full file system, a pipe whose reader has ended and a terminal that is closed are errors of
+//! each write; a pipe whose reader stands still is one that does not return. Neither reaches the
+//! node. Lines that find the queue full are counted, and the count is written once there is room.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tracing_subscriber::fmt::MakeWriter;
+
+/// What threads of the node write lines into.
+#[derive(Debug, Clone)]
+pub struct LogWriter {
+    lines: SyncSender<Vec<u8>>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// The thread that writes. When this value is dropped, lines that are in the queue have
+/// [`LAST_LINES`] to be written.
+#[derive(Debug)]
+pub struct LogThread {
+    lines: Option<SyncSender<Vec<u8>>>,
+    thread: JoinHandle<()>,
+}
+
+/// Starts the thread that writes to `output`.
+///
+/// # Errors
+/// The system refuses a thread.
+pub fn start(output: impl Write + Send + 'static) -> io::Result<(LogWriter, LogThread)> {
+    let (lines, queue) = sync_channel(LINES_MAX);
+    let dropped = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&dropped);
+    let thread = std::thread::Builder::new()
+        .name("log".into())
+        .spawn(move || write_all(&queue, &counted, output))?;
+    let last = LogThread {
+        lines: Some(lines.clone()),
+        thread,
+    };
+    Ok((LogWriter { lines, dropped }, last))
+}
+
+/// Writes until [`END`] comes.
+fn write_all(queue: &Receiver<Vec<u8>>, dropped: &AtomicU64, mut output: impl Write) {
+    while let Ok(line) = queue.recv() {
+        if line == END {
+            return;
+        }
+        // A line that cannot be written is lost; there is no other place to report it.
+        let _ = output.write_all(&line);
+        match dropped.swap(0, Ordering::Relaxed) {
+            0 => {}
+            count => {
+                let _ = writeln!(output, "carina: {count} lines of the log were not written");
+            }
+        }
+    }
+}
+
+impl Write for LogWriter {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if let Err(TrySendError::Full(_)) = self.lines.try_send(line.to_vec()) {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for LogWriter {
+    type Writer = LogWriter;
+
+    fn make_writer(&'a self) -> LogWriter {
+        self.clone()
+    }
+}
+
+impl Drop for LogThread {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + LAST_LINES;
+        let Some(lines) = self.lines.take() else {
+            return;
+        };
+        let mut is_told = false;
+        while !self.thread.is_finished() && Instant::now() < deadline {
+            is_told = is_told || lines.try_send(END.to_vec()).is_ok();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Lines that may wait for the reader of standard error.
+const LINES_MAX: usize = 4096;
+/// How long the last lines may take when the node ends.
+const LAST_LINES: Duration = Duration::from_millis(500);
+/// The end of the log; no line is empty.
+const END: &[u8] = b"";
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+
+    /// An output that writes only when it is let.
+    struct Held {
+        let_through: Receiver<()>,
+        written: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for Held {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let _ = self.let_through.recv();
+            self.written.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// An output that is broken.
+    struct Full;
+
+    impl Write for Full {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_a_stopped_reader_leaves_no_room_for_are_counted() {
+        let (go, let_through) = channel();
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let output = Held {
+            let_through,
+            written: Arc::clone(&written),
+        };
+        let (mut log, last) = start(output).unwrap();
+        for number in 0..2 * LINES_MAX {
+            writeln!(log, "line {number}").unwrap();
+        }
+        assert!(log.dropped.load(Ordering::Relaxed) > 0);
+        drop(go);
+        drop(last);
+        let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
+        assert!(text.starts_with("line 0\n"), "{text}");
+        assert!(text.contains("lines of the log were not written"), "{text}");
+    }
+
+    #[test]
+    fn output_that_fails_ends_nothing() {
+        let (mut log, last) = start(Full).unwrap();
+        for _ in 0..10 {
+            log.write_all(b"a line\n").unwrap();
+        }
+        assert!(!last.thread.is_finished());
+        drop(last);
+    }
+}

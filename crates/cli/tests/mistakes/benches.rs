@@ -1,0 +1,191 @@
+//! Benches that are ended, killed, or find a system that does not work.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::commands::node::CARINA;
+
+/// A bench that measures for long; it ends with its test.
+struct Bench(Child);
+
+impl Bench {
+    fn start(words: &[&str]) -> Bench {
+        let mut command = Command::new(CARINA);
+        command.args(["--json", "bench"]).args(words);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Bench(command.spawn().unwrap())
+    }
+
+    /// Where its node's files are.
+    fn directory(&self) -> PathBuf {
+        format!("/dev/shm/carina-bench-local-{}", self.0.id()).into()
+    }
+
+    /// Waits until it measures: its node and its second process run.
+    fn measures(&self) -> Vec<Process> {
+        eventually("the bench measures", || {
+            let children = children_of(self.0.id());
+            let has_files = self.directory().join("peer.log").exists();
+            (children.len() == 2 && has_files).then_some(children)
+        })
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    fn end(mut self) -> Output {
+        let out = self.0.stdout.take().unwrap();
+        let err = self.0.stderr.take().unwrap();
+        let read = |mut stream: Box<dyn std::io::Read + Send>| {
+            std::thread::spawn(move || {
+                let mut bytes = Vec::new();
+                stream.read_to_end(&mut bytes).unwrap();
+                bytes
+            })
+        };
+        let (stdout, stderr) = (read(Box::new(out)), read(Box::new(err)));
+        let status = self.0.wait().unwrap();
+        Output {
+            status,
+            stdout: stdout.join().unwrap(),
+            stderr: stderr.join().unwrap(),
+        }
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + Duration::from_secs(120);
+    loop {
+        match found() {
+            Some(found) => return found,
+            None => assert!(Instant::now() < until, "{what}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A process by number and start time.
+#[derive(Debug, Clone, PartialEq)]
+struct Process {
+    pid: u32,
+    started: String,
+}
+
+/// The parent and the start time of a process that has not ended.
+fn look(pid: u32) -> Option<(u32, String)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let is_over = matches!(fields[0], "Z" | "X");
+    (!is_over).then(|| (fields[1].parse().unwrap(), fields[19].to_owned()))
+}
+
+fn children_of(parent: u32) -> Vec<Process> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let child = |pid: u32| {
+        let (of, started) = look(pid)?;
+        (of == parent).then_some(Process { pid, started })
+    };
+    pids.filter_map(child).collect()
+}
+
+fn is_alive(process: &Process) -> bool {
+    look(process.pid).is_some_and(|(_, started)| started == process.started)
+}
+
+/// Waits until processes have ended; says how long that took.
+fn gone(processes: &[Process]) -> Duration {
+    let start = Instant::now();
+    eventually("what the bench has started ends", || {
+        (!processes.iter().any(is_alive)).then_some(())
+    });
+    start.elapsed()
+}
+
+/// Bars of time have room for a busy machine only where the bar itself is not two seconds.
+const TWO_SECONDS: Duration = Duration::from_secs(2);
+
+const LONG: [&str; 5] = ["local", "--sizes", "64", "--time", "10s"];
+
+#[test]
+fn interrupt_ends_a_bench_and_all_that_it_has_started() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let bench = Bench::start(&LONG);
+        let children = bench.measures();
+        let directory = bench.directory();
+        bench.signal(signal);
+        let start = Instant::now();
+        let output = bench.end();
+        gone(&children);
+        let took = start.elapsed();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{said}");
+        assert!(said.contains("interrupted"), "{said}");
+        assert!(took < TWO_SECONDS, "{took:?}");
+        assert!(!directory.exists());
+    }
+}
+
+#[test]
+fn killed_bench_leaves_no_process_and_the_next_takes_its_file() {
+    let bench = Bench::start(&LONG);
+    let children = bench.measures();
+    let directory = bench.directory();
+    bench.signal(Signal::KILL);
+    let output = bench.end();
+    assert!(output.status.code().is_none());
+    let took = gone(&children);
+    assert!(took < TWO_SECONDS, "{took:?}");
+    assert!(
+        Path::new(&directory).exists(),
+        "files have no owner to end with"
+    );
+    let next = Bench::start(&LONG);
+    next.measures();
+    assert!(!directory.exists());
+    next.signal(Signal::INT);
+    next.end();
+}
+
+#[test]
+fn measurement_that_fails_is_reported_while_the_others_go_on() {
+    let bench = Bench::start(&["local", "--sizes", "64", "--time", "300ms", "--runs", "1"]);
+    // A directory in the place of the Unix socket: that system cannot be measured.
+    eventually("the bench has a directory", || {
+        let socket = bench.directory().join("seqpacket.sock");
+        std::fs::create_dir(&socket).is_ok().then_some(())
+    });
+    let output = bench.end();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("not measured: run 1, one-way, unix with SDUs of 64 bytes"),
+        "{said}"
+    );
+    // The results, and then the failure.
+    let mut documents = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
+    let results = documents.next().unwrap().unwrap();
+    let rows = results["rows"].as_array().unwrap();
+    let has = |system: &str| rows.iter().any(|row| row["system"] == system);
+    for system in ["carina", "limit", "udp", "tcp"] {
+        assert!(has(system), "{system}: {said}");
+    }
+    assert!(!has("unix"));
+    assert_eq!(
+        results["failures"].as_array().unwrap().len(),
+        2,
+        "{results}"
+    );
+}

@@ -1,0 +1,156 @@
+//! Commands that wait for something which does not come: each ends in time and says what it was.
+
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::commands::node::{CARINA, Node, one_in_each};
+
+/// The least that a node has to answer, as `--wait` says, and room for a busy machine.
+const LIMIT: Duration = Duration::from_secs(5);
+const ROOM: Duration = Duration::from_secs(60);
+
+fn command(node: &Node, words: &[&str]) -> Command {
+    let mut command = Command::new(CARINA);
+    command.arg("--run").arg(node.directory.path().join("run"));
+    command.args(["--wait", "5s"]).args(words);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// The exit code of a command that fails, and what it says.
+fn failed(output: &Output) -> (Option<i32>, String) {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), said)
+}
+
+#[test]
+fn no_command_waits_for_ever_for_a_node_that_is_stopped() {
+    let node = Node::new();
+    node.done(&["ipcp", "list"]);
+    let file = node.directory.path().join("empty.toml");
+    std::fs::write(&file, "").unwrap();
+    let file = file.to_str().unwrap();
+    // Of each, what it says that it waited for.
+    let commands: [(&[&str], &str); 18] = [
+        (&["ipcp", "list"], "GET /v1/ipcps"),
+        (&["ipcp", "destroy", "x"], "DELETE /v1/ipcps/x"),
+        (&["app", "list"], "GET /v1/apps"),
+        (&["flow", "list"], "GET /v1/flows"),
+        (&["dif", "list"], "GET /v1/difs"),
+        (&["dif", "show", "net"], "GET /v1/"),
+        (&["dif", "leave", "net"], "/v1/difs/net"),
+        (&["rib", "list"], "/v1/rib"),
+        (&["policy", "list", "--dif", "net"], "/v1/"),
+        (&["vm", "list"], "GET /v1/vms"),
+        (&["vm", "args", "a"], "GET /v1/vms/a"),
+        (&["apply", file], "POST /v1/apply"),
+        (&["capture", "loopback", "--for", "1s"], "POST /v1/captures"),
+        (&["ping", "a", "-c", "1"], "the request for a flow"),
+        (&["ping", "--listen", "a"], "the registration"),
+        (&["perf", "-t", "1s"], "the request for a flow"),
+        (&["cat", "a"], "the request for a flow"),
+        (&["register", "a", "--for", "1s"], "the registration"),
+    ];
+    node.signal(Signal::STOP);
+    std::thread::scope(|scope| {
+        for (words, awaited) in commands {
+            let node = &node;
+            scope.spawn(move || {
+                let start = Instant::now();
+                let output = command(node, words).output().unwrap();
+                let (code, said) = failed(&output);
+                assert_eq!(code, Some(1), "{words:?}: {said}");
+                assert!(said.contains("has not answered"), "{words:?}: {said}");
+                assert!(said.contains(awaited), "{words:?}: {said}");
+                assert!(said.contains("within 5 s"), "{words:?}: {said}");
+                let took = start.elapsed();
+                assert!(took >= LIMIT && took < LIMIT + ROOM, "{words:?}: {took:?}");
+            });
+        }
+    });
+    // It was asked too much and was only stopped.
+    node.signal(Signal::CONT);
+    node.done(&["ipcp", "list"]);
+}
+
+#[test]
+fn ping_ends_when_the_node_is_stopped_on_the_way() {
+    let [a, b] = one_in_each();
+    let mut server = command(&b, &["ping", "--listen", "echo.b", "--dif", "net"]);
+    let mut server = server
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    a.done(&["ping", "echo.b", "-c", "1"]);
+    b.signal(Signal::STOP);
+    let words = [
+        "ping",
+        "echo.b",
+        "-c",
+        "1",
+        "--spec",
+        "unreliable",
+        "--timeout",
+        "1s",
+    ];
+    let start = Instant::now();
+    let output = command(&a, &words).output().unwrap();
+    b.signal(Signal::CONT);
+    let (code, said) = failed(&output);
+    let took = start.elapsed();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("has not answered") || said.contains("did not answer"),
+        "{said}"
+    );
+    assert!(took < LIMIT + ROOM, "{took:?}");
+}
+
+#[test]
+fn perf_ends_when_the_node_is_stopped_on_the_way() {
+    let [a, b] = one_in_each();
+    let mut server = command(&b, &["perf", "--listen", "perf.b", "--dif", "net"]);
+    let mut server = server
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    a.done(&["perf", "perf.b", "-c", "1"]);
+    let start = Instant::now();
+    let client = command(
+        &a,
+        &[
+            "--json",
+            "perf",
+            "perf.b",
+            "-t",
+            "6s",
+            "--interval",
+            "100ms",
+        ],
+    )
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
+    // A job may have begun or not: it ends in any case.
+    std::thread::sleep(Duration::from_secs(2));
+    b.signal(Signal::STOP);
+    let output = client.wait_with_output().unwrap();
+    b.signal(Signal::CONT);
+    let took = start.elapsed();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let (code, said) = failed(&output);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("stalled") || said.contains("has not answered") || said.contains("nothing"),
+        "{said}"
+    );
+    assert!(took < Duration::from_secs(60) + ROOM, "{took:?}");
+}

@@ -1,0 +1,319 @@
+//! A configuration applied to a running node: as one step, or not at all.
+//!
+//! ```text
+//!   judge        the whole configuration against what the node would be    refused: nothing done
+//!   make         what needs nothing that goes: shims, VMs                       fails: undone
+//!   replace      what stands in the way goes just before what replaces it       fails: undone
+//!   rebase       members get and lose N-1 DIFs                                  fails: undone
+//!   take away    what is not in the configuration
+//! ```
+//!
+//! So a step that the system refuses is reached before anything has been taken away that the
+//! refused part does not replace itself.
+
+use std::time::{Duration, Instant};
+
+use carina_api::control::{Applied, EventKind, IpcpCreate, VmCreate};
+use carina_api::{DifName, ErrorBody, IpcpId, LocalName};
+
+use crate::apply::plan::Plan;
+use crate::config::{Config, Limits};
+use crate::core::Core;
+use crate::ipcp_kinds;
+use crate::ipcps::Ipcp;
+use crate::member_spec::MemberSpec;
+use crate::rules::Rules;
+use crate::vm_port::default_dif;
+
+mod plan;
+
+impl Core {
+    /// Makes the node what the configuration says: what is missing is made, what is not in it is
+    /// destroyed, what differs is made anew.
+    ///
+    /// # Errors
+    /// The configuration cannot be, or the system refuses a part of it. The node is as it was: an
+    /// IPCP that had to go before its successor could be made is there again, but its flows have
+    /// ended.
+    pub fn apply(&mut self, config: Config) -> Result<Applied, ErrorBody> {
+        // What was wrong stays wrong until the text or the node changes.
+        let (settings, plan) = Plan::of(self, config).map_err(ErrorBody::for_good)?;
+        let mut steps = Steps {
+            former: settings.put_into(self),
+            done: Vec::new(),
+            leaving: plan.leaving.clone(),
+            applied: plan.applied.clone(),
+        };
+        if let Err(error) = steps.take(self, plan) {
+            let undone = steps.undo(self);
+            let what = format!("not applied: {error}; {undone}");
+            self.journal
+                .note(EventKind::Notice, "configuration", what.as_str());
+            let message = format!("{}; {undone}", error.message);
+            return Err(ErrorBody { message, ..error });
+        }
+        let applied = steps.applied;
+        let what = format!(
+            "{} created, {} extended, {} retracted, {} destroyed",
+            applied.created.len(),
+            applied.extended.len(),
+            applied.retracted.len(),
+            applied.destroyed.len()
+        );
+        self.journal.note(EventKind::Applied, "configuration", what);
+        Ok(applied)
+    }
+}
+
+/// What a configuration sets of the node itself.
+struct Settings {
+    rules: Rules,
+    limits: Limits,
+    dif_order: Vec<DifName>,
+}
+
+impl Settings {
+    /// Puts these in force, and gives those that were.
+    fn put_into(self, core: &mut Core) -> Settings {
+        Settings {
+            rules: std::mem::replace(&mut core.rules, self.rules),
+            limits: std::mem::replace(&mut core.limits, self.limits),
+            dif_order: std::mem::replace(&mut core.dif_order, self.dif_order),
+        }
+    }
+}
+
+/// Makes what needs what another IPCP has just given up: the data plane closes its sockets a moment
+/// later.
+fn soon<T>(mut make: impl FnMut() -> Result<T, ErrorBody>) -> Result<T, ErrorBody> {
+    let deadline = Instant::now() + GIVEN_UP;
+    loop {
+        match make() {
+            Err(_) if Instant::now() < deadline => std::thread::sleep(LOOK_AGAIN),
+            outcome => return outcome,
+        }
+    }
+}
+
+/// How long the data plane may take to close what an IPCP had.
+const GIVEN_UP: Duration = Duration::from_millis(500);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// What has been done so far, and can be undone.
+struct Steps {
+    /// The settings before.
+    former: Settings,
+    done: Vec<Step>,
+    /// IPCPs that go and are still there.
+    leaving: Vec<IpcpId>,
+    applied: Applied,
+}
+
+enum Step {
+    /// An IPCP was made.
+    Made(IpcpId),
+    /// One was taken away, which was this.
+    Removed(LocalName, Option<Former>),
+    /// A member was given the N-1 DIFs of another wish than this.
+    Rebased(IpcpId, MemberSpec),
+}
+
+/// What an IPCP is made from again.
+enum Former {
+    Shim(IpcpCreate),
+    Vm(VmCreate),
+    Member(MemberSpec),
+}
+
+impl Former {
+    /// None of an IPCP over a device that was open when it was given to the node.
+    fn of(ipcp: &Ipcp) -> Option<Former> {
+        match (&ipcp.vm, &ipcp.member, &ipcp.made_from) {
+            (Some(vm), ..) => Some(Former::Vm(vm.create.clone())),
+            (_, Some(member), _) => Some(Former::Member(member.made_from.clone())),
+            (.., made_from) => made_from.clone().map(Former::Shim),
+        }
+    }
+
+    fn make(self, core: &mut Core) -> Result<IpcpId, ErrorBody> {
+        match self {
+            Former::Shim(create) => soon(|| core.create_ipcp(create.clone())),
+            Former::Vm(create) => soon(|| core.create_vm(create.clone())),
+            Former::Member(spec) => core.create_member(spec),
+        }
+    }
+}
+
+/// What a new IPCP needs that another may have.
+struct Claim<'a> {
+    name: Option<&'a LocalName>,
+    /// The name that it has where none is given.
+    default_name: Option<String>,
+    dif: Option<DifName>,
+    is_member: bool,
+    shim: Option<&'a IpcpCreate>,
+}
+
+impl Claim<'_> {
+    /// Whether this IPCP has to go first.
+    fn is_against(&self, ipcp: &Ipcp) -> bool {
+        let has_name = self.name == Some(&ipcp.name)
+            || self.default_name.as_deref() == Some(ipcp.name.as_str());
+        // Two members of one DIF might otherwise become neighbours for a moment.
+        let has_dif =
+            self.dif.as_ref() == Some(&ipcp.dif) && (self.is_member || ipcp.member.is_some());
+        let has_medium = self
+            .shim
+            .zip(ipcp.made_from.as_ref())
+            .is_some_and(|(new, old)| ipcp_kinds::share_medium(new, old));
+        has_name || has_dif || has_medium
+    }
+
+    fn of_shim(create: &IpcpCreate) -> Claim<'_> {
+        Claim {
+            name: Some(&create.name),
+            default_name: None,
+            dif: Some(create.dif.clone()),
+            is_member: false,
+            shim: Some(create),
+        }
+    }
+
+    fn of_vm(create: &VmCreate) -> Claim<'_> {
+        Claim {
+            name: Some(&create.name),
+            default_name: None,
+            dif: create.dif.clone().or_else(|| default_dif(&create.name)),
+            is_member: false,
+            shim: None,
+        }
+    }
+
+    fn of_member<'a>(spec: &'a MemberSpec, system: &str) -> Claim<'a> {
+        let is_unnamed = spec.ipcp.is_none();
+        Claim {
+            name: spec.ipcp.as_ref(),
+            default_name: is_unnamed.then(|| spec.default_ipcp_name(system)),
+            dif: Some(spec.name.clone()),
+            is_member: true,
+            shim: None,
+        }
+    }
+}
+
+impl Steps {
+    fn take(&mut self, core: &mut Core, plan: Plan) -> Result<(), ErrorBody> {
+        // What needs nothing that goes comes first: when it fails, nothing was taken away.
+        let is_free = |steps: &Steps, core: &Core, claim: &Claim<'_>| {
+            steps.in_the_way(core, claim).is_empty()
+        };
+        let (free, bound): (Vec<_>, Vec<_>) = plan
+            .ipcps
+            .into_iter()
+            .partition(|create| is_free(self, core, &Claim::of_shim(create)));
+        let (free_vms, bound_vms): (Vec<_>, Vec<_>) = plan
+            .vms
+            .into_iter()
+            .partition(|create| is_free(self, core, &Claim::of_vm(create)));
+        for create in free {
+            let id = core.create_ipcp(create)?;
+            self.note_made(core, id);
+        }
+        for create in free_vms {
+            let id = core.create_vm(create)?;
+            self.note_made(core, id);
+        }
+        for create in bound {
+            let gone = self.in_the_way(core, &Claim::of_shim(&create));
+            self.remove(core, &gone);
+            let id = soon(|| core.create_ipcp(create.clone()))?;
+            self.note_made(core, id);
+        }
+        for create in bound_vms {
+            let gone = self.in_the_way(core, &Claim::of_vm(&create));
+            self.remove(core, &gone);
+            let id = soon(|| core.create_vm(create.clone()))?;
+            self.note_made(core, id);
+        }
+        for spec in plan.members {
+            let gone = self.in_the_way(core, &Claim::of_member(&spec, &core.name));
+            let prepared = core.prepare_member(spec, &gone)?;
+            self.remove(core, &gone);
+            let id = core.add_member(prepared)?;
+            self.note_made(core, id);
+        }
+        for (id, wanted) in plan.rebased {
+            let Some(former) = core.ipcps.member(id).map(|member| member.made_from.clone()) else {
+                continue;
+            };
+            core.rebase_member(id, &wanted)?;
+            self.done.push(Step::Rebased(id, former));
+        }
+        // Nothing from here on can fail.
+        let rest = self.leaving.clone();
+        self.remove(core, &rest);
+        Ok(())
+    }
+
+    /// The IPCPs that go and have what a new one needs; those above before those below.
+    fn in_the_way(&self, core: &Core, claim: &Claim<'_>) -> Vec<IpcpId> {
+        let is_against = |id: &IpcpId| core.ipcps.get(*id).is_some_and(|i| claim.is_against(i));
+        self.leaving.iter().copied().filter(is_against).collect()
+    }
+
+    fn note_made(&mut self, core: &Core, id: IpcpId) {
+        self.done.push(Step::Made(id));
+        self.applied.created.push(core.ipcps[id].name.clone());
+    }
+
+    fn remove(&mut self, core: &mut Core, gone: &[IpcpId]) {
+        for &id in gone {
+            self.leaving.retain(|leaving| *leaving != id);
+            let Some(ipcp) = core.ipcps.get(id) else {
+                continue;
+            };
+            let name = ipcp.name.clone();
+            let former = Former::of(ipcp);
+            core.remove_ipcp(id, "not in the configuration applied");
+            self.applied.destroyed.push(name.clone());
+            self.done.push(Step::Removed(name, former));
+        }
+    }
+
+    /// Makes the node what it was; says in words how far that went.
+    fn undo(self, core: &mut Core) -> String {
+        // First, since what is made again must be allowed as it was.
+        self.former.put_into(core);
+        let (mut again, mut lost) = (Vec::new(), Vec::new());
+        for step in self.done.into_iter().rev() {
+            match step {
+                Step::Made(id) => core.remove_ipcp(id, "the configuration could not be applied"),
+                Step::Removed(name, former) => match former.map(|former| former.make(core)) {
+                    Some(Ok(_)) => again.push(name),
+                    Some(Err(error)) => lost.push(format!("{name} ({error})")),
+                    None => lost.push(format!("{name} (its device was given to the node)")),
+                },
+                Step::Rebased(id, former) => {
+                    if let Err(error) = core.rebase_member(id, &former) {
+                        lost.push(format!("N-1 DIFs of {} ({error})", former.name));
+                    }
+                }
+            }
+        }
+        let mut text = "nothing was changed".to_owned();
+        if !again.is_empty() {
+            let names: Vec<&str> = again.iter().map(LocalName::as_str).collect();
+            let names = names.join(", ");
+            text = format!("the node is as it was, but flows of {names}, made anew, have ended");
+        }
+        if !lost.is_empty() {
+            let lost = lost.join(", ");
+            tracing::error!(
+                lost,
+                "what a failed configuration replaced is not there again"
+            );
+            text = format!("not there again: {lost}");
+        }
+        text
+    }
+}

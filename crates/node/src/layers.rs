@@ -1,0 +1,91 @@
+//! Which DIFs this system is in, and which of them stand on which.
+
+use carina_api::{DifName, ErrorBody, ErrorCode, LocalName};
+
+use crate::ipcps::{Ipcp, IpcpError, Ipcps};
+use crate::member_spec::MemberSpec;
+
+/// An IPCP as far as those above and below are concerned: one that there is, or one that a
+/// configuration asks for.
+pub struct Layer {
+    /// The name of the IPCP, as errors show it.
+    pub ipcp: String,
+    /// Its DIF.
+    pub dif: DifName,
+    /// The N-1 DIFs of a member of a normal DIF; `None` for a shim.
+    pub over: Option<Vec<DifName>>,
+}
+
+impl Layer {
+    /// The layer of a shim.
+    pub fn of_shim(ipcp: &LocalName, dif: DifName) -> Layer {
+        Layer {
+            ipcp: ipcp.to_string(),
+            dif,
+            over: None,
+        }
+    }
+
+    /// The layer of a member that is called `ipcp`.
+    pub fn of_member(ipcp: String, spec: &MemberSpec) -> Layer {
+        Layer {
+            ipcp,
+            dif: spec.name.clone(),
+            over: Some(spec.over.clone()),
+        }
+    }
+
+    fn of(ipcp: &Ipcp) -> Layer {
+        match &ipcp.member {
+            Some(member) => Layer::of_member(ipcp.name.to_string(), &member.made_from),
+            None => Layer::of_shim(&ipcp.name, ipcp.dif.clone()),
+        }
+    }
+}
+
+/// The layers of all IPCPs that there are.
+pub fn layers(ipcps: &Ipcps) -> Vec<Layer> {
+    ipcps.values().map(Layer::of).collect()
+}
+
+/// Checks that the N-1 DIFs of a member are there and that no DIF would stand upon itself.
+///
+/// # Errors
+/// The N-1 DIF that is not there, the loop, or the shim whose DIF has the name already.
+pub fn check_below(new: &MemberSpec, there: &[Layer]) -> Result<(), ErrorBody> {
+    let is_other = |layer: &&Layer| layer.dif == new.name && layer.over.is_none();
+    if let Some(shim) = there.iter().find(is_other) {
+        let what = format!(
+            "{} is the name of a DIF that is a shim's ({})",
+            new.name, shim.ipcp
+        );
+        return Err(ErrorBody::new(ErrorCode::Conflict, what));
+    }
+    for dif in &new.over {
+        if !there.iter().any(|layer| layer.dif == *dif) {
+            return Err(unknown_dif(dif, there));
+        }
+    }
+    let (mut todo, mut seen) = (new.over.clone(), Vec::new());
+    while let Some(dif) = todo.pop() {
+        if dif == new.name {
+            let what = format!("DIF {dif} would be its own N-1 DIF");
+            return Err(ErrorBody::new(ErrorCode::BadRequest, what));
+        }
+        if !seen.contains(&dif) {
+            let members = there.iter().filter(|layer| layer.dif == dif);
+            todo.extend(members.flat_map(|layer| layer.over.iter().flatten().cloned()));
+            seen.push(dif);
+        }
+    }
+    Ok(())
+}
+
+/// The refusal of a DIF in which this system has no IPCP.
+pub fn unknown_dif(dif: &DifName, there: &[Layer]) -> ErrorBody {
+    let mut known: Vec<DifName> = there.iter().map(|layer| layer.dif.clone()).collect();
+    known.sort_unstable();
+    known.dedup();
+    let dif = dif.clone();
+    IpcpError::UnknownDif { dif, known }.into()
+}
