@@ -19,7 +19,16 @@ use super::{HEAD, Rates, rates};
 use crate::failure::{Attempt, Failure, Outcome, failed};
 
 /// Width of each column of [`HEAD`]; 0 takes what is left.
-const WIDTHS: [u16; 10] = [6, 10, 0, 5, 9, 9, 9, 10, 9, 8];
+const WIDTHS: [u16; 10] = [6, 10, 0, 5, 9, 9, 9, 10, 11, 8];
+
+// A head that is wider than its column would be cut.
+const _: () = {
+    let mut column = 0;
+    while column < WIDTHS.len() {
+        assert!(WIDTHS[column] == 0 || WIDTHS[column] as usize >= HEAD[column].len());
+        column += 1;
+    }
+};
 
 /// A terminal of fewer columns shows only these of the table's, so that names have room.
 const WIDE: u16 = 110;
