@@ -2,8 +2,11 @@
 //!
 //! An enroller draws an address and asks its neighbours (M_CREATE `aareq`); a member that knows
 //! that it is taken objects (M_DELETE `aareq`). Assigned are: the addresses in the table of
-//! allocations,
-//! each with the member that gave it out, and the addresses of members.
+//! allocations, each with the member that gave it out, and the addresses of members.
+//!
+//! An assignment has no sequence number. One that goes round while the objection to it goes round
+//! as well would be news behind the objection, and the objection news behind it, for ever: a
+//! member refuses an assignment for some seconds after the objection.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -134,6 +137,24 @@ impl Rlite {
         self.send_to_neighbours(now, None, &message, dt) > 0
     }
 
+    /// Takes an assignment off the table because of an objection.
+    fn withdraw_allocation(&mut self, now: Instant, address: u64, requestor: &str) {
+        self.allocated_addresses.remove(&address);
+        self.objected_addresses
+            .retain(|_, at| now < *at + LATE_COPY_TIME);
+        if self.objected_addresses.len() < MEMBERS_MAX {
+            let key = (address, requestor.to_string());
+            self.objected_addresses.insert(key, now);
+        }
+    }
+
+    /// Whether an assignment may be a copy that is later than the objection to it.
+    fn was_objected(&self, now: Instant, address: u64, requestor: &str) -> bool {
+        let key = (address, requestor.to_string());
+        let at = self.objected_addresses.get(&key);
+        at.is_some_and(|at| now < *at + LATE_COPY_TIME)
+    }
+
     /// Remembers which member assigned an address. Returns whether that is news.
     fn record_allocation(&mut self, address: u64, requestor: &str) -> bool {
         if self
@@ -174,7 +195,7 @@ impl Rlite {
             let given = self.allocated_addresses.get(&address);
             let is_conflict = given.is_some_and(|by| *by != requestor)
                 || given.is_none() && self.is_taken(address, "");
-            if requestor == self.own {
+            if requestor == self.own || self.was_objected(now, address, &requestor) {
                 // It has come round.
             } else if is_conflict {
                 let objection = address_request(Opcode::Delete, &requestor, address);
@@ -187,12 +208,12 @@ impl Rlite {
             if requestor == self.own {
                 // An address that is in use stays.
                 if !self.is_taken(address, "") {
-                    self.allocated_addresses.remove(&address);
+                    self.withdraw_allocation(now, address, &requestor);
                     self.log.count("addresses-objected");
                     self.on_objection(now, address, dt);
                 }
             } else {
-                self.allocated_addresses.remove(&address);
+                self.withdraw_allocation(now, address, &requestor);
                 let onward = address_request(Opcode::Delete, &requestor, address);
                 self.send_to_neighbours(now, Some(n1), &onward, dt);
             }
@@ -222,6 +243,7 @@ impl Rlite {
             };
             // The entry does not say which of two was first: the one that is known stays.
             if !self.allocated_addresses.contains_key(&address)
+                && !self.was_objected(now, address, &requestor)
                 && self.record_allocation(address, &requestor)
             {
                 news.push(entry);

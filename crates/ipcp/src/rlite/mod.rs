@@ -135,6 +135,8 @@ pub(crate) struct Rlite {
     outdated: BTreeMap<String, Vec<OutdatedAddress>>,
     /// Addresses that were assigned, and by which member. See `addresses`.
     allocated_addresses: BTreeMap<u64, String>,
+    /// Assignments that were objected to lately.
+    objected_addresses: BTreeMap<(u64, String), Instant>,
     directory: Directory<String>,
     flows: FlowAllocator<RliteFlows>,
     /// Messages of this member to itself.
@@ -206,6 +208,7 @@ impl Rlite {
             members: BTreeMap::new(),
             outdated: BTreeMap::new(),
             allocated_addresses: BTreeMap::new(),
+            objected_addresses: BTreeMap::new(),
             own_messages: VecDeque::new(),
             routes: Vec::new(),
             reachable: BTreeSet::new(),

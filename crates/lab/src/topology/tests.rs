@@ -348,7 +348,10 @@ fn dif_and_links_below_it_have_the_dialect_of_its_lines() {
     let two = message("eth l 0Mbps a b\ndif d a l dialect=irati\ndif d b l dialect=rlite");
     assert!(two.contains("has dialect irati on a line above"), "{two}");
     let none = message("eth l 0Mbps a b\ndif d a l dialect=x");
-    assert!(none.contains("valid values are native, rlite and irati"), "{none}");
+    assert!(
+        none.contains("valid values are native, rlite and irati"),
+        "{none}"
+    );
     let other = message("eth l 0Mbps a b\ndif d a l size=1");
     assert!(other.contains("there is dialect=NAME"), "{other}");
 }
