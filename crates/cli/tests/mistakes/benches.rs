@@ -1,6 +1,6 @@
 //! Benches that are ended, killed, or find a system that does not work.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -148,10 +148,8 @@ fn killed_bench_leaves_no_process_and_the_next_takes_its_file() {
     assert!(output.status.code().is_none());
     let took = gone(&children);
     assert!(took < TWO_SECONDS, "{took:?}");
-    assert!(
-        Path::new(&directory).exists(),
-        "files have no owner to end with"
-    );
+    // Nothing ends the files with their owner. The next bench takes them, which may be one of
+    // another test: whether they are there in between is no matter.
     let next = Bench::start(&LONG);
     next.measures();
     assert!(!directory.exists());
