@@ -18,7 +18,7 @@
 //! configuration, as the app's page has them.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use carina_engine::frames::{AnyConfig, AppConfig, Graph, GraphError};
 use serde::Deserialize;
@@ -46,7 +46,7 @@ use crate::vlan_untag::VlanUntagConfig;
 pub struct Kind {
     /// Its name.
     pub name: &'static str,
-    read: fn(toml::Table) -> Result<Rc<dyn AnyConfig>, toml::de::Error>,
+    read: fn(toml::Table) -> Result<Arc<dyn AnyConfig>, toml::de::Error>,
 }
 
 /// All kinds of apps that files can name.
@@ -72,7 +72,7 @@ pub const KINDS: [Kind; 16] = [
 const fn kind<C: AppConfig + DeserializeOwned>() -> Kind {
     Kind {
         name: C::KIND,
-        read: |table| Ok(Rc::new(table.try_into::<C>()?)),
+        read: |table| Ok(Arc::new(table.try_into::<C>()?)),
     }
 }
 
@@ -143,7 +143,7 @@ pub fn read_graph(text: &str) -> Result<Graph, GraphFileError> {
     Ok(graph)
 }
 
-fn read_app(name: &str, mut table: toml::Table) -> Result<Rc<dyn AnyConfig>, GraphFileError> {
+fn read_app(name: &str, mut table: toml::Table) -> Result<Arc<dyn AnyConfig>, GraphFileError> {
     let app = || name.to_owned();
     let word = match table.remove("kind") {
         Some(toml::Value::String(word)) => word,

@@ -16,10 +16,9 @@
 //! nothing moves, and what came out must be the `out` lines, in their order for each output, and
 //! nothing else. `ports` lines name ports without a line of either kind.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use carina_apps::graph_file::read_graph;
 use carina_engine::counter_file::{self, CounterFile};
@@ -31,7 +30,7 @@ use carina_time::Instant;
 
 use crate::notation::frame;
 
-type Waiting = Rc<RefCell<VecDeque<Vec<u8>>>>;
+type Waiting = Arc<Mutex<VecDeque<Vec<u8>>>>;
 
 /// Puts the frames of `in` lines on a link.
 #[derive(Clone, Debug)]
@@ -43,13 +42,13 @@ struct Collector(Waiting);
 
 impl PartialEq for Feeder {
     fn eq(&self, other: &Feeder) -> bool {
-        Rc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
 impl PartialEq for Collector {
     fn eq(&self, other: &Collector) -> bool {
-        Rc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
@@ -63,7 +62,7 @@ impl AppConfig for Feeder {
     type App = FeederApp;
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<FeederApp, AppError> {
-        Ok(FeederApp(Rc::clone(&self.0), context.pool().clone()))
+        Ok(FeederApp(Arc::clone(&self.0), context.pool().clone()))
     }
 }
 
@@ -74,20 +73,20 @@ impl AppConfig for Collector {
     type App = CollectorApp;
 
     fn build(&self, _: &mut AppContext<'_>) -> Result<CollectorApp, AppError> {
-        Ok(CollectorApp(Rc::clone(&self.0)))
+        Ok(CollectorApp(Arc::clone(&self.0)))
     }
 }
 
 impl FrameApp for FeederApp {
     fn pull(&mut self, ports: &mut Ports<'_>) {
-        let waiting = &mut *self.0.borrow_mut();
+        let waiting = &mut *self.0.lock().unwrap();
         ports.fill(0, usize::MAX, || self.1.frame_of(&waiting.pop_front()?));
     }
 }
 
 impl FrameApp for CollectorApp {
     fn push(&mut self, ports: &mut Ports<'_>) {
-        let seen = &mut *self.0.borrow_mut();
+        let seen = &mut *self.0.lock().unwrap();
         ports.drain(0, |frame| seen.push_back(frame.bytes().to_vec()));
     }
 }
@@ -125,12 +124,12 @@ impl Bench {
         let (mut inputs, mut outputs) = (BTreeMap::new(), BTreeMap::new());
         for port in &used[0] {
             let waiting = Waiting::default();
-            graph.app(&format!("in-{port}"), Feeder(Rc::clone(&waiting)));
+            graph.app(&format!("in-{port}"), Feeder(Arc::clone(&waiting)));
             inputs.insert(port.clone(), waiting);
         }
         for port in &used[1] {
             let seen = Waiting::default();
-            graph.app(&format!("out-{port}"), Collector(Rc::clone(&seen)));
+            graph.app(&format!("out-{port}"), Collector(Arc::clone(&seen)));
             outputs.insert(port.clone(), seen);
         }
         let file = format!("carina-apps-{}-{name}", std::process::id());
@@ -205,14 +204,14 @@ fn step(place: &str, bench: &mut Bench, time: &str, lines: &[&str]) {
         let (word, rest) = first_word(line);
         let (port, rest) = first_word(rest);
         match word {
-            "in" => bench.inputs[port].borrow_mut().push_back(frame(rest)),
+            "in" => bench.inputs[port].lock().unwrap().push_back(frame(rest)),
             "out" => expected.entry(port).or_default().push(frame(rest)),
             _ => {}
         }
     }
     bench.settle(Instant::from_millis(millis));
     for (port, seen) in &bench.outputs {
-        let seen: Vec<Vec<u8>> = seen.borrow_mut().drain(..).collect();
+        let seen: Vec<Vec<u8>> = seen.lock().unwrap().drain(..).collect();
         let wanted = expected.remove(port.as_str()).unwrap_or_default();
         assert!(
             seen == wanted,

@@ -63,8 +63,9 @@ pub trait FrameApp: Any {
 
 /// The configuration of an app, which says what kind of app it is.
 ///
-/// What stands in a graph is a value of this type; two graphs are compared by it.
-pub trait AppConfig: Any + Clone + PartialEq + fmt::Debug {
+/// What stands in a graph is a value of this type; two graphs are compared by it. It may go to
+/// another thread, where the app is made; the app itself stays there.
+pub trait AppConfig: Any + Clone + PartialEq + fmt::Debug + Send + Sync {
     /// The name of the kind of app, as files of graphs have it.
     const KIND: &'static str;
     /// The ports on which frames come in.
@@ -184,7 +185,7 @@ impl AppContext<'_> {
 }
 
 /// [`AppConfig`] of any type.
-pub trait AnyConfig: Any + fmt::Debug {
+pub trait AnyConfig: Any + fmt::Debug + Send + Sync {
     /// [`AppConfig::KIND`].
     fn kind(&self) -> &'static str;
     /// [`AppConfig::INPUTS`].

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::rc::Rc;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use crate::frames::app::{AnyConfig, AppConfig, PortList};
 
 /// A graph of apps. A plain value: changing one changes nothing that runs.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    pub(super) apps: BTreeMap<String, Rc<dyn AnyConfig>>,
+    pub(super) apps: BTreeMap<String, Arc<dyn AnyConfig>>,
     pub(super) links: BTreeSet<LinkName>,
 }
 
@@ -92,11 +92,11 @@ impl Graph {
 
     /// Adds an app, or replaces the one of this name.
     pub fn app(&mut self, name: &str, config: impl AppConfig) -> &mut Graph {
-        self.app_of(name, Rc::new(config))
+        self.app_of(name, Arc::new(config))
     }
 
     /// As [`Graph::app`], with a configuration of any type.
-    pub fn app_of(&mut self, name: &str, config: Rc<dyn AnyConfig>) -> &mut Graph {
+    pub fn app_of(&mut self, name: &str, config: Arc<dyn AnyConfig>) -> &mut Graph {
         self.apps.insert(name.to_owned(), config);
         self
     }

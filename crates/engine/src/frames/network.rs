@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use carina_frame::Pool;
 use carina_sys::Epoll;
@@ -191,7 +191,7 @@ impl Network {
     /// Gives every port its link.
     fn rewire(&mut self) {
         for running in &mut self.apps {
-            let config = Rc::clone(&self.graph.apps[&running.name]);
+            let config = Arc::clone(&self.graph.apps[&running.name]);
             let is_here = |app: &str| app == running.name;
             let links = || self.link_names.iter().enumerate();
             let inputs = links()
