@@ -49,30 +49,34 @@ pub struct Kind {
     read: fn(toml::Table) -> Result<Arc<dyn AnyConfig>, toml::de::Error>,
 }
 
-/// All kinds of apps that files can name.
+/// The stock kinds of apps. Ports have kinds beside them, which `carina_ports` has.
 pub const KINDS: [Kind; 16] = [
-    kind::<ArpConfig>(),
-    kind::<BridgeConfig>(),
-    kind::<HopConfig>(),
-    kind::<IcmpEchoConfig>(),
-    kind::<JoinConfig>(),
-    kind::<RepeaterConfig>(),
-    kind::<Route4Config>(),
-    kind::<SampleConfig>(),
-    kind::<SinkConfig>(),
-    kind::<SourceConfig>(),
-    kind::<SplitConfig>(),
-    kind::<TeeConfig>(),
-    kind::<TruncateConfig>(),
-    kind::<VlanMuxConfig>(),
-    kind::<VlanTagConfig>(),
-    kind::<VlanUntagConfig>(),
+    Kind::of::<ArpConfig>(),
+    Kind::of::<BridgeConfig>(),
+    Kind::of::<HopConfig>(),
+    Kind::of::<IcmpEchoConfig>(),
+    Kind::of::<JoinConfig>(),
+    Kind::of::<RepeaterConfig>(),
+    Kind::of::<Route4Config>(),
+    Kind::of::<SampleConfig>(),
+    Kind::of::<SinkConfig>(),
+    Kind::of::<SourceConfig>(),
+    Kind::of::<SplitConfig>(),
+    Kind::of::<TeeConfig>(),
+    Kind::of::<TruncateConfig>(),
+    Kind::of::<VlanMuxConfig>(),
+    Kind::of::<VlanTagConfig>(),
+    Kind::of::<VlanUntagConfig>(),
 ];
 
-const fn kind<C: AppConfig + DeserializeOwned>() -> Kind {
-    Kind {
-        name: C::KIND,
-        read: |table| Ok(Arc::new(table.try_into::<C>()?)),
+impl Kind {
+    /// The kind of app that `C` configures.
+    #[must_use]
+    pub const fn of<C: AppConfig + DeserializeOwned>() -> Kind {
+        Kind {
+            name: C::KIND,
+            read: |table| Ok(Arc::new(table.try_into::<C>()?)),
+        }
     }
 }
 
@@ -84,18 +88,22 @@ pub enum GraphFileError {
     #[error("{0}")]
     Toml(#[from] toml::de::Error),
     /// An app has no kind.
-    #[error("apps.{app}: kind is missing; it is one of {}", kind_names())]
+    #[error("apps.{app}: kind is missing; it is one of {known}")]
     NoKind {
         /// The app.
         app: String,
+        /// The kinds that there are.
+        known: String,
     },
     /// There is no such kind.
-    #[error("apps.{app}: kind = {kind:?}: must be one of {}", kind_names())]
+    #[error("apps.{app}: kind = {kind:?}: must be one of {known}")]
     Kind {
         /// The app.
         app: String,
         /// The word.
         kind: String,
+        /// The kinds that there are.
+        known: String,
     },
     /// The configuration of an app is wrong.
     #[error("apps.{app} ({kind}): {reason}")]
@@ -112,8 +120,10 @@ pub enum GraphFileError {
     Graph(#[from] GraphError),
 }
 
-fn kind_names() -> String {
-    KINDS.map(|kind| kind.name).join(", ")
+fn kind_names(more: &[Kind]) -> String {
+    let mut names: Vec<&str> = KINDS.iter().chain(more).map(|kind| kind.name).collect();
+    names.sort_unstable();
+    names.join(", ")
 }
 
 #[derive(Deserialize)]
@@ -130,10 +140,18 @@ struct File {
 /// # Errors
 /// The text is not TOML, an app is unknown or its configuration wrong, or a link leads nowhere.
 pub fn read_graph(text: &str) -> Result<Graph, GraphFileError> {
+    read_graph_of(text, &[])
+}
+
+/// As [`read_graph`], of files that may name `more` kinds of apps than the stock ones.
+///
+/// # Errors
+/// As there.
+pub fn read_graph_of(text: &str, more: &[Kind]) -> Result<Graph, GraphFileError> {
     let file: File = toml::from_str(text)?;
     let mut graph = Graph::new();
     for (name, table) in file.apps {
-        let config = read_app(&name, table)?;
+        let config = read_app(&name, table, more)?;
         graph.app_of(&name, config);
     }
     for link in &file.links {
@@ -143,19 +161,30 @@ pub fn read_graph(text: &str) -> Result<Graph, GraphFileError> {
     Ok(graph)
 }
 
-fn read_app(name: &str, mut table: toml::Table) -> Result<Arc<dyn AnyConfig>, GraphFileError> {
+fn read_app(
+    name: &str,
+    mut table: toml::Table,
+    more: &[Kind],
+) -> Result<Arc<dyn AnyConfig>, GraphFileError> {
     let app = || name.to_owned();
+    let wrong = |kind| GraphFileError::Kind {
+        app: app(),
+        kind,
+        known: kind_names(more),
+    };
     let word = match table.remove("kind") {
         Some(toml::Value::String(word)) => word,
         Some(other) => {
-            let kind = format!("of type {}", other.type_str());
-            return Err(GraphFileError::Kind { app: app(), kind });
+            return Err(wrong(format!("of type {}", other.type_str())));
         }
-        None => return Err(GraphFileError::NoKind { app: app() }),
+        None => {
+            let known = kind_names(more);
+            return Err(GraphFileError::NoKind { app: app(), known });
+        }
     };
-    let Some(kind) = KINDS.iter().find(|kind| kind.name == word) else {
-        let kind = word;
-        return Err(GraphFileError::Kind { app: app(), kind });
+    let mut kinds = KINDS.iter().chain(more);
+    let Some(kind) = kinds.find(|kind| kind.name == word) else {
+        return Err(wrong(word));
     };
     (kind.read)(table).map_err(|error| GraphFileError::App {
         app: app(),

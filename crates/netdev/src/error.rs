@@ -27,11 +27,14 @@ pub enum NetdevError {
         /// Its hardware type, as in `/usr/include/linux/if_arp.h`.
         kind: u16,
     },
+    /// No interface can have this name.
+    #[error("{0:?}: the name of an interface has 1 to 15 bytes, without '/', '%' and white space")]
+    Name(String),
     /// The process may not do this.
     #[error("{what} needs {capability}; run as root, or give the program that capability")]
     NotPermitted {
         /// What was attempted.
-        what: &'static str,
+        what: String,
         /// The capability that is missing.
         capability: &'static str,
     },
@@ -82,12 +85,23 @@ impl NetdevError {
         source: io::Error,
     ) -> NetdevError {
         if source.kind() == io::ErrorKind::PermissionDenied {
-            let what = "a socket for whole frames (AF_PACKET)";
+            let what = "a socket for whole frames (AF_PACKET)".to_owned();
             return NetdevError::NotPermitted { what, capability };
         }
         NetdevError::System {
             what: what.into(),
             source,
+        }
+    }
+
+    /// The refusal of a device that needs `CAP_NET_ADMIN`.
+    pub(crate) fn of_device(what: String, source: io::Error) -> NetdevError {
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => NetdevError::NotPermitted {
+                what,
+                capability: "CAP_NET_ADMIN",
+            },
+            _ => NetdevError::System { what, source },
         }
     }
 }

@@ -78,6 +78,51 @@ impl Interface {
     }
 }
 
+/// Sets the MTU of an interface in the network namespace of this thread, if one is given, and
+/// brings it up.
+///
+/// # Errors
+/// `CAP_NET_ADMIN` is missing, there is no such interface, or it cannot have this MTU.
+pub fn bring_up(name: &str, mtu: Option<usize>) -> Result<(), NetdevError> {
+    if name.len() >= libc::IFNAMSIZ {
+        return Err(NetdevError::Name(name.to_owned()));
+    }
+    let mut probe = Probe::new(name)?;
+    if let Some(mtu) = mtu {
+        probe.request.ifr_ifru.ifru_mtu = libc::c_int::try_from(mtu).unwrap_or(libc::c_int::MAX);
+        let set = probe.ask(libc::SIOCSIFMTU);
+        set.map_err(|error| NetdevError::of_device(format!("an MTU of {mtu} for {name}"), error))?;
+    }
+    let what = || format!("bringing {name} up");
+    let flags = probe.ask(libc::SIOCGIFFLAGS);
+    let flags = flags.map_err(|error| NetdevError::of_device(what(), error))?;
+    // SAFETY: the kernel has filled in the flags.
+    let flags = unsafe { flags.ifr_ifru.ifru_flags };
+    probe.request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as libc::c_short;
+    let set = probe.ask(libc::SIOCSIFFLAGS);
+    set.map_err(|error| NetdevError::of_device(what(), error))?;
+    Ok(())
+}
+
+/// The MTU of an interface of any kind in the network namespace of this thread, in bytes.
+///
+/// # Errors
+/// There is no such interface.
+pub fn interface_mtu(name: &str) -> Result<usize, NetdevError> {
+    let probe = Probe::new(name)?;
+    let answer = probe.ask(libc::SIOCGIFMTU);
+    let answer = answer.map_err(|source| probe.failed(source))?;
+    // SAFETY: the kernel has filled in the MTU.
+    let mtu = unsafe { answer.ifr_ifru.ifru_mtu };
+    Ok(usize::try_from(mtu).unwrap_or(0))
+}
+
+/// Whether there is an interface of this name in the network namespace of this thread.
+#[must_use]
+pub fn interface_exists(name: &str) -> bool {
+    names().iter().any(|known| known == name)
+}
+
 /// A socket to ask about one interface.
 struct Probe {
     fd: OwnedFd,

@@ -1,5 +1,5 @@
-//! Network devices as the shims use them: AF_PACKET rings, UDP in bursts, TCP with framing, and the
-//! fault layer that impairs any of them.
+//! Network devices as shims and ports of graphs use them: AF_PACKET rings, TAP and TUN, UDP in
+//! bursts, TCP with framing, and the fault layer that impairs any of them.
 //!
 //! Nothing here knows what an SDU means. Everything is non-blocking; what a device cannot take now
 //! it refuses, and its descriptor becomes ready when to look again.
@@ -15,21 +15,25 @@ mod offload;
 mod packet;
 mod resolve;
 mod stop;
+mod tap;
 mod tcp;
 mod udp;
 pub mod vlan_translate;
+mod vnet_header;
 
 pub use bpf::{Filter, VlanMatch};
 pub use bridge::{Bridge, BridgeCounts, Change};
 pub use error::{FaultPlanError, NetdevError};
 pub use fault::{Fault, FaultCounts, FaultPlan};
 pub use framing::{Deframer, FrameTooLong, PIECE_BYTES_MAX, StreamFraming};
-pub use interface::{Interface, InterfaceWatch};
+pub use interface::{Interface, InterfaceWatch, bring_up, interface_exists, interface_mtu};
 pub use offload::{Unsupported, plain_frames};
 pub use packet::{
     Layout, MAC_HEADER_BYTES, PacketSocket, Received, TAG_BYTES, Tag, VNET_HEADER_BYTES,
 };
 pub use resolve::{address_of_host, host_of_address};
 pub use stop::StopSignal;
+pub use tap::{Tap, TapLayer, TapOffload};
 pub use tcp::{accept_stream, connect_stream, listen_stream};
 pub use udp::{DATAGRAM_BYTES_MAX, DatagramSocket};
+pub use vnet_header::{VnetHeader, VnetSegments};

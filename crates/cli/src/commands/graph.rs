@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
-use carina_apps::graph_file::read_graph;
+use carina_apps::graph_file::read_graph_of;
 use carina_apps::picture;
 use carina_apps::runner::{GraphRunner, RunnerError};
 use carina_engine::counter_file::{self, Reading};
@@ -91,7 +91,8 @@ pub fn run(shared: &Shared, command: GraphCommand) -> Outcome {
 
 fn read(file: &Path) -> Result<Graph, Failure> {
     let text = fs::read_to_string(file).attempt(format!("reading {}", file.display()))?;
-    read_graph(&text).map_err(|error| refused(format!("{}: {error}", file.display())))
+    read_graph_of(&text, &carina_ports::KINDS)
+        .map_err(|error| refused(format!("{}: {error}", file.display())))
 }
 
 fn run_graph(shared: &Shared, args: &RunArgs) -> Outcome {

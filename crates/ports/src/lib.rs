@@ -1,0 +1,28 @@
+//! Apps of frames through which a graph meets the system: interfaces of the kernel.
+//!
+//! Each opens with the same block as the [stock apps](carina_apps). All have an `input`, for frames
+//! that leave the graph there, and an `output`, for frames that come in.
+//!
+//! | app | is |
+//! |---|---|
+//! | [`af_packet`] | an Ethernet interface beside the kernel's own stack |
+//! | [`tap`], [`tun`] | an interface that the kernel's stack uses, and this graph is its wire |
+//!
+//! Frames are as on a wire, with tags and checksums in their bytes, unless `offload = true`: then
+//! [metadata](carina_frame::Metadata) says what is left to be done. What a port cannot leave to the
+//! other side it does itself when a frame goes out.
+#![forbid(unsafe_code)]
+
+pub mod af_packet;
+mod offload;
+pub mod tap;
+pub mod tun;
+
+use carina_apps::graph_file::Kind;
+
+/// The kinds of apps of this crate, for files of graphs.
+pub const KINDS: [Kind; 3] = [
+    Kind::of::<af_packet::AfPacketConfig>(),
+    Kind::of::<tap::TapConfig>(),
+    Kind::of::<tun::TunConfig>(),
+];

@@ -1,0 +1,92 @@
+//! **tap**: an interface of the kernel whose wire is this graph.
+//!
+//! The kernel's stack, a bridge of it or a hypervisor uses the interface. It is made if it does not
+//! exist, brought up, and goes with the app; one that was made before (`ip tuntap add`) stays.
+//!
+//! - inputs: `input`: frames for the kernel's stack
+//! - outputs: `output`: frames from it
+//! - configuration:
+//!   - `name`: of the interface
+//!   - `mtu`: of the interface, 68 to 65521; without it the interface keeps its own
+//!   - `offload`: take frames without having their checksums filled in and, where those of the pool
+//!     are long enough (65554 bytes), long ones cut; `false` where nothing is said
+//! - counters: `pool_empty`: bursts cut short because the pool had no frame; `drop_cut`: longer
+//!   than a frame of the pool; `drop_unsupported`: offload work that is not known; `drop_refused`:
+//!   the kernel did not take a frame; `drop_down`: to the interface while it was down or away
+//! - cost: one copy and one system call for each frame, each way: a TAP device has no ring
+//!
+//! An interface that is taken away is made again within 100 ms.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_netdev::TapLayer;
+use carina_sys::Interest;
+use carina_time::Duration;
+use serde::{Deserialize, Serialize};
+
+use self::device::{Device, DeviceConfig, LOOK_EVERY};
+
+pub(crate) mod device;
+
+/// The configuration of a TAP device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TapConfig {
+    /// Name of the interface.
+    pub name: String,
+    /// Its MTU.
+    #[serde(default)]
+    pub mtu: Option<usize>,
+    /// Frames keep what is left to be done with them in their metadata.
+    #[serde(default)]
+    pub offload: bool,
+}
+
+/// The app.
+pub struct Tap {
+    device: Device,
+}
+
+impl AppConfig for TapConfig {
+    const KIND: &'static str = "tap";
+    const INPUTS: PortList = PortList::Named(&[Port::optional("input")]);
+    const OUTPUTS: PortList = PortList::Named(&[Port::optional("output")]);
+    const TICK: Option<Duration> = Some(LOOK_EVERY);
+
+    type App = Tap;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<Tap, AppError> {
+        let config = DeviceConfig {
+            name: &self.name,
+            layer: TapLayer::Ethernet,
+            mtu: self.mtu,
+            offload: self.offload,
+        };
+        Ok(Tap {
+            device: Device::open(&config, context)?,
+        })
+    }
+}
+
+impl FrameApp for Tap {
+    fn pull(&mut self, ports: &mut Ports<'_>) {
+        self.device.pull(ports, |_| true);
+    }
+
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        self.device.push(ports, |_| true);
+    }
+
+    fn tick(&mut self, _: &mut Ports<'_>) {
+        self.device.look();
+    }
+
+    fn wait_fd(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        Some((self.device.as_fd(), Interest::ReadEdge))
+    }
+
+    fn arm(&mut self) -> bool {
+        self.device.is_empty()
+    }
+}

@@ -1,0 +1,163 @@
+//! **tun**: an interface of the kernel for IP packets, whose other end is this graph.
+//!
+//! The kernel's packets have no MAC header: each gets one on its way into the graph, which is taken
+//! off again on the way out. Made, brought up and removed as a [`tap`](crate::tap).
+//!
+//! - inputs: `input`: frames for the kernel's stack
+//! - outputs: `output`: frames from it
+//! - configuration:
+//!   - `name`, `mtu`, `offload`: as of a `tap`
+//!   - `source`, `destination`: MAC addresses of the frames that come in; `02:00:00:00:00:01` and
+//!     `02:00:00:00:00:02` where nothing is said
+//! - counters: as of a `tap`; `drop_not_ip`: not IPv4 or IPv6, either way
+//! - cost: one copy and one system call for each frame, each way
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use carina_apps::mac_text::MacText;
+use carina_engine::counter_file::Counter;
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_frame::{Checksum, Frame, Segmentation};
+use carina_netdev::{MAC_HEADER_BYTES, TapLayer};
+use carina_sys::Interest;
+use carina_time::Duration;
+use carina_wire::ether::Mac;
+use serde::Deserialize;
+
+use crate::tap::device::{Device, DeviceConfig, LOOK_EVERY};
+
+/// The configuration of a TUN device.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TunConfig {
+    /// Name of the interface.
+    pub name: String,
+    /// Its MTU.
+    #[serde(default)]
+    pub mtu: Option<usize>,
+    /// Frames keep what is left to be done with them in their metadata.
+    #[serde(default)]
+    pub offload: bool,
+    /// Source of the frames that come in.
+    #[serde(default = "default_source")]
+    pub source: MacText,
+    /// Their destination.
+    #[serde(default = "default_destination")]
+    pub destination: MacText,
+}
+
+fn default_source() -> MacText {
+    MacText(Mac([2, 0, 0, 0, 0, 1]))
+}
+
+fn default_destination() -> MacText {
+    MacText(Mac([2, 0, 0, 0, 0, 2]))
+}
+
+/// The app.
+pub struct Tun {
+    device: Device,
+    addresses: [u8; 12],
+    not_ip: Counter,
+}
+
+impl AppConfig for TunConfig {
+    const KIND: &'static str = "tun";
+    const INPUTS: PortList = PortList::Named(&[Port::optional("input")]);
+    const OUTPUTS: PortList = PortList::Named(&[Port::optional("output")]);
+    const TICK: Option<Duration> = Some(LOOK_EVERY);
+
+    type App = Tun;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<Tun, AppError> {
+        let config = DeviceConfig {
+            name: &self.name,
+            layer: TapLayer::Ip,
+            mtu: self.mtu,
+            offload: self.offload,
+        };
+        let mut addresses = [0; 12];
+        addresses[..6].copy_from_slice(&self.destination.0.0);
+        addresses[6..].copy_from_slice(&self.source.0.0);
+        Ok(Tun {
+            device: Device::open(&config, context)?,
+            addresses,
+            not_ip: context.counter("drop_not_ip"),
+        })
+    }
+}
+
+impl FrameApp for Tun {
+    fn pull(&mut self, ports: &mut Ports<'_>) {
+        let (addresses, not_ip) = (&self.addresses, &self.not_ip);
+        self.device.pull(ports, |frame| {
+            let is_ip = put_header(frame, addresses);
+            not_ip.add(u64::from(!is_ip));
+            is_ip
+        });
+    }
+
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        let not_ip = &self.not_ip;
+        self.device.push(ports, |frame| {
+            let is_ip = take_header(frame);
+            not_ip.add(u64::from(!is_ip));
+            is_ip
+        });
+    }
+
+    fn tick(&mut self, _: &mut Ports<'_>) {
+        self.device.look();
+    }
+
+    fn wait_fd(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        Some((self.device.as_fd(), Interest::ReadEdge))
+    }
+
+    fn arm(&mut self) -> bool {
+        self.device.is_empty()
+    }
+}
+
+/// Puts a MAC header in front of an IP packet.
+fn put_header(frame: &mut Frame, addresses: &[u8; 12]) -> bool {
+    let ethertype = match frame.bytes().first().map(|byte| byte >> 4) {
+        Some(4) => IPV4,
+        Some(6) => IPV6,
+        _ => return false,
+    };
+    let mut header = [0; MAC_HEADER_BYTES];
+    header[..12].copy_from_slice(addresses);
+    header[12..].copy_from_slice(&ethertype);
+    if !frame.prepend(&header) {
+        return false;
+    }
+    shift(frame, |at| at.checked_add(MAC_HEADER_BYTES as u16));
+    true
+}
+
+/// Takes the MAC header off an IP packet.
+fn take_header(frame: &mut Frame) -> bool {
+    let is_ip = matches!(frame.bytes().get(12..14), Some(kind) if kind == IPV4 || kind == IPV6);
+    if is_ip {
+        frame.advance(MAC_HEADER_BYTES);
+        shift(frame, |at| at.checked_sub(MAC_HEADER_BYTES as u16));
+    }
+    is_ip
+}
+
+/// Moves what the metadata says of places in the frame.
+fn shift(frame: &mut Frame, to: impl Fn(u16) -> Option<u16>) {
+    let (checksum, cut) = (frame.checksum(), frame.segmentation());
+    if let Some(sum) = checksum {
+        let start = to(sum.start);
+        frame.set_checksum(start.map(|start| Checksum { start, ..sum }));
+    }
+    if let Some(cut) = cut {
+        let headers = to(cut.headers).unwrap_or(0);
+        frame.set_segmentation(Some(Segmentation { headers, ..cut }));
+    }
+}
+
+const IPV4: [u8; 2] = [0x08, 0x00];
+const IPV6: [u8; 2] = [0x86, 0xdd];

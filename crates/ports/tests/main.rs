@@ -1,0 +1,11 @@
+//! Ports of graphs over real interfaces, in network namespaces that the tests make.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+mod af_packet;
+mod page;
+mod refusals;
+#[path = "../../netdev/tests/room/mod.rs"]
+mod room;
+mod running;
+mod tap;
+mod traffic;

@@ -1,0 +1,104 @@
+//! A graph that runs in a room while the test looks on.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use carina_apps::graph_file::read_graph_of;
+use carina_apps::runner::GraphRunner;
+use carina_engine::counter_file;
+use carina_frame::PoolConfig;
+use carina_ports::KINDS;
+use carina_sys::{CpuClock, cpu_time_ns};
+
+use crate::room::Room;
+
+/// Nothing is judged by it; it ends what hangs.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A graph on a thread of its own in a room.
+pub struct Running {
+    stop: Arc<AtomicBool>,
+    cpu_ns: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+    counters: PathBuf,
+}
+
+impl Running {
+    pub fn new(room: &Room, graph: &str) -> Running {
+        Running::with(room, graph, PoolConfig::default()).unwrap()
+    }
+
+    /// Starts a graph, or says why it cannot be.
+    pub fn with(room: &Room, graph: &str, pool: PoolConfig) -> Result<Running, String> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("carina-ports-{}-{number}", std::process::id());
+        let counters = std::env::temp_dir().join(name);
+        let (stop, cpu_ns) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let (is_over, spent, path) = (Arc::clone(&stop), Arc::clone(&cpu_ns), counters.clone());
+        let graph = graph.to_owned();
+        let (started, is_started) = channel();
+        let thread = room.run(move || {
+            std::thread::spawn(move || {
+                let graph = read_graph_of(&graph, &KINDS).unwrap();
+                let mut runner = GraphRunner::new(pool, Some(&path)).unwrap();
+                let done = runner.configure(&graph).map(drop);
+                let goes_on = done.is_ok();
+                started
+                    .send(done.map_err(|error| error.to_string()))
+                    .unwrap();
+                while goes_on && !is_over.load(Ordering::Relaxed) {
+                    runner
+                        .run_for(carina_time::Duration::from_millis(20))
+                        .unwrap();
+                    spent.store(cpu_time_ns(CpuClock::Thread), Ordering::Relaxed);
+                }
+            })
+        });
+        let running = Running {
+            stop,
+            cpu_ns,
+            thread: Some(thread),
+            counters,
+        };
+        is_started.recv().unwrap().map(|()| running)
+    }
+
+    /// A counter of an app or a link.
+    pub fn counter(&self, name: &str) -> u64 {
+        let all = counter_file::read(&self.counters).unwrap();
+        let found = all.iter().find(|reading| reading.name == name);
+        found.unwrap_or_else(|| panic!("no counter {name}")).value
+    }
+
+    /// Waits until a counter is as it should be.
+    pub fn until(&self, name: &str, is_so: impl Fn(u64) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !is_so(self.counter(name)) {
+            assert!(Instant::now() < end, "{name} is {}", self.counter(name));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// CPU time of the thread so far.
+    pub fn cpu_time(&self) -> Duration {
+        Duration::from_nanos(self.cpu_ns.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let _ = std::fs::remove_file(&self.counters);
+    }
+}

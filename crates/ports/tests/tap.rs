@@ -1,0 +1,115 @@
+//! Interfaces whose wire is a graph.
+
+use carina_frame::PoolConfig;
+
+use crate::room::Room;
+use crate::running::Running;
+use crate::traffic::{FAR, OWN, tcp_goes_through, udp_goes_both_ways};
+
+/// Two rooms; `own` has a TAP device `t` of its own making, wired to `far` by a graph.
+fn wired(options: &str, pool: PoolConfig) -> Option<(Room, Room, Running)> {
+    let (own, far) = (Room::new()?, Room::new()?);
+    far.join("far0", &own, "right", 1500);
+    far.ip(&format!("address add {FAR}/24 dev far0"));
+    let graph = format!(
+        "links = [\"t.output -> right.input\", \"right.output -> t.input\"]\n\
+         [apps.t]\nkind = \"tap\"\nname = \"tap0\"\nmtu = 1500\n{options}\n\
+         [apps.right]\nkind = \"af_packet\"\ninterface = \"right\"\n{options}\n"
+    );
+    let running = Running::with(&own, &graph, pool).unwrap();
+    own.ip(&format!("address add {OWN}/24 dev tap0"));
+    Some((own, far, running))
+}
+
+#[test]
+fn udp_and_tcp_of_a_tap_leave_by_an_interface() {
+    let long = PoolConfig {
+        frames: 2048,
+        frame_bytes: 66_000,
+    };
+    for (options, pool) in [
+        ("", PoolConfig::default()),
+        ("offload = true", PoolConfig::default()),
+        ("offload = true", long),
+    ] {
+        let Some((own, far, running)) = wired(options, pool) else {
+            return;
+        };
+        udp_goes_both_ways(&own, &far);
+        tcp_goes_through(&own, &far);
+        tcp_comes_back(&own, &far);
+        for counter in ["t/drop_cut", "t/drop_unsupported", "right/drop_length"] {
+            assert_eq!(running.counter(counter), 0, "{counter}, {options}");
+        }
+        assert!(running.counter("t.output -> right.input/packets") > 0);
+    }
+}
+
+/// The same with the connection made by the far side, so that data comes in at the TAP device.
+fn tcp_comes_back(own: &Room, far: &Room) {
+    use std::io::{Read, Write};
+    let listener = own.run(|| std::net::TcpListener::bind((OWN, 0)).unwrap());
+    let address = listener.local_addr().unwrap();
+    let writer = std::thread::spawn({
+        let stream = far.run(move || std::net::TcpStream::connect(address).unwrap());
+        move || {
+            let mut stream = stream;
+            stream.write_all(&[7; 300_000]).unwrap();
+        }
+    });
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).unwrap();
+    writer.join().unwrap();
+    assert!(received == [7; 300_000]);
+}
+
+#[test]
+fn tap_that_is_taken_away_is_made_again() {
+    let Some((own, far, running)) = wired("", PoolConfig::default()) else {
+        return;
+    };
+    udp_goes_both_ways(&own, &far);
+    own.ip("link set tap0 down");
+    own.ip("link set tap0 up");
+    udp_goes_both_ways(&own, &far);
+    own.ip("link delete tap0");
+    let end = std::time::Instant::now() + crate::running::PATIENCE;
+    while !own.run(|| carina_netdev::interface_exists("tap0")) {
+        assert!(std::time::Instant::now() < end, "it is not made again");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    own.ip(&format!("address add {OWN}/24 dev tap0"));
+    udp_goes_both_ways(&own, &far);
+    drop(running);
+    assert!(
+        !own.run(|| carina_netdev::interface_exists("tap0")),
+        "it goes with its app"
+    );
+}
+
+#[test]
+fn packets_of_two_tuns_cross_a_graph() {
+    let (Some(own), Some(far)) = (Room::new(), Room::new()) else {
+        return;
+    };
+    // Each side has its TUN device, and the graphs meet over a pair of interfaces.
+    own.join("left", &far, "right", 1500);
+    let graph = |interface| {
+        format!(
+            "links = [\"t.output -> wire.input\", \"wire.output -> t.input\"]\n\
+             [apps.t]\nkind = \"tun\"\nname = \"tap0\"\n\
+             [apps.wire]\nkind = \"af_packet\"\ninterface = \"{interface}\"\n"
+        )
+    };
+    let (left, right) = (
+        Running::new(&own, &graph("left")),
+        Running::new(&far, &graph("right")),
+    );
+    own.ip(&format!("address add {OWN} peer {FAR} dev tap0"));
+    far.ip(&format!("address add {FAR} peer {OWN} dev tap0"));
+    udp_goes_both_ways(&own, &far);
+    tcp_goes_through(&own, &far);
+    assert!(left.counter("t.output -> wire.input/packets") > 0);
+    assert_eq!(right.counter("t/drop_refused"), 0);
+}

@@ -1,0 +1,87 @@
+//! Traffic of the kernel's own stacks.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use crate::room::Room;
+use crate::running::PATIENCE;
+
+pub const OWN: &str = "10.9.0.1";
+pub const FAR: &str = "10.9.0.2";
+
+fn socket(room: &Room, address: &'static str) -> UdpSocket {
+    let socket = room.run(move || UdpSocket::bind((address, 0)).unwrap());
+    socket
+        .set_read_timeout(Some(Duration::from_millis(200)))
+        .unwrap();
+    socket
+}
+
+/// Sends datagrams of several lengths from `own` to `far` and back, each until it arrives: the
+/// first ones may be lost while addresses are found.
+pub fn udp_goes_both_ways(own: &Room, far: &Room) {
+    let (here, there) = (socket(own, OWN), socket(far, FAR));
+    for length in [0, 1, 18, 512, 1472] {
+        let message: Vec<u8> = (0..length).map(|n| n as u8).collect();
+        for (from, to) in [(&here, &there), (&there, &here)] {
+            exchange(from, to, &message);
+        }
+    }
+}
+
+fn exchange(from: &UdpSocket, to: &UdpSocket, message: &[u8]) {
+    let end = Instant::now() + PATIENCE;
+    let mut bytes = [0; 2000];
+    loop {
+        from.send_to(message, to.local_addr().unwrap()).unwrap();
+        match to.recv(&mut bytes) {
+            Ok(length) if bytes[..length] == *message => return,
+            // A datagram that was sent twice.
+            Ok(_) => {}
+            Err(_) => assert!(Instant::now() < end, "nothing came"),
+        }
+    }
+}
+
+/// Sends `count` datagrams of 100 bytes and returns how many arrive.
+pub fn udp_burst(own: &Room, far: &Room, count: usize) -> usize {
+    let (here, there) = (socket(own, OWN), socket(far, FAR));
+    exchange(&here, &there, b"first");
+    let mut bytes = [0; 200];
+    let mut arrived = 0;
+    for n in 0..count {
+        here.send_to(&[n as u8; 100], there.local_addr().unwrap())
+            .unwrap();
+        // A socket holds some hundred datagrams.
+        if n % 64 == 63 {
+            while arrived <= n && there.recv(&mut bytes).is_ok() {
+                arrived += 1;
+            }
+        }
+    }
+    while arrived < count && there.recv(&mut bytes).is_ok() {
+        arrived += 1;
+    }
+    arrived
+}
+
+/// Sends a megabyte by TCP, which the kernel leaves in long pieces without checksums.
+pub fn tcp_goes_through(own: &Room, far: &Room) {
+    let listener = far.run(|| TcpListener::bind((FAR, 0)).unwrap());
+    let address = listener.local_addr().unwrap();
+    let sent: Vec<u8> = (0..1_000_000u32).map(|n| (n % 251) as u8).collect();
+    let expected = sent.clone();
+    let reader = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).unwrap();
+        assert!(received == expected, "{} bytes arrived", received.len());
+    });
+    let mut stream = own.run(move || TcpStream::connect_timeout(&address, PATIENCE).unwrap());
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(&sent).unwrap();
+    drop(stream);
+    reader.join().unwrap();
+}
