@@ -15,6 +15,16 @@ fn ring_consumer_survives_its_corpus() {
 }
 
 #[test]
+fn vring_device_survives_its_corpus() {
+    replay("vring_device", carina_fuzz::vring_device, 5 * MUTATIONS);
+}
+
+#[test]
+fn vring_driver_survives_its_corpus() {
+    replay("vring_driver", carina_fuzz::vring_driver, 5 * MUTATIONS);
+}
+
+#[test]
 fn vmpi_control_survives_its_corpus() {
     replay("vmpi_control", carina_fuzz::vmpi_control, 5 * MUTATIONS);
 }

@@ -148,6 +148,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-wire carina-sys serde serde_json strsim thiserror",
     ),
     ("carina-ring", "carina-sys rustix thiserror loom"),
+    ("carina-vring", "carina-ring carina-sys thiserror"),
     (
         "carina-vmpi",
         "carina-time carina-wire carina-sys carina-ring rustix thiserror",
@@ -243,7 +244,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-fuzz",
-        "carina-time carina-wire carina-api carina-sys carina-ring carina-vmpi carina-node carina-cdap \
+        "carina-time carina-wire carina-api carina-sys carina-ring carina-vring carina-vmpi carina-node carina-cdap \
          carina-efcp carina-routing carina-ipcp carina-protect carina-netdev carina-sim \
          carina-shims carina-dissect carina-import carina-lab carina-apps carina-engine carina-frame libfuzzer-sys tempfile",
     ),
@@ -252,10 +253,11 @@ const ALLOWED: &[(&str, &str)] = &[
 
 const TEST_ONLY: [&str; 4] = ["proptest", "tempfile", "loom", "rustix"];
 
-const DATA_PATH: [&str; 9] = [
+const DATA_PATH: [&str; 10] = [
     "carina-wire",
     "carina-sys",
     "carina-ring",
+    "carina-vring",
     "carina-vmpi",
     "carina-frame",
     "carina-engine",

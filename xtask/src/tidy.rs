@@ -197,7 +197,7 @@ const SOFT_LINES: usize = 500;
 const HARD_LINES: usize = 1000;
 const COLUMNS: usize = 100;
 
-const UNSAFE_CRATES: [&str; 3] = ["crates/sys", "crates/ring", "crates/frame"];
+const UNSAFE_CRATES: [&str; 4] = ["crates/sys", "crates/ring", "crates/vring", "crates/frame"];
 const PARTLY_UNSAFE_CRATES: [&str; 4] = ["crates/vmpi", "crates/client", "crates/netdev", "fuzz"];
 
 const BANNED_NAMES: [&str; 8] = [

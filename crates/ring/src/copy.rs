@@ -42,7 +42,7 @@
 /// `from` must be readable and `to` writable for `len` bytes. Either may be shared with another
 /// process that writes at the same time, and they may overlap; the copy is then torn.
 #[inline]
-pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: the caller's promise, passed on.
     unsafe {

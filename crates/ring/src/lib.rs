@@ -47,7 +47,7 @@ pub mod fuzz;
 pub mod waiting;
 
 pub use crate::consumer::Consumer;
-pub use crate::copy::copy_slice;
+pub use crate::copy::{copy as copy_shared, copy_slice};
 pub use crate::fault::{Corrupt, Refused};
 pub use crate::lease::{Lease, PieceRef};
 pub use crate::map::{HEADER_BYTES, RingMap, State, region_bytes};

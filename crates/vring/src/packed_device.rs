@@ -1,0 +1,244 @@
+//! The device half of a packed ring.
+
+use std::sync::atomic::{Ordering, fence};
+
+use crate::device::DeviceRing;
+use crate::dirty::DirtyLog;
+use crate::fault::Fault;
+use crate::memory::GuestMemory;
+use crate::packed_layout::{AVAILABLE, PackedMemory, PackedPosition, USED};
+use crate::setup::{RingConfig, SetupError};
+use crate::split_device::indirect_entry;
+use crate::split_layout::{INDIRECT, NEXT, WRITE};
+use crate::taken::{NewChain, Taken};
+
+/// The device half of a packed ring. (VIRTIO 1.2 §2.8)
+#[derive(Debug)]
+pub struct PackedDevice {
+    ring: PackedMemory,
+    taken: Taken,
+    /// The next descriptor to be taken.
+    next: PackedPosition,
+    /// The next to be written as used.
+    used: PackedPosition,
+    /// The first that was used and is not shown, with the flags that it will get.
+    hidden: Option<(PackedPosition, u16)>,
+    /// Descriptors used since the last were published.
+    unpublished: u16,
+    /// The next to be published.
+    published: PackedPosition,
+    /// Descriptors published since the driver's wish was looked at last.
+    unsignalled: u16,
+    logs_ring: bool,
+    has_event_index: bool,
+    has_indirect: bool,
+}
+
+impl PackedDevice {
+    /// A device half, over memory that the driver has set up. [`RingConfig::position`] has the
+    /// place of the next chain in its low half and that of the next used one in its high half, as
+    /// vhost-user gives and takes it; a high half of 0 stands for the same place.
+    ///
+    /// # Errors
+    /// The ring does not lie in the memory, or the position not in the ring.
+    pub fn new(memory: &GuestMemory, config: &RingConfig) -> Result<PackedDevice, SetupError> {
+        let ring = PackedMemory::new(memory, config)?;
+        let next = PackedPosition(config.position as u16);
+        let used = match PackedPosition((config.position >> 16) as u16) {
+            PackedPosition(0) => next,
+            used => used,
+        };
+        if next.index() >= ring.size || used.index() >= ring.size {
+            return Err(SetupError::Position(config.position));
+        }
+        Ok(PackedDevice {
+            taken: Taken::new(memory.clone(), config.size),
+            // What is not used is taken again.
+            next: used,
+            used,
+            hidden: None,
+            unpublished: 0,
+            published: used,
+            unsignalled: 0,
+            logs_ring: false,
+            has_event_index: config.has_event_index,
+            has_indirect: config.has_indirect,
+            ring,
+        })
+    }
+
+    /// The flags of the next descriptor, if it is available.
+    #[inline]
+    fn available_flags(&self) -> Option<u16> {
+        let flags = self.ring.flags(self.next).load(Ordering::Acquire);
+        (flags & (AVAILABLE | USED) == self.next.available()).then_some(flags)
+    }
+
+    /// Reads the chain that begins at the next descriptor; returns how many descriptors it has.
+    #[inline]
+    fn add_chain(&mut self, first_flags: u16) -> Result<u16, Fault> {
+        let mut chain = self.taken.begin();
+        let (mut at, mut flags, mut count) = (self.next, first_flags, 1);
+        let id = loop {
+            let (address, len, id) = self.ring.load(at);
+            if flags & INDIRECT != 0 {
+                self.add_indirect(&mut chain, address, len, flags)?;
+                break id;
+            }
+            self.taken
+                .add(&mut chain, address, len, flags & WRITE != 0)?;
+            if flags & NEXT == 0 {
+                break id;
+            }
+            // `Taken` bounds the count by the ring's size.
+            count += 1;
+            at = at.plus(1, self.ring.size);
+            flags = self.ring.flags(at).load(Ordering::Relaxed);
+        };
+        self.next = at.plus(1, self.ring.size);
+        self.taken.end(chain, id, count);
+        Ok(count)
+    }
+
+    fn add_indirect(
+        &mut self,
+        chain: &mut NewChain,
+        address: u64,
+        len: u32,
+        flags: u16,
+    ) -> Result<(), Fault> {
+        if !self.has_indirect {
+            return Err(Fault::IndirectNotNegotiated);
+        }
+        if len == 0 || !len.is_multiple_of(16) || flags & NEXT != 0 {
+            return Err(Fault::IndirectTable { len, flags });
+        }
+        // All entries belong to the chain; there is no flag for the next. (VIRTIO 1.2 §2.8.7)
+        for index in 0..len / 16 {
+            let entry = indirect_entry(&self.taken, address, len, index)?;
+            // In a packed table the flags are the last word, where a split one has `next`.
+            let flags = entry.next;
+            if flags & INDIRECT != 0 {
+                return Err(Fault::IndirectTable { len, flags });
+            }
+            let is_writable = flags & WRITE != 0;
+            self.taken
+                .add(chain, entry.address, entry.len, is_writable)?;
+        }
+        Ok(())
+    }
+}
+
+impl DeviceRing for PackedDevice {
+    #[inline]
+    fn take(&mut self, max: usize) -> Result<usize, Fault> {
+        if self.taken.has_open() {
+            self.put_back();
+        }
+        self.taken.clear();
+        let size = self.ring.size;
+        let mut descriptors = 0;
+        while self.taken.len() < max && !self.taken.is_full() {
+            let Some(flags) = self.available_flags() else {
+                break;
+            };
+            descriptors += self.add_chain(flags)?;
+            // No more descriptors than the ring has can be available at once.
+            if descriptors > size {
+                return Err(Fault::ChainLength { size });
+            }
+        }
+        Ok(self.taken.len())
+    }
+
+    #[inline]
+    fn taken(&self) -> &Taken {
+        &self.taken
+    }
+
+    #[inline]
+    fn complete(&mut self, written: u32) {
+        let chain = self.taken.complete();
+        let size = self.ring.size;
+        self.ring.store_len_and_id(self.used, written, chain.id);
+        let flags = self.used.used() | if written > 0 { WRITE } else { 0 };
+        // The first of a burst is shown last, and with it all others.
+        if self.hidden.is_none() {
+            self.hidden = Some((self.used, flags));
+        } else {
+            self.ring.flags(self.used).store(flags, Ordering::Release);
+        }
+        if self.logs_ring
+            && let Some(log) = &self.taken.log
+        {
+            let at = 16 * u64::from(self.used.index());
+            log.mark(self.ring.descriptors_guest + at, 16);
+        }
+        self.used = self.used.plus(chain.descriptors, size);
+        self.unpublished = self.unpublished.saturating_add(chain.descriptors);
+    }
+
+    fn put_back(&mut self) {
+        let left: u16 = self.taken.put_back().map(|chain| chain.descriptors).sum();
+        // Chains of a burst never go around the ring more than once.
+        let size = self.ring.size;
+        self.next = match self.next.index().checked_sub(left) {
+            Some(index) => PackedPosition(self.next.0 & 0x8000 | index),
+            None => {
+                let index = self.next.index() + size - left;
+                PackedPosition((self.next.0 & 0x8000 ^ 0x8000) | index)
+            }
+        };
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        if let Some((position, flags)) = self.hidden.take() {
+            self.ring.flags(position).store(flags, Ordering::Release);
+            self.published = self.used;
+            let count = std::mem::take(&mut self.unpublished);
+            self.unsignalled = self.unsignalled.saturating_add(count);
+        }
+    }
+
+    #[inline]
+    fn wants_signal(&mut self) -> bool {
+        let count = std::mem::take(&mut self.unsignalled);
+        if count == 0 {
+            return false;
+        }
+        // The flags must be visible before the driver's wish is read.
+        fence(Ordering::SeqCst);
+        let size = self.ring.size;
+        count >= size
+            || self
+                .ring
+                .driver_event()
+                .is_wanted(self.published, count, size)
+    }
+
+    fn arm(&mut self) -> bool {
+        let position = self.has_event_index.then_some(self.next);
+        self.ring.device_event().enable(position);
+        // The wish must be visible before the driver's flags are read.
+        fence(Ordering::SeqCst);
+        !self.has_available()
+    }
+
+    fn disarm(&mut self) {
+        self.ring.device_event().disable();
+    }
+
+    fn has_available(&self) -> bool {
+        self.available_flags().is_some()
+    }
+
+    fn position(&self) -> u32 {
+        u32::from(self.next.0) | u32::from(self.used.0) << 16
+    }
+
+    fn set_dirty_log(&mut self, log: Option<DirtyLog>, with_ring: bool) {
+        self.taken.log = log;
+        self.logs_ring = with_ring;
+    }
+}

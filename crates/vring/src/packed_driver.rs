@@ -1,0 +1,193 @@
+//! The driver half of a packed ring.
+
+use std::sync::atomic::{Ordering, fence};
+
+use crate::driver::{Completion, DriverBuffer, DriverRing, RingFull};
+use crate::fault::Fault;
+use crate::memory::GuestMemory;
+use crate::packed_layout::{AVAILABLE, PackedMemory, PackedPosition, USED};
+use crate::setup::{RingConfig, SetupError};
+use crate::split_layout::{Descriptor, INDIRECT, NEXT, WRITE};
+
+/// The driver half of a packed ring. (VIRTIO 1.2 §2.8)
+///
+/// It keeps a private copy of the lengths of chains, which a device cannot change.
+#[derive(Debug)]
+pub struct PackedDriver {
+    ring: PackedMemory,
+    memory: GuestMemory,
+    /// Identities of no chain.
+    ids: Vec<u16>,
+    /// Descriptors of the chain of each identity that the device has; else 0.
+    lengths: Box<[u16]>,
+    free: u16,
+    next: PackedPosition,
+    /// The first descriptor that was added and is not published, with the flags that it will get.
+    hidden: Option<(PackedPosition, u16)>,
+    /// Descriptors added since the last were published.
+    unpublished: u16,
+    /// The next to be published.
+    published: PackedPosition,
+    /// Descriptors published since the device's wish was looked at last.
+    unkicked: u16,
+    used: PackedPosition,
+    has_event_index: bool,
+}
+
+impl PackedDriver {
+    /// A driver half; the three parts of the ring become those of an empty one.
+    /// [`RingConfig::position`] is not used: a new ring begins at its first descriptor.
+    ///
+    /// # Errors
+    /// The ring does not lie in the memory.
+    pub fn new(memory: &GuestMemory, config: &RingConfig) -> Result<PackedDriver, SetupError> {
+        let ring = PackedMemory::new(memory, config)?;
+        for index in 0..config.size {
+            ring.flags(PackedPosition(index))
+                .store(0, Ordering::Relaxed);
+        }
+        ring.driver_event().enable(None);
+        ring.device_event().enable(None);
+        Ok(PackedDriver {
+            memory: memory.clone(),
+            ids: (0..config.size).rev().collect(),
+            lengths: vec![0; usize::from(config.size)].into(),
+            free: config.size,
+            next: PackedPosition::FIRST,
+            hidden: None,
+            unpublished: 0,
+            published: PackedPosition::FIRST,
+            unkicked: 0,
+            used: PackedPosition::FIRST,
+            has_event_index: config.has_event_index,
+            ring,
+        })
+    }
+
+    fn put(&mut self, address: u64, len: u32, id: u16, flags: u16) {
+        let position = self.next;
+        self.ring.store_address(position, address);
+        self.ring.store_len_and_id(position, len, id);
+        let flags = flags | position.available();
+        // The first of a burst is shown last, and with it all others.
+        if self.hidden.is_none() {
+            self.hidden = Some((position, flags));
+        } else {
+            self.ring.flags(position).store(flags, Ordering::Release);
+        }
+        self.next = position.plus(1, self.ring.size);
+        self.unpublished += 1;
+        self.free -= 1;
+    }
+
+    fn take_id(&mut self, descriptors: usize) -> Result<u16, RingFull> {
+        if descriptors > self.room() {
+            return Err(RingFull);
+        }
+        let id = self.ids.pop().ok_or(RingFull)?;
+        self.lengths[usize::from(id)] = descriptors as u16;
+        Ok(id)
+    }
+
+    fn has_used(&self) -> bool {
+        let flags = self.ring.flags(self.used).load(Ordering::Acquire);
+        flags & (AVAILABLE | USED) == self.used.used()
+    }
+}
+
+fn flags_of(buffer: &DriverBuffer) -> u16 {
+    if buffer.is_writable { WRITE } else { 0 }
+}
+
+impl DriverRing for PackedDriver {
+    fn room(&self) -> usize {
+        usize::from(self.free)
+    }
+
+    fn add(&mut self, buffers: &[DriverBuffer]) -> Result<u16, RingFull> {
+        assert!(!buffers.is_empty(), "a chain has a buffer");
+        let id = self.take_id(buffers.len())?;
+        for (number, buffer) in buffers.iter().enumerate() {
+            let next = if number + 1 < buffers.len() { NEXT } else { 0 };
+            self.put(buffer.address, buffer.len, id, flags_of(buffer) | next);
+        }
+        Ok(id)
+    }
+
+    fn add_indirect(&mut self, table: u64, buffers: &[DriverBuffer]) -> Result<u16, RingFull> {
+        assert!(!buffers.is_empty(), "a chain has a buffer");
+        let bytes = 16 * buffers.len();
+        let host = self.memory.guest(table, bytes as u64, &mut 0);
+        let host = host.expect("a table of descriptors lies in the memory of the ring");
+        assert!(
+            host.as_ptr().addr().is_multiple_of(16),
+            "table at {table:#x}"
+        );
+        let id = self.take_id(1)?;
+        for (number, buffer) in buffers.iter().enumerate() {
+            // In a packed table the flags are the last word, where a split one has `next`.
+            let descriptor = Descriptor {
+                address: buffer.address,
+                len: buffer.len,
+                flags: 0,
+                next: flags_of(buffer),
+            };
+            // SAFETY: `bytes` bytes were found there, in memory that this value keeps mapped, and
+            // aligned.
+            unsafe { descriptor.store(host.add(16 * number)) };
+        }
+        self.put(table, bytes as u32, id, INDIRECT);
+        Ok(id)
+    }
+
+    fn publish(&mut self) {
+        if let Some((position, flags)) = self.hidden.take() {
+            self.ring.flags(position).store(flags, Ordering::Release);
+            self.published = self.next;
+            let count = std::mem::take(&mut self.unpublished);
+            self.unkicked = self.unkicked.saturating_add(count);
+        }
+    }
+
+    fn wants_kick(&mut self) -> bool {
+        let count = std::mem::take(&mut self.unkicked);
+        if count == 0 {
+            return false;
+        }
+        // The flags must be visible before the device's wish is read.
+        fence(Ordering::SeqCst);
+        let size = self.ring.size;
+        count >= size
+            || self
+                .ring
+                .device_event()
+                .is_wanted(self.published, count, size)
+    }
+
+    fn poll(&mut self) -> Result<Option<Completion>, Fault> {
+        if !self.has_used() {
+            return Ok(None);
+        }
+        let (_, written, id) = self.ring.load(self.used);
+        let length = self.lengths.get_mut(usize::from(id)).map(std::mem::take);
+        let Some(descriptors @ 1..) = length else {
+            return Err(Fault::UsedId { id: u32::from(id) });
+        };
+        self.ids.push(id);
+        self.free += descriptors;
+        self.used = self.used.plus(descriptors, self.ring.size);
+        Ok(Some(Completion { id, written }))
+    }
+
+    fn arm(&mut self) -> bool {
+        let position = self.has_event_index.then_some(self.used);
+        self.ring.driver_event().enable(position);
+        // The wish must be visible before the device's flags are read.
+        fence(Ordering::SeqCst);
+        !self.has_used()
+    }
+
+    fn disarm(&mut self) {
+        self.ring.driver_event().disable();
+    }
+}

@@ -1,0 +1,315 @@
+//! Chains that a device has taken, and the bytes of their buffers.
+
+use std::ptr::NonNull;
+
+use carina_ring::copy_shared;
+
+use crate::dirty::DirtyLog;
+use crate::fault::Fault;
+use crate::memory::GuestMemory;
+
+/// The chains of one burst, numbered from 0 in the order in which they were taken.
+///
+/// # Panics
+/// All methods with a chain: when there is no chain of that number.
+#[derive(Debug)]
+pub struct Taken {
+    memory: GuestMemory,
+    /// The region in which a buffer was found last.
+    region: usize,
+    chains: Vec<Chain>,
+    buffers: Vec<Buffer>,
+    /// Chains that are completed.
+    done: usize,
+    pub(crate) log: Option<DirtyLog>,
+    size: u16,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chain {
+    /// The name of the chain in the ring.
+    pub(crate) id: u16,
+    /// Places of the ring that it takes.
+    pub(crate) descriptors: u16,
+    /// Where its buffers begin.
+    first: u32,
+    readable: u32,
+    writable: u32,
+    readable_bytes: u32,
+    writable_bytes: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Buffer {
+    host: NonNull<u8>,
+    len: u32,
+    guest: u64,
+}
+
+// SAFETY: the memory behind `host` is that of `GuestMemory`, which is `Send` and `Sync`.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Taken {
+    pub(crate) fn new(memory: GuestMemory, size: u16) -> Taken {
+        Taken {
+            memory,
+            region: 0,
+            chains: Vec::with_capacity(128),
+            buffers: Vec::with_capacity(256),
+            done: 0,
+            log: None,
+            size,
+        }
+    }
+
+    /// Number of chains.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.chains.len()
+    }
+
+    /// True without a chain.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.chains.is_empty()
+    }
+
+    /// Bytes that the device may read in a chain.
+    #[must_use]
+    #[inline]
+    pub fn readable(&self, chain: usize) -> usize {
+        self.chains[chain].readable_bytes as usize
+    }
+
+    /// Bytes that the device may write in a chain.
+    #[must_use]
+    #[inline]
+    pub fn writable(&self, chain: usize) -> usize {
+        self.chains[chain].writable_bytes as usize
+    }
+
+    /// Copies bytes that the driver wrote: those of a chain from `skip` on, as many as `to` has;
+    /// returns how many there were.
+    #[inline]
+    pub fn read(&self, chain: usize, skip: usize, to: &mut [u8]) -> usize {
+        let chain = &self.chains[chain];
+        let first = chain.first as usize;
+        let buffers = &self.buffers[first..first + chain.readable as usize];
+        let (mut skip, mut done) = (skip, 0);
+        for buffer in buffers {
+            let len = buffer.len as usize;
+            if skip >= len {
+                skip -= len;
+                continue;
+            }
+            let part = (len - skip).min(to.len() - done);
+            // SAFETY: the buffer was checked to be within the memory, which this value keeps
+            // mapped; `to` has `done + part` bytes.
+            unsafe {
+                let from = buffer.host.as_ptr().add(skip);
+                copy_shared(from, to.as_mut_ptr().add(done), part);
+            }
+            done += part;
+            skip = 0;
+            if done == to.len() {
+                break;
+            }
+        }
+        done
+    }
+
+    /// Copies bytes for the driver into a chain, from its byte `at` on; returns how many found
+    /// room.
+    #[inline]
+    pub fn write(&self, chain: usize, at: usize, from: &[u8]) -> usize {
+        let chain = &self.chains[chain];
+        let first = (chain.first + chain.readable) as usize;
+        let buffers = &self.buffers[first..first + chain.writable as usize];
+        let (mut skip, mut done) = (at, 0);
+        for buffer in buffers {
+            let len = buffer.len as usize;
+            if skip >= len {
+                skip -= len;
+                continue;
+            }
+            let part = (len - skip).min(from.len() - done);
+            // SAFETY: as in `read`.
+            unsafe {
+                let to = buffer.host.as_ptr().add(skip);
+                copy_shared(from.as_ptr().add(done), to, part);
+            }
+            if let Some(log) = &self.log {
+                log.mark(buffer.guest + skip as u64, part as u64);
+            }
+            done += part;
+            skip = 0;
+            if done == from.len() {
+                break;
+            }
+        }
+        done
+    }
+
+    pub(crate) fn memory(&self) -> &GuestMemory {
+        &self.memory
+    }
+
+    /// Forgets the chains of the burst before.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.chains.clear();
+        self.buffers.clear();
+        self.done = 0;
+    }
+
+    /// True when no more chains should be taken: a burst of long chains is a short one.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.buffers.len() >= BUFFERS_MAX
+    }
+
+    /// Begins a chain.
+    #[inline]
+    pub(crate) fn begin(&self) -> NewChain {
+        NewChain {
+            first: self.buffers.len() as u32,
+            readable: 0,
+            writable: 0,
+            readable_bytes: 0,
+            writable_bytes: 0,
+            descriptors: 0,
+        }
+    }
+
+    /// Adds a buffer to the chain that was begun last.
+    #[inline]
+    pub(crate) fn add(
+        &mut self,
+        chain: &mut NewChain,
+        address: u64,
+        len: u32,
+        is_writable: bool,
+    ) -> Result<(), Fault> {
+        chain.descriptors += 1;
+        if chain.descriptors > u32::from(self.size) {
+            return Err(Fault::ChainLength { size: self.size });
+        }
+        let bytes = match is_writable {
+            true => &mut chain.writable_bytes,
+            false if chain.writable > 0 => return Err(Fault::ReadableBehindWritable),
+            false => &mut chain.readable_bytes,
+        };
+        *bytes = bytes.checked_add(len).ok_or(Fault::ChainBytes)?;
+        let host = self.memory.guest(address, u64::from(len), &mut self.region);
+        let Some(host) = host else {
+            return self.add_pieces(chain, address, len, is_writable);
+        };
+        prefetch(host.as_ptr(), len);
+        self.push(chain, host, address, len, is_writable);
+        Ok(())
+    }
+
+    #[inline]
+    fn push(
+        &mut self,
+        chain: &mut NewChain,
+        host: NonNull<u8>,
+        guest: u64,
+        len: u32,
+        is_writable: bool,
+    ) {
+        chain.writable += u32::from(is_writable);
+        chain.readable += u32::from(!is_writable);
+        self.buffers.push(Buffer { host, len, guest });
+    }
+
+    /// Adds a buffer that continues from one region in the next.
+    #[cold]
+    fn add_pieces(
+        &mut self,
+        chain: &mut NewChain,
+        address: u64,
+        len: u32,
+        is_writable: bool,
+    ) -> Result<(), Fault> {
+        let (mut at, mut left) = (address, u64::from(len));
+        // A buffer of no bytes may lie anywhere, and is not one.
+        while left > 0 {
+            let part = self.memory.bytes_from(at).min(left);
+            let host = self.memory.guest(at, part, &mut self.region);
+            let Some(host) = host.filter(|_| part > 0) else {
+                return Err(Fault::OutsideMemory { address, len });
+            };
+            self.push(chain, host, at, part as u32, is_writable);
+            // What is left is at most the length of a u32 beyond an address inside of a region.
+            at = at.wrapping_add(part);
+            left -= part;
+        }
+        Ok(())
+    }
+
+    /// Ends the chain that was begun last.
+    #[inline]
+    pub(crate) fn end(&mut self, chain: NewChain, id: u16, descriptors: u16) {
+        self.chains.push(Chain {
+            id,
+            descriptors,
+            first: chain.first,
+            readable: chain.readable,
+            writable: chain.writable,
+            readable_bytes: chain.readable_bytes,
+            writable_bytes: chain.writable_bytes,
+        });
+    }
+
+    /// The oldest chain that is not completed becomes completed.
+    #[inline]
+    pub(crate) fn complete(&mut self) -> Chain {
+        let chain = self.chains[self.done];
+        self.done += 1;
+        chain
+    }
+
+    /// True when a chain is not completed.
+    #[inline]
+    pub(crate) fn has_open(&self) -> bool {
+        self.done < self.chains.len()
+    }
+
+    /// The chains that are not completed, which are forgotten.
+    pub(crate) fn put_back(&mut self) -> impl Iterator<Item = Chain> + '_ {
+        self.chains.drain(self.done..)
+    }
+}
+
+/// A chain to which buffers are being added.
+pub(crate) struct NewChain {
+    first: u32,
+    readable: u32,
+    writable: u32,
+    readable_bytes: u32,
+    writable_bytes: u32,
+    descriptors: u32,
+}
+
+/// A peer has written the bytes, or will read them, on another core: the lines are asked for as
+/// soon as they are known, all those of a burst at once.
+#[inline]
+fn prefetch(at: *const u8, len: u32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch accesses nothing.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+        if len > 64 {
+            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(64).cast());
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (at, len);
+}
+
+/// Buffers of one burst, before the last chain.
+const BUFFERS_MAX: usize = 1024;

@@ -1,0 +1,111 @@
+//! Both halves of a ring over one memory.
+
+use std::sync::Arc;
+
+use carina_sys::{Mapping, Memory};
+use carina_vring::{
+    AddressSpace, DeviceRing, DriverRing, GuestMemory, PackedDevice, PackedDriver, PackedPosition,
+    Region, RingConfig, SplitDevice, SplitDriver,
+};
+
+/// What the halves of a pair share.
+pub struct Shared {
+    pub mapping: Arc<Mapping>,
+    pub memory: GuestMemory,
+}
+
+/// First address of the guest's memory.
+pub const BASE: u64 = 0x10_0000;
+/// Where descriptors, the driver's and the device's part lie, from [`BASE`].
+pub const PARTS: [u64; 3] = [0, 0x4000, 0x8000];
+/// From where on memory is free for buffers and tables, from [`BASE`].
+pub const FREE: u64 = 0x1_0000;
+const BYTES: usize = 1 << 20;
+
+impl Shared {
+    pub fn new() -> Shared {
+        let memory = Memory::anonymous("pair", BYTES).unwrap();
+        let mapping = Arc::new(memory.map().unwrap());
+        let whole = Arc::clone(&mapping);
+        let region = Region::new(whole, 0, BASE, 0x7000_0000, BYTES as u64).unwrap();
+        let memory = GuestMemory::new(vec![region]).unwrap();
+        Shared { mapping, memory }
+    }
+
+    pub fn write(&self, address: u64, bytes: &[u8]) {
+        self.mapping.write((address - BASE) as usize, bytes);
+    }
+
+    pub fn read(&self, address: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.mapping.read((address - BASE) as usize, &mut bytes);
+        bytes
+    }
+}
+
+/// Which ring.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    pub is_packed: bool,
+    pub size: u16,
+    pub has_event_index: bool,
+}
+
+pub struct Pair {
+    pub shared: Shared,
+    pub device: Box<dyn DeviceRing + Send>,
+    pub driver: Box<dyn DriverRing + Send>,
+    pub kind: Kind,
+}
+
+pub fn config(kind: Kind) -> RingConfig {
+    let [descriptors, driver, device] = PARTS.map(|part| BASE + part);
+    RingConfig {
+        size: kind.size,
+        descriptors,
+        driver,
+        device,
+        space: AddressSpace::Guest,
+        has_event_index: kind.has_event_index,
+        has_indirect: true,
+        position: if kind.is_packed {
+            PackedPosition::START
+        } else {
+            0
+        },
+    }
+}
+
+pub fn pair(kind: Kind) -> Pair {
+    let shared = Shared::new();
+    let (memory, config) = (&shared.memory, config(kind));
+    let (driver, device): (Box<dyn DriverRing + Send>, Box<dyn DeviceRing + Send>) =
+        match kind.is_packed {
+            true => (
+                Box::new(PackedDriver::new(memory, &config).unwrap()),
+                Box::new(PackedDevice::new(memory, &config).unwrap()),
+            ),
+            false => (
+                Box::new(SplitDriver::new(memory, &config).unwrap()),
+                Box::new(SplitDevice::new(memory, &config).unwrap()),
+            ),
+        };
+    Pair {
+        shared,
+        device,
+        driver,
+        kind,
+    }
+}
+
+/// Rings of both layouts, with and without event index.
+pub fn pairs(size: u16) -> impl Iterator<Item = Pair> {
+    let kinds = [(false, false), (false, true), (true, false), (true, true)];
+    kinds.into_iter().map(move |(is_packed, has_event_index)| {
+        pair(Kind {
+            is_packed,
+            size,
+            has_event_index,
+        })
+    })
+}
