@@ -1,11 +1,12 @@
 //! A blocking client for `control.sock`: HTTP/1.1 over a Unix socket, one connection per request.
 //!
 //! It understands what the node sends (a `Content-Length` or a chunked body) and refuses answers
-//! beyond [`REPLY_BYTES_MAX`].
+//! beyond 16 MiB.
 
 mod dif;
+mod reply;
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
+use self::reply::read_reply;
 use super::{
     AppInfo, Applied, CaptureCreate, CaptureEnd, CaptureInfo, DifInfo, ErrorReply, Events,
     FlowInfo, IpcpCreate, IpcpInfo, NodeInfo, VmCreate, VmInfo,
@@ -396,107 +398,6 @@ impl Read for Answer {
     }
 }
 
-/// How the length of a body is known.
-enum Framing {
-    Length(usize),
-    Chunked,
-    UntilClose,
-}
-
-fn read_reply(reader: &mut impl BufRead) -> io::Result<(u16, Vec<u8>)> {
-    let status_line = read_line(reader)?;
-    let status = status_line
-        .strip_prefix("HTTP/1.1 ")
-        .or_else(|| status_line.strip_prefix("HTTP/1.0 "))
-        .and_then(|rest| rest.get(..3))
-        .and_then(|digits| digits.parse::<u16>().ok())
-        .ok_or_else(|| invalid(format!("the status line {status_line:?}")))?;
-    let mut framing = if status == 204 {
-        Framing::Length(0)
-    } else {
-        Framing::UntilClose
-    };
-    for _ in 0..HEADERS_MAX {
-        let line = read_line(reader)?;
-        if line.is_empty() {
-            return Ok((status, read_body(reader, framing)?));
-        }
-        let (name, value) = line
-            .split_once(':')
-            .ok_or_else(|| invalid(format!("the header {line:?}")))?;
-        let value = value.trim();
-        if name.eq_ignore_ascii_case("content-length") {
-            let length = value
-                .parse()
-                .map_err(|_| invalid(format!("the length {value:?}")))?;
-            framing = Framing::Length(length);
-        } else if name.eq_ignore_ascii_case("transfer-encoding") {
-            framing = Framing::Chunked;
-        }
-    }
-    Err(invalid(format!("more than {HEADERS_MAX} headers")))
-}
-
-fn read_body(reader: &mut impl BufRead, framing: Framing) -> io::Result<Vec<u8>> {
-    let mut body = Vec::new();
-    match framing {
-        Framing::Length(length) => read_exactly(reader, length, &mut body)?,
-        Framing::UntilClose => {
-            reader
-                .take(REPLY_BYTES_MAX as u64 + 1)
-                .read_to_end(&mut body)?;
-            if body.len() > REPLY_BYTES_MAX {
-                return Err(invalid(format!("a body beyond {REPLY_BYTES_MAX} bytes")));
-            }
-        }
-        Framing::Chunked => loop {
-            let line = read_line(reader)?;
-            let digits = line.split(';').next().unwrap_or_default().trim();
-            let length = usize::from_str_radix(digits, 16)
-                .map_err(|_| invalid(format!("the chunk length {digits:?}")))?;
-            if length == 0 {
-                break;
-            }
-            read_exactly(reader, length, &mut body)?;
-            if !read_line(reader)?.is_empty() {
-                return Err(invalid("a chunk longer than its length".into()));
-            }
-        },
-    }
-    Ok(body)
-}
-
-fn read_exactly(reader: &mut impl BufRead, length: usize, body: &mut Vec<u8>) -> io::Result<()> {
-    if length > REPLY_BYTES_MAX.saturating_sub(body.len()) {
-        return Err(invalid(format!("a body beyond {REPLY_BYTES_MAX} bytes")));
-    }
-    let start = body.len();
-    reader.take(length as u64).read_to_end(body)?;
-    if body.len() - start != length {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(())
-}
-
-fn read_line(reader: &mut impl BufRead) -> io::Result<String> {
-    let mut line = Vec::new();
-    reader.take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
-    if line.pop() != Some(b'\n') {
-        return Err(match line.len() as u64 + 1 >= LINE_BYTES_MAX {
-            true => invalid(format!("a line beyond {LINE_BYTES_MAX} bytes")),
-            false => io::ErrorKind::UnexpectedEof.into(),
-        });
-    }
-    if line.last() == Some(&b'\r') {
-        line.pop();
-    }
-    String::from_utf8(line).map_err(|_| invalid("a header that is not UTF-8".into()))
-}
-
-fn invalid(what: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
-}
-
 /// Writes `text` as one segment of a path.
 fn escape(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'~');
@@ -514,12 +415,6 @@ fn escape(text: &str) -> String {
 /// How long a node may take to answer, unless the client says otherwise. It asks other members for
 /// up to 12 s.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
-
-/// Longest answer read, in bytes.
-pub const REPLY_BYTES_MAX: usize = 16 << 20;
-
-const LINE_BYTES_MAX: u64 = 8192;
-const HEADERS_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use std::os::unix::net::UnixListener;
 
+use super::reply::read_line;
 use super::*;
 
 fn read(text: &str) -> io::Result<(u16, Vec<u8>)> {
