@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::{Connection, ConnectionConfig, WindowControl};
     use alloc::vec::Vec;
-    use carina_time::Instant;
+    use carina_time::{Duration, Instant};
     use carina_wire::dif::{Address, CepId, Pci, QosId};
     use carina_wire::{Bytes, Payload};
 
@@ -182,6 +182,53 @@ mod tests {
             assert_eq!(numbers[99..102], [0xffff_ffff, 0, 1]);
             assert_eq!(sender.poll_event(), None, "no rollover");
             assert_eq!(sender.counters().runs, 1);
+        }
+    }
+
+    #[test]
+    fn first_of_a_run_that_comes_late_is_late() {
+        let config = || ConnectionConfig {
+            window: None,
+            in_order: true,
+            retransmission: false,
+            profile: EfcpProfile::RLITE,
+            a: Duration::ZERO,
+            ..ConnectionConfig::default()
+        };
+        for first in [1, 63, 64, 65, 83, 200, 4000] {
+            let mut sender = Connection::new(NOW, config(), 1);
+            let mut receiver = Connection::new(NOW, config(), 2);
+            let mut pdus = Vec::new();
+            for number in 0..=first {
+                let udf = Bytes::from(u64::to_be_bytes(number).to_vec());
+                sender.write(NOW, udf).expect("room");
+                pdus.push(sender.poll_transmit(NOW).expect("a PDU"));
+            }
+            let mut read = Vec::new();
+            let (last, late) = (pdus.pop().expect("the last"), pdus.remove(0));
+            let late_again = (late.seq, late.drf, 0);
+            for (seq, drf, number) in [(last.seq, last.drf, first), late_again, late_again] {
+                let udf = Bytes::from(u64::to_be_bytes(number).to_vec());
+                let pci = Pci {
+                    kind: last.kind,
+                    dst: Address(1),
+                    src: Address(2),
+                    qos: QosId(0),
+                    dst_cep: CepId(1),
+                    src_cep: CepId(1),
+                    drf,
+                    ecn: false,
+                    seq,
+                };
+                let _ = receiver.receive(NOW, &pci, None, Some(udf));
+                receiver.end_of_burst(NOW);
+                while let Some(udf) = receiver.poll_deliver() {
+                    let mut bytes = [0; 8];
+                    udf.udf.copy_prefix(&mut bytes);
+                    read.push(u64::from_be_bytes(bytes));
+                }
+            }
+            assert_eq!(read, [first]);
         }
     }
 }

@@ -98,6 +98,8 @@ pub(crate) struct Receiver<P> {
     is_running: bool,
     /// The first sequence number of the run is known: its DRF was seen.
     is_start_known: bool,
+    /// The DRF PDU of the run has not come; `start` is where it is looked for from.
+    is_start_guessed: bool,
     start: u64,
     /// All below is done: delivered, queued for delivery or given up.
     left: u64,
@@ -179,6 +181,7 @@ impl<P: Payload> Receiver<P> {
             is_new_run: false,
             is_running: false,
             is_start_known: false,
+            is_start_guessed: false,
             start: 0,
             left: 0,
             highest: 0,

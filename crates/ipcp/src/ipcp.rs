@@ -226,6 +226,14 @@ impl<P: Payload> Ipcp<P> {
     /// everything that came before.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {
+        let event = self.next_event()?;
+        if let Event::Closed { flow, .. } = &event {
+            self.management.end_is_known(*flow);
+        }
+        Some(event)
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
         let transfer = &self.transfer;
         let is_over = |event: &Event| match event {
             Event::Closed { flow, .. } => transfer.is_delivered(*flow),

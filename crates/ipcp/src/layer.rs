@@ -62,6 +62,10 @@ pub trait LayerManagement {
     #[must_use]
     fn poll_event(&mut self) -> Option<Event>;
 
+    /// The owner has [`Event::Closed`] of a flow, which waited until its reader had taken all
+    /// SDUs: from here on the key may be given to another flow.
+    fn end_is_known(&mut self, flow: FlowKey);
+
     /// The address of this member; `None` when this IPCP is not a member.
     #[must_use]
     fn address(&self) -> Option<Address>;

@@ -31,6 +31,9 @@ pub struct Terms {
     /// Peace after which nothing of the trouble may be left to see, in ns: longer than any
     /// retransmission goes on, and than members remember one that is silent.
     pub settle_ns: u64,
+    /// How often members say again what nobody has asked for, in ns: a route that was missed is
+    /// known after that at the latest.
+    pub refresh_ns: u64,
     /// Time in ns after which closed flows must have left nothing behind.
     pub part_ns: u64,
     /// What is other than with native members, for people.
@@ -49,6 +52,7 @@ impl Terms {
             loses_in_peace: true,
             slowness: 1,
             settle_ns: 100 * SECOND,
+            refresh_ns: 30 * SECOND,
             part_ns: 60 * SECOND,
             restrictions: &[],
         };
@@ -73,6 +77,7 @@ impl Terms {
                 repeats_management: false,
                 slowness: 4,
                 settle_ns: 400 * SECOND,
+                refresh_ns: 60 * SECOND,
                 part_ns: 600 * SECOND,
                 restrictions: &IRATI,
                 ..native
@@ -223,7 +228,7 @@ const RLITE: [&str; 9] = [
     "an SDU goes in one PDU: without delimiting a longer one is refused",
     "no SDU protection: a damaged PDU is lost below",
     "nothing of management is repeated: cables lose nothing after healing",
-    "M_DELETE of a flow is sent once: an end may stay open when it or a system got lost",
+    "M_DELETE of a flow is sent once: an end may stay open when it, a route or a system got lost",
     "a request without an answer is not taken back: the called end may stay open",
     "M_DELETE has no result: an end that gave up after R what it wrote, or left, seems in order",
     "keep-alives of 20 s, three may be missed: trouble lasts four times as long, peace 300 s",
@@ -235,8 +240,8 @@ const IRATI: [&str; 7] = [
     "an SDU goes in one PDU of at most 1470 bytes: without delimiting a longer one is refused",
     "no SDU protection policy but none: a damaged PDU is lost below",
     "requests are not repeated: of probes over cables that lose, one in three rounds must succeed",
-    "M_DELETE of a flow has no answer: an end may stay open when it or a system got lost, as long \
-     as it has nothing to write",
+    "M_DELETE of a flow has no answer: an end may stay open when it, a route or a system got lost, \
+     as long as it has nothing to write",
     "keep-alives of 30 s, three may be missed: trouble lasts four times as long, peace 400 s",
     "every member has the template with the known addresses of all",
     "addresses of 2 bytes, lifetime of 60 s, no concatenation, the two cubes of default.dif",

@@ -173,4 +173,15 @@ const ONCE_FAILED: &[(Dialect, u64, Option<usize>)] = &[
     (Dialect::Irati, 9_016_715, None),
     (Dialect::Irati, 9_016_842, None),
     (Dialect::Irati, 9_019_409, None),
+    // The first PDU of a run came after the gap below a later one was given up, and was read.
+    (Dialect::Rlite, 1795390290691, None),
+    (Dialect::Rlite, 1795390293579, None),
+    // The key of a flow was used again while its reader had not read to the end of it.
+    (Dialect::Rlite, 1795390283151, None),
+    (Dialect::Rlite, 1795390302607, None),
+    // A flow ended before the route to its other end was back after the last fault.
+    (Dialect::Rlite, 1795390295482, None),
+    (Dialect::Rlite, 1795390297827, None),
+    (Dialect::Rlite, 1795390300813, None),
+    (Dialect::Rlite, 1795390310777, None),
 ];

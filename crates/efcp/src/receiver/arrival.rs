@@ -231,7 +231,9 @@ impl<P: Payload> Receiver<P> {
                 return Ok(true);
             }
             self.is_start_known = true;
+            self.is_start_guessed = false;
             if number < self.left {
+                self.start = number;
                 return Err(Discard::Duplicate);
             }
             // The start is known now, and nothing below it is missing.
@@ -241,6 +243,12 @@ impl<P: Payload> Receiver<P> {
             (self.start, self.left) = (number, number);
             self.is_gap = false;
             return Ok(false);
+        }
+        // The gap below the first PDU that came was given up before this one, the run's first, came.
+        if self.is_start_guessed && number < self.left && self.left - number <= JUMP {
+            self.is_start_guessed = false;
+            self.start = number;
+            return Err(Discard::Duplicate);
         }
         let end = match self.window {
             Some(_) => self.right,
@@ -403,6 +411,7 @@ impl<P: Payload> Receiver<P> {
         self.is_running = true;
         self.has_run = true;
         self.is_start_known = is_start_known;
+        self.is_start_guessed = !is_start_known;
         (self.start, self.left, self.highest) = (left, left, left);
         self.gap_end = left;
         let initial = self.window.map_or(0, |window| window.initial_credit);

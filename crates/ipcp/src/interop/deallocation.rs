@@ -275,21 +275,29 @@ impl<C: Codec> FlowAllocator<C> {
         reason: String,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(flow) = self.remove(now, key) else {
+        let Some(flow) = self.flows.get(&key) else {
             return;
         };
-        dt.close(now, Owner::Flow(key));
         match flow.state {
-            State::Abandoned { .. } | State::Draining { .. } => {}
-            State::Requesting { .. } => self.events.push_back(Event::Allocated {
-                flow: key,
-                result: Err(reason),
-            }),
-            _ => self.events.push_back(Event::Closed {
-                flow: key,
-                is_graceful,
-                reason,
-            }),
+            State::Abandoned { .. } | State::Draining { .. } => {
+                self.remove(now, key);
+            }
+            State::Requesting { .. } => {
+                self.remove(now, key);
+                self.events.push_back(Event::Allocated {
+                    flow: key,
+                    result: Err(reason),
+                });
+            }
+            _ => {
+                self.remove_closed(now, key);
+                self.events.push_back(Event::Closed {
+                    flow: key,
+                    is_graceful,
+                    reason,
+                });
+            }
         }
+        dt.close(now, Owner::Flow(key));
     }
 }

@@ -53,6 +53,9 @@ pub(crate) struct FlowAllocator<C: Codec> {
     due_of: BTreeMap<FlowKey, Instant>,
     free: BTreeSet<u32>,
     resting: VecDeque<(Instant, u32)>,
+    /// Keys of flows that have ended, which the owner of the IPCP does not know yet, and until when
+    /// they rest.
+    unknown_ends: BTreeMap<FlowKey, Instant>,
     next_port: u32,
     next_invoke_id: i32,
     reuses_invoke_ids: bool,
@@ -79,6 +82,7 @@ impl<C: Codec> FlowAllocator<C> {
             due_of: BTreeMap::new(),
             free: BTreeSet::new(),
             resting: VecDeque::new(),
+            unknown_ends: BTreeMap::new(),
             next_port: profile.first_port,
             next_invoke_id: profile.first_invoke_id,
             reuses_invoke_ids: false,
@@ -425,7 +429,7 @@ impl<C: Codec> FlowAllocator<C> {
         while let Some((_, port)) = self.resting.pop_front_if(|(until, _)| *until <= now) {
             self.free.insert(port);
         }
-        if self.flows.len() >= self.profile.flows {
+        if self.flows.len() + self.unknown_ends.len() >= self.profile.flows {
             return None;
         }
         let port = self.free.pop_first().unwrap_or_else(|| {
@@ -436,6 +440,28 @@ impl<C: Codec> FlowAllocator<C> {
     }
 
     pub(super) fn remove(&mut self, now: Instant, key: FlowKey) -> Option<Flow<C::Request>> {
+        let flow = self.take(key)?;
+        self.resting.push_back((now + self.profile.rest, key.0));
+        Some(flow)
+    }
+
+    /// As `remove`, for a flow of which [`Event::Closed`] follows: the key is not used again before
+    /// its owner has that.
+    pub(super) fn remove_closed(&mut self, now: Instant, key: FlowKey) -> Option<Flow<C::Request>> {
+        let flow = self.take(key)?;
+        self.unknown_ends.insert(key, now + self.profile.rest);
+        Some(flow)
+    }
+
+    /// The owner of the IPCP knows that a flow has ended.
+    pub(crate) fn end_is_known(&mut self, key: FlowKey) {
+        if let Some(until) = self.unknown_ends.remove(&key) {
+            let at = self.resting.partition_point(|(other, _)| *other <= until);
+            self.resting.insert(at, (until, key.0));
+        }
+    }
+
+    fn take(&mut self, key: FlowKey) -> Option<Flow<C::Request>> {
         let flow = self.flows.remove(&key)?;
         match flow.role {
             Role::Initiator => {
@@ -448,7 +474,6 @@ impl<C: Codec> FlowAllocator<C> {
                 self.by_initiator.remove(&(flow.address, flow.remote_port));
             }
         }
-        self.resting.push_back((now + self.profile.rest, key.0));
         self.update_deadline(key);
         Some(flow)
     }

@@ -382,6 +382,10 @@ impl LayerManagement for Irati {
         self.log.poll()
     }
 
+    fn end_is_known(&mut self, flow: FlowKey) {
+        self.flows.end_is_known(flow);
+    }
+
     fn address(&self) -> Option<Address> {
         self.is_member.then_some(Address(self.address))
     }

@@ -111,6 +111,8 @@ pub(super) struct Flows {
     /// Called flows that have ended.
     pub(super) ended: EndedFlows,
     resting: VecDeque<FlowKey>,
+    /// Keys of flows that have ended, which the owner of the IPCP does not know yet.
+    unknown_ends: BTreeSet<FlowKey>,
     next: u32,
 }
 
@@ -142,7 +144,7 @@ impl EndedFlows {
 
 impl Flows {
     pub(super) fn insert(&mut self, flow: Flow) -> Option<FlowKey> {
-        if self.flows.len() >= FLOWS_MAX {
+        if self.flows.len() + self.unknown_ends.len() >= FLOWS_MAX {
             return None;
         }
         let key = match self.resting.pop_front() {
@@ -162,10 +164,30 @@ impl Flows {
     }
 
     pub(super) fn remove(&mut self, key: FlowKey) -> Option<Flow> {
+        let flow = self.take(key)?;
+        self.resting.push_back(key);
+        Some(flow)
+    }
+
+    /// As [`Flows::remove`], for a flow of which [`Event::Closed`](crate::Event::Closed) follows:
+    /// the key is not used again before its owner has that.
+    pub(super) fn remove_closed(&mut self, key: FlowKey) -> Option<Flow> {
+        let flow = self.take(key)?;
+        self.unknown_ends.insert(key);
+        Some(flow)
+    }
+
+    /// The owner of the IPCP knows that a flow has ended.
+    pub(super) fn end_is_known(&mut self, key: FlowKey) {
+        if self.unknown_ends.remove(&key) {
+            self.resting.push_back(key);
+        }
+    }
+
+    fn take(&mut self, key: FlowKey) -> Option<Flow> {
         let flow = self.flows.remove(&key)?;
         self.by_name.remove(&(flow.name.clone(), flow.role));
         self.timed.remove(&key);
-        self.resting.push_back(key);
         if flow.role == Role::Responder {
             self.ended.insert(flow.name.clone());
         }

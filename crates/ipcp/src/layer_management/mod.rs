@@ -451,6 +451,10 @@ impl LayerManagement for Management {
         self.log.poll()
     }
 
+    fn end_is_known(&mut self, flow: FlowKey) {
+        self.flows.end_is_known(flow);
+    }
+
     fn address(&self) -> Option<Address> {
         self.member.as_ref().map(|member| Address(member.address))
     }

@@ -482,6 +482,10 @@ impl LayerManagement for Rlite {
         self.log.poll()
     }
 
+    fn end_is_known(&mut self, flow: FlowKey) {
+        self.flows.end_is_known(flow);
+    }
+
     fn address(&self) -> Option<Address> {
         self.own_address().map(Address)
     }

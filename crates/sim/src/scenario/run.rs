@@ -202,9 +202,6 @@ impl<'a> Run<'a> {
             self.world.mend(*cable);
             self.world.set_profile(*cable, self.peace());
         }
-        if !self.peace().drops() {
-            self.world.peace_since = Some(self.world.now());
-        }
         for at in &self.members {
             self.world.restart(self.systems[*at]);
         }
@@ -290,6 +287,10 @@ impl<'a> Run<'a> {
                 "not all members are back {} s after the last fault\n{state}",
                 self.terms.settle_ns / SECOND
             ));
+        }
+        if !self.peace().drops() {
+            // Until a member's neighbours have said again what they know, a PDU may find no way.
+            self.world.peace_since = Some(self.world.now() + self.terms.refresh_ns);
         }
         self.world.run_until(end);
         // Where cables lose much, a request may go unanswered for once.

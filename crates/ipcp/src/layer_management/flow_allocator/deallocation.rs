@@ -201,16 +201,23 @@ impl Management {
         reason: String,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(flow) = self.flows.remove(key) else {
+        let Some(old) = self.flows.flows.get(&key) else {
             return;
         };
+        let is_requested = matches!(old.state, State::Resolving | State::Requesting { .. });
+        let is_reported = !is_requested && !matches!(old.state, State::Draining);
+        if is_reported {
+            self.flows.remove_closed(key);
+        } else {
+            self.flows.remove(key);
+        }
         dt.close(now, Owner::Flow(key));
-        if matches!(flow.state, State::Resolving | State::Requesting { .. }) {
+        if is_requested {
             self.log.push(Event::Allocated {
                 flow: key,
                 result: Err(reason),
             });
-        } else if !matches!(flow.state, State::Draining) {
+        } else if is_reported {
             self.log.push(Event::Closed {
                 flow: key,
                 is_graceful,
