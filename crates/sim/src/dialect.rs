@@ -31,7 +31,7 @@ pub struct Terms {
     /// Peace after which nothing of the trouble may be left to see, in ns: longer than any
     /// retransmission goes on, and than members remember one that is silent.
     pub settle_ns: u64,
-    /// How often members say again what nobody has asked for, in ns: a route that was missed is
+    /// How often members say again what no member has asked for, in ns: a route that was missed is
     /// known after that at the latest.
     pub refresh_ns: u64,
     /// Time in ns after which closed flows must have left nothing behind.

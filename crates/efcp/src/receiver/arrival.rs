@@ -244,7 +244,7 @@ impl<P: Payload> Receiver<P> {
             self.is_gap = false;
             return Ok(false);
         }
-        // The gap below the first PDU that came was given up before this one, the run's first, came.
+        // The gap below the first PDU that came was given up before the first of the run came.
         if self.is_start_guessed && number < self.left && self.left - number <= JUMP {
             self.is_start_guessed = false;
             self.start = number;
