@@ -181,9 +181,10 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-engine",
         "carina-time carina-wire carina-sys carina-ring carina-frame rustix thiserror",
     ),
+    ("carina-filter", "thiserror"),
     (
         "carina-apps",
-        "carina-time carina-wire carina-sys carina-frame carina-engine serde thiserror toml",
+        "carina-time carina-wire carina-sys carina-frame carina-engine carina-filter aws-lc-rs serde thiserror toml",
     ),
     (
         "carina-ports",
@@ -246,12 +247,19 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-fuzz",
         "carina-time carina-wire carina-api carina-sys carina-ring carina-vring carina-vmpi carina-node carina-cdap \
          carina-efcp carina-routing carina-ipcp carina-protect carina-netdev carina-sim \
-         carina-shims carina-dissect carina-import carina-lab carina-apps carina-engine carina-frame libfuzzer-sys tempfile",
+         carina-shims carina-dissect carina-import carina-lab carina-apps carina-filter carina-engine carina-frame libfuzzer-sys tempfile",
     ),
     ("xtask", "serde_json"),
 ];
 
-const TEST_ONLY: [&str; 4] = ["proptest", "tempfile", "loom", "rustix"];
+const TEST_ONLY: [&str; 6] = [
+    "proptest",
+    "tempfile",
+    "loom",
+    "rustix",
+    "libc",
+    "etherparse",
+];
 
 const DATA_PATH: [&str; 10] = [
     "carina-wire",

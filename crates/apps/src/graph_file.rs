@@ -29,6 +29,9 @@ use crate::bridge::BridgeConfig;
 use crate::hop::HopConfig;
 use crate::icmp_echo::IcmpEchoConfig;
 use crate::join::JoinConfig;
+use crate::l2tpv3::L2tpv3Config;
+use crate::pcap_filter::PcapFilterConfig;
+use crate::rate_limiter::RateLimiterConfig;
 use crate::repeater::RepeaterConfig;
 use crate::route4::Route4Config;
 use crate::sample::SampleConfig;
@@ -50,12 +53,15 @@ pub struct Kind {
 }
 
 /// The stock kinds of apps. Ports have kinds beside them, which `carina_ports` has.
-pub const KINDS: [Kind; 16] = [
+pub const KINDS: [Kind; 19] = [
     Kind::of::<ArpConfig>(),
     Kind::of::<BridgeConfig>(),
     Kind::of::<HopConfig>(),
     Kind::of::<IcmpEchoConfig>(),
     Kind::of::<JoinConfig>(),
+    Kind::of::<L2tpv3Config>(),
+    Kind::of::<PcapFilterConfig>(),
+    Kind::of::<RateLimiterConfig>(),
     Kind::of::<RepeaterConfig>(),
     Kind::of::<Route4Config>(),
     Kind::of::<SampleConfig>(),

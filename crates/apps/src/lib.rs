@@ -11,6 +11,8 @@
 //! | [`hop`], [`route4`] | count a hop, choose the output by longest prefix |
 //! | [`bridge`] | learn where stations are, as an Ethernet switch |
 //! | [`vlan_tag`], [`vlan_untag`], [`vlan_mux`] | put VLAN tags in, take them out, make a trunk |
+//! | [`pcap_filter`], [`rate_limiter`] | let frames pass by a filter, by a rate |
+//! | [`l2tpv3`] | a keyed tunnel of Ethernet frames over IPv6 |
 //! | [`arp`], [`icmp_echo`] | find and give MAC addresses, answer echo requests |
 //!
 //! [`graph_file`] reads graphs from TOML, [`runner`] runs one, [`picture`] draws one.
@@ -20,11 +22,16 @@ pub mod arp;
 pub mod bridge;
 pub mod flow_hash;
 pub mod graph_file;
+pub mod hex_text;
 pub mod hop;
 pub mod icmp_echo;
 pub mod join;
+pub mod l2tpv3;
 pub mod mac_text;
+pub mod metadata;
+pub mod pcap_filter;
 pub mod picture;
+pub mod rate_limiter;
 pub mod repeater;
 pub mod route4;
 pub mod runner;

@@ -14,9 +14,10 @@
 //! | IPv4 | `ip A > B [ttl N] [proto N] [fragment N] [sum bad]` |
 //! | IPv6 | `ip6 A > B [hops N] [next N]` |
 //! | UDP | `udp N > N` |
+//! | TCP | `tcp N > N [flags HEX]` |
 //! | ICMP | `echo request N N`, `echo reply N N`, `[sum bad]` |
 //! | ARP | `arp request MAC A > MAC A`, `arp reply MAC A > MAC A` |
-//! | bytes | `"text"`, `hex 00ff…`, `pad N`: zeros up to N bytes in all |
+//! | bytes | `"text"`, `hex 00ff…` with or without layers behind, `pad N`: zeros up to N bytes in all |
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -50,7 +51,7 @@ fn build(layers: &[&str], around: Option<&Around>) -> Vec<u8> {
     };
     match words[..] {
         [text, ..] if text.starts_with('"') => layer.trim_matches('"').as_bytes().to_vec(),
-        ["hex", digits] => unhex(digits),
+        ["hex", digits] => [unhex(digits), build(inner, None)].concat(),
         ["pad", _] => Vec::new(),
         ["vlan", id, ..] => {
             let control = option("priority").map_or(0, number) << 13 | number(id);
@@ -62,6 +63,7 @@ fn build(layers: &[&str], around: Option<&Around>) -> Vec<u8> {
         ["ip", from, ">", to, ..] => ip4(inner, [from, to], &option),
         ["ip6", from, ">", to, ..] => ip6(inner, [from, to], &option),
         ["udp", from, ">", to] => udp(inner, [from, to], around),
+        ["tcp", from, ">", to, ..] => tcp(inner, [from, to], option("flags"), around),
         ["echo", kind, id, sequence, ..] => {
             let mut bytes = vec![if kind == "request" { 8 } else { 0 }, 0, 0, 0];
             bytes.extend((number(id) as u16).to_be_bytes());
@@ -109,6 +111,7 @@ fn protocol(inner: &[&str]) -> u8 {
         .first()
         .and_then(|layer| layer.split_whitespace().next())
     {
+        Some("tcp") => 6,
         Some("udp") => 17,
         Some("echo") => 1,
         _ => 253,
@@ -142,6 +145,21 @@ fn ip6<'a>(inner: &[&str], ends: [&str; 2], option: &dyn Fn(&str) -> Option<&'a 
     bytes.push(option("hops").map_or(64, number) as u8);
     bytes.extend(ends.concat());
     bytes.extend(payload);
+    bytes
+}
+
+fn tcp(inner: &[&str], ports: [&str; 2], flags: Option<&str>, around: Option<&Around>) -> Vec<u8> {
+    let ports = ports.map(|port| (number(port) as u16).to_be_bytes());
+    let mut bytes = ports.concat();
+    let flags = flags.map_or(0x10, |hex| u8::from_str_radix(hex, 16).unwrap());
+    bytes.extend([0, 0, 0, 1, 0, 0, 0, 2, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    bytes.extend(build(inner, None));
+    let (addresses, _) = around.expect("TCP is in IP");
+    let mut summed = addresses.clone();
+    summed.extend([0, 6]);
+    summed.extend((bytes.len() as u16).to_be_bytes());
+    summed.extend(&bytes);
+    bytes[16..18].copy_from_slice(&sum(&summed).to_be_bytes());
     bytes
 }
 

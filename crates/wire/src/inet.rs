@@ -7,8 +7,12 @@ pub const ETHERTYPE_IPV4: u16 = 0x0800;
 pub const ETHERTYPE_IPV6: u16 = 0x86dd;
 /// Protocol number of ICMP.
 pub const PROTOCOL_ICMP: u8 = 1;
+/// Protocol number of TCP.
+pub const PROTOCOL_TCP: u8 = 6;
 /// Protocol number of UDP.
 pub const PROTOCOL_UDP: u8 = 17;
+/// Protocol number of L2TPv3.
+pub const PROTOCOL_L2TP: u8 = 115;
 
 /// The Internet checksum over `bytes`, where `start` is the sum of words that are not among them,
 /// such as those of a pseudo header. (RFC 1071)

@@ -1,0 +1,219 @@
+//! **pcap_filter**: lets frames pass that a filter in libpcap's language accepts, in one direction
+//! or in both, and the answers to them.
+//!
+//! - inputs: `input`; `back_input` may stay without a link
+//! - outputs: `output`; `back_output` may stay without a link
+//! - configuration:
+//!   - `filter`: for frames from `input` to `output`, as pcap-filter(7) describes
+//!     (`carina_filter` says which parts); where nothing is said all pass
+//!   - `back_filter`: the same for frames from `back_input` to `back_output`
+//!   - `state = { connections = 1000, idle_s = 7200 }`: a connection of TCP or UDP of which a frame
+//!     passed passes in both directions from then on, until `idle_s` seconds without a frame. So
+//!     `back_filter = "less 0"`, which no frame meets, lets answers in only. `connections`: how
+//!     many are kept, 4 to 1048576; `idle_s`: 1 to 1000000
+//! - counters: `drop_filter`, `drop_back_filter`; with `state` also `passed_by_state`, frames that
+//!   passed without a filter; `connections_entered`; `connections_evicted`, those that made room
+//!   for others
+//! - cost: the instructions of the filter, 1 to 2 ns each; with `state` first a look-up in a table
+//!   of sets of 4
+//!
+//! A filter sees the bytes of the frame: a VLAN tag beside them does not count. Connections are
+//! those of untagged IPv4 and IPv6; fragments but the first have no ports and need the filter.
+
+mod connections;
+
+use carina_engine::counter_file::Counter;
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_filter::{Filter, FilterError};
+use carina_time::{Duration, Instant};
+use serde::{Deserialize, Serialize};
+
+use self::connections::{Connections, Entered};
+pub use self::connections::{Key, key_of};
+
+/// The configuration of a filter.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PcapFilterConfig {
+    /// The filter from `input` to `output`.
+    pub filter: Option<String>,
+    /// The filter from `back_input` to `back_output`.
+    pub back_filter: Option<String>,
+    /// Lets connections pass of which a frame has passed.
+    pub state: Option<StateConfig>,
+}
+
+/// The table of connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StateConfig {
+    /// How many connections are kept.
+    pub connections: usize,
+    /// Seconds without a frame after which one is forgotten.
+    pub idle_s: u64,
+}
+
+impl Default for StateConfig {
+    fn default() -> StateConfig {
+        StateConfig {
+            connections: 1000,
+            idle_s: 7200,
+        }
+    }
+}
+
+/// Why there is no such app.
+#[derive(Debug, thiserror::Error)]
+enum PcapFilterError {
+    #[error("{name}: {error}")]
+    Filter {
+        name: &'static str,
+        error: FilterError,
+    },
+    #[error("state.connections = {0}: must be 4 to 1048576")]
+    Connections(usize),
+    #[error("state.idle_s = {0}: must be 1 to 1000000")]
+    Idle(u64),
+}
+
+/// The app.
+pub struct PcapFilter {
+    /// One for each direction.
+    filters: [Option<Filter>; 2],
+    state: Option<State>,
+    dropped: [Counter; 2],
+}
+
+struct State {
+    connections: Connections,
+    passed: Counter,
+    entered: Counter,
+    evicted: Counter,
+}
+
+impl PcapFilterConfig {
+    fn filters(&self) -> Result<[Option<Filter>; 2], PcapFilterError> {
+        let compile = |name, text: &Option<String>| {
+            let filter = text.as_deref().map(Filter::compile).transpose();
+            filter.map_err(|error| PcapFilterError::Filter { name, error })
+        };
+        Ok([
+            compile("filter", &self.filter)?,
+            compile("back_filter", &self.back_filter)?,
+        ])
+    }
+}
+
+impl AppConfig for PcapFilterConfig {
+    const KIND: &'static str = "pcap_filter";
+    const INPUTS: PortList = PortList::Named(&[Port::new("input"), Port::optional("back_input")]);
+    const OUTPUTS: PortList =
+        PortList::Named(&[Port::new("output"), Port::optional("back_output")]);
+
+    type App = PcapFilter;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<PcapFilter, AppError> {
+        let filters = self.filters()?;
+        if let Some(StateConfig {
+            connections,
+            idle_s,
+        }) = self.state
+        {
+            if !(4..=1 << 20).contains(&connections) {
+                return Err(PcapFilterError::Connections(connections).into());
+            }
+            if !(1..=1_000_000).contains(&idle_s) {
+                return Err(PcapFilterError::Idle(idle_s).into());
+            }
+        }
+        let state = self.state.map(|config| State {
+            connections: Connections::new(config.connections, Duration::from_secs(config.idle_s)),
+            passed: context.counter("passed_by_state"),
+            entered: context.counter("connections_entered"),
+            evicted: context.counter("connections_evicted"),
+        });
+        Ok(PcapFilter {
+            filters,
+            state,
+            dropped: [
+                context.counter("drop_filter"),
+                context.counter("drop_back_filter"),
+            ],
+        })
+    }
+
+    /// Filters change while connections stay.
+    fn can_apply(&self, old: &PcapFilterConfig) -> bool {
+        self.state == old.state && self.filters().is_ok()
+    }
+
+    fn apply(&self, app: &mut PcapFilter) {
+        if let Ok(filters) = self.filters() {
+            app.filters = filters;
+        }
+    }
+}
+
+impl FrameApp for PcapFilter {
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        let now = ports.now();
+        for (direction, filter) in self.filters.iter().enumerate() {
+            let mut dropped = 0;
+            let accepts = |frame: &[u8]| filter.as_ref().is_none_or(|filter| filter.matches(frame));
+            match &mut self.state {
+                None => ports.forward(direction, direction, |frame| {
+                    let passes = accepts(frame.bytes());
+                    dropped += u64::from(!passes);
+                    passes
+                }),
+                Some(state) => {
+                    let mut counts = Counts::default();
+                    ports.forward(direction, direction, |frame| {
+                        let bytes = frame.bytes();
+                        counts.passes(&mut state.connections, bytes, now, || accepts(bytes))
+                    });
+                    state.passed.add(counts.passed);
+                    state.entered.add(counts.entered);
+                    state.evicted.add(counts.evicted);
+                    dropped = counts.dropped;
+                }
+            }
+            self.dropped[direction].add(dropped);
+        }
+    }
+}
+
+/// Counts of a visit.
+#[derive(Default)]
+struct Counts {
+    passed: u64,
+    entered: u64,
+    evicted: u64,
+    dropped: u64,
+}
+
+impl Counts {
+    fn passes(
+        &mut self,
+        connections: &mut Connections,
+        frame: &[u8],
+        now: Instant,
+        accepts: impl FnOnce() -> bool,
+    ) -> bool {
+        let key = key_of(frame);
+        if let Some(key) = &key
+            && connections.refresh(key, now)
+        {
+            self.passed += 1;
+            return true;
+        }
+        let is_accepted = accepts();
+        if !is_accepted {
+            self.dropped += 1;
+        } else if let Some(key) = key {
+            self.entered += 1;
+            self.evicted += u64::from(connections.enter(key, now) == Entered::InPlaceOfAnother);
+        }
+        is_accepted
+    }
+}

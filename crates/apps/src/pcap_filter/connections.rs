@@ -1,0 +1,196 @@
+//! The table of connections: bounded, and the oldest ones make room.
+
+use std::hash::{BuildHasher, RandomState};
+
+use carina_time::{Duration, Instant};
+use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, PROTOCOL_TCP, PROTOCOL_UDP};
+
+/// What names a connection: the same for both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Address and port of both ends, the lower one first.
+    ends: [(u128, u16); 2],
+    protocol: u8,
+    is_ipv6: bool,
+}
+
+/// The key of a frame of TCP or UDP over IPv4 or IPv6, without VLAN tags, that is no fragment or
+/// the first one.
+#[must_use]
+pub fn key_of(frame: &[u8]) -> Option<Key> {
+    let (ether, packet) = frame.split_first_chunk::<14>()?;
+    let (protocol, is_ipv6, addresses, transport) = match u16::from_be_bytes([ether[12], ether[13]])
+    {
+        ETHERTYPE_IPV4 => {
+            let head = packet.first_chunk::<20>()?;
+            let is_behind = head[6] & 0x1f != 0 || head[7] != 0;
+            let length = usize::from(head[0] & 0xf) * 4;
+            if head[0] >> 4 != 4 || length < 20 || is_behind {
+                return None;
+            }
+            let address = |at: usize| {
+                let bytes = [head[at], head[at + 1], head[at + 2], head[at + 3]];
+                u128::from(u32::from_be_bytes(bytes))
+            };
+            let addresses = [address(12), address(16)];
+            (head[9], false, addresses, packet.get(length..)?)
+        }
+        ETHERTYPE_IPV6 => {
+            let (head, transport) = packet.split_first_chunk::<40>()?;
+            let (source, destination) = head[8..].split_first_chunk::<16>()?;
+            let destination = destination.first_chunk::<16>()?;
+            let addresses = [
+                u128::from_be_bytes(*source),
+                u128::from_be_bytes(*destination),
+            ];
+            (head[6], true, addresses, transport)
+        }
+        _ => return None,
+    };
+    if ![PROTOCOL_TCP, PROTOCOL_UDP].contains(&protocol) {
+        return None;
+    }
+    let ports = transport.first_chunk::<4>()?;
+    let source = (addresses[0], u16::from_be_bytes([ports[0], ports[1]]));
+    let destination = (addresses[1], u16::from_be_bytes([ports[2], ports[3]]));
+    let ends = [source.min(destination), source.max(destination)];
+    Some(Key {
+        ends,
+        protocol,
+        is_ipv6,
+    })
+}
+
+/// Connections in sets of [`WAYS`], as the addresses of a bridge: a look-up reads one set, and a
+/// flood of connections displaces others but takes no more memory.
+pub(super) struct Connections {
+    sets: Vec<[Option<Entry>; WAYS]>,
+    idle: Duration,
+    /// Unknown to senders, so that they cannot aim at a set.
+    seed: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    key: Key,
+    seen: Instant,
+}
+
+const WAYS: usize = 4;
+
+/// What [`Connections::enter`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entered {
+    InAFreePlace,
+    /// One that had not been idle for long enough had to make room.
+    InPlaceOfAnother,
+}
+
+impl Connections {
+    /// For at least `count` connections, each forgotten after `idle` without a frame.
+    pub(super) fn new(count: usize, idle: Duration) -> Connections {
+        Connections {
+            sets: vec![[None; WAYS]; count.div_ceil(WAYS).next_power_of_two()],
+            idle,
+            seed: RandomState::new().hash_one(0),
+        }
+    }
+
+    fn set(&mut self, key: &Key) -> &mut [Option<Entry>; WAYS] {
+        let mut mixed = self.seed;
+        for (address, port) in key.ends {
+            for word in [
+                address as u64,
+                (address >> 64) as u64 ^ u64::from(port) << 13,
+            ] {
+                mixed = (mixed ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                mixed ^= mixed >> 29 ^ self.seed >> 7;
+            }
+        }
+        mixed = (mixed ^ u64::from(key.protocol)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let index = (mixed >> 32) as usize & (self.sets.len() - 1);
+        &mut self.sets[index]
+    }
+
+    /// True for a connection that is there; its time begins anew.
+    pub(super) fn refresh(&mut self, key: &Key, now: Instant) -> bool {
+        let idle = self.idle;
+        let mut entries = self.set(key).iter_mut().flatten();
+        let Some(entry) = entries.find(|entry| entry.key == *key) else {
+            return false;
+        };
+        if now.since(entry.seen) > idle {
+            return false;
+        }
+        entry.seen = now;
+        true
+    }
+
+    /// Puts a connection in, in place of the oldest of its set when that is full.
+    pub(super) fn enter(&mut self, key: Key, now: Instant) -> Entered {
+        let idle = self.idle;
+        let set = self.set(&key);
+        let own = set
+            .iter()
+            .position(|place| place.is_some_and(|entry| entry.key == key));
+        let oldest = (0..WAYS).min_by_key(|at| set[*at].map(|entry| entry.seen));
+        let place = &mut set[own.or(oldest).unwrap_or(0)];
+        let before = place.replace(Entry { key, seen: now });
+        match before {
+            Some(before) if before.key != key && now.since(before.seen) <= idle => {
+                Entered::InPlaceOfAnother
+            }
+            _ => Entered::InAFreePlace,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample_packet::udp_packet;
+
+    fn key(port: u16) -> Key {
+        let mut frame = udp_packet(60);
+        frame[34..36].copy_from_slice(&port.to_be_bytes());
+        key_of(&frame).unwrap()
+    }
+
+    #[test]
+    fn both_directions_have_one_key() {
+        let mut frame = udp_packet(60);
+        frame[36] = 1;
+        let there = key_of(&frame).unwrap();
+        let (source, rest) = frame[26..38].split_at_mut(4);
+        source.swap_with_slice(&mut rest[..4]);
+        frame.copy_within(34..36, 38);
+        frame.copy_within(36..38, 34);
+        frame.copy_within(38..40, 36);
+        assert_eq!(key_of(&frame), Some(there));
+        frame[20] = 0x20;
+        assert_eq!(key_of(&frame), Some(there), "a first fragment");
+        frame[21] = 1;
+        assert_eq!(key_of(&frame), None);
+        for length in 0..38 {
+            assert_eq!(key_of(&frame[..length]), None);
+        }
+    }
+
+    #[test]
+    fn table_holds_what_it_promises_and_the_oldest_leave() {
+        let mut table = Connections::new(4, Duration::from_secs(10));
+        let at = Instant::from_secs;
+        for port in 0..4 {
+            assert_eq!(
+                table.enter(key(port), at(port.into())),
+                Entered::InAFreePlace
+            );
+        }
+        assert!(table.refresh(&key(0), at(5)));
+        assert_eq!(table.enter(key(4), at(6)), Entered::InPlaceOfAnother);
+        assert!(!table.refresh(&key(1), at(6)), "the oldest");
+        assert!(table.refresh(&key(2), at(12)));
+        assert!(!table.refresh(&key(3), at(14)), "idle for too long");
+        assert_eq!(table.enter(key(3), at(14)), Entered::InAFreePlace);
+    }
+}

@@ -1,0 +1,132 @@
+//! **rate_limiter**: drops what is above a rate, by a token bucket.
+//!
+//! - inputs: `input`
+//! - outputs: `output`
+//! - configuration: `bits_per_second`: 1 to 10^12, bits of frames without preamble and FCS;
+//!   `bucket_bytes`: what may pass at once after a pause, 64 to 10^12; where nothing is said as
+//!   much as the rate gives in a second, and at least 64
+//! - counters: `drop_rate`, frames above the rate; `drop_rate_bytes`, their bytes
+//! - cost: a subtraction
+//!
+//! The bucket is full at the start. A changed rate keeps what is in it.
+
+use carina_engine::counter_file::Counter;
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
+use carina_time::Instant;
+use serde::{Deserialize, Serialize};
+
+/// The configuration of a rate limiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateLimiterConfig {
+    /// The rate that passes.
+    pub bits_per_second: u64,
+    /// Size of the bucket.
+    pub bucket_bytes: Option<u64>,
+}
+
+/// The app.
+pub struct RateLimiter {
+    bits_per_second: u64,
+    bucket_bytes: u64,
+    /// What may pass, in bits times 10^9.
+    tokens: u128,
+    since: Option<Instant>,
+    dropped: Counter,
+    dropped_bytes: Counter,
+}
+
+/// Why there is no such app.
+#[derive(Debug, thiserror::Error)]
+enum RateError {
+    #[error("bits_per_second = {0}: must be 1 to {MAX}")]
+    Rate(u64),
+    #[error("bucket_bytes = {0}: must be {BUCKET_MIN} to {MAX}")]
+    Bucket(u64),
+}
+
+const MAX: u64 = 1_000_000_000_000;
+const BUCKET_MIN: u64 = 64;
+
+/// Tokens of a byte.
+const BYTE: u128 = 8 * 1_000_000_000;
+
+impl RateLimiterConfig {
+    /// Rate and bucket.
+    fn checked(self) -> Result<(u64, u64), RateError> {
+        let rate = self.bits_per_second;
+        if !(1..=MAX).contains(&rate) {
+            return Err(RateError::Rate(rate));
+        }
+        let bucket = self.bucket_bytes.unwrap_or((rate / 8).max(BUCKET_MIN));
+        if !(BUCKET_MIN..=MAX).contains(&bucket) {
+            return Err(RateError::Bucket(bucket));
+        }
+        Ok((rate, bucket))
+    }
+}
+
+impl AppConfig for RateLimiterConfig {
+    const KIND: &'static str = "rate_limiter";
+    const INPUTS: PortList = PortList::INPUT;
+    const OUTPUTS: PortList = PortList::OUTPUT;
+
+    type App = RateLimiter;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<RateLimiter, AppError> {
+        let (bits_per_second, bucket_bytes) = self.checked()?;
+        Ok(RateLimiter {
+            bits_per_second,
+            bucket_bytes,
+            tokens: u128::from(bucket_bytes) * BYTE,
+            since: None,
+            dropped: context.counter("drop_rate"),
+            dropped_bytes: context.counter("drop_rate_bytes"),
+        })
+    }
+
+    fn can_apply(&self, _old: &RateLimiterConfig) -> bool {
+        self.checked().is_ok()
+    }
+
+    fn apply(&self, app: &mut RateLimiter) {
+        if let Ok((rate, bucket)) = self.checked() {
+            (app.bits_per_second, app.bucket_bytes) = (rate, bucket);
+            app.tokens = app.tokens.min(u128::from(bucket) * BYTE);
+        }
+    }
+}
+
+impl FrameApp for RateLimiter {
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        self.refill(ports.now());
+        let full = (self.tokens / BYTE) as u64;
+        let (mut left, mut dropped, mut dropped_bytes) = (full, 0, 0);
+        ports.forward(0, 0, |frame| {
+            let bytes = frame.len() as u64;
+            match left.checked_sub(bytes) {
+                Some(rest) => {
+                    left = rest;
+                    true
+                }
+                None => {
+                    dropped += 1;
+                    dropped_bytes += bytes;
+                    false
+                }
+            }
+        });
+        self.tokens -= u128::from(full - left) * BYTE;
+        self.dropped.add(dropped);
+        self.dropped_bytes.add(dropped_bytes);
+    }
+}
+
+impl RateLimiter {
+    fn refill(&mut self, now: Instant) {
+        let since = self.since.replace(now).unwrap_or(now);
+        let nanos = u128::from(now.since(since).as_nanos());
+        let tokens = self.tokens + nanos * u128::from(self.bits_per_second);
+        self.tokens = tokens.min(u128::from(self.bucket_bytes) * BYTE);
+    }
+}

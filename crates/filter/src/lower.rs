@@ -1,0 +1,225 @@
+//! Conditions as a program.
+//!
+//! Each test becomes a block with two ways on. A way on that leads to a test whose outcome is known
+//! already is led further: the test was made before, so that its load succeeded, and the filter
+//! means the same.
+
+use crate::condition::{Conditions, Id, Node};
+use crate::error::FilterError;
+use crate::program::{Compare, Instruction, Program, Step, Test};
+
+/// A block's number, or an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Return(bool),
+    /// Lies before the block that leads there.
+    Block(u32),
+}
+
+#[derive(Clone, Debug)]
+enum Work<'a> {
+    Test(Test),
+    Relation {
+        steps: &'a [Step],
+        compare: Compare,
+        left: u8,
+        right: u8,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Block<'a> {
+    work: Work<'a>,
+    yes: Target,
+    no: Target,
+}
+
+/// The program of a condition; without one it accepts.
+pub(crate) fn lower(conditions: &Conditions, root: Option<Id>) -> Result<Program, FilterError> {
+    let mut blocks = Blocks {
+        conditions,
+        blocks: Vec::new(),
+    };
+    let entry = match root {
+        Some(root) => blocks.lower(root, Target::Return(true), Target::Return(false)),
+        None => Target::Return(true),
+    };
+    let mut blocks = blocks.blocks;
+    let is_used = thread(&mut blocks, entry);
+    emit(&blocks, &is_used)
+}
+
+struct Blocks<'a> {
+    conditions: &'a Conditions,
+    /// A block leads to lower numbers only.
+    blocks: Vec<Block<'a>>,
+}
+
+impl Blocks<'_> {
+    /// Makes the blocks of a condition with these ways on, and returns the first of them. Recursion
+    /// goes into what is on the right: as deep as parentheses are.
+    fn lower(&mut self, mut id: Id, mut yes: Target, mut no: Target) -> Target {
+        let conditions = self.conditions;
+        let work = loop {
+            match conditions.node(id) {
+                Node::And(first, second) => {
+                    yes = self.lower(*second, yes, no);
+                    id = *first;
+                }
+                Node::Or(first, second) => {
+                    no = self.lower(*second, yes, no);
+                    id = *first;
+                }
+                Node::Not(of) => {
+                    std::mem::swap(&mut yes, &mut no);
+                    id = *of;
+                }
+                Node::Test(test) => break Work::Test(*test),
+                Node::Relation {
+                    steps,
+                    compare,
+                    left,
+                    right,
+                } => {
+                    let (compare, left, right) = (*compare, *left, *right);
+                    break Work::Relation {
+                        steps,
+                        compare,
+                        left,
+                        right,
+                    };
+                }
+            }
+        };
+        self.blocks.push(Block { work, yes, no });
+        Target::Block(self.blocks.len() as u32 - 1)
+    }
+}
+
+/// Outcomes of tests that are known on every way to a block.
+type Facts = Vec<(Test, bool)>;
+
+/// How many are kept, and how far a way on is led, so that the time is bounded.
+const FACTS_MAX: usize = 48;
+const STEPS_MAX: usize = 256;
+
+/// Leads ways on past tests whose outcome is known. Returns which blocks can be reached.
+fn thread(blocks: &mut [Block<'_>], entry: Target) -> Vec<bool> {
+    let mut facts: Vec<Option<Facts>> = vec![None; blocks.len()];
+    if let Target::Block(first) = entry {
+        facts[first as usize] = Some(Facts::new());
+    }
+    for at in (0..blocks.len()).rev() {
+        let Some(known) = facts[at].take() else {
+            continue;
+        };
+        for outcome in [true, false] {
+            let mut then = known.clone();
+            if let Work::Test(test) = blocks[at].work
+                && then.len() < FACTS_MAX
+            {
+                then.push((test, outcome));
+            }
+            let from = if outcome {
+                blocks[at].yes
+            } else {
+                blocks[at].no
+            };
+            let to = led_on(blocks, from, &then);
+            if let Target::Block(next) = to {
+                let there = &mut facts[next as usize];
+                match there {
+                    Some(facts) => facts.retain(|fact| then.contains(fact)),
+                    None => *there = Some(then),
+                }
+            }
+            let way = if outcome {
+                &mut blocks[at].yes
+            } else {
+                &mut blocks[at].no
+            };
+            *way = to;
+        }
+        facts[at] = Some(known);
+    }
+    facts.iter().map(Option::is_some).collect()
+}
+
+fn led_on(blocks: &[Block<'_>], from: Target, known: &Facts) -> Target {
+    let mut target = from;
+    for _ in 0..STEPS_MAX {
+        let Target::Block(at) = target else {
+            return target;
+        };
+        let block = &blocks[at as usize];
+        let Work::Test(test) = &block.work else {
+            return target;
+        };
+        target = match known.iter().find_map(|fact| decided(fact, test)) {
+            Some(true) => block.yes,
+            Some(false) => block.no,
+            None => return target,
+        };
+    }
+    target
+}
+
+/// The outcome of a test, if another one's tells it.
+fn decided((known, outcome): &(Test, bool), test: &Test) -> Option<bool> {
+    if (known.field, known.mask) != (test.field, test.mask) {
+        return None;
+    }
+    if known.compare == Compare::Equal && *outcome {
+        return Some(test.compare.holds(known.value, test.value));
+    }
+    (known == test).then_some(*outcome)
+}
+
+/// Writes the blocks that can be reached one behind the other, the first one first.
+fn emit(blocks: &[Block<'_>], is_used: &[bool]) -> Result<Program, FilterError> {
+    let length = |block: &Block<'_>| match &block.work {
+        Work::Test(_) => 1,
+        Work::Relation { steps, .. } => steps.len() + 1,
+    };
+    let mut places = vec![0; blocks.len()];
+    let mut end = 0;
+    for at in (0..blocks.len()).rev().filter(|at| is_used[*at]) {
+        places[at] = end;
+        end += length(&blocks[at]);
+    }
+    if end + 2 > usize::from(u16::MAX) {
+        return Err(FilterError::Program {
+            instructions: end + 2,
+        });
+    }
+    let place = |target: Target| match target {
+        Target::Return(true) => end as u16,
+        Target::Return(false) => end as u16 + 1,
+        Target::Block(at) => places[at as usize] as u16,
+    };
+    let mut instructions = Vec::with_capacity(end + 2);
+    for at in (0..blocks.len()).rev().filter(|at| is_used[*at]) {
+        let block = &blocks[at];
+        let (yes, no) = (place(block.yes), place(block.no));
+        match block.work {
+            Work::Test(test) => instructions.push(Instruction::Test { test, yes, no }),
+            Work::Relation {
+                steps,
+                compare,
+                left,
+                right,
+            } => {
+                instructions.extend(steps.iter().map(|step| Instruction::Step(*step)));
+                instructions.push(Instruction::Compare {
+                    compare,
+                    left,
+                    right,
+                    yes,
+                    no,
+                });
+            }
+        }
+    }
+    instructions.extend([Instruction::Return(true), Instruction::Return(false)]);
+    Program::new(instructions)
+}

@@ -1,0 +1,7 @@
+//! Tests of the compiler and of its programs.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod against_libpcap;
+mod errors;
+mod generate;
+mod libpcap;
