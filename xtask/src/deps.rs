@@ -192,6 +192,11 @@ const ALLOWED: &[(&str, &str)] = &[
          thiserror",
     ),
     (
+        "carina-nfv",
+        "carina-time carina-wire carina-sys carina-frame carina-engine carina-apps carina-netdev carina-ports \
+         carina-measure serde thiserror",
+    ),
+    (
         "carina-dataplane",
         "carina-wire carina-api carina-sys carina-ring carina-ipcp carina-engine \
          carina-time rustix thiserror tracing",
@@ -240,7 +245,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-cli",
-        "carina-apps carina-ports carina-bench carina-dissect carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
+        "carina-apps carina-nfv carina-bench carina-dissect carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
          carina-wire carina-ipcp carina-netdev carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     (

@@ -179,6 +179,7 @@ enum Command {
         after_help = "Examples:\n  carina graph run router.toml\n  carina graph draw router.toml --out router.svg"
     )]
     Graph(commands::graph::GraphCommand),
+    Forward(commands::forward::ForwardArgs),
     #[command(subcommand, after_help = "Example:\n  carina sim run --seed 7")]
     Sim(commands::sim::SimCommand),
     Demo(commands::demo::DemoArgs),
@@ -213,6 +214,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Lab(command) => commands::lab::run(shared, command),
         Command::Bench(command) => commands::bench::run(shared, command),
         Command::Graph(command) => commands::graph::run(shared, command),
+        Command::Forward(args) => commands::forward::run(shared, &args),
         Command::Sim(command) => commands::sim::run(shared, command),
         Command::Demo(args) => commands::demo::run(shared, args),
         Command::Impair(args) => commands::impair::run(shared, &args),

@@ -15,9 +15,7 @@ use carina_ports::KINDS;
 use carina_sys::{CpuClock, cpu_time_ns};
 
 use crate::room::Room;
-
-/// Nothing is judged by it; it ends what hangs.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+use crate::traffic::PATIENCE;
 
 /// A graph on a thread of its own in a room.
 pub struct Running {

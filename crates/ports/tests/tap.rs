@@ -74,7 +74,7 @@ fn tap_that_is_taken_away_is_made_again() {
     own.ip("link set tap0 up");
     udp_goes_both_ways(&own, &far);
     own.ip("link delete tap0");
-    let end = std::time::Instant::now() + crate::running::PATIENCE;
+    let end = std::time::Instant::now() + crate::traffic::PATIENCE;
     while !own.run(|| carina_netdev::interface_exists("tap0")) {
         assert!(std::time::Instant::now() < end, "it is not made again");
         std::thread::sleep(std::time::Duration::from_millis(10));

@@ -91,7 +91,7 @@ pub fn run(shared: &Shared, command: GraphCommand) -> Outcome {
 
 fn read(file: &Path) -> Result<Graph, Failure> {
     let text = fs::read_to_string(file).attempt(format!("reading {}", file.display()))?;
-    read_graph_of(&text, &carina_ports::KINDS)
+    read_graph_of(&text, &carina_nfv::kinds())
         .map_err(|error| refused(format!("{}: {error}", file.display())))
 }
 

@@ -11,6 +11,7 @@ pub mod demo;
 pub mod dif;
 pub mod dissect;
 pub mod flow;
+pub mod forward;
 pub mod graph;
 pub mod impair;
 pub mod import;

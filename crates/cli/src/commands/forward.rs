@@ -1,0 +1,291 @@
+//! `carina forward`: frames of one port leave at another.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use carina_apps::route4::Prefix4;
+use carina_apps::runner::RunnerError;
+use carina_frame::{PoolConfig, PoolError};
+use carina_measure::duration::parse_ns;
+use carina_measure::table::{Table, short};
+use carina_nfv::forward::{
+    By, ForwardCounts, ForwardError, Forwarder, Forwarding, Next, PortCounts, Routes, Station,
+};
+use carina_nfv::port::PortSpec;
+use carina_sys::pin_to_cpu;
+use carina_time::Duration;
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
+use crate::interrupt::Interrupt;
+use crate::report::{print_json, print_line, progress};
+
+/// Forward Ethernet frames between ports: by wire, by MAC address, by route
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  carina forward eth1 eth2\n  \
+    carina forward eth1 --hops 1\n  \
+    carina forward --by mac eth1 eth2 tap:inside,mtu=1500\n  \
+    carina forward --by route eth1 eth2 --route 10.1.0.0/16=eth1 --route 0.0.0.0/0=eth2 \
+    --address eth1=10.1.0.1 --next eth1=10.1.0.2 --address eth2=10.2.0.1 --next eth2=10.2.0.2\n\n\
+    A port is INTERFACE, or KIND:NAME with options behind, as docs/ports.md has them. The kernel \
+    goes on to use an interface; one for the forwarder alone has no IP address. \
+    Needs CAP_NET_RAW, a tap CAP_NET_ADMIN. Ctrl-C ends it, and what it made goes with it.")]
+pub struct ForwardArgs {
+    /// The ports
+    #[arg(required = true, value_name = "PORT")]
+    ports: Vec<PortSpec>,
+    /// How the output of a frame is chosen
+    #[arg(long, value_enum, default_value_t = Choice::Wire)]
+    by: Choice,
+    /// Hops in each direction: each swaps the MAC addresses and counts a hop in the header of IP
+    #[arg(long, default_value_t = 0)]
+    hops: usize,
+    /// By route: own IPv4 address at a port
+    #[arg(long, value_name = "PORT=IP", value_parser = pair::<Ipv4Addr>)]
+    address: Vec<(String, Ipv4Addr)>,
+    /// By route: the station that gets what leaves at a port, by its IPv4 or MAC address
+    #[arg(long, value_name = "PORT=ADDRESS", value_parser = next)]
+    next: Vec<(String, Next)>,
+    /// By route: the port of packets whose destination has this prefix
+    #[arg(long, value_name = "PREFIX=PORT", value_parser = route)]
+    route: Vec<(Prefix4, String)>,
+    /// By route: a file with a line `10.0.0.0/8 eth1` for each of many routes
+    #[arg(long, value_name = "FILE")]
+    routes: Option<PathBuf>,
+    /// Print the graph, as `carina graph run` reads it, and forward nothing
+    #[arg(long)]
+    graph: bool,
+    /// End after this time [default: Ctrl-C]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_ns)]
+    time: Option<u64>,
+    /// Show rates this often; 0 shows none
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_ns)]
+    every: u64,
+    /// Run on this processor only
+    #[arg(long)]
+    cpu: Option<usize>,
+    /// Frames of the pool
+    #[arg(long, default_value_t = PoolConfig::default().frames)]
+    frames: usize,
+}
+
+/// How the output of a frame is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Choice {
+    /// The other port
+    Wire,
+    /// The port where its destination was last seen
+    Mac,
+    /// The port of the longest prefix of its IPv4 destination
+    Route,
+}
+
+/// What is wrong with the text of an option.
+#[derive(Debug, thiserror::Error)]
+enum TextError {
+    #[error("{0:?}: NAME=VALUE is expected")]
+    Pair(String),
+    #[error("{0:?}: {1}")]
+    Value(String, String),
+}
+
+fn halves(text: &str) -> Result<(&str, &str), TextError> {
+    let halves = text.split_once('=');
+    halves.ok_or_else(|| TextError::Pair(text.to_owned()))
+}
+
+fn value<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, TextError> {
+    text.parse()
+        .map_err(|error: T::Err| TextError::Value(text.to_owned(), error.to_string()))
+}
+
+fn pair<T: std::str::FromStr<Err: std::fmt::Display>>(
+    text: &str,
+) -> Result<(String, T), TextError> {
+    let (name, rest) = halves(text)?;
+    Ok((name.to_owned(), value(rest)?))
+}
+
+fn next(text: &str) -> Result<(String, Next), TextError> {
+    let (name, rest) = halves(text)?;
+    let next = match rest.contains(':') {
+        true => Next::Mac(value(rest)?),
+        false => Next::Address(value(rest)?),
+    };
+    Ok((name.to_owned(), next))
+}
+
+fn route(text: &str) -> Result<(Prefix4, String), TextError> {
+    let (prefix, port) = halves(text)?;
+    Ok((value(prefix)?, port.to_owned()))
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The ports do not fit together, or the system refuses one.
+pub fn run(shared: &Shared, args: &ForwardArgs) -> Outcome {
+    let forwarder = forwarder(args)?;
+    let file = forwarder.file().map_err(as_failure)?;
+    if args.graph {
+        return print_line(file.trim_end());
+    }
+    let interrupt = Interrupt::take().attempt("taking signals")?;
+    if let Some(cpu) = args.cpu {
+        pin_to_cpu(cpu).attempt(format!("running on processor {cpu}"))?;
+    }
+    let counters = counter_file(shared, "forward")?;
+    let started = forwarder.start(args.frames, &counters);
+    let mut forwarding = started.map_err(as_failure)?;
+    let begin = Instant::now();
+    let limit = args.time.unwrap_or(u64::MAX);
+    let mut shown = (Instant::now(), ForwardCounts::default());
+    loop {
+        let passed = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        if passed >= limit || interrupt.is_there().attempt("signals")? {
+            break;
+        }
+        let slice = Duration::from_nanos(limit - passed).min(SLICE);
+        forwarding.run_for(slice).attempt("forwarding")?;
+        if args.every > 0 && shown.0.elapsed().as_nanos() >= u128::from(args.every) {
+            let counts = forwarding.counts().attempt("reading counters")?;
+            progress(rates(&shown.1, &counts, shown.0.elapsed().as_secs_f64()));
+            shown = (Instant::now(), counts);
+        }
+    }
+    show(shared, &forwarding, begin.elapsed().as_secs_f64())
+}
+
+fn forwarder(args: &ForwardArgs) -> Result<Forwarder, Failure> {
+    let has_routes = !args.route.is_empty() || args.routes.is_some();
+    let by = match args.by {
+        _ if args.by != Choice::Route && (has_routes || !args.address.is_empty()) => {
+            return Err(usage("routes and addresses need --by route"));
+        }
+        Choice::Wire => By::Wire,
+        Choice::Mac => By::Mac,
+        Choice::Route if !has_routes => {
+            return Err(usage(
+                "--by route needs --route PREFIX=PORT or --routes FILE",
+            ));
+        }
+        Choice::Route => {
+            let stations = args.address.iter().filter_map(|(port, address)| {
+                let (_, next) = args.next.iter().find(|(other, _)| other == port)?;
+                Some(Station {
+                    port: port.clone(),
+                    address: *address,
+                    next: *next,
+                })
+            });
+            let file = args.routes.as_ref().map(std::fs::canonicalize).transpose();
+            By::Route(Routes {
+                stations: stations.collect(),
+                routes: args.route.clone(),
+                file: file.attempt("looking for the file of routes")?,
+            })
+        }
+    };
+    Ok(Forwarder {
+        ports: args.ports.clone(),
+        hops: args.hops,
+        by,
+    })
+}
+
+/// Where the counters of a program are while it runs, for `carina top`.
+///
+/// # Errors
+/// The directory cannot be made.
+pub fn counter_file(shared: &Shared, program: &str) -> Result<PathBuf, Failure> {
+    let directory = shared.run_dir().path().join("graphs");
+    std::fs::create_dir_all(&directory).attempt(format!("making {}", directory.display()))?;
+    let name = format!("{program}-{}.counters", std::process::id());
+    Ok(directory.join(Path::new(&name)))
+}
+
+fn as_failure(error: ForwardError) -> Failure {
+    match error {
+        ForwardError::Runner(RunnerError::Pool(
+            error @ (PoolError::Frames(_) | PoolError::FrameBytes(_)),
+        )) => usage(error),
+        ForwardError::Runner(error) => failed(error),
+        ForwardError::Configure(_) | ForwardError::Graph(_) => refused(error),
+        error => usage(error),
+    }
+}
+
+/// One line: what came in and left at each port in a second.
+fn rates(before: &ForwardCounts, after: &ForwardCounts, seconds: f64) -> String {
+    let ports = after.ports.iter().map(|port| {
+        let mut old = before.ports.iter();
+        let old = old.find(|old| old.port == port.port).cloned();
+        let old = old.unwrap_or_default();
+        let rate = |new: u64, old: u64| short((new - old) as f64 / seconds / 1e6);
+        format!(
+            "{}: in {} Mpps, out {} Mpps",
+            port.port,
+            rate(port.in_packets, old.in_packets),
+            rate(port.out_packets, old.out_packets)
+        )
+    });
+    let mut line = ports.collect::<Vec<_>>().join("; ");
+    let sum = |counts: &ForwardCounts| counts.drops.iter().map(|(_, count)| count).sum::<u64>();
+    let dropped = sum(after).saturating_sub(sum(before));
+    if dropped > 0 {
+        line += &format!("; {} Mpps dropped", short(dropped as f64 / seconds / 1e6));
+    }
+    line
+}
+
+fn show(shared: &Shared, forwarding: &Forwarding, seconds: f64) -> Outcome {
+    let counts = forwarding.counts().attempt("reading counters")?;
+    if shared.json {
+        let drops: serde_json::Map<_, _> = counts
+            .drops
+            .iter()
+            .map(|(name, count)| (name.clone(), json!(count)))
+            .collect();
+        return print_json(&json!({ "seconds": seconds, "ports": counts.ports, "drops": drops }));
+    }
+    let mut table = Table::new([
+        "port",
+        "packets in",
+        "Mpps",
+        "Gb/s",
+        "packets out",
+        "Mpps",
+        "Gb/s",
+    ]);
+    for port in &counts.ports {
+        table.row(row(port, seconds));
+    }
+    print_line(table)?;
+    if counts.drops.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new(["dropped", "packets"]);
+    for (name, count) in &counts.drops {
+        table.row([name.clone(), count.to_string()]);
+    }
+    print_line(format!("\n{table}"))
+}
+
+fn row(port: &PortCounts, seconds: f64) -> [String; 7] {
+    let mpps = |packets: u64| short(packets as f64 / seconds / 1e6);
+    let gbps = |bytes: u64| short(bytes as f64 * 8.0 / seconds / 1e9);
+    [
+        port.port.clone(),
+        port.in_packets.to_string(),
+        mpps(port.in_packets),
+        gbps(port.in_bytes),
+        port.out_packets.to_string(),
+        mpps(port.out_packets),
+        gbps(port.out_bytes),
+    ]
+}
+
+const SLICE: Duration = Duration::from_millis(100);

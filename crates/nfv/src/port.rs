@@ -1,0 +1,225 @@
+//! Ports as they stand on a command line: `eth1`, `tap:inside`, `af_packet:eth1,offload=true`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use carina_netdev::{MAC_HEADER_BYTES, TAG_BYTES, interface_mtu};
+
+/// A port: what kind of app it is, what it is called, and its configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortSpec {
+    kind: &'static PortKind,
+    of: String,
+    options: Vec<(String, String)>,
+    app: String,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct PortKind {
+    name: &'static str,
+    /// The key of its configuration that says which one it is.
+    key: &'static str,
+}
+
+const KINDS: [PortKind; 3] = [
+    PortKind {
+        name: "af_packet",
+        key: "interface",
+    },
+    PortKind {
+        name: "tap",
+        key: "name",
+    },
+    PortKind {
+        name: "tun",
+        key: "name",
+    },
+];
+
+/// Why text is no port.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PortError {
+    /// The form is wrong.
+    #[error("{0:?}: a port is INTERFACE or KIND:NAME, with options behind: tap:inside,mtu=1500")]
+    Form(String),
+    /// There is no such kind of port.
+    #[error("{kind:?}: there is no such kind of port; there are {}", kinds())]
+    Kind {
+        /// The word.
+        kind: String,
+    },
+    /// A character that no name and no value has.
+    #[error("{0:?}: quotes, backslashes and control characters are not possible here")]
+    Character(String),
+    /// Two ports have the same name.
+    #[error("{0} is there twice")]
+    Twice(String),
+}
+
+fn kinds() -> String {
+    KINDS.map(|kind| kind.name).join(", ")
+}
+
+impl FromStr for PortSpec {
+    type Err = PortError;
+
+    fn from_str(text: &str) -> Result<PortSpec, PortError> {
+        let form = || PortError::Form(text.to_owned());
+        let is_bad = |c: char| c.is_control() || matches!(c, '"' | '\\');
+        if text.contains(is_bad) {
+            return Err(PortError::Character(text.to_owned()));
+        }
+        let mut parts = text.split(',');
+        let head = parts.next().unwrap_or_default();
+        let (kind, of) = head.split_once(':').unwrap_or((KINDS[0].name, head));
+        let known = KINDS.iter().find(|known| known.name == kind);
+        let kind = known.ok_or_else(|| PortError::Kind {
+            kind: kind.to_owned(),
+        })?;
+        if of.is_empty() {
+            return Err(form());
+        }
+        let mut options = Vec::new();
+        for part in parts {
+            let (key, value) = part.split_once('=').ok_or_else(form)?;
+            let is_key = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            if key.is_empty() || !key.chars().all(is_key) {
+                return Err(form());
+            }
+            options.push((key.to_owned(), value.to_owned()));
+        }
+        let name = of.rsplit('/').next().unwrap_or(of);
+        let as_char = |c: char| match c {
+            c if c.is_ascii_alphanumeric() || c == '_' => c,
+            _ => '-',
+        };
+        let app: String = name.chars().map(as_char).take(APP_CHARS).collect();
+        Ok(PortSpec {
+            kind,
+            of: of.to_owned(),
+            options,
+            app,
+        })
+    }
+}
+
+impl fmt::Display for PortSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.kind.name, self.of)
+    }
+}
+
+impl PortSpec {
+    /// The name of its app in the graph, and of the port in routes and tables.
+    #[must_use]
+    pub fn app(&self) -> &str {
+        &self.app
+    }
+
+    /// The interface or device.
+    #[must_use]
+    pub fn of(&self) -> &str {
+        &self.of
+    }
+
+    /// True for a port of IP packets, which has no station behind that answers ARP.
+    #[must_use]
+    pub fn is_ip(&self) -> bool {
+        self.kind.name == "tun"
+    }
+
+    /// The table of its app in the file of a graph.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut text = format!(
+            "[apps.{}]\nkind = \"{}\"\n{} = \"{}\"\n",
+            self.app, self.kind.name, self.kind.key, self.of
+        );
+        for (key, value) in &self.options {
+            let is_bare =
+                matches!(value.as_str(), "true" | "false") || value.parse::<i64>().is_ok();
+            text += &match is_bare {
+                true => format!("{key} = {value}\n"),
+                false => format!("{key} = \"{value}\"\n"),
+            };
+        }
+        text
+    }
+
+    /// The longest frame that comes in there, in bytes.
+    fn frame_bytes(&self) -> usize {
+        let option = self.options.iter().find(|(key, _)| key == "mtu");
+        let option = option.and_then(|(_, value)| value.parse().ok());
+        // One that is not there yet gets the usual MTU; one that cannot be opened says so later.
+        let mtu = option.or_else(|| interface_mtu(&self.of).ok());
+        mtu.unwrap_or(1500) + MAC_HEADER_BYTES + TAG_BYTES
+    }
+}
+
+/// Checks that no two ports have the same name.
+///
+/// # Errors
+/// The name.
+pub fn check_names(ports: &[PortSpec]) -> Result<(), PortError> {
+    for (at, port) in ports.iter().enumerate() {
+        if ports[..at].iter().any(|other| other.app == port.app) {
+            return Err(PortError::Twice(port.app.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// Length of frames of a pool in bytes that is enough for all ports.
+#[must_use]
+pub fn frame_bytes_for(ports: &[PortSpec]) -> usize {
+    let longest = ports.iter().map(PortSpec::frame_bytes).max();
+    longest.unwrap_or(0).max(FRAME_BYTES_MIN)
+}
+
+/// What every pool has at least: an MTU of 1500, and room for tunnels.
+const FRAME_BYTES_MIN: usize = 2048;
+
+/// A prefix may stand before the name of a port's app.
+const APP_CHARS: usize = 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(text: &str) -> PortSpec {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn ports_become_tables_of_a_graph() {
+        let port = spec("eth0.5");
+        assert_eq!(port.app(), "eth0-5");
+        let table = "[apps.eth0-5]\nkind = \"af_packet\"\ninterface = \"eth0.5\"\n";
+        assert_eq!(port.table(), table);
+        let port = spec("tap:inside,mtu=9000,offload=true");
+        let table =
+            "[apps.inside]\nkind = \"tap\"\nname = \"inside\"\nmtu = 9000\noffload = true\n";
+        assert_eq!(
+            (port.table().as_str(), port.to_string()),
+            (table, "tap:inside".into())
+        );
+        assert_eq!(frame_bytes_for(&[port, spec("nope")]), 9018);
+        assert_eq!(frame_bytes_for(&[spec("nope")]), 2048);
+    }
+
+    #[test]
+    fn wrong_ports_are_refused_with_what_would_be_right() {
+        let refusal = |text: &str| text.parse::<PortSpec>().unwrap_err().to_string();
+        assert!(refusal("").starts_with("\"\": a port is INTERFACE or KIND:NAME"));
+        assert!(refusal("tap:").contains("a port is"));
+        assert!(refusal("eth0,mtu").contains("a port is"));
+        assert_eq!(
+            refusal("tip:x"),
+            "\"tip\": there is no such kind of port; there are af_packet, tap, tun"
+        );
+        assert!(refusal("a\"b").contains("quotes"));
+        let error = check_names(&[spec("a.b"), spec("tap:a-b")]).unwrap_err();
+        assert_eq!(error.to_string(), "a-b is there twice");
+    }
+}
