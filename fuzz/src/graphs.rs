@@ -1,8 +1,7 @@
 //! Graphs of apps: their files, and frames that come from anywhere.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use carina_apps::graph_file::read_graph;
 use carina_apps::picture;
@@ -58,7 +57,10 @@ pub fn reads_app_frames(data: &[u8]) -> bool {
         is_whole &= behind.len() >= length;
         let (bytes, behind) = behind.split_at(length.min(behind.len()));
         let input = usize::from(head[0]) % inputs.len();
-        waiting.borrow_mut().push_back((input, bytes.to_vec()));
+        waiting
+            .lock()
+            .expect("one thread uses it")
+            .push_back((input, bytes.to_vec()));
         rest = behind;
     }
     let pool = POOL.with(Pool::clone);
@@ -75,7 +77,7 @@ pub fn reads_app_frames(data: &[u8]) -> bool {
 }
 
 /// Frames that come: the number of the input, and the bytes.
-type Waiting = Rc<RefCell<VecDeque<(usize, Vec<u8>)>>>;
+type Waiting = Arc<Mutex<VecDeque<(usize, Vec<u8>)>>>;
 
 /// An app's configuration, its inputs and its outputs.
 type App = (
@@ -135,7 +137,7 @@ fn graph(config: &str, inputs: &[&str], outputs: &[&str], waiting: &Waiting) -> 
         format!("links = [{links}]\n[apps.app]\n{config}\n[apps.sink]\nkind = \"sink\"\n{probes}");
     let mut graph = read_graph(&text).expect("a graph that is right");
     for at in 0..inputs.len() {
-        let waiting = Rc::clone(waiting);
+        let waiting = Arc::clone(waiting);
         graph.app(&format!("in{at}"), Feeder { input: at, waiting });
     }
     graph
@@ -150,7 +152,7 @@ struct Feeder {
 
 impl PartialEq for Feeder {
     fn eq(&self, other: &Feeder) -> bool {
-        self.input == other.input && Rc::ptr_eq(&self.waiting, &other.waiting)
+        self.input == other.input && Arc::ptr_eq(&self.waiting, &other.waiting)
     }
 }
 
@@ -176,7 +178,7 @@ impl AppConfig for Feeder {
 
 impl FrameApp for FeederApp {
     fn pull(&mut self, ports: &mut Ports<'_>) {
-        let waiting = &mut *self.feeder.waiting.borrow_mut();
+        let waiting = &mut *self.feeder.waiting.lock().expect("one thread uses it");
         // All inputs take from one queue, so that frames of several come in their order.
         while let Some((_, bytes)) = waiting.pop_front_if(|(input, _)| *input == self.feeder.input)
         {

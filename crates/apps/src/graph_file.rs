@@ -14,13 +14,18 @@
 //! kind = "sink"
 //! ```
 //!
+//! `worker = 1` in an app's table has worker 1 run it. `workers = 2` at the top says how many there
+//! are, `cpus = [2, 3]` which processor each of them has. [`Workers`] places the other apps.
+//!
+//! [`Workers`]: carina_engine::frames::Workers
+//!
 //! `kind` is the name of a kind of app ([`KINDS`]); the other keys of the table are its
 //! configuration, as the app's page has them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use carina_engine::frames::{AnyConfig, AppConfig, Graph, GraphError};
+use carina_engine::frames::{AnyConfig, AppConfig, Graph, GraphError, WORKERS_MAX};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -101,6 +106,14 @@ pub enum GraphFileError {
         /// The kinds that there are.
         known: String,
     },
+    /// The number of a worker is wrong.
+    #[error("apps.{app}: worker = {value}: must be a whole number from 0 to {}", WORKERS_MAX - 1)]
+    Worker {
+        /// The app.
+        app: String,
+        /// What stands there.
+        value: String,
+    },
     /// There is no such kind.
     #[error("apps.{app}: kind = {kind:?}: must be one of {known}")]
     Kind {
@@ -135,6 +148,9 @@ fn kind_names(more: &[Kind]) -> String {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    workers: Option<usize>,
+    #[serde(default)]
+    cpus: Vec<usize>,
     #[serde(default)]
     links: Vec<String>,
     #[serde(default)]
@@ -156,15 +172,37 @@ pub fn read_graph(text: &str) -> Result<Graph, GraphFileError> {
 pub fn read_graph_of(text: &str, more: &[Kind]) -> Result<Graph, GraphFileError> {
     let file: File = toml::from_str(text)?;
     let mut graph = Graph::new();
-    for (name, table) in file.apps {
+    if let Some(count) = file.workers {
+        graph.workers(count);
+    }
+    graph.cpus(&file.cpus);
+    for (name, mut table) in file.apps {
+        let worker = table.remove("worker");
         let config = read_app(&name, table, more)?;
         graph.app_of(&name, config);
+        if let Some(worker) = worker {
+            graph.place(&name, worker_number(&name, &worker)?);
+        }
     }
     for link in &file.links {
         graph.link(link)?;
     }
     graph.check()?;
     Ok(graph)
+}
+
+fn worker_number(app: &str, value: &toml::Value) -> Result<usize, GraphFileError> {
+    let number = value
+        .as_integer()
+        .and_then(|number| usize::try_from(number).ok());
+    let number = number.filter(|number| *number < WORKERS_MAX);
+    number.ok_or_else(|| GraphFileError::Worker {
+        app: app.to_owned(),
+        value: match value.as_integer() {
+            Some(number) => number.to_string(),
+            None => format!("of type {}", value.type_str()),
+        },
+    })
 }
 
 fn read_app(
@@ -211,6 +249,31 @@ mod tests {
         let apps: Vec<_> = graph.apps().collect();
         assert_eq!(apps, [("a", "source"), ("b", "sink")]);
         assert_eq!(graph.links().count(), 1);
+    }
+
+    #[test]
+    fn apps_and_workers_have_their_places() {
+        let apps = "[apps.a]\nkind = \"sink\"\nworker = 1\n[apps.b]\nkind = \"sink\"\n";
+        let graph = read_graph(&format!("cpus = [4, 5, 6]\n{apps}")).unwrap();
+        assert_eq!(
+            (graph.worker_of("a"), graph.worker_of("b")),
+            (Some(1), None)
+        );
+        assert_eq!(graph.worker_count(), 3);
+        let refusal = |text: &str| read_graph(text).unwrap_err().to_string();
+        assert_eq!(
+            refusal(&apps.replace("= 1", "= -1")),
+            "apps.a: worker = -1: must be a whole number from 0 to 63"
+        );
+        assert_eq!(
+            refusal(&format!("workers = 1\n{apps}")),
+            "app a: there is no worker 1; they are numbered from 0 to 0"
+        );
+        let error = refusal(&format!("workers = 3\ncpus = [4, 5]\n{apps}"));
+        assert!(
+            error.starts_with("processors [4, 5] for 3 workers"),
+            "{error}"
+        );
     }
 
     #[test]

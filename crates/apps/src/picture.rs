@@ -31,6 +31,10 @@ pub fn svg(title: &str, graph: &Graph, labels: &BTreeMap<LinkName, String>) -> S
     for (name, kind) in graph.apps() {
         let (x, y) = places.get(name).copied().unwrap_or_default();
         let (left, top) = (x + MARGIN, y + MARGIN);
+        let kind = match graph.worker_of(name) {
+            Some(worker) => format!("{kind}, worker {worker}"),
+            None => kind.to_owned(),
+        };
         let middle = left + BOX.0 / 2.0;
         let _ = writeln!(
             text,
@@ -43,7 +47,7 @@ pub fn svg(title: &str, graph: &Graph, labels: &BTreeMap<LinkName, String>) -> S
             top + 18.0,
             escaped(name),
             top + 34.0,
-            escaped(kind)
+            escaped(&kind)
         );
     }
     text + "</svg>\n"

@@ -1,80 +1,57 @@
-//! A graph on a thread of its own making: an engine, a network, and the time to look around.
+//! A graph that runs, on workers of its own.
 
-use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::Path;
-use std::rc::Rc;
 
 use carina_engine::counter_file::CounterFile;
-use carina_engine::counters::{Kind, Table};
 use carina_engine::frames::{
-    ConfigureError, Difference, Graph, LinkCounts, LinkName, Network, NetworkApp,
+    ConfigureError, Difference, Graph, LinkCounts, LinkName, WorkerReport, Workers,
 };
-use carina_engine::{App, AppId, Engine};
-use carina_frame::{Pool, PoolConfig, PoolError};
-use carina_sys::monotonic_ns;
+use carina_frame::{PoolConfig, PoolError};
 use carina_time::Duration;
 
-/// Runs one graph on the calling thread. Sleeps while no app has anything to do.
+/// Runs one graph on as many threads as it wants. Sleeps while no app has anything to do.
 pub struct GraphRunner {
-    engine: Engine,
-    network: Rc<RefCell<Network>>,
-    app: AppId,
-    alarm: AppId,
-    alarm_at: Rc<Cell<u64>>,
+    workers: Workers,
+    cpus: Option<Vec<usize>>,
 }
 
-/// Why there is no runner.
+/// Why a runner cannot go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunnerError {
     /// No frames.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// No descriptor, or no file of counters.
+    /// No file of counters.
     #[error(transparent)]
     System(#[from] io::Error),
-}
-
-/// Ends the engine's sleep at a time.
-struct Alarm(Rc<Cell<u64>>);
-
-impl App for Alarm {
-    fn name(&self) -> &str {
-        "alarm"
-    }
-
-    fn next_deadline(&self) -> Option<u64> {
-        Some(self.0.get())
-    }
+    /// A worker has ended, because an app of it panicked.
+    #[error("worker {0} has ended")]
+    Ended(usize),
 }
 
 impl GraphRunner {
-    /// A runner without apps. Counters go to a file at `counters`, for other processes, or to none.
+    /// A runner without apps; each of its workers will have a pool of this kind. Counters go to a
+    /// file at `counters`, for other processes, or to none.
     ///
     /// # Errors
-    /// Memory or a descriptor is not to be had.
+    /// The pool is not possible, or the file not to be had.
     pub fn new(pool: PoolConfig, counters: Option<&Path>) -> Result<GraphRunner, RunnerError> {
+        pool.check()?;
         let counters = match counters {
             Some(path) => CounterFile::create(path)?,
             None => CounterFile::private()?,
         };
-        let network = Network::new(Pool::new(pool)?, counters)?;
-        let network = Rc::new(RefCell::new(network));
-        let row = Table::private()?.row(Kind::Engine, 0, "graph");
-        // Frames have a pool of their own; this one is for packets of flows.
-        let mut engine = Engine::new(row, carina_engine::Pool::new(0))?;
-        let alarm_at = Rc::new(Cell::new(0));
-        let (app, alarm) = (engine.reserve(), engine.reserve());
-        engine.add(app, Box::new(NetworkApp::new(Rc::clone(&network))?))?;
-        engine.add(alarm, Box::new(Alarm(Rc::clone(&alarm_at))))?;
         Ok(GraphRunner {
-            engine,
-            network,
-            app,
-            alarm,
-            alarm_at,
+            workers: Workers::new(pool, counters),
+            cpus: None,
         })
+    }
+
+    /// Gives the workers these processors, whatever graphs say.
+    pub fn run_on(&mut self, cpus: &[usize]) {
+        self.cpus = Some(cpus.to_vec());
     }
 
     /// Becomes `graph`, by difference.
@@ -82,37 +59,41 @@ impl GraphRunner {
     /// # Errors
     /// The graph is wrong or an app cannot be made; what ran goes on.
     pub fn configure(&mut self, graph: &Graph) -> Result<Difference, ConfigureError> {
-        let difference = self.network.borrow_mut().configure(graph)?;
-        self.engine.wake(self.app);
-        Ok(difference)
+        match &self.cpus {
+            None => self.workers.configure(graph),
+            Some(cpus) => {
+                let mut graph = graph.clone();
+                self.workers.configure(graph.cpus(cpus))
+            }
+        }
     }
 
-    /// Breathes for so long.
+    /// Lets the workers run for so long.
     ///
     /// # Errors
-    /// The kernel's refusal to wait.
-    pub fn run_for(&mut self, time: Duration) -> io::Result<()> {
-        let end = monotonic_ns().saturating_add(time.as_nanos());
-        self.alarm_at.set(end);
-        self.engine.wake(self.alarm);
-        loop {
-            let now = monotonic_ns();
-            if now >= end {
-                return Ok(());
-            }
-            let moved = self.engine.breathe(now);
-            self.engine.rest(moved)?;
+    /// One of them has ended.
+    pub fn run_for(&mut self, time: Duration) -> Result<(), RunnerError> {
+        std::thread::sleep(std::time::Duration::from_nanos(time.as_nanos()));
+        match self.workers.ended() {
+            Some(worker) => Err(RunnerError::Ended(worker)),
+            None => Ok(()),
         }
     }
 
     /// Every link with what went over it.
-    #[must_use]
-    pub fn link_counts(&self) -> Vec<(LinkName, LinkCounts)> {
-        let network = self.network.borrow();
-        let counts = network.link_counts();
-        counts
-            .map(|(name, counts)| (name.clone(), counts))
-            .collect()
+    ///
+    /// # Errors
+    /// A worker does not answer.
+    pub fn link_counts(&self) -> Result<Vec<(LinkName, LinkCounts)>, ConfigureError> {
+        self.workers.link_counts()
+    }
+
+    /// What each worker is and has done.
+    ///
+    /// # Errors
+    /// A worker does not answer.
+    pub fn workers(&self) -> Result<Vec<WorkerReport>, ConfigureError> {
+        self.workers.reports()
     }
 }
 
@@ -121,32 +102,50 @@ mod tests {
     use super::*;
     use crate::graph_file::read_graph;
 
+    const PACED: &str = "links = [\"a.o -> b.i\"]\n[apps.a]\nkind = \"source\"\nrate = 1000\n\
+                         count = 20\n[apps.b]\nkind = \"sink\"\n";
+
     #[test]
-    fn paced_source_runs_at_its_rate_while_the_engine_sleeps() {
-        let graph = "links = [\"a.o -> b.i\"]\n[apps.a]\nkind = \"source\"\nrate = 1000\ncount = 20\n\
-                     [apps.b]\nkind = \"sink\"\n";
-        let mut runner = GraphRunner::new(PoolConfig::default(), None).unwrap();
-        let steps = runner.configure(&read_graph(graph).unwrap()).unwrap();
-        assert_eq!(steps.added, ["a", "b"]);
-        let before = carina_sys::cpu_time_ns(carina_sys::CpuClock::Thread);
-        runner.run_for(Duration::from_millis(10)).unwrap();
-        let early = runner.link_counts()[0].1.packets;
-        assert!(early <= 10, "{early} frames in 10 ms");
-        // However busy the machine is: the count ends it.
-        for _ in 0..100 {
-            runner.run_for(Duration::from_millis(50)).unwrap();
-            if runner.link_counts()[0].1.packets == 20 {
-                break;
+    fn paced_source_runs_at_its_rate_while_its_worker_sleeps() {
+        for graph in [PACED.to_owned(), format!("{PACED}worker = 1\n")] {
+            let mut runner = GraphRunner::new(PoolConfig::default(), None).unwrap();
+            let begin = std::time::Instant::now();
+            let steps = runner.configure(&read_graph(&graph).unwrap()).unwrap();
+            assert_eq!(steps.added, ["a", "b"]);
+            let packets = |runner: &GraphRunner| runner.link_counts().unwrap()[0].1.packets;
+            let early = (packets(&runner), begin.elapsed().as_millis() as u64);
+            assert!(early.0 <= early.1 + 1, "frames, ms: {early:?}");
+            // However busy the machine is: the count ends it.
+            for _ in 0..100 {
+                runner.run_for(Duration::from_millis(50)).unwrap();
+                if packets(&runner) == 20 {
+                    break;
+                }
             }
+            let counts = runner.link_counts().unwrap()[0].1;
+            assert_eq!(
+                (counts.packets, counts.bytes, counts.drops),
+                (20, 20 * 64, 0)
+            );
+            // Nothing is left to do: half a second of it costs next to no CPU time.
+            let cpu_ns = |runner: &GraphRunner| -> u64 {
+                let reports = runner.workers().unwrap();
+                reports.iter().map(|report| report.cpu_ns).sum()
+            };
+            let before = cpu_ns(&runner);
+            runner.run_for(Duration::from_millis(500)).unwrap();
+            let spent = cpu_ns(&runner) - before;
+            assert!(spent < 5_000_000, "{spent} ns of CPU time");
         }
-        let counts = runner.link_counts()[0].1;
-        assert_eq!(
-            (counts.packets, counts.bytes, counts.drops),
-            (20, 20 * 64, 0)
-        );
-        // Nothing is left to do: a second of it costs next to no CPU time.
-        runner.run_for(Duration::from_millis(500)).unwrap();
-        let spent = carina_sys::cpu_time_ns(carina_sys::CpuClock::Thread) - before;
-        assert!(spent < 400_000_000, "{spent} ns of CPU time");
+    }
+
+    #[test]
+    fn impossible_pool_is_refused_at_once() {
+        let pool = PoolConfig {
+            frames: 0,
+            ..PoolConfig::default()
+        };
+        let error = GraphRunner::new(pool, None).err().unwrap();
+        assert!(error.to_string().starts_with("a pool of 0 frames"));
     }
 }

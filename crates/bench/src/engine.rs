@@ -5,6 +5,8 @@
 //!   hop-N         source -> hop -> ... -> hop -> sink
 //!   tee           source -> tee => two links => sink; both links are counted
 //!   lpm           source of random destinations -> route4 with 10^6 routes => 4 links => sink
+//!   ...-two-workers      the chain cut in its middle: one half on each of two processors
+//!   ...-each-of-two      a whole chain on each of two processors
 //!   dpdk-io       null device <-> null device, testpmd --forward-mode=io; both ports are counted
 //! ```
 //!
@@ -14,6 +16,7 @@
 mod graphs;
 mod routes;
 mod testpmd;
+mod workers;
 
 use carina_frame::PoolError;
 use carina_measure::ratio::Ratio;
@@ -44,10 +47,21 @@ pub enum Chain {
     Tee,
     /// A longest-prefix match among a million routes.
     Lpm,
+    /// So many hops, on two workers.
+    Workers(Spread, usize),
+}
+
+/// What each of two workers has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spread {
+    /// A half of the chain.
+    Chain,
+    /// A whole chain of its own.
+    Each,
 }
 
 /// All cases.
-pub const CASES: [Case; 7] = [
+pub const CASES: [Case; 10] = [
     case("source-sink", Chain::Hops(0), Some(2.0)),
     case("hop-1", Chain::Hops(1), Some(1.0)),
     case("hop-2", Chain::Hops(2), Some(0.7)),
@@ -55,6 +69,13 @@ pub const CASES: [Case; 7] = [
     case("hop-8", Chain::Hops(8), Some(0.25)),
     case("tee", Chain::Tee, None),
     case("lpm", Chain::Lpm, None),
+    case(
+        "source-sink-two-workers",
+        Chain::Workers(Spread::Chain, 0),
+        None,
+    ),
+    case("hop-4-two-workers", Chain::Workers(Spread::Chain, 4), None),
+    case("hop-4-each-of-two", Chain::Workers(Spread::Each, 4), None),
 ];
 
 const fn case(name: &'static str, chain: Chain, bar: Option<f64>) -> Case {
@@ -109,6 +130,7 @@ pub fn run(options: &EngineOptions) -> Result<Results> {
         cpu: *last,
         main_cpu: *first,
         samples: Samples::default(),
+        ours: Vec::new(),
         pairs: Vec::new(),
         notes: Vec::new(),
     };
@@ -116,7 +138,7 @@ pub fn run(options: &EngineOptions) -> Result<Results> {
     allow_cpus(None, &cpus).attempt("giving the processors back")?;
     measured?;
     bench.judge();
-    bench.notes.splice(0..0, notes(bench.cpu));
+    bench.notes.splice(0..0, notes(bench.cpu, bench.main_cpu));
     Ok(Results {
         bench: "engine".to_owned(),
         machine: machine(),
@@ -134,6 +156,8 @@ struct Bench<'a> {
     /// Where testpmd's command line runs.
     main_cpu: usize,
     samples: Samples,
+    /// Case, size, and Carina's rates, run by run.
+    ours: Vec<(Case, u64, f64)>,
     /// Case, size, and the rates of both systems in one run.
     pairs: Vec<(Case, u64, f64, f64)>,
     notes: Vec<String>,
@@ -165,9 +189,21 @@ impl Bench<'_> {
 
     fn measure_pair(&mut self, case: Case, size: u64, peer: Option<&mut Testpmd>) -> Result<()> {
         let time_ns = self.options.time_ns;
-        let ours = graphs::measure(case.chain, size as usize, self.cpu, time_ns)
-            .map_err(|error| error.in_case(case.name))?;
+        let cpus = [self.cpu, self.main_cpu];
+        let ours = match case.chain {
+            Chain::Workers(..) if cpus[0] == cpus[1] => {
+                let note = format!("{} was not measured: it needs two processors", case.name);
+                if !self.notes.contains(&note) {
+                    self.notes.push(note);
+                }
+                return Ok(());
+            }
+            Chain::Workers(..) => workers::measure(case.chain, size as usize, cpus, time_ns),
+            chain => graphs::measure(chain, size as usize, self.cpu, time_ns),
+        };
+        let ours = ours.map_err(|error| error.in_case(case.name))?;
         self.add(case, size, OURS, ours);
+        self.ours.push((case, size, ours.mpps));
         let Some(peer) = peer else { return Ok(()) };
         let theirs = peer.measure(time_ns)?;
         self.add(case, size, PEER, theirs);
@@ -220,12 +256,45 @@ impl Bench<'_> {
                 ));
             }
         }
+        self.compare_workers();
+    }
+
+    /// Says how two workers scale, where the same chain on one of them was measured too.
+    fn compare_workers(&mut self) {
+        let rates = |case: &Case, size: u64| {
+            let ours = self.ours.iter();
+            let ours = ours.filter(move |row| row.0.name == case.name && row.1 == size);
+            ours.map(|row| row.2).collect::<Vec<f64>>()
+        };
+        for case in &self.options.cases {
+            let Chain::Workers(_, hops) = case.chain else {
+                continue;
+            };
+            let is_one = |one: &&Case| one.chain == Chain::Hops(hops);
+            let Some(one) = self.options.cases.iter().find(is_one) else {
+                continue;
+            };
+            for size in &self.options.sizes {
+                let pairs = rates(case, *size).into_iter().zip(rates(one, *size));
+                let Some(ratio) = Ratio::of(pairs) else {
+                    continue;
+                };
+                let [low, high] = ratio.interval;
+                self.notes.push(format!(
+                    "{} at {size} bytes: {:.2} x {} of one worker [{low:.2} to {high:.2}]",
+                    case.name, ratio.ratio, one.name
+                ));
+            }
+        }
     }
 }
 
-fn notes(cpu: usize) -> Vec<String> {
+fn notes(cpu: usize, main_cpu: usize) -> Vec<String> {
     vec![
-        format!("all frames move on processor {cpu}, one system after the other"),
+        format!(
+            "all frames move on processor {cpu}, one system after the other; the cases of two \
+             workers have processor {main_cpu} too, their CPU times are sums"
+        ),
         "mpps: frames that came to the sink, or of both null devices of DPDK, in 10^6 a second"
             .to_owned(),
         "cpu_ns_per_sdu: CPU time of the thread that moves frames, per frame".to_owned(),
@@ -239,8 +308,8 @@ const NO_PEER: &str = "dpdk-io was not measured: there is no dpdk-testpmd here; 
                        `dpdk` and `dpdk-dev` (Debian)";
 
 /// The tables of the results: what is measured, and in which case.
-pub const TABLES: [(&str, Metric, &str); 7] = {
-    let mut tables = [("", Metric::Mpps, "frames, 10^6 a second"); 7];
+pub const TABLES: [(&str, Metric, &str); CASES.len()] = {
+    let mut tables = [("", Metric::Mpps, "frames, 10^6 a second"); CASES.len()];
     let mut at = 0;
     while at < tables.len() {
         tables[at].0 = CASES[at].name;

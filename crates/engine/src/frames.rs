@@ -13,6 +13,9 @@
 //! onto its output links; then every app with frames on its input links pushes them on, in the
 //! order of the links, so that a burst goes through a whole chain at once.
 //!
+//! [`Workers`] run the parts of a graph on several threads, each with an engine, a network and a
+//! pool of its own. A link between apps of two workers is a ring between their threads.
+//!
 //! # Why frames have links of their own
 //! SDUs of flows are *leases* of ring memory that end with the breath, on links with *credit*: a
 //! reader that stops holds its writer back and nothing is lost ([`Links`](crate::Links)). A frame
@@ -24,19 +27,26 @@
 //! it in the same breath as the apps of flows, on the same thread.
 
 mod app;
+mod assignment;
+mod bell;
 mod difference;
 mod graph;
 mod link;
+mod neighbour;
 mod network;
 mod network_app;
+mod part;
 mod ports;
+mod worker;
+mod workers;
 
 pub use self::app::{
     AnyConfig, AppConfig, AppContext, AppError, FrameApp, Port, PortList, PortNames,
 };
 pub use self::difference::Difference;
-pub use self::graph::{Graph, GraphError, LinkName, PortName};
+pub use self::graph::{Graph, GraphError, LinkName, PortName, WORKERS_MAX};
 pub use self::link::{LINK_FRAMES, LinkCounts};
-pub use self::network::{ConfigureError, Network};
+pub use self::network::{ConfigureError, Network, WorkerError};
 pub use self::network_app::NetworkApp;
 pub use self::ports::{FRAME_BURST, Ports};
+pub use self::workers::{WorkerReport, Workers};

@@ -51,6 +51,20 @@ impl PoolConfig {
     pub const FRAME_BYTES_MAX: usize = 128 << 10;
     /// The most frames that a pool can have.
     pub const FRAMES_MAX: usize = 1 << 24;
+
+    /// Checks the figures.
+    ///
+    /// # Errors
+    /// One of them is out of range.
+    pub fn check(&self) -> Result<(), PoolError> {
+        if !(1..=PoolConfig::FRAMES_MAX).contains(&self.frames) {
+            return Err(PoolError::Frames(self.frames));
+        }
+        if !(64..=PoolConfig::FRAME_BYTES_MAX).contains(&self.frame_bytes) {
+            return Err(PoolError::FrameBytes(self.frame_bytes));
+        }
+        Ok(())
+    }
 }
 
 impl Default for PoolConfig {
@@ -95,16 +109,11 @@ impl Pool {
     /// # Errors
     /// A figure out of range, too many pools, or no memory.
     pub fn new(config: PoolConfig) -> Result<Pool, PoolError> {
+        config.check()?;
         let PoolConfig {
             frames,
             frame_bytes,
         } = config;
-        if !(1..=PoolConfig::FRAMES_MAX).contains(&frames) {
-            return Err(PoolError::Frames(frames));
-        }
-        if !(64..=PoolConfig::FRAME_BYTES_MAX).contains(&frame_bytes) {
-            return Err(PoolError::FrameBytes(frame_bytes));
-        }
         let room = (HEADROOM_BYTES + frame_bytes).next_multiple_of(64);
         let arena = Arena::new(frames, room as u32)
             .map_err(|source| PoolError::Memory { frames, source })?

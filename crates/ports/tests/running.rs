@@ -12,7 +12,6 @@ use carina_apps::runner::GraphRunner;
 use carina_engine::counter_file;
 use carina_frame::PoolConfig;
 use carina_ports::KINDS;
-use carina_sys::{CpuClock, cpu_time_ns};
 
 use crate::room::Room;
 use crate::traffic::PATIENCE;
@@ -56,7 +55,9 @@ impl Running {
                     runner
                         .run_for(carina_time::Duration::from_millis(20))
                         .unwrap();
-                    spent.store(cpu_time_ns(CpuClock::Thread), Ordering::Relaxed);
+                    let workers = runner.workers().unwrap();
+                    let cpu_ns = workers.iter().map(|worker| worker.cpu_ns).sum();
+                    spent.store(cpu_ns, Ordering::Relaxed);
                 }
             })
         });

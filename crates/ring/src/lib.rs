@@ -2,7 +2,8 @@
 //!
 //! One ring carries records in one direction through memory that both ends map. A record is a
 //! *piece*: a whole SDU, or a part of one with the MORE mark when further pieces follow. Two
-//! rings and four doorbells make a duplex [`channel`].
+//! rings and four doorbells make a duplex [`channel`]. Threads of one process, which trust each
+//! other, have the queue of [`between`].
 //!
 //! ```text
 //! offset   0x0000  magic, version, capacity      informational, never trusted
@@ -40,6 +41,7 @@ mod primitive;
 mod producer;
 
 pub mod bare;
+pub mod between;
 #[cfg(not(loom))]
 pub mod channel;
 #[cfg(all(not(loom), any(test, feature = "fuzzing")))]

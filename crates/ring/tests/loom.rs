@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use carina_ring::between::{Receiver, SleepFlag, queue};
 use carina_ring::{Consumer, Producer, Refused, RingMap, State, WakeMode};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
@@ -149,5 +150,81 @@ fn close_wakes_a_sleeping_consumer_behind_the_last_message() {
         };
         assert_eq!((messages, state), (1, State::Closed));
         producer.join().unwrap();
+    });
+}
+
+/// One thread sends `messages`, and rings when `must_ring` says so; the other takes them, and
+/// sleeps when it finds nothing.
+fn check_between(messages: u64, preemptions: usize, must_ring: fn(&SleepFlag) -> bool) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(move || {
+        let (mut sender, mut receiver) = queue::<Arc<u64>>(2);
+        let bell = Arc::new((SleepFlag::new(), Doorbell::default()));
+        let theirs = bell.clone();
+        let thread = thread::spawn(move || {
+            let mut message = 0;
+            while message < messages {
+                let mut next = Some(Arc::new(message));
+                if sender.send(|| next.take()) == 0 {
+                    thread::yield_now();
+                    continue;
+                }
+                message += 1;
+                if must_ring(&theirs.0) {
+                    theirs.1.signal();
+                }
+            }
+        });
+        let mut expected = 0;
+        while expected < messages {
+            if take(&mut receiver, &mut expected) > 0 {
+                continue;
+            }
+            bell.0.announce();
+            if receiver.waiting() == 0 {
+                bell.1.wait_and_drain();
+            }
+            bell.0.withdraw();
+        }
+        thread.join().unwrap();
+    });
+}
+
+fn take(receiver: &mut Receiver<Arc<u64>>, expected: &mut u64) -> usize {
+    receiver.receive(2, |value| {
+        assert_eq!(*value, *expected);
+        *expected += 1;
+    })
+}
+
+#[test]
+fn sleeping_thread_is_woken_for_every_value() {
+    check_between(2, 3, SleepFlag::must_ring);
+}
+
+#[test]
+fn full_queue_between_threads_loses_nothing() {
+    check_between(3, 2, SleepFlag::must_ring);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn models_notice_a_flag_that_is_read_too_early() {
+    check_between(2, 3, SleepFlag::must_ring_unordered);
+}
+
+#[test]
+fn values_left_are_dropped_once_whichever_end_closes_last() {
+    loom::model(|| {
+        let value = Arc::new(0);
+        let (mut sender, receiver) = queue(2);
+        let mut next = Some(value.clone());
+        let thread = thread::spawn(move || {
+            sender.send(|| next.take());
+            sender.close()
+        });
+        let lost = receiver.close() + thread.join().unwrap();
+        assert_eq!((lost, Arc::strong_count(&value)), (1, 1));
     });
 }

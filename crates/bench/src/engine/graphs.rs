@@ -16,7 +16,7 @@ use carina_frame::{Pool, PoolConfig};
 use carina_sys::{CpuClock, cpu_time_ns, monotonic_ns, pin_to_cpu};
 
 use super::routes::{Everywhere, OUTPUTS, full_table};
-use super::{Chain, Rate};
+use super::{Chain, Rate, Spread};
 use crate::error::{Attempt, Error, Result};
 
 /// Runs a graph on `cpu` for a third of `time_ns`, and then for `time_ns`, in which it is measured.
@@ -73,40 +73,68 @@ fn arrived(network: &Network) -> u64 {
     to_sink.map(|(_, counts)| counts.packets).sum()
 }
 
-fn graph(chain: Chain, size: usize) -> std::result::Result<Graph, GraphError> {
+/// The graph of a case.
+pub(super) fn graph(chain: Chain, size: usize) -> std::result::Result<Graph, GraphError> {
     let mut graph = Graph::new();
-    let source = SourceConfig {
-        size,
-        ..SourceConfig::default()
-    };
-    graph.app("source", source).app("sink", SinkConfig {});
     match chain {
         Chain::Lpm => {
             graph.app("source", Everywhere { size });
             let routes = full_table();
             graph.app("router", Route4Config { routes, file: None });
+            graph.app("sink", SinkConfig {});
             graph.link("source.output -> router.input")?;
             for output in 0..OUTPUTS {
                 graph.link(&format!("router.o{output} -> sink.o{output}"))?;
             }
         }
         Chain::Tee => {
+            graph.app("source", source(size)).app("sink", SinkConfig {});
             graph.app("tee", TeeConfig {});
             graph.link("source.output -> tee.input")?;
             graph.link("tee.a -> sink.a")?.link("tee.b -> sink.b")?;
         }
-        Chain::Hops(hops) => {
-            let mut last = "source".to_owned();
-            for number in 1..=hops {
-                let hop = format!("hop{number}");
-                graph.app(&hop, HopConfig {});
-                graph.link(&format!("{last}.output -> {hop}.input"))?;
-                last = hop;
-            }
-            graph.link(&format!("{last}.output -> sink.input"))?;
+        Chain::Hops(hops) => hops_of(&mut graph, "", hops, size, &|_| 0)?,
+        // The first half of the hops is beside the source, the rest beside the sink.
+        Chain::Workers(Spread::Chain, hops) => {
+            hops_of(&mut graph, "", hops, size, &|at| usize::from(at > hops / 2))?;
+        }
+        Chain::Workers(Spread::Each, hops) => {
+            hops_of(&mut graph, "-a", hops, size, &|_| 0)?;
+            hops_of(&mut graph, "-b", hops, size, &|_| 1)?;
         }
     }
     Ok(graph)
+}
+
+fn source(size: usize) -> SourceConfig {
+    SourceConfig {
+        size,
+        ..SourceConfig::default()
+    }
+}
+
+/// Adds a source, hops numbered from 1, and a sink behind them; `place` says on which worker each
+/// is, by its number.
+fn hops_of(
+    graph: &mut Graph,
+    suffix: &str,
+    hops: usize,
+    size: usize,
+    place: &dyn Fn(usize) -> usize,
+) -> std::result::Result<(), GraphError> {
+    let (mut last, sink) = (format!("source{suffix}"), format!("sink{suffix}"));
+    graph.app(&last, source(size)).place(&last, place(0));
+    for number in 1..=hops {
+        let hop = format!("hop{number}{suffix}");
+        graph.app(&hop, HopConfig {}).place(&hop, place(number));
+        graph.link(&format!("{last}.output -> {hop}.input"))?;
+        last = hop;
+    }
+    graph
+        .app(&sink, SinkConfig {})
+        .place(&sink, place(hops + 1));
+    graph.link(&format!("{last}.output -> {sink}.input"))?;
+    Ok(())
 }
 
 #[cfg(test)]

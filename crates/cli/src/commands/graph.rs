@@ -9,11 +9,10 @@ use carina_apps::graph_file::read_graph_of;
 use carina_apps::picture;
 use carina_apps::runner::{GraphRunner, RunnerError};
 use carina_engine::counter_file::{self, Reading};
-use carina_engine::frames::{Graph, LinkName};
+use carina_engine::frames::{Graph, LinkName, WorkerReport};
 use carina_frame::{PoolConfig, PoolError};
 use carina_measure::duration::parse_ns;
 use carina_measure::table::{Table, short};
-use carina_sys::pin_to_cpu;
 use carina_time::Duration;
 use clap::Subcommand;
 use serde_json::json;
@@ -32,7 +31,7 @@ pub enum GraphCommand {
     /// running with their state, links that stay keep their frames. A file that is wrong changes
     /// nothing.
     #[command(after_help = "Examples:\n  carina graph run router.toml\n  \
-        carina graph run router.toml --cpu 1 --for 10s --json")]
+        carina graph run router.toml --cpu 1 --for 10s --json\n  carina graph run spread.toml --cpu 2,3")]
     Run(RunArgs),
     /// Check a graph without running it
     #[command(after_help = "Example:\n  carina graph check router.toml")]
@@ -59,9 +58,9 @@ pub struct RunArgs {
     /// End after this time [default: Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_ns)]
     time: Option<u64>,
-    /// Run on this processor only
-    #[arg(long)]
-    cpu: Option<usize>,
+    /// Run on these processors, each worker on one of them [default: those of the graph]
+    #[arg(long, value_name = "CPU,...", value_delimiter = ',')]
+    cpu: Vec<usize>,
     /// Frames of the pool
     #[arg(long, default_value_t = PoolConfig::default().frames)]
     frames: usize,
@@ -98,9 +97,6 @@ fn read(file: &Path) -> Result<Graph, Failure> {
 fn run_graph(shared: &Shared, args: &RunArgs) -> Outcome {
     let graph = read(&args.file)?;
     let interrupt = Interrupt::take().attempt("taking signals")?;
-    if let Some(cpu) = args.cpu {
-        pin_to_cpu(cpu).attempt(format!("running on processor {cpu}"))?;
-    }
     let counters = counters_of(shared, &args.file)?;
     let directory = counters.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(directory).attempt(format!("making {}", directory.display()))?;
@@ -114,6 +110,9 @@ fn run_graph(shared: &Shared, args: &RunArgs) -> Outcome {
         }
         made => made.attempt("making the data plane")?,
     };
+    if !args.cpu.is_empty() {
+        runner.run_on(&args.cpu);
+    }
     let steps = runner.configure(&graph).map_err(refused)?;
     progress(steps);
     let mut watch = Watch::new(&args.file);
@@ -183,7 +182,8 @@ impl Watch<'_> {
 }
 
 fn show(shared: &Shared, runner: &GraphRunner) -> Outcome {
-    let counts = runner.link_counts();
+    let counts = runner.link_counts().map_err(refused)?;
+    let workers = runner.workers().map_err(refused)?;
     if shared.json {
         let row = |(name, counts): &(LinkName, carina_engine::frames::LinkCounts)| {
             json!({
@@ -193,12 +193,30 @@ fn show(shared: &Shared, runner: &GraphRunner) -> Outcome {
                 "drops": counts.drops,
             })
         };
-        return print_json(&json!({ "links": counts.iter().map(row).collect::<Vec<_>>() }));
+        let worker = |(number, report): (usize, &WorkerReport)| {
+            json!({
+                "worker": number,
+                "cpu": report.cpu,
+                "apps": report.apps,
+                "cpu_ns": report.cpu_ns,
+            })
+        };
+        return print_json(&json!({
+            "links": counts.iter().map(row).collect::<Vec<_>>(),
+            "workers": workers.iter().enumerate().map(worker).collect::<Vec<_>>(),
+        }));
     }
     let mut table = Table::new(["link", "packets", "bytes", "drops"]);
     for (name, counts) in &counts {
         let figures = [counts.packets, counts.bytes, counts.drops].map(|n| n.to_string());
         table.row([name.to_string()].into_iter().chain(figures));
+    }
+    print_line(table)?;
+    let mut table = Table::new(["worker", "processor", "CPU time, s", "apps"]);
+    for (number, report) in workers.iter().enumerate() {
+        let cpu = report.cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
+        let time = short(report.cpu_ns as f64 / 1e9);
+        table.row([number.to_string(), cpu, time, report.apps.join(" ")]);
     }
     print_line(table)
 }

@@ -118,6 +118,38 @@ fn running_graph_follows_its_file_and_is_drawn_with_rates() {
 }
 
 #[test]
+fn graph_runs_on_two_workers_and_shows_them() {
+    let two = CHAIN.replace("[apps.hop]", "[apps.hop]\nworker = 1");
+    let place = Place::new(&two);
+    let file = place.file();
+    let words = [
+        "--json",
+        "graph",
+        "run",
+        file.to_str().unwrap(),
+        "--for",
+        "500ms",
+    ];
+    let output = place.run(&words);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let workers = json["workers"].as_array().unwrap();
+    assert_eq!(workers[0]["apps"], serde_json::json!(["source"]));
+    // The sink is where the frames come from.
+    assert_eq!(workers[1]["apps"], serde_json::json!(["hop", "sink"]));
+    assert!(json["links"][0]["packets"].as_u64() > Some(0), "{json}");
+    let output = place.run(&["graph", "run", file.to_str().unwrap(), "--cpu", "0,1,2"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(
+        text(&output.stderr).contains("worker 2: processor 2: "),
+        "{}",
+        text(&output.stderr)
+    );
+    let output = place.run(&["graph", "run", file.to_str().unwrap(), "--cpu", "0"]);
+    assert!(text(&output.stderr).contains("there is no worker 1"));
+}
+
+#[test]
 fn wrong_graphs_and_figures_have_their_exit_codes() {
     let place = Place::new("links = [\"a.x -> b.y\"]\n");
     let file = place.file();

@@ -14,7 +14,7 @@ pub struct Difference {
     pub removed: Vec<String>,
     /// Apps that take another configuration while they run.
     pub changed: Vec<String>,
-    /// Apps in whose place another one comes.
+    /// Apps in whose place another one comes, on the same worker or another.
     pub replaced: Vec<String>,
     /// Links that are new.
     pub linked: Vec<LinkName>,
@@ -27,11 +27,13 @@ impl Difference {
     #[must_use]
     pub fn between(old: &Graph, new: &Graph) -> Difference {
         let mut steps = Difference::default();
-        for (name, config) in &new.apps {
+        for (name, app) in &new.apps {
             let list = match old.apps.get(name) {
                 None => &mut steps.added,
-                Some(old) if config.is_equal(&**old) => continue,
-                Some(old) if config.can_apply_any(&**old) => &mut steps.changed,
+                // An app stays on its thread for life.
+                Some(old) if app.worker != old.worker => &mut steps.replaced,
+                Some(old) if app.config.is_equal(&*old.config) => continue,
+                Some(old) if app.config.can_apply_any(&*old.config) => &mut steps.changed,
                 Some(_) => &mut steps.replaced,
             };
             list.push(name.clone());

@@ -10,8 +10,18 @@ use crate::frames::app::{AnyConfig, AppConfig, PortList};
 /// A graph of apps. A plain value: changing one changes nothing that runs.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    pub(super) apps: BTreeMap<String, Arc<dyn AnyConfig>>,
+    pub(super) apps: BTreeMap<String, GraphApp>,
     pub(super) links: BTreeSet<LinkName>,
+    pub(super) workers: Option<usize>,
+    pub(super) cpus: Vec<usize>,
+}
+
+/// An app of a graph.
+#[derive(Clone, Debug)]
+pub(super) struct GraphApp {
+    pub(super) config: Arc<dyn AnyConfig>,
+    /// The worker that is to run it; `None` leaves the choice to the rule.
+    pub(super) worker: Option<usize>,
 }
 
 /// One end of a link.
@@ -78,6 +88,27 @@ pub enum GraphError {
         /// `input` or `output`.
         direction: &'static str,
     },
+    /// The number of workers is out of range.
+    #[error("{0} workers: there can be 1 to {WORKERS_MAX}")]
+    Workers(usize),
+    /// An app is to run on a worker that the graph does not have.
+    #[error("app {app}: there is no worker {worker}; they are numbered from 0 to {}", workers - 1)]
+    UnknownWorker {
+        /// The app.
+        app: String,
+        /// The number of the worker.
+        worker: usize,
+        /// How many workers there are.
+        workers: usize,
+    },
+    /// Two workers are to have the same processor, or the list does not fit the workers.
+    #[error("processors {cpus:?} for {workers} workers: each must have one of its own")]
+    Cpus {
+        /// The processors.
+        cpus: Vec<usize>,
+        /// How many workers there are.
+        workers: usize,
+    },
     /// A link leads from an app to itself.
     #[error("link {0}: an app cannot be linked with itself")]
     SelfLink(LinkName),
@@ -97,8 +128,46 @@ impl Graph {
 
     /// As [`Graph::app`], with a configuration of any type.
     pub fn app_of(&mut self, name: &str, config: Arc<dyn AnyConfig>) -> &mut Graph {
-        self.apps.insert(name.to_owned(), config);
+        let worker = None;
+        self.apps
+            .insert(name.to_owned(), GraphApp { config, worker });
         self
+    }
+
+    /// Has a worker, by its number from 0, run an app of the graph. Without this the app runs where
+    /// the app is whose frames it gets ([`Workers`](crate::frames::Workers)).
+    pub fn place(&mut self, name: &str, worker: usize) -> &mut Graph {
+        if let Some(app) = self.apps.get_mut(name) {
+            app.worker = Some(worker);
+        }
+        self
+    }
+
+    /// Says how many workers run the graph. Without this there are as many as apps are placed on,
+    /// or processors listed.
+    pub fn workers(&mut self, count: usize) -> &mut Graph {
+        self.workers = Some(count);
+        self
+    }
+
+    /// Gives each worker, in the order of their numbers, a processor of its own.
+    pub fn cpus(&mut self, cpus: &[usize]) -> &mut Graph {
+        self.cpus = cpus.to_vec();
+        self
+    }
+
+    /// How many workers run the graph.
+    #[must_use]
+    pub fn worker_count(&self) -> usize {
+        let placed = self.apps.values().filter_map(|app| app.worker).max();
+        let placed = placed.map_or(1, |most| most.saturating_add(1));
+        self.workers.unwrap_or(placed.max(self.cpus.len()))
+    }
+
+    /// The worker on which an app is placed.
+    #[must_use]
+    pub fn worker_of(&self, app: &str) -> Option<usize> {
+        self.apps.get(app)?.worker
     }
 
     /// Adds a link: `APP.PORT -> APP.PORT`.
@@ -114,7 +183,7 @@ impl Graph {
     pub fn apps(&self) -> impl Iterator<Item = (&str, &'static str)> {
         self.apps
             .iter()
-            .map(|(name, config)| (name.as_str(), config.kind()))
+            .map(|(name, app)| (name.as_str(), app.config.kind()))
     }
 
     /// The links, in the order of their names.
@@ -147,13 +216,40 @@ impl Graph {
                 }
             }
         }
-        for (name, config) in &self.apps {
+        for (name, app) in &self.apps {
+            let config = &app.config;
             for (list, direction, used) in [
                 (config.inputs(), INPUT, &inputs),
                 (config.outputs(), OUTPUT, &outputs),
             ] {
                 check_needs(name, list, direction, used)?;
             }
+        }
+        self.check_workers()
+    }
+
+    fn check_workers(&self) -> Result<(), GraphError> {
+        let workers = self.worker_count();
+        if !(1..=WORKERS_MAX).contains(&workers) {
+            return Err(GraphError::Workers(workers));
+        }
+        for (name, app) in &self.apps {
+            if let Some(worker) = app.worker
+                && worker >= workers
+            {
+                let app = name.clone();
+                return Err(GraphError::UnknownWorker {
+                    app,
+                    worker,
+                    workers,
+                });
+            }
+        }
+        let different: BTreeSet<&usize> = self.cpus.iter().collect();
+        let is_one_each = self.cpus.len() == workers && different.len() == workers;
+        if !self.cpus.is_empty() && !is_one_each {
+            let cpus = self.cpus.clone();
+            return Err(GraphError::Cpus { cpus, workers });
         }
         Ok(())
     }
@@ -164,7 +260,7 @@ impl Graph {
         port: &PortName,
         direction: &'static str,
     ) -> Result<(), GraphError> {
-        let Some(config) = self.apps.get(&port.app) else {
+        let Some(GraphApp { config, .. }) = self.apps.get(&port.app) else {
             return Err(GraphError::UnknownApp {
                 link: Box::new(link.clone()),
                 app: port.app.clone(),
@@ -216,6 +312,9 @@ fn check_needs(
 
 const INPUT: &str = "input";
 const OUTPUT: &str = "output";
+
+/// Workers of a graph at most.
+pub const WORKERS_MAX: usize = 64;
 
 /// The longest name of an app or a port.
 const NAME_CHARS_MAX: usize = 32;

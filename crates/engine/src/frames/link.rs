@@ -57,6 +57,11 @@ impl FrameLink {
         self.counts.drops += moved.overflowed as u64;
     }
 
+    /// False for a link that is internal, or counted by another network.
+    pub(super) fn is_shown(&self) -> bool {
+        self.shown.is_some()
+    }
+
     pub(super) fn counts(&self) -> LinkCounts {
         self.counts
     }

@@ -4,18 +4,22 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use carina_frame::Pool;
-use carina_sys::Epoll;
+use carina_frame::{Pool, PoolError};
+use carina_sys::{Epoll, Interest};
 use carina_time::{Duration, Instant};
 
 use crate::counter_file::{Counter, CounterFile};
 use crate::frames::app::{AnyConfig, AppContext, AppError, FrameApp, PortList, PortNames};
+use crate::frames::assignment::Way;
+use crate::frames::bell::Bell;
 use crate::frames::difference::Difference;
 use crate::frames::graph::{Graph, GraphError, LinkName};
 use crate::frames::link::{FrameLink, LinkCounts};
+use crate::frames::neighbour::{Incoming, Outgoing};
+use crate::frames::part::{Part, Prepared};
 use crate::frames::ports::Ports;
 
-/// Apps and links of one graph on one thread.
+/// Apps and links on one thread: a whole graph, or the part of one that a worker runs.
 pub struct Network {
     pool: Pool,
     counters: CounterFile,
@@ -24,6 +28,10 @@ pub struct Network {
     /// The two internal links first, then those of `link_names`.
     links: Vec<FrameLink>,
     link_names: Vec<LinkName>,
+    /// Links from and to networks on other threads, by number.
+    incoming: Vec<(usize, Incoming)>,
+    outgoing: Vec<(usize, Outgoing)>,
+    bell: Arc<Bell>,
     /// Numbers of the apps with inputs, in the order in which a burst goes through them.
     order: Vec<usize>,
     /// When the next tick of any app, or publishing, is due.
@@ -61,6 +69,32 @@ pub enum ConfigureError {
         /// The reason.
         source: AppError,
     },
+    /// A worker could not be started.
+    #[error("worker {worker}: {source}")]
+    Start {
+        /// Its number.
+        worker: usize,
+        /// The reason.
+        source: WorkerError,
+    },
+    /// A worker does not answer: an app of it has panicked, or takes very long.
+    #[error("worker {worker} does not answer")]
+    Silent {
+        /// Its number.
+        worker: usize,
+    },
+}
+
+/// Why a worker does not run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkerError {
+    /// No frames.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// No thread, no descriptor, or not the processor that it is to have.
+    #[error(transparent)]
+    System(#[from] io::Error),
 }
 
 impl Network {
@@ -71,6 +105,8 @@ impl Network {
     /// When no epoll descriptor is to be had.
     pub fn new(pool: Pool, counters: CounterFile) -> io::Result<Network> {
         let internal = || FrameLink::new(None, &counters);
+        let (bell, epoll) = (Arc::new(Bell::new()?), Epoll::new()?);
+        epoll.add(bell.doorbell(), BELL, Interest::ReadEdge)?;
         Ok(Network {
             links: vec![internal(), internal()],
             unlinked: counters.counter("network/drop_unlinked"),
@@ -80,9 +116,12 @@ impl Network {
             graph: Graph::new(),
             apps: Vec::new(),
             link_names: Vec::new(),
+            incoming: Vec::new(),
+            outgoing: Vec::new(),
+            bell,
             order: Vec::new(),
             next_tick: Instant::ZERO,
-            epoll: Epoll::new()?,
+            epoll,
             is_armed: false,
         })
     }
@@ -106,25 +145,43 @@ impl Network {
     /// The graph is wrong, or an app cannot be made; the network then is unchanged.
     pub fn configure(&mut self, graph: &Graph) -> Result<Difference, ConfigureError> {
         graph.check()?;
-        let difference = Difference::between(&self.graph, graph);
+        let prepared = self.prepare(Part::whole(graph))?;
+        Ok(self.commit(prepared))
+    }
+
+    /// Makes the apps that become part of the network, which runs on as it is meanwhile.
+    pub(super) fn prepare(&self, part: Part) -> Result<Prepared, ConfigureError> {
+        let difference = Difference::between(&self.graph, &part.graph);
         let mut built = BTreeMap::new();
         for name in difference.added.iter().chain(&difference.replaced) {
-            let config = &graph.apps[name];
+            let config = &part.graph.apps[name].config;
             built.insert(name.clone(), self.build(name, &**config)?);
         }
-        // From here on nothing fails.
-        self.replace_apps(graph, built);
+        Ok(Prepared {
+            part,
+            difference,
+            built,
+        })
+    }
+
+    /// Becomes what was prepared, which cannot fail.
+    pub(super) fn commit(&mut self, prepared: Prepared) -> Difference {
+        let Prepared {
+            part,
+            difference,
+            built,
+        } = prepared;
+        self.replace_apps(&part.graph, built);
         for name in &difference.changed {
             if let Some(running) = self.apps.iter_mut().find(|app| app.name == *name) {
-                graph.apps[name].apply_any(&mut *running.app);
+                part.graph.apps[name].config.apply_any(&mut *running.app);
             }
         }
-        self.replace_links(graph);
-        self.graph = graph.clone();
+        self.graph = self.replace_links(part);
         self.rewire();
         self.order = order(&self.apps, self.links.len());
         self.next_tick = Instant::ZERO;
-        Ok(difference)
+        difference
     }
 
     fn build(
@@ -151,9 +208,9 @@ impl Network {
             .into_iter()
             .map(|app| (app.name.clone(), app))
             .collect();
-        for (name, config) in &graph.apps {
+        for (name, wanted) in &graph.apps {
             let app = match built.remove(name) {
-                Some(app) => RunningApp::new(name, app, &**config),
+                Some(app) => RunningApp::new(name, app, &*wanted.config),
                 None => match old.remove(name) {
                     Some(app) => app,
                     None => unreachable!("an app of a graph runs already or was built"),
@@ -170,28 +227,51 @@ impl Network {
         }
     }
 
-    fn replace_links(&mut self, graph: &Graph) {
+    /// Keeps the links that stay, with their ends of rings, and makes the others.
+    fn replace_links(&mut self, mut part: Part) -> Graph {
         let mut links = std::mem::take(&mut self.links);
         let named = links.split_off(INTERNAL_LINKS);
-        let mut old: BTreeMap<LinkName, FrameLink> = std::mem::take(&mut self.link_names)
-            .into_iter()
-            .zip(named)
-            .collect();
-        for name in &graph.links {
-            let link = old.remove(name);
-            let new = || FrameLink::new(Some(&name.to_string()), &self.counters);
-            links.push(link.unwrap_or_else(new));
+        let names = std::mem::take(&mut self.link_names);
+        let name_of = |at: usize| names[at - INTERNAL_LINKS].clone();
+        let incoming = std::mem::take(&mut self.incoming).into_iter();
+        let mut incoming: BTreeMap<_, _> = incoming.map(|(at, end)| (name_of(at), end)).collect();
+        let outgoing = std::mem::take(&mut self.outgoing).into_iter();
+        let mut outgoing: BTreeMap<_, _> = outgoing.map(|(at, end)| (name_of(at), end)).collect();
+        let mut old: BTreeMap<LinkName, FrameLink> = names.into_iter().zip(named).collect();
+        for name in &part.graph.links {
+            let way = Way::of(name, &part.graph);
+            // A link from another network is counted there.
+            let is_shown = way != Way::In;
+            let kept = old.remove(name).filter(|link| link.is_shown() == is_shown);
+            let text = is_shown.then(|| name.to_string());
+            let new = || FrameLink::new(text.as_deref(), &self.counters);
+            let at = links.len();
+            match way {
+                Way::Inside => {}
+                Way::In => {
+                    let end = part.incoming.remove(name).or_else(|| incoming.remove(name));
+                    self.incoming.extend(end.map(|end| (at, end)));
+                }
+                Way::Out => {
+                    let end = part.outgoing.remove(name).or_else(|| outgoing.remove(name));
+                    self.outgoing.extend(end.map(|end| (at, end)));
+                }
+            }
+            links.push(kept.unwrap_or_else(new));
             self.link_names.push(name.clone());
         }
-        let lost: usize = old.values().map(|link| link.queue.len()).sum();
+        let mut lost: usize = old.values().map(|link| link.queue.len()).sum();
+        lost += incoming.into_values().map(Incoming::close).sum::<usize>();
+        lost += outgoing.into_values().map(Outgoing::close).sum::<usize>();
         self.discarded.add(lost as u64);
         self.links = links;
+        part.graph
     }
 
     /// Gives every port its link.
     fn rewire(&mut self) {
         for running in &mut self.apps {
-            let config = Arc::clone(&self.graph.apps[&running.name]);
+            let config = Arc::clone(&self.graph.apps[&running.name].config);
             let is_here = |app: &str| app == running.name;
             let links = || self.link_names.iter().enumerate();
             let inputs = links()
@@ -225,6 +305,10 @@ impl Network {
     /// One breath at `now`: every app pulls, then every app with frames at its inputs pushes. True
     /// when anything moved.
     pub fn breathe(&mut self, now: Instant) -> bool {
+        let mut moved = false;
+        for (link, end) in &mut self.incoming {
+            moved |= end.fetch(&mut self.links[*link]);
+        }
         for running in &mut self.apps {
             running.app.pull(&mut Ports {
                 links: &mut self.links,
@@ -233,7 +317,6 @@ impl Network {
                 now,
             });
         }
-        let mut moved = false;
         for at in &self.order {
             let running = &mut self.apps[*at];
             let waiting = waiting(&self.links, &running.inputs);
@@ -250,6 +333,9 @@ impl Network {
         }
         if now >= self.next_tick {
             self.tick(now);
+        }
+        for (link, end) in &mut self.outgoing {
+            moved |= end.flush(&mut self.links[*link]);
         }
         let unlinked = &mut self.links[NO_OUTPUT].queue;
         if !unlinked.is_empty() {
@@ -282,10 +368,13 @@ impl Network {
         self.links.iter().for_each(FrameLink::publish);
     }
 
-    /// Every link with what went over it.
+    /// Every link with what went over it. One that leads to another network is counted where it
+    /// begins.
     pub fn link_counts(&self) -> impl Iterator<Item = (&LinkName, LinkCounts)> {
-        let counts = self.links[INTERNAL_LINKS..].iter().map(FrameLink::counts);
-        self.link_names.iter().zip(counts)
+        let links = self.link_names.iter().zip(&self.links[INTERNAL_LINKS..]);
+        links
+            .filter(|(_, link)| link.is_shown())
+            .map(|(name, link)| (name, link.counts()))
     }
 
     /// The app of this name, if it is of type `A`.
@@ -320,13 +409,20 @@ impl Network {
     /// Arms every app; false when one has something to pull.
     pub(super) fn arm(&mut self) -> bool {
         self.is_armed = true;
-        self.apps.iter_mut().all(|running| running.app.arm())
+        self.bell.announce_sleep();
+        let may_sleep = self.incoming.iter_mut().all(|(_, end)| !end.has_frames())
+            && self.apps.iter_mut().all(|running| running.app.arm());
+        if !may_sleep {
+            self.bell.withdraw();
+        }
+        may_sleep
     }
 
     pub(super) fn disarm(&mut self) {
         if !std::mem::take(&mut self.is_armed) {
             return;
         }
+        self.bell.withdraw();
         self.apps
             .iter_mut()
             .for_each(|running| running.app.disarm());
@@ -337,6 +433,11 @@ impl Network {
 
     pub(super) fn epoll(&self) -> &Epoll {
         &self.epoll
+    }
+
+    /// What networks on other threads ring when they have frames for this one.
+    pub(super) fn bell(&self) -> &Arc<Bell> {
+        &self.bell
     }
 }
 
@@ -425,6 +526,9 @@ const NO_OUTPUT: usize = 0;
 /// Where an app finds nothing at a port without a link.
 const NO_INPUT: usize = 1;
 const INTERNAL_LINKS: usize = 2;
+
+/// The token of the network's own doorbell; apps have their numbers.
+const BELL: u64 = u64::MAX;
 
 /// How old the counts of links that others see may be.
 const PUBLISH_EVERY: Duration = Duration::from_millis(20);

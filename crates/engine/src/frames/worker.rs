@@ -1,0 +1,244 @@
+//! One worker: a thread with an engine, and a network with its part of the graph.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use carina_frame::{Pool, PoolConfig};
+use carina_sys::{CpuClock, EventFd, cpu_time_ns, monotonic_ns, pin_to_cpu, prefer_memory_of_cpu};
+
+use crate::counter_file::CounterFile;
+use crate::counters::{Kind, Table};
+use crate::frames::bell::Bell;
+use crate::frames::graph::LinkName;
+use crate::frames::link::LinkCounts;
+use crate::frames::network::{ConfigureError, Network, WorkerError};
+use crate::frames::network_app::NetworkApp;
+use crate::frames::part::{Part, Prepared};
+use crate::ids::AppId;
+use crate::{Engine, Pool as PacketPool};
+
+/// What a worker is made of.
+pub(super) struct Start {
+    pub(super) number: usize,
+    pub(super) cpu: Option<usize>,
+    pub(super) pool: PoolConfig,
+    pub(super) counters: CounterFile,
+}
+
+/// The handle of a running worker; it ends with this value.
+pub(super) struct Worker {
+    number: usize,
+    commands: Sender<Command>,
+    doorbell: Arc<EventFd>,
+    bell: Arc<Bell>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a worker has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Work {
+    pub(super) cpu_ns: u64,
+    pub(super) links: Vec<(LinkName, LinkCounts)>,
+}
+
+enum Command {
+    Prepare(Part, Sender<Result<(), ConfigureError>>),
+    Commit(Sender<()>),
+    Abandon,
+    Pin(Option<usize>, Sender<io::Result<()>>),
+    Report(Sender<Work>),
+    Stop,
+}
+
+impl Worker {
+    /// Starts a thread, and waits until it runs.
+    pub(super) fn start(start: Start) -> Result<Worker, WorkerError> {
+        let (commands, inbox) = mpsc::channel();
+        let (ready, started) = mpsc::channel();
+        let doorbell = Arc::new(EventFd::new()?);
+        let (number, theirs) = (start.number, Arc::clone(&doorbell));
+        let thread = std::thread::Builder::new()
+            .name(format!("worker-{number}"))
+            .spawn(move || match Inside::new(start, inbox, theirs) {
+                Ok(inside) => {
+                    let _ = ready.send(Ok(Arc::clone(inside.network.borrow().bell())));
+                    inside.run();
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                }
+            })?;
+        let silence = || io::Error::other("the thread ended");
+        let bell = started.recv_timeout(PATIENCE).map_err(|_| silence())??;
+        Ok(Worker {
+            number,
+            commands,
+            doorbell,
+            bell,
+            thread: Some(thread),
+        })
+    }
+
+    pub(super) fn bell(&self) -> Arc<Bell> {
+        Arc::clone(&self.bell)
+    }
+
+    /// Sends a command that is answered; the answer is awaited by [`Worker::answer`].
+    fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> Command) -> Receiver<T> {
+        let (reply, answer) = mpsc::channel();
+        self.tell(command(reply));
+        answer
+    }
+
+    fn tell(&self, command: Command) {
+        // A thread that has ended answers nothing, which is seen there.
+        let _ = self.commands.send(command);
+        self.doorbell.signal();
+    }
+
+    /// Waits for the answer to a command.
+    pub(super) fn answer<T>(&self, answer: &Receiver<T>) -> Result<T, ConfigureError> {
+        let worker = self.number;
+        let answer = answer.recv_timeout(PATIENCE);
+        answer.map_err(|_| ConfigureError::Silent { worker })
+    }
+
+    pub(super) fn prepare(&self, part: Part) -> Receiver<Result<(), ConfigureError>> {
+        self.ask(|reply| Command::Prepare(part, reply))
+    }
+
+    pub(super) fn commit(&self) -> Receiver<()> {
+        self.ask(Command::Commit)
+    }
+
+    pub(super) fn abandon(&self) {
+        self.tell(Command::Abandon);
+    }
+
+    pub(super) fn pin(&self, cpu: Option<usize>) -> Receiver<io::Result<()>> {
+        self.ask(|reply| Command::Pin(cpu, reply))
+    }
+
+    pub(super) fn report(&self) -> Receiver<Work> {
+        self.ask(Command::Report)
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.thread
+            .as_ref()
+            .is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.tell(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What is on the thread.
+struct Inside {
+    engine: Engine,
+    network: Rc<RefCell<Network>>,
+    app: AppId,
+    /// The processors that the thread had at first.
+    cpus: Vec<usize>,
+    inbox: Receiver<Command>,
+    doorbell: Arc<EventFd>,
+    prepared: Option<Prepared>,
+}
+
+impl Inside {
+    fn new(
+        start: Start,
+        inbox: Receiver<Command>,
+        doorbell: Arc<EventFd>,
+    ) -> Result<Inside, WorkerError> {
+        let cpus = carina_sys::allowed_cpus()?;
+        if let Some(cpu) = start.cpu {
+            pin(cpu)?;
+        }
+        let network = Network::new(Pool::new(start.pool)?, start.counters)?;
+        let network = Rc::new(RefCell::new(network));
+        let row = Table::private()?.row(Kind::Engine, 0, "worker");
+        // Frames have a pool of their own; this one is for packets of flows.
+        let mut engine = Engine::new(row, PacketPool::new(0))?;
+        engine.watch_outside(&*doorbell)?;
+        let app = engine.reserve();
+        engine.add(app, Box::new(NetworkApp::new(Rc::clone(&network))?))?;
+        Ok(Inside {
+            engine,
+            network,
+            app,
+            cpus,
+            inbox,
+            doorbell,
+            prepared: None,
+        })
+    }
+
+    fn run(mut self) {
+        loop {
+            let moved = self.engine.breathe(monotonic_ns());
+            // epoll refuses nothing on descriptors that are open; should it, commands are looked
+            // for in every breath.
+            if self.engine.rest(moved).unwrap_or(true) && self.obey().is_break() {
+                return;
+            }
+        }
+    }
+
+    /// Does what was asked.
+    fn obey(&mut self) -> std::ops::ControlFlow<()> {
+        self.doorbell.drain();
+        while let Ok(command) = self.inbox.try_recv() {
+            match command {
+                Command::Prepare(part, reply) => {
+                    let made = self.network.borrow().prepare(part);
+                    let _ = reply.send(made.map(|made| self.prepared = Some(made)));
+                }
+                Command::Commit(reply) => {
+                    if let Some(prepared) = self.prepared.take() {
+                        self.network.borrow_mut().commit(prepared);
+                        self.engine.wake(self.app);
+                    }
+                    let _ = reply.send(());
+                }
+                Command::Abandon => self.prepared = None,
+                Command::Pin(cpu, reply) => {
+                    let all = || carina_sys::allow_cpus(None, &self.cpus);
+                    let _ = reply.send(cpu.map_or_else(all, pin));
+                }
+                Command::Report(reply) => {
+                    let network = self.network.borrow();
+                    let links = network.link_counts();
+                    let _ = reply.send(Work {
+                        cpu_ns: cpu_time_ns(CpuClock::Thread),
+                        links: links.map(|(name, counts)| (name.clone(), counts)).collect(),
+                    });
+                }
+                Command::Stop => return std::ops::ControlFlow::Break(()),
+            }
+        }
+        std::ops::ControlFlow::Continue(())
+    }
+}
+
+/// Keeps the thread on a processor, and takes its memory from that one's node from here on.
+fn pin(cpu: usize) -> io::Result<()> {
+    let at = |error: io::Error| io::Error::new(error.kind(), format!("processor {cpu}: {error}"));
+    pin_to_cpu(cpu).map_err(at)?;
+    prefer_memory_of_cpu(cpu).map_err(at)
+}
+
+/// How long a worker may take for an answer: it may be making an app with a table of millions of
+/// rows.
+const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,0 +1,210 @@
+//! A graph on several threads.
+
+use std::collections::BTreeMap;
+
+use carina_frame::PoolConfig;
+
+use crate::counter_file::CounterFile;
+use crate::frames::assignment::{assigned, crossing, parts};
+use crate::frames::difference::Difference;
+use crate::frames::graph::{Graph, LinkName};
+use crate::frames::link::LinkCounts;
+use crate::frames::neighbour::between;
+use crate::frames::network::{ConfigureError, WorkerError};
+use crate::frames::part::Part;
+use crate::frames::worker::{Start, Work, Worker};
+
+/// Runs a graph on as many workers as it wants: threads with an engine, a network and a pool of
+/// frames each. They end with this value.
+///
+/// The graph says which app runs where, and on which processors the workers are. An app that it
+/// does not place
+///
+/// 1. stays where it is, if it runs already;
+/// 2. runs where the app is whose frames it gets, the first by name if there are several;
+/// 3. has the worker with the fewest apps, if it gets no frames.
+///
+/// A link between two workers is a ring of frames. A worker that has nothing to do sleeps; its
+/// neighbours ring only then, so that busy workers make no system call for one another. An app
+/// that changes its worker is made anew there.
+pub struct Workers {
+    /// What runs; every app has a worker.
+    graph: Graph,
+    workers: Vec<Worker>,
+    pool: PoolConfig,
+    counters: CounterFile,
+}
+
+/// What a worker is and has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerReport {
+    /// The processor that it has for itself.
+    pub cpu: Option<usize>,
+    /// Its apps, in the order of their names.
+    pub apps: Vec<String>,
+    /// CPU time that it took so far, in ns.
+    pub cpu_ns: u64,
+}
+
+impl Workers {
+    /// No worker yet: [`Workers::configure`] starts them, each with a pool of this kind. Counters
+    /// go to `counters`.
+    #[must_use]
+    pub fn new(pool: PoolConfig, counters: CounterFile) -> Workers {
+        Workers {
+            graph: Graph::new(),
+            workers: Vec::new(),
+            pool,
+            counters,
+        }
+    }
+
+    /// The graph that runs; every app is placed on its worker.
+    #[must_use]
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Becomes `graph`, by difference: what is the same in both goes on as it is, with its state
+    /// and the frames on its links, on whichever worker. Where this fails on one worker, nothing
+    /// changes on any.
+    ///
+    /// # Errors
+    /// The graph is wrong, an app cannot be made, or a worker not started.
+    pub fn configure(&mut self, graph: &Graph) -> Result<Difference, ConfigureError> {
+        graph.check()?;
+        let placed = assigned(graph, &self.graph);
+        let difference = Difference::between(&self.graph, &placed);
+        let (before, after) = (self.workers.len(), placed.worker_count());
+        let all = before.max(after);
+        let made = self
+            .start(&placed, after)
+            .and_then(|()| self.move_to(&self.graph, &placed))
+            .and_then(|()| self.prepare(&placed, all));
+        if let Err(error) = made {
+            self.workers.truncate(before);
+            let _ = self.move_to(&placed, &self.graph);
+            return Err(error);
+        }
+        self.graph = placed;
+        let answers: Vec<_> = self.workers.iter().map(Worker::commit).collect();
+        for (worker, answer) in self.workers.iter().zip(&answers) {
+            worker.answer(answer)?;
+        }
+        self.workers.truncate(after);
+        Ok(difference)
+    }
+
+    /// Starts the workers that are missing.
+    fn start(&mut self, graph: &Graph, count: usize) -> Result<(), ConfigureError> {
+        for number in self.workers.len()..count {
+            let start = Start {
+                number,
+                cpu: graph.cpus.get(number).copied(),
+                pool: self.pool,
+                counters: self.counters.clone(),
+            };
+            let started = Worker::start(start);
+            let worker = started.map_err(|source| ConfigureError::Start {
+                worker: number,
+                source,
+            })?;
+            self.workers.push(worker);
+        }
+        Ok(())
+    }
+
+    /// Moves the workers to other processors where two graphs differ in them.
+    fn move_to(&self, old: &Graph, new: &Graph) -> Result<(), ConfigureError> {
+        if old.cpus == new.cpus {
+            return Ok(());
+        }
+        for (number, worker) in self.workers.iter().enumerate() {
+            let moved = worker.answer(&worker.pin(new.cpus.get(number).copied()))?;
+            moved.map_err(|error| ConfigureError::Start {
+                worker: number,
+                source: WorkerError::System(error),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Has every worker make the apps that are new to it. Where one cannot, all forget it.
+    fn prepare(&self, placed: &Graph, workers: usize) -> Result<(), ConfigureError> {
+        let mut parts = parts(placed, workers);
+        self.join(placed, &mut parts);
+        let asked = self.workers.iter().zip(parts);
+        // All at a time: each may read a large table.
+        let answers: Vec<_> = asked.map(|(worker, part)| worker.prepare(part)).collect();
+        let mut outcome = Ok(());
+        for (worker, answer) in self.workers.iter().zip(&answers) {
+            let prepared = worker.answer(answer).flatten();
+            outcome = outcome.and(prepared);
+        }
+        if outcome.is_err() {
+            self.workers.iter().for_each(Worker::abandon);
+        }
+        outcome
+    }
+
+    /// Gives the links that lead from worker to worker and are new their rings.
+    fn join(&self, placed: &Graph, parts: &mut [Part]) {
+        let old = crossing(&self.graph);
+        for (link, ends) in crossing(placed) {
+            if old.get(&link) == Some(&ends) {
+                continue;
+            }
+            let (from, to) = ends;
+            let (outgoing, incoming) = between(self.workers[to].bell());
+            parts[from].outgoing.insert(link.clone(), outgoing);
+            parts[to].incoming.insert(link, incoming);
+        }
+    }
+
+    /// Every link with what went over it, in the order of their names.
+    ///
+    /// # Errors
+    /// A worker does not answer.
+    pub fn link_counts(&self) -> Result<Vec<(LinkName, LinkCounts)>, ConfigureError> {
+        let links = self.work()?.into_iter().flat_map(|work| work.links);
+        let links: BTreeMap<LinkName, LinkCounts> = links.collect();
+        Ok(links.into_iter().collect())
+    }
+
+    /// What each worker is and has done.
+    ///
+    /// # Errors
+    /// A worker does not answer.
+    pub fn reports(&self) -> Result<Vec<WorkerReport>, ConfigureError> {
+        let work = self.work()?.into_iter().enumerate();
+        let apps = |number: usize| {
+            let apps = self.graph.apps.iter();
+            apps.filter(move |(_, app)| app.worker == Some(number))
+                .map(|(name, _)| name.clone())
+        };
+        Ok(work
+            .map(|(number, work)| WorkerReport {
+                cpu: self.graph.cpus.get(number).copied(),
+                apps: apps(number).collect(),
+                cpu_ns: work.cpu_ns,
+            })
+            .collect())
+    }
+
+    fn work(&self) -> Result<Vec<Work>, ConfigureError> {
+        let answers: Vec<_> = self.workers.iter().map(Worker::report).collect();
+        let pairs = self.workers.iter().zip(&answers);
+        pairs
+            .map(|(worker, answer)| worker.answer(answer))
+            .collect()
+    }
+
+    /// The first worker that has ended, because an app of it panicked.
+    #[must_use]
+    pub fn ended(&self) -> Option<usize> {
+        self.workers.iter().position(|worker| !worker.is_running())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,403 @@
+//! Between two threads of one process: a bounded queue of values, and the flag of a sleeper.
+//!
+//! Both ends trust each other, so values move as they are, without a copy into records. Each end
+//! keeps the other's index as it last saw it, and looks again only when that shows nothing to do;
+//! a batch is published by one store. The line of an index so goes from processor to processor
+//! once for a batch, not once for a value.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use crate::primitive::{AtomicU32, AtomicU64, Ordering, UnsafeCell, fence_full};
+
+/// Makes a queue of `places`; returns the end that sends, and the end that receives.
+///
+/// # Panics
+/// When `places` is not a power of two.
+#[must_use]
+pub fn queue<T: Send>(places: usize) -> (Sender<T>, Receiver<T>) {
+    assert!(places.is_power_of_two(), "{places} places");
+    let slot = |_| UnsafeCell::new(MaybeUninit::uninit());
+    let queue = Arc::new(Queue {
+        tail: Line(AtomicU64::new(0)),
+        head: Line(AtomicU64::new(0)),
+        closed: AtomicU32::new(0),
+        slots: (0..places).map(slot).collect(),
+    });
+    let sender = Sender {
+        queue: Arc::clone(&queue),
+        tail: 0,
+        head_seen: 0,
+        is_open: true,
+    };
+    let receiver = Receiver {
+        queue,
+        head: 0,
+        tail_seen: 0,
+        is_open: true,
+    };
+    (sender, receiver)
+}
+
+/// The end that sends.
+#[derive(Debug)]
+pub struct Sender<T> {
+    queue: Arc<Queue<T>>,
+    /// Values sent since the queue was made; published.
+    tail: u64,
+    head_seen: u64,
+    is_open: bool,
+}
+
+/// The end that receives.
+#[derive(Debug)]
+pub struct Receiver<T> {
+    queue: Arc<Queue<T>>,
+    /// Values received since the queue was made; published.
+    head: u64,
+    tail_seen: u64,
+    is_open: bool,
+}
+
+#[derive(Debug)]
+struct Queue<T> {
+    tail: Line,
+    head: Line,
+    /// Ends that are closed.
+    closed: AtomicU32,
+    slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
+}
+
+/// An index in cache lines of its own: processors fetch lines in pairs.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+// SAFETY: the places from head to tail are the receiver's, the others the sender's; an index moves
+// a place to the other end by a release store that the other end acquires.
+unsafe impl<T: Send> Send for Queue<T> {}
+// SAFETY: as above: no place is accessed by both ends at a time.
+unsafe impl<T: Send> Sync for Queue<T> {}
+
+impl<T> Queue<T> {
+    #[inline(always)]
+    fn slot(&self, index: u64) -> &UnsafeCell<MaybeUninit<T>> {
+        &self.slots[index as usize & (self.slots.len() - 1)]
+    }
+
+    /// Closes one end. The last to be closed drops the values that are left; returns how many.
+    fn close(&self) -> usize {
+        if self.closed.fetch_add(1, Ordering::AcqRel) == 0 {
+            return 0;
+        }
+        let (head, tail) = (
+            self.head.0.load(Ordering::Acquire),
+            self.tail.0.load(Ordering::Acquire),
+        );
+        for index in head..tail {
+            // SAFETY: both ends are closed, and the places from head to tail hold values.
+            self.slot(index)
+                .with_mut(|value| unsafe { (*value).assume_init_drop() });
+        }
+        // They are gone, should this be called again.
+        self.head.0.store(tail, Ordering::Release);
+        (tail - head) as usize
+    }
+}
+
+impl<T> Sender<T> {
+    /// Places that are free; at least so many values can be sent.
+    #[must_use]
+    #[inline]
+    pub fn room(&mut self) -> usize {
+        let places = self.queue.slots.len() as u64;
+        if self.tail - self.head_seen == places {
+            self.head_seen = self.queue.head.0.load(Ordering::Acquire);
+        }
+        (places - (self.tail - self.head_seen)) as usize
+    }
+
+    /// Sends what `next` gives, until it gives no more or no place is free; returns how many.
+    ///
+    /// What is sent can be received when this returns, also should `next` panic.
+    #[inline]
+    pub fn send(&mut self, mut next: impl FnMut() -> Option<T>) -> usize {
+        let mut sent = 0;
+        loop {
+            // The receiver may have made room meanwhile.
+            let room = self.room();
+            if room == 0 {
+                return sent;
+            }
+            let mut batch = Sending {
+                count: 0,
+                sender: self,
+            };
+            while batch.count < room as u64 {
+                let Some(value) = next() else {
+                    return sent + batch.count as usize;
+                };
+                let at = batch.sender.tail + batch.count;
+                batch.sender.queue.slot(at).with_mut(|place| {
+                    // SAFETY: there is room, so the place is the sender's and free.
+                    unsafe { place.write(MaybeUninit::new(value)) };
+                });
+                batch.count += 1;
+            }
+            sent += batch.count as usize;
+        }
+    }
+
+    /// Closes this end. Returns how many values were left and are dropped: 0 while the other end
+    /// is open, which may still receive them.
+    pub fn close(mut self) -> usize {
+        self.is_open = false;
+        self.queue.close()
+    }
+}
+
+/// A batch that is being sent: published when it ends.
+struct Sending<'a, T> {
+    sender: &'a mut Sender<T>,
+    count: u64,
+}
+
+impl<T> Drop for Sending<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.count > 0 {
+            self.sender.tail += self.count;
+            let tail = &self.sender.queue.tail.0;
+            tail.store(self.sender.tail, Ordering::Release);
+        }
+    }
+}
+
+impl<T> Receiver<T> {
+    /// Values that wait; at least so many can be received.
+    #[must_use]
+    #[inline]
+    pub fn waiting(&mut self) -> usize {
+        if self.tail_seen == self.head {
+            self.tail_seen = self.queue.tail.0.load(Ordering::Acquire);
+        }
+        (self.tail_seen - self.head) as usize
+    }
+
+    /// Gives up to `max` values that wait to `take`, oldest first; returns how many.
+    ///
+    /// Their places are free when this returns. Should `take` panic, its value alone is lost.
+    #[inline]
+    pub fn receive(&mut self, max: usize, mut take: impl FnMut(T)) -> usize {
+        let max = max.min(self.waiting()) as u64;
+        let mut batch = Receiving {
+            count: 0,
+            receiver: self,
+        };
+        while batch.count < max {
+            let slot = batch.receiver.queue.slot(batch.receiver.head + batch.count);
+            // SAFETY: the place lies before the tail, so it holds a value and is the receiver's;
+            // it is not read again, for the head moves beyond it.
+            let value = slot.with_mut(|value| unsafe { (*value).assume_init_read() });
+            batch.count += 1;
+            take(value);
+        }
+        max as usize
+    }
+
+    /// As [`Sender::close`].
+    pub fn close(mut self) -> usize {
+        self.is_open = false;
+        self.queue.close()
+    }
+}
+
+/// A batch that is being received: its places are given back when it ends.
+struct Receiving<'a, T> {
+    receiver: &'a mut Receiver<T>,
+    count: u64,
+}
+
+impl<T> Drop for Receiving<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.count > 0 {
+            self.receiver.head += self.count;
+            let head = &self.receiver.queue.head.0;
+            head.store(self.receiver.head, Ordering::Release);
+        }
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.queue.close();
+        }
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.queue.close();
+        }
+    }
+}
+
+/// Says that a thread sleeps, so that those who have work for it ring its doorbell then, and make
+/// no system call while it is awake.
+///
+/// The thread calls [`SleepFlag::announce`], then looks for work a last time, and sleeps if it
+/// found nothing. The others publish their work and then ask [`SleepFlag::must_ring`]. Each of the
+/// two has a full fence between its store and its look, so that one of them sees the other's.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct SleepFlag(AtomicU32);
+
+impl SleepFlag {
+    /// For a thread that is awake.
+    #[must_use]
+    pub fn new() -> SleepFlag {
+        SleepFlag::default()
+    }
+
+    /// The thread is about to sleep; after this it must look for work once more.
+    pub fn announce(&self) {
+        self.0.store(1, Ordering::Relaxed);
+        fence_full();
+    }
+
+    /// The thread is awake.
+    pub fn withdraw(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// True while the thread sleeps and nothing has asked before; then the caller rings. Two that
+    /// ask at a time may both get true. To be asked after work was published.
+    #[must_use]
+    #[inline]
+    pub fn must_ring(&self) -> bool {
+        fence_full();
+        self.must_ring_unordered()
+    }
+
+    /// Without a fence: loses wakes, which the models must notice.
+    #[doc(hidden)]
+    #[must_use]
+    #[inline]
+    pub fn must_ring_unordered(&self) -> bool {
+        let is_asleep = self.0.load(Ordering::Relaxed) == 1;
+        if is_asleep {
+            // Should the thread have announced itself again meanwhile, the ring is for that too.
+            self.0.store(0, Ordering::Relaxed);
+        }
+        is_asleep
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    fn send_all(sender: &mut Sender<Arc<u32>>, values: impl IntoIterator<Item = u32>) -> usize {
+        let mut values = values.into_iter();
+        sender.send(|| values.next().map(Arc::new))
+    }
+
+    fn receive_all(receiver: &mut Receiver<Arc<u32>>) -> Vec<u32> {
+        let mut values = Vec::new();
+        receiver.receive(usize::MAX, |value| values.push(*value));
+        values
+    }
+
+    #[test]
+    fn values_arrive_in_order_and_a_full_queue_takes_no_more() {
+        let (mut sender, mut receiver) = queue(4);
+        for round in 0..5 {
+            let first = round * 10;
+            assert_eq!(send_all(&mut sender, first..first + 6), 4);
+            assert_eq!((sender.room(), receiver.waiting()), (0, 4));
+            let expected: Vec<u32> = (first..first + 4).collect();
+            assert_eq!(receive_all(&mut receiver), expected);
+            assert_eq!(sender.room(), 4);
+        }
+    }
+
+    #[test]
+    fn last_end_to_close_drops_what_is_left() {
+        let value = Arc::new(7);
+        for sender_first in [true, false] {
+            let (mut sender, receiver) = queue(8);
+            let mut values = vec![Arc::clone(&value); 3].into_iter();
+            assert_eq!(sender.send(|| values.next()), 3);
+            let counts = if sender_first {
+                [sender.close(), receiver.close()]
+            } else {
+                [receiver.close(), sender.close()]
+            };
+            assert_eq!((counts, Arc::strong_count(&value)), ([0, 3], 1));
+        }
+    }
+
+    #[test]
+    fn panic_of_a_closure_loses_no_other_value() {
+        let (mut sender, mut receiver) = queue(8);
+        let mut next = 0;
+        let sending = AssertUnwindSafe(|| {
+            sender.send(|| {
+                next += 1;
+                assert!(next < 4, "the fourth one");
+                Some(Arc::new(next))
+            })
+        });
+        assert!(catch_unwind(sending).is_err());
+        let receiving = AssertUnwindSafe(|| receiver.receive(9, |value| assert!(*value != 2)));
+        assert!(catch_unwind(receiving).is_err());
+        assert_eq!(receive_all(&mut receiver), [3]);
+    }
+
+    #[test]
+    fn sleeper_is_rung_for_once() {
+        let flag = SleepFlag::new();
+        assert!(!flag.must_ring());
+        flag.announce();
+        assert!(flag.must_ring() && !flag.must_ring());
+        flag.announce();
+        flag.withdraw();
+        assert!(!flag.must_ring());
+    }
+
+    #[test]
+    fn a_million_values_cross_between_two_threads() {
+        let (mut sender, mut receiver) = queue::<u64>(256);
+        let count = 1_000_000;
+        let thread = std::thread::spawn(move || {
+            let mut values = 0..count;
+            let mut sent = 0;
+            while sent < count as usize {
+                let next = sender.send(|| values.next());
+                sent += next;
+                if next == 0 {
+                    std::thread::yield_now();
+                }
+                if sender.room() == 0 {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let mut expected = 0;
+        while expected < count {
+            let got = receiver.receive(64, |value| {
+                assert_eq!(value, expected);
+                expected += 1;
+            });
+            if got == 0 {
+                std::thread::yield_now();
+            }
+        }
+        thread.join().unwrap();
+    }
+}

@@ -1,0 +1,105 @@
+//! Memory near a processor, on machines whose memory is in several nodes.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// Has the calling thread take memory that it touches for the first time from the node of a
+/// processor, while that node has some. Nothing is done where the machine has one node, or does not
+/// say.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn prefer_memory_of_cpu(cpu: usize) -> io::Result<()> {
+    let system = Path::new("/sys/devices/system");
+    match node_to_prefer(system, cpu) {
+        Some(node) => prefer_node(node),
+        None => Ok(()),
+    }
+}
+
+/// The node of a processor, where there are others.
+fn node_to_prefer(system: &Path, cpu: usize) -> Option<usize> {
+    let nodes = numbers(&system.join("node"), "node");
+    if nodes.len() < 2 {
+        return None;
+    }
+    let of_cpu = numbers(&system.join(format!("cpu/cpu{cpu}")), "node");
+    of_cpu.first().copied()
+}
+
+/// The numbers behind `prefix` in the names of a directory's entries.
+fn numbers(directory: &Path, prefix: &str) -> Vec<usize> {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    let number = |entry: fs::DirEntry| {
+        let name = entry.file_name();
+        name.to_str()?.strip_prefix(prefix)?.parse().ok()
+    };
+    entries.filter_map(Result::ok).filter_map(number).collect()
+}
+
+/// set_mempolicy(2), `MPOL_PREFERRED`.
+fn prefer_node(node: usize) -> io::Result<()> {
+    if node >= NODES_MAX {
+        let text = format!(
+            "memory node {node}: the highest number is {}",
+            NODES_MAX - 1
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    let mut mask = [0u64; NODES_MAX / 64];
+    mask[node / 64] = 1 << (node % 64);
+    // The kernel looks at one bit less than this.
+    let bits = NODES_MAX + 1;
+    // SAFETY: the kernel reads `NODES_MAX` bits of the mask, which outlives the call.
+    let refused = unsafe {
+        libc::syscall(
+            libc::SYS_set_mempolicy,
+            libc::MPOL_PREFERRED,
+            mask.as_ptr(),
+            bits,
+        )
+    };
+    match refused {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+const NODES_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_is_preferred_only_where_there_are_several() {
+        let path = std::env::temp_dir().join(format!("carina-numa-{}", std::process::id()));
+        let make = |name: &str| fs::create_dir_all(path.join(name)).unwrap();
+        make("node/node0");
+        make("cpu/cpu3/node0");
+        assert_eq!(node_to_prefer(&path, 3), None);
+        make("node/node2");
+        make("node/power");
+        make("cpu/cpu9/node2");
+        assert_eq!(node_to_prefer(&path, 3), Some(0));
+        assert_eq!(node_to_prefer(&path, 9), Some(2));
+        assert_eq!(node_to_prefer(&path, 77), None);
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn kernel_takes_the_policy() {
+        std::thread::spawn(|| match prefer_node(0) {
+            // Kernels without support for nodes have no such call.
+            Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {}
+            outcome => outcome.unwrap(),
+        })
+        .join()
+        .unwrap();
+        let error = prefer_node(NODES_MAX).unwrap_err();
+        assert!(error.to_string().contains("the highest number is 1023"));
+    }
+}
