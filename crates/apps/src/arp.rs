@@ -11,19 +11,20 @@
 //! - cost: a write of 12 bytes
 //!
 //! The next hop is asked once a second until it answers, and then once a minute; while it does not
-//! answer, the address that it had is used for three minutes more. (RFC 1122 §2.3.2.1)
+//! answer, the address that it had is used for three minutes more.
 
 use std::net::Ipv4Addr;
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
 use carina_frame::{Frame, Pool};
-use carina_time::{Duration, Instant};
+use carina_time::Duration;
 use carina_wire::ether::{ETHERTYPE_ARP, Mac};
 use carina_wire::inet::Arp4;
 use serde::{Deserialize, Serialize};
 
 use crate::mac_text::MacText;
+use crate::next_hop::NextHop;
 
 /// The configuration of the app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,20 +48,6 @@ pub struct Arp {
     next_hop: NextHop,
     pool: Pool,
     counters: Counters,
-}
-
-/// What is known of the next hop's MAC address.
-enum NextHop {
-    /// It is configured.
-    Fixed([u8; 6]),
-    /// It has not answered.
-    Unknown { asked: Option<Instant> },
-    /// It answered.
-    Known {
-        mac: [u8; 6],
-        answered: Instant,
-        asked: Instant,
-    },
 }
 
 struct Counters {
@@ -101,10 +88,7 @@ impl AppConfig for ArpConfig {
             address: self.address.octets(),
             mac: self.mac.0.0,
             next: self.next.octets(),
-            next_hop: match self.next_mac {
-                Some(mac) => NextHop::Fixed(mac.0.0),
-                None => NextHop::Unknown { asked: None },
-            },
+            next_hop: NextHop::new(self.next_mac.map(|mac| mac.0.0)),
             pool: context.pool().clone(),
             counters: Counters {
                 requests_sent: context.counter("requests_sent"),
@@ -130,12 +114,9 @@ impl FrameApp for Arp {
                 None => ports.transmit(NORTH, frame),
             }
         });
-        let mac = match &self.next_hop {
-            NextHop::Fixed(mac) | NextHop::Known { mac, .. } => *mac,
-            NextHop::Unknown { .. } => {
-                self.counters.unresolved.add(ports.waiting(NORTH) as u64);
-                return ports.drain(NORTH, drop);
-            }
+        let Some(mac) = self.next_hop.mac() else {
+            self.counters.unresolved.add(ports.waiting(NORTH) as u64);
+            return ports.drain(NORTH, drop);
         };
         let (own, mut short) = (self.mac, 0);
         ports.forward(NORTH, SOUTH, |frame| {
@@ -151,32 +132,7 @@ impl FrameApp for Arp {
     }
 
     fn tick(&mut self, ports: &mut Ports<'_>) {
-        let now = ports.now();
-        if let NextHop::Known { answered, .. } = self.next_hop
-            && now.since(answered) >= FORGET_AFTER
-        {
-            self.next_hop = NextHop::Unknown { asked: None };
-        }
-        let due = match &mut self.next_hop {
-            NextHop::Fixed(_) => return,
-            NextHop::Unknown { asked } => {
-                let due = asked.is_none_or(|asked| now.since(asked) >= ASK_EVERY);
-                if due {
-                    *asked = Some(now);
-                }
-                due
-            }
-            NextHop::Known {
-                answered, asked, ..
-            } => {
-                let due = now.since(*answered) >= REFRESH_AFTER && now.since(*asked) >= ASK_EVERY;
-                if due {
-                    *asked = now;
-                }
-                due
-            }
-        };
-        if due {
+        if self.next_hop.is_due(ports.now()) {
             self.ask(ports);
         }
     }
@@ -186,13 +142,8 @@ impl Arp {
     fn on_arp(&mut self, arp: Arp4, frame: Frame, ports: &mut Ports<'_>) {
         let now = ports.now();
         let is_next = arp.sender.1 == self.next && !Mac(arp.sender.0).is_group();
-        if is_next && !matches!(self.next_hop, NextHop::Fixed(_)) {
+        if is_next && self.next_hop.answered(arp.sender.0, now) {
             self.counters.resolved.add(1);
-            self.next_hop = NextHop::Known {
-                mac: arp.sender.0,
-                answered: now,
-                asked: now,
-            };
         }
         if arp.target.1 != self.address {
             return ports.transmit(NORTH, frame);
@@ -231,7 +182,3 @@ impl Arp {
         }
     }
 }
-
-const ASK_EVERY: Duration = Duration::from_secs(1);
-const REFRESH_AFTER: Duration = Duration::from_secs(60);
-const FORGET_AFTER: Duration = Duration::from_secs(240);

@@ -31,10 +31,12 @@ use serde::de::DeserializeOwned;
 
 use crate::arp::ArpConfig;
 use crate::bridge::BridgeConfig;
+use crate::esp::EspConfig;
 use crate::hop::HopConfig;
 use crate::icmp_echo::IcmpEchoConfig;
 use crate::join::JoinConfig;
 use crate::l2tpv3::L2tpv3Config;
+use crate::nd::NdConfig;
 use crate::pcap_filter::PcapFilterConfig;
 use crate::rate_limiter::RateLimiterConfig;
 use crate::repeater::RepeaterConfig;
@@ -58,13 +60,15 @@ pub struct Kind {
 }
 
 /// The stock kinds of apps. Ports have kinds beside them, which `carina_ports` has.
-pub const KINDS: [Kind; 19] = [
+pub const KINDS: [Kind; 21] = [
     Kind::of::<ArpConfig>(),
     Kind::of::<BridgeConfig>(),
+    Kind::of::<EspConfig>(),
     Kind::of::<HopConfig>(),
     Kind::of::<IcmpEchoConfig>(),
     Kind::of::<JoinConfig>(),
     Kind::of::<L2tpv3Config>(),
+    Kind::of::<NdConfig>(),
     Kind::of::<PcapFilterConfig>(),
     Kind::of::<RateLimiterConfig>(),
     Kind::of::<RepeaterConfig>(),

@@ -9,6 +9,31 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HexText<const N: usize>(pub [u8; N]);
 
+/// As [`HexText`], for what must not be seen in a log: keys.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct SecretHex<const N: usize>(HexText<N>);
+
+impl<const N: usize> SecretHex<N> {
+    /// These bytes.
+    #[must_use]
+    pub fn new(bytes: [u8; N]) -> SecretHex<N> {
+        SecretHex(HexText(bytes))
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8; N] {
+        &self.0.0
+    }
+}
+
+impl<const N: usize> fmt::Debug for SecretHex<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({N} secret bytes)")
+    }
+}
+
 impl<const N: usize> fmt::Display for HexText<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

@@ -13,13 +13,15 @@
 //! | [`vlan_tag`], [`vlan_untag`], [`vlan_mux`] | put VLAN tags in, take them out, make a trunk |
 //! | [`pcap_filter`], [`rate_limiter`] | let frames pass by a filter, by a rate |
 //! | [`l2tpv3`] | a keyed tunnel of Ethernet frames over IPv6 |
-//! | [`arp`], [`icmp_echo`] | find and give MAC addresses, answer echo requests |
+//! | [`esp`] | protect packets of IPv6 |
+//! | [`arp`], [`nd`], [`icmp_echo`] | find and give MAC addresses, answer echo requests |
 //!
 //! [`graph_file`] reads graphs from TOML, [`runner`] runs one, [`picture`] draws one.
 #![forbid(unsafe_code)]
 
 pub mod arp;
 pub mod bridge;
+pub mod esp;
 pub mod flow_hash;
 pub mod graph_file;
 pub mod hex_text;
@@ -29,6 +31,8 @@ pub mod join;
 pub mod l2tpv3;
 pub mod mac_text;
 pub mod metadata;
+pub mod nd;
+pub mod next_hop;
 pub mod pcap_filter;
 pub mod picture;
 pub mod rate_limiter;

@@ -17,6 +17,7 @@
 //! | TCP | `tcp N > N [flags HEX]` |
 //! | ICMP | `echo request N N`, `echo reply N N`, `[sum bad]` |
 //! | ARP | `arp request MAC A > MAC A`, `arp reply MAC A > MAC A` |
+//! | ICMPv6 | `neighbour TYPE FLAGS TARGET [OPTION MAC]` |
 //! | bytes | `"text"`, `hex 00ff…` with or without layers behind, `pad N`: zeros up to N bytes in all |
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -73,6 +74,19 @@ fn build(layers: &[&str], around: Option<&Around>) -> Vec<u8> {
             bytes[2..4].copy_from_slice(&sum.to_be_bytes());
             bytes
         }
+        ["neighbour", kind, flags, target, ref link @ ..] => {
+            let mut bytes = vec![number(kind) as u8, 0, 0, 0];
+            bytes.extend([unhex(flags), vec![0; 3]].concat());
+            bytes.extend(target.parse::<Ipv6Addr>().unwrap().octets());
+            if let [option, station] = link {
+                bytes.extend([number(option) as u8, 1]);
+                bytes.extend(mac(station));
+            }
+            let (addresses, _) = around.expect("ICMPv6 is in IP");
+            let summed = [&addresses[..], &[0, 58, 0, bytes.len() as u8], &bytes].concat();
+            bytes[2..4].copy_from_slice(&sum(&summed).to_be_bytes());
+            bytes
+        }
         ["arp", kind, from_mac, from, ">", to_mac, to] => {
             let operation = if kind == "request" { 1 } else { 2 };
             let mut bytes = vec![0, 1, 8, 0, 6, 4, 0, operation];
@@ -114,6 +128,7 @@ fn protocol(inner: &[&str]) -> u8 {
         Some("tcp") => 6,
         Some("udp") => 17,
         Some("echo") => 1,
+        Some("neighbour") => 58,
         _ => 253,
     }
 }

@@ -11,6 +11,8 @@ pub const PROTOCOL_ICMP: u8 = 1;
 pub const PROTOCOL_TCP: u8 = 6;
 /// Protocol number of UDP.
 pub const PROTOCOL_UDP: u8 = 17;
+/// Protocol number of ESP.
+pub const PROTOCOL_ESP: u8 = 50;
 /// Protocol number of L2TPv3.
 pub const PROTOCOL_L2TP: u8 = 115;
 

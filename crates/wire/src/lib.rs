@@ -14,6 +14,7 @@ pub mod ether;
 mod flow_spec;
 pub mod inet;
 mod name;
+pub mod neighbour;
 mod payload;
 pub mod pcapng;
 pub mod vmpi;

@@ -1,0 +1,154 @@
+use carina_frame::{Frame, Pool, PoolConfig};
+
+use super::*;
+
+fn pool() -> Pool {
+    let (frames, frame_bytes) = (8, 2048);
+    Pool::new(PoolConfig {
+        frames,
+        frame_bytes,
+    })
+    .unwrap()
+}
+
+fn hex(text: &str) -> Vec<u8> {
+    let digits: String = text.split_whitespace().collect();
+    let pair = |at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
+    (0..digits.len()).step_by(2).map(pair).collect()
+}
+
+fn config(key: &str, salt: &str, spi: u32) -> EspConfig {
+    let key = SecretHex::new(hex(key).try_into().unwrap());
+    let salt = SecretHex::new(hex(salt).try_into().unwrap());
+    EspConfig {
+        spi,
+        transmit_key: key,
+        transmit_salt: salt,
+        receive_key: key,
+        receive_salt: salt,
+        extended: true,
+        resync_threshold: 3,
+        resync_attempts: 8,
+    }
+}
+
+fn common() -> EspConfig {
+    config("00112233445566778899aabbccddeeff", "01020304", 256)
+}
+
+/// A packet of IPv6 with this payload.
+fn packet(pool: &Pool, next: u8, payload: &[u8]) -> Frame {
+    let mut bytes = vec![2; 54];
+    bytes[12..14].copy_from_slice(&[0x86, 0xdd]);
+    bytes[14] = 0x60;
+    bytes[18..20].copy_from_slice(&(payload.len() as u16).to_be_bytes());
+    bytes[20] = next;
+    bytes.extend_from_slice(payload);
+    pool.frame_of(&bytes).unwrap()
+}
+
+/// The first ESP packet of draft-mcgrew-gcm-test-01 (D. McGrew, *Test Cases for the use of GCM in
+/// IPsec ESP*), which has next header 1 behind its padding.
+#[test]
+fn published_packet_is_made_bit_for_bit() {
+    let plain = "45000048 699a0000 80114db7 c0a80102 c0a80101 0a9bf156 38d30100 00010000 00000000
+        045f7369 70045f75 64700373 69700963 79626572 63697479 02646b00 00210001";
+    let sealed = "00004321 00000000 4956ed7e 3b244cfe
+        fecf537e 729d5b07 dc30df52 8dd22b76 8d1b9873 6696a6fd 348509fa 13ceac34 cfa2436f 14a3f3cf
+        65925bf1 f4a13c5d 15b21e18 84f5ff62 47aeabb7 86b93bce 61bc17d7 68fd9732 459018148f6cbe72
+        2fd04796 562dfdb4";
+    let pool = pool();
+    let config = config("4c80cdefbb5d10da906ac73c3613a634", "2e443b68", 0x4321);
+    let iv = u64::from_be_bytes(hex("4956ed7e3b244cfe").try_into().unwrap());
+    let before = 0x8765_4321_0000_0000u64 - 1;
+    let mut sender = config.sender(iv.wrapping_sub(before)).unwrap();
+    sender.sequence = before;
+    let mut frame = packet(&pool, 1, &hex(plain));
+    let whole = frame.bytes().to_vec();
+    sender.protect(&mut frame).unwrap();
+    assert_eq!(frame.bytes()[54..], hex(sealed));
+    let mut receiver = config.receiver().unwrap();
+    receiver.window.accept(before);
+    assert_eq!(receiver.open(&mut frame), Ok(Opened::InStep));
+    assert_eq!(frame.bytes(), whole);
+}
+
+#[test]
+fn every_length_comes_back_as_it_was() {
+    let (pool, config) = (pool(), common());
+    let (mut sender, mut receiver) = (config.sender(7).unwrap(), config.receiver().unwrap());
+    for length in 0..70 {
+        let payload: Vec<u8> = (0..length).collect();
+        let mut frame = packet(&pool, 17, &payload);
+        let whole = frame.bytes().to_vec();
+        sender.protect(&mut frame).unwrap();
+        assert!((frame.len() - 54).is_multiple_of(4));
+        assert_eq!(receiver.open(&mut frame), Ok(Opened::InStep));
+        assert_eq!(frame.bytes(), whole);
+    }
+}
+
+#[test]
+fn changed_and_repeated_packets_are_refused() {
+    let (pool, config) = (pool(), common());
+    let (mut sender, mut receiver) = (config.sender(7).unwrap(), config.receiver().unwrap());
+    let mut frame = packet(&pool, 17, b"payload");
+    sender.protect(&mut frame).unwrap();
+    let sealed = frame.bytes().to_vec();
+    let mut open = |bytes: &[u8]| receiver.open(&mut pool.frame_of(bytes).unwrap());
+    for at in 54..sealed.len() {
+        let mut changed = sealed.clone();
+        changed[at] ^= 1;
+        let refused = if at < 58 {
+            Refused::Spi
+        } else {
+            Refused::Forged
+        };
+        assert_eq!(open(&changed), Err(refused), "byte {at}");
+    }
+    assert_eq!(open(&sealed[..sealed.len() - 1]), Err(Refused::Length));
+    assert_eq!(open(&sealed), Ok(Opened::InStep));
+    assert_eq!(open(&sealed), Err(Refused::Replay));
+}
+
+#[test]
+fn receiver_finds_a_sender_that_went_on_without_it() {
+    let (pool, config) = (pool(), common());
+    let (mut sender, mut receiver) = (config.sender(7).unwrap(), config.receiver().unwrap());
+    sender.sequence = 5 << 32;
+    let mut results = Vec::new();
+    for _ in 0..6 {
+        let mut frame = packet(&pool, 17, b"payload");
+        sender.protect(&mut frame).unwrap();
+        results.push(receiver.open(&mut frame));
+    }
+    let (forged, found) = (Err(Refused::Forged), Ok(Opened::Resynchronised));
+    assert_eq!(
+        results,
+        [
+            forged,
+            forged,
+            forged,
+            found,
+            Ok(Opened::InStep),
+            Ok(Opened::InStep)
+        ]
+    );
+    assert_eq!(receiver.window.top(), (5 << 32) + 6);
+}
+
+#[test]
+fn numbers_of_32_bits_end() {
+    let pool = pool();
+    let config = EspConfig {
+        extended: false,
+        ..common()
+    };
+    let (mut sender, mut receiver) = (config.sender(7).unwrap(), config.receiver().unwrap());
+    sender.sequence = u64::from(u32::MAX) - 1;
+    let mut frame = packet(&pool, 17, b"last");
+    sender.protect(&mut frame).unwrap();
+    assert_eq!(receiver.open(&mut frame), Ok(Opened::InStep));
+    let mut frame = packet(&pool, 17, b"one more");
+    assert_eq!(sender.protect(&mut frame), Err(Unprotected::Exhausted));
+}

@@ -1,0 +1,290 @@
+//! ESP with AES-GCM in transport mode over IPv6. (RFC 4303, RFC 4106)
+//!
+//! ```text
+//!   Ethernet 14 | IPv6 40, next header 50 | SPI 4 | sequence number 4 | IV 8
+//!   | ciphertext of: payload, padding 1 2 3 …, its length 1, next header 1 | ICV 16
+//! ```
+
+use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use carina_frame::Frame;
+use carina_wire::inet::{ETHERTYPE_IPV6, PROTOCOL_ESP};
+
+use super::window::ReplayWindow;
+
+/// Bytes of Ethernet and IPv6, which stay in front.
+const FRONT: usize = 54;
+/// SPI, sequence number and IV.
+const HEADER: usize = 16;
+/// The integrity check value.
+const ICV: usize = 16;
+/// Padding makes the ciphertext a multiple of this. (RFC 4303 §2.4)
+const ALIGNMENT: usize = 4;
+
+/// Key and salt of one direction.
+pub struct Key {
+    key: LessSafeKey,
+    salt: [u8; 4],
+}
+
+impl Key {
+    /// `None` when the library refuses the key.
+    #[must_use]
+    pub fn new(key: &[u8; 16], salt: [u8; 4]) -> Option<Key> {
+        let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, key).ok()?);
+        Some(Key { key, salt })
+    }
+
+    /// Salt and IV. (RFC 4106 §4)
+    fn nonce(&self, iv: [u8; 8]) -> Nonce {
+        let mut nonce = [0; NONCE_LEN];
+        nonce[..4].copy_from_slice(&self.salt);
+        nonce[4..].copy_from_slice(&iv);
+        Nonce::assume_unique_for_key(nonce)
+    }
+}
+
+/// What is authenticated beside the ciphertext: SPI and the sequence number, of which an extended
+/// one is whole. (RFC 4106 §5)
+fn associated(spi: u32, sequence: u64, is_extended: bool) -> ([u8; 12], usize) {
+    let mut bytes = [0; 12];
+    bytes[..4].copy_from_slice(&spi.to_be_bytes());
+    if is_extended {
+        bytes[4..].copy_from_slice(&sequence.to_be_bytes());
+        (bytes, 12)
+    } else {
+        bytes[4..8].copy_from_slice(&(sequence as u32).to_be_bytes());
+        (bytes, 8)
+    }
+}
+
+/// The sending direction of a security association.
+pub struct Sender {
+    pub(super) key: Key,
+    pub(super) spi: u32,
+    pub(super) is_extended: bool,
+    /// Number of the last packet.
+    pub(super) sequence: u64,
+    /// IV of the first packet. A nonce must never return with the same key, also after a restart.
+    pub(super) first_iv: u64,
+}
+
+/// Why a packet is not protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unprotected {
+    /// It is no packet of IPv6.
+    NotIpv6,
+    /// It is shorter than its header says.
+    Length,
+    /// No room for what ESP adds.
+    NoRoom,
+    /// All sequence numbers were used. (RFC 4303 §3.3.3)
+    Exhausted,
+}
+
+impl Sender {
+    /// Protects a packet in place.
+    ///
+    /// # Errors
+    /// The frame may have changed then, and must be dropped.
+    pub fn protect(&mut self, frame: &mut Frame) -> Result<(), Unprotected> {
+        let (payload, next) = payload_of(frame.bytes()).ok_or(Unprotected::NotIpv6)?;
+        if frame.len() < FRONT + payload {
+            return Err(Unprotected::Length);
+        }
+        frame.truncate(FRONT + payload);
+        let padding = (ALIGNMENT - (payload + 2) % ALIGNMENT) % ALIGNMENT;
+        let length = HEADER + payload + padding + 2 + ICV;
+        let length = u16::try_from(length).map_err(|_| Unprotected::NoRoom)?;
+        let limit = if self.is_extended {
+            u64::MAX
+        } else {
+            u32::MAX.into()
+        };
+        if self.sequence >= limit {
+            return Err(Unprotected::Exhausted);
+        }
+        let trailer = [1, 2, 3, 0, 0];
+        let mut trailer: [u8; 5] = trailer;
+        (trailer[padding], trailer[padding + 1]) = (padding as u8, next);
+        let has_room = frame.append(&trailer[..padding + 2])
+            && frame.append(&[0; ICV])
+            && frame.prepend(&[0; HEADER]);
+        if !has_room {
+            return Err(Unprotected::NoRoom);
+        }
+        let iv = self.first_iv.wrapping_add(self.sequence).to_be_bytes();
+        self.sequence += 1;
+        let bytes = frame.bytes_mut();
+        bytes.copy_within(HEADER..HEADER + FRONT, 0);
+        bytes[18..20].copy_from_slice(&length.to_be_bytes());
+        bytes[20] = PROTOCOL_ESP;
+        let header = &mut bytes[FRONT..];
+        header[..4].copy_from_slice(&self.spi.to_be_bytes());
+        header[4..8].copy_from_slice(&(self.sequence as u32).to_be_bytes());
+        header[8..16].copy_from_slice(&iv);
+        let (sealed, icv) = header[HEADER..].split_at_mut(payload + padding + 2);
+        let (associated, count) = associated(self.spi, self.sequence, self.is_extended);
+        let associated = Aad::from(&associated[..count]);
+        let nonce = self.key.nonce(iv);
+        let tag = self
+            .key
+            .key
+            .seal_in_place_separate_tag(nonce, associated, sealed);
+        icv.copy_from_slice(tag.map_err(|_| Unprotected::NoRoom)?.as_ref());
+        Ok(())
+    }
+}
+
+/// The receiving direction of a security association.
+pub struct Receiver {
+    pub(super) key: Key,
+    pub(super) spi: u32,
+    pub(super) is_extended: bool,
+    pub(super) window: ReplayWindow,
+    /// Failures one after the other, after which the upper half of the number is searched for.
+    pub(super) resync_threshold: u32,
+    /// Values of the upper half that a packet is tried with then.
+    pub(super) resync_attempts: u32,
+    pub(super) failures: u32,
+    /// A copy of a packet for a second try: opening destroys what is not authentic.
+    pub(super) copy: Vec<u8>,
+}
+
+/// Why a packet is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It is no ESP over IPv6.
+    NotEsp,
+    /// It is of another security association.
+    Spi,
+    /// It is cut, or its ciphertext is not aligned.
+    Length,
+    /// Its number was seen, or is too old.
+    Replay,
+    /// It is not authentic.
+    Forged,
+    /// Its padding is malformed.
+    Padding,
+}
+
+/// What [`Receiver::open`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// As expected.
+    InStep,
+    /// The upper half of the number was found by search.
+    Resynchronised,
+}
+
+impl Receiver {
+    /// Checks and decrypts a packet in place.
+    ///
+    /// # Errors
+    /// The frame may have changed then, and must be dropped.
+    pub fn open(&mut self, frame: &mut Frame) -> Result<Opened, Refused> {
+        let (payload, next) = payload_of(frame.bytes()).ok_or(Refused::NotEsp)?;
+        if next != PROTOCOL_ESP {
+            return Err(Refused::NotEsp);
+        }
+        let is_aligned = payload.is_multiple_of(ALIGNMENT);
+        if frame.len() < FRONT + payload || payload < HEADER + ALIGNMENT + ICV || !is_aligned {
+            return Err(Refused::Length);
+        }
+        frame.truncate(FRONT + payload);
+        let bytes = frame.bytes();
+        let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+        if u32::from_be_bytes(word(FRONT)) != self.spi {
+            return Err(Refused::Spi);
+        }
+        let low = u32::from_be_bytes(word(FRONT + 4));
+        let sequence = match self.is_extended {
+            true => self.window.extended(low),
+            false => low.into(),
+        };
+        let is_searching = self.is_extended && self.failures >= self.resync_threshold;
+        if !self.window.is_new(sequence) && !is_searching {
+            return Err(Refused::Replay);
+        }
+        let found = if self.window.is_new(sequence) {
+            if is_searching {
+                self.copy.clear();
+                self.copy.extend_from_slice(&bytes[FRONT..]);
+            }
+            self.decrypt(sequence, &mut frame.bytes_mut()[FRONT..])
+                .map(|()| Opened::InStep)
+        } else {
+            self.copy.clear();
+            self.copy.extend_from_slice(&bytes[FRONT..]);
+            None
+        };
+        let found = found.or_else(|| {
+            is_searching
+                .then(|| self.search(sequence, &mut frame.bytes_mut()[FRONT..]))
+                .flatten()
+        });
+        let Some(opened) = found else {
+            self.failures = self.failures.saturating_add(1);
+            return Err(Refused::Forged);
+        };
+        self.failures = 0;
+        unwrap(frame, payload)?;
+        Ok(opened)
+    }
+
+    /// Opens what begins at the ESP header, and notes its number.
+    fn decrypt(&mut self, sequence: u64, packet: &mut [u8]) -> Option<()> {
+        let (header, sealed) = packet.split_first_chunk_mut::<HEADER>()?;
+        let iv = header.last_chunk::<8>()?;
+        let (associated, count) = associated(self.spi, sequence, self.is_extended);
+        let associated = Aad::from(&associated[..count]);
+        let nonce = self.key.nonce(*iv);
+        self.key.key.open_in_place(nonce, associated, sealed).ok()?;
+        self.window.accept(sequence);
+        Some(())
+    }
+
+    /// Tries the next values of the number's upper half. (RFC 4303, appendix A3)
+    fn search(&mut self, from: u64, packet: &mut [u8]) -> Option<Opened> {
+        let copy = std::mem::take(&mut self.copy);
+        let mut sequence = from;
+        let mut found = None;
+        for _ in 0..self.resync_attempts {
+            sequence = sequence.checked_add(1 << 32)?;
+            packet.copy_from_slice(&copy);
+            if self.decrypt(sequence, packet).is_some() {
+                found = Some(Opened::Resynchronised);
+                break;
+            }
+        }
+        self.copy = copy;
+        found
+    }
+}
+
+/// Takes header, trailer and ICV off a packet that was decrypted.
+fn unwrap(frame: &mut Frame, payload: usize) -> Result<(), Refused> {
+    let bytes = frame.bytes_mut();
+    let end = FRONT + payload - ICV;
+    let (padding, next) = (usize::from(bytes[end - 2]), bytes[end - 1]);
+    let inner = (payload - ICV - HEADER - 2)
+        .checked_sub(padding)
+        .ok_or(Refused::Padding)?;
+    let pad = &bytes[FRONT + HEADER + inner..end - 2];
+    if pad.iter().zip(1..).any(|(byte, wanted)| *byte != wanted) {
+        return Err(Refused::Padding);
+    }
+    bytes[18..20].copy_from_slice(&(inner as u16).to_be_bytes());
+    bytes[20] = next;
+    bytes.copy_within(..FRONT, HEADER);
+    frame.truncate(FRONT + HEADER + inner);
+    frame.advance(HEADER);
+    Ok(())
+}
+
+/// Length of the payload and next header of a packet of IPv6.
+fn payload_of(frame: &[u8]) -> Option<(usize, u8)> {
+    let head = frame.first_chunk::<FRONT>()?;
+    let is_ipv6 = head[12..14] == ETHERTYPE_IPV6.to_be_bytes() && head[14] >> 4 == 6;
+    let length = usize::from(u16::from_be_bytes([head[18], head[19]]));
+    is_ipv6.then_some((length, head[20]))
+}

@@ -1,0 +1,220 @@
+//! **nd**: gives frames of IPv6 the MAC address of the next hop, and answers for its own address.
+//! (RFC 4861)
+//!
+//! - inputs, outputs: `south`, an Ethernet segment, and `north`. Frames from `north` get the MAC
+//!   addresses of this app and of the next hop, and go to `south`. Frames from `south` go to
+//!   `north`, but for solicitations of this app's address and advertisements of the next hop
+//! - configuration: `address`, `mac`: of this app; `next`: IPv6 address of the next hop;
+//!   `next_mac`: its MAC address, which then need not be asked for
+//! - counters: `solicitations_sent`, `advertisements_sent`, `resolved`: how often the next hop's
+//!   MAC address was learned; `drop_unresolved`: frames for a next hop that has not answered;
+//!   `drop_invalid`: messages that RFC 4861 §7.1 has discarded; `drop_short`
+//! - cost: a write of 12 bytes
+//!
+//! The next hop is asked as `arp` asks it.
+
+use std::net::Ipv6Addr;
+
+use carina_engine::counter_file::Counter;
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_frame::{Frame, Pool};
+use carina_time::Duration;
+use carina_wire::ether::Mac;
+use carina_wire::inet::ETHERTYPE_IPV6;
+use carina_wire::neighbour::{
+    NEIGHBOUR_BYTES, Neighbour, NeighbourError, NeighbourKind, group_mac, solicited_node,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::mac_text::MacText;
+use crate::next_hop::NextHop;
+
+/// The configuration of the app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NdConfig {
+    /// The app's IPv6 address.
+    pub address: Ipv6Addr,
+    /// The app's MAC address.
+    pub mac: MacText,
+    /// IPv6 address of the next hop.
+    pub next: Ipv6Addr,
+    /// MAC address of the next hop, when it is known.
+    pub next_mac: Option<MacText>,
+}
+
+/// The app.
+pub struct Nd {
+    address: [u8; 16],
+    mac: [u8; 6],
+    next: [u8; 16],
+    next_hop: NextHop,
+    pool: Pool,
+    counters: Counters,
+}
+
+struct Counters {
+    solicitations_sent: Counter,
+    advertisements_sent: Counter,
+    resolved: Counter,
+    unresolved: Counter,
+    invalid: Counter,
+    short: Counter,
+}
+
+/// Why there is no such app.
+#[derive(Debug, thiserror::Error)]
+enum NdError {
+    #[error("mac = {0}: must be the address of one station, not of a group")]
+    GroupMac(Mac),
+    #[error("{name} = {address}: must be the address of one station")]
+    Group {
+        name: &'static str,
+        address: Ipv6Addr,
+    },
+    #[error("next = {0}: must differ from address")]
+    Same(Ipv6Addr),
+}
+
+impl AppConfig for NdConfig {
+    const KIND: &'static str = "nd";
+    const INPUTS: PortList = PortList::Named(&[Port::new("south"), Port::optional("north")]);
+    const OUTPUTS: PortList = PortList::Named(&[Port::new("south"), Port::optional("north")]);
+    const TICK: Option<Duration> = Some(Duration::from_millis(100));
+
+    type App = Nd;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<Nd, AppError> {
+        for mac in [Some(self.mac), self.next_mac].into_iter().flatten() {
+            if mac.0.is_group() {
+                return Err(NdError::GroupMac(mac.0).into());
+            }
+        }
+        for (name, address) in [("address", self.address), ("next", self.next)] {
+            if address.is_multicast() || address.is_unspecified() {
+                return Err(NdError::Group { name, address }.into());
+            }
+        }
+        if self.next == self.address {
+            return Err(NdError::Same(self.next).into());
+        }
+        Ok(Nd {
+            address: self.address.octets(),
+            mac: self.mac.0.0,
+            next: self.next.octets(),
+            next_hop: NextHop::new(self.next_mac.map(|mac| mac.0.0)),
+            pool: context.pool().clone(),
+            counters: Counters {
+                solicitations_sent: context.counter("solicitations_sent"),
+                advertisements_sent: context.counter("advertisements_sent"),
+                resolved: context.counter("resolved"),
+                unresolved: context.counter("drop_unresolved"),
+                invalid: context.counter("drop_invalid"),
+                short: context.counter("drop_short"),
+            },
+        })
+    }
+}
+
+const SOUTH: usize = 0;
+const NORTH: usize = 1;
+
+impl FrameApp for Nd {
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        ports.each(SOUTH, |frame, ports| {
+            let bytes = frame.bytes();
+            let is_ipv6 = bytes.get(12..14) == Some(&ETHERTYPE_IPV6.to_be_bytes());
+            match bytes.get(14..).filter(|_| is_ipv6).map(Neighbour::decode) {
+                Some(Ok(message)) => self.on_message(message, frame, ports),
+                Some(Err(NeighbourError::Invalid)) => self.counters.invalid.add(1),
+                Some(Err(_)) | None => ports.transmit(NORTH, frame),
+            }
+        });
+        let Some(mac) = self.next_hop.mac() else {
+            self.counters.unresolved.add(ports.waiting(NORTH) as u64);
+            return ports.drain(NORTH, drop);
+        };
+        let (own, mut short) = (self.mac, 0);
+        ports.forward(NORTH, SOUTH, |frame| {
+            let Some(addresses) = frame.bytes_mut().first_chunk_mut::<12>() else {
+                short += 1;
+                return false;
+            };
+            addresses[..6].copy_from_slice(&mac);
+            addresses[6..].copy_from_slice(&own);
+            true
+        });
+        self.counters.short.add(short);
+    }
+
+    fn tick(&mut self, ports: &mut Ports<'_>) {
+        if self.next_hop.is_due(ports.now()) {
+            let group = solicited_node(self.next);
+            let message = Neighbour {
+                kind: NeighbourKind::Solicitation,
+                source: self.address,
+                destination: group,
+                target: self.next,
+                link: Some(self.mac),
+            };
+            self.send(message, group_mac(group), ports);
+        }
+    }
+}
+
+impl Nd {
+    fn on_message(&mut self, message: Neighbour, frame: Frame, ports: &mut Ports<'_>) {
+        match message.kind {
+            NeighbourKind::Solicitation if message.target == self.address => {
+                self.advertise(&message, &frame, ports);
+            }
+            NeighbourKind::Advertisement { .. } if message.target == self.next => {
+                let mac = message.link.filter(|mac| !Mac(*mac).is_group());
+                if let Some(mac) = mac
+                    && self.next_hop.answered(mac, ports.now())
+                {
+                    self.counters.resolved.add(1);
+                }
+            }
+            _ => ports.transmit(NORTH, frame),
+        }
+    }
+
+    fn advertise(&self, asked: &Neighbour, frame: &Frame, ports: &mut Ports<'_>) {
+        // A station that tests whether an address is free has none yet. (RFC 4861 §7.2.4)
+        let is_solicited = asked.source != [0; 16];
+        let (destination, mac) = match is_solicited {
+            true => {
+                let sender = frame.bytes().get(6..12).and_then(|mac| mac.try_into().ok());
+                (asked.source, asked.link.or(sender).unwrap_or_default())
+            }
+            false => (ALL_NODES, group_mac(ALL_NODES)),
+        };
+        let message = Neighbour {
+            kind: NeighbourKind::Advertisement { is_solicited },
+            source: self.address,
+            destination,
+            target: self.address,
+            link: Some(self.mac),
+        };
+        self.send(message, mac, ports);
+    }
+
+    fn send(&self, message: Neighbour, to: [u8; 6], ports: &mut Ports<'_>) {
+        let mut bytes = [0; 14 + NEIGHBOUR_BYTES];
+        bytes[..6].copy_from_slice(&to);
+        bytes[6..12].copy_from_slice(&self.mac);
+        bytes[12..14].copy_from_slice(&ETHERTYPE_IPV6.to_be_bytes());
+        bytes[14..].copy_from_slice(&message.encode());
+        if let Some(frame) = self.pool.frame_of(&bytes) {
+            ports.transmit(SOUTH, frame);
+            match message.kind {
+                NeighbourKind::Solicitation => self.counters.solicitations_sent.add(1),
+                NeighbourKind::Advertisement { .. } => self.counters.advertisements_sent.add(1),
+            }
+        }
+    }
+}
+
+/// All nodes of the link. (RFC 4291 §2.7.1)
+const ALL_NODES: [u8; 16] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];

@@ -1,0 +1,222 @@
+//! Neighbour solicitations and advertisements of IPv6. (RFC 4861 §4.3, §4.4)
+//!
+//! ```text
+//!   IPv6 40, next header 58, hop limit 255 | type 135 or 136, code 0, checksum 2 | flags 4
+//!   | target 16 | options: type 1 or 2, length 1 of 8 bytes, MAC address 6
+//! ```
+
+use crate::inet::checksum;
+
+/// A solicitation or an advertisement with the packet's addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Which of the two.
+    pub kind: NeighbourKind,
+    /// Where the packet comes from.
+    pub source: [u8; 16],
+    /// Where it goes.
+    pub destination: [u8; 16],
+    /// The address whose MAC address is asked for, or given.
+    pub target: [u8; 16],
+    /// In a solicitation the MAC address of the source, in an advertisement that of the target.
+    pub link: Option<[u8; 6]>,
+}
+
+/// What a [`Neighbour`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeighbourKind {
+    /// It asks.
+    Solicitation,
+    /// It answers.
+    Advertisement {
+        /// It answers a solicitation of the destination.
+        is_solicited: bool,
+    },
+}
+
+/// Why a packet is no [`Neighbour`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NeighbourError {
+    /// It is something else.
+    Other,
+    /// It must be discarded: cut, from beyond a router, with a wrong checksum, a multicast target
+    /// or an option of no length. (RFC 4861 §7.1)
+    Invalid,
+}
+
+/// Bytes of a packet with one option.
+pub const NEIGHBOUR_BYTES: usize = 72;
+
+/// Protocol number of ICMPv6.
+const ICMP6: u8 = 58;
+const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
+/// Flags: solicited, and override.
+const SOLICITED: u8 = 0x40;
+const OVERRIDE: u8 = 0x20;
+/// Types of options with the MAC address of the source and of the target.
+const SOURCE_LINK: u8 = 1;
+const TARGET_LINK: u8 = 2;
+
+impl Neighbour {
+    /// Reads a packet of IPv6.
+    ///
+    /// # Errors
+    /// It is something else, or must be discarded.
+    pub fn decode(packet: &[u8]) -> Result<Neighbour, NeighbourError> {
+        let (head, rest) = packet
+            .split_first_chunk::<40>()
+            .ok_or(NeighbourError::Other)?;
+        let is_ours = head[0] >> 4 == 6
+            && head[6] == ICMP6
+            && matches!(rest.first(), Some(&(SOLICITATION | ADVERTISEMENT)));
+        if !is_ours {
+            return Err(NeighbourError::Other);
+        }
+        Neighbour::decode_message(head, rest).ok_or(NeighbourError::Invalid)
+    }
+
+    fn decode_message(head: &[u8; 40], rest: &[u8]) -> Option<Neighbour> {
+        let length = usize::from(u16::from_be_bytes([head[4], head[5]]));
+        let message = rest.get(..length)?;
+        let (fixed, mut options) = message.split_first_chunk::<24>()?;
+        let addresses = head[8..].first_chunk::<32>()?;
+        let (source, destination) = addresses.split_first_chunk::<16>()?;
+        let destination = destination.first_chunk::<16>()?;
+        let target = fixed[8..].first_chunk::<16>()?;
+        let is_valid = head[7] == 255
+            && fixed[1] == 0
+            && target[0] != 0xff
+            && checksum(message, pseudo_sum(addresses, length)) == 0;
+        if !is_valid {
+            return None;
+        }
+        let (kind, wanted) = match fixed[0] {
+            SOLICITATION => (NeighbourKind::Solicitation, SOURCE_LINK),
+            _ => {
+                let is_solicited = fixed[4] & SOLICITED != 0;
+                (NeighbourKind::Advertisement { is_solicited }, TARGET_LINK)
+            }
+        };
+        let mut link = None;
+        while let [option, units, ..] = *options {
+            let length = usize::from(units) * 8;
+            if length == 0 || options.len() < length {
+                return None;
+            }
+            if option == wanted && link.is_none() {
+                link = options[2..].first_chunk::<6>().copied();
+            }
+            options = &options[length..];
+        }
+        Some(Neighbour {
+            kind,
+            source: *source,
+            destination: *destination,
+            target: *target,
+            link,
+        })
+    }
+
+    /// The packet, with the MAC address, or zeros in its place.
+    #[must_use]
+    pub fn encode(&self) -> [u8; NEIGHBOUR_BYTES] {
+        let mut packet = [0; NEIGHBOUR_BYTES];
+        (packet[0], packet[5], packet[6], packet[7]) = (0x60, 32, ICMP6, 255);
+        packet[8..24].copy_from_slice(&self.source);
+        packet[24..40].copy_from_slice(&self.destination);
+        let (kind, flags, option) = match self.kind {
+            NeighbourKind::Solicitation => (SOLICITATION, 0, SOURCE_LINK),
+            NeighbourKind::Advertisement { is_solicited: true } => {
+                (ADVERTISEMENT, SOLICITED | OVERRIDE, TARGET_LINK)
+            }
+            NeighbourKind::Advertisement { .. } => (ADVERTISEMENT, OVERRIDE, TARGET_LINK),
+        };
+        (packet[40], packet[44]) = (kind, flags);
+        packet[48..64].copy_from_slice(&self.target);
+        (packet[64], packet[65]) = (option, 1);
+        packet[66..].copy_from_slice(&self.link.unwrap_or_default());
+        let mut addresses = [0; 32];
+        addresses.copy_from_slice(&packet[8..40]);
+        let sum = checksum(&packet[40..], pseudo_sum(&addresses, 32));
+        packet[42..44].copy_from_slice(&sum.to_be_bytes());
+        packet
+    }
+}
+
+/// Sum over the pseudo header. (RFC 8200 §8.1)
+fn pseudo_sum(addresses: &[u8; 32], length: usize) -> u32 {
+    u32::from(!checksum(addresses, 0)) + length as u32 + u32::from(ICMP6)
+}
+
+/// The group that the owner of an address listens on. (RFC 4291 §2.7.1)
+#[must_use]
+pub fn solicited_node(address: [u8; 16]) -> [u8; 16] {
+    let mut group = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 0, 0, 0];
+    group[13..].copy_from_slice(&address[13..]);
+    group
+}
+
+/// The MAC address of a group. (RFC 2464 §7)
+#[must_use]
+pub fn group_mac(group: [u8; 16]) -> [u8; 6] {
+    [0x33, 0x33, group[12], group[13], group[14], group[15]]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn solicitation() -> Neighbour {
+        let mut target = [0; 16];
+        (target[0], target[15]) = (0xfd, 9);
+        Neighbour {
+            kind: NeighbourKind::Solicitation,
+            source: [0xfe; 16],
+            destination: solicited_node(target),
+            target,
+            link: Some([2, 0, 0, 0, 0, 1]),
+        }
+    }
+
+    #[test]
+    fn messages_read_what_they_write() {
+        for kind in [
+            NeighbourKind::Solicitation,
+            NeighbourKind::Advertisement { is_solicited: true },
+            NeighbourKind::Advertisement {
+                is_solicited: false,
+            },
+        ] {
+            let message = Neighbour {
+                kind,
+                ..solicitation()
+            };
+            assert_eq!(Neighbour::decode(&message.encode()), Ok(message));
+        }
+    }
+
+    #[test]
+    fn damaged_messages_are_invalid() {
+        let packet = solicitation().encode();
+        for (at, error) in [
+            (6, NeighbourError::Other),
+            (40, NeighbourError::Other),
+            (7, NeighbourError::Invalid),
+            (41, NeighbourError::Invalid),
+            (42, NeighbourError::Invalid),
+            (50, NeighbourError::Invalid),
+            (65, NeighbourError::Invalid),
+        ] {
+            let mut bad = packet;
+            bad[at] ^= 1;
+            assert_eq!(Neighbour::decode(&bad), Err(error), "byte {at}");
+        }
+        assert_eq!(
+            Neighbour::decode(&packet[..71]),
+            Err(NeighbourError::Invalid)
+        );
+        assert_eq!(Neighbour::decode(&packet[..40]), Err(NeighbourError::Other));
+    }
+}
