@@ -6,12 +6,11 @@
 //!   - `spi`: of both directions, 256 to 4294967295
 //!   - `transmit_key`, `receive_key`: 16 bytes in hexadecimal; `transmit_salt`, `receive_salt`: 4
 //!   - `extended`: sequence numbers have 64 bits, of which 32 are sent; true where nothing is said
-//!   - `resync_threshold`, `resync_attempts`: after so many failures one after the other, a packet
-//!     is tried with so many further values of the number's upper half; 1024 and 8 where nothing
-//!     is said
+//!   - `resync_threshold`, `resync_attempts`: after so many failures in a row, a packet is tried
+//!     with so many further values of the number's upper half; 1024 and 8 where nothing is said
 //! - counters: to the south `drop_not_ipv6`, `drop_short`, `drop_no_room`, `drop_unfinished`,
-//!   `drop_exhausted`. From the south `drop_not_esp`, `drop_spi`, `drop_length`, `drop_replay`: seen
-//!   or older than the last 128; `drop_forged`, `drop_padding`; `resynchronised`
+//!   `drop_exhausted`. From the south `drop_not_esp`, `drop_spi`, `drop_length`, `drop_replay`,
+//!   seen or older than the last 128, `drop_forged`, `drop_padding`; `resynchronised`
 //! - cost: AES-GCM over the payload: some 80 ns at 64 bytes
 //!
 //! Sequence numbers begin with 1. A receiver refuses the numbers of a sender that began anew with

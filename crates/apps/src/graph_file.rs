@@ -32,8 +32,10 @@ use serde::de::DeserializeOwned;
 use crate::arp::ArpConfig;
 use crate::bridge::BridgeConfig;
 use crate::esp::EspConfig;
+use crate::gre::GreConfig;
 use crate::hop::HopConfig;
 use crate::icmp_echo::IcmpEchoConfig;
+use crate::ipip::IpipConfig;
 use crate::join::JoinConfig;
 use crate::l2tpv3::L2tpv3Config;
 use crate::nd::NdConfig;
@@ -50,6 +52,7 @@ use crate::truncate::TruncateConfig;
 use crate::vlan_mux::VlanMuxConfig;
 use crate::vlan_tag::VlanTagConfig;
 use crate::vlan_untag::VlanUntagConfig;
+use crate::vxlan::VxlanConfig;
 
 /// A kind of app that files can name.
 #[derive(Clone, Copy)]
@@ -60,12 +63,14 @@ pub struct Kind {
 }
 
 /// The stock kinds of apps. Ports have kinds beside them, which `carina_ports` has.
-pub const KINDS: [Kind; 21] = [
+pub const KINDS: [Kind; 24] = [
     Kind::of::<ArpConfig>(),
     Kind::of::<BridgeConfig>(),
     Kind::of::<EspConfig>(),
+    Kind::of::<GreConfig>(),
     Kind::of::<HopConfig>(),
     Kind::of::<IcmpEchoConfig>(),
+    Kind::of::<IpipConfig>(),
     Kind::of::<JoinConfig>(),
     Kind::of::<L2tpv3Config>(),
     Kind::of::<NdConfig>(),
@@ -82,6 +87,7 @@ pub const KINDS: [Kind; 21] = [
     Kind::of::<VlanMuxConfig>(),
     Kind::of::<VlanTagConfig>(),
     Kind::of::<VlanUntagConfig>(),
+    Kind::of::<VxlanConfig>(),
 ];
 
 impl Kind {

@@ -12,7 +12,7 @@
 //! | [`bridge`] | learn where stations are, as an Ethernet switch |
 //! | [`vlan_tag`], [`vlan_untag`], [`vlan_mux`] | put VLAN tags in, take them out, make a trunk |
 //! | [`pcap_filter`], [`rate_limiter`] | let frames pass by a filter, by a rate |
-//! | [`l2tpv3`] | a keyed tunnel of Ethernet frames over IPv6 |
+//! | [`l2tpv3`], [`gre`], [`vxlan`], [`ipip`] | tunnels of Ethernet frames and of IP packets |
 //! | [`esp`] | protect packets of IPv6 |
 //! | [`arp`], [`nd`], [`icmp_echo`] | find and give MAC addresses, answer echo requests |
 //!
@@ -24,15 +24,18 @@ pub mod bridge;
 pub mod esp;
 pub mod flow_hash;
 pub mod graph_file;
+pub mod gre;
 pub mod hex_text;
 pub mod hop;
 pub mod icmp_echo;
+pub mod ipip;
 pub mod join;
 pub mod l2tpv3;
 pub mod mac_text;
 pub mod metadata;
 pub mod nd;
 pub mod next_hop;
+pub mod outer;
 pub mod pcap_filter;
 pub mod picture;
 pub mod rate_limiter;
@@ -46,7 +49,9 @@ pub mod source;
 pub mod split;
 pub mod tee;
 pub mod truncate;
+pub mod tunnel;
 pub mod vlan;
 pub mod vlan_mux;
 pub mod vlan_tag;
 pub mod vlan_untag;
+pub mod vxlan;

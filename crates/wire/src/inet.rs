@@ -7,10 +7,14 @@ pub const ETHERTYPE_IPV4: u16 = 0x0800;
 pub const ETHERTYPE_IPV6: u16 = 0x86dd;
 /// Protocol number of ICMP.
 pub const PROTOCOL_ICMP: u8 = 1;
+/// Protocol number of IPv4 in another packet.
+pub const PROTOCOL_IPV4: u8 = 4;
 /// Protocol number of TCP.
 pub const PROTOCOL_TCP: u8 = 6;
 /// Protocol number of UDP.
 pub const PROTOCOL_UDP: u8 = 17;
+/// Protocol number of GRE.
+pub const PROTOCOL_GRE: u8 = 47;
 /// Protocol number of ESP.
 pub const PROTOCOL_ESP: u8 = 50;
 /// Protocol number of L2TPv3.

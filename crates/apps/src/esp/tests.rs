@@ -1,3 +1,5 @@
+//! Tests of the transform: a published packet, every length, changed bytes, lost numbers.
+
 use carina_frame::{Frame, Pool, PoolConfig};
 
 use super::*;

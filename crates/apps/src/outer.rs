@@ -1,0 +1,206 @@
+//! The headers of Ethernet and IP around what a tunnel carries.
+//!
+//! ```text
+//!   Ethernet 14 | IPv4 20, do not fragment, or IPv6 40 | the tunnel's header | what it carries
+//! ```
+
+use std::net::IpAddr;
+use std::ops::Range;
+
+use carina_frame::Frame;
+use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ipv4Error, Ipv4Header, checksum};
+
+use crate::mac_text::MacText;
+
+/// Headers that are the same for all packets of a tunnel, but for lengths.
+#[derive(Clone, Debug)]
+pub struct Outer {
+    /// The bytes in front, of which `length` count.
+    header: [u8; HEADER_MAX],
+    length: usize,
+    /// Of the header of IPv4 with length 0; complemented.
+    sum: u16,
+    local: IpAddr,
+    remote: IpAddr,
+    protocol: u8,
+}
+
+/// What configures [`Outer`].
+#[derive(Clone, Copy, Debug)]
+pub struct Ends {
+    /// Address of this end.
+    pub local: IpAddr,
+    /// Address of the other end.
+    pub remote: IpAddr,
+    /// TTL or hop limit of packets that are sent.
+    pub hop_limit: u8,
+    /// Ethernet address of this end; zeros, for `arp` or `nd` to fill in, where nothing is said.
+    pub mac: Option<MacText>,
+    /// Ethernet address of the next hop, likewise.
+    pub next_mac: Option<MacText>,
+}
+
+/// Why there are no such headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndsError {
+    /// An end has an address of IPv4, the other of IPv6.
+    #[error("remote = {remote}: must be of the same version of IP as local = {local}")]
+    Versions {
+        /// One end.
+        local: IpAddr,
+        /// The other.
+        remote: IpAddr,
+    },
+    /// Both ends are the same.
+    #[error("remote = {0}: must differ from local")]
+    Same(IpAddr),
+    /// Packets would not leave.
+    #[error("hop_limit = 0: must be 1 to 255")]
+    HopLimit,
+}
+
+/// Why a packet is not for a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotOurs {
+    /// Other addresses, another protocol or version of IP.
+    Other,
+    /// It is cut, or its header malformed.
+    Length,
+    /// The checksum of its header is wrong.
+    Checksum,
+    /// It is a part of a packet: tunnels do not put parts together.
+    Fragment,
+}
+
+const HEADER_MAX: usize = 54;
+const ETHER: usize = 14;
+
+impl Outer {
+    /// Headers between these ends, for a protocol over IP.
+    ///
+    /// # Errors
+    /// The ends do not fit.
+    pub fn new(ends: &Ends, protocol: u8) -> Result<Outer, EndsError> {
+        let Ends { local, remote, .. } = *ends;
+        if local == remote {
+            return Err(EndsError::Same(remote));
+        }
+        if ends.hop_limit == 0 {
+            return Err(EndsError::HopLimit);
+        }
+        let mut header = [0; HEADER_MAX];
+        let mac = |mac: Option<MacText>| mac.map_or([0; 6], |mac| mac.0.0);
+        header[..6].copy_from_slice(&mac(ends.next_mac));
+        header[6..12].copy_from_slice(&mac(ends.mac));
+        let (length, ethertype) = match (local, remote) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
+                // Packets that are not cut need no identification. (RFC 6864 §4.1)
+                (header[14], header[20]) = (0x45, 0x40);
+                (header[22], header[23]) = (ends.hop_limit, protocol);
+                header[26..30].copy_from_slice(&local.octets());
+                header[30..34].copy_from_slice(&remote.octets());
+                (34, ETHERTYPE_IPV4)
+            }
+            (IpAddr::V6(local), IpAddr::V6(remote)) => {
+                header[14] = 0x60;
+                (header[20], header[21]) = (protocol, ends.hop_limit);
+                header[22..38].copy_from_slice(&local.octets());
+                header[38..54].copy_from_slice(&remote.octets());
+                (54, ETHERTYPE_IPV6)
+            }
+            _ => return Err(EndsError::Versions { local, remote }),
+        };
+        header[12..14].copy_from_slice(&ethertype.to_be_bytes());
+        let sum = !checksum(&header[ETHER..34], 0);
+        Ok(Outer {
+            header,
+            length,
+            sum,
+            local,
+            remote,
+            protocol,
+        })
+    }
+
+    /// True over IPv6.
+    #[must_use]
+    pub fn is_ipv6(&self) -> bool {
+        self.length == HEADER_MAX
+    }
+
+    /// Sum over the pseudo header of a packet from `source` to `destination` of this tunnel with
+    /// so many bytes of payload; the order of the addresses does not count. (RFC 768, RFC 8200
+    /// §8.1)
+    #[must_use]
+    pub fn pseudo_sum(&self, payload: usize) -> u32 {
+        let addresses = &self.header[if self.is_ipv6() { 22 } else { 26 }..self.length];
+        u32::from(!checksum(addresses, 0)) + u32::from(self.protocol) + payload as u32
+    }
+
+    /// Puts the headers in front of what a frame has. False when it has no room, or is too long
+    /// for IP.
+    #[must_use]
+    #[inline]
+    pub fn wrap(&self, frame: &mut Frame) -> bool {
+        let (payload, is_ipv6) = (frame.len(), self.is_ipv6());
+        let Ok(length) = u16::try_from(if is_ipv6 { payload } else { payload + 20 }) else {
+            return false;
+        };
+        if !frame.prepend(&self.header[..self.length]) {
+            return false;
+        }
+        let bytes = frame.bytes_mut();
+        if is_ipv6 {
+            bytes[18..20].copy_from_slice(&length.to_be_bytes());
+        } else {
+            bytes[16..18].copy_from_slice(&length.to_be_bytes());
+            let sum = u32::from(self.sum) + u32::from(length);
+            let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+            bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+        }
+        true
+    }
+
+    /// Where the payload of a packet from the other end to this one lies; what is behind it is
+    /// padding.
+    ///
+    /// # Errors
+    /// The packet is not for this tunnel.
+    #[inline]
+    pub fn unwrap(&self, frame: &[u8]) -> Result<Range<usize>, NotOurs> {
+        if frame.get(12..14) != Some(&self.header[12..14]) {
+            return Err(NotOurs::Other);
+        }
+        match (self.local, self.remote) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
+                let header = Ipv4Header::decode(&frame[ETHER..]).map_err(|error| match error {
+                    Ipv4Error::Checksum => NotOurs::Checksum,
+                    _ => NotOurs::Length,
+                })?;
+                let is_ours = header.source == remote.octets()
+                    && header.destination == local.octets()
+                    && header.protocol == self.protocol;
+                match (is_ours, header.is_fragment) {
+                    (false, _) => Err(NotOurs::Other),
+                    (true, true) => Err(NotOurs::Fragment),
+                    (true, false) => Ok(ETHER + header.header_bytes..ETHER + header.total_bytes),
+                }
+            }
+            (IpAddr::V6(local), IpAddr::V6(remote)) => {
+                let head = frame.first_chunk::<HEADER_MAX>().ok_or(NotOurs::Length)?;
+                let is_ours = head[14] >> 4 == 6
+                    && head[20] == self.protocol
+                    && head[22..38] == remote.octets()
+                    && head[38..54] == local.octets();
+                let end = HEADER_MAX + usize::from(u16::from_be_bytes([head[18], head[19]]));
+                match is_ours {
+                    false => Err(NotOurs::Other),
+                    true if end > frame.len() => Err(NotOurs::Length),
+                    true => Ok(HEADER_MAX..end),
+                }
+            }
+            _ => Err(NotOurs::Other),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What the apps of tunnels share: two directions, and counters for what each refuses.
+
+use std::net::IpAddr;
+
+use carina_engine::counter_file::Counter;
+use carina_engine::frames::{AppContext, Ports};
+use carina_frame::Frame;
+use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
+use serde::{Deserialize, Serialize};
+
+use crate::mac_text::MacText;
+use crate::metadata::{complete, forget};
+use crate::outer::{Ends, NotOurs};
+
+/// Why a frame does not go into, or does not come out of, a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// To the south: no headroom, or too long.
+    NoRoom,
+    /// To the south: still to be cut.
+    Unfinished,
+    /// To the south: the tunnel carries no such packets.
+    NotCarried,
+    /// From the south: not for this tunnel.
+    NotOurs,
+    /// From the south: cut or malformed.
+    Length,
+    /// From the south: a wrong checksum.
+    Checksum,
+    /// From the south: a part of a packet.
+    Fragment,
+    /// From the south: another key, or network.
+    Key,
+}
+
+/// Names of counters, in the order of [`Refused`].
+const NAMES: [&str; 8] = [
+    "drop_no_room",
+    "drop_unfinished",
+    "drop_not_carried",
+    "drop_not_ours",
+    "drop_length",
+    "drop_checksum",
+    "drop_fragment",
+    "drop_key",
+];
+
+impl From<NotOurs> for Refused {
+    fn from(reason: NotOurs) -> Refused {
+        match reason {
+            NotOurs::Other => Refused::NotOurs,
+            NotOurs::Length => Refused::Length,
+            NotOurs::Checksum => Refused::Checksum,
+            NotOurs::Fragment => Refused::Fragment,
+        }
+    }
+}
+
+/// A counter for each reason.
+pub struct Counters([Counter; 8]);
+
+impl Counters {
+    /// Registers them.
+    #[must_use]
+    pub fn new(context: &mut AppContext<'_>) -> Counters {
+        Counters(NAMES.map(|name| context.counter(name)))
+    }
+
+    fn add(&self, counts: [u64; 8]) {
+        for (counter, count) in self.0.iter().zip(counts) {
+            counter.add(count);
+        }
+    }
+}
+
+/// The port of what a tunnel carries, and of its packets.
+pub const NORTH: usize = 0;
+/// See [`NORTH`].
+pub const SOUTH: usize = 1;
+
+/// Moves what waits in both directions.
+#[inline]
+pub fn forward(
+    ports: &mut Ports<'_>,
+    counters: &Counters,
+    mut encapsulate: impl FnMut(&mut Frame) -> Result<(), Refused>,
+    mut decapsulate: impl FnMut(&mut Frame) -> Result<(), Refused>,
+) {
+    let mut refused = [0; 8];
+    ports.forward(NORTH, SOUTH, |frame| {
+        let done = match complete(frame) {
+            true => encapsulate(frame),
+            false => Err(Refused::Unfinished),
+        };
+        done.map_err(|reason| refused[reason as usize] += 1).is_ok()
+    });
+    ports.forward(SOUTH, NORTH, |frame| {
+        let done = decapsulate(frame);
+        forget(frame);
+        done.map_err(|reason| refused[reason as usize] += 1).is_ok()
+    });
+    counters.add(refused);
+}
+
+/// Takes the header of Ethernet, and padding behind the packet, off a frame of IPv4 or IPv6;
+/// returns its Ethertype.
+///
+/// # Errors
+/// It is something else, or cut.
+pub fn strip_ether(frame: &mut Frame) -> Result<u16, Refused> {
+    let head = frame
+        .bytes()
+        .first_chunk::<20>()
+        .ok_or(Refused::NotCarried)?;
+    let ethertype = u16::from_be_bytes([head[12], head[13]]);
+    let half = |at: usize| usize::from(u16::from_be_bytes([head[at], head[at + 1]]));
+    let length = match (ethertype, head[14] >> 4) {
+        (ETHERTYPE_IPV4, 4) => half(16),
+        (ETHERTYPE_IPV6, 6) => 40 + half(18),
+        _ => return Err(Refused::NotCarried),
+    };
+    if frame.len() < 14 + length || length < 20 {
+        return Err(Refused::NotCarried);
+    }
+    frame.truncate(14 + length);
+    frame.advance(14);
+    Ok(ethertype)
+}
+
+/// Puts a header of Ethernet in front: with addresses of zeros, for `arp` or `nd` to fill in.
+///
+/// # Errors
+/// There is no room.
+pub fn put_ether(frame: &mut Frame, ethertype: u16) -> Result<(), Refused> {
+    let mut header = [0; 14];
+    header[12..].copy_from_slice(&ethertype.to_be_bytes());
+    frame.prepend(&header).then_some(()).ok_or(Refused::NoRoom)
+}
+
+/// TTL or hop limit where nothing is said.
+pub(crate) fn hop_limit() -> u8 {
+    64
+}
+
+/// Ends in a configuration that has these fields.
+pub(crate) fn ends(
+    local: IpAddr,
+    remote: IpAddr,
+    hop_limit: u8,
+    mac: Option<MacText>,
+    next_mac: Option<MacText>,
+) -> Ends {
+    Ends {
+        local,
+        remote,
+        hop_limit,
+        mac,
+        next_mac,
+    }
+}
+
+/// What a tunnel carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Payload {
+    /// Whole frames.
+    #[default]
+    Ethernet,
+    /// Packets of IPv4 and IPv6, without their header of Ethernet.
+    Ip,
+}
