@@ -338,17 +338,17 @@ impl Forwarding {
     /// Forwards for so long.
     ///
     /// # Errors
-    /// The kernel's refusal to wait.
+    /// The forwarding thread has ended.
     pub fn run_for(&mut self, time: Duration) -> io::Result<()> {
-        self.runner.run_for(time)
+        self.runner.run_for(time).map_err(io::Error::other)
     }
 
     /// What went through the ports so far.
     ///
     /// # Errors
-    /// The file of counters cannot be read.
+    /// The file of counters cannot be read, or the forwarding thread does not answer.
     pub fn counts(&self) -> io::Result<ForwardCounts> {
-        let links = self.runner.link_counts();
+        let links = self.runner.link_counts().map_err(io::Error::other)?;
         let drops = counter_file::read(&self.counters)?.into_iter();
         let drops = drops.filter(|reading| reading.value > 0 && is_drop(&reading.name));
         Ok(ForwardCounts {
