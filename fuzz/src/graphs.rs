@@ -86,7 +86,7 @@ type App = (
     &'static [&'static str],
 );
 
-const APPS: [App; 9] = [
+const APPS: [App; 19] = [
     ("kind = \"hop\"", &["input"], &["output"]),
     (
         "kind = \"bridge\"\naddresses = 4",
@@ -117,6 +117,61 @@ const APPS: [App; 9] = [
     ),
     (
         "kind = \"route4\"\nroutes = [{ prefix = \"10.0.0.0/9\", output = \"a\" }]",
+        &["input"],
+        &["a"],
+    ),
+    (
+        "kind = \"pcap_filter\"\nfilter = \"udp or tcp[13] & 2 != 0\"\nback_filter = \"ip6\"\n\
+         state = { connections = 4 }",
+        &["input", "back_input"],
+        &["output", "back_output"],
+    ),
+    (
+        "kind = \"rate_limiter\"\nbits_per_second = 800\nbucket_bytes = 100",
+        &["input"],
+        &["output"],
+    ),
+    (
+        "kind = \"l2tpv3\"\nlocal = \"fd00::1\"\nremote = \"fd00::2\"\n\
+         local_cookie = \"0011223344556677\"\nremote_cookie = \"0011223344556677\"",
+        &["north", "south"],
+        &["north", "south"],
+    ),
+    (
+        "kind = \"gre\"\nlocal = \"10.0.0.1\"\nremote = \"10.0.0.2\"\nkey = 5",
+        &["north", "south"],
+        &["north", "south"],
+    ),
+    (
+        "kind = \"gre\"\nlocal = \"fd00::1\"\nremote = \"fd00::2\"\npayload = \"ip\"",
+        &["north", "south"],
+        &["north", "south"],
+    ),
+    (
+        "kind = \"ipip\"\nlocal = \"10.0.0.1\"\nremote = \"10.0.0.2\"",
+        &["north", "south"],
+        &["north", "south"],
+    ),
+    (
+        "kind = \"vxlan\"\nlocal = \"10.0.0.1\"\nremote = \"10.0.0.2\"\nvni = 5",
+        &["north", "south"],
+        &["north", "south"],
+    ),
+    (
+        "kind = \"esp\"\nspi = 256\n\
+         transmit_key = \"00112233445566778899aabbccddeeff\"\ntransmit_salt = \"00000001\"\n\
+         receive_key = \"00112233445566778899aabbccddeeff\"\nreceive_salt = \"00000001\"\n\
+         resync_threshold = 1",
+        &["north", "south"],
+        &["north", "south"],
+    ),
+    (
+        "kind = \"nd\"\naddress = \"fd00::1\"\nmac = \"02:00:00:00:00:01\"\nnext = \"fd00::2\"",
+        &["south", "north"],
+        &["south", "north"],
+    ),
+    (
+        "kind = \"route6\"\nroutes = [{ prefix = \"fd00::/19\", output = \"a\" }]",
         &["input"],
         &["a"],
     ),

@@ -8,6 +8,7 @@
 
 mod captures;
 mod efcp;
+mod filters;
 mod graphs;
 mod headers;
 mod imports;
@@ -27,6 +28,7 @@ pub use carina_lab::fuzz::{lab, reads_lab};
 pub use carina_protect::fuzz::{auth, reads_auth, reads_unprotect, unprotect};
 pub use carina_shims::fuzz::{reads_shim_frames, shim_frames};
 pub use efcp::efcp;
+pub use filters::{filter, pcap_file, reads_filter, reads_pcap_file};
 pub use graphs::{app_frames, graph_file, reads_app_frames, reads_graph_file};
 pub use headers::{
     arp, cdap, frame, pcapng, pci, reads_arp, reads_cdap, reads_frame, reads_pcapng, reads_pci,

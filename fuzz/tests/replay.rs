@@ -68,6 +68,18 @@ fn app_frames_survives_its_corpus() {
 }
 
 #[test]
+fn filter_survives_its_corpus() {
+    replay("filter", carina_fuzz::filter, MUTATIONS);
+    accepts_what_is_good("filter", carina_fuzz::reads_filter);
+}
+
+#[test]
+fn pcap_file_survives_its_corpus() {
+    replay("pcap_file", carina_fuzz::pcap_file, 5 * MUTATIONS);
+    accepts_what_is_good("pcap_file", carina_fuzz::reads_pcap_file);
+}
+
+#[test]
 fn shim_frames_survives_its_corpus() {
     replay("shim_frames", carina_fuzz::shim_frames, 5 * MUTATIONS);
     accepts_what_is_good("shim_frames", carina_fuzz::reads_shim_frames);

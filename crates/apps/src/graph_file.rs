@@ -40,9 +40,12 @@ use crate::join::JoinConfig;
 use crate::l2tpv3::L2tpv3Config;
 use crate::nd::NdConfig;
 use crate::pcap_filter::PcapFilterConfig;
+use crate::pcap_read::PcapReadConfig;
+use crate::pcap_write::PcapWriteConfig;
 use crate::rate_limiter::RateLimiterConfig;
 use crate::repeater::RepeaterConfig;
 use crate::route4::Route4Config;
+use crate::route6::Route6Config;
 use crate::sample::SampleConfig;
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
@@ -63,7 +66,7 @@ pub struct Kind {
 }
 
 /// The stock kinds of apps. Ports have kinds beside them, which `carina_ports` has.
-pub const KINDS: [Kind; 24] = [
+pub const KINDS: [Kind; 27] = [
     Kind::of::<ArpConfig>(),
     Kind::of::<BridgeConfig>(),
     Kind::of::<EspConfig>(),
@@ -75,9 +78,12 @@ pub const KINDS: [Kind; 24] = [
     Kind::of::<L2tpv3Config>(),
     Kind::of::<NdConfig>(),
     Kind::of::<PcapFilterConfig>(),
+    Kind::of::<PcapReadConfig>(),
+    Kind::of::<PcapWriteConfig>(),
     Kind::of::<RateLimiterConfig>(),
     Kind::of::<RepeaterConfig>(),
     Kind::of::<Route4Config>(),
+    Kind::of::<Route6Config>(),
     Kind::of::<SampleConfig>(),
     Kind::of::<SinkConfig>(),
     Kind::of::<SourceConfig>(),

@@ -6,9 +6,10 @@
 //! | app | does |
 //! |---|---|
 //! | [`source`], [`sink`] | make frames, and drop them |
+//! | [`pcap_read`], [`pcap_write`] | send what a file has, write what comes |
 //! | [`tee`], [`join`], [`split`] | copy to all outputs, bring together, spread |
 //! | [`repeater`], [`truncate`], [`sample`] | send again, cut, let each n-th pass |
-//! | [`hop`], [`route4`] | count a hop, choose the output by longest prefix |
+//! | [`hop`], [`route4`], [`route6`] | count a hop, choose the output by longest prefix |
 //! | [`bridge`] | learn where stations are, as an Ethernet switch |
 //! | [`vlan_tag`], [`vlan_untag`], [`vlan_mux`] | put VLAN tags in, take them out, make a trunk |
 //! | [`pcap_filter`], [`rate_limiter`] | let frames pass by a filter, by a rate |
@@ -36,11 +37,16 @@ pub mod metadata;
 pub mod nd;
 pub mod next_hop;
 pub mod outer;
+pub mod pcap_file;
 pub mod pcap_filter;
+pub mod pcap_read;
+pub mod pcap_write;
 pub mod picture;
 pub mod rate_limiter;
 pub mod repeater;
 pub mod route4;
+pub mod route6;
+mod route_outputs;
 pub mod runner;
 pub mod sample;
 pub mod sample_packet;

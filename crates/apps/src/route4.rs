@@ -18,13 +18,13 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FrameApp, LINK_FRAMES, PortList, PortNames, Ports,
+    AppConfig, AppContext, AppError, FrameApp, PortList, PortNames, Ports,
 };
 use serde::{Deserialize, Serialize};
 
 pub use self::table::{NO_ROUTE, Table4, Table4Error};
+use crate::route_outputs::{OTHER, RouteCounters, RouteOutputs, read_lines};
 
 /// The configuration of the app.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,14 +148,8 @@ impl<'de> Deserialize<'de> for Prefix4 {
 /// The app.
 pub struct RouteApp {
     table: Table4,
-    /// Names of outputs, at the numbers that the table has.
-    names: Vec<String>,
-    output_of: Vec<Option<usize>>,
-    /// What was found for the frames of a burst.
-    found: Vec<u16>,
-    no_route: Counter,
-    not_ipv4: Counter,
-    no_link: Counter,
+    outputs: RouteOutputs,
+    counters: RouteCounters,
 }
 
 impl AppConfig for Route4Config {
@@ -172,21 +166,18 @@ impl AppConfig for Route4Config {
             let text = std::fs::read_to_string(path).map_err(|error| at(&error))?;
             routes.extend(read_routes(&text).map_err(|error| at(&error))?);
         }
-        let mut names: Vec<String> = routes.iter().map(|route| route.output.clone()).collect();
-        names.sort();
-        names.dedup();
-        let number = |route: &Route4| names.binary_search(&route.output).unwrap_or_default();
+        let outputs = RouteOutputs::new(routes.iter().map(|route| &route.output));
         let numbered = routes
             .iter()
-            .map(|route| (route.prefix, number(route) as u16));
+            .map(|route| (route.prefix, outputs.number(&route.output)));
         Ok(RouteApp {
             table: Table4::new(numbered)?,
-            output_of: vec![None; names.len()],
-            names,
-            found: Vec::with_capacity(LINK_FRAMES),
-            no_route: context.counter("drop_no_route"),
-            not_ipv4: context.counter("drop_not_ipv4"),
-            no_link: context.counter("drop_no_link"),
+            outputs,
+            counters: RouteCounters {
+                no_route: context.counter("drop_no_route"),
+                other: context.counter("drop_not_ipv4"),
+                no_link: context.counter("drop_no_link"),
+            },
         })
     }
 }
@@ -196,66 +187,22 @@ impl AppConfig for Route4Config {
 /// # Errors
 /// The first line that is wrong.
 pub fn read_routes(text: &str) -> Result<Vec<Route4>, RouteError> {
-    let mut routes = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        let words: Vec<&str> = line
-            .split('#')
-            .next()
-            .unwrap_or("")
-            .split_whitespace()
-            .collect();
-        let wrong = |reason: String| RouteError::Line {
-            line: index + 1,
-            reason,
-        };
-        match words[..] {
-            [] => {}
-            [prefix, output] => {
-                let prefix = prefix
-                    .parse()
-                    .map_err(|error: RouteError| wrong(error.to_string()))?;
-                let output = output.to_owned();
-                routes.push(Route4 { prefix, output });
-            }
-            _ => {
-                return Err(wrong(
-                    "a route is PREFIX OUTPUT, as 10.0.0.0/8 a".to_owned(),
-                ));
-            }
-        }
-    }
-    Ok(routes)
+    let routes = read_lines(text, "10.0.0.0/8 a");
+    let routes = routes.map_err(|(line, reason)| RouteError::Line { line, reason })?;
+    let route = |(prefix, output)| Route4 { prefix, output };
+    Ok(routes.into_iter().map(route).collect())
 }
 
 impl FrameApp for RouteApp {
     fn rewired(&mut self, ports: &PortNames<'_>) {
-        let output_of = |name: &String| ports.outputs.iter().position(|output| output == name);
-        self.output_of = self.names.iter().map(output_of).collect();
+        self.outputs.rewired(ports);
     }
 
     fn push(&mut self, ports: &mut Ports<'_>) {
-        // All look-ups first: none waits for another, so that their accesses to memory overlap.
         let table = &self.table;
-        let look_up = |frame: &[u8]| destination(frame).map_or(NOT_IPV4, |to| table.find(to));
-        self.found.clear();
-        self.found
-            .extend(ports.frames(0).map(|frame| look_up(frame.bytes())));
-        let (mut at, mut no_route, mut not_ipv4, mut no_link) = (0, 0, 0, 0);
-        ports.each(0, |frame, ports| {
-            let found = self.found[at];
-            at += 1;
-            match found {
-                NO_ROUTE => no_route += 1,
-                NOT_IPV4 => not_ipv4 += 1,
-                number => match self.output_of[usize::from(number)] {
-                    Some(output) => ports.transmit(output, frame),
-                    None => no_link += 1,
-                },
-            }
+        self.outputs.push(ports, &self.counters, |frame| {
+            destination(frame).map_or(OTHER, |to| table.find(to))
         });
-        self.no_route.add(no_route);
-        self.not_ipv4.add(not_ipv4);
-        self.no_link.add(no_link);
     }
 }
 
@@ -267,6 +214,3 @@ fn destination(frame: &[u8]) -> Option<u32> {
     let bytes = [head[30], head[31], head[32], head[33]];
     is_ipv4.then(|| u32::from_be_bytes(bytes))
 }
-
-/// In place of the number of an output: the frame is no packet of IPv4. No table has so many.
-const NOT_IPV4: u16 = u16::MAX;

@@ -173,6 +173,34 @@ impl Drop for Bench {
     }
 }
 
+/// What an app with the ports `north` and `south` gives at `output` for frames at `input`.
+pub fn through(config: &str, input: &str, frames: &[Vec<u8>], output: &str) -> Vec<Vec<u8>> {
+    let ports = ["north", "south"];
+    let lines = ports.map(|port| [format!("ports in {port}"), format!("ports out {port}")]);
+    let lines: Vec<&str> = lines.iter().flatten().map(String::as_str).collect();
+    let name = format!("through-{:?}", std::thread::current().id());
+    let mut bench = Bench::new(&name, config, &lines);
+    // An app that asks for something first, as `nd`, has done so.
+    bench.settle(Instant::ZERO);
+    bench.inputs[input]
+        .lock()
+        .unwrap()
+        .extend(frames.iter().cloned());
+    bench.settle(Instant::from_millis(1));
+    bench.outputs[output].lock().unwrap().drain(..).collect()
+}
+
+/// Gives frames to an app with the port `input`, and ends it.
+pub fn into(config: &str, frames: &[Vec<u8>]) {
+    let name = format!("into-{:?}", std::thread::current().id());
+    let mut bench = Bench::new(&name, config, &["ports in input"]);
+    bench.inputs["input"]
+        .lock()
+        .unwrap()
+        .extend(frames.iter().cloned());
+    bench.settle(Instant::ZERO);
+}
+
 fn run(name: &str, script: &str) {
     let (config, body) = script.split_once("\n--\n").expect("a script has a line --");
     let lines: Vec<&str> = body.lines().map(str::trim).collect();

@@ -5,6 +5,9 @@
 //!   hop-N         source -> hop -> ... -> hop -> sink
 //!   tee           source -> tee => two links => sink; both links are counted
 //!   lpm           source of random destinations -> route4 with 10^6 routes => 4 links => sink
+//!   lpm6          source -> route6 with 230,000 routes => 4 links => sink
+//!   filter, conntrack, ratelimit       source -> pcap_filter or rate_limiter -> sink
+//!   gre, vxlan, ipip, l2tpv3, esp      source -> one end of the tunnel -> the other end -> sink
 //!   ...-two-workers      the chain cut in its middle: one half on each of two processors
 //!   ...-each-of-two      a whole chain on each of two processors
 //!   dpdk-io       null device <-> null device, testpmd --forward-mode=io; both ports are counted
@@ -15,6 +18,8 @@
 
 mod graphs;
 mod routes;
+mod routes6;
+mod services;
 mod testpmd;
 mod workers;
 
@@ -23,6 +28,7 @@ use carina_measure::ratio::Ratio;
 use carina_measure::results::{Metric, OURS, Results, Samples, machine};
 use carina_sys::{allow_cpus, allowed_cpus};
 
+pub use self::services::Service;
 use self::testpmd::Testpmd;
 use crate::Progress;
 use crate::error::{Attempt, Error, Result};
@@ -47,6 +53,10 @@ pub enum Chain {
     Tee,
     /// A longest-prefix match among a million routes.
     Lpm,
+    /// The same among 230,000 routes of IPv6.
+    Lpm6,
+    /// An app that filters, limits or carries.
+    Service(Service),
     /// So many hops, on two workers.
     Workers(Spread, usize),
 }
@@ -61,7 +71,7 @@ pub enum Spread {
 }
 
 /// All cases.
-pub const CASES: [Case; 10] = [
+pub const CASES: [Case; 19] = [
     case("source-sink", Chain::Hops(0), Some(2.0)),
     case("hop-1", Chain::Hops(1), Some(1.0)),
     case("hop-2", Chain::Hops(2), Some(0.7)),
@@ -69,6 +79,15 @@ pub const CASES: [Case; 10] = [
     case("hop-8", Chain::Hops(8), Some(0.25)),
     case("tee", Chain::Tee, None),
     case("lpm", Chain::Lpm, None),
+    case("lpm6", Chain::Lpm6, None),
+    case("filter", Chain::Service(Service::Filter), None),
+    case("conntrack", Chain::Service(Service::Conntrack), None),
+    case("ratelimit", Chain::Service(Service::RateLimit), None),
+    case("gre", Chain::Service(Service::Gre), None),
+    case("vxlan", Chain::Service(Service::Vxlan), None),
+    case("ipip", Chain::Service(Service::Ipip), None),
+    case("l2tpv3", Chain::Service(Service::L2tpv3), None),
+    case("esp", Chain::Service(Service::Esp), None),
     case(
         "source-sink-two-workers",
         Chain::Workers(Spread::Chain, 0),

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use carina_apps::hop::HopConfig;
 use carina_apps::route4::Route4Config;
+use carina_apps::route6::Route6Config;
 use carina_apps::sink::SinkConfig;
 use carina_apps::source::SourceConfig;
 use carina_apps::tee::TeeConfig;
@@ -16,7 +17,8 @@ use carina_frame::{Pool, PoolConfig};
 use carina_sys::{CpuClock, cpu_time_ns, monotonic_ns, pin_to_cpu};
 
 use super::routes::{Everywhere, OUTPUTS, full_table};
-use super::{Chain, Rate, Spread};
+use super::routes6::{Everywhere6, full_table6};
+use super::{Chain, Rate, Spread, services};
 use crate::error::{Attempt, Error, Result};
 
 /// Runs a graph on `cpu` for a third of `time_ns`, and then for `time_ns`, in which it is measured.
@@ -87,6 +89,17 @@ pub(super) fn graph(chain: Chain, size: usize) -> std::result::Result<Graph, Gra
                 graph.link(&format!("router.o{output} -> sink.o{output}"))?;
             }
         }
+        Chain::Lpm6 => {
+            let routes = full_table6();
+            graph.app("source", Everywhere6 { size });
+            graph.app("router", Route6Config { routes, file: None });
+            graph.app("sink", SinkConfig {});
+            graph.link("source.output -> router.input")?;
+            for output in 0..OUTPUTS {
+                graph.link(&format!("router.o{output} -> sink.o{output}"))?;
+            }
+        }
+        Chain::Service(service) => services::build(&mut graph, service, size)?,
         Chain::Tee => {
             graph.app("source", source(size)).app("sink", SinkConfig {});
             graph.app("tee", TeeConfig {});
@@ -143,7 +156,11 @@ mod tests {
 
     #[test]
     fn every_chain_brings_frames_to_the_sink() {
-        for chain in [Chain::Hops(0), Chain::Hops(3), Chain::Tee, Chain::Lpm] {
+        for case in crate::engine::CASES {
+            let chain = case.chain;
+            if matches!(chain, Chain::Workers(..)) {
+                continue;
+            }
             let (mut engine, network) = set_up(chain, 64).unwrap();
             for _ in 0..100 {
                 let moved = engine.breathe(monotonic_ns());

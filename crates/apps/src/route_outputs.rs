@@ -1,0 +1,110 @@
+//! The outputs of routers: names in routes, ports with links, and a burst that is looked up at
+//! once.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use carina_engine::counter_file::Counter;
+use carina_engine::frames::{LINK_FRAMES, PortNames, Ports};
+
+/// Outputs by the numbers that a table has for them.
+pub(crate) struct RouteOutputs {
+    names: Vec<String>,
+    output_of: Vec<Option<usize>>,
+    /// What was found for the frames of a burst.
+    found: Vec<u16>,
+}
+
+/// What a look-up gives for a frame without a route, and for one of another protocol.
+pub(crate) const NO_ROUTE: u16 = u16::MAX - 1;
+/// See [`NO_ROUTE`].
+pub(crate) const OTHER: u16 = u16::MAX;
+
+/// Counters of what is dropped.
+pub(crate) struct RouteCounters {
+    pub(crate) no_route: Counter,
+    pub(crate) other: Counter,
+    pub(crate) no_link: Counter,
+}
+
+impl RouteOutputs {
+    /// The outputs that these routes name.
+    pub(crate) fn new<'a>(names: impl Iterator<Item = &'a String>) -> RouteOutputs {
+        let mut names: Vec<String> = names.cloned().collect();
+        names.sort();
+        names.dedup();
+        RouteOutputs {
+            output_of: vec![None; names.len()],
+            names,
+            found: Vec::with_capacity(LINK_FRAMES),
+        }
+    }
+
+    /// The number of an output.
+    pub(crate) fn number(&self, name: &String) -> u16 {
+        self.names.binary_search(name).unwrap_or_default() as u16
+    }
+
+    pub(crate) fn rewired(&mut self, ports: &PortNames<'_>) {
+        let output_of = |name: &String| ports.outputs.iter().position(|output| output == name);
+        self.output_of = self.names.iter().map(output_of).collect();
+    }
+
+    /// Moves what waits at the input.
+    #[inline]
+    pub(crate) fn push(
+        &mut self,
+        ports: &mut Ports<'_>,
+        counters: &RouteCounters,
+        look_up: impl Fn(&[u8]) -> u16,
+    ) {
+        // All look-ups first: none waits for another, so that their accesses to memory overlap.
+        self.found.clear();
+        self.found
+            .extend(ports.frames(0).map(|frame| look_up(frame.bytes())));
+        let (mut at, mut no_route, mut other, mut no_link) = (0, 0, 0, 0);
+        ports.each(0, |frame, ports| {
+            let found = self.found[at];
+            at += 1;
+            match found {
+                NO_ROUTE => no_route += 1,
+                OTHER => other += 1,
+                number => match self.output_of[usize::from(number)] {
+                    Some(output) => ports.transmit(output, frame),
+                    None => no_link += 1,
+                },
+            }
+        });
+        counters.no_route.add(no_route);
+        counters.other.add(other);
+        counters.no_link.add(no_link);
+    }
+}
+
+/// Reads routes, one a line: PREFIX OUTPUT. Empty lines and what follows `#` do not count. An error
+/// is the number of a line, from 1, and what is wrong there.
+pub(crate) fn read_lines<P: FromStr<Err: Display>>(
+    text: &str,
+    example: &str,
+) -> Result<Vec<(P, String)>, (usize, String)> {
+    let mut routes = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let words: Vec<&str> = line
+            .split('#')
+            .next()
+            .unwrap_or("")
+            .split_whitespace()
+            .collect();
+        match words[..] {
+            [] => {}
+            [prefix, output] => {
+                let prefix = prefix
+                    .parse()
+                    .map_err(|error: P::Err| (index + 1, error.to_string()));
+                routes.push((prefix?, output.to_owned()));
+            }
+            _ => return Err((index + 1, format!("a route is PREFIX OUTPUT, as {example}"))),
+        }
+    }
+    Ok(routes)
+}

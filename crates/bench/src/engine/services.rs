@@ -1,0 +1,239 @@
+//! Chains of apps that filter, limit and carry: each between a source and a sink.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use carina_apps::esp::EspConfig;
+use carina_apps::gre::GreConfig;
+use carina_apps::hex_text::{HexText, SecretHex};
+use carina_apps::ipip::IpipConfig;
+use carina_apps::l2tpv3::L2tpv3Config;
+use carina_apps::pcap_filter::{PcapFilterConfig, StateConfig};
+use carina_apps::rate_limiter::RateLimiterConfig;
+use carina_apps::sample_packet::udp_packet;
+use carina_apps::sink::SinkConfig;
+use carina_apps::tunnel::Payload;
+use carina_apps::vxlan::VxlanConfig;
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Graph, GraphError, PortList, Ports,
+};
+use carina_frame::Pool;
+
+/// What stands between source and sink.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Service {
+    /// A filter of 3 conditions, which the frame meets.
+    Filter,
+    /// A table of connections, in which the frame's is.
+    Conntrack,
+    /// A token bucket that never empties.
+    RateLimit,
+    /// Both ends of a tunnel: headers are put on and taken off.
+    Gre,
+    /// Likewise.
+    Vxlan,
+    /// Likewise.
+    Ipip,
+    /// Likewise.
+    L2tpv3,
+    /// Both ends of a security association: encrypted and decrypted.
+    Esp,
+}
+
+/// A filter as of a firewall: IPv6 and fragments are considered.
+const FILTER: &str = "udp dst port 9 and src net 198.18.0.0/15";
+
+/// Builds source, service and sink.
+pub(super) fn build(graph: &mut Graph, service: Service, size: usize) -> Result<(), GraphError> {
+    let bytes = match service {
+        Service::Esp => udp6_packet(size),
+        _ => udp_packet(size),
+    };
+    graph
+        .app("source", Repeat { bytes })
+        .app("sink", SinkConfig {});
+    let filter = Some(FILTER.to_owned());
+    let back_filter = None;
+    match service {
+        Service::Filter => {
+            let state = None;
+            graph.app(
+                "a",
+                PcapFilterConfig {
+                    filter,
+                    back_filter,
+                    state,
+                },
+            );
+        }
+        Service::Conntrack => {
+            let state = Some(StateConfig::default());
+            graph.app(
+                "a",
+                PcapFilterConfig {
+                    filter,
+                    back_filter,
+                    state,
+                },
+            );
+        }
+        Service::RateLimit => {
+            let (bits_per_second, bucket_bytes) = (1_000_000_000_000, None);
+            graph.app(
+                "a",
+                RateLimiterConfig {
+                    bits_per_second,
+                    bucket_bytes,
+                },
+            );
+        }
+        Service::Gre | Service::Vxlan | Service::Ipip | Service::L2tpv3 | Service::Esp => {
+            ends(graph, service);
+            for link in [
+                "source.output -> a.north",
+                "a.south -> b.south",
+                "b.north -> sink.input",
+                "b.south -> a.south",
+                "idle.output -> b.north",
+                "a.north -> other.input",
+            ] {
+                graph.link(link)?;
+            }
+            graph
+                .app("idle", Repeat { bytes: Vec::new() })
+                .app("other", SinkConfig {});
+            return Ok(());
+        }
+    }
+    graph
+        .link("source.output -> a.input")?
+        .link("a.output -> sink.input")?;
+    Ok(())
+}
+
+/// Adds the ends `a` and `b` of a tunnel.
+fn ends(graph: &mut Graph, service: Service) {
+    for (at, name) in ["a", "b"].into_iter().enumerate() {
+        match service {
+            Service::L2tpv3 => graph.app(name, l2tpv3(at)),
+            Service::Esp => graph.app(name, esp()),
+            _ => end4(graph, service, name, at),
+        };
+    }
+}
+
+/// Adds an end of a tunnel over IPv4.
+fn end4<'a>(graph: &'a mut Graph, service: Service, name: &str, at: usize) -> &'a mut Graph {
+    let address = |at: usize| IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1 + at as u8));
+    let (local, remote) = (address(at), address(1 - at));
+    let (hop_limit, mac, next_mac) = (64, None, None);
+    match service {
+        Service::Gre => {
+            let (key, payload) = (Some(5), Payload::Ethernet);
+            let end = GreConfig {
+                local,
+                remote,
+                key,
+                payload,
+                hop_limit,
+                mac,
+                next_mac,
+            };
+            graph.app(name, end)
+        }
+        Service::Vxlan => {
+            let (vni, port) = (5, 4789);
+            let end = VxlanConfig {
+                local,
+                remote,
+                vni,
+                port,
+                hop_limit,
+                mac,
+                next_mac,
+            };
+            graph.app(name, end)
+        }
+        _ => {
+            let end = IpipConfig {
+                local,
+                remote,
+                hop_limit,
+                mac,
+                next_mac,
+            };
+            graph.app(name, end)
+        }
+    }
+}
+
+fn l2tpv3(at: usize) -> L2tpv3Config {
+    let address = |at: usize| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1 + at as u16);
+    L2tpv3Config {
+        local: address(at),
+        remote: address(1 - at),
+        local_cookie: HexText([1; 8]),
+        remote_cookie: HexText([1; 8]),
+        session: u32::MAX,
+        peer_session: None,
+        hop_limit: 64,
+        mac: None,
+        next_mac: None,
+    }
+}
+
+fn esp() -> EspConfig {
+    let (key, salt) = (SecretHex::new([1; 16]), SecretHex::new([2; 4]));
+    EspConfig {
+        spi: 256,
+        transmit_key: key,
+        transmit_salt: salt,
+        receive_key: key,
+        receive_salt: salt,
+        extended: true,
+        resync_threshold: 1024,
+        resync_attempts: 8,
+    }
+}
+
+/// A frame of UDP over IPv6; its checksum does not count here.
+fn udp6_packet(size: usize) -> Vec<u8> {
+    let mut frame = vec![0; size.max(62)];
+    let payload = (frame.len() - 54) as u16;
+    frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+    (frame[14], frame[20], frame[21], frame[22], frame[38]) = (0x60, 17, 64, 0xfd, 0xfd);
+    frame[18..20].copy_from_slice(&payload.to_be_bytes());
+    frame[58..60].copy_from_slice(&payload.to_be_bytes());
+    frame
+}
+
+/// The configuration of a source of one frame, again and again; of no frames when it is empty.
+#[derive(Clone, Debug, PartialEq)]
+struct Repeat {
+    bytes: Vec<u8>,
+}
+
+struct RepeatApp {
+    bytes: Vec<u8>,
+    pool: Pool,
+}
+
+impl AppConfig for Repeat {
+    const KIND: &'static str = "repeat";
+    const INPUTS: PortList = PortList::NO_PORT;
+    const OUTPUTS: PortList = PortList::OUTPUT;
+
+    type App = RepeatApp;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<RepeatApp, AppError> {
+        let (bytes, pool) = (self.bytes.clone(), context.pool().clone());
+        Ok(RepeatApp { bytes, pool })
+    }
+}
+
+impl FrameApp for RepeatApp {
+    fn pull(&mut self, ports: &mut Ports<'_>) {
+        if !self.bytes.is_empty() {
+            ports.fill(0, FRAME_BURST, || self.pool.frame_of(&self.bytes));
+        }
+    }
+}
