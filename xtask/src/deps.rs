@@ -150,6 +150,10 @@ const ALLOWED: &[(&str, &str)] = &[
     ("carina-ring", "carina-sys rustix thiserror loom"),
     ("carina-vring", "carina-ring carina-sys thiserror"),
     (
+        "carina-vhost-user",
+        "carina-sys carina-vring rustix thiserror tracing vhost",
+    ),
+    (
         "carina-vmpi",
         "carina-time carina-wire carina-sys carina-ring rustix thiserror",
     ),
@@ -188,8 +192,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-ports",
-        "carina-time carina-wire carina-sys carina-frame carina-engine carina-apps carina-netdev serde \
-         thiserror",
+        "carina-time carina-wire carina-sys carina-frame carina-engine carina-apps carina-netdev \
+         carina-vhost-user carina-vring serde thiserror",
     ),
     (
         "carina-nfv",

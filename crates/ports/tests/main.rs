@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod af_packet;
+mod front_end;
+mod guest;
 mod page;
 mod refusals;
 #[path = "../../netdev/tests/room/mod.rs"]
@@ -9,3 +11,4 @@ mod room;
 mod running;
 mod tap;
 mod traffic;
+mod vhost_user;

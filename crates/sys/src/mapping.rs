@@ -88,6 +88,35 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// Maps `len` bytes of a peer's file from `offset`, which need not be multiples of a page, and
+    /// seals the file against becoming shorter where that is possible: a memfd of the peer's, but
+    /// not a file of huge pages. Returns where in the mapping they begin.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the file is shorter, empty, or none; the kernel's refusal.
+    pub fn of_peer(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<(Self, usize)> {
+        // Where it is refused the peer is trusted with its own file.
+        let _ = rustix::fs::fcntl_add_seals(fd, rustix::fs::SealFlags::SHRINK);
+        let stat = rustix::fs::fstat(fd)?;
+        let end = offset.checked_add(len).ok_or_else(too_large)?;
+        let regular = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
+        if !regular || len == 0 || end > stat.st_size as u64 {
+            let text = format!("{len} bytes at {offset} of a file of {}", stat.st_size);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        // Of a file of huge pages only whole ones can be mapped.
+        let page = (stat.st_blksize as u64).max(PAGE_BYTES as u64);
+        let start = offset - offset % page;
+        let end = end.checked_next_multiple_of(page).ok_or_else(too_large)?;
+        let whole = usize::try_from(end - start).map_err(|_| too_large())?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: the kernel picks the address, so no other mapping is touched.
+        let base = unsafe { mmap(ptr::null_mut(), whole, access, flags, fd, start)? };
+        let base = NonNull::new(base.cast()).expect("mmap without a hint never maps page 0");
+        Ok((Self { base, len: whole }, (offset - start) as usize))
+    }
+
     /// Maps `len` bytes of zeros of this process alone, rounded up to whole pages of
     /// [`HUGE_PAGE_BYTES`] and aligned to them. Takes reserved huge pages when the system has
     /// enough; else asks the kernel to use huge pages where it can. Tells which it is.
@@ -313,6 +342,26 @@ mod tests {
         let plain = memory.map().unwrap();
         plain.read(3 * PAGE_BYTES - 3, &mut bytes);
         assert_eq!(&bytes, b"abc");
+    }
+
+    #[test]
+    fn memory_of_a_peer_is_mapped_from_any_byte_and_cannot_shrink() {
+        use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = memfd_create("peer", flags).unwrap();
+        ftruncate(&fd, 3 * PAGE_BYTES as u64).unwrap();
+        let (mapping, at) = Mapping::of_peer(fd.as_fd(), 5000, 6000).unwrap();
+        mapping.write(at, b"seen");
+        let all = Mapping::shared(fd.as_fd(), 0, 3 * PAGE_BYTES).unwrap();
+        let mut bytes = [0; 4];
+        all.read(5000, &mut bytes);
+        assert_eq!(&bytes, b"seen");
+        assert!(ftruncate(&fd, PAGE_BYTES as u64).is_err());
+        for (offset, len) in [(0, 3 * PAGE_BYTES as u64 + 1), (5, 0), (u64::MAX, 2)] {
+            assert!(Mapping::of_peer(fd.as_fd(), offset, len).is_err());
+        }
+        let socket = crate::socketpair_seqpacket().unwrap().0;
+        assert!(Mapping::of_peer(socket.as_fd(), 0, 1).is_err());
     }
 
     #[test]

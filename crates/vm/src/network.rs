@@ -1,5 +1,10 @@
 //! Ordinary network cards, for guests that want one beside Carina and for comparisons.
 
+use std::path::PathBuf;
+
+use crate::accel::Accel;
+use crate::external_vm::escape;
+
 /// The emulated card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Model {
@@ -34,6 +39,16 @@ pub enum Backend {
     Tap(String),
     /// QEMU's own NAT; needs no rights. Pairs are host port (UDP, on 127.0.0.1) to guest port.
     User(Vec<(u16, u16)>),
+    /// A vhost-user socket: the card's rings lie in the guest's memory, which QEMU shares with the
+    /// process at the other end. QEMU connects, and connects again when that process restarts.
+    VhostUser {
+        /// Path of the socket.
+        socket: PathBuf,
+        /// Pairs of rings.
+        queues: u16,
+        /// Packed rings instead of split ones.
+        packed: bool,
+    },
     /// Any other `-netdev` value, without its `id=`, such as `socket,udp=…,localaddr=…`.
     Other(String),
 }
@@ -51,8 +66,9 @@ pub struct Nic {
 
 impl Nic {
     /// The QEMU arguments of the card with number `index` of its machine.
-    pub(crate) fn qemu_args(&self, index: usize) -> [String; 4] {
+    pub(crate) fn qemu_args(&self, index: usize, accel: Accel) -> Vec<String> {
         let id = format!("net{index}");
+        let mut args = Vec::new();
         let netdev = match &self.backend {
             Backend::Tap(interface) => {
                 format!("tap,id={id},ifname={interface},script=no,downscript=no")
@@ -62,6 +78,12 @@ impl Nic {
                     |(host, guest): &(u16, u16)| format!(",hostfwd=udp:127.0.0.1:{host}-:{guest}");
                 let forwards: String = forwards.iter().map(forward).collect();
                 format!("user,id={id}{forwards}")
+            }
+            Backend::VhostUser { socket, queues, .. } => {
+                let socket = escape(socket);
+                args.push("-chardev".to_owned());
+                args.push(format!("socket,id={id}s,path={socket},reconnect=1"));
+                format!("vhost-user,id={id},chardev={id}s,queues={queues}")
             }
             Backend::Other(value) => match value.split_once(',') {
                 Some((kind, rest)) => format!("{kind},id={id},{rest}"),
@@ -74,7 +96,25 @@ impl Nic {
             let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
             device.push_str(&format!(",mac={mac}"));
         }
-        ["-netdev".into(), netdev, "-device".into(), device]
+        if let Backend::VhostUser { queues, packed, .. } = self.backend {
+            if queues > 1 {
+                device.push_str(&format!(",mq=on,vectors={}", 2 * queues + 2));
+            }
+            if packed {
+                device.push_str(",packed=on");
+            }
+            // QEMU 7.2 without KVM dies when the driver turns MSI-X on.
+            if accel == Accel::Tcg {
+                device.push_str(",vectors=0");
+            }
+        }
+        args.extend(["-netdev".into(), netdev, "-device".into(), device]);
+        args
+    }
+
+    /// Whether the process behind the card needs the guest's memory.
+    pub(crate) fn shares_memory(&self) -> bool {
+        matches!(self.backend, Backend::VhostUser { .. })
     }
 }
 
@@ -91,7 +131,7 @@ mod tests {
             backend,
             mac,
         }
-        .qemu_args(2);
+        .qemu_args(2, Accel::Tcg);
         assert_eq!(args[1], "tap,id=net2,ifname=tap0,script=no,downscript=no");
         assert_eq!(
             args[3],
@@ -103,7 +143,7 @@ mod tests {
             backend,
             mac: None,
         }
-        .qemu_args(0);
+        .qemu_args(0, Accel::Tcg);
         assert_eq!(args[1], "user,id=net0,hostfwd=udp:127.0.0.1:5000-:7");
         let backend = Backend::Other("socket,udp=127.0.0.1:1".into());
         let args = Nic {
@@ -111,7 +151,7 @@ mod tests {
             backend,
             mac: None,
         }
-        .qemu_args(0);
+        .qemu_args(0, Accel::Tcg);
         assert_eq!(args[1], "socket,id=net0,udp=127.0.0.1:1");
     }
 }

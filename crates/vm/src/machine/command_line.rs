@@ -6,6 +6,7 @@ use super::{Boot, Machine};
 use crate::accel::Accel;
 use crate::error::{Error, Result};
 use crate::external_vm::{escape, qemu_args};
+use crate::network::Nic;
 
 impl Machine {
     /// The QEMU arguments, for an accelerator.
@@ -24,15 +25,19 @@ impl Machine {
             "-display",
             "none",
         ]);
-        let split = self.iommu && accel == Accel::Kvm;
-        add(&[
-            "-machine",
-            if split {
-                "q35,kernel-irqchip=split"
-            } else {
-                "q35"
-            },
-        ]);
+        let mut machine = String::from("q35");
+        if self.iommu && accel == Accel::Kvm {
+            machine.push_str(",kernel-irqchip=split");
+        }
+        if self.nics.iter().any(Nic::shares_memory) {
+            machine.push_str(",memory-backend=shared");
+            let memory = format!(
+                "memory-backend-memfd,id=shared,size={}M,share=on",
+                self.memory_mib
+            );
+            add(&["-object", &memory]);
+        }
+        add(&["-machine", &machine]);
         add(&accel.qemu_args());
         add(&[
             "-m",
@@ -66,7 +71,7 @@ impl Machine {
             args.extend(qemu_args(&name, socket).into_iter().map(OsString::from));
         }
         for (index, nic) in self.nics.iter().enumerate() {
-            args.extend(nic.qemu_args(index).map(OsString::from));
+            args.extend(nic.qemu_args(index, accel).into_iter().map(OsString::from));
         }
         self.boot_args(&mut args)?;
         args.extend(self.extra_args.iter().map(OsString::from));

@@ -1,0 +1,181 @@
+//! Frames from a ring into the graph.
+
+use std::collections::VecDeque;
+
+use carina_engine::counter_file::Counter;
+use carina_engine::frames::{AppContext, Ports};
+use carina_frame::Frame;
+use carina_netdev::{MAC_HEADER_BYTES, VNET_HEADER_BYTES, VnetHeader};
+use carina_vring::{DeviceRing, Fault, Taken};
+
+use super::{BURST, HEADER_BYTES, header_bytes};
+use crate::offload::Intake;
+
+/// What takes frames out of rings.
+pub(super) struct FromGuest {
+    intake: Intake,
+    /// Frames of a long one that was cut, for which the link had no room.
+    backlog: VecDeque<Frame>,
+    /// Bytes of a frame for which there is something to be done.
+    whole: Vec<u8>,
+    counters: Counters,
+}
+
+struct Counters {
+    pool_empty: Counter,
+    length: Counter,
+    unsupported: Counter,
+    no_frame: Counter,
+}
+
+impl FromGuest {
+    pub(super) fn new(intake: Intake, context: &AppContext<'_>) -> FromGuest {
+        FromGuest {
+            intake,
+            backlog: VecDeque::new(),
+            whole: Vec::new(),
+            counters: Counters {
+                pool_empty: context.counter("pool_empty"),
+                length: context.counter("drop_length"),
+                unsupported: context.counter("drop_unsupported"),
+                no_frame: context.counter("drop_no_frame"),
+            },
+        }
+    }
+
+    pub(super) fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// Puts frames of the visit before on the output; returns for how many more there is room.
+    pub(super) fn put_backlog(&mut self, ports: &mut Ports<'_>) -> usize {
+        let room = ports.room(0).min(BURST);
+        if self.backlog.is_empty() {
+            return room;
+        }
+        room - ports.fill(0, room, || self.backlog.pop_front())
+    }
+
+    /// Takes up to `room` frames of the guest; returns how many chains were taken.
+    #[inline]
+    pub(super) fn take<R: DeviceRing>(
+        &mut self,
+        ring: &mut R,
+        features: u64,
+        ports: &mut Ports<'_>,
+        room: usize,
+    ) -> Result<usize, Fault> {
+        let count = ring.take(room)?;
+        if count == 0 {
+            return Ok(0);
+        }
+        let header_bytes = header_bytes(features);
+        let mut chain = 0;
+        ports.fill(0, room, || {
+            loop {
+                if !self.backlog.is_empty() {
+                    return self.backlog.pop_front();
+                }
+                if chain == count {
+                    return None;
+                }
+                let Some(mut frame) = self.intake.pool.take() else {
+                    self.counters.pool_empty.add(1);
+                    return None;
+                };
+                let content = self.read(ring.taken(), chain, header_bytes, &mut frame);
+                if let Content::Unfinished = content {
+                    self.finish(ring.taken(), chain, header_bytes);
+                }
+                chain += 1;
+                ring.complete(0);
+                if let Content::Plain = content {
+                    return Some(frame);
+                }
+            }
+        });
+        ring.put_back();
+        ring.publish();
+        Ok(chain)
+    }
+
+    /// Copies a plain frame.
+    #[inline]
+    fn read(&self, taken: &Taken, chain: usize, header: usize, frame: &mut Frame) -> Content {
+        let mut front = [0; HEADER_BYTES];
+        let all = taken.readable(chain);
+        taken.read(chain, 0, &mut front);
+        if front[0] & NEEDS_CHECKSUM != 0 || front[1] != 0 {
+            return Content::Unfinished;
+        }
+        let len = all.wrapping_sub(header);
+        let fits = all >= header + MAC_HEADER_BYTES && len <= self.intake.pool.frame_bytes();
+        if !fits || !frame.set_len(len) {
+            self.counters.length.add(1);
+            return Content::Wrong;
+        }
+        taken.read(chain, header, frame.bytes_mut());
+        if front[0] & CHECKSUM_VALID != 0 {
+            frame.set_checksum_valid(true);
+        }
+        Content::Plain
+    }
+
+    /// Puts the frames that a frame with work left stands for into the backlog.
+    #[cold]
+    fn finish(&mut self, taken: &Taken, chain: usize, header: usize) {
+        let all = taken.readable(chain);
+        let mut front = [0; VNET_HEADER_BYTES];
+        taken.read(chain, 0, &mut front);
+        let len = all.saturating_sub(header);
+        if !(MAC_HEADER_BYTES..=LONG_FRAME_MAX).contains(&len) {
+            self.counters.length.add(1);
+            return;
+        }
+        self.whole.resize(len, 0);
+        taken.read(chain, header, &mut self.whole);
+        if !fits_frame(&front, len) {
+            self.counters.unsupported.add(1);
+            return;
+        }
+        let backlog = &mut self.backlog;
+        let done = self
+            .intake
+            .take(&front, &self.whole, None, |frame| backlog.push_back(frame));
+        self.counters
+            .unsupported
+            .add(u64::from(done.is_unsupported));
+        self.counters.no_frame.add(done.no_frame);
+    }
+}
+
+/// Whether what a guest says about a frame lies within it.
+fn fits_frame(header: &[u8; VNET_HEADER_BYTES], len: usize) -> bool {
+    let Some(header) = VnetHeader::read(header) else {
+        return false;
+    };
+    let sum = header
+        .checksum
+        .is_none_or(|(start, offset)| usize::from(start) + usize::from(offset) + 2 <= len);
+    let cut = header
+        .segments
+        .is_none_or(|(_, size, headers)| size > 0 && usize::from(headers) <= len);
+    sum && cut
+}
+
+/// What is in a chain.
+#[derive(Clone, Copy)]
+enum Content {
+    /// A frame as it would be on a wire.
+    Plain,
+    /// A frame whose checksum is missing, or that is to be cut.
+    Unfinished,
+    /// No frame.
+    Wrong,
+}
+
+const NEEDS_CHECKSUM: u8 = 1;
+const CHECKSUM_VALID: u8 = 2;
+
+/// The longest that a guest may leave to be cut: 64 KiB of IP with a MAC header and a tag.
+const LONG_FRAME_MAX: usize = 65_535 + MAC_HEADER_BYTES + 4;

@@ -1,0 +1,211 @@
+//! Frames from the graph into a ring.
+
+use std::collections::VecDeque;
+
+use carina_engine::counter_file::Counter;
+use carina_engine::frames::{AppContext, Ports};
+use carina_frame::{Frame, SegmentationKind};
+use carina_netdev::{VNET_HEADER_BYTES, plain_frames};
+use carina_vhost_user::features::net;
+use carina_vring::{DeviceRing, Fault};
+
+use super::{BURST, HEADER_BYTES, header_bytes};
+use crate::offload::{Intake, header_of};
+
+/// What puts frames into rings.
+pub(super) struct ToGuest {
+    intake: Intake,
+    /// Chains that frames took each, lately: so many are taken for a burst.
+    chains_each: usize,
+    too_long: Counter,
+    unfinished: Counter,
+}
+
+/// Frames for one ring.
+pub(super) struct Source<'a, 'b> {
+    /// Frames that come before those of the link.
+    pub(super) backlog: &'a mut VecDeque<Frame>,
+    /// The link, unless frames of it are spread over several rings.
+    pub(super) link: Option<&'a mut Ports<'b>>,
+}
+
+impl Source<'_, '_> {
+    fn waiting(&self) -> usize {
+        let link = self.link.as_ref().map_or(0, |ports| ports.waiting(0));
+        link + self.backlog.len()
+    }
+
+    #[inline]
+    fn front(&self) -> Option<&Frame> {
+        match self.backlog.front() {
+            Some(frame) => Some(frame),
+            None => self.link.as_ref()?.frames(0).next(),
+        }
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<Frame> {
+        match self.backlog.pop_front() {
+            Some(frame) => Some(frame),
+            None => self.link.as_mut()?.receive(0),
+        }
+    }
+}
+
+impl ToGuest {
+    pub(super) fn new(intake: Intake, context: &AppContext<'_>) -> ToGuest {
+        ToGuest {
+            intake,
+            chains_each: 1,
+            too_long: context.counter("drop_too_long"),
+            unfinished: context.counter("drop_unfinished"),
+        }
+    }
+
+    /// Gives the guest the frames that wait, as long as it has buffers; returns how many frames
+    /// were taken.
+    #[inline]
+    pub(super) fn send<R: DeviceRing>(
+        &mut self,
+        ring: &mut R,
+        features: u64,
+        mut source: Source<'_, '_>,
+    ) -> Result<usize, Fault> {
+        let mut moved = 0;
+        while moved < BURST_TO_GUEST && source.front().is_some() {
+            let wanted = (source.waiting() * self.chains_each).clamp(1, BURST);
+            if ring.take(wanted)? == 0 {
+                break;
+            }
+            let sent = self.fill(ring, features, &mut source);
+            ring.put_back();
+            moved += sent;
+            if sent == 0 {
+                // A frame needs more chains than were taken, or than there are.
+                if self.chains_each >= BURST {
+                    break;
+                }
+                self.chains_each = (self.chains_each * 4).min(BURST);
+            }
+        }
+        ring.publish();
+        Ok(moved)
+    }
+
+    /// Puts frames into the chains that were taken; returns how many.
+    #[inline]
+    fn fill<R: DeviceRing>(
+        &mut self,
+        ring: &mut R,
+        features: u64,
+        source: &mut Source<'_, '_>,
+    ) -> usize {
+        let header_bytes = header_bytes(features);
+        let is_mergeable = features & net::MRG_RXBUF != 0;
+        let (count, mut chain, mut moved) = (ring.taken().len(), 0, 0);
+        while chain < count {
+            let Some(frame) = source.front() else { break };
+            if frame.has_metadata() && !takes(features, frame) {
+                let Some(frame) = source.take() else { break };
+                self.make_plain(&frame, source.backlog);
+                moved += 1;
+                continue;
+            }
+            let needed = header_bytes + frame.len();
+            let mut last = chain;
+            let mut room = ring.taken().writable(chain);
+            while room < needed && is_mergeable && last + 1 < count {
+                last += 1;
+                room += ring.taken().writable(last);
+            }
+            if room < needed {
+                if is_mergeable && last - chain < BURST - 1 {
+                    break;
+                }
+                self.too_long.add(1);
+                drop(source.take());
+                moved += 1;
+                continue;
+            }
+            let Some(frame) = source.take() else { break };
+            put(ring, chain..=last, header_bytes, &frame);
+            self.chains_each = last + 1 - chain;
+            chain = last + 1;
+            moved += 1;
+        }
+        moved
+    }
+
+    /// Makes the frames that a frame stands for, ahead of those that wait.
+    #[cold]
+    fn make_plain(&mut self, frame: &Frame, backlog: &mut VecDeque<Frame>) {
+        let header = header_of(frame).bytes();
+        let mut at = 0;
+        let pool = &self.intake.pool;
+        let cut = plain_frames(&header, frame.bytes(), |bytes| match pool.frame_of(bytes) {
+            Some(frame) => {
+                backlog.insert(at, frame);
+                at += 1;
+            }
+            None => self.unfinished.add(1),
+        });
+        self.unfinished.add(u64::from(cut.is_err()));
+    }
+}
+
+/// Writes a frame with its header into chains, and completes them.
+#[inline]
+fn put<R: DeviceRing>(
+    ring: &mut R,
+    chains: std::ops::RangeInclusive<usize>,
+    header_bytes: usize,
+    frame: &Frame,
+) {
+    let (first, last) = (*chains.start(), *chains.end());
+    let mut header = [0; HEADER_BYTES];
+    if frame.has_metadata() {
+        header[..VNET_HEADER_BYTES].copy_from_slice(&header_of(frame).bytes());
+    }
+    let count = (last + 1 - first) as u16;
+    header[VNET_HEADER_BYTES..].copy_from_slice(&count.to_ne_bytes());
+    let taken = ring.taken();
+    taken.write(first, 0, &header[..header_bytes]);
+    let bytes = frame.bytes();
+    let mut done = taken.write(first, header_bytes, bytes);
+    ring.complete((header_bytes + done) as u32);
+    for chain in first + 1..=last {
+        let part = ring.taken().write(chain, 0, &bytes[done..]);
+        done += part;
+        ring.complete(part as u32);
+    }
+}
+
+/// Whether the driver takes a frame with the work that is left to be done.
+fn takes(features: u64, frame: &Frame) -> bool {
+    let sum = frame.checksum().is_none() || features & net::GUEST_CSUM != 0;
+    let cut = match frame.segmentation().map(|cut| cut.kind) {
+        None => true,
+        Some(SegmentationKind::Tcp4) => features & net::GUEST_TSO4 != 0,
+        Some(SegmentationKind::Tcp6) => features & net::GUEST_TSO6 != 0,
+        Some(SegmentationKind::Udp) => false,
+    };
+    sum && cut
+}
+
+/// A number that frames of one flow share: of addresses and ports where they are in most frames.
+pub(super) fn flow(frame: &Frame) -> u32 {
+    if let Some(hash) = frame.hash() {
+        return hash;
+    }
+    let bytes = frame.bytes();
+    let bytes = &bytes[bytes.len().min(26)..bytes.len().min(38)];
+    let sum = bytes.chunks(4).fold(0, |sum: u32, part| {
+        let mut word = [0; 4];
+        word[..part.len()].copy_from_slice(part);
+        (sum ^ u32::from_le_bytes(word)).wrapping_mul(0x9e37_79b1)
+    });
+    sum >> 16
+}
+
+/// Frames in one visit: what waits on a full link.
+pub(super) const BURST_TO_GUEST: usize = 1024;

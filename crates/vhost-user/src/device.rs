@@ -1,0 +1,366 @@
+//! The device as its front end has set it up: features, memory, rings.
+
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use carina_sys::{Epoll, EventFd, Interest};
+use carina_vring::{
+    AddressSpace, DeviceRing, DirtyLog, Fault, GuestMemory, PackedDevice, Region, RingConfig,
+    SetupError, SplitDevice,
+};
+
+use crate::features::{EVENT_IDX, INDIRECT_DESC, LOG_ALL, PROTOCOL_FEATURES, RING_PACKED};
+use crate::inflight::Inflight;
+
+/// What the control thread sets up and the data path works with, under one lock.
+#[derive(Debug)]
+pub struct Device {
+    pub(crate) features: u64,
+    pub(crate) rings: Vec<Ring>,
+    memory: GuestMemory,
+    log: Option<DirtyLog>,
+    inflight: Option<Inflight>,
+    connection: Option<UnixStream>,
+    fault: Option<Fault>,
+    epoll: Arc<Epoll>,
+}
+
+/// A ring as messages have set it up; it runs when nothing is missing.
+#[derive(Debug, Default)]
+pub(crate) struct Ring {
+    size: Option<u16>,
+    addresses: Option<Addresses>,
+    base: u32,
+    kick: Option<EventFd>,
+    call: Option<EventFd>,
+    is_enabled: bool,
+    half: Option<Half>,
+}
+
+/// Where a ring lies, in addresses of the front end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Addresses {
+    pub(crate) descriptors: u64,
+    pub(crate) driver: u64,
+    pub(crate) device: u64,
+    /// What is written into the ring is logged.
+    pub(crate) is_logged: bool,
+}
+
+/// The device half of a running ring.
+#[derive(Debug)]
+pub enum Half {
+    /// Of a split ring.
+    Split(SplitDevice),
+    /// Of a packed ring.
+    Packed(PackedDevice),
+}
+
+impl Half {
+    /// The half, where its layout does not matter for speed.
+    pub fn any(&mut self) -> &mut dyn DeviceRing {
+        match self {
+            Half::Split(half) => half,
+            Half::Packed(half) => half,
+        }
+    }
+}
+
+/// A ring that runs and is enabled.
+#[derive(Debug)]
+pub struct RunningRing<'a> {
+    /// The device half.
+    pub half: &'a mut Half,
+    call: Option<&'a EventFd>,
+}
+
+impl RunningRing<'_> {
+    /// Signals the driver, if it asked for that, for what was published. The only system call of a
+    /// burst.
+    #[inline]
+    pub fn signal(&mut self) {
+        let is_wanted = match &mut self.half {
+            Half::Split(half) => half.wants_signal(),
+            Half::Packed(half) => half.wants_signal(),
+        };
+        if is_wanted && let Some(call) = self.call {
+            call.signal();
+        }
+    }
+}
+
+impl Device {
+    pub(crate) fn new(rings: usize, epoll: Arc<Epoll>) -> Device {
+        Device {
+            features: 0,
+            rings: (0..rings).map(|_| Ring::default()).collect(),
+            memory: GuestMemory::new(Vec::new()).expect("a table without regions"),
+            log: None,
+            inflight: None,
+            connection: None,
+            fault: None,
+            epoll,
+        }
+    }
+
+    /// Features that the driver has accepted.
+    #[must_use]
+    #[inline]
+    pub fn features(&self) -> u64 {
+        self.features
+    }
+
+    /// Number of rings that there can be.
+    #[must_use]
+    pub fn rings(&self) -> usize {
+        self.rings.len()
+    }
+
+    /// True while a front end is connected.
+    #[must_use]
+    #[inline]
+    pub fn is_connected(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// A ring, if it runs and is enabled.
+    #[inline]
+    pub fn ring(&mut self, index: usize) -> Option<RunningRing<'_>> {
+        let ring = self.rings.get_mut(index)?;
+        if !ring.is_enabled {
+            return None;
+        }
+        Some(RunningRing {
+            half: ring.half.as_mut()?,
+            call: ring.call.as_ref(),
+        })
+    }
+
+    /// Cuts the front end off: its driver has done what no correct one does.
+    #[cold]
+    pub fn cut_off(&mut self, fault: Fault) {
+        self.fault = Some(fault);
+        for ring in &mut self.rings {
+            ring.half = None;
+        }
+        // The control thread sees the end of the connection, and forgets the rest.
+        if let Some(connection) = &self.connection {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+
+    pub(crate) fn connection(&self) -> Option<&UnixStream> {
+        self.connection.as_ref()
+    }
+
+    /// The fault for which the front end was cut off, once.
+    pub(crate) fn take_fault(&mut self) -> Option<Fault> {
+        self.fault.take()
+    }
+
+    /// A front end has connected.
+    pub(crate) fn connected(&mut self, connection: UnixStream) {
+        self.reset();
+        self.connection = Some(connection);
+    }
+
+    /// Forgets everything of the front end.
+    pub(crate) fn reset(&mut self) {
+        for index in 0..self.rings.len() {
+            self.set_kick(index, None);
+            self.rings[index] = Ring::default();
+        }
+        *self = Device {
+            fault: self.fault,
+            ..Device::new(self.rings.len(), Arc::clone(&self.epoll))
+        };
+    }
+
+    pub(crate) fn set_features(&mut self, features: u64) {
+        let was_packed = self.features & RING_PACKED != 0;
+        self.features = features;
+        if features & PROTOCOL_FEATURES == 0 {
+            self.rings
+                .iter_mut()
+                .for_each(|ring| ring.is_enabled = true);
+        }
+        if was_packed != (features & RING_PACKED != 0) {
+            self.rings.iter_mut().for_each(|ring| ring.half = None);
+        }
+        self.set_logs();
+    }
+
+    pub(crate) fn regions(&self) -> &[Region] {
+        self.memory.regions()
+    }
+
+    /// Gives running rings another table of memory.
+    pub(crate) fn set_memory(&mut self, memory: GuestMemory) -> Result<(), SetupError> {
+        self.memory = memory;
+        for index in 0..self.rings.len() {
+            let ring = &mut self.rings[index];
+            if let Some(mut half) = ring.half.take() {
+                ring.base = half.any().position();
+                self.start(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn set_size(&mut self, index: usize, size: u16) {
+        self.rings[index].size = Some(size);
+    }
+
+    pub(crate) fn set_base(&mut self, index: usize, base: u32) {
+        self.rings[index].base = base;
+    }
+
+    /// Says where a ring lies; of one that runs only whether it is logged can change.
+    pub(crate) fn set_addresses(
+        &mut self,
+        index: usize,
+        addresses: Addresses,
+    ) -> Result<(), SetupError> {
+        let ring = &mut self.rings[index];
+        let moved = ring.addresses.is_some_and(|old| {
+            Addresses {
+                is_logged: addresses.is_logged,
+                ..old
+            } != addresses
+        });
+        ring.addresses = Some(addresses);
+        if moved && let Some(mut half) = ring.half.take() {
+            ring.base = half.any().position();
+        }
+        self.start(index)?;
+        self.set_logs();
+        Ok(())
+    }
+
+    pub(crate) fn set_kick(&mut self, index: usize, kick: Option<EventFd>) {
+        let ring = &mut self.rings[index];
+        if let Some(old) = ring.kick.take() {
+            // It was added when it was set.
+            let _ = self.epoll.del(old.into_fd());
+        }
+        ring.kick = kick;
+    }
+
+    /// Takes an eventfd by which the driver kicks, and starts the ring.
+    pub(crate) fn start_by(&mut self, index: usize, kick: OwnedFd) -> Result<(), StartError> {
+        let token = index as u64 + 1;
+        self.set_kick(index, None);
+        self.epoll.add(&kick, token, Interest::ReadEdge)?;
+        self.set_kick(index, Some(EventFd::from_fd(kick)?));
+        self.start(index)?;
+        Ok(())
+    }
+
+    pub(crate) fn set_call(&mut self, index: usize, call: Option<EventFd>) {
+        self.rings[index].call = call;
+        // Signals for the old one may be lost.
+        if let Some(ring) = self.ring(index)
+            && let Some(call) = ring.call
+        {
+            call.signal();
+        }
+    }
+
+    pub(crate) fn enable(&mut self, index: usize, is_enabled: bool) {
+        self.rings[index].is_enabled = is_enabled;
+    }
+
+    pub(crate) fn set_log(&mut self, log: DirtyLog) {
+        self.log = Some(log);
+        self.set_logs();
+    }
+
+    pub(crate) fn set_inflight(&mut self, inflight: Inflight) {
+        self.inflight = Some(inflight);
+    }
+
+    /// Stops a ring; returns from where it is to go on.
+    pub(crate) fn stop(&mut self, index: usize) -> u32 {
+        let ring = &mut self.rings[index];
+        if let Some(mut half) = ring.half.take() {
+            let half = half.any();
+            half.put_back();
+            half.publish();
+            ring.base = half.position();
+        }
+        ring.call = None;
+        ring.addresses = None;
+        self.set_kick(index, None);
+        self.rings[index].base
+    }
+
+    pub(crate) fn stop_all(&mut self) {
+        for index in 0..self.rings.len() {
+            self.stop(index);
+            self.rings[index].is_enabled = false;
+        }
+    }
+
+    /// Starts a ring for which nothing is missing.
+    fn start(&mut self, index: usize) -> Result<(), SetupError> {
+        let (features, ring) = (self.features, &mut self.rings[index]);
+        let (Some(size), Some(at), true) = (ring.size, ring.addresses, ring.kick.is_some()) else {
+            return Ok(());
+        };
+        if ring.half.is_some() {
+            return Ok(());
+        }
+        let mut config = RingConfig {
+            size,
+            descriptors: at.descriptors,
+            driver: at.driver,
+            device: at.device,
+            space: AddressSpace::User,
+            has_event_index: features & EVENT_IDX != 0,
+            has_indirect: features & INDIRECT_DESC != 0,
+            position: ring.base,
+        };
+        let mut half = if features & RING_PACKED != 0 {
+            Half::Packed(PackedDevice::new(&self.memory, &config)?)
+        } else {
+            let mut half = SplitDevice::new(&self.memory, &config)?;
+            // A device that died has used more, or published less, than its front end knows.
+            let used = u32::from(half.used_index());
+            if used != config.position {
+                config.position = used;
+                half = SplitDevice::new(&self.memory, &config)?;
+            }
+            half.set_inflight(match &self.inflight {
+                Some(inflight) => inflight.of_ring(index, size, used as u16),
+                None => None,
+            });
+            Half::Split(half)
+        };
+        // The data path asks for kicks before it sleeps.
+        half.any().disarm();
+        ring.half = Some(half);
+        self.set_logs();
+        Ok(())
+    }
+
+    fn set_logs(&mut self) {
+        let log = self.log.as_ref().filter(|_| self.features & LOG_ALL != 0);
+        for ring in &mut self.rings {
+            if let Some(half) = &mut ring.half {
+                let with_ring = ring.addresses.is_some_and(|at| at.is_logged);
+                half.any().set_dirty_log(log.cloned(), with_ring);
+            }
+        }
+    }
+}
+
+/// Why a ring does not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    #[error("its eventfd: {0}")]
+    EventFd(#[from] std::io::Error),
+}

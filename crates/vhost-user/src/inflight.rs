@@ -1,0 +1,36 @@
+//! The region in which a front end keeps what its back end has taken. (vhost-user, "Inflight I/O
+//! tracking")
+
+use std::sync::Arc;
+
+use carina_sys::Mapping;
+use carina_vring::SplitInflight;
+
+/// A region for each of several rings, one behind the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Inflight {
+    pub(crate) mapping: Arc<Mapping>,
+    pub(crate) offset: usize,
+    pub(crate) rings: usize,
+    pub(crate) size: u16,
+}
+
+impl Inflight {
+    /// The region of a split ring, after what a predecessor left in it was counted as not taken:
+    /// the device half takes those chains again, in the order of the ring. `None` when the front
+    /// end has given no region for the ring, or one of no use.
+    pub(crate) fn of_ring(&self, index: usize, size: u16, used: u16) -> Option<SplitInflight> {
+        if index >= self.rings || size != self.size {
+            return None;
+        }
+        let offset = self.offset + index * SplitInflight::bytes(size);
+        let mut region = SplitInflight::new(Arc::clone(&self.mapping), offset, size).ok()?;
+        match region.recover(used) {
+            Ok(_) => Some(region),
+            Err(fault) => {
+                tracing::warn!(ring = index, %fault, "in-flight region is not used");
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! Messages of the front end. The only module that knows the crate `vhost`.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use carina_sys::{EventFd, Mapping, Memory, PAGE_BYTES};
+use carina_vring::{DirtyLog, GuestMemory, Region, SplitInflight};
+use rustix::net::{RecvFlags, recv};
+use vhost::vhost_user::message::{
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
+    VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig,
+    VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
+};
+use vhost::vhost_user::{
+    BackendReqHandler, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut,
+};
+
+use crate::device::Addresses;
+use crate::features::{LOG_ALL, PROTOCOL_FEATURES};
+use crate::inflight::Inflight;
+use crate::shared::{Offer, Shared};
+
+/// One connection of a front end.
+pub(crate) struct Connection {
+    handler: BackendReqHandler<Mutex<Handler>>,
+    socket: UnixStream,
+    shared: Arc<Shared>,
+}
+
+/// What came of a message.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It was answered.
+    Handled,
+    /// The front end has closed the connection.
+    Closed,
+    /// The message was wrong, or the connection broke.
+    Refused(Error),
+}
+
+impl Connection {
+    pub(crate) fn new(socket: UnixStream, shared: Arc<Shared>) -> io::Result<Connection> {
+        let handler = Handler {
+            offer: shared.offer,
+            shared: Arc::clone(&shared),
+        };
+        Ok(Connection {
+            shared,
+            socket: socket.try_clone()?,
+            handler: BackendReqHandler::from_stream(socket, Arc::new(Mutex::new(handler))),
+        })
+    }
+
+    /// Reads a message and answers it. Waits for the rest of one that has begun.
+    pub(crate) fn handle(&mut self) -> Outcome {
+        let early = self.vring_enable();
+        match self.handler.handle_request() {
+            Ok(()) | Err(Error::SocketRetry(_)) => Outcome::Handled,
+            Err(Error::Disconnected | Error::SocketBroken(_)) => Outcome::Closed,
+            Err(Error::InactiveFeature(_)) if early.is_some() => {
+                match early.map(|early| self.enable(&early)) {
+                    Some(Err(error)) => Outcome::Refused(error),
+                    _ => Outcome::Handled,
+                }
+            }
+            Err(error) => Outcome::Refused(error),
+        }
+    }
+
+    /// The message that waits, if it is `SET_VRING_ENABLE`. QEMU sends it also before
+    /// `SET_FEATURES`, where the crate `vhost` refuses it.
+    fn vring_enable(&self) -> Option<[u32; 5]> {
+        let mut front = [0; 20];
+        let (len, _) = recv(&self.socket, &mut front[..], RecvFlags::PEEK).ok()?;
+        let (words, _) = front.as_chunks::<4>();
+        let mut message = [0; 5];
+        for (to, word) in message.iter_mut().zip(words) {
+            *to = u32::from_ne_bytes(*word);
+        }
+        (len == front.len() && message[0] == SET_VRING_ENABLE).then_some(message)
+    }
+
+    /// Does what the crate refused: enables a ring, or disables it.
+    fn enable(&mut self, &[request, flags, _, index, num]: &[u32; 5]) -> Result<()> {
+        if index as usize >= self.shared.offer.rings || num > 1 {
+            return Err(Error::InvalidParam);
+        }
+        let lock = self.shared.device.lock();
+        let mut device = lock.unwrap_or_else(PoisonError::into_inner);
+        device.enable(index as usize, num == 1);
+        drop(device);
+        if flags & NEED_REPLY == 0 {
+            return Ok(());
+        }
+        // Flags: version 1, a reply; a u64 of 0 says that it went well.
+        let reply = [request, 5, 8, 0, 0].map(u32::to_ne_bytes);
+        let written = self.socket.write_all(reply.as_flattened());
+        written.map_err(Error::SocketBroken)
+    }
+}
+
+/// Number of the message. (vhost-user, "Front-end message types")
+const SET_VRING_ENABLE: u32 = 18;
+
+/// The flag of a message that wants to be acknowledged.
+const NEED_REPLY: u32 = 1 << 3;
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+struct Handler {
+    offer: Offer,
+    shared: Arc<Shared>,
+}
+
+impl Handler {
+    fn device(&self) -> MutexGuard<'_, crate::device::Device> {
+        // A thread that panicked with the lock left a device that is reset before it is used.
+        let lock = self.shared.device.lock();
+        lock.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn index(&self, index: u32) -> Result<usize> {
+        let index = index as usize;
+        (index < self.offer.rings)
+            .then_some(index)
+            .ok_or_else(|| wrong(format!("ring {index}: there are {}", self.offer.rings)))
+    }
+
+    /// The data path looks at every ring.
+    fn changed(&self) {
+        self.shared.changed.signal();
+    }
+}
+
+fn wrong(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::ReqHandlerError(io::Error::other(reason))
+}
+
+/// An eventfd; another descriptor may block the thread that writes to it.
+fn eventfd(file: File) -> Result<OwnedFd> {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let name = std::fs::read_link(link).map_err(wrong)?;
+    if !name.to_string_lossy().contains("[eventfd]") {
+        return Err(wrong(format!("{} in place of an eventfd", name.display())));
+    }
+    Ok(file.into())
+}
+
+fn region(of: &VhostUserMemoryRegion, file: &File) -> Result<Region> {
+    let (offset, len) = (of.mmap_offset, of.memory_size);
+    let (mapping, at) = Mapping::of_peer(file.as_fd(), offset, len).map_err(|error| {
+        let guest = of.guest_phys_addr;
+        wrong(format!("region of {len} bytes at {guest:#x}: {error}"))
+    })?;
+    Region::new(Arc::new(mapping), at, of.guest_phys_addr, of.user_addr, len).map_err(wrong)
+}
+
+fn is_same(region: &Region, of: &VhostUserMemoryRegion) -> bool {
+    (region.guest(), region.user(), region.len())
+        == (of.guest_phys_addr, of.user_addr, of.memory_size)
+}
+
+impl VhostUserBackendReqHandlerMut for Handler {
+    fn set_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_device(&mut self) -> Result<()> {
+        self.device().stop_all();
+        Ok(())
+    }
+
+    fn get_features(&mut self) -> Result<u64> {
+        Ok(self.offer.features | PROTOCOL_FEATURES | LOG_ALL)
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<()> {
+        let unknown = features & !self.get_features()?;
+        if unknown != 0 {
+            return Err(wrong(format!("features {unknown:#x} were not offered")));
+        }
+        self.device().set_features(features);
+        self.changed();
+        Ok(())
+    }
+
+    fn set_mem_table(
+        &mut self,
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<Vec<vhost::VhostUserMemoryRegionBase>>> {
+        let regions = regions.iter().zip(&files);
+        let regions: Result<Vec<Region>> = regions.map(|(of, file)| region(of, file)).collect();
+        let memory = GuestMemory::new(regions?).map_err(wrong)?;
+        self.device().set_memory(memory).map_err(wrong)?;
+        self.changed();
+        Ok(None)
+    }
+
+    fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
+        let index = self.index(index)?;
+        let size = u16::try_from(num).map_err(|_| wrong(format!("ring of {num} descriptors")))?;
+        self.device().set_size(index, size);
+        Ok(())
+    }
+
+    fn set_vring_addr(
+        &mut self,
+        index: u32,
+        flags: VhostUserVringAddrFlags,
+        descriptor: u64,
+        used: u64,
+        available: u64,
+        _log: u64,
+    ) -> Result<()> {
+        let index = self.index(index)?;
+        let addresses = Addresses {
+            descriptors: descriptor,
+            driver: available,
+            device: used,
+            is_logged: flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG),
+        };
+        self.device()
+            .set_addresses(index, addresses)
+            .map_err(wrong)?;
+        self.changed();
+        Ok(())
+    }
+
+    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        let index = self.index(index)?;
+        self.device().set_base(index, base);
+        Ok(())
+    }
+
+    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        let at = self.index(index)?;
+        let base = self.device().stop(at);
+        Ok(VhostUserVringState::new(index, base))
+    }
+
+    fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        let index = self.index(u32::from(index))?;
+        let Some(file) = fd else {
+            return Err(wrong("a ring without an eventfd for kicks"));
+        };
+        let kick = eventfd(file)?;
+        self.device().start_by(index, kick).map_err(wrong)?;
+        self.changed();
+        Ok(())
+    }
+
+    fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        let index = self.index(u32::from(index))?;
+        let call = match fd {
+            Some(file) => Some(EventFd::from_fd(eventfd(file)?).map_err(wrong)?),
+            None => None,
+        };
+        self.device().set_call(index, call);
+        Ok(())
+    }
+
+    fn set_vring_err(&mut self, index: u8, _fd: Option<File>) -> Result<()> {
+        // A fault is shown by the end of the connection.
+        self.index(u32::from(index)).map(|_| ())
+    }
+
+    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        Ok(VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::LOG_SHMFD
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD
+            | VhostUserProtocolFeatures::RESET_DEVICE
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
+    }
+
+    fn set_protocol_features(&mut self, _features: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn get_queue_num(&mut self) -> Result<u64> {
+        // Pairs, of a network device.
+        Ok(self.offer.rings as u64 / 2)
+    }
+
+    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+        let index = self.index(index)?;
+        self.device().enable(index, enable);
+        self.changed();
+        Ok(())
+    }
+
+    fn get_config(&mut self, _: u32, _: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        Err(Error::InvalidOperation("no configuration space"))
+    }
+
+    fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
+        Err(Error::InvalidOperation("no configuration space"))
+    }
+
+    fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
+        Err(Error::InvalidOperation("not a GPU"))
+    }
+
+    fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {
+        Err(Error::InvalidOperation("no shared objects"))
+    }
+
+    fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        let (rings, size) = (wanted.num_queues, wanted.queue_size);
+        if usize::from(rings) > self.offer.rings || rings == 0 || size == 0 {
+            return Err(wrong(format!(
+                "in-flight region for {rings} rings of {size}"
+            )));
+        }
+        let bytes = usize::from(rings) * SplitInflight::bytes(size);
+        let whole = bytes.next_multiple_of(PAGE_BYTES);
+        let memory = Memory::anonymous("carina-in-flight", whole).map_err(wrong)?;
+        let mapping = Arc::new(memory.map().map_err(wrong)?);
+        self.device().set_inflight(Inflight {
+            mapping,
+            offset: 0,
+            rings: usize::from(rings),
+            size,
+        });
+        let given = VhostUserInflight::new(whole as u64, 0, rings, size);
+        Ok((given, File::from(memory.into_fd())))
+    }
+
+    fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
+        let (mapping, offset) =
+            Mapping::of_peer(file.as_fd(), given.mmap_offset, given.mmap_size).map_err(wrong)?;
+        self.device().set_inflight(Inflight {
+            mapping: Arc::new(mapping),
+            offset,
+            rings: usize::from(given.num_queues),
+            size: given.queue_size,
+        });
+        Ok(())
+    }
+
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        Ok(carina_vring::REGIONS_MAX as u64)
+    }
+
+    fn add_mem_region(
+        &mut self,
+        of: &VhostUserSingleMemoryRegion,
+        file: File,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<vhost::VhostUserMemoryRegionBase>> {
+        let region = region(of, &file)?;
+        let mut device = self.device();
+        let mut regions = device.regions().to_vec();
+        // QEMU 7.2 adds each region once for each pair of rings.
+        regions.retain(|old| !is_same(old, of));
+        regions.push(region);
+        let memory = GuestMemory::new(regions).map_err(wrong)?;
+        device.set_memory(memory).map_err(wrong)?;
+        Ok(None)
+    }
+
+    fn remove_mem_region(&mut self, of: &VhostUserSingleMemoryRegion) -> Result<()> {
+        let mut device = self.device();
+        let mut regions = device.regions().to_vec();
+        // And it removes each as often.
+        regions.retain(|region| !is_same(region, of));
+        let memory = GuestMemory::new(regions).map_err(wrong)?;
+        device.set_memory(memory).map_err(wrong)
+    }
+
+    fn set_device_state_fd(
+        &mut self,
+        _: VhostTransferStateDirection,
+        _: VhostTransferStatePhase,
+        _: File,
+    ) -> Result<Option<File>> {
+        Err(Error::InvalidOperation("no device state"))
+    }
+
+    fn check_device_state(&mut self) -> Result<()> {
+        Err(Error::InvalidOperation("no device state"))
+    }
+
+    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+        Err(Error::InvalidOperation("no shared memory of the device"))
+    }
+
+    fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
+        let (mapping, at) =
+            Mapping::of_peer(file.as_fd(), log.mmap_offset, log.mmap_size).map_err(wrong)?;
+        let log = usize::try_from(log.mmap_size)
+            .ok()
+            .and_then(|bytes| DirtyLog::new(Arc::new(mapping), at, bytes));
+        let log = log.ok_or_else(|| wrong("log of dirty pages is not in its file"))?;
+        self.device().set_log(log);
+        Ok(())
+    }
+}
