@@ -1,10 +1,12 @@
 //! What comes through an N-1 flow or an Ethernet: PCI, CDAP, RINA ARP, frames; files of captures.
 
 use carina_cdap::{Connection, Limits, Message, Rules};
+use carina_ipcp::{ConnectReader, DifConfig, PolicySpec};
 use carina_wire::arp::{self, Arp, Name};
 use carina_wire::dif::{Control, Dialect, PCI_BYTES_MAX, PduType, Syntax, Widths};
 use carina_wire::ether::{HEADER_BYTES_MAX, Header, TPID_CUSTOMER, TPID_PRISTINE, TPID_PROVIDER};
 use carina_wire::pcapng::{Item, Reader};
+use carina_wire::{Bytes, Payload};
 
 /// PCI: see [`reads_pci`].
 pub fn pci(data: &[u8]) {
@@ -209,4 +211,41 @@ pub fn reads_pcapng(data: &[u8]) -> bool {
     let whole = count(data.len().max(1));
     assert_eq!(count(7), whole);
     whole.is_ok_and(|(packets, rest)| packets > 0 && rest == 0)
+}
+
+/// First PDUs of N-1 flows: see [`reads_connect`].
+pub fn connect_reader(data: &[u8]) {
+    reads_connect(data);
+}
+
+/// True for M_CONNECT as the first PDU of an N-1 flow. Of the first byte, bit 0 chooses rlite or
+/// IRATI and bit 1 a checksum in the PCI; the rest is the PDU. Padding behind it changes nothing.
+pub fn reads_connect(data: &[u8]) -> bool {
+    let Some((choice, pdu)) = data.split_first() else {
+        return false;
+    };
+    let dialect = match choice & 1 {
+        0 => Dialect::Rlite,
+        _ => Dialect::Irati,
+    };
+    let mut config = DifConfig::of_dialect(dialect);
+    if choice & 2 != 0 {
+        let spec = PolicySpec {
+            name: "inet".to_owned(),
+            ..PolicySpec::default()
+        };
+        config.policies.insert("pci-checksum".to_owned(), spec);
+    }
+    let reader = ConnectReader::new(dialect, Some(&config)).expect("it has M_CONNECT first");
+    let read = |bytes: &[u8]| reader.read(&Bytes::from(bytes.to_vec()));
+    let Some(names) = read(pdu) else {
+        return false;
+    };
+    let padded = [pdu, &[0; 20]].concat();
+    let again = read(&padded).expect("a padded PDU is the same PDU");
+    assert_eq!(
+        (&again.calling, &again.called),
+        (&names.calling, &names.called)
+    );
+    true
 }

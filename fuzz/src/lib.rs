@@ -31,7 +31,8 @@ pub use efcp::efcp;
 pub use filters::{filter, pcap_file, reads_filter, reads_pcap_file};
 pub use graphs::{app_frames, graph_file, reads_app_frames, reads_graph_file};
 pub use headers::{
-    arp, cdap, frame, pcapng, pci, reads_arp, reads_cdap, reads_frame, reads_pcapng, reads_pci,
+    arp, cdap, connect_reader, frame, pcapng, pci, reads_arp, reads_cdap, reads_connect,
+    reads_frame, reads_pcapng, reads_pci,
 };
 pub use imports::{import_irati, import_rlite, reads_irati_conf, reads_rlite_ctl};
 pub use memory::{ring_consumer, vmpi_control, vmpi_endpoint};

@@ -134,6 +134,12 @@ fn cdap_survives_its_corpus() {
 }
 
 #[test]
+fn connect_reader_survives_its_corpus() {
+    replay("connect_reader", carina_fuzz::connect_reader, 5 * MUTATIONS);
+    accepts_what_is_good("connect_reader", carina_fuzz::reads_connect);
+}
+
+#[test]
 fn arp_survives_its_corpus() {
     replay("arp", carina_fuzz::arp, 5 * MUTATIONS);
     accepts_what_is_good("arp", carina_fuzz::reads_arp);

@@ -181,8 +181,8 @@ impl World {
     }
 
     /// True while a flow goes on, although slowly: it is open at both ends, has something left, and
-    /// moved some of it in the last `stall` ns; or one end has ended it less than that ago, and
-    /// still sends this to the other. A path of twenty cables that each lose 3 % loses half of all
+    /// moved some of it in the last `stall` ns; or one end has ended it, and that or an SDU
+    /// came less than that ago. A path of twenty cables that each lose 3 % loses half of all
     /// PDUs, and retransmission backs off.
     #[must_use]
     pub fn has_slow_flow(&self, stall: u64) -> bool {
@@ -194,7 +194,11 @@ impl World {
             match session.ends.each_ref().map(is_open) {
                 [true, true] => is_recent(session.moved_at) && session.stuck().is_some(),
                 [false, false] => false,
-                _ => is_recent(session.said_at) && !self.flow_ends.are_sent_once,
+                // What was written before the end still arrives, or the end is still on its way.
+                _ => {
+                    let changed_at = session.said_at.max(session.moved_at);
+                    is_recent(changed_at) && !self.flow_ends.are_sent_once
+                }
             }
         })
     }

@@ -148,8 +148,12 @@ const ONCE_FAILED: &[(u64, Option<usize>)] = &[
     (7036491, None),
     (7042533, None),
     (7045158, None),
+    // A flow that had ended at one end still delivered what was written before, slowly.
+    (1795392193241, None),
     // An N-1 flow stayed whose other end had left and died before it was ended.
     (7049122, None),
+    // The same, where it died in its enrollment.
+    (1795392146946, None),
     // A path that loses half of all PDUs is slow, and what goes on is not lost.
     (7017946, None),
     // PDUs of the exchange between neighbours had no check of their own: what was damaged was

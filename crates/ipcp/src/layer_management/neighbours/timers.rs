@@ -119,7 +119,8 @@ impl Management {
                 self.attempt_failed(now, n1, &reason, true, dt);
             }
             Stage::Admitting { until, .. } if *until <= now => {
-                self.up_ended(now, n1, "it did not finish its enrollment", dt);
+                // It may have died, so that nothing below says so.
+                self.neighbour_lost(now, n1, "it did not finish its enrollment", dt);
             }
             _ => {}
         }
