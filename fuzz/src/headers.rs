@@ -2,11 +2,11 @@
 
 use carina_cdap::{Connection, Limits, Message, Rules};
 use carina_ipcp::{ConnectReader, DifConfig, PolicySpec};
+use carina_wire::Bytes;
 use carina_wire::arp::{self, Arp, Name};
 use carina_wire::dif::{Control, Dialect, PCI_BYTES_MAX, PduType, Syntax, Widths};
 use carina_wire::ether::{HEADER_BYTES_MAX, Header, TPID_CUSTOMER, TPID_PRISTINE, TPID_PROVIDER};
 use carina_wire::pcapng::{Item, Reader};
-use carina_wire::{Bytes, Payload};
 
 /// PCI: see [`reads_pci`].
 pub fn pci(data: &[u8]) {
