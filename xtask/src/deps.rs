@@ -198,7 +198,7 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "carina-nfv",
         "carina-time carina-wire carina-sys carina-frame carina-engine carina-apps carina-netdev carina-ports \
-         carina-measure serde thiserror",
+         carina-dissect carina-measure serde thiserror",
     ),
     (
         "carina-dataplane",

@@ -180,6 +180,7 @@ enum Command {
     )]
     Graph(commands::graph::GraphCommand),
     Forward(commands::forward::ForwardArgs),
+    Blast(commands::blast::BlastArgs),
     #[command(subcommand, after_help = "Example:\n  carina sim run --seed 7")]
     Sim(commands::sim::SimCommand),
     Demo(commands::demo::DemoArgs),
@@ -215,6 +216,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Bench(command) => commands::bench::run(shared, command),
         Command::Graph(command) => commands::graph::run(shared, command),
         Command::Forward(args) => commands::forward::run(shared, &args),
+        Command::Blast(args) => commands::blast::run(shared, &args),
         Command::Sim(command) => commands::sim::run(shared, command),
         Command::Demo(args) => commands::demo::run(shared, args),
         Command::Impair(args) => commands::impair::run(shared, &args),

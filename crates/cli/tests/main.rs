@@ -4,5 +4,9 @@ mod bridge;
 mod commands;
 mod labs;
 mod mistakes;
+#[path = "../../netdev/tests/room/mod.rs"]
+mod room;
 mod top;
+#[path = "../../ports/tests/traffic.rs"]
+mod traffic;
 mod tutorial;

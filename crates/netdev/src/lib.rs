@@ -1,5 +1,5 @@
-//! Network devices as shims and ports of graphs use them: AF_PACKET rings, TAP and TUN, UDP in
-//! bursts, TCP with framing, and the fault layer that impairs any of them.
+//! Network devices as shims and ports of graphs use them: AF_PACKET rings, AF_XDP, TAP and TUN, UDP
+//! in bursts, TCP with framing, and the fault layer that impairs any of them.
 //!
 //! Nothing here knows what an SDU means. Everything is non-blocking; what a device cannot take now
 //! it refuses, and its descriptor becomes ready when to look again.
@@ -20,6 +20,7 @@ mod tcp;
 mod udp;
 pub mod vlan_translate;
 mod vnet_header;
+mod xdp;
 
 pub use bpf::{Filter, VlanMatch};
 pub use bridge::{Bridge, BridgeCounts, Change};
@@ -37,3 +38,4 @@ pub use tap::{Tap, TapLayer, TapOffload};
 pub use tcp::{accept_stream, connect_stream, listen_stream};
 pub use udp::{DATAGRAM_BYTES_MAX, DatagramSocket};
 pub use vnet_header::{VnetHeader, VnetSegments};
+pub use xdp::{XDP_FRAME_BYTES_MAX, XdpMode, XdpSocket};

@@ -3,11 +3,13 @@
 //! | module | content |
 //! |---|---|
 //! | [`port`] | ports as they stand on a command line |
+//! | [`blast`] | a load generator: packets at a rate, what is lost, and how long they take |
 //! | [`forward`] | a forwarder between ports: by wire, by MAC address, by route |
 //!
 //! `carina_cli` has the commands; what they say and print is there, what they run is here.
 #![forbid(unsafe_code)]
 
+pub mod blast;
 pub mod forward;
 pub mod port;
 

@@ -21,9 +21,13 @@ struct PortKind {
     key: &'static str,
 }
 
-const KINDS: [PortKind; 3] = [
+const KINDS: [PortKind; 4] = [
     PortKind {
         name: "af_packet",
+        key: "interface",
+    },
+    PortKind {
+        name: "af_xdp",
         key: "interface",
     },
     PortKind {
@@ -216,7 +220,7 @@ mod tests {
         assert!(refusal("eth0,mtu").contains("a port is"));
         assert_eq!(
             refusal("tip:x"),
-            "\"tip\": there is no such kind of port; there are af_packet, tap, tun"
+            "\"tip\": there is no such kind of port; there are af_packet, af_xdp, tap, tun"
         );
         assert!(refusal("a\"b").contains("quotes"));
         let error = check_names(&[spec("a.b"), spec("tap:a-b")]).unwrap_err();

@@ -7,6 +7,7 @@
 //! | app | is |
 //! |---|---|
 //! | [`af_packet`] | an Ethernet interface beside the kernel's own stack |
+//! | [`af_xdp`] | one queue of an Ethernet interface, past the kernel's stack |
 //! | [`tap`], [`tun`] | an interface that the kernel's stack uses, and this graph is its wire |
 //! | [`vhost_user`] | the network card of a guest |
 //!
@@ -16,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod af_packet;
+pub mod af_xdp;
 mod offload;
 pub mod tap;
 pub mod tun;
@@ -24,8 +26,9 @@ pub mod vhost_user;
 use carina_apps::graph_file::Kind;
 
 /// The kinds of apps of this crate, for files of graphs.
-pub const KINDS: [Kind; 4] = [
+pub const KINDS: [Kind; 5] = [
     Kind::of::<af_packet::AfPacketConfig>(),
+    Kind::of::<af_xdp::AfXdpConfig>(),
     Kind::of::<tap::TapConfig>(),
     Kind::of::<tun::TunConfig>(),
     Kind::of::<vhost_user::VhostUserConfig>(),

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod af_packet;
+mod af_xdp;
 mod front_end;
 mod guest;
 mod page;

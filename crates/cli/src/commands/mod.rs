@@ -4,6 +4,7 @@ pub mod app;
 pub mod apply;
 pub mod bench;
 pub mod bench_peer;
+pub mod blast;
 pub mod bridge;
 pub mod capture;
 pub mod cat;

@@ -3,6 +3,7 @@
 // Helpers of tests may panic as tests may.
 #![allow(clippy::unwrap_used)]
 
+mod forward;
 mod graph;
 mod members;
 pub mod node;

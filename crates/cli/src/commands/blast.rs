@@ -1,0 +1,408 @@
+//! `carina blast`: packets at a rate, what of them comes back, and when.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use carina_apps::route4::Prefix4;
+use carina_apps::runner::RunnerError;
+use carina_frame::{PoolConfig, PoolError};
+use carina_measure::duration::parse_ns;
+use carina_measure::table::{Table, short};
+use carina_measure::traffic::{Rate, share};
+use carina_nfv::blast::{
+    BlastError, Blaster, Blasting, Mix, Outcome as Trial, Packets, PacketsError, Search, Synthesis,
+};
+use carina_nfv::port::PortSpec;
+use carina_sys::pin_to_cpu;
+use carina_time::Duration;
+use carina_wire::ether::Mac;
+use clap::Args;
+use serde_json::json;
+
+use super::forward::counter_file;
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
+use crate::interrupt::Interrupt;
+use crate::report::{print_json, print_line, progress};
+
+/// Send packets at one port and see which come back at another: loss, reordering, latency
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  carina blast eth1 eth2 --rate 100kpps --for 10s\n  \
+    carina blast eth1 --size 64x7,594x3,1500 --flows 1000\n  \
+    carina blast eth1 eth2 --replay traffic.pcap --rate 1Gbit\n  \
+    carina blast eth1 eth2 --find --trial 2s --json\n  \
+    carina blast loop --for 1s\n\n\
+    A port is INTERFACE, or KIND:NAME with options behind, as docs/ports.md has them; loop sends \
+    straight to the receiver, which shows how fast both are. Packets that are made are UDP over \
+    IPv4 and carry a number and the time when they left; those of a file are sent as they are, and \
+    only counted. Lengths and rates are without FCS. Ctrl-C ends it and prints what was found."
+)]
+pub struct BlastArgs {
+    /// The port where packets leave
+    #[arg(value_name = "TX")]
+    tx: String,
+    /// The port where they come back [default: where they leave]
+    #[arg(value_name = "RX")]
+    rx: Option<PortSpec>,
+    /// Send the Ethernet frames of a capture file, pcap or pcapng, again and again
+    #[arg(long, value_name = "FILE")]
+    replay: Option<PathBuf>,
+    /// Send the file once
+    #[arg(long, requires = "replay")]
+    once: bool,
+    /// Lengths in bytes without FCS, and how many of each: 64x7,594x3,1500
+    #[arg(long, default_value = "64", conflicts_with = "replay")]
+    size: Mix,
+    /// Flows, by source port
+    #[arg(long, default_value_t = 1, conflicts_with = "replay")]
+    flows: u16,
+    /// Source MAC address
+    #[arg(long, default_value = "02:00:00:00:00:01", conflicts_with = "replay")]
+    source_mac: Mac,
+    /// Destination MAC address
+    #[arg(long, default_value = "02:00:00:00:00:02", conflicts_with = "replay")]
+    mac: Mac,
+    /// Source IPv4 address
+    #[arg(long, default_value = "198.18.0.1", conflicts_with = "replay")]
+    source: Ipv4Addr,
+    /// Destination IPv4 addresses, one after the other: a prefix
+    #[arg(long, default_value = "198.18.0.2/32", conflicts_with = "replay")]
+    to: Prefix4,
+    /// Destination port of UDP
+    #[arg(long, default_value_t = 9, conflicts_with = "replay")]
+    port: u16,
+    /// Rate, such as 100kpps or 1Gbit [default: as fast as the port takes them]
+    #[arg(long)]
+    rate: Option<Rate>,
+    /// Packets in all
+    #[arg(long)]
+    count: Option<u64>,
+    /// Send for this time [default: Ctrl-C]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_ns)]
+    time: Option<u64>,
+    /// Find the highest rate without loss, by halving (RFC 2544)
+    #[arg(long, conflicts_with_all = ["count", "time", "once"])]
+    find: bool,
+    /// With --find: length of a trial
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_ns)]
+    trial: u64,
+    /// With --find: how near the rate is found
+    #[arg(long, default_value = "1%", value_parser = share)]
+    resolution: f64,
+    /// With --find: share of packets that may be lost
+    #[arg(long, default_value = "0", value_parser = share)]
+    loss: f64,
+    /// With --find: how often a rate with loss is tried again
+    #[arg(long, default_value_t = 2)]
+    retries: u32,
+    /// Show rates this often; 0 shows none
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_ns)]
+    every: u64,
+    /// Print the histogram of latencies
+    #[arg(long)]
+    histogram: bool,
+    /// Run on this processor only
+    #[arg(long)]
+    cpu: Option<usize>,
+    /// Frames of the pool
+    #[arg(long, default_value_t = PoolConfig::default().frames)]
+    frames: usize,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The packets cannot be made, or the system refuses a port.
+pub fn run(shared: &Shared, args: &BlastArgs) -> Outcome {
+    let blaster = blaster(args)?;
+    if args.find && args.resolution < RESOLUTION_MIN {
+        return Err(usage("--resolution: at least 0.01% is possible"));
+    }
+    let cut = blaster.packets.cut;
+    if cut > 0 {
+        progress(format!("{cut} frames of the file are cut and not sent"));
+    }
+    let interrupt = Interrupt::take().attempt("taking signals")?;
+    if let Some(cpu) = args.cpu {
+        pin_to_cpu(cpu).attempt(format!("running on processor {cpu}"))?;
+    }
+    let count = match args.once {
+        true => Some(blaster.packets.round() as u64),
+        false => args.count,
+    };
+    let started = blaster.start(args.frames, &counter_file(shared, "blast")?);
+    let mut run = Run {
+        blasting: started.map_err(as_failure)?,
+        interrupt,
+        every_ns: args.every,
+    };
+    let rate = args
+        .rate
+        .map(|rate| rate.sdus_per_s(run.blasting.mean_bytes()));
+    if args.find {
+        return find(shared, args, &mut run, rate);
+    }
+    run.trial(rate, count, args.time)?;
+    show(shared, args, &run.blasting)
+}
+
+fn blaster(args: &BlastArgs) -> Result<Blaster, Failure> {
+    let packets = match &args.replay {
+        Some(path) => Packets::of_file(path).map_err(|error| match error {
+            PacketsError::File { .. } => failed(error),
+            _ => refused(error),
+        })?,
+        None => Packets::made(Synthesis {
+            sizes: args.size.clone(),
+            source_mac: args.source_mac,
+            destination_mac: args.mac,
+            source: args.source,
+            destinations: args.to,
+            port: args.port,
+            flows: args.flows,
+        })
+        .map_err(usage)?,
+    };
+    let tx = match args.tx.as_str() {
+        LOOP if args.rx.is_some() => return Err(usage("loop has no other port")),
+        LOOP => None,
+        text => Some(text.parse::<PortSpec>().map_err(usage)?),
+    };
+    Ok(Blaster {
+        tx,
+        rx: args.rx.clone(),
+        packets,
+    })
+}
+
+fn as_failure(error: BlastError) -> Failure {
+    match error {
+        BlastError::Runner(RunnerError::Pool(
+            error @ (PoolError::Frames(_) | PoolError::FrameBytes(_)),
+        )) => usage(error),
+        BlastError::Runner(error) => failed(error),
+        BlastError::Port(error) => usage(error),
+        error => refused(error),
+    }
+}
+
+/// A load generator between two looks at signals.
+struct Run {
+    blasting: Blasting,
+    interrupt: Interrupt,
+    every_ns: u64,
+}
+
+impl Run {
+    /// Sends packets and waits for those on their way. True when Ctrl-C ended it.
+    fn trial(
+        &mut self,
+        rate: Option<f64>,
+        count: Option<u64>,
+        time: Option<u64>,
+    ) -> Result<bool, Failure> {
+        self.blasting.begin(rate, count).map_err(as_failure)?;
+        let (begin, limit) = (Instant::now(), time.unwrap_or(u64::MAX));
+        let (mut shown_at, mut shown) = (Instant::now(), None);
+        let is_ended = loop {
+            let passed = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            if passed >= limit || self.blasting.is_done() {
+                break false;
+            }
+            if self.interrupt.is_there().attempt("signals")? {
+                break true;
+            }
+            let slice = Duration::from_nanos(limit - passed).min(SLICE);
+            self.blasting.run_for(slice).attempt("sending")?;
+            if self.every_ns > 0 && shown_at.elapsed().as_nanos() >= u128::from(self.every_ns) {
+                let now = self.blasting.outcome();
+                progress(rates(
+                    shown.as_ref(),
+                    &now,
+                    shown_at.elapsed().as_secs_f64(),
+                ));
+                (shown_at, shown) = (Instant::now(), Some(now));
+            }
+        };
+        self.blasting.stop().map_err(as_failure)?;
+        let mut before = u64::MAX;
+        for _ in 0..SETTLE_SLICES {
+            self.blasting.run_for(SLICE).attempt("receiving")?;
+            let received = self.blasting.outcome().received;
+            if std::mem::replace(&mut before, received) == received {
+                break;
+            }
+        }
+        Ok(is_ended)
+    }
+}
+
+fn find(shared: &Shared, args: &BlastArgs, run: &mut Run, rate: Option<f64>) -> Outcome {
+    run.every_ns = 0;
+    let is_lossless = |trial: &Trial| trial.received > 0 && trial.loss <= args.loss;
+    let mut trials = Vec::new();
+    let mut is_ended = run.trial(rate, None, Some(args.trial))?;
+    let first = run.blasting.outcome();
+    progress(line(&first, is_lossless(&first)));
+    if first.received == 0 && !is_ended {
+        return Err(failed(format!(
+            "{} packets left and none came back; is what is measured there, and does it send here?",
+            first.sent
+        )));
+    }
+    // A sender that is faster than its own port has lost nothing on the way.
+    let fastest = rate.unwrap_or(first.sent_pps).max(first.sent_pps);
+    let mut found = first.sent_pps;
+    let mut best = is_lossless(&first).then(|| first.clone());
+    if best.is_none() {
+        let guess = first.received as f64 / first.seconds.max(f64::MIN_POSITIVE);
+        let mut search = Search::new(fastest, guess, args.resolution, args.retries);
+        trials.push(first);
+        while let Some(rate) = search.rate().filter(|_| !is_ended) {
+            is_ended = run.trial(Some(rate), None, Some(args.trial))?;
+            let trial = run.blasting.outcome();
+            if is_ended {
+                break;
+            }
+            progress(line(&trial, is_lossless(&trial)));
+            search.note(is_lossless(&trial), trial.sent_pps);
+            if is_lossless(&trial) {
+                best = Some(trial.clone());
+            }
+            trials.push(trial);
+        }
+        found = search.found();
+    } else {
+        trials.push(first);
+    }
+    let bits = found * 8.0 * run.blasting.mean_bytes();
+    if shared.json {
+        print_json(&json!({
+            "rate_pps": found, "rate_bps": bits, "best": best, "trials": trials,
+            "is_complete": !is_ended,
+        }))?;
+    } else {
+        let loss = match args.loss > 0.0 {
+            true => format!("with at most {} % loss", args.loss * 100.0),
+            false => "without loss".to_owned(),
+        };
+        print_line(format!(
+            "highest rate {loss}: {} Mpps, {} Gb/s, in {} trials",
+            short(found / 1e6),
+            short(bits / 1e9),
+            trials.len()
+        ))?;
+    }
+    match is_ended {
+        true => Err(Failure::Interrupted("the search was not over".to_owned())),
+        false => Ok(()),
+    }
+}
+
+fn line(trial: &Trial, is_lossless: bool) -> String {
+    format!(
+        "{} Mpps: {} of {} lost, {}",
+        short(trial.sent_pps / 1e6),
+        trial.lost,
+        trial.sent,
+        if is_lossless { "good" } else { "too much" }
+    )
+}
+
+/// One line: what left and came back since the last one.
+fn rates(before: Option<&Trial>, now: &Trial, seconds: f64) -> String {
+    let (sent, received) = before.map_or((0, 0), |before| (before.sent, before.received));
+    let mpps = |new: u64, old: u64| short(new.saturating_sub(old) as f64 / seconds / 1e6);
+    format!(
+        "sent {} Mpps, received {} Mpps, {} not back",
+        mpps(now.sent, sent),
+        mpps(now.received, received),
+        now.lost
+    )
+}
+
+fn show(shared: &Shared, args: &BlastArgs, blasting: &Blasting) -> Outcome {
+    let trial = blasting.outcome();
+    if shared.json {
+        let mut value = serde_json::to_value(&trial).attempt("writing JSON")?;
+        if args.histogram {
+            value["histogram_ns"] = json!(blasting.latencies());
+        }
+        return print_json(&value);
+    }
+    let mut table = Table::new(["", "packets", "Mpps", "Gb/s"]);
+    let mpps = |rate: f64| short(rate / 1e6);
+    table.row([
+        "sent".into(),
+        trial.sent.to_string(),
+        mpps(trial.sent_pps),
+        short(trial.sent_bps / 1e9),
+    ]);
+    table.row([
+        "received".into(),
+        trial.received.to_string(),
+        mpps(trial.received_pps),
+    ]);
+    table.row([
+        format!("lost ({} %)", short(trial.loss * 100.0)),
+        trial.lost.to_string(),
+    ]);
+    for (what, count) in [
+        (
+            "refused by the port",
+            Some(trial.refused).filter(|count| *count > 0),
+        ),
+        ("duplicates", trial.duplicates),
+        ("reordered", trial.reordered),
+        ("other frames", Some(trial.others)),
+    ] {
+        if let Some(count) = count {
+            table.row([what.to_owned(), count.to_string()]);
+        }
+    }
+    print_line(table)?;
+    if let Some(spread) = trial.latency_ns {
+        let us = |ns: u64| short(ns as f64 / 1e3);
+        let mut table = Table::new([
+            "latency, us",
+            "min",
+            "mean",
+            "50 %",
+            "90 %",
+            "99 %",
+            "99.9 %",
+            "max",
+        ]);
+        let figures = [
+            spread.min,
+            spread.mean,
+            spread.p50,
+            spread.p90,
+            spread.p99,
+            spread.p999,
+            spread.max,
+        ];
+        table.row([String::new()].into_iter().chain(figures.map(us)));
+        print_line(format!("\n{table}"))?;
+    }
+    match args.histogram {
+        true => histogram(blasting),
+        false => Ok(()),
+    }
+}
+
+fn histogram(blasting: &Blasting) -> Outcome {
+    let mut table = Table::new(["up to, us", "packets"]);
+    for (ns, count) in blasting.latencies() {
+        table.row([short(ns as f64 / 1e3), count.to_string()]);
+    }
+    print_line(format!("\n{table}"))
+}
+
+const LOOP: &str = "loop";
+const SLICE: Duration = Duration::from_millis(100);
+/// How long packets on their way are waited for, in slices.
+const SETTLE_SLICES: usize = 10;
+const RESOLUTION_MIN: f64 = 0.0001;

@@ -1,0 +1,231 @@
+//! `carina forward` between systems that have real stacks, and `carina blast` through it.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::commands::node::CARINA;
+use crate::room::Room;
+use crate::traffic::{FAR, OWN, tcp_goes_through, udp_goes_both_ways};
+
+/// Two systems, and one between them with an interface `left` and `right` to each.
+struct Site {
+    own: Room,
+    between: Room,
+    far: Room,
+    run: tempfile::TempDir,
+}
+
+impl Site {
+    fn new() -> Option<Site> {
+        let site = Site {
+            own: Room::new()?,
+            between: Room::new()?,
+            far: Room::new()?,
+            run: tempfile::tempdir().unwrap(),
+        };
+        site.own.join("own0", &site.between, "left", 1500);
+        site.far.join("far0", &site.between, "right", 1500);
+        site.own.ip(&format!("address add {OWN}/24 dev own0"));
+        site.far.ip(&format!("address add {FAR}/24 dev far0"));
+        Some(site)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(CARINA);
+        command.arg("--run").arg(self.run.path()).args(words);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts a forwarder and waits until its counters are there.
+    fn start(&self, words: &[&str]) -> Child {
+        let mut command = self.command(words);
+        let child = self.between.run(move || command.spawn().unwrap());
+        let end = Instant::now() + Duration::from_secs(60);
+        while self.counter_files() == 0 {
+            assert!(Instant::now() < end, "no counters");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        child
+    }
+
+    fn counter_files(&self) -> usize {
+        let files = std::fs::read_dir(self.run.path().join("graphs"));
+        files.map_or(0, Iterator::count)
+    }
+}
+
+/// Ends a command as Ctrl-C does; its JSON.
+fn interrupt(child: Child) -> Value {
+    let asked = Instant::now();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let took = asked.elapsed();
+    assert!(took < Duration::from_secs(2), "it took {took:?} to end");
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{words}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn packets_in(report: &Value) -> Vec<u64> {
+    let ports = report["ports"].as_array().unwrap();
+    ports
+        .iter()
+        .map(|port| port["in_packets"].as_u64().unwrap())
+        .collect()
+}
+
+#[test]
+fn two_systems_talk_over_a_wire_and_a_bridge() {
+    let Some(site) = Site::new() else { return };
+    for by in ["wire", "mac"] {
+        let child = site.start(&["--json", "forward", "left", "right", "--by", by]);
+        udp_goes_both_ways(&site.own, &site.far);
+        tcp_goes_through(&site.own, &site.far);
+        let report = interrupt(child);
+        let packets = packets_in(&report);
+        assert!(packets[0] > 690 && packets[1] > 5, "{report}");
+        assert_eq!(site.counter_files(), 0, "counters of what has ended");
+    }
+}
+
+#[test]
+fn two_networks_are_joined_by_routes() {
+    let Some(site) = Site::new() else { return };
+    // Two networks: 10.9.0.0/31 and the rest.
+    for (room, interface, address, gateway) in [
+        (&site.own, "own0", OWN, "10.9.1.1"),
+        (&site.far, "far0", FAR, "10.9.2.1"),
+    ] {
+        room.ip(&format!("address flush dev {interface}"));
+        room.ip(&format!("address add {address}/32 dev {interface}"));
+        room.ip(&format!("route add {gateway} dev {interface}"));
+        room.ip(&format!("route add default via {gateway}"));
+    }
+    let (left, right) = (format!("left={OWN}"), format!("right={FAR}"));
+    let (to_left, to_right) = (format!("{OWN}/32=left"), format!("{FAR}/32=right"));
+    let child = site.start(&[
+        "--json",
+        "forward",
+        "left",
+        "right",
+        "--by",
+        "route",
+        "--address",
+        "left=10.9.1.1",
+        "--next",
+        &left,
+        "--address",
+        "right=10.9.2.1",
+        "--next",
+        &right,
+        "--route",
+        &to_left,
+        "--route",
+        &to_right,
+    ]);
+    udp_goes_both_ways(&site.own, &site.far);
+    tcp_goes_through(&site.own, &site.far);
+    let report = interrupt(child);
+    assert!(packets_in(&report)[0] > 690, "{report}");
+}
+
+#[test]
+fn wrong_forwarders_have_their_exit_codes() {
+    let Some(site) = Site::new() else { return };
+    let fails = |words: &[&str], code, part: &str| {
+        let mut command = site.command(words);
+        let output = site.between.run(move || command.output().unwrap());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+        assert!(said.contains(part), "{words:?}: {said}");
+    };
+    fails(&["forward", "left"], 2, "by wire there are two");
+    fails(&["forward", "left", "tip:x"], 2, "no such kind of port");
+    fails(&["forward", "left", "left"], 2, "left is there twice");
+    fails(
+        &["forward", "left", "nope"],
+        3,
+        "no network interface \"nope\"",
+    );
+    fails(
+        &["forward", "left", "right,mtu=5"],
+        3,
+        "unknown field `mtu`",
+    );
+    fails(
+        &["forward", "left", "right", "--route", "0.0.0.0/0=left"],
+        2,
+        "--by route",
+    );
+    fails(
+        &["forward", "left", "right", "--by", "route"],
+        2,
+        "--route PREFIX=PORT",
+    );
+    fails(
+        &["forward", "left", "right", "--frames", "0"],
+        2,
+        "pool of 0 frames",
+    );
+}
+
+#[test]
+fn packets_that_are_sent_come_back_through_a_forwarder() {
+    let Some(site) = Site::new() else { return };
+    // The generator has both ends; the forwarder is between them.
+    site.own.join("in0", &site.between, "back", 1500);
+    let child = site.start(&["--json", "forward", "left", "back", "--hops", "2"]);
+    let blast = |words: &[&str]| {
+        let mut all = vec!["--json", "blast"];
+        all.extend(words);
+        let mut command = site.command(&all);
+        let output = site.own.run(move || command.output().unwrap());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{words:?}: {said}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        report
+    };
+    let report = blast(&[
+        "own0",
+        "in0",
+        "--rate",
+        "2kpps",
+        "--count",
+        "2000",
+        "--size",
+        "64x2,1500",
+        "--flows",
+        "7",
+    ]);
+    assert_eq!(
+        (&report["sent"], &report["received"]),
+        (&2000.into(), &2000.into()),
+        "{report}"
+    );
+    assert_eq!(
+        (&report["lost"], &report["reordered"]),
+        (&0.into(), &0.into()),
+        "{report}"
+    );
+    assert!(
+        report["latency_ns"]["min"].as_u64().unwrap() > 0,
+        "{report}"
+    );
+    let report = blast(&[
+        "own0",
+        "in0",
+        "--find",
+        "--trial",
+        "100ms",
+        "--resolution",
+        "30%",
+    ]);
+    assert!(report["rate_pps"].as_f64().unwrap() >= 0.0, "{report}");
+    assert!(!report["trials"].as_array().unwrap().is_empty(), "{report}");
+    let through = interrupt(child);
+    assert!(packets_in(&through)[0] >= 2000, "{through}");
+}

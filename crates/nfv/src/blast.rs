@@ -1,0 +1,358 @@
+//! A load generator: sends packets at one port and looks which of them come back at another.
+//!
+//! ```text
+//!   generator --> TX port ... what is measured ... RX port --> receiver
+//! ```
+//!
+//! Times are those of the breath in which a packet was made and in which it was found, on one
+//! clock: a latency is right to within the length of a breath.
+
+mod generator;
+mod histogram;
+mod packets;
+mod receiver;
+mod search;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use carina_apps::graph_file::{GraphFileError, read_graph_of};
+use carina_apps::runner::{GraphRunner, RunnerError};
+use carina_engine::counter_file;
+use carina_engine::frames::{ConfigureError, Graph, GraphError};
+use carina_frame::PoolConfig;
+use carina_time::{Duration, Instant};
+use serde::Serialize;
+
+use self::generator::GeneratorConfig;
+use self::receiver::ReceiverConfig;
+use crate::port::{PortError, PortSpec, check_names, frame_bytes_for};
+
+pub use self::generator::{Sent, Trial};
+pub use self::histogram::{Histogram, Spread};
+pub use self::packets::{FLOWS_MAX, Mix, Packets, PacketsError, STAMPED_MIN, Synthesis};
+pub use self::receiver::Received;
+pub use self::search::Search;
+
+/// What a load generator consists of.
+#[derive(Clone, Debug)]
+pub struct Blaster {
+    /// Where packets leave; without it they go straight to the receiver, to see how fast both are.
+    pub tx: Option<PortSpec>,
+    /// Where they come back; without it where they leave.
+    pub rx: Option<PortSpec>,
+    /// What is sent.
+    pub packets: Packets,
+}
+
+/// Why there is no load generator.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BlastError {
+    /// A port.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// The configuration of a port.
+    #[error(transparent)]
+    File(#[from] GraphFileError),
+    /// A link.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// An app cannot be made.
+    #[error(transparent)]
+    Configure(#[from] ConfigureError),
+    /// There is no engine.
+    #[error(transparent)]
+    Runner(#[from] RunnerError),
+}
+
+impl Blaster {
+    fn ports(&self) -> Vec<PortSpec> {
+        let mut ports: Vec<PortSpec> = self.tx.iter().chain(&self.rx).cloned().collect();
+        ports.dedup();
+        ports
+    }
+
+    /// Opens the ports; nothing is sent yet. Counters are in a file at `counters`.
+    ///
+    /// # Errors
+    /// What is wrong, or what the system refuses.
+    pub fn start(&self, frames: usize, counters: &Path) -> Result<Blasting, BlastError> {
+        let ports = self.ports();
+        check_names(&ports)?;
+        let text: String = ports.iter().map(PortSpec::table).collect();
+        let mut graph = read_graph_of(&text, &crate::kinds())?;
+        let tx = self.tx.as_ref().map(PortSpec::app);
+        match (tx, self.rx.as_ref().map(PortSpec::app).or(tx)) {
+            (Some(tx), Some(rx)) => {
+                graph.link(&format!("{GENERATOR}.output -> {tx}.input"))?;
+                graph.link(&format!("{rx}.output -> {RECEIVER}.input"))?;
+            }
+            _ => {
+                graph.link(&format!("{GENERATOR}.output -> {RECEIVER}.input"))?;
+            }
+        }
+        let pool = PoolConfig {
+            frames,
+            frame_bytes: frame_bytes_for(&ports).max(self.packets.longest()),
+        };
+        let mut blasting = Blasting {
+            runner: GraphRunner::new(pool, Some(counters))?,
+            graph,
+            tx: tx.map(str::to_owned),
+            packets: Arc::new(self.packets.clone()),
+            trial: Trial::NOTHING,
+            sent: Arc::default(),
+            received: Arc::default(),
+            counters: counters.to_owned(),
+            refused_before: 0,
+        };
+        blasting.configure()?;
+        Ok(blasting)
+    }
+}
+
+/// A load generator that runs, until it is dropped.
+pub struct Blasting {
+    runner: GraphRunner,
+    graph: Graph,
+    tx: Option<String>,
+    packets: Arc<Packets>,
+    trial: Trial,
+    sent: Arc<Mutex<Sent>>,
+    received: Arc<Mutex<Received>>,
+    counters: PathBuf,
+    /// What the TX port had refused when the trial began.
+    refused_before: u64,
+}
+
+/// The outcome of a trial.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Packets that left.
+    pub sent: u64,
+    /// Packets that the port refused: the sender was too fast for it.
+    pub refused: u64,
+    /// Packets that came back.
+    pub received: u64,
+    /// Packets that left and did not come back.
+    pub lost: u64,
+    /// Their share of those that left.
+    pub loss: f64,
+    /// Packets that came back more than once; `None` where they carry no number.
+    pub duplicates: Option<u64>,
+    /// Packets that came back behind one that left later.
+    pub reordered: Option<u64>,
+    /// Other frames that came.
+    pub others: u64,
+    /// From the first packet that left to the last one, in seconds.
+    pub seconds: f64,
+    /// Packets that left in a second.
+    pub sent_pps: f64,
+    /// Bits that left in a second, without FCS.
+    pub sent_bps: f64,
+    /// Packets that came back in a second.
+    pub received_pps: f64,
+    /// How long they took, in nanoseconds.
+    pub latency_ns: Option<Spread>,
+}
+
+impl Blasting {
+    /// Begins a trial: packets at this rate, a second, or as many as the port takes; so many in
+    /// all, or without end.
+    ///
+    /// # Errors
+    /// The graph refuses; it did not before.
+    pub fn begin(&mut self, rate: Option<f64>, count: Option<u64>) -> Result<(), BlastError> {
+        self.trial = Trial {
+            // 0 is no trial.
+            number: self.trial.number.checked_add(1).unwrap_or(1),
+            rate,
+            count,
+            is_on: true,
+        };
+        *self.sent.lock().unwrap_or_else(PoisonError::into_inner) = Sent::default();
+        *self.received.lock().unwrap_or_else(PoisonError::into_inner) = Received::default();
+        self.refused_before = self.refused();
+        self.configure()
+    }
+
+    /// Sends no more; packets on their way are still counted.
+    ///
+    /// # Errors
+    /// As of [`Blasting::begin`].
+    pub fn stop(&mut self) -> Result<(), BlastError> {
+        self.trial.is_on = false;
+        self.configure()
+    }
+
+    fn configure(&mut self) -> Result<(), BlastError> {
+        let generator = GeneratorConfig {
+            packets: Arc::clone(&self.packets),
+            trial: self.trial,
+            sent: Arc::clone(&self.sent),
+        };
+        let receiver = ReceiverConfig {
+            trial: self.trial.number,
+            is_stamped: self.packets.is_stamped(),
+            received: Arc::clone(&self.received),
+        };
+        self.graph.app(GENERATOR, generator);
+        self.graph.app(RECEIVER, receiver);
+        self.runner.configure(&self.graph)?;
+        Ok(())
+    }
+
+    /// Sends and receives for so long.
+    ///
+    /// # Errors
+    /// The thread that sends and receives has ended.
+    pub fn run_for(&mut self, time: Duration) -> io::Result<()> {
+        self.runner.run_for(time).map_err(io::Error::other)
+    }
+
+    /// Whether all packets of the trial have been sent.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        self.trial.count.is_some_and(|count| sent.packets >= count)
+    }
+
+    /// What the port of the generator has refused so far.
+    fn refused(&self) -> u64 {
+        let Some(tx) = &self.tx else { return 0 };
+        let all = counter_file::read(&self.counters).unwrap_or_default();
+        // Of the reasons for which a port drops, these are for frames that leave there.
+        let reasons = ["down", "length", "no_room", "refused", "not_ip"];
+        let is_one = |name: &str| {
+            let what = name.strip_prefix(tx.as_str());
+            let what = what.and_then(|what| what.strip_prefix("/drop_"));
+            what.is_some_and(|what| reasons.contains(&what))
+        };
+        let refused = all.iter().filter(|reading| is_one(&reading.name));
+        refused.map(|reading| reading.value).sum()
+    }
+
+    /// What has come of the trial so far.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        let sent = *self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = self.refused().saturating_sub(self.refused_before);
+        let refused = refused.min(sent.packets);
+        let left = sent.packets - refused;
+        let tally = self.packets.is_stamped().then(|| received.numbers.tally());
+        let arrived = tally.map_or(received.packets, |tally| tally.distinct);
+        let lost = left.saturating_sub(arrived);
+        let seconds = seconds(sent.times);
+        let rate = |count: u64, seconds: f64| match seconds > 0.0 {
+            true => count as f64 / seconds,
+            false => 0.0,
+        };
+        Outcome {
+            sent: left,
+            refused,
+            received: received.packets,
+            lost,
+            loss: lost as f64 / left.max(1) as f64,
+            duplicates: tally.map(|tally| tally.duplicates),
+            reordered: tally.map(|tally| tally.reordered),
+            others: received.others,
+            seconds,
+            sent_pps: rate(left, seconds),
+            sent_bps: rate(8 * sent.bytes, seconds) * left as f64 / sent.packets.max(1) as f64,
+            received_pps: rate(received.packets, self::seconds(received.times)),
+            latency_ns: received.latency.spread(),
+        }
+    }
+
+    /// The latencies: the highest of each class in ns, and how many packets.
+    #[must_use]
+    pub fn latencies(&self) -> Vec<(u64, u64)> {
+        let received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        received.latency.buckets().collect()
+    }
+
+    /// Mean length of the packets in bytes.
+    #[must_use]
+    pub fn mean_bytes(&self) -> f64 {
+        self.packets.mean_bytes()
+    }
+}
+
+impl Drop for Blasting {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.counters);
+    }
+}
+
+fn seconds(times: Option<(Instant, Instant)>) -> f64 {
+    times.map_or(0.0, |(first, last)| {
+        last.since(first).as_nanos() as f64 / 1e9
+    })
+}
+
+const GENERATOR: &str = "generator";
+const RECEIVER: &str = "receiver";
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use carina_wire::ether::Mac;
+
+    use super::*;
+
+    fn blaster() -> Blaster {
+        let synthesis = Synthesis {
+            sizes: Mix::default(),
+            source_mac: Mac([2, 0, 0, 0, 0, 1]),
+            destination_mac: Mac([2, 0, 0, 0, 0, 2]),
+            source: Ipv4Addr::new(198, 18, 0, 1),
+            destinations: "198.18.0.2/32".parse().unwrap(),
+            port: 9,
+            flows: 1,
+        };
+        Blaster {
+            tx: None,
+            rx: None,
+            packets: Packets::made(synthesis).unwrap(),
+        }
+    }
+
+    fn counters(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("carina-blast-{}-{name}", std::process::id()))
+    }
+
+    #[test]
+    fn every_packet_of_each_trial_is_found_once() {
+        let mut blasting = blaster().start(4096, &counters("loop")).unwrap();
+        for (rate, count) in [(None, 100_000), (Some(100_000.0), 5_000)] {
+            blasting.begin(rate, Some(count)).unwrap();
+            for _ in 0..200 {
+                blasting.run_for(Duration::from_millis(50)).unwrap();
+                if blasting.is_done() {
+                    break;
+                }
+            }
+            blasting.stop().unwrap();
+            blasting.run_for(Duration::from_millis(20)).unwrap();
+            let outcome = blasting.outcome();
+            assert_eq!((outcome.sent, outcome.received), (count, count));
+            assert_eq!(
+                (outcome.lost, outcome.duplicates, outcome.reordered),
+                (0, Some(0), Some(0))
+            );
+            if let Some(rate) = rate {
+                assert!(outcome.sent_pps < rate * 1.1, "{}", outcome.sent_pps);
+            }
+            let found: u64 = blasting.latencies().iter().map(|(_, count)| count).sum();
+            assert_eq!(found, count);
+        }
+        let path = counters("loop");
+        assert!(path.exists());
+        drop(blasting);
+        assert!(!path.exists());
+    }
+}

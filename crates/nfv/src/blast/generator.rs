@@ -1,0 +1,186 @@
+//! The app that sends: packets at a rate, or as many as the port takes.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use carina_engine::counter_file::Counter;
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports,
+};
+use carina_frame::{Frame, Pool};
+use carina_time::Instant;
+
+use crate::blast::packets::{Packets, Stamp};
+
+/// What a trial asks of the generator.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trial {
+    /// Its number, which its packets carry; 0 sends nothing.
+    pub number: u16,
+    /// Packets a second; without it as many as the port takes.
+    pub rate: Option<f64>,
+    /// Packets in all; without it there is no end.
+    pub count: Option<u64>,
+    /// Packets are sent.
+    pub is_on: bool,
+}
+
+impl Trial {
+    pub(super) const NOTHING: Trial = Trial {
+        number: 0,
+        rate: None,
+        count: None,
+        is_on: false,
+    };
+}
+
+/// What a generator has done in a trial.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// When the first one left and the last one.
+    pub times: Option<(Instant, Instant)>,
+}
+
+/// The configuration of a generator.
+#[derive(Clone, Debug)]
+pub(super) struct GeneratorConfig {
+    pub packets: Arc<Packets>,
+    pub trial: Trial,
+    pub sent: Arc<Mutex<Sent>>,
+}
+
+impl PartialEq for GeneratorConfig {
+    fn eq(&self, other: &GeneratorConfig) -> bool {
+        self.can_apply(other) && self.trial == other.trial
+    }
+}
+
+/// The app.
+pub(super) struct Generator {
+    packets: Arc<Packets>,
+    trial: Trial,
+    sent: Arc<Mutex<Sent>>,
+    pool: Pool,
+    pool_empty: Counter,
+    number: u64,
+    /// When the rate began to hold, and how many packets were sent or given up then.
+    since: Option<(Instant, u64)>,
+}
+
+impl AppConfig for GeneratorConfig {
+    const KIND: &'static str = "generator";
+    const INPUTS: PortList = PortList::NO_PORT;
+    const OUTPUTS: PortList = PortList::OUTPUT;
+
+    type App = Generator;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<Generator, AppError> {
+        Ok(Generator {
+            packets: Arc::clone(&self.packets),
+            trial: self.trial,
+            sent: Arc::clone(&self.sent),
+            pool: context.pool().clone(),
+            pool_empty: context.counter("pool_empty"),
+            number: 0,
+            since: None,
+        })
+    }
+
+    fn can_apply(&self, old: &GeneratorConfig) -> bool {
+        Arc::ptr_eq(&self.packets, &old.packets) && Arc::ptr_eq(&self.sent, &old.sent)
+    }
+
+    fn apply(&self, app: &mut Generator) {
+        if app.trial.number != self.trial.number {
+            app.number = 0;
+            app.since = None;
+        }
+        app.trial = self.trial;
+    }
+}
+
+impl FrameApp for Generator {
+    fn pull(&mut self, ports: &mut Ports<'_>) {
+        let now = ports.now();
+        let wanted = self.wanted(now);
+        if wanted == 0 {
+            return;
+        }
+        let (mut bytes, mut is_empty) = (0, false);
+        let sent = ports.fill(0, wanted, || {
+            let frame = self.frame(now);
+            is_empty |= frame.is_none();
+            bytes += frame.as_ref().map_or(0, Frame::len);
+            frame
+        });
+        self.pool_empty.add(u64::from(is_empty));
+        if sent > 0 {
+            let mut all = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+            all.packets += sent as u64;
+            all.bytes += bytes as u64;
+            let first = all.times.map_or(now, |(first, _)| first);
+            all.times = Some((first, now));
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let (since, base) = self.since.filter(|_| self.left() > 0)?;
+        let rate = self.trial.rate?;
+        let next = (self.number - base + 1) as f64 / rate * 1e9;
+        Some(Instant::from_nanos(since.as_nanos() + next as u64))
+    }
+
+    fn arm(&mut self) -> bool {
+        self.left() == 0 || self.trial.rate.is_some()
+    }
+}
+
+impl Generator {
+    fn left(&self) -> u64 {
+        match self.trial.count {
+            _ if !self.trial.is_on => 0,
+            Some(count) => count.saturating_sub(self.number),
+            None => u64::MAX,
+        }
+    }
+
+    /// How many packets are to be sent now.
+    fn wanted(&mut self, now: Instant) -> usize {
+        let left = self.left();
+        let due = match self.trial.rate {
+            _ if left == 0 => 0,
+            None => u64::MAX,
+            Some(rate) => {
+                let (since, base) = *self.since.get_or_insert((now, self.number));
+                let passed = now.since(since).as_nanos() as f64 / 1e9;
+                let due = (passed * rate) as u64;
+                let behind = due.saturating_sub(self.number - base);
+                // What was missed while the sender stood still is not made up for in one burst.
+                if behind > (rate * DEBT_S) as u64 + FRAME_BURST as u64 {
+                    self.since = Some((now, self.number));
+                }
+                behind
+            }
+        };
+        due.min(left).min(FRAME_BURST as u64) as usize
+    }
+
+    #[inline]
+    fn frame(&mut self, now: Instant) -> Option<Frame> {
+        let mut frame = self.pool.frame_of(self.packets.bytes(self.number))?;
+        let stamp = Stamp {
+            trial: self.trial.number,
+            number: self.number,
+            time_ns: now.as_nanos(),
+        };
+        self.packets.stamp(frame.bytes_mut(), stamp);
+        self.number += 1;
+        Some(frame)
+    }
+}
+
+/// How far the sender may be behind its rate and still make up for it, in seconds.
+const DEBT_S: f64 = 0.01;

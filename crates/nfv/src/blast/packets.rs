@@ -1,0 +1,395 @@
+//! The packets that a load generator sends: made by rule, or read from a capture file.
+//!
+//! ```text
+//!   Ethernet 14 | IPv4 20 | UDP 8, no checksum | trial u16, number u64, time u64 (ns) | fill
+//! ```
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::str::FromStr;
+
+use carina_apps::route4::Prefix4;
+use carina_apps::sample_packet::{SIZES, udp_packet};
+use carina_dissect::{AnyReader, FileError};
+use carina_wire::ether::Mac;
+use carina_wire::inet::checksum;
+use carina_wire::pcapng::{Item, LinkType};
+
+/// How packets are made.
+#[derive(Clone, Debug)]
+pub struct Synthesis {
+    /// Bytes of each frame of a round, without FCS.
+    pub sizes: Mix,
+    /// Source MAC address.
+    pub source_mac: Mac,
+    /// Destination MAC address.
+    pub destination_mac: Mac,
+    /// Source IPv4 address.
+    pub source: Ipv4Addr,
+    /// Destinations, one after the other.
+    pub destinations: Prefix4,
+    /// Destination port of UDP.
+    pub port: u16,
+    /// Flows: source ports from 1024 on, one after the other; 1 to 64,512.
+    pub flows: u16,
+}
+
+/// Lengths of frames and how many of each: `64x7,594x3,1500`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mix(Vec<usize>);
+
+/// Why there are no packets.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PacketsError {
+    /// The text of a mix is not well formed.
+    #[error("{0:?}: lengths of frames are written 64 or 64x7,594x3,1500")]
+    Mix(String),
+    /// A length is out of range.
+    #[error("{0} bytes: a frame has {STAMPED_MIN} to {max}, without FCS", max = SIZES.end())]
+    Length(usize),
+    /// A round of a mix is too long.
+    #[error("a round of {0} frames: at most {ROUND_MAX} are possible")]
+    Round(usize),
+    /// There are no flows, or too many.
+    #[error("{0} flows: 1 to {FLOWS_MAX} are possible")]
+    Flows(u16),
+    /// The file cannot be read.
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file is no capture file.
+    #[error("{path}: {source}")]
+    Capture {
+        /// The file.
+        path: String,
+        /// Why.
+        source: FileError,
+    },
+    /// The file has no Ethernet frames that are whole.
+    #[error("{path}: there is no whole Ethernet frame in it ({cut} are cut)")]
+    Empty {
+        /// The file.
+        path: String,
+        /// Frames of which only a part was captured.
+        cut: u64,
+    },
+}
+
+impl FromStr for Mix {
+    type Err = PacketsError;
+
+    fn from_str(text: &str) -> Result<Mix, PacketsError> {
+        let wrong = || PacketsError::Mix(text.to_owned());
+        let mut round = Vec::new();
+        for part in text.split(',') {
+            let (bytes, times) = part.split_once('x').unwrap_or((part, "1"));
+            let bytes: usize = bytes.trim().parse().map_err(|_| wrong())?;
+            let times: usize = times.trim().parse().map_err(|_| wrong())?;
+            if !(STAMPED_MIN..=*SIZES.end()).contains(&bytes) {
+                return Err(PacketsError::Length(bytes));
+            }
+            if times == 0 {
+                return Err(wrong());
+            }
+            if round.len() + times > ROUND_MAX {
+                return Err(PacketsError::Round(round.len() + times));
+            }
+            round.extend(std::iter::repeat_n(bytes, times));
+        }
+        Ok(Mix(round))
+    }
+}
+
+impl Default for Mix {
+    fn default() -> Mix {
+        Mix(vec![64])
+    }
+}
+
+/// What a generator sends, one after the other and from the start again.
+#[derive(Clone, Debug)]
+pub struct Packets {
+    round: Vec<Vec<u8>>,
+    synthesis: Option<Synthesis>,
+    /// Frames of a capture file that are not sent, because only a part was captured.
+    pub cut: u64,
+}
+
+impl Packets {
+    /// Packets that carry a number and the time when they were sent.
+    ///
+    /// # Errors
+    /// The number of flows is out of range.
+    pub fn made(synthesis: Synthesis) -> Result<Packets, PacketsError> {
+        if !(1..=FLOWS_MAX).contains(&synthesis.flows) {
+            return Err(PacketsError::Flows(synthesis.flows));
+        }
+        let make = |bytes: &usize| {
+            let mut frame = udp_packet(*bytes);
+            frame[..6].copy_from_slice(&synthesis.destination_mac.0);
+            frame[6..12].copy_from_slice(&synthesis.source_mac.0);
+            frame[26..30].copy_from_slice(&synthesis.source.octets());
+            frame[36..38].copy_from_slice(&synthesis.port.to_be_bytes());
+            frame[40..42].fill(0);
+            address(&mut frame, synthesis.destinations.address());
+            frame
+        };
+        Ok(Packets {
+            round: synthesis.sizes.0.iter().map(make).collect(),
+            synthesis: Some(synthesis),
+            cut: 0,
+        })
+    }
+
+    /// The Ethernet frames of a capture file, pcap or pcapng.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has no frame.
+    pub fn of_file(path: &Path) -> Result<Packets, PacketsError> {
+        let name = || path.display().to_string();
+        let failed = |source| PacketsError::File {
+            path: name(),
+            source,
+        };
+        let wrong = |source| PacketsError::Capture {
+            path: name(),
+            source,
+        };
+        let mut bytes = Vec::new();
+        File::open(path)
+            .and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes))
+            .map_err(failed)?;
+        let mut reader = AnyReader::of_file(&bytes);
+        let (mut round, mut cut, mut links) = (Vec::new(), 0, Vec::new());
+        for portion in bytes.chunks(PORTION_BYTES) {
+            reader.feed(portion);
+            while let Some(item) = reader.poll().map_err(wrong)? {
+                match item {
+                    Item::Section => links.clear(),
+                    Item::Interface(interface) => links.push(interface.link),
+                    Item::Packet(packet) => {
+                        let link = links.get(packet.interface as usize);
+                        if link != Some(&LinkType::ETHERNET) || packet.bytes.len() < MAC_BYTES {
+                            continue;
+                        }
+                        match packet.bytes.len() as u64 == u64::from(packet.original_bytes) {
+                            true => round.push(packet.bytes.to_vec()),
+                            false => cut += 1,
+                        }
+                    }
+                }
+            }
+        }
+        if round.is_empty() {
+            return Err(PacketsError::Empty { path: name(), cut });
+        }
+        Ok(Packets {
+            round,
+            synthesis: None,
+            cut,
+        })
+    }
+
+    /// Number of packets until they begin anew.
+    #[must_use]
+    pub fn round(&self) -> usize {
+        self.round.len()
+    }
+
+    /// True when each packet carries its number and time.
+    #[must_use]
+    pub fn is_stamped(&self) -> bool {
+        self.synthesis.is_some()
+    }
+
+    /// Mean length in bytes, without FCS.
+    #[must_use]
+    pub fn mean_bytes(&self) -> f64 {
+        let sum: usize = self.round.iter().map(Vec::len).sum();
+        sum as f64 / self.round.len() as f64
+    }
+
+    /// The longest packet in bytes.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        self.round.iter().map(Vec::len).max().unwrap_or(0)
+    }
+
+    /// The bytes of packet `number`, before [`Packets::stamp`].
+    #[inline]
+    pub(super) fn bytes(&self, number: u64) -> &[u8] {
+        &self.round[(number % self.round.len() as u64) as usize]
+    }
+
+    /// Completes a copy of [`Packets::bytes`].
+    #[inline]
+    pub(super) fn stamp(&self, frame: &mut [u8], stamp: Stamp) {
+        let Some(synthesis) = &self.synthesis else {
+            return;
+        };
+        if synthesis.flows > 1 {
+            let port = FLOW_PORT + (stamp.number % u64::from(synthesis.flows)) as u16;
+            frame[34..36].copy_from_slice(&port.to_be_bytes());
+        }
+        if synthesis.destinations.bits() < 32 {
+            let hosts = 1 << (32 - u64::from(synthesis.destinations.bits()));
+            let first = u64::from(synthesis.destinations.address().to_bits());
+            let host = first + stamp.number % hosts;
+            address(frame, Ipv4Addr::from_bits(host as u32));
+        }
+        frame[42..44].copy_from_slice(&stamp.trial.to_be_bytes());
+        frame[44..52].copy_from_slice(&stamp.number.to_be_bytes());
+        frame[52..60].copy_from_slice(&stamp.time_ns.to_be_bytes());
+    }
+}
+
+/// What a packet that was made carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    /// The trial that it belongs to.
+    pub trial: u16,
+    /// Its number in the trial, from 0.
+    pub number: u64,
+    /// When it was sent.
+    pub time_ns: u64,
+}
+
+impl Stamp {
+    /// Reads the stamp of a frame, which may have got a VLAN tag on its way.
+    #[inline]
+    pub fn of(frame: &[u8]) -> Option<Stamp> {
+        let at = match frame.get(12..14)? {
+            [0x08, 0x00] => 42,
+            [0x81, 0x00] if frame.get(16..18)? == [0x08, 0x00] => 46,
+            _ => return None,
+        };
+        let stamp = frame.get(at..at + STAMP_BYTES)?;
+        let is_udp = frame[at - 28] == 0x45 && frame[at - 19] == 17;
+        if !is_udp {
+            return None;
+        }
+        Some(Stamp {
+            trial: u16::from_be_bytes(*stamp[..2].first_chunk()?),
+            number: u64::from_be_bytes(*stamp[2..10].first_chunk()?),
+            time_ns: u64::from_be_bytes(*stamp[10..].first_chunk()?),
+        })
+    }
+}
+
+/// Writes the destination of an IPv4 packet, and the checksum of its header.
+fn address(frame: &mut [u8], destination: Ipv4Addr) {
+    frame[30..34].copy_from_slice(&destination.octets());
+    frame[24..26].fill(0);
+    let sum = checksum(&frame[14..34], 0);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+}
+
+const MAC_BYTES: usize = 14;
+const STAMP_BYTES: usize = 18;
+/// The shortest frame that carries a stamp, in bytes.
+pub const STAMPED_MIN: usize = 42 + STAMP_BYTES;
+/// The most frames of a round.
+pub const ROUND_MAX: usize = 4096;
+/// The most flows.
+pub const FLOWS_MAX: u16 = u16::MAX - FLOW_PORT + 1;
+const FLOW_PORT: u16 = 1024;
+/// What is read of a capture file at most.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+const PORTION_BYTES: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn synthesis() -> Synthesis {
+        Synthesis {
+            sizes: "64x2,1500".parse().unwrap(),
+            source_mac: Mac([2, 0, 0, 0, 0, 1]),
+            destination_mac: Mac([2, 0, 0, 0, 0, 2]),
+            source: Ipv4Addr::new(198, 18, 0, 1),
+            destinations: "198.19.0.0/30".parse().unwrap(),
+            port: 9,
+            flows: 3,
+        }
+    }
+
+    #[test]
+    fn packets_carry_what_was_stamped_on_them() {
+        let packets = Packets::made(synthesis()).unwrap();
+        assert_eq!((packets.round(), packets.longest()), (3, 1500));
+        let lengths: Vec<usize> = (0..4).map(|n| packets.bytes(n).len()).collect();
+        assert_eq!(lengths, [64, 64, 1500, 64]);
+        for number in [0, 5, 1 << 40] {
+            let mut frame = packets.bytes(number).to_vec();
+            let stamp = Stamp {
+                trial: 7,
+                number,
+                time_ns: 123_456,
+            };
+            packets.stamp(&mut frame, stamp);
+            assert_eq!(Stamp::of(&frame), Some(stamp));
+            assert_eq!(checksum(&frame[14..34], 0), 0);
+            assert_eq!(frame[33], (number % 4) as u8);
+            let flow = u16::from_be_bytes([frame[34], frame[35]]);
+            assert_eq!(u64::from(flow), 1024 + number % 3);
+            frame.splice(12..12, [0x81, 0, 0, 5]);
+            assert_eq!(Stamp::of(&frame), Some(stamp));
+        }
+        for length in 0..60 {
+            assert_eq!(Stamp::of(&packets.bytes(0)[..length]), None);
+        }
+    }
+
+    #[test]
+    fn wrong_mixes_and_files_are_refused() {
+        let refusal = |text: &str| text.parse::<Mix>().unwrap_err().to_string();
+        assert!(refusal("64y7").contains("64x7,594x3,1500"));
+        assert!(refusal("64x0").contains("are written"));
+        assert!(refusal("59").contains("a frame has 60 to 1514"));
+        assert!(refusal("64x5000").contains("at most 4096"));
+        let none = Synthesis {
+            flows: 0,
+            ..synthesis()
+        };
+        assert!(
+            Packets::made(none)
+                .unwrap_err()
+                .to_string()
+                .contains("1 to 64512")
+        );
+        let path = std::env::temp_dir().join(format!("carina-blast-{}", std::process::id()));
+        assert!(
+            Packets::of_file(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("carina-blast")
+        );
+        std::fs::write(&path, "no capture file at all").unwrap();
+        assert!(Packets::of_file(&path).is_err());
+        // A classic capture file with a whole frame and one of which 20 bytes were kept.
+        let mut file = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0];
+        file.extend([0; 8]);
+        file.extend([0xff, 0xff, 0, 0, 1, 0, 0, 0]);
+        for (kept, was) in [(64u32, 64u32), (20, 64)] {
+            file.extend([0; 8]);
+            file.extend(kept.to_le_bytes());
+            file.extend(was.to_le_bytes());
+            file.extend(vec![7; kept as usize]);
+        }
+        std::fs::write(&path, file).unwrap();
+        let packets = Packets::of_file(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(
+            (packets.round(), packets.cut, packets.is_stamped()),
+            (1, 1, false)
+        );
+        assert_eq!(packets.bytes(9), [7; 64]);
+    }
+}

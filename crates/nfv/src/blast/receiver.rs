@@ -1,0 +1,104 @@
+//! The app that receives: counts packets, finds loss and reordering, and how long they took.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
+use carina_measure::sequence::SequenceTracker;
+use carina_time::Instant;
+
+use crate::blast::histogram::Histogram;
+use crate::blast::packets::Stamp;
+
+/// What a receiver has seen in a trial.
+#[derive(Debug, Default)]
+pub struct Received {
+    /// Packets of the trial.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Other frames.
+    pub others: u64,
+    /// Their numbers.
+    pub numbers: SequenceTracker,
+    /// How long they took, in ns.
+    pub latency: Histogram,
+    /// When the first one came and the last one.
+    pub times: Option<(Instant, Instant)>,
+}
+
+/// The configuration of a receiver.
+#[derive(Clone, Debug)]
+pub(super) struct ReceiverConfig {
+    /// The trial whose packets are counted.
+    pub trial: u16,
+    /// Packets carry their number; else each one counts.
+    pub is_stamped: bool,
+    pub received: Arc<Mutex<Received>>,
+}
+
+impl PartialEq for ReceiverConfig {
+    fn eq(&self, other: &ReceiverConfig) -> bool {
+        self.can_apply(other) && self.trial == other.trial
+    }
+}
+
+/// The app.
+pub(super) struct Receiver {
+    trial: u16,
+    is_stamped: bool,
+    received: Arc<Mutex<Received>>,
+}
+
+impl AppConfig for ReceiverConfig {
+    const KIND: &'static str = "receiver";
+    const INPUTS: PortList = PortList::INPUT;
+    const OUTPUTS: PortList = PortList::NO_PORT;
+
+    type App = Receiver;
+
+    fn build(&self, _: &mut AppContext<'_>) -> Result<Receiver, AppError> {
+        Ok(Receiver {
+            trial: self.trial,
+            is_stamped: self.is_stamped,
+            received: Arc::clone(&self.received),
+        })
+    }
+
+    fn can_apply(&self, old: &ReceiverConfig) -> bool {
+        self.is_stamped == old.is_stamped && Arc::ptr_eq(&self.received, &old.received)
+    }
+
+    fn apply(&self, app: &mut Receiver) {
+        app.trial = self.trial;
+    }
+}
+
+impl FrameApp for Receiver {
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        let now = ports.now();
+        let mut all = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = all.packets;
+        ports.drain(0, |frame| {
+            let bytes = frame.bytes();
+            if self.is_stamped {
+                match Stamp::of(bytes).filter(|stamp| stamp.trial == self.trial) {
+                    Some(stamp) => {
+                        all.numbers.note(stamp.number);
+                        let took = now.as_nanos().saturating_sub(stamp.time_ns);
+                        all.latency.add(took);
+                    }
+                    None => {
+                        all.others += 1;
+                        return;
+                    }
+                }
+            }
+            all.packets += 1;
+            all.bytes += bytes.len() as u64;
+        });
+        if all.packets > before {
+            let first = all.times.map_or(now, |(first, _)| first);
+            all.times = Some((first, now));
+        }
+    }
+}
