@@ -1,24 +1,29 @@
 //! `carina top`: live rates, read from the counters in shared memory without asking the node.
 
+mod graphs;
 mod screen;
 
 use std::time::{Duration, Instant};
 
+use carina_api::paths::RunDir;
 use carina_engine::counters::{Kind, Snapshot, Value, read};
 use carina_measure::duration::parse_ns;
 use carina_measure::table::{Table, short};
 use serde::Serialize;
 
+use self::graphs::GraphSample;
 use crate::Shared;
-use crate::failure::{Attempt, Outcome};
+use crate::failure::{Attempt, Failure, Outcome};
 use crate::report::{print_json, print_line};
 
-/// Show live rates of IPCPs, flows and channels
+/// Show live rates of IPCPs, flows and channels, and of links and apps of graphs
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina top\n  carina top --once\n  carina top --json --interval 5s\
     \n\nReads shared memory only: it costs the node nothing and works on a node that is stuck or \
-    dead. Arrows and page keys scroll, q ends it. With --json one line per interval."
+    dead. Graphs of carina graph run, forward and blast show their links, with packets as SDUs, and \
+    the apps that have counted something. Arrows and page keys scroll, q ends it. With --json one \
+    line per interval."
 )]
 pub struct TopArgs {
     /// Time over which rates are taken
@@ -42,7 +47,25 @@ struct Rates {
     doorbells_per_s: f64,
     drops: u64,
     /// Totals of the row by label; zeros left out.
-    totals: std::collections::BTreeMap<&'static str, u64>,
+    totals: std::collections::BTreeMap<String, u64>,
+}
+
+/// All counters at one time.
+struct Sample {
+    rows: Vec<Snapshot>,
+    graphs: Vec<GraphSample>,
+}
+
+impl Sample {
+    fn take(directory: &RunDir) -> Result<Sample, Failure> {
+        let graphs = graphs::look(directory.path());
+        let rows = match read(&directory.counters()) {
+            // Graphs run without a node too.
+            Err(_) if !graphs.is_empty() => Vec::new(),
+            rows => rows.attempt("reading the counters (has a node run here?)")?,
+        };
+        Ok(Sample { rows, graphs })
+    }
 }
 
 /// Runs the command.
@@ -50,8 +73,8 @@ struct Rates {
 /// # Errors
 /// There are no counters: no node has run here.
 pub fn run(shared: &Shared, args: &TopArgs) -> Outcome {
-    let path = shared.run_dir().counters();
-    let look = || read(&path).attempt("reading the counters (has a node run here?)");
+    let directory = shared.run_dir();
+    let look = || Sample::take(&directory);
     let interval = Duration::from_nanos(args.interval.max(10_000_000));
     if !shared.json && !args.once {
         return screen::run(interval, &look);
@@ -72,11 +95,11 @@ pub fn run(shared: &Shared, args: &TopArgs) -> Outcome {
     }
 }
 
-fn rates(before: &[Snapshot], after: &[Snapshot], seconds: f64) -> Vec<Rates> {
+fn rates(before: &Sample, after: &Sample, seconds: f64) -> Vec<Rates> {
     let one = |now: &Snapshot| {
         let same =
             |was: &&Snapshot| (was.kind, was.id, was.changes) == (now.kind, now.id, now.changes);
-        let was = before.iter().find(same);
+        let was = before.rows.iter().find(same);
         let rate = |value: Value| {
             let gone = now
                 .get(value)
@@ -85,7 +108,7 @@ fn rates(before: &[Snapshot], after: &[Snapshot], seconds: f64) -> Vec<Rates> {
         };
         let totals = Value::ALL
             .iter()
-            .map(|value| (value.label(), now.get(*value)));
+            .map(|value| (value.label().to_owned(), now.get(*value)));
         Rates {
             kind: now.kind.label(),
             id: now.id,
@@ -99,14 +122,16 @@ fn rates(before: &[Snapshot], after: &[Snapshot], seconds: f64) -> Vec<Rates> {
             totals: totals.filter(|(_, total)| *total > 0).collect(),
         }
     };
-    let mut rows: Vec<&Snapshot> = after.iter().collect();
+    let mut rows: Vec<&Snapshot> = after.rows.iter().collect();
     let rank = |kind: Kind| match kind {
         Kind::Engine => 0,
         Kind::Ipcp => 1,
         Kind::Flow => 2,
     };
     rows.sort_by_key(|row| (rank(row.kind), row.id));
-    rows.into_iter().map(one).collect()
+    let mut all: Vec<Rates> = rows.into_iter().map(one).collect();
+    all.extend(graphs::rates(&before.graphs, &after.graphs, seconds));
+    all
 }
 
 const HEAD: [&str; 10] = [

@@ -4,7 +4,6 @@ use std::io::{self, IsTerminal};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use carina_engine::counters::Snapshot;
 use carina_netdev::StopSignal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
@@ -15,7 +14,7 @@ use ratatui::{DefaultTerminal, Frame};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::{HEAD, Rates, rates};
+use super::{HEAD, Rates, Sample, rates};
 use crate::failure::{Attempt, Failure, Outcome, failed};
 
 /// Width of each column of [`HEAD`]; 0 takes what is left.
@@ -66,10 +65,7 @@ enum Input {
 ///
 /// # Errors
 /// Standard output is no terminal, or the counters are gone.
-pub(super) fn run(
-    interval: Duration,
-    look: &dyn Fn() -> Result<Vec<Snapshot>, Failure>,
-) -> Outcome {
+pub(super) fn run(interval: Duration, look: &dyn Fn() -> Result<Sample, Failure>) -> Outcome {
     let before = (Instant::now(), look()?);
     if !std::io::stdout().is_terminal() {
         return Err(failed(
@@ -120,8 +116,8 @@ impl Screen {
     fn run(
         mut self,
         terminal: &mut DefaultTerminal,
-        mut before: (Instant, Vec<Snapshot>),
-        look: &dyn Fn() -> Result<Vec<Snapshot>, Failure>,
+        mut before: (Instant, Sample),
+        look: &dyn Fn() -> Result<Sample, Failure>,
         inputs: &Receiver<Input>,
     ) -> Outcome {
         loop {

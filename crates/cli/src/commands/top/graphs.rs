@@ -1,0 +1,137 @@
+//! Graphs of apps in `carina top`: what goes over their links, and what their apps drop.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use carina_engine::counter_file::{Reading, read};
+
+use super::Rates;
+
+/// The counters of one graph.
+pub(super) struct GraphSample {
+    name: String,
+    readings: Vec<Reading>,
+}
+
+/// Reads the counters of all graphs that run below a run directory. A file that cannot be read is
+/// of a graph that begins or ends just now.
+pub(super) fn look(run: &Path) -> Vec<GraphSample> {
+    let files = fs::read_dir(run.join("graphs")).into_iter().flatten();
+    let mut graphs: Vec<GraphSample> = files
+        .filter_map(|file| {
+            let path = file.ok()?.path();
+            let file = path.file_name()?.to_str()?.strip_suffix(".counters")?;
+            // That of `carina graph run` has the path of the graph's file, with `+` for `/`.
+            let name = file.rsplit('+').next().unwrap_or(file).to_owned();
+            let readings = read(&path).ok()?;
+            Some(GraphSample { name, readings })
+        })
+        .collect();
+    graphs.sort_by(|a, b| a.name.cmp(&b.name));
+    graphs
+}
+
+/// A row for each link, and one for each app that has counted something.
+pub(super) fn rates(before: &[GraphSample], after: &[GraphSample], seconds: f64) -> Vec<Rates> {
+    let of_graph = |(number, graph): (usize, &GraphSample)| {
+        let mut owners: BTreeMap<&str, Vec<&Reading>> = BTreeMap::new();
+        for reading in &graph.readings {
+            if let Some((owner, _)) = reading.name.rsplit_once('/') {
+                owners.entry(owner).or_default().push(reading);
+            }
+        }
+        let old = before.iter().find(|old| old.name == graph.name);
+        let rows = owners
+            .into_iter()
+            .map(|(owner, readings)| row(number, graph, old, owner, &readings, seconds));
+        // An app that has counted nothing has nothing to show.
+        rows.filter(|row| row.kind == LINK || !row.totals.is_empty())
+            .collect::<Vec<_>>()
+    };
+    after.iter().enumerate().flat_map(of_graph).collect()
+}
+
+fn row(
+    number: usize,
+    graph: &GraphSample,
+    old: Option<&GraphSample>,
+    owner: &str,
+    readings: &[&Reading],
+    seconds: f64,
+) -> Rates {
+    let what = |reading: &Reading| reading.name[owner.len() + 1..].to_owned();
+    let rate = |wanted: &str| {
+        let now = readings.iter().find(|reading| what(reading) == wanted);
+        let Some(now) = now else { return 0.0 };
+        let is_same = |was: &&Reading| was.name == now.name && was.changes == now.changes;
+        let was = old.and_then(|old| old.readings.iter().find(is_same));
+        let gone = now.value.wrapping_sub(was.map_or(0, |was| was.value));
+        gone as f64 / seconds.max(1e-6)
+    };
+    let is_link = owner.contains(" -> ");
+    let drops = readings.iter().filter(|reading| {
+        let what = what(reading);
+        what == "drops" || what.starts_with("drop_")
+    });
+    Rates {
+        kind: if is_link { LINK } else { APP },
+        id: number as u64,
+        name: format!("{}: {owner}", graph.name),
+        sdus_in_per_s: rate("packets"),
+        mbps_in: rate("bytes") * 8e-6,
+        sdus_out_per_s: 0.0,
+        mbps_out: 0.0,
+        doorbells_per_s: 0.0,
+        drops: drops.map(|reading| reading.value).sum(),
+        totals: readings
+            .iter()
+            .filter(|reading| reading.value > 0)
+            .map(|reading| (what(reading), reading.value))
+            .collect(),
+    }
+}
+
+const LINK: &str = "link";
+const APP: &str = "app";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_have_rates_and_apps_their_drops() {
+        let graph = |packets, bytes| {
+            let reading = |name: &str, value| Reading {
+                name: name.to_owned(),
+                changes: 1,
+                value,
+            };
+            GraphSample {
+                name: "g.toml".to_owned(),
+                readings: vec![
+                    reading("a.o -> b.i/packets", packets),
+                    reading("a.o -> b.i/bytes", bytes),
+                    reading("a.o -> b.i/drops", 3),
+                    reading("b/drop_short", 4),
+                    reading("b/answered", 9),
+                    reading("idle/drop_short", 0),
+                ],
+            }
+        };
+        let rows = rates(&[graph(100, 1000)], &[graph(300, 251_000)], 2.0);
+        assert_eq!(rows.len(), 2);
+        assert_eq!(
+            (rows[0].kind, rows[0].name.as_str()),
+            ("link", "g.toml: a.o -> b.i")
+        );
+        assert_eq!(
+            (rows[0].sdus_in_per_s, rows[0].mbps_in, rows[0].drops),
+            (100.0, 1.0, 3)
+        );
+        assert_eq!(
+            (rows[1].kind, rows[1].drops, rows[1].totals["answered"]),
+            ("app", 4, 9)
+        );
+    }
+}
