@@ -21,9 +21,8 @@ use crate::report::{print_json, print_line};
 #[command(
     after_help = "Examples:\n  carina top\n  carina top --once\n  carina top --json --interval 5s\
     \n\nReads shared memory only: it costs the node nothing and works on a node that is stuck or \
-    dead. Graphs of carina graph run, forward and blast show their links, with packets as SDUs, and \
-    the apps that have counted something. Arrows and page keys scroll, q ends it. With --json one \
-    line per interval."
+    dead. Graphs show their links, with packets as SDUs, and the apps that have counted \
+    something. Arrows and page keys scroll, q ends it. With --json one line per interval."
 )]
 pub struct TopArgs {
     /// Time over which rates are taken
