@@ -1,4 +1,5 @@
-//! `docs/writing-an-app.md`: its app is compiled here, and does what the page says.
+//! `docs/writing-an-app.md`: its app is compiled here, and does what the page says. The graphs of
+//! `docs/apps.md` are right, and it has every kind.
 
 use carina_apps::sink::SinkConfig;
 use carina_apps::source::SourceConfig;
@@ -10,6 +11,7 @@ use carina_time::Instant;
 use crate::only::OnlyConfig;
 
 const PAGE: &str = include_str!("../../../docs/writing-an-app.md");
+const APPS: &str = include_str!("../../../docs/apps.md");
 
 #[test]
 fn page_shows_the_app_that_is_compiled_here() {
@@ -23,11 +25,23 @@ fn page_shows_the_app_that_is_compiled_here() {
 
 #[test]
 fn graphs_of_the_page_are_right() {
-    let blocks: Vec<&str> = PAGE.split("```toml\n").skip(1).collect();
-    assert!(!blocks.is_empty());
-    for block in blocks {
-        let (block, _) = block.split_once("```").unwrap();
-        carina_apps::graph_file::read_graph(block).unwrap();
+    for page in [PAGE, APPS] {
+        let blocks: Vec<&str> = page.split("```toml\n").skip(1).collect();
+        assert!(!blocks.is_empty());
+        for block in blocks {
+            let (block, _) = block.split_once("```").unwrap();
+            let graph = carina_apps::graph_file::read_graph(block).unwrap();
+            let pool = Pool::new(PoolConfig::default()).unwrap();
+            let mut network = Network::new(pool, CounterFile::private().unwrap()).unwrap();
+            network.configure(&graph).unwrap();
+        }
+    }
+}
+
+#[test]
+fn page_of_apps_has_every_kind() {
+    for kind in carina_apps::graph_file::KINDS {
+        assert!(APPS.contains(&format!("`{}`", kind.name)), "{}", kind.name);
     }
 }
 
