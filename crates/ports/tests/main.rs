@@ -13,3 +13,4 @@ mod running;
 mod tap;
 mod traffic;
 mod vhost_user;
+mod tunnels;
