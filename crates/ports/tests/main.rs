@@ -12,5 +12,5 @@ mod room;
 mod running;
 mod tap;
 mod traffic;
-mod vhost_user;
 mod tunnels;
+mod vhost_user;
