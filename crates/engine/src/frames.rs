@@ -29,6 +29,7 @@
 mod app;
 mod assignment;
 mod bell;
+mod configure_error;
 mod difference;
 mod graph;
 mod link;
@@ -43,10 +44,11 @@ mod workers;
 pub use self::app::{
     AnyConfig, AppConfig, AppContext, AppError, FrameApp, Port, PortList, PortNames,
 };
+pub use self::configure_error::{ConfigureError, WorkerError};
 pub use self::difference::Difference;
 pub use self::graph::{Graph, GraphError, LinkName, PortName, WORKERS_MAX};
 pub use self::link::{LINK_FRAMES, LinkCounts};
-pub use self::network::{ConfigureError, Network, WorkerError};
+pub use self::network::Network;
 pub use self::network_app::NetworkApp;
 pub use self::ports::{FRAME_BURST, Ports};
 pub use self::workers::{WorkerReport, Workers};

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use carina_frame::{Pool, PoolError};
+use carina_frame::Pool;
 use carina_sys::{Epoll, Interest};
 use carina_time::{Duration, Instant};
 
 use crate::counter_file::{Counter, CounterFile};
-use crate::frames::app::{AnyConfig, AppContext, AppError, FrameApp, PortList, PortNames};
+use crate::frames::app::{AnyConfig, AppContext, FrameApp, PortList, PortNames};
 use crate::frames::assignment::Way;
 use crate::frames::bell::Bell;
+use crate::frames::configure_error::ConfigureError;
 use crate::frames::difference::Difference;
-use crate::frames::graph::{Graph, GraphError, LinkName};
+use crate::frames::graph::{Graph, LinkName};
 use crate::frames::link::{FrameLink, LinkCounts};
 use crate::frames::neighbour::{Incoming, Outgoing};
 use crate::frames::part::{Part, Prepared};
@@ -50,51 +51,6 @@ struct RunningApp {
     names: [Vec<String>; 2],
     tick: Option<Duration>,
     next_tick: Instant,
-}
-
-/// Why a network stays as it is.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigureError {
-    /// The graph is wrong.
-    #[error(transparent)]
-    Graph(#[from] GraphError),
-    /// An app could not be made.
-    #[error("app {name} ({kind}): {source}")]
-    App {
-        /// Its name.
-        name: String,
-        /// Its kind.
-        kind: &'static str,
-        /// The reason.
-        source: AppError,
-    },
-    /// A worker could not be started.
-    #[error("worker {worker}: {source}")]
-    Start {
-        /// Its number.
-        worker: usize,
-        /// The reason.
-        source: WorkerError,
-    },
-    /// A worker does not answer: an app of it has panicked, or takes very long.
-    #[error("worker {worker} does not answer")]
-    Silent {
-        /// Its number.
-        worker: usize,
-    },
-}
-
-/// Why a worker does not run.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WorkerError {
-    /// No frames.
-    #[error(transparent)]
-    Pool(#[from] PoolError),
-    /// No thread, no descriptor, or not the processor that it is to have.
-    #[error(transparent)]
-    System(#[from] io::Error),
 }
 
 impl Network {

@@ -14,9 +14,10 @@ use carina_sys::{CpuClock, EventFd, cpu_time_ns, monotonic_ns, pin_to_cpu, prefe
 use crate::counter_file::CounterFile;
 use crate::counters::{Kind, Table};
 use crate::frames::bell::Bell;
+use crate::frames::configure_error::{ConfigureError, WorkerError};
 use crate::frames::graph::LinkName;
 use crate::frames::link::LinkCounts;
-use crate::frames::network::{ConfigureError, Network, WorkerError};
+use crate::frames::network::Network;
 use crate::frames::network_app::NetworkApp;
 use crate::frames::part::{Part, Prepared};
 use crate::ids::AppId;

@@ -6,11 +6,11 @@ use carina_frame::PoolConfig;
 
 use crate::counter_file::CounterFile;
 use crate::frames::assignment::{assigned, crossing, parts};
+use crate::frames::configure_error::{ConfigureError, WorkerError};
 use crate::frames::difference::Difference;
 use crate::frames::graph::{Graph, LinkName};
 use crate::frames::link::LinkCounts;
 use crate::frames::neighbour::between;
-use crate::frames::network::{ConfigureError, WorkerError};
 use crate::frames::part::Part;
 use crate::frames::worker::{Start, Work, Worker};
 
