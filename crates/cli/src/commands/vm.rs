@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use carina_api::LocalName;
@@ -10,7 +10,7 @@ use carina_api::control::{Client, ClientError, LinkState, VmCreate, VmInfo};
 use carina_lab::Guest;
 use carina_measure::duration::parse_ns;
 use carina_measure::table::Table;
-use carina_vm::{Boot, Cache, Image, Machine};
+use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic};
 use clap::Subcommand;
 
 use super::lab::exec_in_guest;
@@ -108,6 +108,10 @@ pub struct RunArgs {
     /// Give the VM an IOMMU, so that its node can take doorbell interrupts
     #[arg(long)]
     iommu: bool,
+    /// Give the VM a network card that is a port of a graph, by the socket of its `vhost_user`
+    /// app; may be repeated
+    #[arg(long, value_name = "SOCKET")]
+    nic: Vec<PathBuf>,
     /// A shell command for the guest to run at boot
     #[arg(long)]
     command: Option<String>,
@@ -213,6 +217,9 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
     if args.iommu {
         machine = machine.iommu();
     }
+    for (number, socket) in args.nic.iter().enumerate() {
+        machine = machine.nic(card(&args.name, number, socket)?);
+    }
     if let Some(command) = &args.command {
         machine = machine.command(command);
     }
@@ -236,6 +243,27 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
     } else {
         Ok(())
     }
+}
+
+/// A card of a VM at a vhost-user socket. Its address comes from its number and the VM's name, so
+/// that cards of several VMs on one bridge differ, and that it is the same at each start.
+fn card(vm: &LocalName, number: usize, socket: &Path) -> Result<Nic, Failure> {
+    let socket = std::path::absolute(socket).attempt(format!("finding {}", socket.display()))?;
+    let bytes = vm.as_str().bytes().chain([0, number as u8]);
+    // FNV-1a, of 64 bits.
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    let [a, b, c, ..] = (hash >> 32 ^ hash).to_le_bytes();
+    Ok(Nic {
+        model: Model::VirtioNet,
+        backend: Backend::VhostUser {
+            socket,
+            queues: 1,
+            packed: false,
+        },
+        mac: Some([0x52, 0x54, 0, a, b, c]),
+    })
 }
 
 /// Splits at white space as a shell does; single and double quotes hold words together.

@@ -13,3 +13,4 @@ mod house;
 mod journeys;
 mod scribbler;
 mod terminal;
+mod vhost_user;

@@ -1,0 +1,163 @@
+//! Stock guests whose virtio-net cards are ports of a graph.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic, Running};
+
+use crate::house::{BOOT, CARINA, SOON};
+
+/// A graph that answers pings at 10.0.0.1, and the process that runs it.
+struct Responder {
+    file: PathBuf,
+    process: Option<Child>,
+}
+
+impl Responder {
+    fn new(directory: &Path, more: &str) -> Responder {
+        let file = directory.join("graph.toml");
+        let socket = directory.join("card");
+        let graph = format!(
+            "links = [\"card.output -> arp.south\", \"arp.south -> card.input\", \
+             \"arp.north -> echo.south\", \"echo.south -> arp.north\"]\n\
+             [apps.card]\nkind = \"vhost_user\"\nsocket = {socket:?}\n{more}\n\
+             [apps.arp]\nkind = \"arp\"\naddress = \"10.0.0.1\"\nmac = \"02:00:00:00:00:01\"\n\
+             next = \"10.0.0.2\"\n[apps.echo]\nkind = \"icmp_echo\"\naddress = \"10.0.0.1\"\n"
+        );
+        fs::write(&file, graph).unwrap();
+        let mut responder = Responder {
+            file,
+            process: None,
+        };
+        responder.start();
+        responder
+    }
+
+    fn start(&mut self) {
+        // The kernel ends it with the test, however the test ends.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", CARINA, "graph", "run"]);
+        command.arg(&self.file).stdin(Stdio::null());
+        let directory = self.file.parent().unwrap();
+        command.env("CARINA_RUN", directory.join("run"));
+        command.stdout(Stdio::null());
+        let mut options = fs::File::options();
+        let log = options.create(true).append(true);
+        let log = log.open(directory.join("graph.log")).unwrap();
+        command.stderr(log).env("CARINA_LOG", "info");
+        self.process = Some(command.spawn().unwrap());
+    }
+
+    fn kill(&mut self) {
+        let mut process = self.process.take().unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.file.with_file_name("graph.log")).unwrap()
+    }
+
+    /// Processor time of the process so far.
+    fn cpu(&self) -> Duration {
+        let pid = self.process.as_ref().unwrap().id();
+        let mut total = 0;
+        for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+            let text = fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();
+            total += text.split(' ').next().unwrap().parse::<u64>().unwrap();
+        }
+        Duration::from_nanos(total)
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        if self.process.is_some() {
+            self.kill();
+        }
+    }
+}
+
+fn guest(directory: &Path, queues: u16, packed: bool) -> Running {
+    let cache = Cache::default_location().unwrap();
+    let boot = Boot::prepare(&cache, &Image::new()).unwrap();
+    let nic = Nic {
+        model: Model::VirtioNet,
+        backend: Backend::VhostUser {
+            socket: directory.join("card"),
+            queues,
+            packed,
+        },
+        mac: None,
+    };
+    let machine = Machine::new("g", directory.join("vm")).unwrap();
+    let machine = machine.boot(boot).cpus(queues.into()).nic(nic);
+    let vm = machine.dies_with_parent().start(&cache).unwrap();
+    vm.wait_ready(BOOT).unwrap();
+    vm
+}
+
+fn raise(vm: &Running) {
+    let up = "ip address add 10.0.0.2/24 dev eth0 && ip link set eth0 up";
+    let done = vm.run(up).unwrap();
+    assert!(done.is_success(), "{}", done.error_text());
+}
+
+/// Pings until an answer comes; then all of a few must come.
+fn pings(vm: &Running, graph: &Responder) {
+    let begin = Instant::now();
+    while !vm
+        .run("ping -c 1 -W 1 10.0.0.1")
+        .is_ok_and(|done| done.is_success())
+    {
+        assert!(begin.elapsed() < SOON, "no answer; {}", graph.log());
+    }
+    for size in [0, 56, 1400] {
+        let command = format!("ping -q -c 20 -i 0.01 -W 5 -s {size} 10.0.0.1");
+        let done = vm.run(&command).unwrap();
+        let text = done.text();
+        assert!(text.contains(" 0% packet loss"), "{size}: {text}");
+    }
+}
+
+#[test]
+fn guest_pings_a_graph_and_again_after_reboot_and_kill() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut graph = Responder::new(directory.path(), "");
+    let vm = guest(directory.path(), 1, false);
+    raise(&vm);
+    pings(&vm, &graph);
+
+    // While the guest says nothing the graph sleeps.
+    let before = graph.cpu();
+    std::thread::sleep(Duration::from_secs(2));
+    let spent = graph.cpu() - before;
+    assert!(spent < Duration::from_millis(200), "{spent:?} while idle");
+
+    vm.reboot(BOOT).unwrap();
+    raise(&vm);
+    pings(&vm, &graph);
+
+    // The guest notices nothing but the pause.
+    for _ in 0..2 {
+        graph.kill();
+        graph.start();
+        pings(&vm, &graph);
+    }
+}
+
+#[test]
+fn guest_with_packed_rings_and_two_queues_pings_a_graph() {
+    let directory = tempfile::tempdir().unwrap();
+    let graph = Responder::new(directory.path(), "queues = 2");
+    let vm = guest(directory.path(), 2, true);
+    raise(&vm);
+    let features = vm
+        .run("cat /sys/bus/virtio/devices/virtio*/features")
+        .unwrap();
+    let bits = features.text();
+    assert_eq!(bits.trim().as_bytes().get(34), Some(&b'1'), "{bits}");
+    pings(&vm, &graph);
+}
