@@ -86,7 +86,7 @@ type App = (
     &'static [&'static str],
 );
 
-const APPS: [App; 19] = [
+const APPS: [App; 20] = [
     ("kind = \"hop\"", &["input"], &["output"]),
     (
         "kind = \"bridge\"\naddresses = 4",
@@ -174,6 +174,12 @@ const APPS: [App; 19] = [
         "kind = \"route6\"\nroutes = [{ prefix = \"fd00::/19\", output = \"a\" }]",
         &["input"],
         &["a"],
+    ),
+    (
+        "kind = \"mac_mux\"\nports = [{ name = \"a\", mac = \"02:00:00:00:00:01\", vlan = 5 }, \
+         { name = \"b\", vlan = 5 }, { name = \"c\" }]",
+        &["uplink", "a", "b", "c"],
+        &["uplink", "a", "b", "c"],
     ),
 ];
 

@@ -13,6 +13,7 @@ mod graphs;
 mod headers;
 mod imports;
 mod memory;
+mod ports;
 mod rings;
 mod sockets;
 mod text;
@@ -36,6 +37,7 @@ pub use headers::{
 };
 pub use imports::{import_irati, import_rlite, reads_irati_conf, reads_rlite_ctl};
 pub use memory::{ring_consumer, vmpi_control, vmpi_endpoint};
+pub use ports::{nfv_ports, reads_nfv_ports};
 pub use rings::{vring_device, vring_driver};
 pub use sockets::ivshmem_server;
 pub use text::{configuration, ipc_message, reads_configuration, reads_ipc_message};

@@ -62,6 +62,12 @@ fn graph_file_survives_its_corpus() {
 }
 
 #[test]
+fn nfv_ports_survives_its_corpus() {
+    replay("nfv_ports", carina_fuzz::nfv_ports, 5 * MUTATIONS);
+    accepts_what_is_good("nfv_ports", carina_fuzz::reads_nfv_ports);
+}
+
+#[test]
 fn app_frames_survives_its_corpus() {
     replay("app_frames", carina_fuzz::app_frames, MUTATIONS);
     accepts_what_is_good("app_frames", carina_fuzz::reads_app_frames);

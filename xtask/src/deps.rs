@@ -197,8 +197,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-nfv",
-        "carina-time carina-wire carina-sys carina-frame carina-engine carina-apps carina-netdev carina-ports \
-         carina-dissect carina-measure serde thiserror",
+        "carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-apps carina-netdev carina-ports \
+         carina-dissect carina-measure serde thiserror toml",
     ),
     (
         "carina-dataplane",
@@ -256,7 +256,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-fuzz",
         "carina-time carina-wire carina-api carina-sys carina-ring carina-vring carina-vmpi carina-node carina-cdap \
          carina-efcp carina-routing carina-ipcp carina-protect carina-netdev carina-sim \
-         carina-shims carina-dissect carina-import carina-lab carina-apps carina-filter carina-engine carina-frame libfuzzer-sys tempfile",
+         carina-shims carina-dissect carina-import carina-lab carina-apps carina-nfv carina-filter carina-engine carina-frame libfuzzer-sys tempfile",
     ),
     ("xtask", "serde_json"),
 ];

@@ -38,6 +38,7 @@ use crate::icmp_echo::IcmpEchoConfig;
 use crate::ipip::IpipConfig;
 use crate::join::JoinConfig;
 use crate::l2tpv3::L2tpv3Config;
+use crate::mac_mux::MacMuxConfig;
 use crate::nd::NdConfig;
 use crate::pcap_filter::PcapFilterConfig;
 use crate::pcap_read::PcapReadConfig;
@@ -66,7 +67,7 @@ pub struct Kind {
 }
 
 /// The stock kinds of apps. Ports have kinds beside them, which `carina_ports` has.
-pub const KINDS: [Kind; 27] = [
+pub const KINDS: [Kind; 28] = [
     Kind::of::<ArpConfig>(),
     Kind::of::<BridgeConfig>(),
     Kind::of::<EspConfig>(),
@@ -76,6 +77,7 @@ pub const KINDS: [Kind; 27] = [
     Kind::of::<IpipConfig>(),
     Kind::of::<JoinConfig>(),
     Kind::of::<L2tpv3Config>(),
+    Kind::of::<MacMuxConfig>(),
     Kind::of::<NdConfig>(),
     Kind::of::<PcapFilterConfig>(),
     Kind::of::<PcapReadConfig>(),
@@ -221,7 +223,11 @@ fn worker_number(app: &str, value: &toml::Value) -> Result<usize, GraphFileError
     })
 }
 
-fn read_app(
+/// Reads the configuration of one app: a table with its kind and the keys of that kind.
+///
+/// # Errors
+/// There is no such kind, also not among `more`, or its configuration is wrong.
+pub fn read_app(
     name: &str,
     mut table: toml::Table,
     more: &[Kind],

@@ -11,6 +11,7 @@
 //! | [`repeater`], [`truncate`], [`sample`] | send again, cut, let each n-th pass |
 //! | [`hop`], [`route4`], [`route6`] | count a hop, choose the output by longest prefix |
 //! | [`bridge`] | learn where stations are, as an Ethernet switch |
+//! | [`mac_mux`] | share an uplink among stations with known addresses and VLANs |
 //! | [`vlan_tag`], [`vlan_untag`], [`vlan_mux`] | put VLAN tags in, take them out, make a trunk |
 //! | [`pcap_filter`], [`rate_limiter`] | let frames pass by a filter, by a rate |
 //! | [`l2tpv3`], [`gre`], [`vxlan`], [`ipip`] | tunnels of Ethernet frames and of IP packets |
@@ -32,6 +33,7 @@ pub mod icmp_echo;
 pub mod ipip;
 pub mod join;
 pub mod l2tpv3;
+pub mod mac_mux;
 pub mod mac_text;
 pub mod metadata;
 pub mod nd;

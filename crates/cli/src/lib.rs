@@ -6,6 +6,7 @@
 mod argument;
 mod commands;
 mod failure;
+mod file_watch;
 mod flow_spec;
 mod interrupt;
 mod log_writer;
@@ -181,6 +182,11 @@ enum Command {
     Graph(commands::graph::GraphCommand),
     Forward(commands::forward::ForwardArgs),
     Blast(commands::blast::BlastArgs),
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  carina nfv check ports.toml\n  carina nfv run ports.toml\n  carina nfv args web"
+    )]
+    Nfv(commands::nfv::NfvCommand),
     #[command(subcommand, after_help = "Example:\n  carina sim run --seed 7")]
     Sim(commands::sim::SimCommand),
     Demo(commands::demo::DemoArgs),
@@ -217,6 +223,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Graph(command) => commands::graph::run(shared, command),
         Command::Forward(args) => commands::forward::run(shared, &args),
         Command::Blast(args) => commands::blast::run(shared, &args),
+        Command::Nfv(command) => commands::nfv::run(shared, command),
         Command::Sim(command) => commands::sim::run(shared, command),
         Command::Demo(args) => commands::demo::run(shared, args),
         Command::Impair(args) => commands::impair::run(shared, &args),

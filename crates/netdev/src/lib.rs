@@ -33,7 +33,7 @@ pub use packet::{
     Layout, MAC_HEADER_BYTES, PacketSocket, Received, TAG_BYTES, Tag, VNET_HEADER_BYTES,
 };
 pub use resolve::{address_of_host, host_of_address};
-pub use stop::StopSignal;
+pub use stop::{ReloadSignal, StopSignal};
 pub use tap::{Tap, TapLayer, TapOffload};
 pub use tcp::{accept_stream, connect_stream, listen_stream};
 pub use udp::{DATAGRAM_BYTES_MAX, DatagramSocket};

@@ -55,3 +55,34 @@ impl AsFd for StopSignal {
         self.fd.as_fd()
     }
 }
+
+/// SIGHUP as the wish that a program reads its configuration again. It is blocked for the calling
+/// thread and those it makes afterwards.
+#[derive(Debug)]
+pub struct ReloadSignal {
+    signal: StopSignal,
+}
+
+impl ReloadSignal {
+    /// Waits for SIGHUP from here on.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn new() -> io::Result<ReloadSignal> {
+        let signal = StopSignal::of(&[libc::SIGHUP])?;
+        Ok(ReloadSignal { signal })
+    }
+
+    /// Whether it has come since this was last asked.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn has_come(&self) -> io::Result<bool> {
+        let mut what = [0; size_of::<libc::signalfd_siginfo>()];
+        match rustix::io::read(&self.signal, &mut what) {
+            Ok(bytes) => Ok(bytes > 0),
+            Err(rustix::io::Errno::AGAIN) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -5,6 +5,7 @@
 //! | [`port`] | ports as they stand on a command line |
 //! | [`blast`] | a load generator: packets at a rate, what is lost, and how long they take |
 //! | [`forward`] | a forwarder between ports: by wire, by MAC address, by route |
+//! | [`traffic`] | the NFV process: ports of guests with filters, rates and tunnels |
 //!
 //! `carina_cli` has the commands; what they say and print is there, what they run is here.
 #![forbid(unsafe_code)]
@@ -12,6 +13,7 @@
 pub mod blast;
 pub mod forward;
 pub mod port;
+pub mod traffic;
 
 use carina_apps::graph_file::Kind;
 

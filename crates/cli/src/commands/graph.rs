@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use carina_apps::graph_file::read_graph_of;
 use carina_apps::picture;
@@ -19,6 +19,7 @@ use serde_json::json;
 
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, refused, usage};
+use crate::file_watch::FileWatch;
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
 
@@ -115,7 +116,7 @@ fn run_graph(shared: &Shared, args: &RunArgs) -> Outcome {
     }
     let steps = runner.configure(&graph).map_err(refused)?;
     progress(steps);
-    let mut watch = Watch::new(&args.file);
+    let mut watch = FileWatch::new(&args.file);
     let begin = Instant::now();
     let limit = args.time.map(std::time::Duration::from_nanos);
     while limit.is_none_or(|limit| begin.elapsed() < limit)
@@ -144,40 +145,6 @@ fn follow(runner: &mut GraphRunner, file: &Path) {
             Ok(steps) => progress(steps),
             Err(error) => progress(format!("{}: {error}; it stays as it was", file.display())),
         },
-    }
-}
-
-/// Notices that a file was written, by its time and length, once a second.
-struct Watch<'a> {
-    file: &'a Path,
-    seen: Option<(SystemTime, u64)>,
-    looked: Instant,
-}
-
-impl Watch<'_> {
-    fn new(file: &Path) -> Watch<'_> {
-        Watch {
-            file,
-            seen: Watch::stamp(file),
-            looked: Instant::now(),
-        }
-    }
-
-    fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
-        let metadata = fs::metadata(file).ok()?;
-        Some((metadata.modified().ok()?, metadata.len()))
-    }
-
-    fn has_changed(&mut self) -> bool {
-        if self.looked.elapsed() < LOOK_EVERY {
-            return false;
-        }
-        self.looked = Instant::now();
-        // While an editor replaces the file it is absent.
-        let Some(stamp) = Watch::stamp(self.file) else {
-            return false;
-        };
-        self.seen.replace(stamp) != Some(stamp)
     }
 }
 
@@ -278,7 +245,6 @@ fn counters_of(shared: &Shared, file: &Path) -> Result<PathBuf, Failure> {
 }
 
 const SLICE: Duration = Duration::from_millis(100);
-const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 const RATE_OVER: std::time::Duration = std::time::Duration::from_secs(1);
 
 #[cfg(test)]

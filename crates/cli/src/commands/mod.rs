@@ -19,6 +19,7 @@ pub mod import;
 pub mod ipcp;
 pub mod key;
 pub mod lab;
+pub mod nfv;
 pub mod node;
 pub mod perf;
 pub mod ping;

@@ -6,6 +6,7 @@
 mod forward;
 mod graph;
 mod members;
+mod nfv;
 pub mod node;
 mod ping;
 mod policies;

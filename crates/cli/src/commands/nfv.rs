@@ -1,0 +1,133 @@
+//! `carina nfv`: ports of virtual machines behind one uplink.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use carina_apps::graph_file::Kind;
+use carina_measure::duration::parse_ns;
+use carina_nfv::port::PortSpec;
+use carina_nfv::traffic::graph::port_kinds;
+use carina_nfv::traffic::{Defaults, Traffic, read, uplink_of};
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, refused};
+use crate::report::{print_json, print_line, progress};
+
+mod attach;
+mod record;
+mod running;
+mod table;
+
+/// Connect virtual machines to a network, with filters, rates and tunnels for each port
+#[derive(Debug, Subcommand)]
+pub enum NfvCommand {
+    /// Run the ports of a file, and follow its changes
+    ///
+    /// The file is TOML, as docs/nfv.md of the manual has it, or snabbnfv's own. When it changes,
+    /// or with SIGHUP, the ports that differ are changed, and no other port loses a frame. A file
+    /// that is wrong changes nothing.
+    #[command(after_help = "Examples:\n  carina nfv run ports.toml\n  \
+        carina nfv run ports.toml --cpu 1 --for 10s --json\n  \
+        carina nfv run snabbnfv.cfg --uplink eth1 --socket /run/vm/%s.socket\n\n\
+        Needs CAP_NET_RAW for an interface, CAP_NET_ADMIN for a tap. Exit code 3: the file is wrong.")]
+    Run(running::RunArgs),
+    /// Check a file without running it
+    #[command(after_help = "Example:\n  carina nfv check ports.toml")]
+    Check(Source),
+    /// Show what goes through the ports of the processes that run
+    #[command(after_help = "Examples:\n  carina nfv show\n  carina nfv show --over 5s --json")]
+    Show {
+        /// Count for so long
+        #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_ns)]
+        over: u64,
+    },
+    /// Print what makes a port the network card of a virtual machine: QEMU's arguments, or
+    /// libvirt's elements
+    #[command(after_help = "Examples:\n  \
+        qemu-system-x86_64 -m 1G … $(carina nfv args web --memory 1G)\n  \
+        carina nfv args web --libvirt\n  \
+        carina nfv args web --file ports.toml\n\n\
+        QEMU has to share the guest's memory: --memory SIZE, as -m has it, adds what that takes.")]
+    Args(attach::AttachArgs),
+}
+
+/// A file of ports, and what it leaves open.
+#[derive(Clone, Debug, Args)]
+pub struct Source {
+    /// The ports: TOML, or a table of Lua as snabbnfv has it
+    file: PathBuf,
+    /// The uplink of a file that names none, such as eth1 or tap:inside
+    #[arg(long, value_name = "PORT")]
+    uplink: Option<PortSpec>,
+    /// Sockets of ports that name none; %s is the port's name [default: nfv/%s.sock in the run
+    /// directory]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<String>,
+}
+
+impl Source {
+    fn defaults(&self, shared: &Shared) -> Defaults {
+        let own = || record::directory(shared).join("%s.sock");
+        Defaults {
+            uplink: self.uplink.as_ref().map(uplink_of),
+            sockets: self
+                .socket
+                .clone()
+                .unwrap_or_else(|| own().to_string_lossy().into_owned()),
+        }
+    }
+
+    fn read(&self, shared: &Shared) -> Result<Traffic, Failure> {
+        read_file(&self.file, &self.defaults(shared), &port_kinds())
+    }
+}
+
+fn read_file(file: &Path, defaults: &Defaults, kinds: &[Kind]) -> Result<Traffic, Failure> {
+    let text = fs::read_to_string(file).attempt(format!("reading {}", file.display()))?;
+    read(&text, defaults, kinds).map_err(|error| {
+        // As compilers have it, so that editors find the place.
+        let (file, line, fault) = (file.display(), error.line, error.fault);
+        refused(format!("{file}:{line}: {fault}"))
+    })
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The file is wrong, or the system refuses what it needs.
+pub fn run(shared: &Shared, command: NfvCommand) -> Outcome {
+    match command {
+        NfvCommand::Run(args) => running::run(shared, &args),
+        NfvCommand::Check(source) => check(shared, &source),
+        NfvCommand::Show { over } => running::show(shared, over),
+        NfvCommand::Args(args) => attach::run(shared, &args),
+    }
+}
+
+fn check(shared: &Shared, source: &Source) -> Outcome {
+    let traffic = source.read(shared)?;
+    warn(&source.file, &traffic);
+    let count = traffic.ports.len();
+    if shared.json {
+        let names: Vec<&str> = traffic.ports.iter().map(|port| &*port.name).collect();
+        let warnings = &traffic.warnings;
+        let has_uplink = traffic.uplink.is_some();
+        return print_json(&json!({
+            "ports": names, "uplink": has_uplink, "warnings": warnings,
+        }));
+    }
+    let uplink = match traffic.uplink {
+        Some(_) => "with an uplink",
+        None => "without an uplink",
+    };
+    print_line(format!("ports: {count}, {uplink}"))
+}
+
+/// What is read, but not as its writer may think.
+fn warn(file: &Path, traffic: &Traffic) {
+    for warning in &traffic.warnings {
+        progress(format!("{}: {warning}", file.display()));
+    }
+}

@@ -1,0 +1,124 @@
+//! `carina nfv args`.
+
+use std::path::PathBuf;
+
+use carina_nfv::traffic::attach::Card;
+use carina_nfv::traffic::graph::port_kinds;
+use carina_nfv::traffic::{Traffic, TrafficPort};
+use serde_json::json;
+
+use super::{Source, read_file, record};
+use crate::Shared;
+use crate::failure::{Failure, Outcome, refused, usage};
+use crate::report::{print_json, print_line, progress};
+
+/// Options of `carina nfv args`.
+#[derive(Debug, clap::Args)]
+pub struct AttachArgs {
+    /// The port's name
+    port: String,
+    /// The file of ports [default: those of the processes that run]
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Sockets of ports that name none, as of `carina nfv run`
+    #[arg(long, value_name = "PATH", requires = "file")]
+    socket: Option<String>,
+    /// Print arguments of QEMU; so it is where nothing is said
+    #[arg(long, conflicts_with = "libvirt")]
+    qemu: bool,
+    /// Print elements of a libvirt domain
+    #[arg(long)]
+    libvirt: bool,
+    /// Size of the guest's memory, as QEMU's -m has it: adds that QEMU shares it
+    #[arg(long, value_name = "SIZE", conflicts_with = "libvirt", value_parser = size)]
+    memory: Option<String>,
+}
+
+/// What is wrong with a size.
+#[derive(Debug, thiserror::Error)]
+#[error("digits with K, M, G or T behind, such as 512M")]
+struct SizeError;
+
+fn size(text: &str) -> Result<String, SizeError> {
+    let digits = text.trim_end_matches(['K', 'M', 'G', 'T']);
+    let is_right = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    match is_right && text.len() - digits.len() <= 1 {
+        true => Ok(text.to_owned()),
+        false => Err(SizeError),
+    }
+}
+
+pub fn run(shared: &Shared, args: &AttachArgs) -> Outcome {
+    let port = find(shared, args)?;
+    let card = Card::of(&port).map_err(refused)?;
+    if args.libvirt {
+        let xml = card.libvirt();
+        return match shared.json {
+            true => print_json(&json!({ "libvirt": xml })),
+            false => print_line(xml.trim_end()),
+        };
+    }
+    let arguments = card.qemu(args.memory.as_deref());
+    if shared.json {
+        return print_json(&json!({ "qemu": arguments }));
+    }
+    if args.memory.is_none() {
+        progress("QEMU has to share the guest's memory: --memory SIZE adds what that takes");
+    }
+    let pairs = arguments.chunks(2).map(|pair| pair.join(" "));
+    print_line(pairs.collect::<Vec<_>>().join("\n"))
+}
+
+fn find(shared: &Shared, args: &AttachArgs) -> Result<TrafficPort, Failure> {
+    let mut known = Vec::new();
+    let mut search = |traffic: Traffic| {
+        known.extend(traffic.ports.iter().map(|port| port.name.clone()));
+        let mut ports = traffic.ports.into_iter();
+        ports.find(|port| port.name == args.port)
+    };
+    let found = match &args.file {
+        Some(file) => {
+            let source = Source {
+                file: file.clone(),
+                uplink: None,
+                socket: args.socket.clone(),
+            };
+            search(source.read(shared)?)
+        }
+        None => {
+            let records = record::all(shared);
+            if records.is_empty() {
+                return Err(usage(
+                    "no process of `carina nfv run` runs here; --file FILE names a file of ports",
+                ));
+            }
+            let mut found = None;
+            for record in records {
+                let traffic = read_file(&record.file, &record.defaults(), &port_kinds())?;
+                found = found.or_else(|| search(traffic));
+            }
+            found
+        }
+    };
+    found.ok_or_else(|| {
+        let known = match known.is_empty() {
+            true => "there are no ports".to_owned(),
+            false => format!("there are {}", known.join(", ")),
+        };
+        refused(format!("no port {:?}: {known}", args.port))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_qemu() {
+        assert_eq!(size("512M").unwrap(), "512M");
+        assert_eq!(size("1073741824").unwrap(), "1073741824");
+        for wrong in ["", "M", "1GB", "1 G", "1GG", "1,share=off"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

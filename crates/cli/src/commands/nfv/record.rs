@@ -1,0 +1,82 @@
+//! What a process of `carina nfv run` leaves for other commands: which file it runs, and how.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use carina_nfv::traffic::{Defaults, PortApp};
+use serde::{Deserialize, Serialize};
+
+use crate::Shared;
+use crate::failure::{Attempt, Failure};
+
+/// One process.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Record {
+    /// Its number.
+    pub pid: u32,
+    /// The file of ports.
+    pub file: PathBuf,
+    /// The uplink of its command line.
+    pub uplink: Option<PortApp>,
+    /// The sockets of its ports.
+    pub sockets: String,
+    /// Its counters.
+    pub counters: PathBuf,
+}
+
+/// Removes the record and the counters when the process ends.
+pub struct Kept {
+    path: PathBuf,
+    counters: PathBuf,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+        let _ = fs::remove_file(&self.counters);
+    }
+}
+
+/// Where records and sockets are.
+pub fn directory(shared: &Shared) -> PathBuf {
+    shared.run_dir().path().join("nfv")
+}
+
+impl Record {
+    /// What the file leaves open, as the process has it.
+    pub fn defaults(&self) -> Defaults {
+        Defaults {
+            uplink: self.uplink.clone(),
+            sockets: self.sockets.clone(),
+        }
+    }
+
+    /// Writes it, until the value that is returned goes.
+    pub fn keep(&self, shared: &Shared) -> Result<Kept, Failure> {
+        let directory = directory(shared);
+        fs::create_dir_all(&directory).attempt(format!("making {}", directory.display()))?;
+        let path = directory.join(format!("{}.json", self.pid));
+        let text = serde_json::to_string(self).attempt("writing JSON")?;
+        fs::write(&path, text).attempt(format!("writing {}", path.display()))?;
+        Ok(Kept {
+            path,
+            counters: self.counters.clone(),
+        })
+    }
+}
+
+/// The processes that run.
+pub fn all(shared: &Shared) -> Vec<Record> {
+    let Ok(files) = fs::read_dir(directory(shared)) else {
+        return Vec::new();
+    };
+    let paths = files.filter_map(|file| Some(file.ok()?.path()));
+    let mut records: Vec<Record> = paths
+        .filter(|path| path.extension().is_some_and(|end| end == "json"))
+        .filter_map(|path| serde_json::from_slice(&fs::read(path).ok()?).ok())
+        // One that was killed has left its record.
+        .filter(|record: &Record| Path::new(&format!("/proc/{}", record.pid)).exists())
+        .collect();
+    records.sort_by_key(|record| record.pid);
+    records
+}

@@ -1,0 +1,206 @@
+//! `carina nfv run` and `carina nfv show`.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use carina_apps::runner::{GraphRunner, RunnerError};
+use carina_engine::counter_file;
+use carina_frame::{PoolConfig, PoolError};
+use carina_measure::duration::parse_ns;
+use carina_netdev::ReloadSignal;
+use carina_nfv::traffic::Traffic;
+use carina_nfv::traffic::changes::Changes;
+use carina_nfv::traffic::counts::TrafficCounts;
+use carina_nfv::traffic::graph::{graph, port_kinds};
+use carina_time::Duration;
+
+use super::record::{self, Record};
+use super::table::Period;
+use super::{Source, read_file, warn};
+use crate::Shared;
+use crate::commands::forward::counter_file as counters_of;
+use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
+use crate::file_watch::FileWatch;
+use crate::interrupt::Interrupt;
+use crate::report::{print_json, print_line, progress};
+
+/// Options of `carina nfv run`.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    source: Source,
+    /// End after this time [default: Ctrl-C]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_ns)]
+    time: Option<u64>,
+    /// Show rates and drops of the ports this often; 0 shows none
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_ns)]
+    every: u64,
+    /// Run on this processor only
+    #[arg(long)]
+    cpu: Option<usize>,
+    /// Frames of the pool
+    #[arg(long, default_value_t = PoolConfig::default().frames)]
+    frames: usize,
+    /// The longest frame in bytes
+    #[arg(long, default_value_t = PoolConfig::default().frame_bytes)]
+    frame_bytes: usize,
+}
+
+/// Ports that run.
+struct Process {
+    runner: GraphRunner,
+    traffic: Traffic,
+    counters: PathBuf,
+}
+
+impl Process {
+    fn start(args: &RunArgs, traffic: Traffic, counters: PathBuf) -> Result<Process, Failure> {
+        let pool = PoolConfig {
+            frames: args.frames,
+            frame_bytes: args.frame_bytes,
+        };
+        let mut runner = match GraphRunner::new(pool, Some(&counters)) {
+            Err(RunnerError::Pool(error @ (PoolError::Frames(_) | PoolError::FrameBytes(_)))) => {
+                return Err(usage(error));
+            }
+            made => made.attempt("making the data plane")?,
+        };
+        if let Some(cpu) = args.cpu {
+            runner.run_on(&[cpu]);
+        }
+        let apps = graph(&traffic, &port_kinds()).map_err(refused)?;
+        runner.configure(&apps).map_err(refused)?;
+        Ok(Process {
+            runner,
+            traffic,
+            counters,
+        })
+    }
+
+    /// Becomes what the file says; a file that is wrong is reported and changes nothing.
+    fn follow(&mut self, shared: &Shared, source: &Source) {
+        let wanted = match source.read(shared) {
+            Ok(wanted) => wanted,
+            Err(failure) => return progress(format!("{failure}; the ports stay as they were")),
+        };
+        let changes = Changes::between(&self.traffic, &wanted);
+        warn(&source.file, &wanted);
+        let configured = graph(&wanted, &port_kinds())
+            .map_err(failed)
+            .and_then(|apps| self.runner.configure(&apps).map_err(failed));
+        match configured {
+            Ok(_) if changes.is_empty() => {}
+            Ok(_) => progress(changes),
+            Err(failure) => {
+                let file = source.file.display();
+                return progress(format!("{file}: {failure}; the ports stay as they were"));
+            }
+        }
+        self.traffic = wanted;
+    }
+
+    fn counts(&self) -> Result<TrafficCounts, Failure> {
+        counts(&self.traffic, &self.counters)
+    }
+}
+
+fn counts(traffic: &Traffic, counters: &Path) -> Result<TrafficCounts, Failure> {
+    let readings = counter_file::read(counters).attempt("reading counters")?;
+    Ok(TrafficCounts::of(traffic, &readings))
+}
+
+/// Runs the ports of a file.
+pub fn run(shared: &Shared, args: &RunArgs) -> Outcome {
+    let traffic = args.source.read(shared)?;
+    warn(&args.source.file, &traffic);
+    let interrupt = Interrupt::take().attempt("taking signals")?;
+    let reload = ReloadSignal::new().attempt("taking SIGHUP")?;
+    let counters = counters_of(shared, "nfv")?;
+    let defaults = args.source.defaults(shared);
+    let file = &args.source.file;
+    let record = Record {
+        pid: std::process::id(),
+        file: std::fs::canonicalize(file).attempt(format!("looking for {}", file.display()))?,
+        uplink: defaults.uplink,
+        sockets: defaults.sockets,
+        counters: counters.clone(),
+    };
+    let _kept = record.keep(shared)?;
+    let mut watch = FileWatch::new(file);
+    let mut process = Process::start(args, traffic, counters)?;
+    progress(Changes::between(&Traffic::default(), &process.traffic));
+    let begin = Instant::now();
+    let limit = args.time.unwrap_or(u64::MAX);
+    let mut shown = (begin, TrafficCounts::default());
+    loop {
+        let passed = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        if passed >= limit || interrupt.is_there().attempt("signals")? {
+            break;
+        }
+        let slice = Duration::from_nanos(limit - passed).min(SLICE);
+        process.runner.run_for(slice).attempt("running the ports")?;
+        if reload.has_come().attempt("SIGHUP")? || watch.has_changed() {
+            process.follow(shared, &args.source);
+        }
+        if args.every > 0 && shown.0.elapsed().as_nanos() >= u128::from(args.every) {
+            let after = process.counts()?;
+            let period = Period {
+                before: &shown.1,
+                after: &after,
+                seconds: shown.0.elapsed().as_secs_f64(),
+            };
+            progress(period.table());
+            shown = (Instant::now(), after);
+        }
+    }
+    let period = Period {
+        before: &TrafficCounts::default(),
+        after: &process.counts()?,
+        seconds: begin.elapsed().as_secs_f64(),
+    };
+    match shared.json {
+        true => print_json(&period.json()),
+        false => print_line(period.table()),
+    }
+}
+
+/// Shows what goes through the ports of all processes.
+pub fn show(shared: &Shared, over: u64) -> Outcome {
+    let mut looks = Vec::new();
+    for record in record::all(shared) {
+        let traffic = read_file(&record.file, &record.defaults(), &port_kinds())?;
+        let before = counts(&traffic, &record.counters)?;
+        looks.push((record, traffic, before));
+    }
+    let begin = Instant::now();
+    if looks.is_empty() {
+        progress("no process of `carina nfv run` runs here");
+    } else {
+        std::thread::sleep(std::time::Duration::from_nanos(over));
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    let mut all = Vec::new();
+    for (record, traffic, before) in &looks {
+        let after = counts(traffic, &record.counters)?;
+        let period = Period {
+            before,
+            after: &after,
+            seconds,
+        };
+        if shared.json {
+            let mut json = period.json();
+            json["file"] = record.file.to_string_lossy().into();
+            json["pid"] = record.pid.into();
+            all.push(json);
+        } else {
+            let (file, pid) = (record.file.display(), record.pid);
+            print_line(format!("{file} (process {pid})\n{}", period.table()))?;
+        }
+    }
+    match shared.json {
+        true => print_json(&all),
+        false => Ok(()),
+    }
+}
+
+const SLICE: Duration = Duration::from_millis(100);

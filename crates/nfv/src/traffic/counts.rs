@@ -1,0 +1,225 @@
+//! What went through ports, from the counters of the graph.
+
+use std::collections::BTreeMap;
+
+use carina_apps::mac_mux::UPLINK;
+use carina_engine::counter_file::Reading;
+use carina_engine::frames::LinkName;
+use serde::Serialize;
+
+use super::Traffic;
+use super::graph::{MUX, step};
+
+/// What went through a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TrafficCounts {
+    /// The uplink, if there is one.
+    pub uplink: Option<PortCounts>,
+    /// The ports, in the order of the file.
+    pub ports: Vec<PortCounts>,
+    /// What was dropped between ports, by reason.
+    pub drops: BTreeMap<String, u64>,
+}
+
+/// What went through a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PortCounts {
+    /// Its name.
+    pub port: String,
+    /// Frames that came from it.
+    pub from_packets: u64,
+    /// Their bytes, without FCS; of those that a full link dropped none.
+    pub from_bytes: u64,
+    /// Frames that were given to it.
+    pub to_packets: u64,
+    /// Their bytes.
+    pub to_bytes: u64,
+    /// Frames that were dropped on the way, by reason.
+    pub drops: BTreeMap<String, u64>,
+}
+
+impl PortCounts {
+    fn of(name: &str) -> PortCounts {
+        PortCounts {
+            port: name.to_owned(),
+            ..PortCounts::default()
+        }
+    }
+
+    /// Frames that were dropped, for any reason.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.drops.values().sum()
+    }
+}
+
+impl TrafficCounts {
+    /// The counts of the ports of a configuration.
+    #[must_use]
+    pub fn of(traffic: &Traffic, readings: &[Reading]) -> TrafficCounts {
+        let mut counts = TrafficCounts {
+            uplink: traffic.uplink.as_ref().map(|_| PortCounts::of(UPLINK)),
+            ports: (traffic.ports.iter())
+                .map(|port| PortCounts::of(&port.name))
+                .collect(),
+            drops: BTreeMap::new(),
+        };
+        let stems = traffic.ports.iter().enumerate();
+        let stems: BTreeMap<String, usize> = stems.map(|(at, port)| (port.stem(), at)).collect();
+        for reading in readings.iter().filter(|reading| reading.value > 0) {
+            counts.add(reading, &stems);
+        }
+        counts
+    }
+
+    fn add(&mut self, reading: &Reading, stems: &BTreeMap<String, usize>) {
+        let Some((of, what)) = reading.name.rsplit_once('/') else {
+            return;
+        };
+        if let Ok(link) = of.parse::<LinkName>() {
+            return self.add_link(&link, what, reading.value, stems);
+        }
+        // Bytes are counted beside the frames.
+        let Some(reason) = what
+            .strip_prefix("drop_")
+            .filter(|_| !what.ends_with("_bytes"))
+        else {
+            return;
+        };
+        match self.owner(of, stems) {
+            Some((port, step)) => {
+                drop_for(&mut port.drops, &reason_at(step, reason), reading.value)
+            }
+            None => drop_for(&mut self.drops, reason, reading.value),
+        }
+    }
+
+    fn add_link(
+        &mut self,
+        link: &LinkName,
+        what: &str,
+        value: u64,
+        stems: &BTreeMap<String, usize>,
+    ) {
+        let is_drop = what == "drops";
+        if let Some((port, step::PORT)) = self.owner(&link.from.app, stems) {
+            match what {
+                // Dropped by the link, but it had come.
+                "packets" | "drops" => port.from_packets += value,
+                "bytes" => port.from_bytes += value,
+                _ => {}
+            }
+        }
+        if let Some((port, step::PORT)) = self.owner(&link.to.app, stems) {
+            match what {
+                "packets" => port.to_packets += value,
+                "bytes" => port.to_bytes += value,
+                _ => {}
+            }
+        }
+        if !is_drop {
+            return;
+        }
+        let ends = [&link.from.app, &link.to.app];
+        // What is between the uplink and the mux belongs to the uplink.
+        let end = ends.into_iter().find(|end| *end != MUX);
+        match end.and_then(|end| self.owner(end, stems)) {
+            Some((port, _)) => drop_for(&mut port.drops, LINK_FULL, value),
+            None => drop_for(&mut self.drops, LINK_FULL, value),
+        }
+    }
+
+    /// The port that an app belongs to, and which of its steps it is.
+    fn owner<'a>(
+        &mut self,
+        app: &'a str,
+        stems: &BTreeMap<String, usize>,
+    ) -> Option<(&mut PortCounts, &'a str)> {
+        if app == UPLINK {
+            return self.uplink.as_mut().map(|uplink| (uplink, step::PORT));
+        }
+        let (stem, step) = app.rsplit_once('_')?;
+        let at = stems.get(stem)?;
+        Some((&mut self.ports[*at], step))
+    }
+}
+
+const LINK_FULL: &str = "link_full";
+
+fn drop_for(drops: &mut BTreeMap<String, u64>, reason: &str, value: u64) {
+    *drops.entry(reason.to_owned()).or_default() += value;
+}
+
+/// A reason as the file has it.
+fn reason_at(step: &str, reason: &str) -> String {
+    match (step, reason) {
+        (step::FILTER, "filter") => "egress_filter".to_owned(),
+        (step::FILTER, "back_filter") => "ingress_filter".to_owned(),
+        (step::EGRESS_RATE, "rate") => "egress_rate".to_owned(),
+        (step::INGRESS_RATE, "rate") => "ingress_rate".to_owned(),
+        (step::PORT, _) => reason.to_owned(),
+        _ => format!("{step}_{reason}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::traffic::graph::port_kinds;
+    use crate::traffic::{Defaults, read};
+
+    #[test]
+    fn counters_go_to_their_ports_and_reasons() {
+        let text = "[uplink]\nkind = \"tap\"\nname = \"u\"\n[[ports]]\nname = \"a_b\"\n\
+                    app = { kind = \"tap\", name = \"t\" }\n";
+        let traffic = read(text, &Defaults::default(), &port_kinds()).unwrap();
+        let readings: Vec<Reading> = [
+            ("a_b_port.output -> a_b_filter.input/packets", 10),
+            ("a_b_port.output -> a_b_filter.input/drops", 1),
+            ("a_b_port.output -> a_b_filter.input/bytes", 640),
+            ("a_b_filter.back_output -> a_b_port.input/packets", 20),
+            ("mux.a_b -> a_b_filter.back_input/drops", 2),
+            ("uplink.output -> mux.uplink/packets", 30),
+            ("mux.uplink -> uplink.input/bytes", 90),
+            ("a_b_filter/drop_filter", 3),
+            ("a_b_filter/drop_back_filter", 4),
+            ("a_b_rxrate/drop_rate", 5),
+            ("a_b_rxrate/drop_rate_bytes", 500),
+            ("a_b_port/drop_down", 6),
+            ("a_b_tunnel/drop_cookie", 7),
+            ("mux/drop_other_station", 8),
+            ("mux/flooded", 9),
+            ("uplink/drop_missed", 11),
+            ("gone_port/drop_down", 12),
+        ]
+        .map(|(name, value)| Reading {
+            name: name.to_owned(),
+            changes: 1,
+            value,
+        })
+        .into();
+        let counts = TrafficCounts::of(&traffic, &readings);
+        let port = &counts.ports[0];
+        assert_eq!((port.from_packets, port.from_bytes), (11, 640));
+        assert_eq!(port.to_packets, 20);
+        let drops: Vec<(&str, u64)> = port
+            .drops
+            .iter()
+            .map(|(reason, count)| (reason.as_str(), *count))
+            .collect();
+        let wanted = [
+            ("down", 6),
+            ("egress_filter", 3),
+            ("ingress_filter", 4),
+            ("ingress_rate", 5),
+            ("link_full", 3),
+            ("tunnel_cookie", 7),
+        ];
+        assert_eq!(drops, wanted);
+        let uplink = counts.uplink.unwrap();
+        assert_eq!((uplink.from_packets, uplink.to_bytes), (30, 90));
+        assert_eq!(uplink.drops["missed"], 11);
+        assert_eq!(counts.drops["other_station"], 8);
+        assert_eq!(counts.drops["down"], 12);
+    }
+}

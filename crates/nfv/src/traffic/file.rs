@@ -1,0 +1,435 @@
+//! What files of both formats say, with the line of each field, and what it must be.
+
+use std::net::Ipv6Addr;
+
+use carina_apps::graph_file::{GraphFileError, Kind, read_app};
+use carina_apps::l2tpv3::L2tpv3Config;
+use carina_apps::pcap_filter::StateConfig;
+use carina_apps::rate_limiter::RateLimiterConfig;
+use carina_filter::{Filter, FilterError};
+use carina_wire::ether::{Mac, VLAN_MAX};
+
+use super::lua::LuaReason;
+use super::{NAME_BYTES_MAX, PORTS_MAX, PortApp, Traffic, TrafficPort, Tunnel, stem};
+
+/// A value and its line, from 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct At<T> {
+    /// The line.
+    pub line: usize,
+    /// The value.
+    pub value: T,
+}
+
+impl<T> At<T> {
+    /// The same line with another value.
+    pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> At<U> {
+        At {
+            line: self.line,
+            value: change(self.value),
+        }
+    }
+
+    /// What is wrong with the value.
+    pub(super) fn is_wrong(&self, fault: Fault) -> FileError {
+        FileError {
+            line: self.line,
+            fault,
+        }
+    }
+}
+
+/// Why a file is refused.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}: {fault}")]
+pub struct FileError {
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong there.
+    pub fault: Fault,
+}
+
+/// What is wrong in a file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It is not TOML, or a field is not known or of another type.
+    #[error("{0}")]
+    Toml(String),
+    /// It is no table of Lua.
+    #[error(transparent)]
+    Lua(LuaReason),
+    /// A field has another type of value.
+    #[error("{field} is {found}: {wanted} would be right")]
+    Type {
+        /// The field.
+        field: String,
+        /// What it is.
+        found: &'static str,
+        /// What it should be.
+        wanted: &'static str,
+    },
+    /// A field that does not exist.
+    #[error("{field}: there is no such field here; there are {known}")]
+    Unknown {
+        /// The field.
+        field: String,
+        /// The fields that there are.
+        known: String,
+    },
+    /// A field that must be there.
+    #[error("{field} is missing here: {wanted}")]
+    Missing {
+        /// The field.
+        field: &'static str,
+        /// What would be right.
+        wanted: &'static str,
+    },
+    /// The text of a field.
+    #[error("{field} = {found:?}: {wanted}")]
+    Value {
+        /// The field.
+        field: String,
+        /// What is there.
+        found: String,
+        /// What would be right.
+        wanted: String,
+    },
+    /// A filter is not one.
+    #[error("{field}: {error}")]
+    Filter {
+        /// The field.
+        field: &'static str,
+        /// What is wrong.
+        error: FilterError,
+    },
+    /// An app's configuration.
+    #[error(transparent)]
+    App(#[from] GraphFileError),
+    /// Two ports have the same name, or names with the same stem.
+    #[error("port {name}: line {other} has a port of this name already")]
+    TwoNames {
+        /// The name.
+        name: String,
+        /// The line of the other.
+        other: usize,
+    },
+    /// Two ports have the same address.
+    #[error(
+        "port {name}: mac = {mac}: port {other} has this address too, in the same VLAN; each \
+         station has its own"
+    )]
+    TwoAddresses {
+        /// The port.
+        name: String,
+        /// The address.
+        mac: Mac,
+        /// The other port.
+        other: String,
+    },
+    /// Two ports have the same socket.
+    #[error("port {name}: socket {socket} is that of port {other} too")]
+    TwoSockets {
+        /// The port.
+        name: String,
+        /// The path.
+        socket: String,
+        /// The other port.
+        other: String,
+    },
+    /// There are more ports than the process has.
+    #[error("{0} ports: at most {PORTS_MAX} are possible")]
+    Ports(usize),
+    /// A field needs another one.
+    #[error("{field} needs {needed}")]
+    Needs {
+        /// The field.
+        field: &'static str,
+        /// The other.
+        needed: &'static str,
+    },
+}
+
+/// A file, before it was checked.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    pub uplink: Option<At<PortApp>>,
+    pub ports: Vec<PortDraft>,
+    pub warnings: Vec<String>,
+}
+
+/// A port, before it was checked.
+#[derive(Debug)]
+pub(super) struct PortDraft {
+    pub name: At<String>,
+    pub app: At<PortApp>,
+    pub mac: Option<At<Mac>>,
+    pub vlan: Option<At<u16>>,
+    pub ingress_filter: Option<At<String>>,
+    pub egress_filter: Option<At<String>>,
+    pub state: Option<At<StateConfig>>,
+    pub ingress_rate: Option<At<RateDraft>>,
+    pub egress_rate: Option<At<RateDraft>>,
+    pub tunnel: Option<At<TunnelDraft>>,
+    pub esp: Option<At<toml::Table>>,
+}
+
+/// A rate, before it was checked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RateDraft {
+    pub field: &'static str,
+    /// In the unit of the field.
+    pub rate: f64,
+    /// Bits a second in this unit.
+    pub unit: f64,
+    pub burst_bytes: Option<u64>,
+}
+
+/// A tunnel, before it was checked.
+#[derive(Debug)]
+pub(super) struct TunnelDraft {
+    pub l2tpv3: L2tpv3Config,
+    pub next_hop: Option<Ipv6Addr>,
+}
+
+impl Draft {
+    /// What the file says, when it says nothing wrong.
+    pub(super) fn check(self, kinds: &[Kind]) -> Result<Traffic, FileError> {
+        if let Some(port) = self.ports.get(PORTS_MAX) {
+            return Err(port.name.is_wrong(Fault::Ports(self.ports.len())));
+        }
+        let uplink = self.uplink.map(|uplink| is_port("uplink", uplink, kinds));
+        let uplink = uplink.transpose()?;
+        for (at, port) in self.ports.iter().enumerate() {
+            port.is_not_like(&self.ports[..at])?;
+        }
+        let ports = self.ports.into_iter().map(|port| port.check(kinds));
+        Ok(Traffic {
+            uplink,
+            ports: ports.collect::<Result<_, _>>()?,
+            warnings: self.warnings,
+        })
+    }
+}
+
+impl PortDraft {
+    fn is_not_like(&self, others: &[PortDraft]) -> Result<(), FileError> {
+        let name = &self.name.value;
+        for other in others {
+            let fault = if stem(&other.name.value) == stem(name) {
+                Fault::TwoNames {
+                    name: name.clone(),
+                    other: other.name.line,
+                }
+            } else if let Some(socket) = socket_of(&self.app.value)
+                && socket_of(&other.app.value) == Some(socket)
+            {
+                Fault::TwoSockets {
+                    name: name.clone(),
+                    socket: socket.to_owned(),
+                    other: other.name.value.clone(),
+                }
+            } else {
+                continue;
+            };
+            return Err(self.name.is_wrong(fault));
+        }
+        let vlan = |port: &PortDraft| port.vlan.as_ref().map(|vlan| vlan.value);
+        let Some(mac) = &self.mac else { return Ok(()) };
+        let is_same = |other: &&PortDraft| {
+            let address = other.mac.as_ref().map(|mac| mac.value);
+            address == Some(mac.value) && vlan(other) == vlan(self)
+        };
+        match others.iter().find(is_same) {
+            None => Ok(()),
+            Some(other) => Err(mac.is_wrong(Fault::TwoAddresses {
+                name: name.clone(),
+                mac: mac.value,
+                other: other.name.value.clone(),
+            })),
+        }
+    }
+
+    fn check(self, kinds: &[Kind]) -> Result<TrafficPort, FileError> {
+        is_name(&self.name)?;
+        if let Some(mac) = &self.mac
+            && mac.value.is_group()
+        {
+            let wanted = "a station's address: the lowest bit of the first byte is 0";
+            return Err(mac.is_wrong(value("mac", &mac.value, wanted)));
+        }
+        if let Some(vlan) = &self.vlan
+            && !(1..=VLAN_MAX).contains(&vlan.value)
+        {
+            let wanted = format!("must be 1 to {VLAN_MAX}; without the field there is no VLAN");
+            return Err(vlan.is_wrong(value("vlan", &vlan.value, &wanted)));
+        }
+        if let Some(state) = &self.state {
+            is_state(state)?;
+        }
+        let mac = self.mac.map(|mac| mac.value);
+        let tunnel = self.tunnel.map(|tunnel| is_tunnel(tunnel, mac, kinds));
+        let esp = self.esp.map(|esp| is_esp(esp, kinds)).transpose()?;
+        Ok(TrafficPort {
+            app: is_port(&self.name.value, self.app, kinds)?,
+            name: self.name.value,
+            mac,
+            vlan: self.vlan.map(|vlan| vlan.value),
+            ingress_filter: is_filter("ingress_filter", self.ingress_filter)?,
+            egress_filter: is_filter("egress_filter", self.egress_filter)?,
+            state: self.state.map(|state| state.value),
+            ingress_rate: self.ingress_rate.map(is_rate).transpose()?,
+            egress_rate: self.egress_rate.map(is_rate).transpose()?,
+            tunnel: tunnel.transpose()?,
+            esp,
+        })
+    }
+}
+
+/// The fault of a value.
+pub(super) fn value(field: &str, found: &impl ToString, wanted: &str) -> Fault {
+    Fault::Value {
+        field: field.to_owned(),
+        found: found.to_string(),
+        wanted: wanted.to_owned(),
+    }
+}
+
+/// The path of a port's socket.
+pub(super) fn socket_of(app: &PortApp) -> Option<&str> {
+    app.get("socket").and_then(toml::Value::as_str)
+}
+
+fn is_name(name: &At<String>) -> Result<(), FileError> {
+    let is_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let is_right = (1..=NAME_BYTES_MAX).contains(&name.value.len());
+    if is_right && name.value.chars().all(is_char) {
+        return Ok(());
+    }
+    let wanted = format!("must be 1 to {NAME_BYTES_MAX} letters, digits, '_' and '-'");
+    Err(name.is_wrong(value("name", &name.value, &wanted)))
+}
+
+/// Checks that an app can be the end of a graph.
+fn is_port(name: &str, app: At<PortApp>, kinds: &[Kind]) -> Result<PortApp, FileError> {
+    let kind = app.value.get("kind").and_then(toml::Value::as_str);
+    if let Some(kind) = kind
+        && !kinds.iter().any(|known| known.name == kind)
+    {
+        let known: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
+        let wanted = format!("a port is one of {}", known.join(", "));
+        return Err(app.is_wrong(value("kind", &kind, &wanted)));
+    }
+    match read_app(name, app.value.clone(), kinds) {
+        Ok(_) => Ok(app.value),
+        Err(error) => Err(app.is_wrong(error.into())),
+    }
+}
+
+fn is_filter(field: &'static str, text: Option<At<String>>) -> Result<Option<String>, FileError> {
+    let Some(text) = text else { return Ok(None) };
+    match Filter::compile(&text.value) {
+        Ok(_) => Ok(Some(text.value)),
+        Err(error) => Err(text.is_wrong(Fault::Filter { field, error })),
+    }
+}
+
+fn is_state(state: &At<StateConfig>) -> Result<(), FileError> {
+    let StateConfig {
+        connections,
+        idle_s,
+    } = state.value;
+    if !(4..=1 << 20).contains(&connections) {
+        let wanted = "must be 4 to 1048576";
+        return Err(state.is_wrong(value("stateful.connections", &connections, wanted)));
+    }
+    if !(1..=1_000_000).contains(&idle_s) {
+        let wanted = "must be 1 to 1000000";
+        return Err(state.is_wrong(value("stateful.idle_s", &idle_s, wanted)));
+    }
+    Ok(())
+}
+
+fn is_rate(rate: At<RateDraft>) -> Result<RateLimiterConfig, FileError> {
+    let draft = rate.value;
+    let bits = (draft.rate * draft.unit).round();
+    // Also what is no number is outside.
+    if !(1.0..=BITS_MAX).contains(&bits) {
+        let most = BITS_MAX / draft.unit;
+        let wanted = format!("must be above 0, and at most {most}");
+        return Err(rate.is_wrong(value(draft.field, &draft.rate, &wanted)));
+    }
+    if let Some(burst) = draft.burst_bytes
+        && !(64..=BITS_MAX as u64).contains(&burst)
+    {
+        let wanted = "must be 64 to 1000000000000 bytes";
+        return Err(rate.is_wrong(value("burst_bytes", &burst, wanted)));
+    }
+    Ok(RateLimiterConfig {
+        bits_per_second: bits as u64,
+        bucket_bytes: draft.burst_bytes,
+    })
+}
+
+fn is_tunnel(
+    tunnel: At<TunnelDraft>,
+    mac: Option<Mac>,
+    kinds: &[Kind],
+) -> Result<Tunnel, FileError> {
+    let TunnelDraft {
+        mut l2tpv3,
+        next_hop,
+    } = tunnel.value;
+    let wrong = |fault| FileError {
+        line: tunnel.line,
+        fault,
+    };
+    let Some(mac) = mac else {
+        let (field, needed) = ("tunnel", "mac, the address that its packets come from");
+        return Err(wrong(Fault::Needs { field, needed }));
+    };
+    if l2tpv3.session == 0 || l2tpv3.peer_session == Some(0) {
+        let wanted = "must be 1 to 4294967295: session 0 is that of control messages";
+        return Err(wrong(value("session", &0, wanted)));
+    }
+    if l2tpv3.hop_limit == 0 {
+        return Err(wrong(value("hop_limit", &0, "must be 1 to 255")));
+    }
+    if l2tpv3.local == l2tpv3.remote {
+        let wanted = "must differ from local_ip";
+        return Err(wrong(value("remote_ip", &l2tpv3.remote, wanted)));
+    }
+    l2tpv3.mac = Some(carina_apps::mac_text::MacText(mac));
+    let nd = match (next_hop, l2tpv3.next_mac) {
+        (Some(next_hop), next_mac) => {
+            let mut nd = toml::Table::new();
+            let mut put = |key: &str, value: String| nd.insert(key.to_owned(), value.into());
+            put("kind", "nd".to_owned());
+            put("address", l2tpv3.local.to_string());
+            put("mac", mac.to_string());
+            put("next", next_hop.to_string());
+            if let Some(next_mac) = next_mac {
+                put("next_mac", next_mac.0.to_string());
+            }
+            read_app("nd", nd.clone(), kinds).map_err(|error| wrong(error.into()))?;
+            Some(nd)
+        }
+        (None, Some(_)) => None,
+        (None, None) => {
+            let (field, wanted) = ("next_hop", "an IPv6 address; or next_mac, its MAC address");
+            return Err(wrong(Fault::Missing { field, wanted }));
+        }
+    };
+    Ok(Tunnel { l2tpv3, nd })
+}
+
+fn is_esp(mut esp: At<toml::Table>, kinds: &[Kind]) -> Result<toml::Table, FileError> {
+    esp.value.insert("kind".to_owned(), "esp".into());
+    match read_app("esp", esp.value.clone(), kinds) {
+        Ok(_) => Ok(esp.value),
+        Err(error) => Err(esp.is_wrong(error.into())),
+    }
+}
+
+/// 1 Tb/s.
+const BITS_MAX: f64 = 1e12;

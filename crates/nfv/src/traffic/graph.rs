@@ -1,0 +1,153 @@
+//! Apps and links of a configuration.
+
+use carina_apps::graph_file::{GraphFileError, Kind, read_app};
+use carina_apps::mac_mux::{MacMuxConfig, MuxPort, UPLINK};
+use carina_apps::mac_text::MacText;
+use carina_apps::pcap_filter::PcapFilterConfig;
+use carina_engine::frames::Graph;
+
+use super::{Traffic, TrafficPort};
+
+/// The app that ports and the uplink share.
+pub const MUX: &str = "mux";
+
+/// The app of each step between a port and the mux: what its name ends with.
+pub(super) mod step {
+    pub const PORT: &str = "port";
+    pub const EGRESS_RATE: &str = "txrate";
+    pub const INGRESS_RATE: &str = "rxrate";
+    pub const FILTER: &str = "filter";
+    pub const TUNNEL: &str = "tunnel";
+    pub const ND: &str = "nd";
+    pub const ESP: &str = "esp";
+}
+
+/// The name of an app of a port.
+pub(super) fn app_name(stem: &str, step: &str) -> String {
+    format!("{stem}_{step}")
+}
+
+/// The kinds of apps that can be a port or the uplink: those with MAC headers.
+#[must_use]
+pub fn port_kinds() -> Vec<Kind> {
+    let kinds = carina_ports::KINDS.into_iter();
+    kinds.filter(|kind| kind.name != "tun").collect()
+}
+
+/// The graph of a configuration.
+///
+/// # Errors
+/// An app that is not known; a configuration that was read has none.
+pub fn graph(traffic: &Traffic, kinds: &[Kind]) -> Result<Graph, GraphFileError> {
+    let mut graph = Graph::new();
+    let ports = traffic.ports.iter().map(|port| MuxPort {
+        name: port.stem(),
+        mac: port.mac.map(MacText),
+        vlan: port.vlan,
+    });
+    let mux = MacMuxConfig {
+        ports: ports.collect(),
+        ..MacMuxConfig::default()
+    };
+    graph.app(MUX, mux);
+    if let Some(uplink) = &traffic.uplink {
+        graph.app_of(UPLINK, read_app(UPLINK, uplink.clone(), kinds)?);
+        graph.link(&format!("{UPLINK}.output -> {MUX}.{UPLINK}"))?;
+        graph.link(&format!("{MUX}.{UPLINK} -> {UPLINK}.input"))?;
+    }
+    for port in &traffic.ports {
+        add_port(&mut graph, port, kinds)?;
+    }
+    graph.check()?;
+    Ok(graph)
+}
+
+/// The way between a port and the mux while it is made.
+struct Way<'a> {
+    graph: &'a mut Graph,
+    stem: String,
+    /// Where frames from the port have come to.
+    out: String,
+    /// Where frames to the port have to go.
+    back: String,
+}
+
+impl Way<'_> {
+    /// Puts an app in, with its input and output in the direction of the network, and in that of
+    /// the port.
+    fn put(
+        &mut self,
+        step: &str,
+        egress: Option<[&str; 2]>,
+        ingress: Option<[&str; 2]>,
+    ) -> Result<(), GraphFileError> {
+        let app = app_name(&self.stem, step);
+        if let Some([input, output]) = egress {
+            self.graph.link(&format!("{} -> {app}.{input}", self.out))?;
+            self.out = format!("{app}.{output}");
+        }
+        if let Some([input, output]) = ingress {
+            self.graph
+                .link(&format!("{app}.{output} -> {}", self.back))?;
+            self.back = format!("{app}.{input}");
+        }
+        Ok(())
+    }
+}
+
+fn add_port(graph: &mut Graph, port: &TrafficPort, kinds: &[Kind]) -> Result<(), GraphFileError> {
+    let stem = port.stem();
+    let name = |step| app_name(&stem, step);
+    let end = name(step::PORT);
+    graph.app_of(&end, read_app(&end, port.app.clone(), kinds)?);
+    if let Some(rate) = port.egress_rate {
+        graph.app(&name(step::EGRESS_RATE), rate);
+    }
+    if let Some(rate) = port.ingress_rate {
+        graph.app(&name(step::INGRESS_RATE), rate);
+    }
+    let has_filter = port.ingress_filter.is_some() || port.egress_filter.is_some();
+    if has_filter || port.state.is_some() {
+        let filter = PcapFilterConfig {
+            filter: port.egress_filter.clone(),
+            back_filter: port.ingress_filter.clone(),
+            state: port.state,
+        };
+        graph.app(&name(step::FILTER), filter);
+    }
+    let mut way = Way {
+        out: format!("{end}.output"),
+        back: format!("{end}.input"),
+        stem: stem.clone(),
+        graph,
+    };
+    const THROUGH: Option<[&str; 2]> = Some(["input", "output"]);
+    const NORTH_TO_SOUTH: Option<[&str; 2]> = Some(["north", "south"]);
+    const SOUTH_TO_NORTH: Option<[&str; 2]> = Some(["south", "north"]);
+    if port.egress_rate.is_some() {
+        way.put(step::EGRESS_RATE, THROUGH, None)?;
+    }
+    if has_filter || port.state.is_some() {
+        way.put(step::FILTER, THROUGH, Some(["back_input", "back_output"]))?;
+    }
+    if let Some(tunnel) = &port.tunnel {
+        way.graph.app(&app_name(&stem, step::TUNNEL), tunnel.l2tpv3);
+        way.put(step::TUNNEL, NORTH_TO_SOUTH, SOUTH_TO_NORTH)?;
+        if let Some(nd) = &tunnel.nd {
+            let app = app_name(&stem, step::ND);
+            way.graph.app_of(&app, read_app(&app, nd.clone(), kinds)?);
+            way.put(step::ND, NORTH_TO_SOUTH, SOUTH_TO_NORTH)?;
+        }
+    }
+    if let Some(esp) = &port.esp {
+        let app = app_name(&stem, step::ESP);
+        way.graph.app_of(&app, read_app(&app, esp.clone(), kinds)?);
+        way.put(step::ESP, NORTH_TO_SOUTH, SOUTH_TO_NORTH)?;
+    }
+    if port.ingress_rate.is_some() {
+        way.put(step::INGRESS_RATE, None, THROUGH)?;
+    }
+    way.graph.link(&format!("{} -> {MUX}.{stem}", way.out))?;
+    way.graph.link(&format!("{MUX}.{stem} -> {}", way.back))?;
+    Ok(())
+}

@@ -1,0 +1,280 @@
+//! Carina's format of the file.
+//!
+//! ```toml
+//! [uplink]
+//! kind = "af_packet"
+//! interface = "eth1"
+//!
+//! [[ports]]
+//! name = "web"
+//! mac = "52:54:00:00:00:01"
+//! vlan = 42
+//! ingress_filter = "arp or icmp or tcp dst port 80"
+//! stateful = true
+//! egress_mbps = 100
+//! ```
+
+use std::net::Ipv6Addr;
+
+use carina_apps::hex_text::HexText;
+use carina_apps::l2tpv3::L2tpv3Config;
+use carina_apps::mac_text::MacText;
+use carina_apps::pcap_filter::StateConfig;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::file::{At, Draft, Fault, FileError, PortDraft, RateDraft, TunnelDraft, value};
+use super::{Defaults, PortApp};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    uplink: Option<Spanned<toml::Table>>,
+    #[serde(default)]
+    ports: Vec<Port>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Port {
+    name: Spanned<String>,
+    app: Option<Spanned<toml::Table>>,
+    socket: Option<Spanned<String>>,
+    client: Option<Spanned<bool>>,
+    queues: Option<Spanned<i64>>,
+    packed: Option<Spanned<bool>>,
+    mergeable: Option<Spanned<bool>>,
+    indirect: Option<Spanned<bool>>,
+    mac: Option<Spanned<String>>,
+    vlan: Option<Spanned<u16>>,
+    ingress_filter: Option<Spanned<String>>,
+    egress_filter: Option<Spanned<String>>,
+    stateful: Option<Spanned<Stateful>>,
+    ingress_mbps: Option<Spanned<Number>>,
+    ingress_burst_bytes: Option<Spanned<u64>>,
+    egress_mbps: Option<Spanned<Number>>,
+    egress_burst_bytes: Option<Spanned<u64>>,
+    tunnel: Option<Spanned<TunnelTable>>,
+    esp: Option<Spanned<toml::Table>>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(untagged)]
+enum Number {
+    Whole(i64),
+    Broken(f64),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Stateful {
+    Word(bool),
+    Table(StateConfig),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TunnelTable {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    local_ip: Ipv6Addr,
+    remote_ip: Ipv6Addr,
+    local_cookie: HexText<8>,
+    remote_cookie: HexText<8>,
+    #[serde(default = "any_session")]
+    session: u32,
+    peer_session: Option<u32>,
+    #[serde(default = "hop_limit")]
+    hop_limit: u8,
+    next_hop: Option<Ipv6Addr>,
+    next_mac: Option<MacText>,
+}
+
+fn any_session() -> u32 {
+    u32::MAX
+}
+
+fn hop_limit() -> u8 {
+    64
+}
+
+/// Places in a text, as lines.
+struct Lines<'a>(&'a str);
+
+impl Lines<'_> {
+    fn of(&self, byte: usize) -> usize {
+        let before = &self.0.as_bytes()[..byte.min(self.0.len())];
+        1 + before.iter().filter(|byte| **byte == b'\n').count()
+    }
+
+    fn at<T>(&self, spanned: Spanned<T>) -> At<T> {
+        At {
+            line: self.of(spanned.span().start),
+            value: spanned.into_inner(),
+        }
+    }
+}
+
+pub(super) fn draft(text: &str, defaults: &Defaults) -> Result<Draft, FileError> {
+    let lines = Lines(text);
+    let file: File = toml::from_str(text).map_err(|error| FileError {
+        line: lines.of(error.span().map_or(0, |span| span.start)),
+        fault: Fault::Toml(error.message().to_owned()),
+    })?;
+    let uplink = file.uplink.map(|uplink| lines.at(uplink));
+    let ports = file.ports.into_iter();
+    let ports = ports.map(|port| port_draft(port, &lines, defaults));
+    Ok(Draft {
+        uplink: uplink.or_else(|| {
+            let value = defaults.uplink.clone()?;
+            Some(At { line: 1, value })
+        }),
+        ports: ports.collect::<Result<_, _>>()?,
+        warnings: Vec::new(),
+    })
+}
+
+fn port_draft(
+    mut port: Port,
+    lines: &Lines<'_>,
+    defaults: &Defaults,
+) -> Result<PortDraft, FileError> {
+    let app = app_of(&mut port, lines, defaults)?;
+    let mac = port.mac.map(|mac| address(lines.at(mac))).transpose()?;
+    let state = port.stateful.map(|state| lines.at(state));
+    let state = state.and_then(|state| {
+        let value = match &state.value {
+            Stateful::Word(true) => StateConfig::default(),
+            Stateful::Word(false) => return None,
+            Stateful::Table(config) => *config,
+        };
+        Some(state.map(|_| value))
+    });
+    let tunnel = port.tunnel.map(|tunnel| tunnel_draft(lines.at(tunnel)));
+    Ok(PortDraft {
+        name: lines.at(port.name),
+        app,
+        mac,
+        vlan: port.vlan.map(|vlan| lines.at(vlan)),
+        ingress_filter: port.ingress_filter.map(|filter| lines.at(filter)),
+        egress_filter: port.egress_filter.map(|filter| lines.at(filter)),
+        state,
+        ingress_rate: rate(
+            "ingress_mbps",
+            port.ingress_mbps,
+            port.ingress_burst_bytes,
+            lines,
+        )?,
+        egress_rate: rate(
+            "egress_mbps",
+            port.egress_mbps,
+            port.egress_burst_bytes,
+            lines,
+        )?,
+        tunnel: tunnel.transpose()?,
+        esp: port.esp.map(|esp| lines.at(esp)),
+    })
+}
+
+/// The app at the end: one that the file names, or the card of a guest.
+fn app_of(
+    port: &mut Port,
+    lines: &Lines<'_>,
+    defaults: &Defaults,
+) -> Result<At<PortApp>, FileError> {
+    let mut card = toml::Table::new();
+    let mut line = lines.of(port.name.span().start);
+    let mut put = |key: &str, field: Option<(usize, toml::Value)>| {
+        if let Some((start, value)) = field {
+            line = lines.of(start);
+            card.insert(key.to_owned(), value);
+        }
+    };
+    fn field<T: Into<toml::Value>>(field: Option<Spanned<T>>) -> Option<(usize, toml::Value)> {
+        field.map(|field| (field.span().start, field.into_inner().into()))
+    }
+    put("client", field(port.client.take()));
+    put("queues", field(port.queues.take()));
+    put("packed", field(port.packed.take()));
+    put("mergeable", field(port.mergeable.take()));
+    put("indirect", field(port.indirect.take()));
+    put("socket", field(port.socket.take()));
+    match port.app.take() {
+        None => {
+            if !card.contains_key("socket") {
+                let socket = defaults.socket(port.name.get_ref());
+                card.insert("socket".to_owned(), socket.into());
+            }
+            card.insert("kind".to_owned(), "vhost_user".into());
+            Ok(At { line, value: card })
+        }
+        Some(app) if card.is_empty() => Ok(lines.at(app)),
+        Some(_) => {
+            let keys: Vec<&str> = card.keys().map(String::as_str).collect();
+            let wanted = "a port has an app, or the fields of a guest's card, and not both";
+            let fault = value("app", &format!("… beside {}", keys.join(", ")), wanted);
+            Err(FileError { line, fault })
+        }
+    }
+}
+
+fn address(text: At<String>) -> Result<At<carina_wire::ether::Mac>, FileError> {
+    match text.value.parse() {
+        Ok(mac) => Ok(text.map(|_| mac)),
+        Err(_) => {
+            let wanted = "a MAC address is 52:54:00:00:00:01";
+            Err(text.is_wrong(value("mac", &text.value, wanted)))
+        }
+    }
+}
+
+fn rate(
+    field: &'static str,
+    rate: Option<Spanned<Number>>,
+    burst: Option<Spanned<u64>>,
+    lines: &Lines<'_>,
+) -> Result<Option<At<RateDraft>>, FileError> {
+    let burst = burst.map(|burst| lines.at(burst));
+    let Some(rate) = rate else {
+        return match burst {
+            None => Ok(None),
+            Some(burst) => {
+                let needed = "the rate of its direction, ingress_mbps or egress_mbps";
+                let field = "burst_bytes";
+                Err(burst.is_wrong(Fault::Needs { field, needed }))
+            }
+        };
+    };
+    let draft = |number| RateDraft {
+        field,
+        rate: match number {
+            Number::Whole(number) => number as f64,
+            Number::Broken(number) => number,
+        },
+        unit: 1e6,
+        burst_bytes: burst.map(|burst| burst.value),
+    };
+    Ok(Some(lines.at(rate).map(draft)))
+}
+
+fn tunnel_draft(tunnel: At<TunnelTable>) -> Result<At<TunnelDraft>, FileError> {
+    if let Some(kind) = &tunnel.value.kind
+        && !kind.eq_ignore_ascii_case("l2tpv3")
+    {
+        return Err(tunnel.is_wrong(value("tunnel.type", kind, "the type is l2tpv3")));
+    }
+    Ok(tunnel.map(|tunnel| TunnelDraft {
+        l2tpv3: L2tpv3Config {
+            local: tunnel.local_ip,
+            remote: tunnel.remote_ip,
+            local_cookie: tunnel.local_cookie,
+            remote_cookie: tunnel.remote_cookie,
+            session: tunnel.session,
+            peer_session: tunnel.peer_session,
+            hop_limit: tunnel.hop_limit,
+            mac: None,
+            next_mac: tunnel.next_mac,
+        },
+        next_hop: tunnel.next_hop,
+    }))
+}

@@ -1,0 +1,231 @@
+//! Carina's format of the file of ports.
+
+use carina_nfv::traffic::graph::{graph, port_kinds};
+use carina_nfv::traffic::{Defaults, Traffic, read};
+
+const WHOLE: &str = r#"
+[uplink]
+kind = "af_packet"
+interface = "eth1"
+
+[[ports]]
+name = "web"
+app = { kind = "tap", name = "web0", mtu = 1500 }
+mac = "52:54:00:00:00:01"
+vlan = 42
+ingress_filter = "arp or icmp or tcp dst port 80"
+egress_filter = "not udp port 53"
+stateful = { connections = 5000, idle_s = 60 }
+ingress_mbps = 1000
+ingress_burst_bytes = 100000
+egress_mbps = 2.5
+
+[ports.tunnel]
+type = "l2tpv3"
+local_ip = "2001:db8::1"
+remote_ip = "2001:db8::2"
+next_hop = "2001:db8::3"
+local_cookie = "0011223344556677"
+remote_cookie = "8899aabbccddeeff"
+session = 7
+
+[ports.esp]
+spi = 300
+transmit_key = "000102030405060708090a0b0c0d0e0f"
+transmit_salt = "00010203"
+receive_key = "0f0e0d0c0b0a09080706050403020100"
+receive_salt = "03020100"
+
+[[ports]]
+name = "plain"
+app = { kind = "tap", name = "plain0" }
+"#;
+
+fn read_it(text: &str) -> Traffic {
+    read(text, &Defaults::default(), &port_kinds()).unwrap()
+}
+
+#[test]
+fn every_field_becomes_an_app() {
+    let traffic = read_it(WHOLE);
+    let web = &traffic.ports[0];
+    assert_eq!(web.egress_rate.unwrap().bits_per_second, 2_500_000);
+    assert_eq!(web.ingress_rate.unwrap().bucket_bytes, Some(100_000));
+    assert_eq!(web.state.unwrap().connections, 5000);
+    let graph = graph(&traffic, &port_kinds()).unwrap();
+    let apps: Vec<(&str, &str)> = graph.apps().collect();
+    assert_eq!(
+        apps,
+        [
+            ("mux", "mac_mux"),
+            ("plain_port", "tap"),
+            ("uplink", "af_packet"),
+            ("web_esp", "esp"),
+            ("web_filter", "pcap_filter"),
+            ("web_nd", "nd"),
+            ("web_port", "tap"),
+            ("web_rxrate", "rate_limiter"),
+            ("web_tunnel", "l2tpv3"),
+            ("web_txrate", "rate_limiter"),
+        ]
+    );
+    let links: Vec<String> = graph.links().map(ToString::to_string).collect();
+    for link in [
+        "web_port.output -> web_txrate.input",
+        "web_txrate.output -> web_filter.input",
+        "web_filter.output -> web_tunnel.north",
+        "web_tunnel.south -> web_nd.north",
+        "web_nd.south -> web_esp.north",
+        "web_esp.south -> mux.web",
+        "mux.web -> web_rxrate.input",
+        "web_rxrate.output -> web_esp.south",
+        "web_esp.north -> web_nd.south",
+        "web_nd.north -> web_tunnel.south",
+        "web_tunnel.north -> web_filter.back_input",
+        "web_filter.back_output -> web_port.input",
+        "plain_port.output -> mux.plain",
+        "mux.plain -> plain_port.input",
+        "uplink.output -> mux.uplink",
+        "mux.uplink -> uplink.input",
+    ] {
+        assert!(links.iter().any(|found| found == link), "{link}: {links:?}");
+    }
+    assert_eq!(links.len(), 16);
+}
+
+#[test]
+fn next_hop_with_a_known_address_needs_no_discovery() {
+    let text = WHOLE.replace(
+        "next_hop = \"2001:db8::3\"",
+        "next_mac = \"02:00:00:00:00:09\"",
+    );
+    let traffic = read_it(&text);
+    assert_eq!(traffic.ports[0].tunnel.as_ref().unwrap().nd, None);
+}
+
+/// The error where a line of the file is another.
+fn error(old: &str, new: &str) -> String {
+    assert!(WHOLE.contains(old), "{old}");
+    error_of(&WHOLE.replacen(old, new, 1))
+}
+
+fn error_of(text: &str) -> String {
+    let refused = read(text, &Defaults::default(), &port_kinds());
+    refused.expect_err(text).to_string()
+}
+
+#[test]
+fn errors_name_the_line_and_what_would_be_right() {
+    let said = error("vlan = 42", "vlan = 4095");
+    assert_eq!(
+        said,
+        "line 10: vlan = \"4095\": must be 1 to 4094; without the field there is no VLAN"
+    );
+    let said = error("tcp dst port 80", "tcp dst prot 80");
+    assert!(
+        said.starts_with("line 11: ingress_filter: character "),
+        "{said}"
+    );
+    let said = error("52:54:00:00:00:01", "52:54:00:00:00");
+    assert_eq!(
+        said,
+        "line 9: mac = \"52:54:00:00:00\": a MAC address is 52:54:00:00:00:01"
+    );
+    let said = error("52:54:", "53:54:");
+    assert!(
+        said.starts_with("line 9: mac = \"53:54:00:00:00:01\": a station's"),
+        "{said}"
+    );
+    let said = error("egress_mbps = 2.5", "egress_mbps = -1");
+    assert_eq!(
+        said,
+        "line 16: egress_mbps = \"-1\": must be above 0, and at most 1000000"
+    );
+    let said = error("egress_mbps = 2.5", "egress_bps = 5");
+    assert!(
+        said.starts_with("line 16: unknown field `egress_bps`"),
+        "{said}"
+    );
+    let said = error("idle_s = 60", "idle_s = 0");
+    assert_eq!(
+        said,
+        "line 13: stateful.idle_s = \"0\": must be 1 to 1000000"
+    );
+    let said = error("name = \"plain\"", "name = \"web\"");
+    assert_eq!(
+        said,
+        "line 35: port web: line 7 has a port of this name already"
+    );
+    let said = error("name = \"plain\"", "name = \"pl ain\"");
+    assert!(
+        said.starts_with("line 35: name = \"pl ain\": must be 1 to 64"),
+        "{said}"
+    );
+}
+
+#[test]
+fn errors_of_tables_name_their_line() {
+    let said = error("kind = \"af_packet\"", "kind = \"tun\"");
+    assert!(
+        said.contains("kind = \"tun\": a port is one of af_packet, tap"),
+        "{said}"
+    );
+    assert!(said.starts_with("line "), "{said}");
+    let said = error("interface = \"eth1\"", "interfaces = \"eth1\"");
+    assert!(said.contains("unknown field `interfaces`"), "{said}");
+    let said = error("0011223344556677", "00112233");
+    assert!(said.contains("8 characters: must be 16 digits"), "{said}");
+    let said = error("session = 7", "session = 0");
+    assert!(
+        said.contains("session 0 is that of control messages"),
+        "{said}"
+    );
+    let said = error("spi = 300", "spi = \"x\"");
+    assert!(said.contains("esp"), "{said}");
+    let said = error("next_hop = \"2001:db8::3\"", "");
+    assert!(
+        said.contains("next_hop is missing here: an IPv6 address"),
+        "{said}"
+    );
+    let said = error("mac = \"52:54:00:00:00:01\"", "");
+    assert!(said.contains("tunnel needs mac"), "{said}");
+    let said = error(
+        "app = { kind = \"tap\", name = \"plain0\" }",
+        "client = true\napp = { kind = \"tap\", name = \"x\" }",
+    );
+    assert!(said.contains("beside client"), "{said}");
+    assert!(error_of("[[ports]]\nvlan = 5\n").starts_with("line 1: missing field `name`"));
+    assert!(error_of("ports = 5\n").starts_with("line 1: "));
+    assert!(error_of("[[ports]\n").starts_with("line 1: "));
+}
+
+#[test]
+fn two_ports_share_no_address_in_one_vlan() {
+    let port = |name: &str, vlan: u16| {
+        format!(
+            "[[ports]]\nname = \"{name}\"\napp = {{ kind = \"tap\", name = \"{name}\" }}\n\
+             mac = \"02:00:00:00:00:01\"\nvlan = {vlan}\n"
+        )
+    };
+    assert_eq!(read_it(&(port("a", 5) + &port("b", 6))).ports.len(), 2);
+    assert_eq!(
+        error_of(&(port("a", 5) + &port("b", 5))),
+        "line 9: port b: mac = 02:00:00:00:00:01: port a has this address too, in the same VLAN; \
+         each station has its own"
+    );
+    let many: String = (0..129).map(|n| port(&format!("p{n}"), n + 1)).collect();
+    assert!(error_of(&many).ends_with("129 ports: at most 128 are possible"));
+}
+
+#[test]
+fn empty_file_has_no_ports_and_the_uplink_of_the_command_line() {
+    let mut uplink = toml::Table::new();
+    uplink.insert("kind".into(), "tap".into());
+    uplink.insert("name".into(), "u".into());
+    let defaults = Defaults {
+        uplink: Some(uplink.clone()),
+        sockets: String::new(),
+    };
+    let traffic = read("", &defaults, &port_kinds()).unwrap();
+    assert_eq!((traffic.uplink, traffic.ports.len()), (Some(uplink), 0));
+}

@@ -1,0 +1,8 @@
+//! Tests of this crate: files, and traffic in simulated time.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+mod carina_file;
+mod packets;
+mod simulated;
+mod snabb_file;
+mod traffic;

@@ -1,0 +1,145 @@
+//! A configuration whose ports are queues, in simulated time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use carina_engine::counter_file::{self, CounterFile};
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, Difference, FrameApp, Network, Port, PortList, Ports,
+};
+use carina_frame::{Pool, PoolConfig};
+use carina_nfv::traffic::counts::TrafficCounts;
+use carina_nfv::traffic::graph::{graph, port_kinds};
+use carina_nfv::traffic::{Defaults, Traffic, read};
+use carina_time::Instant;
+
+type Queue = Arc<Mutex<VecDeque<Vec<u8>>>>;
+
+/// A port of queues: what it sends, and what it saw.
+#[derive(Clone, Debug, Default)]
+pub struct Probe {
+    send: Queue,
+    seen: Queue,
+}
+
+impl PartialEq for Probe {
+    fn eq(&self, other: &Probe) -> bool {
+        Arc::ptr_eq(&self.send, &other.send)
+    }
+}
+
+pub struct ProbeApp(Probe, Pool);
+
+const INPUT: PortList = PortList::Named(&[Port::optional("input")]);
+const OUTPUT: PortList = PortList::Named(&[Port::optional("output")]);
+
+impl AppConfig for Probe {
+    const KIND: &'static str = "probe";
+    const INPUTS: PortList = INPUT;
+    const OUTPUTS: PortList = OUTPUT;
+    type App = ProbeApp;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<ProbeApp, AppError> {
+        Ok(ProbeApp(self.clone(), context.pool().clone()))
+    }
+}
+
+impl FrameApp for ProbeApp {
+    fn pull(&mut self, ports: &mut Ports<'_>) {
+        let waiting = &mut *self.0.send.lock().unwrap();
+        ports.fill(0, usize::MAX, || self.1.frame_of(&waiting.pop_front()?));
+    }
+
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        let seen = &mut *self.0.seen.lock().unwrap();
+        ports.drain(0, |frame| seen.push_back(frame.bytes().to_vec()));
+    }
+}
+
+/// A configuration that runs.
+pub struct Bench {
+    network: Network,
+    counters: PathBuf,
+    traffic: Traffic,
+    probes: BTreeMap<String, Probe>,
+    now: u64,
+}
+
+/// A port of the file: its kind does not matter, a probe takes its place.
+pub fn port(name: &str, more: &str) -> String {
+    format!("[[ports]]\nname = \"{name}\"\napp = {{ kind = \"tap\", name = \"{name}\" }}\n{more}\n")
+}
+
+pub const UPLINK: &str = "[uplink]\nkind = \"tap\"\nname = \"uplink\"\n";
+
+impl Bench {
+    pub fn new(text: &str) -> Bench {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("carina-nfv-{}-{number}", std::process::id());
+        let counters = std::env::temp_dir().join(name);
+        let pool = PoolConfig {
+            frames: 4096,
+            frame_bytes: 2048,
+        };
+        let pool = Pool::new(pool).unwrap();
+        let network = Network::new(pool, CounterFile::create(&counters).unwrap()).unwrap();
+        let mut bench = Bench {
+            network,
+            counters,
+            traffic: Traffic::default(),
+            probes: BTreeMap::new(),
+            now: 0,
+        };
+        bench.configure(text);
+        bench
+    }
+
+    /// Applies a file.
+    pub fn configure(&mut self, text: &str) -> Difference {
+        let traffic = read(text, &Defaults::default(), &port_kinds()).unwrap();
+        let mut graph = graph(&traffic, &port_kinds()).unwrap();
+        let ends = traffic.ports.iter();
+        let ends = ends.map(|port| (port.name.clone(), format!("{}_port", port.stem())));
+        let uplink = ("uplink".to_owned(), "uplink".to_owned());
+        for (name, app) in ends.chain(traffic.uplink.is_some().then_some(uplink)) {
+            graph.app(&app, self.probes.entry(name).or_default().clone());
+        }
+        self.traffic = traffic;
+        self.network.configure(&graph).unwrap()
+    }
+
+    /// Has a port send a frame in the next breath.
+    pub fn send(&self, port: &str, frame: &[u8]) {
+        let mut waiting = self.probes[port].send.lock().unwrap();
+        waiting.push_back(frame.to_vec());
+    }
+
+    /// What a port saw since it was last asked.
+    pub fn seen(&self, port: &str) -> Vec<Vec<u8>> {
+        self.probes[port].seen.lock().unwrap().drain(..).collect()
+    }
+
+    /// Breathes until all that was sent has gone through, and then lets a millisecond pass.
+    pub fn breathe(&mut self) {
+        for _ in 0..4 {
+            self.network.breathe(Instant::from_millis(self.now));
+        }
+        self.now += 1;
+    }
+
+    pub fn counts(&mut self) -> TrafficCounts {
+        // Counts of links are shown every 20 ms.
+        self.now += 100;
+        self.breathe();
+        TrafficCounts::of(&self.traffic, &counter_file::read(&self.counters).unwrap())
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.counters);
+    }
+}

@@ -1,0 +1,229 @@
+//! Files of snabbnfv.
+
+use carina_nfv::traffic::graph::port_kinds;
+use carina_nfv::traffic::{Defaults, Traffic, read};
+use carina_wire::ether::Mac;
+
+fn defaults() -> Defaults {
+    Defaults {
+        uplink: None,
+        sockets: "/tmp/%s.sock".to_owned(),
+    }
+}
+
+fn read_it(text: &str) -> Traffic {
+    read(text, &defaults(), &port_kinds()).unwrap()
+}
+
+fn error(text: &str) -> String {
+    read(text, &defaults(), &port_kinds())
+        .expect_err(text)
+        .to_string()
+}
+
+const WHOLE: &str = r#"-- Written by a tool
+return {
+  {
+    port_id = "0f3f2a4e-9c1d-4d2f-8a55-5a0d6f1b2c3d",
+    mac_address = "52:54:00:01:02:03",
+    vlan = 42,
+    ingress_filter = [[tcp dst port 80 or icmp]],
+    egress_filter = "not udp",
+    stateful_filter = true,
+    rx_police = 1.5,
+    tx_police_gbps = 10,
+    disable_mrg_rxbuf = true,
+    disable_indirect_desc = true,
+    tunnel = {
+      type = "L2TPv3",
+      local_ip = "2001:db8::1", remote_ip = "2001:db8::2",
+      next_hop = "2001:db8::3",
+      local_cookie = "00 11 22 33 44 55 66 77",
+      remote_cookie = "8899aabbccddeeff",
+      session = 7;
+    },
+    crypto = {
+      type = "esp-aes-128-gcm", spi = 0x100, auditing = true,
+      transmit_key = "000102030405060708090a0b0c0d0e0f", transmit_salt = "00010203",
+      receive_key = "0f0e0d0c0b0a09080706050403020100", receive_salt = "03020100",
+    },
+  },
+  { port_id = "other", vlan = 0, ingress_filter = nil },
+}
+"#;
+
+#[test]
+fn every_field_of_snabbnfv_is_read() {
+    let traffic = read_it(WHOLE);
+    let port = &traffic.ports[0];
+    assert_eq!(port.mac, Some(Mac([0x52, 0x54, 0, 1, 2, 3])));
+    assert_eq!(port.vlan, Some(42));
+    assert_eq!(
+        port.ingress_filter.as_deref(),
+        Some("tcp dst port 80 or icmp")
+    );
+    assert_eq!(port.egress_filter.as_deref(), Some("not udp"));
+    let state = port.state.unwrap();
+    assert_eq!((state.connections, state.idle_s), (1000, 7200));
+    // To the guest, and from it; the bucket is what a second gives.
+    let rates = [port.ingress_rate.unwrap(), port.egress_rate.unwrap()];
+    assert_eq!(
+        rates.map(|rate| (rate.bits_per_second, rate.bucket_bytes)),
+        [(1_500_000_000, None), (10_000_000_000, None)]
+    );
+    let socket = "/tmp/0f3f2a4e-9c1d-4d2f-8a55-5a0d6f1b2c3d.sock";
+    assert_eq!(port.app["socket"].as_str(), Some(socket));
+    assert_eq!(port.app["client"].as_bool(), Some(true));
+    assert_eq!(port.app["mergeable"].as_bool(), Some(false));
+    assert_eq!(port.app["indirect"].as_bool(), Some(false));
+    let tunnel = port.tunnel.as_ref().unwrap();
+    assert_eq!(tunnel.l2tpv3.local_cookie.to_string(), "0011223344556677");
+    assert_eq!(tunnel.l2tpv3.remote_cookie.to_string(), "8899aabbccddeeff");
+    assert_eq!(tunnel.l2tpv3.session, 7);
+    assert_eq!(
+        tunnel.nd.as_ref().unwrap()["next"].as_str(),
+        Some("2001:db8::3")
+    );
+    assert_eq!(port.esp.as_ref().unwrap()["spi"].as_integer(), Some(256));
+    let other = &traffic.ports[1];
+    assert_eq!(
+        (other.vlan, other.mac, &other.ingress_filter),
+        (None, None, &None)
+    );
+    assert_eq!(
+        traffic.warnings,
+        [
+            "line 11: tx_police_gbps is the old name of tx_police, and is read as it",
+            "line 23: auditing: packets that are refused are counted by reason, not logged",
+        ]
+    );
+}
+
+#[test]
+fn next_hop_may_be_a_mac_address() {
+    let text = WHOLE.replace(
+        "next_hop = \"2001:db8::3\"",
+        "next_hop = \"02:00:00:00:00:09\"",
+    );
+    let traffic = read_it(&text);
+    let tunnel = traffic.ports[0].tunnel.as_ref().unwrap();
+    assert!(tunnel.nd.is_none());
+    assert_eq!(tunnel.l2tpv3.next_mac.unwrap().0, Mac([2, 0, 0, 0, 0, 9]));
+}
+
+/// The error where a part of the file is another.
+fn changed(old: &str, new: &str) -> String {
+    assert!(WHOLE.contains(old), "{old}");
+    error(&WHOLE.replacen(old, new, 1))
+}
+
+/// What is changed to what, and what the error begins with.
+const WRONG: [[&str; 3]; 17] = [
+    [
+        "\"L2TPv3\"",
+        "\"GRE\"",
+        "line 15: tunnel.type = \"GRE\": the type of tunnel is L2TPv3",
+    ],
+    [
+        "\"esp-aes-128-gcm\"",
+        "\"x\"",
+        "line 23: crypto.type = \"x\": the type of encryption",
+    ],
+    [
+        "vlan = 42",
+        "vlan = 4095",
+        "line 6: vlan = \"4095\": must be 1 to 4094",
+    ],
+    [
+        "vlan = 42",
+        "vlan = 4096",
+        "line 6: vlan = \"4096\": must be a whole number, 0 to 4095",
+    ],
+    [
+        "vlan = 42",
+        "vlan = 1.5",
+        "line 6: vlan = \"1.5\": must be a whole number",
+    ],
+    [
+        "vlan = 42",
+        "vlan = {}",
+        "line 6: vlan is a table: a number would be right",
+    ],
+    [
+        "vlan = 42",
+        "vlans = 42",
+        "line 6: vlans: there is no such field here; there are port_id",
+    ],
+    [
+        "egress_filter = \"",
+        "egress_filter = \"(",
+        "line 8: egress_filter: character",
+    ],
+    [
+        "rx_police = 1.5",
+        "rx_police = 0",
+        "line 10: rx_police = \"0\": must be above 0",
+    ],
+    [
+        "5a0d6f1b2c3d\"",
+        "5a0d6f1b2c3d /\"",
+        "line 4: name = \"0f3f",
+    ],
+    [
+        "52:54:00:01:02:03",
+        "52:54",
+        "line 5: mac_address = \"52:54\": a MAC address is",
+    ],
+    [
+        "8899aabb",
+        "8899",
+        "line 19: remote_cookie = \"12 characters\": must be 16 digits",
+    ],
+    [
+        "00010203\"",
+        "0001020\"",
+        "line 24: transmit_salt = \"7 characters\": must be 8 digits",
+    ],
+    [
+        "2001:db8::1",
+        "10.0.0.1",
+        "line 16: local_ip = \"10.0.0.1\": an IPv6 address",
+    ],
+    [
+        "port_id = \"other\"",
+        "x = 1",
+        "line 28: port_id is missing here",
+    ],
+    [
+        "session = 7",
+        "session = 0",
+        "line 15: session = \"0\": must be 1 to",
+    ],
+    [
+        "spi = 0x100,",
+        "",
+        "line 22: spi is missing here: a number from 256 on",
+    ],
+];
+
+#[test]
+fn wrong_fields_are_refused_with_line_and_remedy() {
+    for [old, new, said] in WRONG {
+        let found = changed(old, new);
+        assert!(found.starts_with(said), "{old} -> {new}:\n{found}\n{said}");
+    }
+    assert!(
+        !changed("00010203\"", "0x0102\"").contains("0x0102"),
+        "a key in an error"
+    );
+}
+
+#[test]
+fn other_programs_and_values_are_refused() {
+    assert!(error("return 5").contains("the file is a number: a table of ports"));
+    assert!(error("return { a = {} }").contains("line 1: a: there is no such field here"));
+    assert!(error("return { 5 }").contains("a port is a number: a table { … } would be right"));
+    assert!(error("return dofile('x')").contains("nothing is executed"));
+    assert_eq!(read_it("return { }").ports.len(), 0);
+    assert_eq!(read_it("{ nil }").ports.len(), 0);
+}

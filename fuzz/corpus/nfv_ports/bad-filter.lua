@@ -1,0 +1,1 @@
+return { { port_id = "a", ingress_filter = "tcp prot 5" } }
