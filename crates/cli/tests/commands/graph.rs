@@ -146,7 +146,7 @@ fn graph_runs_on_two_workers_and_shows_them() {
         text(&output.stderr)
     );
     let output = place.run(&["graph", "run", file.to_str().unwrap(), "--cpu", "0"]);
-    assert!(text(&output.stderr).contains("there is no worker 1"));
+    assert!(text(&output.stderr).contains("processors [0] for 2 workers"));
 }
 
 #[test]
