@@ -80,8 +80,8 @@ impl Room {
         self.ip(&format!(
             "link add {own} mtu {mtu} type veth peer name {theirs} mtu {mtu} netns {tid}"
         ));
-        self.ip(&format!("link set {own} up"));
-        other.ip(&format!("link set {theirs} up"));
+        self.ip(&format!("link set dev {own} up"));
+        other.ip(&format!("link set dev {theirs} up"));
     }
 }
 
