@@ -167,7 +167,7 @@ fn errors_name_the_line_and_what_would_be_right() {
 fn errors_of_tables_name_their_line() {
     let said = error("kind = \"af_packet\"", "kind = \"tun\"");
     assert!(
-        said.contains("kind = \"tun\": a port is one of af_packet, tap"),
+        said.contains("kind = \"tun\": a port is one of af_packet, "),
         "{said}"
     );
     assert!(said.starts_with("line "), "{said}");
