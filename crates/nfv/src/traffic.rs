@@ -12,7 +12,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`mod@file`] | what both formats have in common: fields with their lines, and what they must be |
+//! | [`mod@file`] | what both formats share: fields with their lines, and what they must be |
 //! | [`toml_file`] | Carina's format |
 //! | [`lua`], [`snabb`] | tables of Lua, and what snabbnfv has in them |
 //! | [`graph`] | apps and links |
