@@ -93,6 +93,8 @@ impl FrontEnd {
             front.add_ring(ring);
             front.start_ring(ring, 0);
         }
+        // An answer comes after all that was said before is done.
+        front.asks(GET_FEATURES);
         front
     }
 
