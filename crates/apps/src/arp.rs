@@ -16,7 +16,7 @@
 use std::net::Ipv4Addr;
 
 use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use carina_frame::{Frame, Pool};
 use carina_time::Duration;
 use carina_wire::ether::{ETHERTYPE_ARP, Mac};
@@ -24,7 +24,7 @@ use carina_wire::inet::Arp4;
 use serde::{Deserialize, Serialize};
 
 use crate::mac_text::MacText;
-use crate::next_hop::NextHop;
+use crate::next_hop::{NORTH, NextHop, NextHopCounters, PORTS, SOUTH, check_macs};
 
 /// The configuration of the app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,34 +53,26 @@ pub struct Arp {
 struct Counters {
     requests_sent: Counter,
     replies_sent: Counter,
-    resolved: Counter,
-    unresolved: Counter,
-    short: Counter,
+    next_hop: NextHopCounters,
 }
 
 /// Why there is no such app.
 #[derive(Debug, thiserror::Error)]
 enum ArpError {
-    #[error("mac = {0}: must be the address of one station, not of a group")]
-    GroupMac(Mac),
     #[error("next = {0}: must differ from address")]
     Same(Ipv4Addr),
 }
 
 impl AppConfig for ArpConfig {
     const KIND: &'static str = "arp";
-    const INPUTS: PortList = PortList::Named(&[Port::new("south"), Port::optional("north")]);
-    const OUTPUTS: PortList = PortList::Named(&[Port::new("south"), Port::optional("north")]);
+    const INPUTS: PortList = PORTS;
+    const OUTPUTS: PortList = PORTS;
     const TICK: Option<Duration> = Some(Duration::from_millis(100));
 
     type App = Arp;
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<Arp, AppError> {
-        for mac in [Some(self.mac), self.next_mac].into_iter().flatten() {
-            if mac.0.is_group() {
-                return Err(ArpError::GroupMac(mac.0).into());
-            }
-        }
+        check_macs(self.mac, self.next_mac)?;
         if self.next == self.address {
             return Err(ArpError::Same(self.next).into());
         }
@@ -93,16 +85,11 @@ impl AppConfig for ArpConfig {
             counters: Counters {
                 requests_sent: context.counter("requests_sent"),
                 replies_sent: context.counter("replies_sent"),
-                resolved: context.counter("resolved"),
-                unresolved: context.counter("drop_unresolved"),
-                short: context.counter("drop_short"),
+                next_hop: NextHopCounters::new(context),
             },
         })
     }
 }
-
-const SOUTH: usize = 0;
-const NORTH: usize = 1;
 
 impl FrameApp for Arp {
     fn push(&mut self, ports: &mut Ports<'_>) {
@@ -114,21 +101,8 @@ impl FrameApp for Arp {
                 None => ports.transmit(NORTH, frame),
             }
         });
-        let Some(mac) = self.next_hop.mac() else {
-            self.counters.unresolved.add(ports.waiting(NORTH) as u64);
-            return ports.drain(NORTH, drop);
-        };
-        let (own, mut short) = (self.mac, 0);
-        ports.forward(NORTH, SOUTH, |frame| {
-            let Some(addresses) = frame.bytes_mut().first_chunk_mut::<12>() else {
-                short += 1;
-                return false;
-            };
-            addresses[..6].copy_from_slice(&mac);
-            addresses[6..].copy_from_slice(&own);
-            true
-        });
-        self.counters.short.add(short);
+        self.next_hop
+            .forward(self.mac, ports, &self.counters.next_hop);
     }
 
     fn tick(&mut self, ports: &mut Ports<'_>) {
@@ -143,7 +117,7 @@ impl Arp {
         let now = ports.now();
         let is_next = arp.sender.1 == self.next && !Mac(arp.sender.0).is_group();
         if is_next && self.next_hop.answered(arp.sender.0, now) {
-            self.counters.resolved.add(1);
+            self.counters.next_hop.resolved.add(1);
         }
         if arp.target.1 != self.address {
             return ports.transmit(NORTH, frame);

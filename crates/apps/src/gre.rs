@@ -20,14 +20,16 @@
 
 use std::net::IpAddr;
 
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_engine::frames::{AppConfig, AppContext, AppError, PortList};
 use carina_frame::Frame;
 use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, PROTOCOL_GRE, checksum};
 use serde::{Deserialize, Serialize};
 
 use crate::mac_text::MacText;
-use crate::outer::Outer;
-use crate::tunnel::{Counters, Payload, Refused, ends, forward, hop_limit, put_ether, strip_ether};
+use crate::outer::{Ends, Outer};
+use crate::tunnel::{
+    PORTS, Payload, Refused, Tunnel, TunnelApp, hop_limit, put_ether, strip_ether,
+};
 
 /// The configuration of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,13 +53,8 @@ pub struct GreConfig {
     pub next_mac: Option<MacText>,
 }
 
-/// The app.
+/// The protocol between two ends.
 pub struct Gre {
-    tunnel: Tunnel,
-    counters: Counters,
-}
-
-struct Tunnel {
     outer: Outer,
     key: Option<u32>,
     payload: Payload,
@@ -71,15 +68,15 @@ const HAS_KEY: u16 = 0x2000;
 const HAS_SEQUENCE: u16 = 0x1000;
 
 impl GreConfig {
-    fn tunnel(&self) -> Result<Tunnel, AppError> {
-        let ends = ends(
-            self.local,
-            self.remote,
-            self.hop_limit,
-            self.mac,
-            self.next_mac,
-        );
-        Ok(Tunnel {
+    fn tunnel(&self) -> Result<Gre, AppError> {
+        let ends = Ends {
+            local: self.local,
+            remote: self.remote,
+            hop_limit: self.hop_limit,
+            mac: self.mac,
+            next_mac: self.next_mac,
+        };
+        Ok(Gre {
             outer: Outer::new(&ends, PROTOCOL_GRE)?,
             key: self.key,
             payload: self.payload,
@@ -89,41 +86,36 @@ impl GreConfig {
 
 impl AppConfig for GreConfig {
     const KIND: &'static str = "gre";
-    const INPUTS: PortList = PortList::Named(&[Port::new("north"), Port::new("south")]);
-    const OUTPUTS: PortList = PortList::Named(&[Port::new("north"), Port::new("south")]);
+    const INPUTS: PortList = PORTS;
+    const OUTPUTS: PortList = PORTS;
 
-    type App = Gre;
+    type App = TunnelApp<Gre>;
 
-    fn build(&self, context: &mut AppContext<'_>) -> Result<Gre, AppError> {
-        let tunnel = self.tunnel()?;
-        let counters = Counters::new(context);
-        Ok(Gre { tunnel, counters })
+    fn build(&self, context: &mut AppContext<'_>) -> Result<TunnelApp<Gre>, AppError> {
+        Ok(TunnelApp::new(self.tunnel()?, context))
     }
 
     fn can_apply(&self, _old: &GreConfig) -> bool {
         self.tunnel().is_ok()
     }
 
-    fn apply(&self, app: &mut Gre) {
-        if let Ok(tunnel) = self.tunnel() {
-            app.tunnel = tunnel;
-        }
+    fn apply(&self, app: &mut TunnelApp<Gre>) {
+        app.replace(self.tunnel());
     }
 }
 
-impl FrameApp for Gre {
-    fn push(&mut self, ports: &mut Ports<'_>) {
-        let tunnel = &self.tunnel;
-        forward(
-            ports,
-            &self.counters,
-            |frame| tunnel.encapsulate(frame),
-            |frame| tunnel.decapsulate(frame),
-        );
-    }
-}
+impl Tunnel for Gre {
+    const REASONS: &'static [Refused] = &[
+        Refused::NoRoom,
+        Refused::Unfinished,
+        Refused::NotCarried,
+        Refused::NotOurs,
+        Refused::Length,
+        Refused::Checksum,
+        Refused::Fragment,
+        Refused::Key,
+    ];
 
-impl Tunnel {
     fn encapsulate(&self, frame: &mut Frame) -> Result<(), Refused> {
         let ethertype = match self.payload {
             Payload::Ethernet => BRIDGED,

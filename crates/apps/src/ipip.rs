@@ -9,22 +9,21 @@
 //!   64 where nothing is said; `mac`, `next_mac`: Ethernet addresses of packets to the south, zeros
 //!   where nothing is said, for `arp` or `nd` to fill in
 //! - counters: to the south `drop_no_room`, `drop_unfinished`: still to be cut, `drop_not_carried`:
-//!   no IPv4. From the south `drop_not_ours`, `drop_length`, `drop_checksum`, `drop_fragment`;
-//!   `drop_key` stays 0
+//!   no IPv4. From the south `drop_not_ours`, `drop_length`, `drop_checksum`, `drop_fragment`
 //! - cost: 34 or 54 bytes written, or compared
 //!
 //! Frames to the north have zeros as MAC addresses, for `arp` to fill in.
 
 use std::net::IpAddr;
 
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_engine::frames::{AppConfig, AppContext, AppError, PortList};
 use carina_frame::Frame;
 use carina_wire::inet::{ETHERTYPE_IPV4, PROTOCOL_IPV4};
 use serde::{Deserialize, Serialize};
 
 use crate::mac_text::MacText;
-use crate::outer::Outer;
-use crate::tunnel::{Counters, Refused, ends, forward, hop_limit, put_ether, strip_ether};
+use crate::outer::{Ends, Outer};
+use crate::tunnel::{PORTS, Refused, Tunnel, TunnelApp, hop_limit, put_ether, strip_ether};
 
 /// The configuration of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,75 +42,68 @@ pub struct IpipConfig {
     pub next_mac: Option<MacText>,
 }
 
-/// The app.
-pub struct Ipip {
-    outer: Outer,
-    counters: Counters,
-}
+/// The protocol between two ends.
+pub struct Ipip(Outer);
 
 impl IpipConfig {
-    fn outer(&self) -> Result<Outer, AppError> {
-        let ends = ends(
-            self.local,
-            self.remote,
-            self.hop_limit,
-            self.mac,
-            self.next_mac,
-        );
-        Ok(Outer::new(&ends, PROTOCOL_IPV4)?)
+    fn tunnel(&self) -> Result<Ipip, AppError> {
+        let ends = Ends {
+            local: self.local,
+            remote: self.remote,
+            hop_limit: self.hop_limit,
+            mac: self.mac,
+            next_mac: self.next_mac,
+        };
+        Ok(Ipip(Outer::new(&ends, PROTOCOL_IPV4)?))
     }
 }
 
 impl AppConfig for IpipConfig {
     const KIND: &'static str = "ipip";
-    const INPUTS: PortList = PortList::Named(&[Port::new("north"), Port::new("south")]);
-    const OUTPUTS: PortList = PortList::Named(&[Port::new("north"), Port::new("south")]);
+    const INPUTS: PortList = PORTS;
+    const OUTPUTS: PortList = PORTS;
 
-    type App = Ipip;
+    type App = TunnelApp<Ipip>;
 
-    fn build(&self, context: &mut AppContext<'_>) -> Result<Ipip, AppError> {
-        let outer = self.outer()?;
-        let counters = Counters::new(context);
-        Ok(Ipip { outer, counters })
+    fn build(&self, context: &mut AppContext<'_>) -> Result<TunnelApp<Ipip>, AppError> {
+        Ok(TunnelApp::new(self.tunnel()?, context))
     }
 
     fn can_apply(&self, _old: &IpipConfig) -> bool {
-        self.outer().is_ok()
+        self.tunnel().is_ok()
     }
 
-    fn apply(&self, app: &mut Ipip) {
-        if let Ok(outer) = self.outer() {
-            app.outer = outer;
+    fn apply(&self, app: &mut TunnelApp<Ipip>) {
+        app.replace(self.tunnel());
+    }
+}
+
+impl Tunnel for Ipip {
+    const REASONS: &'static [Refused] = &[
+        Refused::NoRoom,
+        Refused::Unfinished,
+        Refused::NotCarried,
+        Refused::NotOurs,
+        Refused::Length,
+        Refused::Checksum,
+        Refused::Fragment,
+    ];
+
+    fn encapsulate(&self, frame: &mut Frame) -> Result<(), Refused> {
+        if strip_ether(frame)? != ETHERTYPE_IPV4 {
+            return Err(Refused::NotCarried);
         }
+        self.0.wrap(frame).then_some(()).ok_or(Refused::NoRoom)
     }
-}
 
-impl FrameApp for Ipip {
-    fn push(&mut self, ports: &mut Ports<'_>) {
-        let outer = &self.outer;
-        forward(
-            ports,
-            &self.counters,
-            |frame| encapsulate(outer, frame),
-            |frame| decapsulate(outer, frame),
-        );
+    fn decapsulate(&self, frame: &mut Frame) -> Result<(), Refused> {
+        let place = self.0.unwrap(frame.bytes())?;
+        let inner = &frame.bytes()[place.clone()];
+        if inner.len() < 20 || inner[0] >> 4 != 4 {
+            return Err(Refused::Length);
+        }
+        frame.truncate(place.end);
+        frame.advance(place.start);
+        put_ether(frame, ETHERTYPE_IPV4)
     }
-}
-
-fn encapsulate(outer: &Outer, frame: &mut Frame) -> Result<(), Refused> {
-    if strip_ether(frame)? != ETHERTYPE_IPV4 {
-        return Err(Refused::NotCarried);
-    }
-    outer.wrap(frame).then_some(()).ok_or(Refused::NoRoom)
-}
-
-fn decapsulate(outer: &Outer, frame: &mut Frame) -> Result<(), Refused> {
-    let place = outer.unwrap(frame.bytes())?;
-    let inner = &frame.bytes()[place.clone()];
-    if inner.len() < 20 || inner[0] >> 4 != 4 {
-        return Err(Refused::Length);
-    }
-    frame.truncate(place.end);
-    frame.advance(place.start);
-    put_ether(frame, ETHERTYPE_IPV4)
 }

@@ -24,8 +24,7 @@
 
 use std::net::Ipv6Addr;
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_engine::frames::{AppConfig, AppContext, AppError, PortList};
 use carina_frame::Frame;
 use carina_wire::ether::Mac;
 use carina_wire::inet::{ETHERTYPE_IPV6, PROTOCOL_L2TP};
@@ -33,7 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hex_text::HexText;
 use crate::mac_text::MacText;
-use crate::metadata::{complete, forget};
+use crate::tunnel::{PORTS, Refused, Tunnel, TunnelApp, hop_limit};
 
 /// The configuration of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,31 +65,17 @@ fn any_session() -> u32 {
     u32::MAX
 }
 
-fn hop_limit() -> u8 {
-    64
-}
-
 /// Bytes in front of the inner frame.
 pub const HEADER_BYTES: usize = 66;
 
 /// Bytes of IPv6's payload in front of the inner frame.
 const PAYLOAD_BEFORE: usize = 12;
 
-/// The app.
+/// The protocol between two ends.
 pub struct L2tpv3 {
     header: [u8; HEADER_BYTES],
-    /// What a received packet has at 20: next header, and at 22: addresses, session, cookie.
+    /// What a received packet has at 22: addresses, session, cookie.
     expected: [u8; 44],
-    counters: Counters,
-}
-
-struct Counters {
-    no_room: Counter,
-    unfinished: Counter,
-    not_ours: Counter,
-    length: Counter,
-    session: Counter,
-    cookie: Counter,
 }
 
 /// Why there is no tunnel.
@@ -105,6 +90,14 @@ enum TunnelError {
 }
 
 impl L2tpv3Config {
+    fn tunnel(&self) -> Result<L2tpv3, AppError> {
+        self.check()?;
+        Ok(L2tpv3 {
+            header: self.header(),
+            expected: self.expected(),
+        })
+    }
+
     fn check(&self) -> Result<(), TunnelError> {
         let sessions = [
             ("session", Some(self.session)),
@@ -150,116 +143,68 @@ impl L2tpv3Config {
 
 impl AppConfig for L2tpv3Config {
     const KIND: &'static str = "l2tpv3";
-    const INPUTS: PortList = PortList::Named(&[Port::new("north"), Port::new("south")]);
-    const OUTPUTS: PortList = PortList::Named(&[Port::new("north"), Port::new("south")]);
+    const INPUTS: PortList = PORTS;
+    const OUTPUTS: PortList = PORTS;
 
-    type App = L2tpv3;
+    type App = TunnelApp<L2tpv3>;
 
-    fn build(&self, context: &mut AppContext<'_>) -> Result<L2tpv3, AppError> {
-        self.check()?;
-        Ok(L2tpv3 {
-            header: self.header(),
-            expected: self.expected(),
-            counters: Counters {
-                no_room: context.counter("drop_no_room"),
-                unfinished: context.counter("drop_unfinished"),
-                not_ours: context.counter("drop_not_ours"),
-                length: context.counter("drop_length"),
-                session: context.counter("drop_session"),
-                cookie: context.counter("drop_cookie"),
-            },
-        })
+    fn build(&self, context: &mut AppContext<'_>) -> Result<TunnelApp<L2tpv3>, AppError> {
+        Ok(TunnelApp::new(self.tunnel()?, context))
     }
 
     fn can_apply(&self, _old: &L2tpv3Config) -> bool {
-        self.check().is_ok()
+        self.tunnel().is_ok()
     }
 
-    fn apply(&self, app: &mut L2tpv3) {
-        (app.header, app.expected) = (self.header(), self.expected());
+    fn apply(&self, app: &mut TunnelApp<L2tpv3>) {
+        app.replace(self.tunnel());
     }
 }
 
-const NORTH: usize = 0;
-const SOUTH: usize = 1;
+impl Tunnel for L2tpv3 {
+    const REASONS: &'static [Refused] = &[
+        Refused::NoRoom,
+        Refused::Unfinished,
+        Refused::NotOurs,
+        Refused::Length,
+        Refused::Session,
+        Refused::Cookie,
+    ];
 
-/// Why a packet from the south is dropped.
-enum Refused {
-    NotOurs,
-    Length,
-    Session,
-    Cookie,
-}
+    #[inline]
+    fn encapsulate(&self, frame: &mut Frame) -> Result<(), Refused> {
+        let length = u16::try_from(frame.len() + PAYLOAD_BEFORE).map_err(|_| Refused::NoRoom)?;
+        if !frame.prepend(&self.header) {
+            return Err(Refused::NoRoom);
+        }
+        frame.bytes_mut()[18..20].copy_from_slice(&length.to_be_bytes());
+        Ok(())
+    }
 
-impl FrameApp for L2tpv3 {
-    fn push(&mut self, ports: &mut Ports<'_>) {
-        let (mut no_room, mut unfinished) = (0, 0);
-        ports.forward(NORTH, SOUTH, |frame| {
-            if !complete(frame) {
-                unfinished += 1;
-                return false;
-            }
-            let is_done = encapsulate(frame, &self.header);
-            no_room += u64::from(!is_done);
-            is_done
-        });
-        self.counters.no_room.add(no_room);
-        self.counters.unfinished.add(unfinished);
-        let mut refused = [0; 4];
-        ports.forward(SOUTH, NORTH, |frame| {
-            match decapsulate(frame, &self.expected) {
-                Ok(()) => true,
-                Err(reason) => {
-                    refused[reason as usize] += 1;
-                    false
-                }
-            }
-        });
-        let counters = &self.counters;
-        counters.not_ours.add(refused[Refused::NotOurs as usize]);
-        counters.length.add(refused[Refused::Length as usize]);
-        counters.session.add(refused[Refused::Session as usize]);
-        counters.cookie.add(refused[Refused::Cookie as usize]);
+    #[inline]
+    fn decapsulate(&self, frame: &mut Frame) -> Result<(), Refused> {
+        let head = frame.bytes().first_chunk::<HEADER_BYTES>();
+        let head = head.ok_or(Refused::NotOurs)?;
+        let is_ours = head[12..14] == ETHERTYPE_IPV6.to_be_bytes()
+            && head[14] >> 4 == 6
+            && head[20] == PROTOCOL_L2TP
+            && head[22..54] == self.expected[..32];
+        if !is_ours {
+            return Err(Refused::NotOurs);
+        }
+        let length = usize::from(u16::from_be_bytes([head[18], head[19]]));
+        if length < PAYLOAD_BEFORE || 54 + length > frame.len() {
+            return Err(Refused::Length);
+        }
+        if head[54..58] != self.expected[32..36] {
+            return Err(Refused::Session);
+        }
+        if head[58..] != self.expected[36..] {
+            return Err(Refused::Cookie);
+        }
+        // What is behind the packet is padding.
+        frame.truncate(54 + length);
+        frame.advance(HEADER_BYTES);
+        Ok(())
     }
-}
-
-#[inline]
-fn encapsulate(frame: &mut Frame, header: &[u8; HEADER_BYTES]) -> bool {
-    let Ok(length) = u16::try_from(frame.len() + PAYLOAD_BEFORE) else {
-        return false;
-    };
-    if !frame.prepend(header) {
-        return false;
-    }
-    frame.bytes_mut()[18..20].copy_from_slice(&length.to_be_bytes());
-    true
-}
-
-#[inline]
-fn decapsulate(frame: &mut Frame, expected: &[u8; 44]) -> Result<(), Refused> {
-    let Some(head) = frame.bytes().first_chunk::<HEADER_BYTES>() else {
-        return Err(Refused::NotOurs);
-    };
-    let is_ours = head[12..14] == ETHERTYPE_IPV6.to_be_bytes()
-        && head[14] >> 4 == 6
-        && head[20] == PROTOCOL_L2TP
-        && head[22..54] == expected[..32];
-    if !is_ours {
-        return Err(Refused::NotOurs);
-    }
-    let length = usize::from(u16::from_be_bytes([head[18], head[19]]));
-    if length < PAYLOAD_BEFORE || 54 + length > frame.len() {
-        return Err(Refused::Length);
-    }
-    if head[54..58] != expected[32..36] {
-        return Err(Refused::Session);
-    }
-    if head[58..] != expected[36..] {
-        return Err(Refused::Cookie);
-    }
-    // What is behind the packet is padding.
-    frame.truncate(54 + length);
-    frame.advance(HEADER_BYTES);
-    forget(frame);
-    Ok(())
 }

@@ -16,7 +16,7 @@
 use std::net::Ipv6Addr;
 
 use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use carina_frame::{Frame, Pool};
 use carina_time::Duration;
 use carina_wire::ether::Mac;
@@ -27,7 +27,7 @@ use carina_wire::neighbour::{
 use serde::{Deserialize, Serialize};
 
 use crate::mac_text::MacText;
-use crate::next_hop::NextHop;
+use crate::next_hop::{NORTH, NextHop, NextHopCounters, PORTS, SOUTH, check_macs};
 
 /// The configuration of the app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,17 +56,13 @@ pub struct Nd {
 struct Counters {
     solicitations_sent: Counter,
     advertisements_sent: Counter,
-    resolved: Counter,
-    unresolved: Counter,
+    next_hop: NextHopCounters,
     invalid: Counter,
-    short: Counter,
 }
 
 /// Why there is no such app.
 #[derive(Debug, thiserror::Error)]
 enum NdError {
-    #[error("mac = {0}: must be the address of one station, not of a group")]
-    GroupMac(Mac),
     #[error("{name} = {address}: must be the address of one station")]
     Group {
         name: &'static str,
@@ -78,18 +74,14 @@ enum NdError {
 
 impl AppConfig for NdConfig {
     const KIND: &'static str = "nd";
-    const INPUTS: PortList = PortList::Named(&[Port::new("south"), Port::optional("north")]);
-    const OUTPUTS: PortList = PortList::Named(&[Port::new("south"), Port::optional("north")]);
+    const INPUTS: PortList = PORTS;
+    const OUTPUTS: PortList = PORTS;
     const TICK: Option<Duration> = Some(Duration::from_millis(100));
 
     type App = Nd;
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<Nd, AppError> {
-        for mac in [Some(self.mac), self.next_mac].into_iter().flatten() {
-            if mac.0.is_group() {
-                return Err(NdError::GroupMac(mac.0).into());
-            }
-        }
+        check_macs(self.mac, self.next_mac)?;
         for (name, address) in [("address", self.address), ("next", self.next)] {
             if address.is_multicast() || address.is_unspecified() {
                 return Err(NdError::Group { name, address }.into());
@@ -107,17 +99,12 @@ impl AppConfig for NdConfig {
             counters: Counters {
                 solicitations_sent: context.counter("solicitations_sent"),
                 advertisements_sent: context.counter("advertisements_sent"),
-                resolved: context.counter("resolved"),
-                unresolved: context.counter("drop_unresolved"),
+                next_hop: NextHopCounters::new(context),
                 invalid: context.counter("drop_invalid"),
-                short: context.counter("drop_short"),
             },
         })
     }
 }
-
-const SOUTH: usize = 0;
-const NORTH: usize = 1;
 
 impl FrameApp for Nd {
     fn push(&mut self, ports: &mut Ports<'_>) {
@@ -130,21 +117,8 @@ impl FrameApp for Nd {
                 Some(Err(_)) | None => ports.transmit(NORTH, frame),
             }
         });
-        let Some(mac) = self.next_hop.mac() else {
-            self.counters.unresolved.add(ports.waiting(NORTH) as u64);
-            return ports.drain(NORTH, drop);
-        };
-        let (own, mut short) = (self.mac, 0);
-        ports.forward(NORTH, SOUTH, |frame| {
-            let Some(addresses) = frame.bytes_mut().first_chunk_mut::<12>() else {
-                short += 1;
-                return false;
-            };
-            addresses[..6].copy_from_slice(&mac);
-            addresses[6..].copy_from_slice(&own);
-            true
-        });
-        self.counters.short.add(short);
+        self.next_hop
+            .forward(self.mac, ports, &self.counters.next_hop);
     }
 
     fn tick(&mut self, ports: &mut Ports<'_>) {
@@ -173,7 +147,7 @@ impl Nd {
                 if let Some(mac) = mac
                     && self.next_hop.answered(mac, ports.now())
                 {
-                    self.counters.resolved.add(1);
+                    self.counters.next_hop.resolved.add(1);
                 }
             }
             _ => ports.transmit(NORTH, frame),

@@ -3,10 +3,59 @@
 //! The next hop is asked once a second until it answers, and then once a minute; while it does not
 //! answer, the address that it had is used for three minutes more. (RFC 1122 §2.3.2.1)
 
+use carina_engine::counter_file::Counter;
+use carina_engine::frames::{AppContext, Port, PortList, Ports};
 use carina_time::{Duration, Instant};
+use carina_wire::ether::Mac;
+
+use crate::mac_text::MacText;
+
+/// The port of the Ethernet segment where the next hop is.
+pub const SOUTH: usize = 0;
+/// The port of frames that need its MAC address.
+pub const NORTH: usize = 1;
+/// Both, as inputs and as outputs.
+pub const PORTS: PortList = PortList::Named(&[Port::new("south"), Port::optional("north")]);
 
 /// The MAC address of a next hop.
 pub struct NextHop(State);
+
+/// Counters of frames to the next hop.
+pub struct NextHopCounters {
+    /// How often its MAC address was learned.
+    pub resolved: Counter,
+    unresolved: Counter,
+    short: Counter,
+}
+
+/// A MAC address that no station can have.
+#[derive(Debug, thiserror::Error)]
+#[error("mac = {0}: must be the address of one station, not of a group")]
+pub struct GroupMac(Mac);
+
+/// Refuses addresses of groups.
+///
+/// # Errors
+/// One is that of a group.
+pub fn check_macs(mac: MacText, next_mac: Option<MacText>) -> Result<(), GroupMac> {
+    let mut macs = [Some(mac), next_mac].into_iter().flatten();
+    match macs.find(|mac| mac.0.is_group()) {
+        Some(mac) => Err(GroupMac(mac.0)),
+        None => Ok(()),
+    }
+}
+
+impl NextHopCounters {
+    /// Registers them.
+    #[must_use]
+    pub fn new(context: &mut AppContext<'_>) -> NextHopCounters {
+        NextHopCounters {
+            resolved: context.counter("resolved"),
+            unresolved: context.counter("drop_unresolved"),
+            short: context.counter("drop_short"),
+        }
+    }
+}
 
 enum State {
     /// It is configured.
@@ -39,6 +88,25 @@ impl NextHop {
             State::Fixed(mac) | State::Known { mac, .. } => Some(*mac),
             State::Unknown { .. } => None,
         }
+    }
+
+    /// Moves frames from the north to the south, to the next hop from the station `own`.
+    pub fn forward(&self, own: [u8; 6], ports: &mut Ports<'_>, counters: &NextHopCounters) {
+        let Some(mac) = self.mac() else {
+            counters.unresolved.add(ports.waiting(NORTH) as u64);
+            return ports.drain(NORTH, drop);
+        };
+        let mut short = 0;
+        ports.forward(NORTH, SOUTH, |frame| {
+            let Some(addresses) = frame.bytes_mut().first_chunk_mut::<12>() else {
+                short += 1;
+                return false;
+            };
+            addresses[..6].copy_from_slice(&mac);
+            addresses[6..].copy_from_slice(&own);
+            true
+        });
+        counters.short.add(short);
     }
 
     /// Notes an answer. False when the address is configured, and stays.

@@ -1,9 +1,6 @@
 //! The outputs of routers: names in routes, ports with links, and a burst that is looked up at
 //! once.
 
-use std::fmt::Display;
-use std::str::FromStr;
-
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{LINK_FRAMES, PortNames, Ports};
 
@@ -15,9 +12,9 @@ pub(crate) struct RouteOutputs {
     found: Vec<u16>,
 }
 
-/// What a look-up gives for a frame without a route, and for one of another protocol.
-pub(crate) const NO_ROUTE: u16 = u16::MAX - 1;
-/// See [`NO_ROUTE`].
+/// What a table returns for an address without a route.
+pub const NO_ROUTE: u16 = u16::MAX - 1;
+/// What a look-up gives for a frame of another protocol.
 pub(crate) const OTHER: u16 = u16::MAX;
 
 /// Counters of what is dropped.
@@ -79,32 +76,4 @@ impl RouteOutputs {
         counters.other.add(other);
         counters.no_link.add(no_link);
     }
-}
-
-/// Reads routes, one a line: PREFIX OUTPUT. Empty lines and what follows `#` do not count. An error
-/// is the number of a line, from 1, and what is wrong there.
-pub(crate) fn read_lines<P: FromStr<Err: Display>>(
-    text: &str,
-    example: &str,
-) -> Result<Vec<(P, String)>, (usize, String)> {
-    let mut routes = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        let words: Vec<&str> = line
-            .split('#')
-            .next()
-            .unwrap_or("")
-            .split_whitespace()
-            .collect();
-        match words[..] {
-            [] => {}
-            [prefix, output] => {
-                let prefix = prefix
-                    .parse()
-                    .map_err(|error: P::Err| (index + 1, error.to_string()));
-                routes.push((prefix?, output.to_owned()));
-            }
-            _ => return Err((index + 1, format!("a route is PREFIX OUTPUT, as {example}"))),
-        }
-    }
-    Ok(routes)
 }

@@ -1,16 +1,13 @@
 //! What the apps of tunnels share: two directions, and counters for what each refuses.
 
-use std::net::IpAddr;
-
 use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppContext, Ports};
+use carina_engine::frames::{AppContext, AppError, FrameApp, Port, PortList, Ports};
 use carina_frame::Frame;
 use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use serde::{Deserialize, Serialize};
 
-use crate::mac_text::MacText;
 use crate::metadata::{complete, forget};
-use crate::outer::{Ends, NotOurs};
+use crate::outer::NotOurs;
 
 /// Why a frame does not go into, or does not come out of, a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +28,14 @@ pub enum Refused {
     Fragment,
     /// From the south: another key, or network.
     Key,
+    /// From the south: another session.
+    Session,
+    /// From the south: another cookie.
+    Cookie,
 }
 
 /// Names of counters, in the order of [`Refused`].
-const NAMES: [&str; 8] = [
+const NAMES: [&str; REASONS] = [
     "drop_no_room",
     "drop_unfinished",
     "drop_not_carried",
@@ -43,7 +44,10 @@ const NAMES: [&str; 8] = [
     "drop_checksum",
     "drop_fragment",
     "drop_key",
+    "drop_session",
+    "drop_cookie",
 ];
+const REASONS: usize = 10;
 
 impl From<NotOurs> for Refused {
     fn from(reason: NotOurs) -> Refused {
@@ -56,19 +60,25 @@ impl From<NotOurs> for Refused {
     }
 }
 
-/// A counter for each reason.
-pub struct Counters([Counter; 8]);
+/// A counter for each reason that a tunnel has.
+struct Counters([Option<Counter>; REASONS]);
 
 impl Counters {
-    /// Registers them.
-    #[must_use]
-    pub fn new(context: &mut AppContext<'_>) -> Counters {
-        Counters(NAMES.map(|name| context.counter(name)))
+    fn new(reasons: &[Refused], context: &mut AppContext<'_>) -> Counters {
+        let mut counters = [const { None }; REASONS];
+        for reason in reasons {
+            let number = *reason as usize;
+            counters[number] = Some(context.counter(NAMES[number]));
+        }
+        Counters(counters)
     }
 
-    fn add(&self, counts: [u64; 8]) {
-        for (counter, count) in self.0.iter().zip(counts) {
-            counter.add(count);
+    fn add(&self, counts: [u64; REASONS]) {
+        for ((counter, count), name) in self.0.iter().zip(counts).zip(NAMES) {
+            debug_assert!(count == 0 || counter.is_some(), "{name} is not counted");
+            if let Some(counter) = counter {
+                counter.add(count);
+            }
         }
     }
 }
@@ -77,29 +87,66 @@ impl Counters {
 pub const NORTH: usize = 0;
 /// See [`NORTH`].
 pub const SOUTH: usize = 1;
+/// Both, as inputs and as outputs.
+pub const PORTS: PortList = PortList::Named(&[Port::new("north"), Port::new("south")]);
 
-/// Moves what waits in both directions.
-#[inline]
-pub fn forward(
-    ports: &mut Ports<'_>,
-    counters: &Counters,
-    mut encapsulate: impl FnMut(&mut Frame) -> Result<(), Refused>,
-    mut decapsulate: impl FnMut(&mut Frame) -> Result<(), Refused>,
-) {
-    let mut refused = [0; 8];
-    ports.forward(NORTH, SOUTH, |frame| {
-        let done = match complete(frame) {
-            true => encapsulate(frame),
-            false => Err(Refused::Unfinished),
-        };
-        done.map_err(|reason| refused[reason as usize] += 1).is_ok()
-    });
-    ports.forward(SOUTH, NORTH, |frame| {
-        let done = decapsulate(frame);
-        forget(frame);
-        done.map_err(|reason| refused[reason as usize] += 1).is_ok()
-    });
-    counters.add(refused);
+/// A protocol of tunnels, with its configuration.
+pub trait Tunnel: Send + 'static {
+    /// The reasons for which it refuses frames. The app counts by them.
+    const REASONS: &'static [Refused];
+
+    /// Makes what the north gave a packet of the tunnel.
+    ///
+    /// # Errors
+    /// The tunnel does not carry it.
+    fn encapsulate(&self, frame: &mut Frame) -> Result<(), Refused>;
+
+    /// Takes what is carried out of a packet from the south.
+    ///
+    /// # Errors
+    /// The packet is not for this tunnel.
+    fn decapsulate(&self, frame: &mut Frame) -> Result<(), Refused>;
+}
+
+/// The app of a tunnel.
+pub struct TunnelApp<T> {
+    tunnel: T,
+    counters: Counters,
+}
+
+impl<T: Tunnel> TunnelApp<T> {
+    /// The app of this tunnel.
+    #[must_use]
+    pub fn new(tunnel: T, context: &mut AppContext<'_>) -> TunnelApp<T> {
+        let counters = Counters::new(T::REASONS, context);
+        TunnelApp { tunnel, counters }
+    }
+
+    /// Goes on with this tunnel; with the one that it has, if there is none.
+    pub fn replace(&mut self, tunnel: Result<T, AppError>) {
+        if let Ok(tunnel) = tunnel {
+            self.tunnel = tunnel;
+        }
+    }
+}
+
+impl<T: Tunnel> FrameApp for TunnelApp<T> {
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        let mut refused = [0; REASONS];
+        ports.forward(NORTH, SOUTH, |frame| {
+            let done = match complete(frame) {
+                true => self.tunnel.encapsulate(frame),
+                false => Err(Refused::Unfinished),
+            };
+            done.map_err(|reason| refused[reason as usize] += 1).is_ok()
+        });
+        ports.forward(SOUTH, NORTH, |frame| {
+            let done = self.tunnel.decapsulate(frame);
+            forget(frame);
+            done.map_err(|reason| refused[reason as usize] += 1).is_ok()
+        });
+        self.counters.add(refused);
+    }
 }
 
 /// Takes the header of Ethernet, and padding behind the packet, off a frame of IPv4 or IPv6;
@@ -140,23 +187,6 @@ pub fn put_ether(frame: &mut Frame, ethertype: u16) -> Result<(), Refused> {
 /// TTL or hop limit where nothing is said.
 pub(crate) fn hop_limit() -> u8 {
     64
-}
-
-/// Ends in a configuration that has these fields.
-pub(crate) fn ends(
-    local: IpAddr,
-    remote: IpAddr,
-    hop_limit: u8,
-    mac: Option<MacText>,
-    next_mac: Option<MacText>,
-) -> Ends {
-    Ends {
-        local,
-        remote,
-        hop_limit,
-        mac,
-        next_mac,
-    }
 }
 
 /// What a tunnel carries.

@@ -9,8 +9,8 @@
 //!   network, 0 to 16777215; `port`: 4789 where nothing is said; `hop_limit`: 64 where nothing is
 //!   said; `mac`, `next_mac`: Ethernet addresses of packets to the south, zeros where nothing is
 //!   said, for `arp` or `nd` to fill in
-//! - counters: to the south `drop_no_room`, `drop_unfinished`: still to be cut; `drop_not_carried`
-//!   stays 0. From the south `drop_not_ours`, `drop_length`, `drop_checksum`, `drop_fragment`,
+//! - counters: to the south `drop_no_room`, `drop_unfinished`: still to be cut; from
+//!   the south `drop_not_ours`, `drop_length`, `drop_checksum`, `drop_fragment`,
 //!   `drop_key`: another VNI
 //! - cost: 50 or 70 bytes written, or compared, and a hash over the inner addresses, which chooses
 //!   the source port, so that routers between spread flows; over IPv6 the sum over the packet
@@ -19,15 +19,15 @@
 
 use std::net::IpAddr;
 
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_engine::frames::{AppConfig, AppContext, AppError, PortList};
 use carina_frame::Frame;
 use carina_wire::inet::{PROTOCOL_UDP, checksum};
 use serde::{Deserialize, Serialize};
 
 use crate::flow_hash::flow_hash;
 use crate::mac_text::MacText;
-use crate::outer::Outer;
-use crate::tunnel::{Counters, Refused, ends, forward, hop_limit};
+use crate::outer::{Ends, Outer};
+use crate::tunnel::{PORTS, Refused, Tunnel, TunnelApp, hop_limit};
 
 /// The configuration of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,13 +55,8 @@ fn port() -> u16 {
     4789
 }
 
-/// The app.
+/// The protocol between two ends.
 pub struct Vxlan {
-    tunnel: Tunnel,
-    counters: Counters,
-}
-
-struct Tunnel {
     outer: Outer,
     port: u16,
     vni: u32,
@@ -80,19 +75,19 @@ const HAS_VNI: u8 = 0x08;
 const SOURCE_PORTS: u16 = 0xc000;
 
 impl VxlanConfig {
-    fn tunnel(&self) -> Result<Tunnel, AppError> {
+    fn tunnel(&self) -> Result<Vxlan, AppError> {
         if self.vni >= 1 << 24 {
             return Err(VniError(self.vni).into());
         }
-        let ends = ends(
-            self.local,
-            self.remote,
-            self.hop_limit,
-            self.mac,
-            self.next_mac,
-        );
+        let ends = Ends {
+            local: self.local,
+            remote: self.remote,
+            hop_limit: self.hop_limit,
+            mac: self.mac,
+            next_mac: self.next_mac,
+        };
         let outer = Outer::new(&ends, PROTOCOL_UDP)?;
-        Ok(Tunnel {
+        Ok(Vxlan {
             outer,
             port: self.port,
             vni: self.vni,
@@ -102,41 +97,35 @@ impl VxlanConfig {
 
 impl AppConfig for VxlanConfig {
     const KIND: &'static str = "vxlan";
-    const INPUTS: PortList = PortList::Named(&[Port::new("north"), Port::new("south")]);
-    const OUTPUTS: PortList = PortList::Named(&[Port::new("north"), Port::new("south")]);
+    const INPUTS: PortList = PORTS;
+    const OUTPUTS: PortList = PORTS;
 
-    type App = Vxlan;
+    type App = TunnelApp<Vxlan>;
 
-    fn build(&self, context: &mut AppContext<'_>) -> Result<Vxlan, AppError> {
-        let tunnel = self.tunnel()?;
-        let counters = Counters::new(context);
-        Ok(Vxlan { tunnel, counters })
+    fn build(&self, context: &mut AppContext<'_>) -> Result<TunnelApp<Vxlan>, AppError> {
+        Ok(TunnelApp::new(self.tunnel()?, context))
     }
 
     fn can_apply(&self, _old: &VxlanConfig) -> bool {
         self.tunnel().is_ok()
     }
 
-    fn apply(&self, app: &mut Vxlan) {
-        if let Ok(tunnel) = self.tunnel() {
-            app.tunnel = tunnel;
-        }
+    fn apply(&self, app: &mut TunnelApp<Vxlan>) {
+        app.replace(self.tunnel());
     }
 }
 
-impl FrameApp for Vxlan {
-    fn push(&mut self, ports: &mut Ports<'_>) {
-        let tunnel = &self.tunnel;
-        forward(
-            ports,
-            &self.counters,
-            |frame| tunnel.encapsulate(frame),
-            |frame| tunnel.decapsulate(frame),
-        );
-    }
-}
+impl Tunnel for Vxlan {
+    const REASONS: &'static [Refused] = &[
+        Refused::NoRoom,
+        Refused::Unfinished,
+        Refused::NotOurs,
+        Refused::Length,
+        Refused::Checksum,
+        Refused::Fragment,
+        Refused::Key,
+    ];
 
-impl Tunnel {
     fn encapsulate(&self, frame: &mut Frame) -> Result<(), Refused> {
         let length = u16::try_from(frame.len() + HEADER).map_err(|_| Refused::NoRoom)?;
         let source = SOURCE_PORTS | (flow_hash(frame.bytes()) >> 16) as u16;

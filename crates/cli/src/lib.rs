@@ -5,6 +5,7 @@
 
 mod argument;
 mod commands;
+mod data_plane;
 mod failure;
 mod file_watch;
 mod flow_spec;

@@ -1,12 +1,14 @@
 //! Addresses, numbers and names, and the words in front of them.
 
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use crate::address::{Ports, Transports};
 use crate::condition::Id;
 use crate::error::FilterError;
 use crate::names::{ETHERTYPES, PROTOCOLS, Protocol, SERVICES, is_keyword};
 use crate::qualifiers::{Kind, Qualifiers};
 use crate::reader::Parser;
-
 use crate::token::TokenKind;
 
 impl Parser<'_> {
@@ -106,12 +108,7 @@ impl Parser<'_> {
         qualifiers: Qualifiers,
         place: usize,
     ) -> Result<Id, FilterError> {
-        if !matches!(qualifiers.kind, Some(Kind::Host | Kind::Net) | None) {
-            return self.wrong(
-                place,
-                format!("an IPv4 address where {} is", wanted(qualifiers)),
-            );
-        }
+        self.expect_address("IPv4", qualifiers, place)?;
         // Parts that are not there count as zeros, and are not compared.
         let shift = 32 - 8 * parts;
         let (address, own) = (value << shift, u32::MAX << shift);
@@ -134,13 +131,32 @@ impl Parser<'_> {
             return self.wrong(place, "a mask is possible behind net only".to_owned());
         }
         if address & !mask != 0 {
-            let right = std::net::Ipv4Addr::from_bits(address & mask);
-            return self.wrong(
-                place,
-                format!("bits behind the mask are set; {right} is right"),
-            );
+            return self.wrong_host_bits(Ipv4Addr::from_bits(address & mask), place);
         }
         self.host4(address, mask, qualifiers, place)
+    }
+
+    /// Refuses an address where the qualifiers want something else.
+    fn expect_address(
+        &self,
+        version: &str,
+        qualifiers: Qualifiers,
+        place: usize,
+    ) -> Result<(), FilterError> {
+        match qualifiers.kind {
+            Some(Kind::Host | Kind::Net) | None => Ok(()),
+            _ => {
+                let wanted = wanted(qualifiers);
+                self.wrong(place, format!("an {version} address where {wanted} is"))
+            }
+        }
+    }
+
+    fn wrong_host_bits<T>(&self, right: impl fmt::Display, place: usize) -> Result<T, FilterError> {
+        self.wrong(
+            place,
+            format!("bits behind the mask are set; {right} is right"),
+        )
     }
 
     fn address6(
@@ -149,12 +165,7 @@ impl Parser<'_> {
         qualifiers: Qualifiers,
         place: usize,
     ) -> Result<Id, FilterError> {
-        if !matches!(qualifiers.kind, Some(Kind::Host | Kind::Net) | None) {
-            return self.wrong(
-                place,
-                format!("an IPv6 address where {} is", wanted(qualifiers)),
-            );
-        }
+        self.expect_address("IPv6", qualifiers, place)?;
         let bits = if self.takes("/") {
             self.bits(128)?
         } else {
@@ -165,11 +176,7 @@ impl Parser<'_> {
         }
         let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
         if address & !mask != 0 {
-            let right = std::net::Ipv6Addr::from_bits(address & mask);
-            return self.wrong(
-                place,
-                format!("bits behind the mask are set; {right} is right"),
-            );
+            return self.wrong_host_bits(Ipv6Addr::from_bits(address & mask), place);
         }
         self.host6(address, mask, qualifiers, place)
     }

@@ -12,7 +12,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use carina_apps::graph_file::{GraphFileError, read_graph_of};
-use carina_apps::route4::Prefix4;
+use carina_apps::prefix::Prefix4;
 use carina_apps::runner::{GraphRunner, RunnerError};
 use carina_engine::counter_file;
 use carina_engine::frames::{ConfigureError, Graph, LinkCounts, LinkName};

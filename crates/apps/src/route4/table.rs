@@ -7,16 +7,14 @@
 //!                                                             b | 0x8000 ... block b (base only)
 //! ```
 
-use crate::route4::Prefix4;
+use crate::prefix::Prefix4;
+use crate::route_outputs::NO_ROUTE;
 
 /// A table of routes: a number for each address.
 pub struct Table4 {
     base: Vec<u16>,
     blocks: Vec<[u16; 256]>,
 }
-
-/// What [`Table4::find`] returns for an address without a route.
-pub const NO_ROUTE: u16 = u16::MAX - 1;
 
 /// Why there is no table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -10,8 +10,8 @@
 //!     leaves:   bit set where a word differs from the one before      likewise
 //! ```
 
+use crate::prefix::Prefix6;
 use crate::route_outputs::NO_ROUTE;
-use crate::route6::Prefix6;
 
 /// A table of routes: a number for each address.
 pub struct Table6 {
@@ -142,7 +142,7 @@ impl Table6 {
         }
     }
 
-    /// The number of the longest prefix that `address` has, or [`NO_ROUTE`](super::NO_ROUTE).
+    /// The number of the longest prefix that `address` has, or [`NO_ROUTE`].
     #[must_use]
     #[inline]
     pub fn find(&self, address: u128) -> u16 {

@@ -2,7 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use carina_apps::route4::{Prefix4, Route4};
+use carina_apps::prefix::Prefix4;
+use carina_apps::route4::Route4;
 use carina_apps::sample_packet::udp_packet;
 use carina_engine::frames::{
     AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports,

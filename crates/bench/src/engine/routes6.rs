@@ -2,7 +2,8 @@
 
 use std::net::Ipv6Addr;
 
-use carina_apps::route6::{Prefix6, Route6};
+use carina_apps::prefix::Prefix6;
+use carina_apps::route6::Route6;
 use carina_engine::frames::{
     AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports,
 };

@@ -4,9 +4,8 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use carina_apps::route4::Prefix4;
-use carina_apps::runner::RunnerError;
-use carina_frame::{PoolConfig, PoolError};
+use carina_apps::prefix::Prefix4;
+use carina_frame::PoolConfig;
 use carina_measure::duration::parse_ns;
 use carina_measure::table::{Table, short};
 use carina_measure::traffic::{Rate, share};
@@ -22,6 +21,7 @@ use serde_json::json;
 
 use super::forward::counter_file;
 use crate::Shared;
+use crate::data_plane::runner_failure;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
@@ -179,10 +179,7 @@ fn blaster(args: &BlastArgs) -> Result<Blaster, Failure> {
 
 fn as_failure(error: BlastError) -> Failure {
     match error {
-        BlastError::Runner(RunnerError::Pool(
-            error @ (PoolError::Frames(_) | PoolError::FrameBytes(_)),
-        )) => usage(error),
-        BlastError::Runner(error) => failed(error),
+        BlastError::Runner(error) => runner_failure(error),
         BlastError::Port(error) => usage(error),
         error => refused(error),
     }

@@ -4,9 +4,8 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use carina_apps::route4::Prefix4;
-use carina_apps::runner::RunnerError;
-use carina_frame::{PoolConfig, PoolError};
+use carina_apps::prefix::Prefix4;
+use carina_frame::PoolConfig;
 use carina_measure::duration::parse_ns;
 use carina_measure::table::{Table, short};
 use carina_nfv::forward::{
@@ -19,6 +18,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use crate::Shared;
+use crate::data_plane::runner_failure;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
@@ -209,10 +209,7 @@ pub fn counter_file(shared: &Shared, program: &str) -> Result<PathBuf, Failure> 
 
 fn as_failure(error: ForwardError) -> Failure {
     match error {
-        ForwardError::Runner(RunnerError::Pool(
-            error @ (PoolError::Frames(_) | PoolError::FrameBytes(_)),
-        )) => usage(error),
-        ForwardError::Runner(error) => failed(error),
+        ForwardError::Runner(error) => runner_failure(error),
         ForwardError::Configure(_) | ForwardError::Graph(_) => refused(error),
         error => usage(error),
     }

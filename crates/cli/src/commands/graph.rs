@@ -7,10 +7,9 @@ use std::time::Instant;
 
 use carina_apps::graph_file::read_graph_of;
 use carina_apps::picture;
-use carina_apps::runner::{GraphRunner, RunnerError};
+use carina_apps::runner::GraphRunner;
 use carina_engine::counter_file::{self, Reading};
 use carina_engine::frames::{Graph, LinkName, WorkerReport};
-use carina_frame::{PoolConfig, PoolError};
 use carina_measure::duration::parse_ns;
 use carina_measure::table::{Table, short};
 use carina_time::Duration;
@@ -18,7 +17,8 @@ use clap::Subcommand;
 use serde_json::json;
 
 use crate::Shared;
-use crate::failure::{Attempt, Failure, Outcome, refused, usage};
+use crate::data_plane::PoolArgs;
+use crate::failure::{Attempt, Failure, Outcome, refused};
 use crate::file_watch::FileWatch;
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
@@ -62,12 +62,8 @@ pub struct RunArgs {
     /// Run on these processors, each worker on one of them [default: those of the graph]
     #[arg(long, value_name = "CPU,...", value_delimiter = ',')]
     cpu: Vec<usize>,
-    /// Frames of the pool
-    #[arg(long, default_value_t = PoolConfig::default().frames)]
-    frames: usize,
-    /// The longest frame in bytes
-    #[arg(long, default_value_t = PoolConfig::default().frame_bytes)]
-    frame_bytes: usize,
+    #[command(flatten)]
+    pool: PoolArgs,
 }
 
 /// Runs the command.
@@ -101,16 +97,7 @@ fn run_graph(shared: &Shared, args: &RunArgs) -> Outcome {
     let counters = counters_of(shared, &args.file)?;
     let directory = counters.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(directory).attempt(format!("making {}", directory.display()))?;
-    let pool = PoolConfig {
-        frames: args.frames,
-        frame_bytes: args.frame_bytes,
-    };
-    let mut runner = match GraphRunner::new(pool, Some(&counters)) {
-        Err(RunnerError::Pool(error @ (PoolError::Frames(_) | PoolError::FrameBytes(_)))) => {
-            return Err(usage(error));
-        }
-        made => made.attempt("making the data plane")?,
-    };
+    let mut runner = args.pool.make_runner(&counters)?;
     if !args.cpu.is_empty() {
         runner.run_on(&args.cpu);
     }

@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::str::FromStr;
 
-use carina_apps::route4::Prefix4;
+use carina_apps::prefix::Prefix4;
 use carina_apps::sample_packet::{SIZES, udp_packet};
 use carina_dissect::{AnyReader, FileError};
 use carina_wire::ether::Mac;

@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use carina_apps::runner::{GraphRunner, RunnerError};
+use carina_apps::runner::GraphRunner;
 use carina_engine::counter_file;
-use carina_frame::{PoolConfig, PoolError};
 use carina_measure::duration::parse_ns;
 use carina_netdev::ReloadSignal;
 use carina_nfv::traffic::Traffic;
@@ -19,7 +18,8 @@ use super::table::Period;
 use super::{Source, read_file, warn};
 use crate::Shared;
 use crate::commands::forward::counter_file as counters_of;
-use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
+use crate::data_plane::PoolArgs;
+use crate::failure::{Attempt, Failure, Outcome, failed, refused};
 use crate::file_watch::FileWatch;
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
@@ -38,12 +38,8 @@ pub struct RunArgs {
     /// Run on this processor only
     #[arg(long)]
     cpu: Option<usize>,
-    /// Frames of the pool
-    #[arg(long, default_value_t = PoolConfig::default().frames)]
-    frames: usize,
-    /// The longest frame in bytes
-    #[arg(long, default_value_t = PoolConfig::default().frame_bytes)]
-    frame_bytes: usize,
+    #[command(flatten)]
+    pool: PoolArgs,
 }
 
 /// Ports that run.
@@ -55,16 +51,7 @@ struct Process {
 
 impl Process {
     fn start(args: &RunArgs, traffic: Traffic, counters: PathBuf) -> Result<Process, Failure> {
-        let pool = PoolConfig {
-            frames: args.frames,
-            frame_bytes: args.frame_bytes,
-        };
-        let mut runner = match GraphRunner::new(pool, Some(&counters)) {
-            Err(RunnerError::Pool(error @ (PoolError::Frames(_) | PoolError::FrameBytes(_)))) => {
-                return Err(usage(error));
-            }
-            made => made.attempt("making the data plane")?,
-        };
+        let mut runner = args.pool.make_runner(&counters)?;
         if let Some(cpu) = args.cpu {
             runner.run_on(&[cpu]);
         }

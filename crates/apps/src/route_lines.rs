@@ -1,0 +1,67 @@
+//! Routes in a file, one a line: `10.0.0.0/8 a`. Empty lines and what follows `#` do not count.
+
+use crate::prefix::{Address, PrefixError};
+use crate::router::Route;
+
+/// Why a line is no route.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {reason}")]
+pub(crate) struct LineError {
+    /// Its number, from 1.
+    line: usize,
+    reason: Reason,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum Reason {
+    #[error("a route is PREFIX OUTPUT, as {0} a")]
+    Words(&'static str),
+    #[error(transparent)]
+    Prefix(#[from] PrefixError),
+}
+
+/// The routes of a file.
+///
+/// # Errors
+/// The first line that is wrong.
+pub(crate) fn read_lines<A: Address>(text: &str) -> Result<Vec<Route<A>>, LineError> {
+    let mut routes = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line_error = |reason| LineError {
+            line: index + 1,
+            reason,
+        };
+        let line = line.split('#').next().unwrap_or("");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [] => {}
+            [prefix, output] => routes.push(Route {
+                prefix: prefix
+                    .parse()
+                    .map_err(|error| line_error(Reason::Prefix(error)))?,
+                output: output.to_owned(),
+            }),
+            _ => return Err(line_error(Reason::Words(A::EXAMPLE))),
+        }
+    }
+    Ok(routes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv6Addr;
+
+    use super::*;
+
+    #[test]
+    fn wrong_lines_are_named() {
+        let error = |text: &str| read_lines::<Ipv6Addr>(text).unwrap_err().to_string();
+        assert_eq!(
+            error("\n::/0"),
+            "line 2: a route is PREFIX OUTPUT, as fd00::/8 a"
+        );
+        assert!(error("# none\n::/200 a").starts_with("line 2: \"::/200\": a prefix is"));
+        let routes = read_lines::<Ipv6Addr>("fd00::/8 a # behind\n\n").unwrap();
+        assert_eq!((routes.len(), routes[0].output.as_str()), (1, "a"));
+    }
+}
