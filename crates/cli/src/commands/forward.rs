@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::Shared;
 use crate::data_plane::runner_failure;
-use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
+use crate::failure::{Attempt, Failure, Outcome, refused, usage};
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
 
