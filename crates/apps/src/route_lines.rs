@@ -1,7 +1,6 @@
 //! Routes in a file, one a line: `10.0.0.0/8 a`. Empty lines and what follows `#` do not count.
 
-use crate::prefix::{Address, PrefixError};
-use crate::router::Route;
+use crate::prefix::{Address, Prefix, PrefixError};
 
 /// Why a line is no route.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,11 +19,11 @@ enum Reason {
     Prefix(#[from] PrefixError),
 }
 
-/// The routes of a file.
+/// The routes of a file, each with the name of its output.
 ///
 /// # Errors
 /// The first line that is wrong.
-pub(crate) fn read_lines<A: Address>(text: &str) -> Result<Vec<Route<A>>, LineError> {
+pub(crate) fn read_lines<A: Address>(text: &str) -> Result<Vec<(Prefix<A>, String)>, LineError> {
     let mut routes = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let line_error = |reason| LineError {
@@ -35,12 +34,10 @@ pub(crate) fn read_lines<A: Address>(text: &str) -> Result<Vec<Route<A>>, LineEr
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
             [] => {}
-            [prefix, output] => routes.push(Route {
-                prefix: prefix
-                    .parse()
-                    .map_err(|error| line_error(Reason::Prefix(error)))?,
-                output: output.to_owned(),
-            }),
+            [prefix, output] => {
+                let prefix = prefix.parse().map_err(Reason::Prefix).map_err(line_error)?;
+                routes.push((prefix, output.to_owned()));
+            }
             _ => return Err(line_error(Reason::Words(A::EXAMPLE))),
         }
     }
@@ -62,6 +59,6 @@ mod tests {
         );
         assert!(error("# none\n::/200 a").starts_with("line 2: \"::/200\": a prefix is"));
         let routes = read_lines::<Ipv6Addr>("fd00::/8 a # behind\n\n").unwrap();
-        assert_eq!((routes.len(), routes[0].output.as_str()), (1, "a"));
+        assert_eq!((routes.len(), routes[0].1.as_str()), (1, "a"));
     }
 }

@@ -75,7 +75,9 @@ impl<A: Routed> AppConfig for RouterConfig<A> {
         if let Some(path) = &self.file {
             let at = |error: &dyn Display| format!("{}: {error}", path.display());
             let text = std::fs::read_to_string(path).map_err(|error| at(&error))?;
-            routes.extend(read_lines(&text).map_err(|error| at(&error))?);
+            let lines = read_lines(&text).map_err(|error| at(&error))?;
+            let route = |(prefix, output)| Route { prefix, output };
+            routes.extend(lines.into_iter().map(route));
         }
         let outputs = RouteOutputs::new(routes.iter().map(|route| &route.output));
         let numbered = routes

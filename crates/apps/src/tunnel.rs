@@ -122,7 +122,7 @@ impl<T: Tunnel> TunnelApp<T> {
         TunnelApp { tunnel, counters }
     }
 
-    /// Goes on with this tunnel; with the one that it has, if there is none.
+    /// Goes on with this tunnel; after an error with the one that it has.
     pub fn replace(&mut self, tunnel: Result<T, AppError>) {
         if let Ok(tunnel) = tunnel {
             self.tunnel = tunnel;
