@@ -7,6 +7,7 @@ use crate::lease::{Lease, PieceRef};
 use crate::map::{RingMap, State};
 use crate::primitive::Ordering;
 use crate::producer::MORE;
+use crate::stretch::Run;
 use crate::{RECORD_HEADER_BYTES, WakeMode, record_cost};
 
 /// The reading end of a ring. Exactly one may exist per ring.
@@ -31,6 +32,8 @@ pub struct Consumer {
     state: State,
     /// Whether our armed word may be set.
     armed: bool,
+    /// Whether the published bytes may end within a record.
+    is_stream: bool,
 }
 
 /// A record header, read once.
@@ -74,6 +77,18 @@ impl Consumer {
             front: None,
             state: State::Open,
             armed: false,
+            is_stream: false,
+        }
+    }
+
+    /// As [`Consumer::fresh`], of a ring whose producer publishes bytes as they come
+    /// ([`Producer::stretch`](crate::Producer::stretch)): a record that has not come whole is
+    /// not there yet, unless it could never fit.
+    #[must_use]
+    pub fn of_stream(map: Arc<RingMap>, mode: WakeMode) -> Self {
+        Self {
+            is_stream: true,
+            ..Self::fresh(map, mode)
         }
     }
 
@@ -121,6 +136,23 @@ impl Consumer {
         Ok(Some(PieceRef::new(
             &self.map, self.read, front.len, front.more,
         )))
+    }
+
+    /// What was published and not read, at most `bytes_max` bytes of it, as it lies in the ring:
+    /// records, of which the last may be cut off. For moving records to another ring without
+    /// looking at them; a piece that [`Consumer::peek`] showed is shown again.
+    ///
+    /// # Errors
+    /// As for [`Consumer::next`].
+    pub fn run(&mut self, bytes_max: usize) -> Result<Option<Run<'_>>, Corrupt> {
+        self.look_at_tail()?;
+        let pending = self.tail.wrapping_sub(self.read);
+        let bytes = usize::try_from(pending).unwrap_or(0).min(bytes_max);
+        if bytes == 0 {
+            return Ok(None);
+        }
+        self.front = None;
+        Ok(Some(Run::new(&self.map, &mut self.read, bytes)))
     }
 
     /// Steps over the piece that [`Consumer::peek`] showed.
@@ -279,7 +311,14 @@ impl Consumer {
         }
         let (len, flags) = self.map.record_header(self.read);
         // At least 8: both indices are multiples of 8 and differ.
-        let available = self.tail.wrapping_sub(self.read) - RECORD_HEADER_BYTES as u64;
+        let mut available = self.tail.wrapping_sub(self.read) - RECORD_HEADER_BYTES as u64;
+        if self.is_stream && u64::from(len) > available {
+            self.look_at_tail()?;
+            available = self.tail.wrapping_sub(self.read) - RECORD_HEADER_BYTES as u64;
+            if u64::from(len) > available && record_cost(len as usize) <= self.map.capacity() {
+                return Ok(None);
+            }
+        }
         if u64::from(len) > available {
             return Err(Corrupt::Length {
                 len,

@@ -52,12 +52,7 @@ impl RingMap {
     /// the file does not reach that far; the kernel's refusal.
     #[cfg(not(loom))]
     pub fn map(fd: BorrowedFd<'_>, offset: u64, capacity: usize) -> io::Result<Self> {
-        if !capacity.is_power_of_two() || !(PAGE_BYTES..=1 << 31).contains(&capacity) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("ring capacity {capacity}: must be a power of two in 4096..=2^31"),
-            ));
-        }
+        check_capacity(capacity)?;
         let mapping = Mapping::mirrored(fd, offset, HEADER_BYTES, capacity)?;
         Ok(Self { mapping, capacity })
     }
@@ -81,6 +76,27 @@ impl RingMap {
             ));
         }
         Ok(Self { mapping, capacity })
+    }
+
+    /// A ring whose data is `capacity` bytes of `fd` from `offset`, and whose header page is this
+    /// process's own: for data that both ends of one process move to and from another's memory
+    /// ([`Producer::stretch`](crate::Producer::stretch)). The data begins at a multiple of a huge
+    /// page.
+    ///
+    /// # Errors
+    /// As for [`RingMap::map`].
+    #[cfg(not(loom))]
+    pub fn with_own_header(fd: BorrowedFd<'_>, offset: u64, capacity: usize) -> io::Result<Self> {
+        check_capacity(capacity)?;
+        let mapping = Mapping::mirrored_behind_page(fd, offset, capacity)?;
+        Ok(Self { mapping, capacity })
+    }
+
+    /// The memory: a header page, then the data twice.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
     }
 
     /// Zeroes indices, state and armed words and writes the informational words. Only for
@@ -174,6 +190,15 @@ impl RingMap {
         let value = u64::from(len) | u64::from(flags) << 32;
         word.store(value, core::sync::atomic::Ordering::Relaxed);
     }
+}
+
+#[cfg(not(loom))]
+fn check_capacity(capacity: usize) -> io::Result<()> {
+    if capacity.is_power_of_two() && (PAGE_BYTES..=1 << 31).contains(&capacity) {
+        return Ok(());
+    }
+    let text = format!("ring capacity {capacity}: must be a power of two in 4096..=2^31");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
 #[cfg(loom)]

@@ -7,6 +7,7 @@ use crate::fault::{Corrupt, Refused};
 use crate::lease::Lease;
 use crate::map::{RingMap, State};
 use crate::primitive::Ordering;
+use crate::stretch::Stretch;
 use crate::{RECORD_HEADER_BYTES, WakeMode, record_cost};
 
 /// Flag of a record that further pieces of the same SDU follow.
@@ -136,6 +137,24 @@ impl Producer {
             producer: self,
             len,
         })
+    }
+
+    /// Takes room for `bytes` bytes that are records already, whole or in part, such as those of
+    /// another ring; nothing happens until [`Stretch::commit`].
+    ///
+    /// # Errors
+    /// As for [`Producer::reserve`].
+    pub fn stretch(&mut self, bytes: usize) -> Result<Stretch<'_>, Refused> {
+        if self.free_known() < bytes {
+            self.look_at_head().map_err(Refused::Corrupt)?;
+            if self.free_known() < bytes {
+                return Err(Refused::Full);
+            }
+        }
+        let at = self.tail;
+        self.map.note_write(at, bytes);
+        let to = self.map.data(at);
+        Ok(Stretch::new(&mut self.tail, to, bytes))
     }
 
     /// Writes and commits one piece made of `parts` in a row; does not publish.

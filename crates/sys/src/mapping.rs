@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::{
     Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
@@ -88,6 +88,35 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// Maps `data` bytes of `fd` from `offset` behind one private page of zeros, and then once more
+    /// right behind: the byte at [`PAGE_BYTES`]` + i` is also at `PAGE_BYTES + data + i`. The data
+    /// begins at a multiple of [`HUGE_PAGE_BYTES`], so that the file may be one of huge pages.
+    ///
+    /// # Errors
+    /// As for [`Mapping::shared`].
+    pub fn mirrored_behind_page(fd: BorrowedFd<'_>, offset: u64, data: usize) -> io::Result<Self> {
+        check(fd, offset, data)?;
+        let len = data
+            .checked_mul(2)
+            .and_then(|twice| twice.checked_add(PAGE_BYTES))
+            .ok_or_else(too_large)?;
+        let longer = len.checked_add(HUGE_PAGE_BYTES).ok_or_else(too_large)?;
+        let whole = Self::reserve(longer)?;
+        let before = whole
+            .as_ptr()
+            .wrapping_add(PAGE_BYTES)
+            .align_offset(HUGE_PAGE_BYTES);
+        let mapping = whole.part(before, len)?;
+        // SAFETY: the ranges lie inside the reservation just made and do not overlap.
+        unsafe {
+            let access = MprotectFlags::READ | MprotectFlags::WRITE;
+            mprotect(mapping.as_ptr().cast(), PAGE_BYTES, access)?;
+            mapping.place(PAGE_BYTES, fd, offset, data)?;
+            mapping.place(PAGE_BYTES + data, fd, offset, data)?;
+        }
+        Ok(mapping)
+    }
+
     /// Maps `len` bytes of a peer's file from `offset`, which need not be multiples of a page, and
     /// seals the file against becoming shorter where that is possible: a memfd of the peer's, but
     /// not a file of huge pages. Returns where in the mapping they begin.
@@ -139,7 +168,9 @@ impl Mapping {
         let longer = len
             .checked_add(HUGE_PAGE_BYTES - PAGE_BYTES)
             .ok_or_else(too_large)?;
-        let mapping = Self::reserve(longer)?.aligned(len)?;
+        let whole = Self::reserve(longer)?;
+        let before = whole.as_ptr().align_offset(HUGE_PAGE_BYTES);
+        let mapping = whole.part(before, len)?;
         // SAFETY: the range is the reservation just made; access to it is given, none is taken.
         unsafe {
             let access = MprotectFlags::READ | MprotectFlags::WRITE;
@@ -150,13 +181,17 @@ impl Mapping {
         Ok((mapping, Pages::Advised))
     }
 
-    /// Keeps the `len` bytes that begin at the first multiple of [`HUGE_PAGE_BYTES`].
-    fn aligned(self, len: usize) -> io::Result<Self> {
+    /// Keeps the `len` bytes of a reservation that begin `before` bytes into it; both multiples of
+    /// a page.
+    fn part(self, before: usize, len: usize) -> io::Result<Self> {
+        assert!(
+            before <= self.len && len <= self.len - before,
+            "part {before}+{len} of a reservation of {} bytes",
+            self.len
+        );
         let whole = std::mem::ManuallyDrop::new(self);
-        let before = whole.base.as_ptr().align_offset(HUGE_PAGE_BYTES);
         let after = whole.len - before - len;
-        // SAFETY: `before + len` is at most the length of the reservation, which is longer than
-        // `len` by the largest possible `before`.
+        // SAFETY: `before + len` is at most the length of the reservation.
         let (base, end) = unsafe {
             let base = whole.base.add(before);
             (base, base.as_ptr().add(len))
@@ -186,6 +221,26 @@ impl Mapping {
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.base.as_ptr()
+    }
+
+    /// The byte at `offset`.
+    ///
+    /// # Panics
+    /// When it is not inside.
+    #[must_use]
+    pub fn atomic_u8(&self, offset: usize) -> &AtomicU8 {
+        // SAFETY: as in `atomic_u32`.
+        unsafe { AtomicU8::from_ptr(self.checked(offset, 1)) }
+    }
+
+    /// The half word at `offset`, in native byte order.
+    ///
+    /// # Panics
+    /// When it is not aligned or not inside.
+    #[must_use]
+    pub fn atomic_u16(&self, offset: usize) -> &AtomicU16 {
+        // SAFETY: as in `atomic_u32`.
+        unsafe { AtomicU16::from_ptr(self.checked(offset, 2).cast()) }
     }
 
     /// The word at `offset`, in native byte order.
@@ -342,6 +397,23 @@ mod tests {
         let plain = memory.map().unwrap();
         plain.read(3 * PAGE_BYTES - 3, &mut bytes);
         assert_eq!(&bytes, b"abc");
+    }
+
+    #[test]
+    fn mirrored_data_behind_a_page_begins_at_a_huge_page() {
+        let memory = Memory::anonymous("behind", 3 * PAGE_BYTES).unwrap();
+        let data = 2 * PAGE_BYTES;
+        let mapping =
+            Mapping::mirrored_behind_page(memory.as_fd(), PAGE_BYTES as u64, data).unwrap();
+        let begin = mapping.as_ptr().wrapping_add(PAGE_BYTES);
+        assert_eq!(begin.align_offset(HUGE_PAGE_BYTES), 0);
+        mapping.write(PAGE_BYTES + data - 3, b"abcdef");
+        mapping.write(0, b"head");
+        let mut all = vec![0; 3 * PAGE_BYTES];
+        memory.map().unwrap().read(0, &mut all);
+        assert_eq!(&all[PAGE_BYTES..PAGE_BYTES + 3], b"def");
+        assert_eq!(&all[3 * PAGE_BYTES - 3..], b"abc");
+        assert_eq!(&all[..4], [0; 4], "the page in front is not of the file");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use carina_ring::copy_shared;
+use carina_ring::{Run, Stretch, copy_shared};
 
 use crate::dirty::DirtyLog;
 use crate::fault::Fault;
@@ -94,26 +94,42 @@ impl Taken {
     /// returns how many there were.
     #[inline]
     pub fn read(&self, chain: usize, skip: usize, to: &mut [u8]) -> usize {
+        // SAFETY: `to` has that many bytes.
+        unsafe { self.read_raw(chain, skip, to.as_mut_ptr(), to.len()) }
+    }
+
+    /// As [`Taken::read`], into room of a ring.
+    #[inline]
+    pub fn read_into(&self, chain: usize, skip: usize, to: &mut Stretch<'_>) -> usize {
+        let (at, len) = (to.as_mut_ptr(), to.len());
+        // SAFETY: the room has that many bytes.
+        unsafe { self.read_raw(chain, skip, at, len) }
+    }
+
+    /// # Safety
+    /// `len` bytes at `to` may be written.
+    #[inline]
+    unsafe fn read_raw(&self, chain: usize, skip: usize, to: *mut u8, len: usize) -> usize {
         let chain = &self.chains[chain];
         let first = chain.first as usize;
         let buffers = &self.buffers[first..first + chain.readable as usize];
         let (mut skip, mut done) = (skip, 0);
         for buffer in buffers {
-            let len = buffer.len as usize;
-            if skip >= len {
-                skip -= len;
+            let bytes = buffer.len as usize;
+            if skip >= bytes {
+                skip -= bytes;
                 continue;
             }
-            let part = (len - skip).min(to.len() - done);
+            let part = (bytes - skip).min(len - done);
             // SAFETY: the buffer was checked to be within the memory, which this value keeps
             // mapped; `to` has `done + part` bytes.
             unsafe {
                 let from = buffer.host.as_ptr().add(skip);
-                copy_shared(from, to.as_mut_ptr().add(done), part);
+                copy_shared(from, to.add(done), part);
             }
             done += part;
             skip = 0;
-            if done == to.len() {
+            if done == len {
                 break;
             }
         }
@@ -124,28 +140,43 @@ impl Taken {
     /// room.
     #[inline]
     pub fn write(&self, chain: usize, at: usize, from: &[u8]) -> usize {
+        // SAFETY: `from` has that many bytes.
+        unsafe { self.write_raw(chain, at, from.as_ptr(), from.len()) }
+    }
+
+    /// As [`Taken::write`], of bytes of a ring.
+    #[inline]
+    pub fn write_from(&self, chain: usize, at: usize, from: &Run<'_>) -> usize {
+        // SAFETY: the run has that many bytes.
+        unsafe { self.write_raw(chain, at, from.as_ptr(), from.len()) }
+    }
+
+    /// # Safety
+    /// `len` bytes at `from` may be read.
+    #[inline]
+    unsafe fn write_raw(&self, chain: usize, at: usize, from: *const u8, len: usize) -> usize {
         let chain = &self.chains[chain];
         let first = (chain.first + chain.readable) as usize;
         let buffers = &self.buffers[first..first + chain.writable as usize];
         let (mut skip, mut done) = (at, 0);
         for buffer in buffers {
-            let len = buffer.len as usize;
-            if skip >= len {
-                skip -= len;
+            let bytes = buffer.len as usize;
+            if skip >= bytes {
+                skip -= bytes;
                 continue;
             }
-            let part = (len - skip).min(from.len() - done);
-            // SAFETY: as in `read`.
+            let part = (bytes - skip).min(len - done);
+            // SAFETY: as in `read_raw`.
             unsafe {
                 let to = buffer.host.as_ptr().add(skip);
-                copy_shared(from.as_ptr().add(done), to, part);
+                copy_shared(from.add(done), to, part);
             }
             if let Some(log) = &self.log {
                 log.mark(buffer.guest + skip as u64, part as u64);
             }
             done += part;
             skip = 0;
-            if done == from.len() {
+            if done == len {
                 break;
             }
         }
