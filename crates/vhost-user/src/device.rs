@@ -77,16 +77,20 @@ pub struct RunningRing<'a> {
 }
 
 impl RunningRing<'_> {
-    /// Signals the driver, if it asked for that, for what was published. The only system call of a
-    /// burst.
+    /// Signals the driver, if it asked for that, for what was published; returns whether it did.
+    /// The only system call of a burst.
     #[inline]
-    pub fn signal(&mut self) {
+    pub fn signal(&mut self) -> bool {
         let is_wanted = match &mut self.half {
             Half::Split(half) => half.wants_signal(),
             Half::Packed(half) => half.wants_signal(),
         };
-        if is_wanted && let Some(call) = self.call {
-            call.signal();
+        match self.call {
+            Some(call) if is_wanted => {
+                call.signal();
+                true
+            }
+            _ => false,
         }
     }
 }

@@ -11,6 +11,8 @@
 //! data path never waits for it: when the lock is taken, the visit is left out. So neither a front
 //! end that sends half a message nor one that changes its memory stalls other ports.
 //!
+//! The other end is here for processes without a virtual machine between: [`FrontEnd`].
+//!
 //! What kind of device it is does not matter here: [`Offer`] has its features.
 //!
 //! # Trust
@@ -22,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod device;
+mod front_end;
 mod inflight;
 mod port;
 mod protocol;
@@ -30,5 +33,6 @@ mod shared;
 pub mod features;
 
 pub use crate::device::{Device, Half, RunningRing};
+pub use crate::front_end::{FrontEnd, FrontEndConfig, RingPlace};
 pub use crate::port::{Counts, Port, PortConfig, Role};
 pub use crate::shared::Offer;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use carina_sys::{Epoll, EventFd, Interest};
+use carina_sys::{Epoll, EventFd, Interest, peer_credentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::device::Device;
@@ -127,6 +127,13 @@ impl Port {
         let mut ready = Vec::new();
         // There is nothing to do about a refusal; rings are looked at anyway.
         let _ = self.shared.epoll.wait(&mut ready, Some(0));
+    }
+
+    /// The process of the front end that is connected. None also while the device is changed.
+    #[must_use]
+    pub fn peer_pid(&self) -> Option<i32> {
+        let device = self.try_lock()?;
+        Some(peer_credentials(device.connection()?).ok()?.pid)
     }
 
     /// What happened so far.
