@@ -36,7 +36,7 @@ pub use headers::{
     reads_frame, reads_pcapng, reads_pci,
 };
 pub use imports::{import_irati, import_rlite, reads_irati_conf, reads_rlite_ctl};
-pub use memory::{ring_consumer, vmpi_control, vmpi_endpoint};
+pub use memory::{ring_consumer, vmpi_block, vmpi_control, vmpi_endpoint};
 pub use ports::{nfv_ports, reads_nfv_ports};
 pub use rings::{vring_device, vring_driver};
 pub use sockets::ivshmem_server;

@@ -3,10 +3,10 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use carina_ring::{Consumer, HEADER_BYTES, RingMap, WakeMode, region_bytes};
+use carina_ring::{Consumer, HEADER_BYTES, Producer, RingMap, WakeMode, region_bytes};
 use carina_sys::Memory;
 use carina_vmpi::hl::{Config, Endpoint, Event, Rx, Side};
-use carina_wire::vmpi::Control;
+use carina_wire::vmpi::{BLOCK_HEADER_BYTES, BlockHeader, Control};
 
 const CAPACITY: usize = 4096;
 const TAIL: usize = 0x080;
@@ -49,6 +49,46 @@ pub fn ring_consumer(data: &[u8]) {
         "{taken} bytes out of a ring of {CAPACITY}"
     );
     let _ = consumer.release();
+}
+
+/// A block of a virtqueue and its records, which arrive in portions: a header of 16 bytes, then
+/// `words u8, words` of each portion. What decodes encodes to the same bytes; pieces lie in the
+/// pipe.
+pub fn vmpi_block(data: &[u8]) {
+    let Some((header, mut data)) = data.split_first_chunk::<BLOCK_HEADER_BYTES>() else {
+        return;
+    };
+    if let Ok(block) = BlockHeader::decode(*header) {
+        assert_eq!(block.encode(), *header, "{block:?}");
+    }
+    let memory = Memory::anonymous("fuzz", CAPACITY).expect("memory for a pipe");
+    let map = RingMap::with_own_header(memory.as_fd(), 0, CAPACITY).expect("a mapping of it");
+    let map = Arc::new(map);
+    let mut producer = Producer::fresh(Arc::clone(&map), WakeMode::Fence);
+    let mut consumer = Consumer::of_stream(map, WakeMode::Fence);
+    let peer = memory.map().expect("the peer's mapping");
+    while let Some((words, rest)) = data.split_first() {
+        let (portion, rest) = rest.split_at(rest.len().min(8 * usize::from(*words)));
+        data = rest;
+        let portion = &portion[..portion.len() & !7];
+        for (number, byte) in portion.iter().enumerate() {
+            let at = (producer.committed() as usize + number) % CAPACITY;
+            peer.write(at, &[*byte]);
+        }
+        let Ok(stretch) = producer.stretch(portion.len()) else {
+            return;
+        };
+        stretch.commit(portion.len());
+        let _ = producer.publish();
+        loop {
+            match consumer.next() {
+                Ok(Some(lease)) => assert!(lease.to_vec().len() <= CAPACITY - 8),
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
+        let _ = consumer.release();
+    }
 }
 
 /// Control messages of the VMPI: what decodes encodes to the same bytes.

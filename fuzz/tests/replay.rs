@@ -30,6 +30,11 @@ fn vmpi_control_survives_its_corpus() {
 }
 
 #[test]
+fn vmpi_block_survives_its_corpus() {
+    replay("vmpi_block", carina_fuzz::vmpi_block, 5 * MUTATIONS);
+}
+
+#[test]
 fn vmpi_endpoint_survives_its_corpus() {
     replay("vmpi_endpoint", carina_fuzz::vmpi_endpoint, MUTATIONS);
 }

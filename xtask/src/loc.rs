@@ -79,8 +79,13 @@ fn is_test_module(source: &Source) -> bool {
 }
 
 const LL: &str = "crates/vmpi/src/ll";
-const GUEST: &[&str] = &["ivshmem/guest.rs", "ivshmem/guest/vfio.rs", "polling.rs"];
-const HOST: &[&str] = &["ivshmem/host.rs", "ivshmem/server.rs", "ivshmem/state.rs"];
+const GUEST: &[&str] = &[
+    "ivshmem/guest.rs",
+    "ivshmem/guest/vfio.rs",
+    "pci.rs",
+    "polling.rs",
+];
+const HOST: &[&str] = &["ivshmem/host.rs", "ivshmem/server.rs", "qemu.rs"];
 const SHARED: &[&str] = &[
     "mod.rs",
     "attach.rs",

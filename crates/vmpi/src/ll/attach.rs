@@ -21,8 +21,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::DownReason;
-use super::station::{Half, Station, VERSION};
-use crate::hl::Side;
+use super::station::{Board, Half, VERSION};
 
 /// Time between two heartbeats in nanoseconds.
 pub const HEARTBEAT_NS: u64 = 50_000_000;
@@ -43,7 +42,6 @@ const GOOD_NS: u64 = 30_000_000_000;
 /// The state of one side.
 #[derive(Debug)]
 pub(super) struct Attach {
-    side: Side,
     mine: Half,
     /// The last epoch of the peer that was answered; 0: none.
     peer_epoch: u32,
@@ -80,9 +78,8 @@ pub(super) enum Step {
 }
 
 impl Attach {
-    pub(super) fn new(side: Side) -> Attach {
+    pub(super) fn new() -> Attach {
         Attach {
-            side,
             mine: Half {
                 epoch: random_epoch(),
                 ..Half::default()
@@ -101,7 +98,7 @@ impl Attach {
     }
 
     /// Looks at the station and acts. `zero` zeroes the ring fields that this side owns.
-    pub(super) fn step(&mut self, now_ns: u64, station: &Station, zero: impl FnOnce()) -> Step {
+    pub(super) fn step(&mut self, now_ns: u64, station: &dyn Board, zero: impl FnOnce()) -> Step {
         let gap_ns = now_ns.saturating_sub(self.looked_ns).min(LOOK_NS_MAX);
         self.looked_ns = now_ns;
         if self.reason == DownReason::Detached {
@@ -116,7 +113,7 @@ impl Attach {
             self.start_epoch(station);
         }
         self.beat(now_ns, station);
-        if !self.is_up() && self.side == Side::Guest && !self.head_is_right(station) {
+        if !self.is_up() && !self.version_is_right(station) {
             return Step::Stay;
         }
         let peer = station.look();
@@ -149,7 +146,7 @@ impl Attach {
     }
 
     /// Gives the link up: shows that this side has left, and starts again after a hold-off.
-    pub(super) fn fail(&mut self, now_ns: u64, reason: DownReason, station: &Station) {
+    pub(super) fn fail(&mut self, now_ns: u64, reason: DownReason, station: &dyn Board) {
         self.leave(station);
         self.state = State::Held {
             until_ns: now_ns + self.hold_ns,
@@ -165,14 +162,14 @@ impl Attach {
     }
 
     /// Gives the link up at once and begins again with a new epoch.
-    pub(super) fn part(&mut self, reason: DownReason, station: &Station) -> Step {
+    pub(super) fn part(&mut self, reason: DownReason, station: &dyn Board) -> Step {
         self.reason = reason;
         self.start_epoch(station);
         Step::Down
     }
 
     /// Shows that this side has left.
-    pub(super) fn leave(&mut self, station: &Station) {
+    pub(super) fn leave(&mut self, station: &dyn Board) {
         self.mine.epoch = 0;
         self.mine.seen = 0;
         self.peer_epoch = 0;
@@ -185,7 +182,7 @@ impl Attach {
         doorbell: u32,
         flags: u32,
         vector: u32,
-        station: &Station,
+        station: &dyn Board,
     ) {
         let mine = Half {
             doorbell,
@@ -208,9 +205,15 @@ impl Attach {
         matches!(self.state, State::Up { .. })
     }
 
+    /// Whether what the peer of this epoch says to the side of that epoch belongs to the link that
+    /// is up, or that comes up as soon as this side looks.
+    pub(super) fn takes(&self, epoch: u32, seen: u32) -> bool {
+        epoch != 0 && epoch == self.peer_epoch && seen == self.mine.epoch
+    }
+
     /// Whether the peer shows another epoch than the one that the link came up with, or no longer
     /// answers this side's.
-    pub(super) fn has_peer_changed(&self, station: &Station) -> bool {
+    pub(super) fn has_peer_changed(&self, station: &dyn Board) -> bool {
         let peer = station.look();
         peer.epoch != self.peer_epoch || peer.seen != self.mine.epoch
     }
@@ -227,7 +230,7 @@ impl Attach {
         }
     }
 
-    fn meet(&mut self, peer: &Half, station: &Station, zero: impl FnOnce()) -> Step {
+    fn meet(&mut self, peer: &Half, station: &dyn Board, zero: impl FnOnce()) -> Step {
         let was_up = self.is_up();
         self.peer_epoch = peer.epoch;
         self.state = State::Apart;
@@ -251,7 +254,7 @@ impl Attach {
         Step::Stay
     }
 
-    fn listen(&mut self, now_ns: u64, heartbeat: u32, gap_ns: u64, station: &Station) -> Step {
+    fn listen(&mut self, now_ns: u64, heartbeat: u32, gap_ns: u64, station: &dyn Board) -> Step {
         if heartbeat != self.peer_heartbeat {
             self.peer_heartbeat = heartbeat;
             self.heard_ns = now_ns;
@@ -266,7 +269,7 @@ impl Attach {
         self.part(DownReason::PeerSilent { silent_ms }, station)
     }
 
-    fn start_epoch(&mut self, station: &Station) {
+    fn start_epoch(&mut self, station: &dyn Board) {
         self.state = State::Apart;
         self.mine.seen = 0;
         self.mine.epoch = random_epoch();
@@ -277,7 +280,7 @@ impl Attach {
     }
 
     /// Shows everything again, so that a peer that wrote over this half does not stay in the dark.
-    fn beat(&mut self, now_ns: u64, station: &Station) {
+    fn beat(&mut self, now_ns: u64, station: &dyn Board) {
         if now_ns >= self.next_beat_ns {
             self.next_beat_ns = now_ns + HEARTBEAT_NS;
             self.mine.heartbeat = self.mine.heartbeat.wrapping_add(1);
@@ -285,8 +288,8 @@ impl Attach {
         }
     }
 
-    fn head_is_right(&mut self, station: &Station) -> bool {
-        self.reason = match station.head_version() {
+    fn version_is_right(&mut self, station: &dyn Board) -> bool {
+        self.reason = match station.version() {
             Some(VERSION) => return true,
             Some(peer) => DownReason::WrongVersion { peer },
             None => DownReason::NoPeer,

@@ -105,7 +105,7 @@ impl<B: Doorbells> Device<B> {
             side,
             doorbells,
             station,
-            attach: Attach::new(side),
+            attach: Attach::new(),
             layout,
             maps,
             rings: None,

@@ -1,20 +1,25 @@
 //! VMPI-LL: devices that carry records between two systems ("Reducing Complexity of Virtual Machine
 //! Networking", S. Vrijders and others, 2016, section IV and figure 2).
 //!
-//! [`VmpiImpl`] is the interface between VMPI-HL and a device (VMPI-IMPL in that figure). Two
-//! devices implement it: [`ivshmem`], a PCI device of stock QEMU, and [`memfd`], shared memory
-//! within one system. Both are a region of [`Layout`], an attach handshake and two rings; they
-//! differ in how one side wakes the other.
+//! [`VmpiImpl`] is the interface between VMPI-HL and a device (VMPI-IMPL in that figure). Three
+//! devices implement it: [`ivshmem`], a PCI device of stock QEMU, [`memfd`], shared memory within
+//! one system, and [`virtqueue`], a virtio device of stock QEMU. The first two are a region of
+//! [`Layout`], an attach handshake and two rings, and differ in how one side wakes the other; over
+//! virtqueues the same handshake and the same records travel in buffers.
 
 mod attach;
 mod device;
+mod host_port;
 pub mod ivshmem;
 mod layout;
 pub mod memfd;
+mod pci;
 mod polling;
+mod qemu;
 mod station;
 #[cfg(test)]
 mod tests;
+pub mod virtqueue;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -24,9 +29,11 @@ use carina_ring::{Corrupt, Lease, Refused, Slot};
 use crate::hl::Side;
 
 pub use attach::{HEARTBEAT_NS, SILENCE_NS_MAX};
+pub use host_port::HostPort;
 pub use layout::{
     Layout, REGION_BYTES_DEFAULT, REGION_BYTES_MAX, REGION_BYTES_MIN, RegionSizeError,
 };
+pub use pci::PciAddress;
 
 /// A VMPI device: records in both directions between two systems of which either may restart.
 ///
@@ -134,6 +141,11 @@ pub enum DownReason {
     },
     /// The peer broke the ring.
     Corrupt(Corrupt),
+    /// The peer broke the virtqueues.
+    BrokenQueue {
+        /// What it did.
+        what: String,
+    },
     /// The peer broke the protocol above.
     Violation {
         /// A constant for counters.
@@ -154,6 +166,7 @@ impl DownReason {
             DownReason::PeerSilent { .. } => "peer-silent",
             DownReason::WrongVersion { .. } => "wrong-region-version",
             DownReason::Corrupt(_) => "corrupt-ring",
+            DownReason::BrokenQueue { .. } => "broken-queue",
             DownReason::Violation { code, .. } => code,
         }
     }
@@ -175,6 +188,7 @@ impl fmt::Display for DownReason {
                 station::VERSION
             ),
             DownReason::Corrupt(e) => write!(f, "the peer broke the ring: {e}"),
+            DownReason::BrokenQueue { what } => write!(f, "the peer broke the virtqueues: {what}"),
             DownReason::Violation { reason, .. } => write!(f, "{reason}"),
         }
     }
@@ -195,4 +209,6 @@ pub struct Stats {
     pub kicks: u64,
     /// Records read.
     pub records_in: u64,
+    /// Buffers of a virtqueue that had no block, such as frames of a network driver.
+    pub foreign_blocks: u64,
 }

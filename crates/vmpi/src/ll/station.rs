@@ -56,6 +56,19 @@ pub(super) struct Half {
     pub(super) vector: u32,
 }
 
+/// Where both sides show themselves.
+pub(super) trait Board {
+    /// Shows this side. The peer sees it after all that this side wrote before.
+    fn show(&self, half: &Half);
+
+    /// What the peer shows.
+    fn look(&self) -> Half;
+
+    /// The version of the peer's half, or of the region, that this side must know; none while
+    /// nothing is there.
+    fn version(&self) -> Option<u32>;
+}
+
 impl Station {
     pub(super) fn new(map: Mapping, side: Side) -> Station {
         Station { map, side }
@@ -80,15 +93,15 @@ impl Station {
             .store(MAGIC.to_le(), Ordering::Release);
     }
 
-    /// The version in the head, when there is a head.
-    pub(super) fn head_version(&self) -> Option<u32> {
-        let magic = u64::from_le(self.map.atomic_u64(0).load(Ordering::Acquire));
-        (magic == MAGIC).then(|| u32::from_le(self.map.atomic_u32(8).load(Ordering::Relaxed)))
+    fn field(&self, side: Side, field: usize) -> &AtomicU32 {
+        self.map.atomic_u32(HALF[side as usize] + field)
     }
+}
 
+impl Board for Station {
     /// Shows this side. `seen` becomes visible after everything that was written before, `epoch`
     /// after `seen`.
-    pub(super) fn show(&self, half: &Half) {
+    fn show(&self, half: &Half) {
         let store =
             |field, value: u32, order| self.field(self.side, field).store(value.to_le(), order);
         store(HEARTBEAT, half.heartbeat, Ordering::Relaxed);
@@ -101,7 +114,7 @@ impl Station {
 
     /// Reads the peer's half once. `epoch` is read before `seen`, so that a `seen` which names this
     /// side's epoch belongs to a peer of this epoch or a later one.
-    pub(super) fn look(&self) -> Half {
+    fn look(&self) -> Half {
         let peer = self.side.peer();
         let load = |field, order| u32::from_le(self.field(peer, field).load(order));
         Half {
@@ -114,7 +127,12 @@ impl Station {
         }
     }
 
-    fn field(&self, side: Side, field: usize) -> &AtomicU32 {
-        self.map.atomic_u32(HALF[side as usize] + field)
+    /// The version in the head, when there is a head. The host's own is the one it writes.
+    fn version(&self) -> Option<u32> {
+        if self.side == Side::Host {
+            return Some(VERSION);
+        }
+        let magic = u64::from_le(self.map.atomic_u64(0).load(Ordering::Acquire));
+        (magic == MAGIC).then(|| u32::from_le(self.map.atomic_u32(8).load(Ordering::Relaxed)))
     }
 }

@@ -3,8 +3,8 @@
 mod vfio;
 
 use std::fs;
-use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -15,11 +15,11 @@ use super::VECTORS;
 use crate::hl::Side;
 use crate::ll::device::{Device, Doorbells};
 use crate::ll::layout::Layout;
+use crate::ll::pci::{
+    PciAddress, check_address, device_directory, devices_with_id, file_error, open_file, write,
+};
 use crate::ll::station::Half;
 use crate::ll::{HEARTBEAT_NS, VmpiImpl};
-
-/// Where a device is on the bus, e.g. `0000:00:04.0`.
-pub type PciAddress = String;
 
 /// How the guest learns that the host rang.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,24 +54,8 @@ const DOORBELL: usize = 12;
 /// # Errors
 /// When sysfs cannot be read. A system without PCI has no devices.
 pub fn guest_devices() -> io::Result<Vec<PciAddress>> {
-    let root = match fs::read_dir(DEVICES) {
-        Ok(root) => root,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(at(Path::new(DEVICES), &e)),
-    };
-    let mut found = Vec::new();
-    for entry in root {
-        let path = entry?.path();
-        let id = |file| fs::read_to_string(path.join(file)).unwrap_or_default();
-        if (id("vendor").trim(), id("device").trim()) == PCI_ID {
-            found.extend(path.file_name().and_then(|n| n.to_str()).map(String::from));
-        }
-    }
-    found.sort();
-    Ok(found)
+    devices_with_id(PCI_ID)
 }
-
-const DEVICES: &str = "/sys/bus/pci/devices";
 
 impl GuestDevice {
     /// Opens the device at `address` for the data plane. Needs the right to map its BARs: root.
@@ -79,15 +63,8 @@ impl GuestDevice {
     /// # Errors
     /// What sysfs or VFIO say, with the file; `InvalidData` when the BAR has no size of a region.
     pub fn open(address: &str, interrupts: Interrupts) -> io::Result<Opened> {
-        if address.is_empty()
-            || !address
-                .bytes()
-                .all(|b| b.is_ascii_hexdigit() || b":.".contains(&b))
-        {
-            let text = format!("PCI address `{address}`: must look like 0000:00:04.0");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        let path = Path::new(DEVICES).join(address);
+        check_address(address)?;
+        let path = device_directory(address);
         let polls_because = match interrupts {
             Interrupts::Poll => None,
             Interrupts::Auto if !path.join("iommu_group").exists() => {
@@ -114,9 +91,9 @@ impl GuestDevice {
 fn open_sysfs(path: &Path) -> io::Result<Box<dyn VmpiImpl + Send>> {
     vfio::release(path)?;
     write(&path.join("enable"), "1")?;
-    let memory = open_bar(&path.join("resource2"))?;
+    let memory = open_file(&path.join("resource2"))?;
     let bytes = fs::metadata(path.join("resource2"))?.len();
-    let registers = open_bar(&path.join("resource0"))?;
+    let registers = open_file(&path.join("resource0"))?;
     let doorbell = Doorbell::Mapped {
         page: Mapping::shared(registers.as_fd(), 0, PAGE_BYTES)?,
         offset: bar_start(path)? as usize % PAGE_BYTES + DOORBELL,
@@ -257,7 +234,7 @@ impl Doorbells for GuestBells {
 /// Where the firmware put BAR 0; the BAR is smaller than a page and need not start one.
 fn bar_start(path: &Path) -> io::Result<u64> {
     let path = path.join("resource");
-    let text = fs::read_to_string(&path).map_err(|e| at(&path, &e))?;
+    let text = fs::read_to_string(&path).map_err(|e| file_error(&path, &e))?;
     let start = text
         .split_ascii_whitespace()
         .next()
@@ -265,7 +242,7 @@ fn bar_start(path: &Path) -> io::Result<u64> {
     start
         .and_then(|hex| u64::from_str_radix(hex, 16).ok())
         .ok_or_else(|| {
-            at(
+            file_error(
                 &path,
                 &io::Error::new(io::ErrorKind::InvalidData, "no address of BAR 0"),
             )
@@ -275,21 +252,4 @@ fn bar_start(path: &Path) -> io::Result<u64> {
 fn layout_of(bytes: u64) -> io::Result<Layout> {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     Layout::new(bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
-}
-
-fn open_bar(path: &Path) -> io::Result<OwnedFd> {
-    let file = fs::OpenOptions::new().read(true).write(true).open(path);
-    file.map(OwnedFd::from).map_err(|e| at(path, &e))
-}
-
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    fs::OpenOptions::new()
-        .write(true)
-        .open(path)
-        .and_then(|mut file| file.write_all(text.as_bytes()))
-        .map_err(|e| at(path, &e))
-}
-
-fn at(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

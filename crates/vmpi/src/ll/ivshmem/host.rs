@@ -18,15 +18,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use carina_sys::{Epoll, EventFd, Interest, Memory, Ready, peer_credentials};
 
 use super::server::{HOST_ID_FIRST, send_new_host, send_welcome};
-use super::state::{Form, Process, State, StateFile, remove_file};
 use crate::hl::Side;
 use crate::ll::device::{Device, Doorbells};
 use crate::ll::layout::Layout;
+use crate::ll::qemu::{Form, Process, State, StateFile, check_file_name, remove_file};
 use crate::ll::station::{FLAG_TAKES_DOORBELL, Half};
 use crate::ll::{HEARTBEAT_NS, VmpiImpl};
 
-/// The host's end of one VM, driven by one control thread: watch the descriptor of [`AsFd`], call
-/// [`HostPort::on_readable`] when it is readable and [`HostPort::on_tick`] about every 100 ms.
+/// The host's end of one VM, driven as [`crate::ll::HostPort`] says.
 ///
 /// Dropping it leaves region and state for the next node; [`HostPort::destroy`] removes them.
 #[derive(Debug)]
@@ -64,7 +63,9 @@ impl HostPort {
         let paths = Paths::new(dir, name);
         let asked = layout_of(region_bytes)?;
         let state_file = StateFile::new(paths.state.clone());
-        let state = state_file.read().filter(|state| state.qemu.is_running());
+        let state = state_file
+            .read()
+            .filter(|state| state.form != Form::Virtqueue && state.qemu.is_running());
         let kept = state.and_then(|state| Some((state, paths.existing_region()?)));
         let (state, layout) = match kept {
             Some((state, layout)) => (Some(state), layout),
@@ -305,9 +306,7 @@ impl HostPort {
         if let Some(old) = self.pidfd.take() {
             let _ = self.epoll.del(&old);
         }
-        let flags = rustix::process::PidfdFlags::empty();
-        let pid = rustix::process::Pid::from_raw(qemu.pid);
-        let Some(Ok(pidfd)) = pid.map(|pid| rustix::process::pidfd_open(pid, flags)) else {
+        let Some(pidfd) = qemu.pidfd() else {
             // An old kernel, or the process has just ended: then its socket says so.
             return;
         };
@@ -456,21 +455,6 @@ fn connect(path: &Path) -> Option<UnixStream> {
 
 fn layout_of(region_bytes: usize) -> io::Result<Layout> {
     Layout::new(region_bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))
-}
-
-/// The name becomes part of file names.
-fn check_file_name(name: &str) -> io::Result<()> {
-    let is_right = !name.is_empty()
-        && name.len() <= 64
-        && !name.starts_with('.')
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-    if is_right {
-        return Ok(());
-    }
-    let text = format!("VM name `{name}`: 1 to 64 letters, digits, '-', '_', '.', no '.' first");
-    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
 fn at(path: &Path, error: &io::Error) -> io::Error {

@@ -9,11 +9,11 @@
 mod guest;
 mod host;
 mod server;
-mod state;
 #[cfg(test)]
 mod tests;
 
-pub use guest::{GuestDevice, Interrupts, Opened, PciAddress, guest_devices};
+pub use crate::ll::pci::PciAddress;
+pub use guest::{GuestDevice, Interrupts, Opened, guest_devices};
 pub use host::HostPort;
 
 /// Interrupt vectors that the device is to have (`vectors=` of QEMU): one for each node of the host

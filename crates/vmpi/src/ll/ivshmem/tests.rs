@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use carina_sys::{EventFd, Memory, recv_with_fds};
 
 use super::host::HostPort;
-use super::state::{Form, Process, State, StateFile};
+use crate::ll::qemu::{Form, Process, State, StateFile};
 use crate::ll::{DownReason, LinkState};
 
 const REGION: usize = 64 << 10;

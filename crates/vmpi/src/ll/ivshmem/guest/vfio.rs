@@ -14,7 +14,7 @@ use std::path::Path;
 use carina_sys::EventFd;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 
-use super::{at, open_bar, write};
+use crate::ll::pci::{file_error, open_file, write};
 
 /// A device that vfio-pci drives for this process. Dropping it gives the device up.
 pub(super) struct VfioDevice {
@@ -53,10 +53,11 @@ impl VfioDevice {
     /// Binds the device to vfio-pci and opens it with its first interrupt on an eventfd.
     pub(super) fn open(path: &Path, address: &str) -> io::Result<VfioDevice> {
         bind(path, address)?;
-        let group_link = fs::read_link(path.join("iommu_group")).map_err(|e| at(path, &e))?;
+        let group_link =
+            fs::read_link(path.join("iommu_group")).map_err(|e| file_error(path, &e))?;
         let number = group_link.file_name().unwrap_or_default();
-        let container = open_bar(Path::new("/dev/vfio/vfio"))?;
-        let group = open_bar(&Path::new("/dev/vfio").join(number))?;
+        let container = open_file(Path::new("/dev/vfio/vfio"))?;
+        let group = open_file(&Path::new("/dev/vfio").join(number))?;
         call(&group, GROUP_SET_CONTAINER, &mut container.as_raw_fd())?;
         set_iommu(&container)?;
         let device = device_fd(&group, address)?;

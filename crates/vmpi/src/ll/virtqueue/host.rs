@@ -1,0 +1,149 @@
+//! The host's end of one VM: the back end of vhost-user, and liveness of QEMU.
+//!
+//! QEMU listens on `NAME.qemu` and the port connects, again whenever the connection ends: when the
+//! node has restarted, and when another QEMU has taken the place of one that ended.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use carina_sys::{Epoll, Interest, Ready};
+use carina_vhost_user::{Port, PortConfig, Role};
+
+use super::{OFFER, back_end};
+use crate::ll::VmpiImpl;
+use crate::ll::layout::Layout;
+use crate::ll::qemu::{Form, Process, State, StateFile, check_file_name, remove_file};
+
+/// The host's end of one VM, driven as [`crate::ll::HostPort`] says.
+#[derive(Debug)]
+pub struct HostPort {
+    port: Arc<Port>,
+    layout: Layout,
+    socket: PathBuf,
+    state_file: StateFile,
+    state: Option<State>,
+    pidfd: Option<OwnedFd>,
+    epoll: Epoll,
+}
+
+impl HostPort {
+    /// Opens the port of the VM `name` in `dir`, which must be a directory that only this user can
+    /// enter. Each pipe has a quarter of `region_bytes`, as a ring of a region has.
+    ///
+    /// # Errors
+    /// `InvalidInput` when name or size are not allowed; the system's refusal.
+    pub fn open(dir: &Path, name: &str, region_bytes: usize) -> io::Result<HostPort> {
+        check_file_name(name)?;
+        let layout = Layout::new(region_bytes)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let socket = dir.join(format!("{name}.qemu"));
+        let config = PortConfig {
+            path: socket.clone(),
+            role: Role::Client,
+            offer: OFFER,
+        };
+        let state_file = StateFile::new(dir.join(format!("{name}.state")));
+        let mut port = HostPort {
+            port: Arc::new(Port::new(&config)?),
+            layout,
+            socket,
+            state: None,
+            state_file,
+            pidfd: None,
+            epoll: Epoll::new()?,
+        };
+        match port.state_file.read() {
+            Some(state) if state.form == Form::Virtqueue => port.watch(state),
+            _ => port.state_file.remove(),
+        }
+        Ok(port)
+    }
+
+    /// The data plane's end. Only one may exist at a time.
+    ///
+    /// # Errors
+    /// The kernel's refusal of memory.
+    pub fn device(&self) -> io::Result<Box<dyn VmpiImpl + Send>> {
+        back_end(Arc::clone(&self.port), self.layout.capacity())
+    }
+
+    /// Learns that QEMU has ended.
+    pub fn on_readable(&mut self) {
+        let mut ready: Vec<Ready> = Vec::new();
+        if self.epoll.wait(&mut ready, Some(0)).is_ok() && !ready.is_empty() {
+            self.forget();
+        }
+    }
+
+    /// Looks whether a QEMU is connected.
+    pub fn on_tick(&mut self, _now_ns: u64) {
+        if let Some(state) = self.state {
+            if self.pidfd.is_none() && !state.qemu.is_running() {
+                self.forget();
+            }
+            return;
+        }
+        let Some(qemu) = self.port.peer_pid().and_then(Process::running) else {
+            return;
+        };
+        let state = State {
+            qemu,
+            next_peer_id: 0,
+            form: Form::Virtqueue,
+        };
+        // Without it a node that starts later makes the port anew, and the VM stays attached.
+        let _ = self.state_file.write(&state);
+        self.watch(state);
+    }
+
+    /// The pid of the QEMU that is connected, or was and runs still.
+    pub fn qemu_pid(&self) -> Option<i32> {
+        self.state.map(|state| state.qemu.pid)
+    }
+
+    /// Four times the bytes of a pipe.
+    pub fn region_bytes(&self) -> usize {
+        self.layout.region_bytes()
+    }
+
+    /// The socket on which a QEMU is to listen.
+    pub fn qemu_socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Removes state and sockets: the VM is not to come back.
+    pub fn destroy(self) {
+        self.state_file.remove();
+        remove_file(&self.socket);
+    }
+
+    fn watch(&mut self, state: State) {
+        self.pidfd = state.qemu.pidfd();
+        if !state.qemu.is_running() {
+            return self.forget();
+        }
+        self.state = Some(state);
+        if let Some(pidfd) = &self.pidfd
+            && self.epoll.add(pidfd, 0, Interest::Read).is_err()
+        {
+            self.pidfd = None;
+        }
+    }
+
+    fn forget(&mut self) {
+        if let Some(pidfd) = self.pidfd.take() {
+            // It was added when it was made.
+            let _ = self.epoll.del(&pidfd);
+        }
+        self.state = None;
+        self.state_file.remove();
+    }
+}
+
+impl AsFd for HostPort {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
