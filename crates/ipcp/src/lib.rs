@@ -27,6 +27,7 @@
 extern crate alloc;
 
 pub mod api;
+mod cause;
 pub mod config;
 mod connect_reader;
 pub mod data_transfer;
@@ -47,6 +48,7 @@ pub mod security;
 pub mod trace;
 
 pub use api::{Command, Delivery, Event, FlowKey, N1Dif, N1Port, N1Properties, Passage, Watch};
+pub use cause::Cause;
 pub use config::{Config, DifConfig, PolicySpec, QosCube};
 pub use connect_reader::ConnectReader;
 pub use data_transfer::{Counters, DataPath, DropReason};

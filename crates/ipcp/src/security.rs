@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use carina_time::Instant;
 
+use crate::cause::Cause;
 use crate::config::PolicySpec;
 
 /// SDU protection of one N-1 flow: what is done to a PDU before it goes down and undone when it
@@ -89,7 +90,7 @@ pub trait Toolbox {
         spec: &PolicySpec,
         is_initiator: bool,
         context: &[u8],
-    ) -> Result<Box<dyn Authenticator>, String>;
+    ) -> Result<Box<dyn Authenticator>, Cause>;
 
     /// A sealer of policy `spec` (component `sdu-protection`) for one N-1 flow.
     ///
@@ -100,7 +101,7 @@ pub trait Toolbox {
         spec: &PolicySpec,
         is_initiator: bool,
         secret: Option<&[u8; 32]>,
-    ) -> Result<Option<Box<dyn SduProtection>>, String>;
+    ) -> Result<Option<Box<dyn SduProtection>>, Cause>;
 
     /// Policies that this toolbox has, for the catalogue.
     fn list(&self) -> Vec<PolicyRow>;
@@ -113,7 +114,7 @@ pub trait Toolbox {
 }
 
 /// Says what is wrong with a policy of a component.
-pub type Judge = fn(&str, &PolicySpec) -> Result<(), String>;
+pub type Judge = fn(&str, &PolicySpec) -> Result<(), Cause>;
 
 /// A policy as [`Toolbox::list`] tells of it: component, name, what it does, and for each parameter
 /// its name, its default and its meaning.

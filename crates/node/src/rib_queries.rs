@@ -120,7 +120,8 @@ pub fn check_change(
         // Parameters of whatever is in force, which the member knows.
         return Ok(());
     }
-    let policy = catalogue.judge(component, &spec).map_err(bad)?;
+    let judged = catalogue.judge(component, &spec);
+    let policy = judged.map_err(|error| bad(error.to_string()))?;
     match policy.is_live {
         true => Ok(()),
         false => {

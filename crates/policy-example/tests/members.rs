@@ -7,7 +7,8 @@ use carina_ipcp::config::{QosCube, WindowConfig};
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, TransferEvent};
 use carina_ipcp::security::{AuthStep, Authenticator, PolicyRow, SduProtection, Toolbox};
 use carina_ipcp::{
-    Catalogue, Command, Config, DataPath, DifConfig, Event, FlowKey, Ipcp, N1Port, PolicySpec,
+    Catalogue, Cause, Command, Config, DataPath, DifConfig, Event, FlowKey, Ipcp, N1Port,
+    PolicySpec,
 };
 use carina_time::Instant;
 use carina_wire::Bytes;
@@ -42,7 +43,7 @@ impl Toolbox for Trusting {
         _spec: &PolicySpec,
         _is_initiator: bool,
         _context: &[u8],
-    ) -> Result<Box<dyn Authenticator>, String> {
+    ) -> Result<Box<dyn Authenticator>, Cause> {
         Ok(Box::new(Agreed))
     }
 
@@ -51,7 +52,7 @@ impl Toolbox for Trusting {
         _spec: &PolicySpec,
         _is_initiator: bool,
         _secret: Option<&[u8; 32]>,
-    ) -> Result<Option<Box<dyn SduProtection>>, String> {
+    ) -> Result<Option<Box<dyn SduProtection>>, Cause> {
         Ok(None)
     }
 

@@ -4,8 +4,8 @@ mod error;
 
 use std::sync::Arc;
 
-use carina_ipcp::PolicySpec;
 use carina_ipcp::security::{Authenticator, Judge, PolicyRow, SduProtection, Toolbox};
+use carina_ipcp::{Cause, PolicySpec};
 
 use crate::auth::{AuthError, Ed25519, Nobody, Password, Stretched, XorPassword};
 use crate::key::{Allowed, Identity};
@@ -173,9 +173,9 @@ impl Toolbox for Tools {
         spec: &PolicySpec,
         is_initiator: bool,
         context: &[u8],
-    ) -> Result<Box<dyn Authenticator>, String> {
+    ) -> Result<Box<dyn Authenticator>, Cause> {
         self.make_authenticator(spec, is_initiator, context)
-            .map_err(|error| error.to_string())
+            .map_err(Cause::new)
     }
 
     fn sdu_protection(
@@ -183,9 +183,9 @@ impl Toolbox for Tools {
         spec: &PolicySpec,
         is_initiator: bool,
         secret: Option<&[u8; 32]>,
-    ) -> Result<Option<Box<dyn SduProtection>>, String> {
+    ) -> Result<Option<Box<dyn SduProtection>>, Cause> {
         self.make_sdu_protection(spec, is_initiator, secret)
-            .map_err(|error| error.to_string())
+            .map_err(Cause::new)
     }
 
     fn list(&self) -> Vec<PolicyRow> {
@@ -198,7 +198,7 @@ impl Toolbox for Tools {
     }
 
     fn judge(&self) -> Judge {
-        |component, spec| check_policy(component, spec).map_err(|error| error.to_string())
+        |component, spec| check_policy(component, spec).map_err(Cause::new)
     }
 }
 

@@ -22,7 +22,7 @@ use super::flow_io::FlowIo;
 use super::port::QueueClass;
 use crate::config::QosCube;
 use crate::data_transfer::api::{Open, Owner, TransferEvent};
-use crate::policy::component;
+use crate::policy::{PolicyError, component};
 use crate::trace::TraceEvent;
 
 /// Most bytes of incomplete SDUs that a flow holds.
@@ -218,7 +218,7 @@ impl<P: Payload> DataPath<P> {
         })
     }
 
-    fn delimiting(&self, is_channel: bool) -> Result<Delimiting, String> {
+    fn delimiting(&self, is_channel: bool) -> Result<Delimiting, PolicyError> {
         if is_channel {
             // Messages are longer than PDUs, whatever the DIF does with SDUs.
             return Ok(Delimiting::Standard);

@@ -19,7 +19,7 @@ use carina_wire::{Bytes, FlowSpec, Payload};
 use crate::api::{Command, Event, FlowKey, N1Port, N1Properties, RibOp};
 use crate::config::{Config, DifConfig, PolicySpec};
 use crate::security::{AuthStep, Authenticator, PolicyRow, SduProtection, Toolbox};
-use crate::{Catalogue, Ipcp};
+use crate::{Catalogue, Cause, Ipcp};
 
 /// Gives a member of a DIF what the bytes say: PDUs as they are, PDUs with a good header around
 /// what is said, SDUs, orders, time. Whatever comes, the member must not panic, must come to rest,
@@ -284,7 +284,7 @@ impl Toolbox for Open {
         _spec: &PolicySpec,
         _is_initiator: bool,
         _context: &[u8],
-    ) -> Result<Box<dyn Authenticator>, String> {
+    ) -> Result<Box<dyn Authenticator>, Cause> {
         Ok(Box::new(Agreed))
     }
 
@@ -293,7 +293,7 @@ impl Toolbox for Open {
         _spec: &PolicySpec,
         _is_initiator: bool,
         _secret: Option<&[u8; 32]>,
-    ) -> Result<Option<Box<dyn SduProtection>>, String> {
+    ) -> Result<Option<Box<dyn SduProtection>>, Cause> {
         Ok(None)
     }
 

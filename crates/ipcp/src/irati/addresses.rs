@@ -14,7 +14,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::policy::{Catalogue, Descriptor, Param, Params, component};
+use crate::cause::Cause;
+use crate::policy::{Catalogue, Descriptor, Param, Params, PolicyError, component};
 
 /// Name of the policy.
 pub const KNOWN_ADDRESSES: &str = "known-addresses";
@@ -60,7 +61,7 @@ pub fn describe(catalogue: &mut Catalogue) {
         ],
         is_live: false,
     };
-    catalogue.register::<KnownAddresses>(descriptor, KnownAddresses::new);
+    catalogue.register(descriptor, |params| Ok(KnownAddresses::new(params)?));
 }
 
 /// Why an IPCP is not given an address.
@@ -126,26 +127,61 @@ impl fmt::Display for AddressError {
     }
 }
 
+/// What is wrong with the parameters of the policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TableError {
+    /// This element of `addresses` is not of the form `NAME=ADDRESS`.
+    Entry(String),
+    /// Two elements of `addresses` have this address.
+    Twice(u64),
+    /// This element of `prefixes` is not of the form `PART=FIRST-LAST`.
+    Range(String),
+}
+
+impl fmt::Display for TableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TableError::Entry(entry) => write!(
+                f,
+                "known-addresses: {entry:?} in `addresses` is not NAME=ADDRESS"
+            ),
+            TableError::Twice(address) => write!(
+                f,
+                "known-addresses: address {address} is there twice in `addresses`"
+            ),
+            TableError::Range(entry) => write!(
+                f,
+                "known-addresses: {entry:?} in `prefixes` is not PART=FIRST-LAST"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for TableError {}
+
+impl From<TableError> for PolicyError {
+    fn from(error: TableError) -> PolicyError {
+        PolicyError::Refused(Cause::new(error))
+    }
+}
+
 impl KnownAddresses {
     /// Reads the parameters.
     ///
     /// # Errors
     /// The first malformed entry, with what it should look like.
-    pub fn new(params: &Params) -> Result<KnownAddresses, String> {
+    pub fn new(params: &Params) -> Result<KnownAddresses, TableError> {
         let mut known = KnownAddresses::default();
         for entry in entries(params.text("addresses")) {
             let pair = entry.rsplit_once('=');
             let pair = pair.and_then(|(name, address)| Some((name, read(address)?)));
             let Some((name, address)) = pair.filter(|(name, _)| !name.trim().is_empty()) else {
-                return Err(format!(
-                    "known-addresses: {entry:?} in `addresses` is not NAME=ADDRESS"
-                ));
+                return Err(TableError::Entry(entry.to_string()));
             };
             let name = name.trim().to_string();
             if known.by_name.values().any(|other| *other == address) {
-                return Err(format!(
-                    "known-addresses: address {address} is there twice in `addresses`"
-                ));
+                return Err(TableError::Twice(address));
             }
             known.by_name.insert(name, address);
         }
@@ -157,9 +193,7 @@ impl KnownAddresses {
                 (first <= last && !part.is_empty()).then_some(Range { part, first, last })
             });
             let Some(range) = range else {
-                return Err(format!(
-                    "known-addresses: {entry:?} in `prefixes` is not PART=FIRST-LAST"
-                ));
+                return Err(TableError::Range(entry.to_string()));
             };
             known.ranges.push(range);
         }
@@ -269,7 +303,7 @@ mod tests {
     use super::*;
     use crate::config::PolicySpec;
 
-    fn known(addresses: &str, prefixes: &str) -> Result<KnownAddresses, String> {
+    fn known(addresses: &str, prefixes: &str) -> Result<KnownAddresses, PolicyError> {
         let mut catalogue = Catalogue::empty();
         describe(&mut catalogue);
         let pair = |name: &str, value: &str| (name.to_string(), value.to_string());
@@ -321,9 +355,10 @@ mod tests {
     #[test]
     fn a_bad_entry_is_named() {
         for (addresses, prefixes) in [("a", ""), ("a=0", ""), ("", "p=5-4"), ("", "=1-2")] {
-            let error = known(addresses, prefixes).unwrap_err();
+            let error = known(addresses, prefixes).unwrap_err().to_string();
             assert!(error.contains("is not"), "{error}");
         }
-        assert!(known("a=1,b=1", "").unwrap_err().contains("twice"));
+        let twice = known("a=1,b=1", "").unwrap_err().to_string();
+        assert!(twice.contains("twice"));
     }
 }

@@ -12,7 +12,7 @@
 
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
@@ -116,7 +116,10 @@ impl Irati {
         let context = context(&self.dif, &self.own, flow.display_name());
         let mut auth = match self.toolbox.authenticator(&spec, true, &context) {
             Ok(auth) => auth,
-            Err(reason) => return self.attempt_failed(now, n1, &reason, Failure::ForGood, dt),
+            Err(cause) => {
+                let reason = cause.to_string();
+                return self.attempt_failed(now, n1, &reason, Failure::ForGood, dt);
+            }
         };
         match auth.step(now, Some(&text)) {
             AuthStep::Send(text)

@@ -4,8 +4,10 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::fmt;
 
-use crate::policy::Params;
+use crate::cause::Cause;
+use crate::policy::{Params, PolicyError};
 
 /// An operation that a policy allows or denies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +79,7 @@ impl List {
     ///
     /// # Errors
     /// An element of `flows` is not `FROM>TO`.
-    pub fn new(params: &Params) -> Result<List, String> {
+    pub fn new(params: &Params) -> Result<List, RuleError> {
         let list = |name: &str| {
             let words = params.text(name).split(',').map(str::trim);
             words
@@ -87,10 +89,7 @@ impl List {
         };
         let pair = |word: String| match word.split_once('>') {
             Some((from, to)) => Ok((from.trim().to_string(), to.trim().to_string())),
-            None => Err(alloc::format!(
-                "access-control: policy list: parameter flows has {word:?}; \
-                 its elements are FROM>TO, separated by commas"
-            )),
+            None => Err(RuleError { rule: word }),
         };
         Ok(List {
             join: list("join"),
@@ -101,6 +100,32 @@ impl List {
             write: list("write"),
             expel: list("expel"),
         })
+    }
+}
+
+/// An element of parameter `flows` of policy `list` is not of the form `FROM>TO`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleError {
+    /// The element as given.
+    pub rule: String,
+}
+
+impl fmt::Display for RuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "access-control: policy list: parameter flows has {:?}; \
+             its elements are FROM>TO, separated by commas",
+            self.rule
+        )
+    }
+}
+
+impl core::error::Error for RuleError {}
+
+impl From<RuleError> for PolicyError {
+    fn from(error: RuleError) -> PolicyError {
+        PolicyError::Refused(Cause::new(error))
     }
 }
 

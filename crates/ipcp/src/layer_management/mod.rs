@@ -58,7 +58,7 @@ use carina_time::{Duration, Instant};
 use carina_wire::dif::{Address, Dialect};
 use carina_wire::{FlowSpec, check_name};
 
-pub use access_control::{AccessControl, AllowAll, List, Operation};
+pub use access_control::{AccessControl, AllowAll, List, Operation, RuleError};
 pub use addresses::{AddressAssignment, Blocks, Draw, Sequential, View};
 pub use policies::{DirectoryPolicy, EnrollmentPolicy, describe};
 pub use qos::{BestFit, FirstFit, QosSelection};

@@ -1,7 +1,6 @@
 //! The policies of layer management, for the catalogue.
 
 use alloc::boxed::Box;
-use alloc::string::{String, ToString};
 use alloc::vec;
 
 use carina_routing::Routing;
@@ -11,7 +10,7 @@ use super::access_control::{AllowAll, BoxedAccess, List};
 use super::addresses::{Blocks, BoxedAssignment, Draw, Sequential};
 use super::entries::ENTRIES_MAX;
 use super::qos::{BestFit, BoxedSelection, FirstFit};
-use crate::policy::{Catalogue, Descriptor, component, live, param};
+use crate::policy::{Catalogue, Descriptor, PolicyError, component, live, param};
 
 /// How registrations are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +62,7 @@ fn routing(catalogue: &mut Catalogue) {
         catalogue.register::<Box<dyn Routing>>(
             live(component::ROUTING, name, help, params),
             move |params| {
-                carina_routing::policy::make(name, params.values())
-                    .map_err(|error| error.to_string())
+                carina_routing::policy::make(name, params.values()).map_err(PolicyError::Routing)
             },
         );
     }
@@ -212,11 +210,11 @@ impl Policies {
     /// The policies that a configuration asks for.
     ///
     /// # Errors
-    /// The first that cannot be made, in words.
+    /// The first that cannot be made.
     pub(super) fn make(
         catalogue: &Catalogue,
         config: &crate::DifConfig,
-    ) -> Result<Policies, String> {
+    ) -> Result<Policies, PolicyError> {
         Ok(Policies {
             access: catalogue.make_for(component::ACCESS_CONTROL, config)?,
             addresses: catalogue.make_for(component::ADDRESS_ASSIGNMENT, config)?,

@@ -2,14 +2,13 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
 use core::fmt;
 
-use super::Params;
+use super::{Params, PolicyError};
 use crate::config::{DifConfig, PolicySpec};
 use crate::security::Toolbox;
 
@@ -82,9 +81,9 @@ struct Entry {
 
 struct Factory<T>(Box<MakeFn<T>>);
 
-type MakeFn<T> = dyn Fn(&Params) -> Result<T, String> + Send + Sync;
+type MakeFn<T> = dyn Fn(&Params) -> Result<T, PolicyError> + Send + Sync;
 
-type JudgeFn = dyn Fn(&Params) -> Result<(), String> + Send + Sync;
+type JudgeFn = dyn Fn(&Params) -> Result<(), PolicyError> + Send + Sync;
 
 impl Catalogue {
     /// A catalogue without policies. [`Catalogue::default`](Default) is the same; the standard
@@ -99,7 +98,7 @@ impl Catalogue {
     pub fn register<T: 'static>(
         &mut self,
         descriptor: Descriptor,
-        make: impl Fn(&Params) -> Result<T, String> + Send + Sync + 'static,
+        make: impl Fn(&Params) -> Result<T, PolicyError> + Send + Sync + 'static,
     ) {
         let factory = Arc::new(Factory::<T>(Box::new(make)));
         let twin = Arc::clone(&factory);
@@ -115,7 +114,7 @@ impl Catalogue {
     pub fn describe(
         &mut self,
         descriptor: Descriptor,
-        judge: impl Fn(&Params) -> Result<(), String> + Send + Sync + 'static,
+        judge: impl Fn(&Params) -> Result<(), PolicyError> + Send + Sync + 'static,
     ) {
         self.put(Entry {
             descriptor,
@@ -148,7 +147,7 @@ impl Catalogue {
                     name: name.to_string(),
                     params: params.values().clone(),
                 };
-                judge(component, &spec)
+                judge(component, &spec).map_err(PolicyError::Refused)
             });
         }
     }
@@ -186,12 +185,12 @@ impl Catalogue {
     /// The policy that `spec` names (the default when it names none) and its parameters.
     ///
     /// # Errors
-    /// The component, the policy or a parameter is unknown; the message says what there is.
+    /// The component, the policy or a parameter is unknown; the error says what there is.
     pub fn resolve(
         &self,
         component: &str,
         spec: &PolicySpec,
-    ) -> Result<(&Descriptor, Params), String> {
+    ) -> Result<(&Descriptor, Params), PolicyError> {
         let entry = self.find(component, &spec.name)?;
         let descriptor = &entry.descriptor;
         let mut values: BTreeMap<String, String> = descriptor
@@ -201,33 +200,33 @@ impl Catalogue {
             .collect();
         for (name, value) in &spec.params {
             let Some(slot) = values.get_mut(name) else {
-                return Err(format!(
-                    "{component}: policy {} has no parameter {name:?}; it has: {}",
-                    descriptor.name,
-                    words(descriptor.params.iter().map(|param| param.name))
-                ));
+                return Err(PolicyError::UnknownParameter {
+                    component: descriptor.component,
+                    policy: descriptor.name,
+                    parameter: name.clone(),
+                    known: descriptor.params.iter().map(|param| param.name).collect(),
+                });
             };
             slot.clone_from(value);
         }
-        Ok((descriptor, Params::new(component, descriptor.name, values)))
+        let params = Params::new(descriptor.component, descriptor.name, values);
+        Ok((descriptor, params))
     }
 
     /// Makes the policy that `spec` names.
     ///
     /// # Errors
     /// As [`Catalogue::resolve`], and what the policy finds wrong with its parameters.
-    pub fn make<T: 'static>(&self, component: &str, spec: &PolicySpec) -> Result<T, String> {
+    pub fn make<T: 'static>(&self, component: &str, spec: &PolicySpec) -> Result<T, PolicyError> {
         let (descriptor, params) = self.resolve(component, spec)?;
         let entry = self.find(component, descriptor.name)?;
         let factory = entry
             .factory
             .as_ref()
             .and_then(|any| any.downcast_ref::<Factory<T>>())
-            .ok_or_else(|| {
-                format!(
-                    "{component}: policy {} was registered as something else than this component uses",
-                    descriptor.name
-                )
+            .ok_or(PolicyError::OtherProduct {
+                component: descriptor.component,
+                policy: descriptor.name,
             })?;
         (factory.0)(&params)
     }
@@ -236,7 +235,11 @@ impl Catalogue {
     ///
     /// # Errors
     /// As [`Catalogue::make`].
-    pub fn make_for<T: 'static>(&self, component: &str, config: &DifConfig) -> Result<T, String> {
+    pub fn make_for<T: 'static>(
+        &self,
+        component: &str,
+        config: &DifConfig,
+    ) -> Result<T, PolicyError> {
         match config.policies.get(component) {
             Some(spec) => self.make(component, spec),
             None => self.make(component, &PolicySpec::default()),
@@ -247,7 +250,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// As [`Catalogue::make`].
-    pub fn judge(&self, component: &str, spec: &PolicySpec) -> Result<&Descriptor, String> {
+    pub fn judge(&self, component: &str, spec: &PolicySpec) -> Result<&Descriptor, PolicyError> {
         let (descriptor, params) = self.resolve(component, spec)?;
         (self.find(component, descriptor.name)?.judge)(&params)?;
         Ok(descriptor)
@@ -257,7 +260,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// The first that cannot, as of [`Catalogue::judge`].
-    pub fn check(&self, config: &DifConfig) -> Result<(), String> {
+    pub fn check(&self, config: &DifConfig) -> Result<(), PolicyError> {
         for (component, spec) in &config.policies {
             self.judge(component, spec)?;
         }
@@ -276,21 +279,20 @@ impl Catalogue {
         }
     }
 
-    fn find(&self, component: &str, name: &str) -> Result<&Entry, String> {
-        let Some(entries) = self.components.get(component) else {
-            return Err(format!(
-                "no component is called {component:?}; there are: {}",
-                words(self.components())
-            ));
+    fn find(&self, component: &str, name: &str) -> Result<&Entry, PolicyError> {
+        let Some((component, entries)) = self.components.get_key_value(component) else {
+            return Err(PolicyError::UnknownComponent {
+                component: component.to_string(),
+                known: self.components().collect(),
+            });
         };
         entries
             .iter()
             .find(|entry| name.is_empty() || entry.descriptor.name == name)
-            .ok_or_else(|| {
-                format!(
-                    "{component}: no policy is called {name:?}; there are: {}",
-                    words(entries.iter().map(|entry| entry.descriptor.name))
-                )
+            .ok_or_else(|| PolicyError::UnknownPolicy {
+                component,
+                policy: name.to_string(),
+                known: entries.iter().map(|entry| entry.descriptor.name).collect(),
             })
     }
 }
@@ -303,15 +305,6 @@ impl fmt::Debug for Catalogue {
                 (component, names)
             }))
             .finish()
-    }
-}
-
-fn words<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let names: Vec<_> = names.collect();
-    if names.is_empty() {
-        "none".to_string()
-    } else {
-        names.join(", ")
     }
 }
 
@@ -379,7 +372,7 @@ mod tests {
             ..descriptor
         };
         catalogue.describe(made_elsewhere, |params| match params.text("limit") {
-            "8" => Err("not 8".into()),
+            "8" => Err(PolicyError::Refused("not 8".into())),
             _ => Ok(()),
         });
         let policies = |component: &str, limit| DifConfig {
@@ -388,17 +381,20 @@ mod tests {
         };
         assert_eq!(catalogue.check(&policies("rmt-queue", "8")), Ok(()));
         let error = catalogue.check(&policies("rmt-queue", "x")).unwrap_err();
+        let error = error.to_string();
         assert!(error.contains("parameter limit is \"x\""), "{error}");
         assert_eq!(catalogue.check(&policies("routing", "x")), Ok(()));
-        let error = catalogue.check(&policies("routing", "8"));
-        assert_eq!(error, Err("not 8".into()));
+        let error = catalogue.check(&policies("routing", "8")).unwrap_err();
+        assert_eq!(error.to_string(), "not 8");
     }
 
     #[test]
     fn errors_say_what_there_is() {
         let catalogue = catalogue();
-        let error =
-            |component, spec: &PolicySpec| catalogue.make::<u64>(component, spec).unwrap_err();
+        let error = |component, spec: &PolicySpec| {
+            let made = catalogue.make::<u64>(component, spec);
+            made.unwrap_err().to_string()
+        };
         assert_eq!(
             error("rmt", &spec("", &[])),
             "no component is called \"rmt\"; there are: rmt-queue"
@@ -416,6 +412,7 @@ mod tests {
             "rmt-queue: policy two: parameter limit is \"11\"; it must be a whole number from 1 to 10"
         );
         let other = catalogue.make::<u32>("rmt-queue", &spec("one", &[]));
-        assert!(other.unwrap_err().contains("registered as something else"));
+        let error = other.unwrap_err().to_string();
+        assert!(error.contains("registered as something else"), "{error}");
     }
 }

@@ -6,6 +6,7 @@
 //! its own with [`Catalogue::register`]; `crates/policy-example` shows how.
 
 mod catalogue;
+mod error;
 mod forwarding;
 mod params;
 mod queueing;
@@ -15,6 +16,7 @@ mod standard;
 pub use crate::config::component;
 pub use catalogue::{Catalogue, Descriptor, Param};
 pub(crate) use catalogue::{live, param};
+pub use error::{PolicyError, Wanted};
 pub use forwarding::{Ecmp, ForwardingPolicy, Single, Spread};
 pub use params::Params;
 pub use queueing::{Arrival, EcnMark, QueueDecision, QueuePolicy, Red, TailDrop};

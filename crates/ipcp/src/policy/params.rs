@@ -1,32 +1,37 @@
 //! Parameters of one policy: what was written, over the defaults.
 
 use alloc::collections::BTreeMap;
-use alloc::format;
 use alloc::string::{String, ToString};
+
+use super::{PolicyError, Wanted};
 
 /// The parameters of a policy, each with a value: the one given or the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Params {
-    component: String,
-    policy: String,
+    component: &'static str,
+    policy: &'static str,
     values: BTreeMap<String, String>,
 }
 
 impl Params {
     /// Parameters of `policy`, which is one of `component`.
     #[must_use]
-    pub fn new(component: &str, policy: &str, values: BTreeMap<String, String>) -> Params {
+    pub fn new(
+        component: &'static str,
+        policy: &'static str,
+        values: BTreeMap<String, String>,
+    ) -> Params {
         Params {
-            component: component.to_string(),
-            policy: policy.to_string(),
+            component,
+            policy,
             values,
         }
     }
 
     /// Name of the policy.
     #[must_use]
-    pub fn policy(&self) -> &str {
-        &self.policy
+    pub fn policy(&self) -> &'static str {
+        self.policy
     }
 
     /// All values by name.
@@ -46,10 +51,10 @@ impl Params {
     /// # Errors
     /// It is no number, or not within the range; the message names component, policy, parameter
     /// and range.
-    pub fn uint(&self, name: &str, least: u64, most: u64) -> Result<u64, String> {
+    pub fn uint(&self, name: &str, least: u64, most: u64) -> Result<u64, PolicyError> {
         match self.text(name).parse::<u64>() {
             Ok(value) if (least..=most).contains(&value) => Ok(value),
-            _ => Err(self.wrong(name, &format!("a whole number from {least} to {most}"))),
+            _ => Err(self.wrong(name, Wanted::Uint { least, most })),
         }
     }
 
@@ -57,30 +62,31 @@ impl Params {
     ///
     /// # Errors
     /// It is neither.
-    pub fn flag(&self, name: &str) -> Result<bool, String> {
+    pub fn flag(&self, name: &str) -> Result<bool, PolicyError> {
         self.text(name)
             .parse::<bool>()
-            .map_err(|_| self.wrong(name, "true or false"))
+            .map_err(|_| self.wrong(name, Wanted::Flag))
     }
 
     /// One of several words; returns its position.
     ///
     /// # Errors
     /// The value is not one of `words`.
-    pub fn one_of(&self, name: &str, words: &[&str]) -> Result<usize, String> {
+    pub fn one_of(&self, name: &str, words: &[&str]) -> Result<usize, PolicyError> {
         let value = self.text(name);
-        words
-            .iter()
-            .position(|word| *word == value)
-            .ok_or_else(|| self.wrong(name, &format!("one of {}", words.join(", "))))
+        words.iter().position(|word| *word == value).ok_or_else(|| {
+            let words = words.iter().map(ToString::to_string).collect();
+            self.wrong(name, Wanted::OneOf(words))
+        })
     }
 
-    fn wrong(&self, name: &str, wanted: &str) -> String {
-        format!(
-            "{}: policy {}: parameter {name} is {:?}; it must be {wanted}",
-            self.component,
-            self.policy,
-            self.text(name)
-        )
+    fn wrong(&self, name: &str, wanted: Wanted) -> PolicyError {
+        PolicyError::Value {
+            component: self.component,
+            policy: self.policy,
+            parameter: name.to_string(),
+            value: self.text(name).to_string(),
+            wanted,
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! The policies that come with data transfer.
 
 use alloc::boxed::Box;
-use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -9,8 +8,9 @@ use carina_efcp::delimiting::Delimiting;
 use carina_efcp::{CongestionControl, ParamInfo, PolicyInfo, RttEstimator, congestion, rtt};
 
 use super::{
-    Catalogue, Descriptor, Ecmp, EcnMark, Fifo, ForwardingPolicy, Param, Params, QueuePolicy, Red,
-    Scheduler, Single, Spread, StrictPriority, TailDrop, WeightedFair, component, live, param,
+    Catalogue, Descriptor, Ecmp, EcnMark, Fifo, ForwardingPolicy, Param, Params, PolicyError,
+    QueuePolicy, Red, Scheduler, Single, Spread, StrictPriority, TailDrop, WeightedFair, component,
+    live, param,
 };
 
 impl Catalogue {
@@ -28,9 +28,10 @@ impl Catalogue {
 }
 
 fn scheduling(catalogue: &mut Catalogue) {
-    let mut add = |name, help, params, make: fn(&Params) -> Result<Box<dyn Scheduler>, String>| {
-        catalogue.register(live(component::RMT_SCHEDULING, name, help, params), make);
-    };
+    let mut add =
+        |name, help, params, make: fn(&Params) -> Result<Box<dyn Scheduler>, PolicyError>| {
+            catalogue.register(live(component::RMT_SCHEDULING, name, help, params), make);
+        };
     add(
         "strict-priority",
         "The most urgent class first (cube field `priority`); equals by arrival.",
@@ -63,32 +64,33 @@ fn scheduling(catalogue: &mut Catalogue) {
     reason = "a table of policies and their parameters"
 )]
 fn queueing(catalogue: &mut Catalogue) {
-    let mut add = |name, help, own, make: fn(&Params) -> Result<Box<dyn QueuePolicy>, String>| {
-        let mut params = vec![
-            param(
-                "limit-pdus",
-                "4096",
-                "Longest queue of a class in PDUs, 2 to 1000000.",
-            ),
-            param(
-                "limit-bytes",
-                "4194304",
-                "Longest queue of a class in bytes, 4096 to 2^32.",
-            ),
-            param(
-                "own-pdus",
-                "128",
-                "Queue of a class in PDUs from which on own flows wait, 1 to 1000000.",
-            ),
-            param(
-                "own-bytes",
-                "262144",
-                "Queue of a class in bytes from which on own flows wait, 1024 to 2^32.",
-            ),
-        ];
-        params.extend::<Vec<Param>>(own);
-        catalogue.register(live(component::RMT_QUEUE, name, help, params), make);
-    };
+    let mut add =
+        |name, help, own, make: fn(&Params) -> Result<Box<dyn QueuePolicy>, PolicyError>| {
+            let mut params = vec![
+                param(
+                    "limit-pdus",
+                    "4096",
+                    "Longest queue of a class in PDUs, 2 to 1000000.",
+                ),
+                param(
+                    "limit-bytes",
+                    "4194304",
+                    "Longest queue of a class in bytes, 4096 to 2^32.",
+                ),
+                param(
+                    "own-pdus",
+                    "128",
+                    "Queue of a class in PDUs from which on own flows wait, 1 to 1000000.",
+                ),
+                param(
+                    "own-bytes",
+                    "262144",
+                    "Queue of a class in bytes from which on own flows wait, 1024 to 2^32.",
+                ),
+            ];
+            params.extend::<Vec<Param>>(own);
+            catalogue.register(live(component::RMT_QUEUE, name, help, params), make);
+        };
     add(
         "ecn-mark",
         "PDUs that find a queue above a threshold are marked; dropped when full.",
@@ -153,14 +155,15 @@ fn queueing(catalogue: &mut Catalogue) {
 }
 
 fn forwarding(catalogue: &mut Catalogue) {
-    let mut add = |name, help, make: fn(&Params) -> Result<Box<dyn ForwardingPolicy>, String>| {
-        let params = vec![param(
-            "multi-homing",
-            "flow",
-            "N-1 flow of several to a neighbour: by `flow` or `least-queue`.",
-        )];
-        catalogue.register(live(component::FORWARDING, name, help, params), make);
-    };
+    let mut add =
+        |name, help, make: fn(&Params) -> Result<Box<dyn ForwardingPolicy>, PolicyError>| {
+            let params = vec![param(
+                "multi-homing",
+                "flow",
+                "N-1 flow of several to a neighbour: by `flow` or `least-queue`.",
+            )];
+            catalogue.register(live(component::FORWARDING, name, help, params), make);
+        };
     add(
         "ecmp",
         "Connections spread over all next hops of equal cost; each keeps its path.",
@@ -183,16 +186,14 @@ fn efcp(catalogue: &mut Catalogue) {
         let name = info.name;
         catalogue.register::<Box<dyn CongestionControl>>(
             described(component::CONGESTION_CONTROL, info, true),
-            move |params| {
-                congestion::by_name(name, params.values()).map_err(|error| error.to_string())
-            },
+            move |params| congestion::by_name(name, params.values()).map_err(PolicyError::Efcp),
         );
     }
     for info in rtt::list() {
         let name = info.name;
         catalogue.register::<Box<dyn RttEstimator>>(
             described(component::RTT_ESTIMATION, info, true),
-            move |params| rtt::by_name(name, params.values()).map_err(|error| error.to_string()),
+            move |params| rtt::by_name(name, params.values()).map_err(PolicyError::Efcp),
         );
     }
     for (name, help, is_on) in [
@@ -216,9 +217,7 @@ fn efcp(catalogue: &mut Catalogue) {
         // Flows that are there keep the form of their user-data fields.
         catalogue.register::<Delimiting>(
             described(component::DELIMITING, info, false),
-            move |params| {
-                Delimiting::by_name(name, params.values()).map_err(|error| error.to_string())
-            },
+            move |params| Delimiting::by_name(name, params.values()).map_err(PolicyError::Efcp),
         );
     }
 }
@@ -238,7 +237,7 @@ fn described(component: &'static str, info: &PolicyInfo, is_live: bool) -> Descr
     }
 }
 
-fn full(params: &Params) -> Result<TailDrop, String> {
+fn full(params: &Params) -> Result<TailDrop, PolicyError> {
     Ok(TailDrop {
         pdus: to_u32(params.uint("limit-pdus", 2, 1_000_000)?),
         bytes: params.uint("limit-bytes", 4096, 1 << 32)?,
@@ -247,7 +246,7 @@ fn full(params: &Params) -> Result<TailDrop, String> {
     })
 }
 
-fn spread(params: &Params) -> Result<Spread, String> {
+fn spread(params: &Params) -> Result<Spread, PolicyError> {
     let index = params.one_of("multi-homing", &["flow", "least-queue"])?;
     Ok([Spread::Flow, Spread::LeastQueue][index])
 }

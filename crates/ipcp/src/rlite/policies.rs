@@ -14,6 +14,7 @@ use core::fmt;
 
 use carina_time::Duration;
 
+use crate::cause::Cause;
 use crate::config::{DifConfig, PolicySpec};
 use crate::policy::{Catalogue, Descriptor, Param, component};
 
@@ -95,7 +96,7 @@ pub(crate) fn describe(catalogue: &mut Catalogue) {
                 let mut given = params.values().iter();
                 given
                     .try_for_each(|(name, value)| check_parameter(component, name, value))
-                    .map_err(|error| error.to_string())
+                    .map_err(|error| crate::policy::PolicyError::Refused(Cause::new(error)))
             });
         }
     }
@@ -157,6 +158,8 @@ impl fmt::Display for PolicyError {
         }
     }
 }
+
+impl core::error::Error for PolicyError {}
 
 /// What is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Members of irati DIFs wired to one another.
 
 use carina_ipcp::security::{AuthStep, Authenticator, PolicyRow, SduProtection, Toolbox};
-use carina_ipcp::{Command, Config, DifConfig, FlowKey, PolicySpec};
+use carina_ipcp::{Cause, Command, Config, DifConfig, FlowKey, PolicySpec};
 use carina_time::Instant;
 use carina_wire::dif::Dialect;
 
@@ -141,7 +141,7 @@ impl Toolbox for Words {
         _spec: &PolicySpec,
         is_initiator: bool,
         _context: &[u8],
-    ) -> Result<Box<dyn Authenticator>, String> {
+    ) -> Result<Box<dyn Authenticator>, Cause> {
         Ok(Box::new(Xor {
             password: self.password.clone().into_bytes(),
             challenge: None,
@@ -154,7 +154,7 @@ impl Toolbox for Words {
         _spec: &PolicySpec,
         _is_initiator: bool,
         _secret: Option<&[u8; 32]>,
-    ) -> Result<Option<Box<dyn SduProtection>>, String> {
+    ) -> Result<Option<Box<dyn SduProtection>>, Cause> {
         Ok(None)
     }
 

@@ -1,7 +1,7 @@
 //! Members of native DIFs wired to one another.
 
 use carina_ipcp::security::{AuthStep, Authenticator, PolicyRow, Reject, SduProtection, Toolbox};
-use carina_ipcp::{Command, Config, DifConfig, FlowKey, PolicySpec};
+use carina_ipcp::{Cause, Command, Config, DifConfig, FlowKey, PolicySpec};
 use carina_time::Instant;
 use carina_wire::dif::Dialect;
 
@@ -163,7 +163,7 @@ impl Toolbox for Words {
         _spec: &PolicySpec,
         is_initiator: bool,
         context: &[u8],
-    ) -> Result<Box<dyn Authenticator>, String> {
+    ) -> Result<Box<dyn Authenticator>, Cause> {
         let password = self.password.clone().into_bytes();
         Ok(Box::new(Challenge {
             password,
@@ -177,7 +177,7 @@ impl Toolbox for Words {
         _spec: &PolicySpec,
         _is_initiator: bool,
         secret: Option<&[u8; 32]>,
-    ) -> Result<Option<Box<dyn SduProtection>>, String> {
+    ) -> Result<Option<Box<dyn SduProtection>>, Cause> {
         let secret = secret.ok_or("there is no secret")?;
         Ok(Some(Box::new(Stamp(secret[0]))))
     }

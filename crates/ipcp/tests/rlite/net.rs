@@ -3,7 +3,7 @@
 use carina_cdap::{Message, Rules};
 use carina_ipcp::api::N1Properties;
 use carina_ipcp::security::{Authenticator, PolicyRow, SduProtection, Toolbox};
-use carina_ipcp::{Command, Config, DifConfig, FlowKey, PolicySpec};
+use carina_ipcp::{Cause, Command, Config, DifConfig, FlowKey, PolicySpec};
 use carina_wire::dif::{Dialect, Widths};
 
 #[path = "../net/mod.rs"]
@@ -139,7 +139,7 @@ impl Toolbox for Nothing {
         _spec: &PolicySpec,
         _is_initiator: bool,
         _context: &[u8],
-    ) -> Result<Box<dyn Authenticator>, String> {
+    ) -> Result<Box<dyn Authenticator>, Cause> {
         Err("no authentication".into())
     }
 
@@ -148,7 +148,7 @@ impl Toolbox for Nothing {
         _spec: &PolicySpec,
         _is_initiator: bool,
         _secret: Option<&[u8; 32]>,
-    ) -> Result<Option<Box<dyn SduProtection>>, String> {
+    ) -> Result<Option<Box<dyn SduProtection>>, Cause> {
         Ok(None)
     }
 

@@ -29,8 +29,8 @@ fn tools() -> Tools {
     )
 }
 
-fn error<T>(result: Result<T, String>) -> String {
-    result.err().expect("an error")
+fn error<T>(result: Result<T, Cause>) -> String {
+    result.err().expect("an error").to_string()
 }
 
 #[test]
@@ -76,10 +76,10 @@ fn what_is_missing_or_wrong_is_said() {
         let error = error(tools.sdu_protection(&spec, true, secret));
         assert!(error.contains(words), "{error}");
         let judged = (tools.judge())("sdu-protection", &spec);
-        assert_eq!(judged, Err(error), "before there is an N-1 flow");
+        assert_eq!(judged, Err(error.into()), "before there is an N-1 flow");
     }
     let keys = |text| (tools.judge())("authentication", &spec("ed25519", &[("allowed", text)]));
-    assert!(keys("x").is_err_and(|what| what.contains("allowed, key 1")));
+    assert!(keys("x").is_err_and(|what| what.to_string().contains("allowed, key 1")));
     assert_eq!(keys(""), Ok(()));
     let no_secret = error(tools.sdu_protection(&spec("aead", &[]), true, None));
     assert!(no_secret.contains("needs a secret"), "{no_secret}");

@@ -10,6 +10,7 @@ use super::super::Management;
 use super::super::entries::Kind;
 use super::super::schema::{self, Greeting};
 use crate::api::N1Port;
+use crate::cause::Cause;
 use crate::config::PolicySpec;
 use crate::policy::component;
 use crate::security::{Authenticator, SduProtection};
@@ -57,13 +58,16 @@ impl Management {
     }
 
     /// Makes the authenticator of an attempt.
+    ///
+    /// # Errors
+    /// What the toolbox lacks for it.
     pub(super) fn authenticator(
         &mut self,
         spec: &PolicySpec,
         is_initiator: bool,
         names: (&str, &str),
         nonces: (u64, u64),
-    ) -> Result<Box<dyn Authenticator>, String> {
+    ) -> Result<Box<dyn Authenticator>, Cause> {
         let mut context = Vec::new();
         for name in [self.dif.as_str(), names.0, names.1] {
             context.extend_from_slice(&(name.len() as u32).to_be_bytes());

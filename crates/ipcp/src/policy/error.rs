@@ -1,0 +1,178 @@
+//! Why a policy cannot be made.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::error::Error;
+use core::fmt;
+
+use carina_routing::RoutingError;
+
+use crate::cause::Cause;
+
+/// Why a policy cannot be made of its name and parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PolicyError {
+    /// No component has this name.
+    UnknownComponent {
+        /// The name given.
+        component: String,
+        /// The names that exist.
+        known: Vec<&'static str>,
+    },
+    /// The component has no policy of this name.
+    UnknownPolicy {
+        /// The component.
+        component: &'static str,
+        /// The name given.
+        policy: String,
+        /// The names that exist.
+        known: Vec<&'static str>,
+    },
+    /// The policy has no parameter of this name.
+    UnknownParameter {
+        /// The component.
+        component: &'static str,
+        /// The policy.
+        policy: &'static str,
+        /// The name given.
+        parameter: String,
+        /// The names that exist.
+        known: Vec<&'static str>,
+    },
+    /// The policy makes something else than its component uses.
+    OtherProduct {
+        /// The component.
+        component: &'static str,
+        /// The policy.
+        policy: &'static str,
+    },
+    /// The value of a parameter is invalid.
+    Value {
+        /// The component.
+        component: &'static str,
+        /// The policy.
+        policy: &'static str,
+        /// The parameter.
+        parameter: String,
+        /// The value given.
+        value: String,
+        /// The values that are valid.
+        wanted: Wanted,
+    },
+    /// A policy of EFCP or of delimiting refuses.
+    Efcp(carina_efcp::PolicyError),
+    /// A routing policy refuses.
+    Routing(RoutingError),
+    /// The policy itself finds something wrong with its parameters.
+    Refused(Cause),
+}
+
+/// The values that are valid for a parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wanted {
+    /// A whole number.
+    Uint {
+        /// The least.
+        least: u64,
+        /// The greatest.
+        most: u64,
+    },
+    /// `true` or `false`.
+    Flag,
+    /// One of these words.
+    OneOf(Vec<String>),
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PolicyError::UnknownComponent { component, known } => write!(
+                f,
+                "no component is called {component:?}; there are: {}",
+                List(known)
+            ),
+            PolicyError::UnknownPolicy {
+                component,
+                policy,
+                known,
+            } => write!(
+                f,
+                "{component}: no policy is called {policy:?}; there are: {}",
+                List(known)
+            ),
+            PolicyError::UnknownParameter {
+                component,
+                policy,
+                parameter,
+                known,
+            } => write!(
+                f,
+                "{component}: policy {policy} has no parameter {parameter:?}; it has: {}",
+                List(known)
+            ),
+            PolicyError::OtherProduct { component, policy } => write!(
+                f,
+                "{component}: policy {policy} was registered as something else than this \
+                 component uses"
+            ),
+            PolicyError::Value {
+                component,
+                policy,
+                parameter,
+                value,
+                wanted,
+            } => write!(
+                f,
+                "{component}: policy {policy}: parameter {parameter} is {value:?}; it must be \
+                 {wanted}"
+            ),
+            PolicyError::Efcp(error) => error.fmt(f),
+            PolicyError::Routing(error) => error.fmt(f),
+            PolicyError::Refused(cause) => cause.fmt(f),
+        }
+    }
+}
+
+impl Error for PolicyError {}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wanted::Uint { least, most } => write!(f, "a whole number from {least} to {most}"),
+            Wanted::Flag => f.write_str("true or false"),
+            Wanted::OneOf(words) => write!(f, "one of {}", words.join(", ")),
+        }
+    }
+}
+
+impl From<carina_efcp::PolicyError> for PolicyError {
+    fn from(error: carina_efcp::PolicyError) -> PolicyError {
+        PolicyError::Efcp(error)
+    }
+}
+
+impl From<RoutingError> for PolicyError {
+    fn from(error: RoutingError) -> PolicyError {
+        PolicyError::Routing(error)
+    }
+}
+
+/// Names with commas between them.
+struct List<'a>(&'a [&'static str]);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            [] => f.write_str("none"),
+            names => f.write_str(&names.join(", ")),
+        }
+    }
+}
+
+impl From<PolicyError> for String {
+    fn from(error: PolicyError) -> String {
+        alloc::string::ToString::to_string(&error)
+    }
+}
