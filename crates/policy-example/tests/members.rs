@@ -193,7 +193,7 @@ fn congestion_control_lets_five_pdus_out() {
         )
         .unwrap_err();
     assert_eq!(
-        error,
+        error.to_string(),
         "congestion-control: policy constant has no parameter \"windows\"; it has: window"
     );
     assert!(!matches!(

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use carina_time::Instant;
 use carina_wire::dif::{Address, CepId};
 
+use super::error::{ConnectionError, N1Error, SettingsError};
 use crate::api::{FlowKey, N1Port, N1Properties};
 use crate::config::{DifConfig, PolicySpec, QosCube};
 use crate::security::SduProtection;
@@ -21,7 +22,7 @@ pub trait DataTransfer {
     ///
     /// # Errors
     /// The policy or constant that is wrong.
-    fn configure(&mut self, now: Instant, config: &DifConfig) -> Result<(), String>;
+    fn configure(&mut self, now: Instant, config: &DifConfig) -> Result<(), SettingsError>;
 
     /// This IPCP's own address.
     fn set_address(&mut self, address: Address);
@@ -73,7 +74,7 @@ pub trait DataTransfer {
     ///
     /// # Errors
     /// No CEP-id is free, or a policy of the cube is unknown.
-    fn open(&mut self, now: Instant, open: Open) -> Result<CepId, String>;
+    fn open(&mut self, now: Instant, open: Open) -> Result<CepId, ConnectionError>;
 
     /// The other end of a connection is known: data may flow.
     fn connect(&mut self, now: Instant, local: CepId, remote: Address, remote_cep: CepId);
@@ -108,7 +109,7 @@ pub trait DataTransfer {
         now: Instant,
         component: &str,
         spec: &PolicySpec,
-    ) -> Result<(), String>;
+    ) -> Result<(), SettingsError>;
 
     /// Longest PDU of the DIF in bytes, protection not counted: as configured, or derived from the
     /// first N-1 flow; 0 when not known yet.
@@ -119,8 +120,8 @@ pub trait DataTransfer {
     /// Whether an N-1 flow carries the longest PDU of the DIF under its present protection.
     ///
     /// # Errors
-    /// The lengths that do not go together, in words.
-    fn carries(&self, _n1: N1Port) -> Result<(), String> {
+    /// The lengths that do not go together.
+    fn carries(&self, _n1: N1Port) -> Result<(), N1Error> {
         Ok(())
     }
 }

@@ -1,8 +1,7 @@
 //! Connections: how they begin, take over from each other and end.
 
 use alloc::boxed::Box;
-use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 
 use carina_efcp::delimiting::{Assembler, AssemblerConfig, Delimiter, DelimiterConfig, Delimiting};
 use carina_efcp::{
@@ -18,6 +17,7 @@ use super::cep_ids::CepIdTable;
 use super::delivery::MESSAGE_BYTES_MAX;
 use super::dialect;
 use super::efcp_instance::{EfcpInstance, EfcpInstanceConfig};
+use super::error::ConnectionError;
 use super::flow_io::FlowIo;
 use super::port::QueueClass;
 use crate::config::QosCube;
@@ -47,34 +47,31 @@ impl<P: Payload> DataPath<P> {
         clippy::too_many_lines,
         reason = "one connection is made of its cube, its owner and the limits in one go"
     )]
-    pub(super) fn begin(&mut self, open: &Open) -> Result<CepId, String> {
+    pub(super) fn begin(&mut self, open: &Open) -> Result<CepId, ConnectionError> {
         let now = self.rmt.now;
         let pinned = open.pinned.map(|n1| n1.0);
         let family = self.rmt.syntax.dialect;
         let is_channel = pinned.is_some() || matches!(open.owner, Owner::Channel(_));
         if is_channel && !dialect::has_channels(family) {
-            return Err(format!("{} has no management channels", family.name()));
+            return Err(ConnectionError::NoChannels(family));
         }
         if open.cube.rate.is_some() && !dialect::has_rates(family) {
-            return Err(format!(
-                "QoS cube {}: {} has no flow control by rate",
-                open.cube.name,
-                family.name()
-            ));
+            return Err(ConnectionError::NoRates {
+                cube: open.cube.name.clone(),
+                dialect: family,
+            });
         }
         let config = self.connection_config(&open.cube, pinned.is_some())?;
-        config.check().map_err(|error| error.to_string())?;
+        config.check()?;
         let delimiting = self.delimiting(pinned.is_some())?;
         let queue_class = match (open.owner, self.rmt.class(open.cube.id)) {
             (Owner::Channel(_), _) => QueueClass::Management,
             (Owner::Flow(_), Some(class)) => QueueClass::Cube(class),
-            (Owner::Flow(_), None) => return Err(format!("no QoS cube has id {}", open.cube.id)),
+            (Owner::Flow(_), None) => return Err(ConnectionError::NoCube(open.cube.id)),
         };
         let udf_max = self.udf_max_of(pinned);
         if udf_max < UDF_LEAST {
-            return Err(format!(
-                "PDUs of {udf_max} bytes are too small for user data"
-            ));
+            return Err(ConnectionError::PduTooShort(udf_max));
         }
         let in_order = config.in_order;
         let credit_max = config.window.unwrap_or_default().credit_max;
@@ -115,7 +112,7 @@ impl<P: Payload> DataPath<P> {
             Owner::Flow(_) => &mut self.connections.flows,
             Owner::Channel(_) => &mut self.connections.channels,
         };
-        let cep = table.insert(now, make).ok_or("no CEP-id is free")?;
+        let cep = table.insert(now, make).ok_or(ConnectionError::NoCepId)?;
         let delimiter = DelimiterConfig {
             policy: delimiting,
             udf_max,
@@ -141,7 +138,7 @@ impl<P: Payload> DataPath<P> {
         owner: Owner,
         cep: CepId,
         delimiter: DelimiterConfig,
-    ) -> Result<(), String> {
+    ) -> Result<(), ConnectionError> {
         if let Some(io) = self.flow_ios.get(owner)
             && !io.is_closed
         {
@@ -161,7 +158,7 @@ impl<P: Payload> DataPath<P> {
             Ok(())
         } else {
             self.connections.remove(cep, Instant::ZERO);
-            Err("the flow's number is too large".to_string())
+            Err(ConnectionError::FlowNumber)
         }
     }
 
@@ -169,7 +166,7 @@ impl<P: Payload> DataPath<P> {
         &self,
         cube: &QosCube,
         is_channel: bool,
-    ) -> Result<ConnectionConfig, String> {
+    ) -> Result<ConnectionConfig, PolicyError> {
         // Between neighbours nothing depends on the DIF's widths.
         let syntax = if is_channel {
             Syntax::default()

@@ -35,6 +35,7 @@ mod counters;
 mod delivery;
 mod dialect;
 mod efcp_instance;
+mod error;
 mod flow_io;
 mod forwarding;
 mod inbound;
@@ -48,6 +49,7 @@ mod timers;
 
 pub use api::{DataTransfer, TransferEvent};
 pub use counters::{Counters, DropReason};
+pub use error::{ConnectionError, CubeError, N1Error, SettingsError};
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;

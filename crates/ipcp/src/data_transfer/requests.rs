@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use carina_time::{Duration, Instant};
@@ -17,6 +17,7 @@ use super::cep_ids::CepIdTable;
 use super::counters::DropReason;
 use super::delivery::MESSAGE_BYTES_MAX;
 use super::dialect::{NEIGHBOUR, has_channels, management_qos};
+use super::error::{ConnectionError, N1Error, SettingsError};
 use super::port::QueueClass;
 use super::rmt::NextHop;
 use super::settings::bare_policies;
@@ -31,7 +32,7 @@ use crate::trace::TraceEvent;
 const STUCK_INTERVALS: u64 = 3;
 
 impl<P: Payload> DataTransfer for DataPath<P> {
-    fn configure(&mut self, now: Instant, config: &DifConfig) -> Result<(), String> {
+    fn configure(&mut self, now: Instant, config: &DifConfig) -> Result<(), SettingsError> {
         self.rmt.now = now;
         self.check(config)?;
         let forwarding = self
@@ -88,7 +89,8 @@ impl<P: Payload> DataTransfer for DataPath<P> {
             remote: &props.remote,
         });
         self.fix_max_pdu();
-        if let Err(text) = self.carries(n1) {
+        if let Err(error) = self.carries(n1) {
+            let text = error.to_string();
             self.events.push_back(TransferEvent::Notice { text });
         }
     }
@@ -116,7 +118,8 @@ impl<P: Payload> DataTransfer for DataPath<P> {
         if let Some(port) = self.rmt.port_mut(n1.0) {
             port.protection = protection;
         }
-        if let Err(text) = self.carries(n1) {
+        if let Err(error) = self.carries(n1) {
+            let text = error.to_string();
             self.events.push_back(TransferEvent::Notice { text });
         }
     }
@@ -244,7 +247,7 @@ impl<P: Payload> DataTransfer for DataPath<P> {
         least.min(MESSAGE_BYTES_MAX).saturating_sub(pci)
     }
 
-    fn open(&mut self, now: Instant, open: Open) -> Result<CepId, String> {
+    fn open(&mut self, now: Instant, open: Open) -> Result<CepId, ConnectionError> {
         self.rmt.now = now;
         self.begin(&open)
     }
@@ -341,14 +344,14 @@ impl<P: Payload> DataTransfer for DataPath<P> {
         now: Instant,
         component: &str,
         spec: &PolicySpec,
-    ) -> Result<(), String> {
+    ) -> Result<(), SettingsError> {
         self.rmt.now = now;
         let (descriptor, _) = self.catalogue.resolve(component, spec)?;
         if !descriptor.is_live {
-            return Err(format!(
-                "{component}: policy {} cannot be changed while the DIF runs",
-                descriptor.name
-            ));
+            return Err(SettingsError::NotLive {
+                component: descriptor.component,
+                policy: descriptor.name,
+            });
         }
         let before = self
             .config
@@ -375,19 +378,20 @@ impl<P: Payload> DataTransfer for DataPath<P> {
         self.max_pdu
     }
 
-    fn carries(&self, n1: N1Port) -> Result<(), String> {
+    fn carries(&self, n1: N1Port) -> Result<(), N1Error> {
         let Some(port) = self.rmt.port(n1.0) else {
-            return Err(format!("there is no N-1 flow {}", n1.0));
+            return Err(N1Error::Unknown(n1));
         };
         let longest = port.pdu_max();
         if self.max_pdu == 0 || longest >= self.max_pdu {
             return Ok(());
         }
-        Err(format!(
-            "N-1 flow {} in {} carries PDUs of {longest} bytes at most, but the DIF's are up to {} \
-             bytes long",
-            n1.0, port.props.dif, self.max_pdu
-        ))
+        Err(N1Error::TooNarrow {
+            n1,
+            dif: port.props.dif.clone(),
+            has: longest,
+            needs: self.max_pdu,
+        })
     }
 }
 

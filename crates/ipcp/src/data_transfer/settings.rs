@@ -2,8 +2,7 @@
 //! and the policies that are made of it, at the start and while the DIF runs.
 
 use alloc::boxed::Box;
-use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use carina_efcp::{CongestionControl, RttEstimator};
@@ -11,8 +10,9 @@ use carina_wire::dif::{Syntax, Widths};
 use carina_wire::{FlowSpec, Payload};
 
 use super::DataPath;
+use super::error::{CubeError, SettingsError};
 use crate::config::{DifConfig, QosCube};
-use crate::policy::{Fifo, QueuePolicy, Scheduler, TailDrop, component};
+use crate::policy::{Fifo, PolicyError, QueuePolicy, Scheduler, TailDrop, component};
 
 /// Most cubes of a DIF: a bit each in the state of an N-1 flow.
 const CUBES_MAX: usize = 64;
@@ -30,44 +30,39 @@ impl<P: Payload> DataPath<P> {
     }
 
     /// What is wrong with a configuration, also against the one in force.
-    pub(super) fn check(&self, config: &DifConfig) -> Result<(), String> {
-        self.syntax_of(config).check()?;
+    pub(super) fn check(&self, config: &DifConfig) -> Result<(), SettingsError> {
+        let syntax = self.syntax_of(config);
+        syntax.check().map_err(SettingsError::Widths)?;
         self.catalogue.check(config)?;
         let checksum = self
             .catalogue
             .make_for::<bool>(component::PCI_CHECKSUM, config)?;
-        if checksum && !self.syntax_of(config).has_checksum() {
-            return Err(format!(
-                "{}: the PCI of dialect {} has no checksum; use policy none",
-                component::PCI_CHECKSUM,
-                self.rmt.syntax.dialect.name()
-            ));
+        if checksum && !syntax.has_checksum() {
+            return Err(SettingsError::NoChecksum(syntax.dialect));
         }
         if config.cubes.is_empty() || config.cubes.len() > CUBES_MAX {
-            return Err(format!("a DIF has 1 to {CUBES_MAX} QoS cubes"));
+            return Err(SettingsError::CubeCount { most: CUBES_MAX });
         }
         for (index, cube) in config.cubes.iter().enumerate() {
             let is_double = config.cubes[..index]
                 .iter()
                 .any(|other| other.id == cube.id);
             if cube.id == 0 || is_double {
-                return Err(format!(
-                    "QoS cube {}: ids are 1 or more, each once",
-                    cube.id
-                ));
+                return Err(SettingsError::CubeId(cube.id));
             }
             if config.widths.qos == 1 && cube.id > 255 {
-                return Err(format!("QoS cube {}: the id needs 2 bytes", cube.id));
+                return Err(SettingsError::CubeIdWidth(cube.id));
             }
-            makes_sense(cube).map_err(|what| format!("QoS cube {}: {what}", cube.id))?;
+            makes_sense(cube).map_err(|error| SettingsError::Cube { id: cube.id, error })?;
         }
         let max_pdu = config.max_pdu as usize;
-        let most = self.syntax_of(config).pdu_bytes_max();
+        let most = syntax.pdu_bytes_max();
         if max_pdu != 0 && !(PDU_LEAST..=most).contains(&max_pdu) {
-            return Err(format!("max-pdu is {PDU_LEAST} to {most} bytes, or 0"));
+            let least = PDU_LEAST;
+            return Err(SettingsError::MaxPdu { least, most });
         }
         if self.is_configured && config.widths != self.config.widths {
-            return Err("field widths cannot be changed while the DIF runs".to_string());
+            return Err(SettingsError::WidthsInUse);
         }
         Ok(())
     }
@@ -100,7 +95,7 @@ impl<P: Payload> DataPath<P> {
     #[expect(clippy::type_complexity, reason = "a pair of policies")]
     pub(super) fn port_policies(
         &self,
-    ) -> Result<(Box<dyn Scheduler>, Box<dyn QueuePolicy>), String> {
+    ) -> Result<(Box<dyn Scheduler>, Box<dyn QueuePolicy>), PolicyError> {
         let config = &self.config;
         Ok((
             self.catalogue.make_for(component::RMT_SCHEDULING, config)?,
@@ -108,7 +103,7 @@ impl<P: Payload> DataPath<P> {
         ))
     }
 
-    pub(super) fn renew_port_policies(&mut self) -> Result<(), String> {
+    pub(super) fn renew_port_policies(&mut self) -> Result<(), PolicyError> {
         // Parameters are checked even when there is no N-1 flow yet.
         self.port_policies()?;
         let numbers: Vec<u32> = self.rmt.ports().map(|port| port.n1.0).collect();
@@ -122,10 +117,10 @@ impl<P: Payload> DataPath<P> {
         Ok(())
     }
 
-    pub(super) fn apply_policy(&mut self, name: &str) -> Result<(), String> {
+    pub(super) fn apply_policy(&mut self, name: &str) -> Result<(), SettingsError> {
         let config = &self.config;
         match name {
-            component::RMT_SCHEDULING | component::RMT_QUEUE => self.renew_port_policies(),
+            component::RMT_SCHEDULING | component::RMT_QUEUE => Ok(self.renew_port_policies()?),
             component::FORWARDING => {
                 let policy = self.catalogue.make_for(component::FORWARDING, config)?;
                 self.rmt.set_forwarding_policy(policy);
@@ -156,7 +151,7 @@ impl<P: Payload> DataPath<P> {
                 }
                 Ok(())
             }
-            other => Err(format!("{other} is no component of data transfer")),
+            other => Err(SettingsError::OtherComponent(other.to_string())),
         }
     }
 }
@@ -173,23 +168,19 @@ pub(super) fn bare_policies() -> (Box<dyn Scheduler>, Box<dyn QueuePolicy>) {
 }
 
 /// What a connection or a flow would stumble over.
-fn makes_sense(cube: &QosCube) -> Result<(), String> {
+fn makes_sense(cube: &QosCube) -> Result<(), CubeError> {
     if let Some(window) = cube.window
         && (window.credit_max == 0 || window.initial_credit == 0)
     {
-        return Err("a window of 0 PDUs never opens".to_string());
+        return Err(CubeError::WindowZero);
     }
     if let Some(rate) = cube.rate
         && (rate.pdus == 0 || rate.frame_ms == 0)
     {
-        return Err("a rate of 0 PDUs, or in a frame of 0 ms, sends nothing".to_string());
+        return Err(CubeError::RateZero);
     }
     if cube.max_loss > FlowSpec::MAX_LOSS {
-        return Err(format!(
-            "max_loss is {}; it counts 1/10000 and is at most {}",
-            cube.max_loss,
-            FlowSpec::MAX_LOSS
-        ));
+        return Err(CubeError::MaxLoss(cube.max_loss));
     }
     Ok(())
 }

@@ -153,9 +153,9 @@ impl<C: Codec> FlowAllocator<C> {
         };
         let local_cep = match dt.open(now, open) {
             Ok(cep) => cep,
-            Err(reason) => {
+            Err(error) => {
                 self.free.insert(key.0);
-                return Err(reason);
+                return Err(error.into());
             }
         };
         let flow = Flow {
@@ -329,13 +329,14 @@ impl<C: Codec> FlowAllocator<C> {
             pinned: None,
         };
         let opened = answer.and_then(|()| {
-            dt.open(now, open).inspect_err(|reason| {
-                let reason = format!("no connection: {reason}");
+            dt.open(now, open).map_err(|error| {
+                let reason = format!("no connection: {error}");
                 self.events.push_back(Event::Closed {
                     flow: key,
                     is_graceful: false,
                     reason,
                 });
+                error.to_string()
             })
         });
         let (address, invoke_id) = (flow.address, flow.invoke_id);

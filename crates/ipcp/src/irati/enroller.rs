@@ -133,7 +133,8 @@ impl Irati {
         if offered != wanted {
             return never(format!("authentication is {wanted}, not {offered:?}"));
         }
-        dt.carries(n1).map_err(|reason| (result::ACCESS, reason))?;
+        dt.carries(n1)
+            .map_err(|error| (result::ACCESS, error.to_string()))?;
         // An N-1 flow like those of Ethernet does not end when the neighbour does.
         let old = self.n1_of(name);
         let suspect = match self.n1s.get(&n1) {

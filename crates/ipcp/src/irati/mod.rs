@@ -227,7 +227,10 @@ impl Irati {
                     dt.set_address(Address(self.address));
                 }
             }
-            Err(reason) => self.log.push(Event::Left { reason }),
+            Err(error) => {
+                let reason = error.to_string();
+                self.log.push(Event::Left { reason });
+            }
         }
         self.is_configured
     }

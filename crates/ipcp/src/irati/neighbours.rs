@@ -139,8 +139,8 @@ impl Irati {
         }
         (flow.retry_at, flow.deferred_since) = (None, None);
         flow.peer = Peer::default();
-        if let Err(reason) = dt.carries(n1) {
-            return self.give_up(now, n1, &reason, Failure::ForGood);
+        if let Err(error) = dt.carries(n1) {
+            return self.give_up(now, n1, &error.to_string(), Failure::ForGood);
         }
         self.connect(now, n1, dt);
     }

@@ -214,9 +214,9 @@ impl Management {
         up.stage = Stage::Neighbours;
         let answer = message.answer();
         self.reply(now, n1, &answer, dt);
-        if let Err(reason) = self.become_member(now, membership, dt) {
+        if let Err(error) = self.become_member(now, membership, dt) {
             self.member = None;
-            return self.attempt_failed(now, n1, &reason, false, dt);
+            return self.attempt_failed(now, n1, &error.to_string(), false, dt);
         }
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.failure_reported = false;

@@ -69,7 +69,7 @@ use crate::data_transfer::api::{DataTransfer, Owner, Target, TransferEvent};
 use crate::event_log::EventLog;
 use crate::interop::XOR_PASSWORD;
 use crate::layer::{DialectProfile, LayerManagement};
-use crate::policy::{Catalogue, Descriptor, component};
+use crate::policy::{Catalogue, Descriptor, PolicyError, component};
 use crate::random::Random;
 use crate::security::Toolbox;
 use crate::trace::Tracer;
@@ -299,7 +299,9 @@ impl Management {
             config,
         };
         let configured = dt.configure(now, &membership.config);
-        if let Err(reason) = configured.and_then(|()| self.become_member(now, membership, dt)) {
+        let begun = configured.and_then(|()| Ok(self.become_member(now, membership, dt)?));
+        if let Err(error) = begun {
+            let reason = error.to_string();
             self.log.push(Event::Left { reason });
             return;
         }
@@ -307,12 +309,15 @@ impl Management {
     }
 
     /// Takes up membership; data transfer is configured already.
+    ///
+    /// # Errors
+    /// A policy that cannot be made.
     fn become_member(
         &mut self,
         now: Instant,
         membership: Membership,
         dt: &mut dyn DataTransfer,
-    ) -> Result<(), String> {
+    ) -> Result<(), PolicyError> {
         self.policies = Policies::make(&self.catalogue, &membership.config)?;
         let mut routing: Box<dyn Routing> = self
             .catalogue

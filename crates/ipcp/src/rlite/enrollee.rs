@@ -268,8 +268,8 @@ impl Rlite {
             policies,
         } = *state;
         if self.member.is_none() {
-            if let Err(reason) = dt.configure(now, &config) {
-                let reason = format!("the DIF's configuration does not work here: {reason}");
+            if let Err(error) = dt.configure(now, &config) {
+                let reason = format!("the DIF's configuration does not work here: {error}");
                 let answer = message.answer().with_error(-1, &reason);
                 self.send_response(now, n1, answer, dt);
                 return self.attempt_failed_for_good(now, n1, &reason, dt);

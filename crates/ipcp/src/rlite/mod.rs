@@ -240,7 +240,8 @@ impl Rlite {
             return;
         }
         let config = self.template();
-        if let Err(reason) = dt.configure(now, &config) {
+        if let Err(error) = dt.configure(now, &config) {
+            let reason = error.to_string();
             self.log.push(Event::Left { reason });
             return;
         }

@@ -14,7 +14,8 @@ fn cubes_that_no_flow_could_have_are_refused_with_the_dif() {
         let mut config = config();
         change(&mut config.cubes[1]);
         let mut member = DataPath::<Bytes>::new(Catalogue::standard(), 1);
-        member.configure(Instant::ZERO, &config).unwrap_err()
+        let refused = member.configure(Instant::ZERO, &config);
+        refused.unwrap_err().to_string()
     };
     let window = |credit_max, initial_credit| {
         Some(WindowConfig {

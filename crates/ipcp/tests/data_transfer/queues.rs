@@ -334,10 +334,11 @@ fn queueing_and_scheduling_change_while_pdus_wait() {
             &policy("tail-drop", &[("limit-pdus", "none")]),
         )
         .unwrap_err();
-    assert!(error.contains("limit-pdus"), "{error}");
+    assert!(error.to_string().contains("limit-pdus"), "{error}");
     let error = relay
         .set_policy(now, "delimiting", &policy("none", &[]))
         .unwrap_err();
+    let error = error.to_string();
     assert!(error.contains("while the DIF runs"), "{error}");
     net.write(0, 5, b"too many");
     net.run_until_quiet();

@@ -121,9 +121,9 @@ impl Management {
                     flow.local_cep = cep;
                 }
             }
-            Err(reason) => {
+            Err(error) => {
                 self.flows.remove(key);
-                return Err(reason);
+                return Err(error.into());
             }
         }
         match self.lookup(now, remote, local) {

@@ -1,5 +1,7 @@
 //! Renewal: a flow goes on with a new connection when the sequence numbers of the old one run out.
 
+use alloc::string::ToString;
+
 use carina_cdap::{Message, Opcode};
 use carina_time::Instant;
 use carina_wire::dif::{Address, CepId};
@@ -38,7 +40,7 @@ impl Management {
                 };
                 match dt.open(now, open) {
                     Ok(cep) => cep,
-                    Err(reason) => return self.flow_failed(now, key, &reason, dt),
+                    Err(error) => return self.flow_failed(now, key, &error.to_string(), dt),
                 }
             }
         };
@@ -124,7 +126,10 @@ impl Management {
                 flow.renewal = None;
                 self.respond_to(now, requester, &answer, dt);
             }
-            Err(reason) => self.reject_to(now, requester, message, result::ERROR, &reason, dt),
+            Err(error) => {
+                let reason = error.to_string();
+                self.reject_to(now, requester, message, result::ERROR, &reason, dt);
+            }
         }
     }
 

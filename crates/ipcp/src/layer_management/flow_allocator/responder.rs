@@ -205,13 +205,14 @@ impl Management {
                     pinned: None,
                 },
             )
-            .inspect_err(|reason| {
-                let reason = format!("no connection: {reason}");
+            .map_err(|error| {
+                let reason = format!("no connection: {error}");
                 self.log.push(Event::Closed {
                     flow: key,
                     is_graceful: false,
                     reason,
                 });
+                error.to_string()
             })
         });
         match opened {

@@ -4,7 +4,7 @@ mod authentication;
 mod channel;
 
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
@@ -225,8 +225,8 @@ impl Management {
                 .contains_key(component::SDU_PROTECTION);
         let reserve = if is_protected { PROTECTION_RESERVE } else { 0 };
         member.config.max_pdu = has.saturating_sub(reserve).min(MAX_PDU_MAX) as u32;
-        if let Err(reason) = dt.configure(now, &member.config) {
-            self.log.notice("max_pdu", &reason);
+        if let Err(error) = dt.configure(now, &member.config) {
+            self.log.notice("max_pdu", &error.to_string());
         }
     }
 

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::format;
+use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
@@ -26,7 +27,7 @@ impl Management {
         };
         let cep = match dt.open(now, open) {
             Ok(cep) => cep,
-            Err(reason) => return self.attempt_failed(now, n1, &reason, true, dt),
+            Err(error) => return self.attempt_failed(now, n1, &error.to_string(), true, dt),
         };
         let invoke_id = self.invoke_id();
         let Some(initiator) = self.initiator(n1) else {

@@ -1,0 +1,246 @@
+//! Why data transfer refuses what layer management asks for.
+
+use alloc::string::String;
+use core::error::Error;
+use core::fmt;
+
+use carina_efcp::ConfigError;
+use carina_wire::FlowSpec;
+use carina_wire::dif::Dialect;
+
+use crate::api::N1Port;
+use crate::policy::{PolicyError, component};
+
+/// Why a configuration of the DIF, or a change of a policy, is not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// The dialect has no PCI with such widths; what it has.
+    Widths(&'static str),
+    /// A policy cannot be made.
+    Policy(PolicyError),
+    /// A checksum is asked for, and the dialect's PCI has no room for it.
+    NoChecksum(Dialect),
+    /// There is no QoS cube, or there are too many.
+    CubeCount {
+        /// The most that there may be.
+        most: usize,
+    },
+    /// The id of a QoS cube is 0, or another cube has it.
+    CubeId(u16),
+    /// The id of a QoS cube does not fit into the PCI's QoS-id.
+    CubeIdWidth(u16),
+    /// A QoS cube cannot be had.
+    Cube {
+        /// Its id.
+        id: u16,
+        /// What is wrong with it.
+        error: CubeError,
+    },
+    /// The longest PDU is out of range.
+    MaxPdu {
+        /// The shortest that there may be, in bytes.
+        least: usize,
+        /// The longest that there may be, in bytes.
+        most: usize,
+    },
+    /// The field widths differ from those that are in use.
+    WidthsInUse,
+    /// The policy in force, or the one that is to take over, stays while the DIF runs.
+    NotLive {
+        /// The component.
+        component: &'static str,
+        /// The policy.
+        policy: &'static str,
+    },
+    /// The component does not belong to data transfer.
+    OtherComponent(String),
+}
+
+/// What no connection could do that a QoS cube asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CubeError {
+    /// A window of 0 PDUs.
+    WindowZero,
+    /// A rate of 0 PDUs, or a frame of 0 ms.
+    RateZero,
+    /// More SDUs may be lost than there are: this many of 10000.
+    MaxLoss(u16),
+}
+
+/// Why a connection is not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectionError {
+    /// The dialect has no management channels.
+    NoChannels(Dialect),
+    /// The QoS cube has flow control by rate, and the dialect has none.
+    NoRates {
+        /// Name of the cube.
+        cube: String,
+        /// The dialect.
+        dialect: Dialect,
+    },
+    /// A policy cannot be made.
+    Policy(PolicyError),
+    /// EFCP refuses what the cube and the DIF's constants come to.
+    Config(ConfigError),
+    /// The DIF has no QoS cube with this id.
+    NoCube(u16),
+    /// What PDUs carry besides their headers, in bytes, is too little.
+    PduTooShort(usize),
+    /// All CEP-ids are in use, or rest.
+    NoCepId,
+    /// The number of the flow is beyond those that there are.
+    FlowNumber,
+}
+
+/// Why an N-1 flow is of no use, or only for short PDUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum N1Error {
+    /// There is none of this number.
+    Unknown(N1Port),
+    /// The DIF's longest PDU does not fit.
+    TooNarrow {
+        /// The N-1 flow.
+        n1: N1Port,
+        /// Its N-1 DIF.
+        dif: String,
+        /// The longest PDU that it carries under its present protection, in bytes.
+        has: usize,
+        /// The DIF's longest PDU in bytes.
+        needs: usize,
+    },
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SettingsError::Widths(what) => f.write_str(what),
+            SettingsError::Policy(error) => error.fmt(f),
+            SettingsError::NoChecksum(dialect) => write!(
+                f,
+                "{}: the PCI of dialect {} has no checksum; use policy none",
+                component::PCI_CHECKSUM,
+                dialect.name()
+            ),
+            SettingsError::CubeCount { most } => write!(f, "a DIF has 1 to {most} QoS cubes"),
+            SettingsError::CubeId(id) => {
+                write!(f, "QoS cube {id}: ids are 1 or more, each once")
+            }
+            SettingsError::CubeIdWidth(id) => write!(f, "QoS cube {id}: the id needs 2 bytes"),
+            SettingsError::Cube { id, error } => write!(f, "QoS cube {id}: {error}"),
+            SettingsError::MaxPdu { least, most } => {
+                write!(f, "max-pdu is {least} to {most} bytes, or 0")
+            }
+            SettingsError::WidthsInUse => {
+                f.write_str("field widths cannot be changed while the DIF runs")
+            }
+            SettingsError::NotLive { component, policy } => write!(
+                f,
+                "{component}: policy {policy} cannot be changed while the DIF runs"
+            ),
+            SettingsError::OtherComponent(name) => {
+                write!(f, "{name} is no component of data transfer")
+            }
+        }
+    }
+}
+
+impl Error for SettingsError {}
+
+impl From<PolicyError> for SettingsError {
+    fn from(error: PolicyError) -> SettingsError {
+        SettingsError::Policy(error)
+    }
+}
+
+impl fmt::Display for CubeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CubeError::WindowZero => f.write_str("a window of 0 PDUs never opens"),
+            CubeError::RateZero => {
+                f.write_str("a rate of 0 PDUs, or in a frame of 0 ms, sends nothing")
+            }
+            CubeError::MaxLoss(max_loss) => write!(
+                f,
+                "max_loss is {max_loss}; it counts 1/10000 and is at most {}",
+                FlowSpec::MAX_LOSS
+            ),
+        }
+    }
+}
+
+impl Error for CubeError {}
+
+impl fmt::Display for ConnectionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConnectionError::NoChannels(dialect) => {
+                write!(f, "{} has no management channels", dialect.name())
+            }
+            ConnectionError::NoRates { cube, dialect } => write!(
+                f,
+                "QoS cube {cube}: {} has no flow control by rate",
+                dialect.name()
+            ),
+            ConnectionError::Policy(error) => error.fmt(f),
+            ConnectionError::Config(error) => error.fmt(f),
+            ConnectionError::NoCube(id) => write!(f, "no QoS cube has id {id}"),
+            ConnectionError::PduTooShort(bytes) => {
+                write!(f, "PDUs of {bytes} bytes are too small for user data")
+            }
+            ConnectionError::NoCepId => f.write_str("no CEP-id is free"),
+            ConnectionError::FlowNumber => f.write_str("the flow's number is too large"),
+        }
+    }
+}
+
+impl Error for ConnectionError {}
+
+impl From<PolicyError> for ConnectionError {
+    fn from(error: PolicyError) -> ConnectionError {
+        ConnectionError::Policy(error)
+    }
+}
+
+impl From<ConfigError> for ConnectionError {
+    fn from(error: ConfigError) -> ConnectionError {
+        ConnectionError::Config(error)
+    }
+}
+
+impl fmt::Display for N1Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            N1Error::Unknown(n1) => write!(f, "there is no N-1 flow {}", n1.0),
+            N1Error::TooNarrow {
+                n1,
+                dif,
+                has,
+                needs,
+            } => write!(
+                f,
+                "N-1 flow {} in {dif} carries PDUs of {has} bytes at most, but the DIF's are up \
+                 to {needs} bytes long",
+                n1.0
+            ),
+        }
+    }
+}
+
+impl Error for N1Error {}
+
+impl From<SettingsError> for String {
+    fn from(error: SettingsError) -> String {
+        alloc::string::ToString::to_string(&error)
+    }
+}
+
+impl From<ConnectionError> for String {
+    fn from(error: ConnectionError) -> String {
+        alloc::string::ToString::to_string(&error)
+    }
+}
