@@ -4,13 +4,11 @@
 //! A dialect is added with a module that has a `DialectProfile` and a row of `DIALECTS`.
 
 use alloc::boxed::Box;
-use alloc::format;
-use alloc::string::String;
 
 use carina_wire::dif::Dialect;
 
 use crate::config::Config;
-use crate::layer::{DialectProfile, LayerManagement, ReadNames};
+use crate::layer::{CreateError, DialectProfile, LayerManagement, ReadNames};
 use crate::policy::Catalogue;
 use crate::security::Toolbox;
 use crate::{irati, layer_management, rlite};
@@ -55,12 +53,9 @@ pub(crate) fn management(
     toolbox: Box<dyn Toolbox>,
     catalogue: Catalogue,
     seed: u64,
-) -> Result<Box<dyn LayerManagement>, String> {
+) -> Result<Box<dyn LayerManagement>, CreateError> {
     match profile(config.dialect) {
         Some(profile) => (profile.create)(config, toolbox, catalogue, seed),
-        None => Err(format!(
-            "no layer management for dialect {}",
-            config.dialect.name()
-        )),
+        None => Err(CreateError::Dialect(config.dialect)),
     }
 }

@@ -1,7 +1,6 @@
 //! One member of one normal DIF: layer management and data transfer as one machine.
 
 use alloc::boxed::Box;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use carina_time::Instant;
@@ -13,7 +12,7 @@ use crate::config::Config;
 use crate::data_transfer::api::DataTransfer;
 use crate::data_transfer::{Counters, DataPath};
 use crate::dialects;
-use crate::layer::LayerManagement;
+use crate::layer::{AllocateError, CreateError, LayerManagement};
 use crate::policy::Catalogue;
 use crate::security::Toolbox;
 use crate::trace::Tracer;
@@ -53,7 +52,7 @@ impl<P: Payload> Ipcp<P> {
         toolbox: Box<dyn Toolbox>,
         catalogue: Catalogue,
         seed: u64,
-    ) -> Result<Ipcp<P>, String> {
+    ) -> Result<Ipcp<P>, CreateError> {
         let dialect = config.dialect;
         let all = dialects::policies_with(dialect, &*toolbox, catalogue);
         let management = dialects::management(config, toolbox, all.clone(), seed)?;
@@ -81,7 +80,7 @@ impl<P: Payload> Ipcp<P> {
         local: &str,
         remote: &str,
         spec: FlowSpec,
-    ) -> Result<FlowKey, String> {
+    ) -> Result<FlowKey, AllocateError> {
         let key = self
             .management
             .allocate(now, local, remote, spec, &mut self.transfer);

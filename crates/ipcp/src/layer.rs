@@ -3,12 +3,16 @@
 //! [`LayerManagement`] is the trait; each dialect describes its implementor in a `DialectProfile`.
 //! The list of all dialects is in [`dialects`](crate::dialects): nothing here knows one of them.
 
+mod error;
+
 use alloc::boxed::Box;
 use alloc::string::String;
 
 use carina_time::Instant;
 use carina_wire::FlowSpec;
 use carina_wire::dif::{Address, Dialect};
+
+pub use error::{AllocateError, CreateError};
 
 use crate::api::{Command, Event, FlowKey};
 use crate::config::Config;
@@ -43,7 +47,7 @@ pub trait LayerManagement {
         remote: &str,
         spec: FlowSpec,
         dt: &mut dyn DataTransfer,
-    ) -> Result<FlowKey, String>;
+    ) -> Result<FlowKey, AllocateError>;
 
     /// Acts on an event of data transfer. The caller passes everything that [`DataTransfer::poll`]
     /// gives.
@@ -110,4 +114,4 @@ pub(crate) type ReadNames = fn(&[u8]) -> Option<ConnectNames>;
 /// # Errors
 /// What is wrong with the configuration.
 pub(crate) type Create =
-    fn(Config, Box<dyn Toolbox>, Catalogue, u64) -> Result<Box<dyn LayerManagement>, String>;
+    fn(Config, Box<dyn Toolbox>, Catalogue, u64) -> Result<Box<dyn LayerManagement>, CreateError>;

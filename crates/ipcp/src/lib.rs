@@ -53,6 +53,6 @@ pub use config::{Config, DifConfig, PolicySpec, QosCube};
 pub use connect_reader::ConnectReader;
 pub use data_transfer::{Counters, DataPath, DropReason};
 pub use ipcp::Ipcp;
-pub use layer::{ConnectNames, LayerManagement};
+pub use layer::{AllocateError, ConnectNames, CreateError, LayerManagement};
 pub use policy::Catalogue;
 pub use trace::{TraceEvent, TraceSink, Tracer};

@@ -221,6 +221,6 @@ fn a_dif_begins_with_the_policies() {
 
     let without: Result<Ipcp<Bytes>, _> =
         Ipcp::new(config, Box::new(Trusting), Catalogue::standard(), 5);
-    let error = without.err().unwrap();
+    let error = without.err().unwrap().to_string();
     assert!(error.contains("no policy is called"), "{error}");
 }

@@ -8,7 +8,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use carina_ipcp::{Command, Config, Delivery, DifConfig, Event, FlowKey, N1Port};
+use carina_ipcp::{
+    AllocateError, Command, Config, CreateError, Delivery, DifConfig, Event, FlowKey, N1Port,
+};
 use carina_wire::dif::{Address, Dialect};
 use carina_wire::{Bytes, FlowSpec};
 
@@ -36,7 +38,7 @@ struct Peer {
 }
 
 impl Flood {
-    pub(crate) fn member(config: Config, seed: u64) -> Result<Box<dyn Member>, String> {
+    pub(crate) fn member(config: Config, seed: u64) -> Result<Box<dyn Member>, CreateError> {
         Ok(Box::new(Flood {
             name: config.name,
             seed,
@@ -192,7 +194,7 @@ impl Member for Flood {
         local: &str,
         remote: &str,
         _spec: FlowSpec,
-    ) -> Result<FlowKey, String> {
+    ) -> Result<FlowKey, AllocateError> {
         let key = self.peer("", 0, Some(remote.to_owned()));
         self.say("*", "ask", [key, 0], format!("{remote} {local}").as_bytes());
         Ok(FlowKey(key))

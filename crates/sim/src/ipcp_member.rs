@@ -1,6 +1,8 @@
 //! The IPCP as a member of a simulation.
 
-use carina_ipcp::{Catalogue, Command, Config, Delivery, Event, FlowKey, Ipcp, N1Port};
+use carina_ipcp::{
+    AllocateError, Catalogue, Command, Config, Delivery, Event, FlowKey, Ipcp, N1Port,
+};
 use carina_protect::{Credentials, Secret, Tools};
 use carina_time::Instant;
 use carina_wire::{Bytes, FlowSpec};
@@ -34,7 +36,7 @@ impl Member for Ipcp<Bytes> {
         local: &str,
         remote: &str,
         spec: FlowSpec,
-    ) -> Result<FlowKey, String> {
+    ) -> Result<FlowKey, AllocateError> {
         Ipcp::allocate(self, Instant::from_nanos(now), local, remote, spec)
     }
 

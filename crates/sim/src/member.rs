@@ -1,7 +1,7 @@
 //! What a simulation needs of an IPCP, so that the simulator itself can be tested with something
 //! far simpler than one.
 
-use carina_ipcp::{Command, Config, Delivery, Event, FlowKey, N1Port};
+use carina_ipcp::{AllocateError, Command, Config, CreateError, Delivery, Event, FlowKey, N1Port};
 use carina_wire::{Bytes, FlowSpec};
 
 /// An IPCP on the virtual clock. The methods are those of `carina_ipcp::Ipcp`.
@@ -16,7 +16,7 @@ pub trait Member {
         local: &str,
         remote: &str,
         spec: FlowSpec,
-    ) -> Result<FlowKey, String>;
+    ) -> Result<FlowKey, AllocateError>;
     fn on_pdu(&mut self, now: u64, n1: N1Port, pdu: Bytes);
     fn on_sdu(&mut self, now: u64, flow: FlowKey, sdu: Bytes, more: bool);
     fn room(&mut self, flow: FlowKey) -> usize;
@@ -35,4 +35,4 @@ pub trait Member {
 }
 
 /// Makes an IPCP from its configuration and a seed.
-pub type MemberFactory = Box<dyn FnMut(Config, u64) -> Result<Box<dyn Member>, String>>;
+pub type MemberFactory = Box<dyn FnMut(Config, u64) -> Result<Box<dyn Member>, CreateError>>;

@@ -85,7 +85,7 @@ impl Normal {
                 let flow = NormalFlow::new(port, FlowState::Requested, Some(ends), spec);
                 self.insert_flow(key, flow, links);
             }
-            Err(reason) => self.deny(port, ends, reason, links),
+            Err(error) => self.deny(port, ends, error.to_string(), links),
         }
     }
 

@@ -38,6 +38,7 @@ pub(crate) use super::flow::{
 use crate::api::{Event, FlowKey};
 use crate::data_transfer::api::{DataTransfer, Open, Owner};
 use crate::event_log::EventLog;
+use crate::layer::AllocateError;
 use crate::trace::TraceEvent;
 
 /// All flows of one member. The key of a flow is its port-id.
@@ -141,9 +142,9 @@ impl<C: Codec> FlowAllocator<C> {
         now: Instant,
         allocation: Allocation,
         dt: &mut dyn DataTransfer,
-    ) -> Result<FlowKey, String> {
+    ) -> Result<FlowKey, AllocateError> {
         let Some(key) = self.free_key(now) else {
-            return Err("this member has as many flows as it can".to_string());
+            return Err(AllocateError::TooManyFlows);
         };
         let open = Open {
             owner: Owner::Flow(key),

@@ -22,11 +22,13 @@ use super::Irati;
 use super::enrollee::{STEP_TIMEOUT, context};
 use super::n1::{Failure, Stage};
 use super::objects::{self, result};
+use super::unsupported::Unsupported;
 use super::values::{self, Text};
 use crate::api::N1Port;
 use crate::config::PolicySpec;
 use crate::data_transfer::api::DataTransfer;
 use crate::interop::XOR_PASSWORD;
+use crate::policy::component;
 use crate::security::{AuthStep, Authenticator, Toolbox};
 
 /// Longest text of a challenge that is answered.
@@ -45,13 +47,15 @@ type StartedAuthentication = (Box<dyn Authenticator>, Vec<u8>);
 impl Authentication {
     /// # Errors
     /// The dialect has no such policy.
-    pub(super) fn new(spec: &PolicySpec) -> Result<Authentication, String> {
+    pub(super) fn new(spec: &PolicySpec) -> Result<Authentication, Unsupported> {
         match spec.name.as_str() {
             "" | "none" => Ok(Authentication::None),
             XOR_PASSWORD => Ok(Authentication::Password(spec.clone())),
-            other => Err(format!(
-                "authentication: dialect irati has no policy {other:?}; it has: none, {XOR_PASSWORD}"
-            )),
+            other => Err(Unsupported::Policy {
+                component: component::AUTHENTICATION,
+                policy: other.to_string(),
+                known: alloc::vec!["none", XOR_PASSWORD],
+            }),
         }
     }
 

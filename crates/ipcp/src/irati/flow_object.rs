@@ -440,17 +440,31 @@ impl Retransmission {
 ///
 /// # Errors
 /// The DIF has no such cube.
-pub(super) fn choose<'a>(spec: &FlowSpec, cubes: &'a [QosCube]) -> Result<&'a QosCube, String> {
+pub(super) fn choose<'a>(spec: &FlowSpec, cubes: &'a [QosCube]) -> Result<&'a QosCube, NoCube> {
     let wants_all = i32::try_from(spec.max_sdu_gap).is_ok();
     let has_dtcp = |cube: &QosCube| cube.window.is_some() || cube.rate.is_some();
     let fits = |cube: &&QosCube| match wants_all {
         true => cube.retransmission,
         false => has_dtcp(cube) && !cube.retransmission,
     };
-    let lack = match wants_all {
-        true => "with retransmission, which a limit on missing SDUs needs",
-        false => "with flow control and without retransmission",
-    };
-    let found = cubes.iter().find(fits);
-    found.ok_or_else(|| ["the DIF has no QoS cube ", lack].concat())
+    cubes.iter().find(fits).ok_or(NoCube { wants_all })
 }
+
+/// The DIF has no QoS cube for a specification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NoCube {
+    /// There is a limit on missing SDUs.
+    wants_all: bool,
+}
+
+impl core::fmt::Display for NoCube {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("the DIF has no QoS cube ")?;
+        f.write_str(match self.wants_all {
+            true => "with retransmission, which a limit on missing SDUs needs",
+            false => "with flow control and without retransmission",
+        })
+    }
+}
+
+impl core::error::Error for NoCube {}

@@ -30,10 +30,12 @@ use super::flow_object::{self, FlowObject, FlowParameters};
 use super::objects::{self, class, result};
 use super::values::{self, AData};
 use crate::api::{Event, FlowKey, N1Port};
+use crate::cause::Cause;
 use crate::data_transfer::api::DataTransfer;
 use crate::interop::flow_allocator::{
     Accepted, Allocation, Codec, Flow, FlowAllocatorProfile, Offer, Outgoing, Role,
 };
+use crate::layer::AllocateError;
 use crate::layer_management::Operation;
 use crate::trace::TraceEvent;
 
@@ -136,17 +138,23 @@ impl Irati {
         remote: &str,
         spec: FlowSpec,
         dt: &mut dyn DataTransfer,
-    ) -> Result<FlowKey, String> {
+    ) -> Result<FlowKey, AllocateError> {
         if !self.is_member {
-            return Err(format!("this IPCP is no member of DIF {:?}", self.dif));
+            let dif = self.dif.clone();
+            return Err(AllocateError::NotMember { dif });
         }
-        check_name(local).map_err(|error| error.to_string())?;
-        check_name(remote).map_err(|error| error.to_string())?;
-        let cube = flow_object::choose(&spec, &self.config.cubes)?.clone();
+        check_name(local)?;
+        check_name(remote)?;
+        let cube = flow_object::choose(&spec, &self.config.cubes)
+            .map_err(|error| AllocateError::Specification(Cause::new(error)))?
+            .clone();
         let holders = self.directory.holders(remote);
         if holders.is_empty() {
             self.log.trace(|| TraceEvent::NameUnknown { name: remote });
-            return Err(format!("no member of DIF {:?} has {remote:?}", self.dif));
+            return Err(AllocateError::UnknownName {
+                dif: self.dif.clone(),
+                name: remote.to_string(),
+            });
         }
         // For a caller that is itself registered here this member comes last: an IPCP that calls
         // any member of its DIF is one of the holders of that DIF's name.
@@ -162,10 +170,10 @@ impl Irati {
             .iter()
             .filter_map(|holder| Some((cost(holder)?, *holder)));
         let Some((_, address)) = reached.min() else {
-            return Err(format!(
-                "the member with {remote:?} cannot be reached: there is no route to address {}",
-                holders[0]
-            ));
+            return Err(AllocateError::NoRoute {
+                name: remote.to_string(),
+                address: holders[0],
+            });
         };
         let allocation = Allocation {
             local: local.to_string(),

@@ -39,6 +39,7 @@ mod neighbours;
 mod objects;
 mod rib_view;
 mod to_itself;
+mod unsupported;
 mod values;
 
 use alloc::boxed::Box;
@@ -52,7 +53,7 @@ use carina_wire::dif::{Address, Dialect};
 use carina_wire::{FlowSpec, check_name};
 
 use addresses::describe;
-pub use addresses::{AddressError, KNOWN_ADDRESSES, KnownAddresses};
+pub use addresses::{AddressError, KNOWN_ADDRESSES, KnownAddresses, TableError};
 
 use crate::api::{Command, Event, FlowKey, N1Port};
 use crate::config::{Config, DifConfig, PolicySpec};
@@ -62,7 +63,7 @@ use crate::interop::XOR_PASSWORD;
 use crate::interop::directory::Directory;
 use crate::interop::flow_allocator::FlowAllocator;
 use crate::interop::names;
-use crate::layer::{DialectProfile, LayerManagement};
+use crate::layer::{AllocateError, CreateError, DialectProfile, LayerManagement};
 use crate::layer_management::{self, AccessControl};
 use crate::policy::{Catalogue, Descriptor, component};
 use crate::security::Toolbox;
@@ -72,6 +73,7 @@ use flows::FlowCodec;
 pub(crate) use flows::a_data;
 use links::Topology;
 use n1::{N1, WantedN1};
+use unsupported::Unsupported;
 
 /// The dialect of IRATI.
 pub(crate) const DIALECT: DialectProfile = DialectProfile {
@@ -154,9 +156,9 @@ impl Irati {
         toolbox: Box<dyn Toolbox>,
         catalogue: Catalogue,
         seed: u64,
-    ) -> Result<Irati, String> {
-        check_name(&config.name).map_err(|error| error.to_string())?;
-        check_name(&config.dif).map_err(|error| error.to_string())?;
+    ) -> Result<Irati, CreateError> {
+        check_name(&config.name)?;
+        check_name(&config.dif)?;
         let mut given = config
             .dif_config
             .unwrap_or_else(|| DifConfig::of_dialect(Dialect::Irati));
@@ -312,7 +314,7 @@ impl LayerManagement for Irati {
         remote: &str,
         spec: FlowSpec,
         dt: &mut dyn DataTransfer,
-    ) -> Result<FlowKey, String> {
+    ) -> Result<FlowKey, AllocateError> {
         self.log.set_now(now);
         let key = self.allocate_flow(now, local, remote, spec, dt);
         if let Ok(flow) = key {
@@ -409,22 +411,23 @@ impl core::fmt::Debug for Irati {
 ///
 /// # Errors
 /// The first of them, with what there is.
-fn check_policies(config: &DifConfig) -> Result<(), String> {
+fn check_policies(config: &DifConfig) -> Result<(), Unsupported> {
     for (component, only) in FIXED {
         let Some(spec) = config.policies.get(component) else {
             continue;
         };
         if !spec.name.is_empty() && spec.name != only {
-            return Err(format!(
-                "{component}: dialect irati has no policy {:?}; it has: {only}",
-                spec.name
-            ));
+            return Err(Unsupported::Policy {
+                component,
+                policy: spec.name.clone(),
+                known: alloc::vec![only],
+            });
         }
         if let Some(param) = spec.params.keys().next() {
-            return Err(format!(
-                "{component}: parameter {param:?} cannot be set in dialect irati, which lays it \
-                 down"
-            ));
+            return Err(Unsupported::Parameter {
+                component,
+                parameter: param.clone(),
+            });
         }
     }
     Ok(())

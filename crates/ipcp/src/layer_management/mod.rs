@@ -68,7 +68,7 @@ use crate::config::{Config, DifConfig};
 use crate::data_transfer::api::{DataTransfer, Owner, Target, TransferEvent};
 use crate::event_log::EventLog;
 use crate::interop::XOR_PASSWORD;
-use crate::layer::{DialectProfile, LayerManagement};
+use crate::layer::{AllocateError, CreateError, DialectProfile, LayerManagement};
 use crate::policy::{Catalogue, Descriptor, PolicyError, component};
 use crate::random::Random;
 use crate::security::Toolbox;
@@ -171,9 +171,9 @@ impl Management {
         toolbox: Box<dyn Toolbox>,
         catalogue: Catalogue,
         seed: u64,
-    ) -> Result<Management, String> {
-        check_name(&config.name).map_err(|error| error.to_string())?;
-        check_name(&config.dif).map_err(|error| error.to_string())?;
+    ) -> Result<Management, CreateError> {
+        check_name(&config.name)?;
+        check_name(&config.dif)?;
         let defaults = DifConfig::default();
         let in_force = config.dif_config.as_ref().unwrap_or(&defaults);
         catalogue.check(in_force)?;
@@ -369,7 +369,7 @@ impl LayerManagement for Management {
         remote: &str,
         spec: FlowSpec,
         dt: &mut dyn DataTransfer,
-    ) -> Result<FlowKey, String> {
+    ) -> Result<FlowKey, AllocateError> {
         self.log.set_now(now);
         let key = self.allocate_flow(now, local, remote, spec, dt);
         self.process_pending(now, dt);

@@ -69,6 +69,8 @@ impl fmt::Display for SpecificationUnmet {
     }
 }
 
+impl core::error::Error for SpecificationUnmet {}
+
 /// Chooses a cube.
 ///
 /// # Errors

@@ -23,11 +23,13 @@ use super::objects::{class, flow_name, name, port_of};
 use super::values::{AData, ConnectionIds, FlowRequest, value, value_of};
 use super::{RULES, Rlite};
 use crate::api::FlowKey;
+use crate::cause::Cause;
 use crate::data_transfer::api::{DataTransfer, Target};
 use crate::interop::flow_allocator::{
     Accepted, Allocation, Codec, Flow, FlowAllocatorProfile, Offer,
 };
 use crate::interop::names::Name;
+use crate::layer::AllocateError;
 use crate::trace::TraceEvent;
 
 /// What rlite lays down. Its port-ids and CEP-ids are the lowest free ones of a system, of which
@@ -124,13 +126,15 @@ impl Rlite {
         remote: &str,
         spec: FlowSpec,
         dt: &mut dyn DataTransfer,
-    ) -> Result<FlowKey, String> {
+    ) -> Result<FlowKey, AllocateError> {
         let Some(member) = &self.member else {
-            return Err(format!("this IPCP is no member of DIF {:?}", self.dif));
+            let dif = self.dif.clone();
+            return Err(AllocateError::NotMember { dif });
         };
-        check_name(local).map_err(|error| error.to_string())?;
-        check_name(remote).map_err(|error| error.to_string())?;
-        let cube = select(&member.config.cubes, &spec)?;
+        check_name(local)?;
+        check_name(remote)?;
+        let cube = select(&member.config.cubes, &spec)
+            .map_err(|error| AllocateError::Specification(Cause::new(error)))?;
         let (holder, address) = self.choose_holder(remote, local)?;
         let allocation = Allocation {
             local: local.to_string(),
@@ -146,11 +150,14 @@ impl Rlite {
     /// Which member that holds an application is asked: this one, or any that can be reached. For
     /// a caller that is itself registered here this one comes last: an IPCP that calls any member
     /// of its DIF is one of the holders of that DIF's name.
-    fn choose_holder(&mut self, app: &str, caller: &str) -> Result<(String, u64), String> {
+    fn choose_holder(&mut self, app: &str, caller: &str) -> Result<(String, u64), AllocateError> {
         let holders = self.directory.holders(app);
         if holders.is_empty() {
             self.log.trace(|| TraceEvent::NameUnknown { name: app });
-            return Err(format!("no member of DIF {:?} has {app:?}", self.dif));
+            return Err(AllocateError::UnknownName {
+                dif: self.dif.clone(),
+                name: app.to_string(),
+            });
         }
         let is_here = holders.contains(&self.own);
         let own = (self.own.clone(), self.own_address().unwrap_or_default());
@@ -170,10 +177,10 @@ impl Rlite {
             return Ok(own);
         }
         if reachable.is_empty() {
-            return Err(format!(
-                "{app:?} is at {}, which cannot be reached",
-                holders.join(", ")
-            ));
+            return Err(AllocateError::Unreachable {
+                name: app.to_string(),
+                holders,
+            });
         }
         let index = self.random.below(reachable.len() as u64);
         Ok(reachable.swap_remove(usize::try_from(index).unwrap_or_default()))
@@ -288,7 +295,7 @@ impl Rlite {
         let wanted = request.policies.clone().unwrap_or_default();
         let cube = cube_for(cubes.unwrap_or_default(), &spec, &wanted);
         let refusal = match &cube {
-            Err(reason) => Some(reason.clone()),
+            Err(error) => Some(error.to_string()),
             Ok(_) if !self.directory.is_registered(&local) => {
                 Some(format!("{local:?} is not registered at {}", self.own))
             }

@@ -4,8 +4,8 @@
 //! rlite has no cubes: the caller's member makes policies of the specification, and both ends do
 //! as they say. A gap of 0 makes a reliable flow; anything else is best effort.
 
-use alloc::format;
-use alloc::string::{String, ToString};
+use core::error::Error;
+use core::fmt;
 
 use carina_wire::FlowSpec;
 
@@ -24,24 +24,51 @@ const INITIAL_TIMEOUT_MS: u32 = 1_000;
 /// A window that another member may demand at most.
 const CREDIT_MAX: u64 = 65_536;
 
+/// Why no QoS cube serves a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub(super) enum CubeError {
+    /// The DIF has no cube with retransmission, or with `false` none without it.
+    Retransmission(bool),
+    /// A stream may have gaps, or come out of order.
+    Stream,
+    /// A limit on lost SDUs without retransmission.
+    MaxLoss,
+    /// The caller wants flow control by rate.
+    Rate,
+}
+
+impl fmt::Display for CubeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CubeError::Retransmission(true) => "the DIF has no QoS cube with retransmission",
+            CubeError::Retransmission(false) => "the DIF has no QoS cube without retransmission",
+            CubeError::Stream => {
+                "a stream needs order and no gap: ask for max_sdu_gap 0 and in_order"
+            }
+            CubeError::MaxLoss => "too many SDUs may be lost without max_sdu_gap 0",
+            CubeError::Rate => "flow control by rate is not spoken in an rlite DIF here",
+        })
+    }
+}
+
+impl Error for CubeError {}
+
 /// The cube of the DIF that serves a specification.
 ///
 /// # Errors
 /// What the DIF cannot promise.
-pub(super) fn select(cubes: &[QosCube], spec: &FlowSpec) -> Result<QosCube, String> {
+pub(super) fn select(cubes: &[QosCube], spec: &FlowSpec) -> Result<QosCube, CubeError> {
     let is_reliable = spec.max_sdu_gap == 0;
     let found = cubes.iter().find(|cube| cube.retransmission == is_reliable);
     let Some(cube) = found else {
-        let what = if is_reliable { "with" } else { "without" };
-        return Err(format!("the DIF has no QoS cube {what} retransmission"));
+        return Err(CubeError::Retransmission(is_reliable));
     };
     if !(spec.msg_boundaries || is_reliable && spec.in_order) {
-        let reason = "a stream needs order and no gap: ask for max_sdu_gap 0 and in_order";
-        return Err(reason.to_string());
+        return Err(CubeError::Stream);
     }
     if spec.max_loss < FlowSpec::MAX_LOSS && !is_reliable {
-        let reason = "too many SDUs may be lost without max_sdu_gap 0";
-        return Err(reason.to_string());
+        return Err(CubeError::MaxLoss);
     }
     Ok(QosCube {
         in_order: spec.in_order,
@@ -123,14 +150,13 @@ pub(super) fn cube_for(
     cubes: &[QosCube],
     spec: &FlowSpec,
     policies: &ConnectionPolicies,
-) -> Result<QosCube, String> {
+) -> Result<QosCube, CubeError> {
     let dtcp = policies.dtcp.clone().unwrap_or_default();
     let has_dtcp = policies.has_dtcp.unwrap_or_default();
     let retransmission = has_dtcp && dtcp.has_retransmission.unwrap_or_default();
     let flow_control = dtcp.flow_control.unwrap_or_default();
     if flow_control.has_rate.unwrap_or_default() {
-        let reason = "flow control by rate is not spoken in an rlite DIF here";
-        return Err(reason.to_string());
+        return Err(CubeError::Rate);
     }
     let has_window = has_dtcp
         && dtcp.has_flow_control.unwrap_or_default()
@@ -139,8 +165,7 @@ pub(super) fn cube_for(
         .iter()
         .find(|cube| cube.retransmission == retransmission);
     let Some(base) = base else {
-        let what = if retransmission { "with" } else { "without" };
-        return Err(format!("the DIF has no QoS cube {what} retransmission"));
+        return Err(CubeError::Retransmission(retransmission));
     };
     let credit = flow_control.window.and_then(|window| window.initial_credit);
     let credit = credit.filter(|credit| *credit > 0).unwrap_or(512);

@@ -52,6 +52,7 @@ use carina_wire::dif::{Address, Dialect};
 use carina_wire::{FlowSpec, check_name};
 
 use crate::api::{Command, Event, FlowKey, N1Port};
+use crate::cause::Cause;
 use crate::config::{Config, DifConfig};
 use crate::data_transfer::api::{DataTransfer, Owner, TransferEvent};
 use crate::event_log::EventLog;
@@ -59,7 +60,7 @@ use crate::interop::directory::{self, Directory};
 use crate::interop::flow_allocator::FlowAllocator;
 use crate::interop::link_state::{self, LinkState, ReachableMember};
 use crate::interop::names;
-use crate::layer::{DialectProfile, LayerManagement};
+use crate::layer::{AllocateError, CreateError, DialectProfile, LayerManagement};
 use crate::policy::{Catalogue, Descriptor, component};
 use crate::random::Random;
 use crate::trace::{TraceEvent, Tracer};
@@ -178,13 +179,18 @@ impl Rlite {
     ///
     /// # Errors
     /// A name is not well formed, or a policy of the configuration does not exist.
-    pub(crate) fn new(config: Config, catalogue: &Catalogue, seed: u64) -> Result<Rlite, String> {
-        check_name(&config.name).map_err(|error| error.to_string())?;
-        check_name(&config.dif).map_err(|error| error.to_string())?;
+    pub(crate) fn new(
+        config: Config,
+        catalogue: &Catalogue,
+        seed: u64,
+    ) -> Result<Rlite, CreateError> {
+        check_name(&config.name)?;
+        check_name(&config.dif)?;
         let defaults = DifConfig::of_dialect(Dialect::Rlite);
         let in_force = config.dif_config.as_ref().unwrap_or(&defaults);
         catalogue.check(in_force)?;
-        let policies = Policies::of(in_force).map_err(|error| error.to_string())?;
+        let policies =
+            Policies::of(in_force).map_err(|error| CreateError::Refused(Cause::new(error)))?;
         let limits = directory::Limits {
             entries: ENTRIES_MAX,
             hold: HOLD_TIME,
@@ -399,7 +405,7 @@ impl LayerManagement for Rlite {
         remote: &str,
         spec: FlowSpec,
         dt: &mut dyn DataTransfer,
-    ) -> Result<FlowKey, String> {
+    ) -> Result<FlowKey, AllocateError> {
         self.log.set_now(now);
         let key = self.allocate_flow(now, local, remote, spec, dt);
         if let Ok(flow) = key {

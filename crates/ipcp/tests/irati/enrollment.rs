@@ -318,7 +318,7 @@ fn policies_that_the_dialect_does_not_have_are_refused() {
         };
         let toolbox = Box::new(Words::new("secret"));
         let made = Ipcp::<Bytes>::new(config, toolbox, Catalogue::empty(), 1);
-        made.err().expect("a refusal")
+        made.err().expect("a refusal").to_string()
     };
     let static_routes = refused("routing", "static", &[]);
     assert!(static_routes.contains("irati has no policy \"static\""));

@@ -97,7 +97,8 @@ fn refusals_say_why() {
     let error = net
         .member("a")
         .allocate(now, "client", "server", spec)
-        .unwrap_err();
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("no QoS cube"), "{error}");
 }
 

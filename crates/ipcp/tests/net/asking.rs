@@ -21,7 +21,7 @@ impl Net {
         let now = self.now;
         let key = self.member(at).allocate(now, from, to, spec);
         self.pump(at);
-        key
+        key.map_err(|error| error.to_string())
     }
 
     pub fn deallocate(&mut self, at: &str, flow: FlowKey) {

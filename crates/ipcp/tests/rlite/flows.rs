@@ -81,7 +81,7 @@ fn an_unknown_application_is_refused_at_once() {
     let now = net.now;
     let spec = FlowSpec::unreliable();
     let refused = net.member("b").allocate(now, "client", "other", spec);
-    let reason = refused.expect_err("nobody has it");
+    let reason = refused.expect_err("nobody has it").to_string();
     assert!(
         reason.contains("no member of DIF \"net\" has \"other\""),
         "{reason}"
@@ -91,7 +91,8 @@ fn an_unknown_application_is_refused_at_once() {
         ..spec
     };
     let refused = net.member("b").allocate(now, "client", "app", stream);
-    assert!(refused.expect_err("no such").contains("a stream needs"));
+    let reason = refused.expect_err("no such").to_string();
+    assert!(reason.contains("a stream needs"), "{reason}");
     // Registered no more, but the caller has not heard of it.
     net.wires[0].loss = 100;
     net.order("a", Command::Unregister { name: "app".into() });

@@ -119,7 +119,7 @@ fn six_in_a_ring_find_the_other_way_when_it_is_cut() {
     let refused = net
         .member("b")
         .allocate(now, "client", "app", FlowSpec::reliable());
-    let reason = refused.expect_err("out of reach");
+    let reason = refused.expect_err("out of reach").to_string();
     assert!(reason.contains("cannot be reached"), "{reason}");
     assert_eq!(table(&mut net, "b").len(), 1);
 }

@@ -40,7 +40,9 @@ use super::requester::Requester;
 use super::schema::{self, FlowObject, MemberValue, Object, SpecValue, result};
 use super::{Management, qos};
 use crate::api::{Event, FlowKey};
+use crate::cause::Cause;
 use crate::data_transfer::api::{DataTransfer, Open, Owner};
+use crate::layer::AllocateError;
 use crate::trace::TraceEvent;
 
 /// First pause before a request is repeated.
@@ -72,14 +74,15 @@ impl Management {
         remote: &str,
         spec: FlowSpec,
         dt: &mut dyn DataTransfer,
-    ) -> Result<FlowKey, String> {
+    ) -> Result<FlowKey, AllocateError> {
         let Some(member) = self.member.as_ref().filter(|_| self.leaving.is_none()) else {
-            return Err(format!("this IPCP is no member of DIF {:?}", self.dif));
+            let dif = self.dif.clone();
+            return Err(AllocateError::NotMember { dif });
         };
-        check_name(local).map_err(|error| error.to_string())?;
-        check_name(remote).map_err(|error| error.to_string())?;
+        check_name(local)?;
+        check_name(remote)?;
         let cube = qos::select(&*self.policies.selection, &member.config.cubes, &spec)
-            .map_err(|error| error.to_string())?
+            .map_err(|unmet| AllocateError::Specification(Cause::new(unmet)))?
             .clone();
         let name = format!("{}-{:016x}", member.address, self.random.nonce());
         let flow = Flow {
@@ -101,7 +104,7 @@ impl Management {
         };
         let cube = flow.cube.clone();
         let Some(key) = self.flows.insert(flow) else {
-            return Err("this member has as many flows as it can".to_string());
+            return Err(AllocateError::TooManyFlows);
         };
         self.log.trace(|| TraceEvent::FlowRequested {
             flow: key,

@@ -1,0 +1,58 @@
+//! What can be configured elsewhere and not in this dialect.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::error::Error;
+use core::fmt;
+
+use crate::cause::Cause;
+use crate::layer::CreateError;
+
+/// Why a policy of a configuration is not one of this dialect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub(super) enum Unsupported {
+    /// The component has no policy of this name.
+    Policy {
+        component: &'static str,
+        policy: String,
+        known: Vec<&'static str>,
+    },
+    /// The dialect lays the parameter down.
+    Parameter {
+        component: &'static str,
+        parameter: String,
+    },
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unsupported::Policy {
+                component,
+                policy,
+                known,
+            } => write!(
+                f,
+                "{component}: dialect irati has no policy {policy:?}; it has: {}",
+                known.join(", ")
+            ),
+            Unsupported::Parameter {
+                component,
+                parameter,
+            } => write!(
+                f,
+                "{component}: parameter {parameter:?} cannot be set in dialect irati, which lays \
+                 it down"
+            ),
+        }
+    }
+}
+
+impl Error for Unsupported {}
+
+impl From<Unsupported> for CreateError {
+    fn from(error: Unsupported) -> CreateError {
+        CreateError::Refused(Cause::new(error))
+    }
+}
