@@ -1,7 +1,6 @@
 //! Access control: which subject may join, allocate flows, write to the RIB, expel.
 
 use alloc::boxed::Box;
-use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
@@ -23,14 +22,6 @@ pub enum Operation<'a> {
     Write,
     /// Make a member leave.
     Expel,
-}
-
-/// Why an IPCP is refused that has proved to be another than it says.
-pub(super) fn identity_mismatch(name: &str, identity: &str) -> String {
-    format!(
-        "{name} proved to be {identity:?}; a key has to be allowed by the name of the IPCP that \
-         has it, {name:?}"
-    )
 }
 
 /// A policy of component `access-control`.
@@ -102,6 +93,36 @@ impl List {
         })
     }
 }
+
+/// An IPCP has proved to be another than it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct IdentityMismatch {
+    name: String,
+    identity: String,
+}
+
+impl IdentityMismatch {
+    /// The IPCP says that it is `name`, and has proved to be `identity`.
+    pub(super) fn new(name: &str, identity: &str) -> IdentityMismatch {
+        IdentityMismatch {
+            name: name.to_string(),
+            identity: identity.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for IdentityMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let IdentityMismatch { name, identity } = self;
+        write!(
+            f,
+            "{name} proved to be {identity:?}; a key has to be allowed by the name of the IPCP \
+             that has it, {name:?}"
+        )
+    }
+}
+
+impl core::error::Error for IdentityMismatch {}
 
 /// An element of parameter `flows` of policy `list` is not of the form `FROM>TO`.
 #[derive(Clone, Debug, PartialEq, Eq)]

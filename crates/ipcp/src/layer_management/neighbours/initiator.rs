@@ -13,6 +13,7 @@ use carina_wire::dif::CepId;
 
 use super::super::Management;
 use super::super::schema::{self, Greeting, Object, Piece, result};
+use super::error::AttemptError;
 use super::{AuthState, REPEAT_FIRST, REPEAT_MAX, is_none};
 use crate::api::{Event, N1Port};
 use crate::config::DifConfig;
@@ -283,8 +284,8 @@ impl Management {
         if message.result != 0 {
             return self.on_connect_refused(now, n1, message, &greeting, dt);
         }
-        if let Err(reason) = self.finish_authentication(now, n1, &greeting) {
-            return self.attempt_failed(now, n1, &reason, false, dt);
+        if let Err(error) = self.finish_authentication(now, n1, &greeting) {
+            return self.attempt_failed(now, n1, &error.to_string(), false, dt);
         }
         let is_member = self.member.is_some();
         let Some(initiator) = self.initiator(n1) else {
@@ -376,8 +377,8 @@ impl Management {
                 }
                 self.open_channel(now, n1, dt);
             }
-            Err(reason) => {
-                let reason = format!("the DIF's configuration cannot be used here: {reason}");
+            Err(error) => {
+                let reason = format!("the DIF's configuration cannot be used here: {error}");
                 self.attempt_failed(now, n1, &reason, false, dt);
             }
         }
@@ -388,8 +389,8 @@ impl Management {
         now: Instant,
         bytes: &[u8],
         dt: &mut dyn DataTransfer,
-    ) -> Result<DifConfig, String> {
-        let mut config = schema::decode_dif(bytes).ok_or("it is malformed")?;
+    ) -> Result<DifConfig, AttemptError> {
+        let mut config = schema::decode_dif(bytes).ok_or(AttemptError::Malformed)?;
         // Credentials are each member's own.
         if let Some(spec) = self
             .given

@@ -19,6 +19,7 @@
 //! IPCP that is not a member goes on; of two members, that of the one with the lower name.
 
 mod detaching;
+mod error;
 mod initiator;
 mod negotiation;
 mod responder;
@@ -44,7 +45,7 @@ use crate::security::Authenticator;
 
 use detaching::Detaching;
 pub(super) use initiator::Initiator;
-use negotiation::{is_none, too_small};
+use negotiation::is_none;
 pub(super) use responder::Responder;
 
 /// First pause before a message is repeated.

@@ -2,13 +2,12 @@
 //! protection.
 
 use alloc::boxed::Box;
-use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::super::Management;
 use super::super::entries::Kind;
 use super::super::schema::{self, Greeting};
+use super::error::{AttemptError, TooSmall};
 use crate::api::N1Port;
 use crate::cause::Cause;
 use crate::config::PolicySpec;
@@ -78,7 +77,10 @@ impl Management {
         self.toolbox.authenticator(spec, is_initiator, &context)
     }
 
-    /// Protection of an N-1 flow, or why it cannot be used.
+    /// Protection of an N-1 flow.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
     pub(super) fn sdu_protection(
         &mut self,
         n1: N1Port,
@@ -86,7 +88,7 @@ impl Management {
         is_initiator: bool,
         secret: Option<&[u8; 32]>,
         config: &crate::DifConfig,
-    ) -> Result<Option<Box<dyn SduProtection>>, String> {
+    ) -> Result<Option<Box<dyn SduProtection>>, AttemptError> {
         let spec = config
             .policies
             .get(component::SDU_PROTECTION)
@@ -103,7 +105,7 @@ impl Management {
             config.max_pdu as usize + overhead,
         );
         if has < needs {
-            return Err(too_small(has, needs));
+            return Err(TooSmall { has, needs }.into());
         }
         Ok(protection)
     }
@@ -112,11 +114,4 @@ impl Management {
 /// No policy, in words.
 pub(super) fn is_none(spec: &PolicySpec) -> bool {
     spec.name.is_empty() || spec.name == "none"
-}
-
-pub(super) fn too_small(has: usize, needs: usize) -> String {
-    format!(
-        "the N-1 flow carries {has} bytes and the DIF's longest PDU needs {needs}; \
-         set the DIF's max_pdu to fit the smallest N-1 flow, or use another N-1 DIF"
-    )
 }

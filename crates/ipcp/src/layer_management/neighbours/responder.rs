@@ -4,7 +4,7 @@ mod authentication;
 mod channel;
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
@@ -15,7 +15,8 @@ use super::super::access_control::Operation;
 use super::super::entries::Kind;
 use super::super::leaving::EXPULSION_TIME;
 use super::super::schema::{self, Greeting, Object, Piece, result};
-use super::{AuthState, Initiator, MAX_PDU_MAX, PROTECTION_RESERVE, too_small};
+use super::error::{Refusal, TooSmall};
+use super::{AuthState, Initiator, MAX_PDU_MAX, PROTECTION_RESERVE};
 use crate::api::N1Port;
 use crate::data_transfer::api::{DataTransfer, Target};
 use crate::policy::component;
@@ -34,9 +35,6 @@ pub(in super::super) struct Responder {
     is_accepted: bool,
     pub(super) until: Instant,
 }
-
-/// Why an M_CONNECT is refused: result and words.
-type Refusal = (i32, String);
 
 /// Longest piece of the DIF's configuration, so that it fits in one PDU of any N-1 flow that is of
 /// use.
@@ -82,10 +80,12 @@ impl Management {
         if self.wins_collision(now, n1, &greeting, dt) {
             return;
         }
-        if let Err((code, reason)) = self.admit(now, n1, &greeting, dt) {
-            if code == result::OTHER_DIF && self.joins_other_dif(&greeting) {
+        if let Err(refusal) = self.admit(now, n1, &greeting, dt) {
+            let is_other = matches!(refusal, Refusal::OtherDif(_));
+            if is_other && self.joins_other_dif(&greeting) {
                 return self.join_other_dif(now, n1, dt);
             }
+            let (code, reason) = (refusal.code(), refusal.to_string());
             return self.refuse(now, n1, message, &greeting, code, &reason, dt);
         }
         self.begin_response(now, n1, message, greeting, dt);
@@ -124,6 +124,9 @@ impl Management {
     }
 
     /// Checks whether the IPCP at the other end may become a neighbour or a member.
+    ///
+    /// # Errors
+    /// Why it is refused.
     fn admit(
         &mut self,
         now: Instant,
@@ -131,69 +134,50 @@ impl Management {
         greeting: &Greeting,
         dt: &mut dyn DataTransfer,
     ) -> Result<(), Refusal> {
-        let rejected = |reason: String| Err((result::REJECTED, reason));
         if greeting.syntax != schema::SYNTAX {
-            return rejected(format!(
-                "version {} of management is spoken there, version {} here",
-                greeting.syntax,
-                schema::SYNTAX
-            ));
+            return Err(Refusal::Version {
+                theirs: greeting.syntax,
+                ours: schema::SYNTAX,
+            });
         }
         if greeting.dif != self.dif {
-            return rejected(format!(
-                "this is DIF {:?}, not {:?}",
-                self.dif, greeting.dif
-            ));
+            return Err(Refusal::Dif {
+                ours: self.dif.clone(),
+                theirs: greeting.dif.clone(),
+            });
         }
         // A conflict of names between members is resolved by their replicated entries.
         let dif_id = self.member.as_ref().map_or(0, |member| member.dif_id);
         if greeting.name == self.own && (dif_id == 0 || greeting.dif_id != dif_id) {
-            return rejected(format!(
-                "{:?} is the name of this IPCP; choose another",
-                self.own
-            ));
+            return Err(Refusal::OwnName(self.own.clone()));
         }
         if self.leaving.is_some() {
-            return Err((result::LATER, "this IPCP is leaving the DIF".into()));
+            return Err(Refusal::Leaving);
         }
         let Some(member) = &self.member else {
-            let reason = format!("this IPCP is no member of DIF {:?} yet", self.dif);
-            return Err((result::LATER, reason));
+            return Err(Refusal::NotMember(self.dif.clone()));
         };
         if greeting.dif_id != 0 && greeting.dif_id != member.dif_id {
-            return Err((
-                result::OTHER_DIF,
-                format!(
-                    "this is another DIF with the name {:?}, made by another bootstrap; \
-                     let one of them leave and join",
-                    self.dif
-                ),
-            ));
+            return Err(Refusal::OtherDif(self.dif.clone()));
         }
         if self.is_expelled(&greeting.name) {
-            let minutes = EXPULSION_TIME.as_secs() / 60;
-            let reason = format!(
-                "{:?} was expelled; the name is admitted again {minutes} minutes after that",
-                greeting.name
-            );
-            return Err((result::ACCESS, reason));
+            return Err(Refusal::Expelled {
+                name: greeting.name.clone(),
+                minutes: EXPULSION_TIME.as_secs() / 60,
+            });
         }
         if !self.policies.access.allows(&greeting.name, Operation::Join) {
             self.log.count("access-denied");
-            let reason = format!(
-                "{:?} may not join; see policy access-control",
-                greeting.name
-            );
-            return Err((result::ACCESS, reason));
+            return Err(Refusal::Denied(greeting.name.clone()));
         }
         self.derive_max_pdu(now, n1, greeting, dt);
-        let max_pdu = self
+        let needs = self
             .member
             .as_ref()
             .map_or(0, |member| member.config.max_pdu as usize);
         let has = self.n1s[&n1].props.sdu_max.min(greeting.sdu_max as usize);
-        if has < max_pdu {
-            return rejected(too_small(has, max_pdu));
+        if has < needs {
+            return Err(Refusal::TooSmall(TooSmall { has, needs }));
         }
         Ok(())
     }

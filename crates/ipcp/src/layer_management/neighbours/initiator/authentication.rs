@@ -1,7 +1,6 @@
 //! The initiator's side of the authentication, with the policy that the responder names.
 
-use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 
 use carina_cdap::{Message, Opcode};
 use carina_time::Instant;
@@ -11,8 +10,9 @@ use crate::api::N1Port;
 use crate::config::PolicySpec;
 use crate::data_transfer::api::DataTransfer;
 use crate::layer_management::Management;
-use crate::layer_management::access_control::identity_mismatch;
+use crate::layer_management::access_control::IdentityMismatch;
 use crate::layer_management::neighbours::AuthState;
+use crate::layer_management::neighbours::error::AttemptError;
 use crate::layer_management::schema::{self, Greeting, Object};
 use crate::security::AuthStep;
 
@@ -37,8 +37,8 @@ impl Management {
         initiator.state = State::Authenticating;
         initiator.responder_nonce = greeting.responder_nonce;
         initiator.step += 2;
-        if is_first && let Err(reason) = self.begin_authentication(n1, &greeting) {
-            return self.attempt_failed(now, n1, &reason, false, dt);
+        if is_first && let Err(error) = self.begin_authentication(n1, &greeting) {
+            return self.attempt_failed(now, n1, &error.to_string(), false, dt);
         }
         let Some(initiator) = self.initiator(n1) else {
             return;
@@ -54,14 +54,14 @@ impl Management {
                 identity,
             } => {
                 if !identity.is_empty() && identity != greeting.name {
-                    let reason = identity_mismatch(&greeting.name, &identity);
-                    return self.attempt_failed(now, n1, &reason, false, dt);
+                    let error = IdentityMismatch::new(&greeting.name, &identity);
+                    return self.attempt_failed(now, n1, &error.to_string(), false, dt);
                 }
                 initiator.auth_state = AuthState { auth: None, secret };
                 last
             }
             AuthStep::Fail(text) => {
-                let reason = format!("authentication failed: {text}");
+                let reason = AttemptError::Unproved(text).to_string();
                 let release = Message::new(Opcode::Release);
                 self.send_to_peer(now, n1, &release, dt);
                 return self.attempt_failed(now, n1, &reason, false, dt);
@@ -83,13 +83,17 @@ impl Management {
     }
 
     /// The responder has named its policy: the same is used here.
-    fn begin_authentication(&mut self, n1: N1Port, greeting: &Greeting) -> Result<(), String> {
+    fn begin_authentication(
+        &mut self,
+        n1: N1Port,
+        greeting: &Greeting,
+    ) -> Result<(), AttemptError> {
         let spec = match self.authentication() {
             Some(spec) if spec.name != greeting.mechanism => {
-                return Err(format!(
-                    "the DIF authenticates with {:?}; this IPCP is configured for {:?}",
-                    greeting.mechanism, spec.name
-                ));
+                return Err(AttemptError::OtherMechanism {
+                    theirs: greeting.mechanism.clone(),
+                    ours: spec.name,
+                });
             }
             Some(spec) => spec,
             None => PolicySpec {
@@ -115,7 +119,7 @@ impl Management {
         now: Instant,
         n1: N1Port,
         greeting: &Greeting,
-    ) -> Result<(), String> {
+    ) -> Result<(), AttemptError> {
         let wanted = self.authentication();
         let Some(initiator) = self.initiator(n1) else {
             return Ok(());
@@ -123,10 +127,7 @@ impl Management {
         if matches!(initiator.state, State::Connecting) {
             return match wanted {
                 None => Ok(()),
-                Some(spec) => Err(format!(
-                    "the DIF does not authenticate; this IPCP is configured for {:?}",
-                    spec.name
-                )),
+                Some(spec) => Err(AttemptError::NoAuthentication { ours: spec.name }),
             };
         }
         let Some(auth) = &mut initiator.auth_state.auth else {
@@ -138,7 +139,7 @@ impl Management {
                 identity,
                 ..
             } if !identity.is_empty() && identity != greeting.name => {
-                Err(identity_mismatch(&greeting.name, &identity))
+                Err(IdentityMismatch::new(&greeting.name, &identity).into())
             }
             AuthStep::Done {
                 last: None, secret, ..
@@ -146,8 +147,8 @@ impl Management {
                 initiator.auth_state = AuthState { auth: None, secret };
                 Ok(())
             }
-            AuthStep::Fail(text) => Err(format!("authentication failed: {text}")),
-            _ => Err("authentication failed: the other side ended it too early".to_string()),
+            AuthStep::Fail(text) => Err(AttemptError::Unproved(text)),
+            _ => Err(AttemptError::EndedEarly),
         }
     }
 }

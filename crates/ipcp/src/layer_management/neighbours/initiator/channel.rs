@@ -81,7 +81,7 @@ impl Management {
         let is_exposed = is_exposed || self.n1s[&n1].props.is_exposed;
         let protection = match self.sdu_protection(n1, is_exposed, true, secret.as_ref(), &config) {
             Ok(protection) => protection,
-            Err(reason) => return self.attempt_failed(now, n1, &reason, false, dt),
+            Err(error) => return self.attempt_failed(now, n1, &error.to_string(), false, dt),
         };
         let Some(initiator) = self.n1s.get_mut(&n1).and_then(|flow| flow.initiator.take()) else {
             return;

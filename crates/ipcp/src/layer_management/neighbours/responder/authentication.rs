@@ -1,6 +1,7 @@
 //! The responder authenticates the initiator.
 
 use alloc::format;
+use alloc::string::ToString;
 
 use carina_cdap::{Message, Opcode};
 use carina_time::Instant;
@@ -9,7 +10,7 @@ use super::Responder;
 use crate::api::N1Port;
 use crate::data_transfer::api::{DataTransfer, Target};
 use crate::layer_management::Management;
-use crate::layer_management::access_control::identity_mismatch;
+use crate::layer_management::access_control::IdentityMismatch;
 use crate::layer_management::neighbours::AuthState;
 use crate::layer_management::schema::{self, Greeting, Object, result};
 use crate::security::AuthStep;
@@ -94,8 +95,8 @@ impl Management {
                 identity,
             } => {
                 if !identity.is_empty() && identity != responder.peer.name {
-                    let reason = identity_mismatch(&responder.peer.name, &identity);
-                    return self.deny(now, n1, &responder, &reason, dt);
+                    let error = IdentityMismatch::new(&responder.peer.name, &identity);
+                    return self.deny(now, n1, &responder, &error.to_string(), dt);
                 }
                 responder.auth_state = AuthState { auth: None, secret };
                 self.accept(now, n1, responder, last, dt);

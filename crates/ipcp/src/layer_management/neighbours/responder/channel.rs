@@ -1,7 +1,7 @@
 //! The management channel of a neighbour, as the responder opens it.
 
 use alloc::format;
-use alloc::string::String;
+use alloc::string::ToString;
 
 use carina_cdap::Message;
 use carina_time::Instant;
@@ -10,6 +10,7 @@ use carina_wire::dif::{Address, CepId};
 use super::Responder;
 use crate::api::N1Port;
 use crate::data_transfer::api::{DataTransfer, Open, Owner, Target};
+use crate::layer_management::neighbours::error::AttemptError;
 use crate::layer_management::neighbours::{Stage, Up};
 use crate::layer_management::schema::{self, ChannelEnd, result};
 use crate::layer_management::{Management, qos};
@@ -43,9 +44,10 @@ impl Management {
             self.log.count("not-connected");
             return;
         };
-        if let Err(reason) =
+        if let Err(error) =
             self.responder_channel_up(now, n1, message, CepId(end.cep), responder, dt)
         {
+            let reason = error.to_string();
             let answer = message.answer().with_error(result::REJECTED, &reason);
             self.log.notice(&reason, &reason);
             self.send_to_peer(now, n1, &answer, dt);
@@ -60,9 +62,9 @@ impl Management {
         remote: CepId,
         responder: Responder,
         dt: &mut dyn DataTransfer,
-    ) -> Result<(), String> {
+    ) -> Result<(), AttemptError> {
         let config = self.member.as_ref().map(|member| member.config.clone());
-        let config = config.ok_or("this IPCP is no member any more")?;
+        let config = config.ok_or(AttemptError::NotMember)?;
         let is_exposed = responder.peer.is_exposed || self.n1s[&n1].props.is_exposed;
         let secret = responder.auth_state.secret;
         let protection = self.sdu_protection(n1, is_exposed, false, secret.as_ref(), &config)?;

@@ -1,0 +1,195 @@
+//! Why two IPCPs do not become neighbours.
+
+use alloc::string::String;
+use core::error::Error;
+use core::fmt;
+
+use crate::cause::Cause;
+use crate::data_transfer::{ConnectionError, SettingsError};
+use crate::layer_management::access_control::IdentityMismatch;
+use crate::layer_management::schema::result;
+use crate::policy::PolicyError;
+
+/// Why an attempt does not go on at this side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub(super) enum AttemptError {
+    /// The toolbox cannot make what the attempt needs.
+    Toolbox(Cause),
+    /// The N-1 flow does not carry the DIF's longest PDU.
+    TooSmall(TooSmall),
+    /// The responder authenticates in another way than this IPCP is configured for.
+    OtherMechanism { theirs: String, ours: String },
+    /// The responder asks for no authentication, and this IPCP is configured for one.
+    NoAuthentication { ours: String },
+    /// The other side has proved to be another than it says.
+    Identity(IdentityMismatch),
+    /// The other side has proved nothing, for this reason that the policy gives.
+    Unproved(String),
+    /// The other side has ended the authentication before it proved anything.
+    EndedEarly,
+    /// The DIF's configuration does not decode.
+    Malformed,
+    /// A policy of the DIF cannot be made here.
+    Policy(PolicyError),
+    /// Data transfer does not take the DIF's configuration.
+    Settings(SettingsError),
+    /// This IPCP has left the DIF meanwhile.
+    NotMember,
+    /// The management channel has no connection.
+    Connection(ConnectionError),
+}
+
+/// Why an M_CONNECT is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub(super) enum Refusal {
+    /// The other side speaks another version of management than this one.
+    Version { theirs: u32, ours: u32 },
+    /// The other side means another DIF.
+    Dif { ours: String, theirs: String },
+    /// The other side has the name of this IPCP.
+    OwnName(String),
+    /// This IPCP is leaving the DIF.
+    Leaving,
+    /// This IPCP is not yet a member of this DIF.
+    NotMember(String),
+    /// The other side is a member of another DIF with this name.
+    OtherDif(String),
+    /// The other side was expelled, and is not admitted for this long after that.
+    Expelled { name: String, minutes: u64 },
+    /// The policy of access control does not let it in.
+    Denied(String),
+    /// The N-1 flow does not carry the DIF's longest PDU.
+    TooSmall(TooSmall),
+}
+
+/// An N-1 flow carries less than the DIF's longest PDU needs: both in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooSmall {
+    pub(super) has: usize,
+    pub(super) needs: usize,
+}
+
+impl Refusal {
+    /// The result in the answer.
+    pub(super) fn code(&self) -> i32 {
+        match self {
+            Refusal::Version { .. }
+            | Refusal::Dif { .. }
+            | Refusal::OwnName(_)
+            | Refusal::TooSmall(_) => result::REJECTED,
+            Refusal::Leaving | Refusal::NotMember(_) => result::LATER,
+            Refusal::OtherDif(_) => result::OTHER_DIF,
+            Refusal::Expelled { .. } | Refusal::Denied(_) => result::ACCESS,
+        }
+    }
+}
+
+impl fmt::Display for AttemptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AttemptError::Toolbox(cause) => cause.fmt(f),
+            AttemptError::TooSmall(error) => error.fmt(f),
+            AttemptError::OtherMechanism { theirs, ours } => write!(
+                f,
+                "the DIF authenticates with {theirs:?}; this IPCP is configured for {ours:?}"
+            ),
+            AttemptError::NoAuthentication { ours } => write!(
+                f,
+                "the DIF does not authenticate; this IPCP is configured for {ours:?}"
+            ),
+            AttemptError::Identity(error) => error.fmt(f),
+            AttemptError::Unproved(reason) => write!(f, "authentication failed: {reason}"),
+            AttemptError::EndedEarly => {
+                f.write_str("authentication failed: the other side ended it too early")
+            }
+            AttemptError::Malformed => f.write_str("it is malformed"),
+            AttemptError::Policy(error) => error.fmt(f),
+            AttemptError::Settings(error) => error.fmt(f),
+            AttemptError::NotMember => f.write_str("this IPCP is no member any more"),
+            AttemptError::Connection(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for AttemptError {}
+
+impl From<Cause> for AttemptError {
+    fn from(cause: Cause) -> AttemptError {
+        AttemptError::Toolbox(cause)
+    }
+}
+
+impl From<TooSmall> for AttemptError {
+    fn from(error: TooSmall) -> AttemptError {
+        AttemptError::TooSmall(error)
+    }
+}
+
+impl From<IdentityMismatch> for AttemptError {
+    fn from(error: IdentityMismatch) -> AttemptError {
+        AttemptError::Identity(error)
+    }
+}
+
+impl From<PolicyError> for AttemptError {
+    fn from(error: PolicyError) -> AttemptError {
+        AttemptError::Policy(error)
+    }
+}
+
+impl From<SettingsError> for AttemptError {
+    fn from(error: SettingsError) -> AttemptError {
+        AttemptError::Settings(error)
+    }
+}
+
+impl From<ConnectionError> for AttemptError {
+    fn from(error: ConnectionError) -> AttemptError {
+        AttemptError::Connection(error)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Version { theirs, ours } => write!(
+                f,
+                "version {theirs} of management is spoken there, version {ours} here"
+            ),
+            Refusal::Dif { ours, theirs } => write!(f, "this is DIF {ours:?}, not {theirs:?}"),
+            Refusal::OwnName(name) => {
+                write!(f, "{name:?} is the name of this IPCP; choose another")
+            }
+            Refusal::Leaving => f.write_str("this IPCP is leaving the DIF"),
+            Refusal::NotMember(dif) => write!(f, "this IPCP is no member of DIF {dif:?} yet"),
+            Refusal::OtherDif(dif) => write!(
+                f,
+                "this is another DIF with the name {dif:?}, made by another bootstrap; \
+                 let one of them leave and join"
+            ),
+            Refusal::Expelled { name, minutes } => write!(
+                f,
+                "{name:?} was expelled; the name is admitted again {minutes} minutes after that"
+            ),
+            Refusal::Denied(name) => write!(f, "{name:?} may not join; see policy access-control"),
+            Refusal::TooSmall(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for Refusal {}
+
+impl fmt::Display for TooSmall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TooSmall { has, needs } = self;
+        write!(
+            f,
+            "the N-1 flow carries {has} bytes and the DIF's longest PDU needs {needs}; \
+             set the DIF's max_pdu to fit the smallest N-1 flow, or use another N-1 DIF"
+        )
+    }
+}
+
+impl Error for TooSmall {}
