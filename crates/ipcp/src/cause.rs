@@ -60,9 +60,3 @@ impl Error for Cause {
         self.0.source()
     }
 }
-
-impl From<Cause> for String {
-    fn from(cause: Cause) -> String {
-        cause.to_string()
-    }
-}

@@ -1,8 +1,8 @@
 //! Objects of the RIB as tools see them: their fields, and where they stand.
 
-use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::fmt;
 
 use crate::api::{RibObject, Scalar};
 use crate::config::{DifConfig, QosCube};
@@ -120,17 +120,45 @@ pub(crate) fn in_scope(objects: Vec<RibObject>, path: &str, scope: u32) -> Vec<R
     objects.into_iter().filter(is_meant).collect()
 }
 
+/// Why no object of the RIB is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub(crate) enum ReadError {
+    /// There is no object at this path.
+    NoObject(String),
+    /// This term of the filter is neither a field with its value nor a class.
+    Filter(String),
+    /// The filter is not UTF-8.
+    FilterEncoding,
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReadError::NoObject(path) => write!(f, "there is no object {path:?}"),
+            ReadError::Filter(term) => write!(
+                f,
+                "the filter {term:?} is neither FIELD=VALUE nor class=CLASS"
+            ),
+            ReadError::FilterEncoding => f.write_str("the filter is no text"),
+        }
+    }
+}
+
+impl core::error::Error for ReadError {}
+
 /// The objects that a filter lets pass: `FIELD=VALUE` or `class=CLASS`, several joined by `&`; an
 /// empty one passes all. A list has a value when one of its items is it.
 ///
 /// # Errors
 /// It is no filter.
-pub(crate) fn passing(mut objects: Vec<RibObject>, filter: &str) -> Result<Vec<RibObject>, String> {
+pub(crate) fn passing(
+    mut objects: Vec<RibObject>,
+    filter: &str,
+) -> Result<Vec<RibObject>, ReadError> {
     for term in filter.split('&').filter(|term| !term.is_empty()) {
         let Some((field, wanted)) = term.split_once('=') else {
-            return Err(format!(
-                "the filter {term:?} is neither FIELD=VALUE nor class=CLASS"
-            ));
+            return Err(ReadError::Filter(term.to_string()));
         };
         objects.retain(|object| match field {
             "class" => object.class == wanted,
@@ -188,6 +216,7 @@ mod tests {
         assert_eq!(found("next=9"), ["/a"]);
         assert!(found("next=79").is_empty() && found("cost=33").is_empty());
         let error = passing(objects(), "cost").expect_err("no filter");
+        let error = error.to_string();
         assert!(error.contains("FIELD=VALUE"), "{error}");
     }
 

@@ -232,15 +232,3 @@ impl fmt::Display for N1Error {
 }
 
 impl Error for N1Error {}
-
-impl From<SettingsError> for String {
-    fn from(error: SettingsError) -> String {
-        alloc::string::ToString::to_string(&error)
-    }
-}
-
-impl From<ConnectionError> for String {
-    fn from(error: ConnectionError) -> String {
-        alloc::string::ToString::to_string(&error)
-    }
-}

@@ -13,7 +13,7 @@ use crate::api::{RibObject, Scalar};
 use crate::config::DifConfig;
 use crate::data_transfer::api::DataTransfer;
 use crate::event_log::EventLog;
-use crate::rib_view::{self, agreed, depth_below, escape, flag, in_scope, text, uint};
+use crate::rib_view::{self, ReadError, agreed, depth_below, escape, flag, in_scope, text, uint};
 
 /// Collects objects; [`RibView::within`] gives those that were asked for.
 #[derive(Debug, Default)]
@@ -208,7 +208,7 @@ impl RibView {
         path: &str,
         scope: u32,
         dt: &dyn DataTransfer,
-    ) -> Result<Vec<RibObject>, String> {
+    ) -> Result<Vec<RibObject>, ReadError> {
         for parent in PARENTS {
             if !self.objects.iter().any(|object| object.path == parent.0) {
                 self.add(parent.0, parent.1, Vec::new());
@@ -228,7 +228,7 @@ impl RibView {
         self.objects.sort_by_key(|object| parent_of(&object.path));
         let found = in_scope(self.objects, path, scope);
         match found.is_empty() {
-            true => Err(format!("there is no object {path:?}")),
+            true => Err(ReadError::NoObject(path.to_string())),
             false => Ok(found),
         }
     }

@@ -20,6 +20,7 @@ use carina_time::Instant;
 
 use super::Irati;
 use super::enrollee::{STEP_TIMEOUT, context};
+use super::error::ChallengeError;
 use super::n1::{Failure, Stage};
 use super::objects::{self, result};
 use super::unsupported::Unsupported;
@@ -76,15 +77,15 @@ impl Authentication {
         toolbox: &mut dyn Toolbox,
         now: Instant,
         context: &[u8],
-    ) -> Result<Option<StartedAuthentication>, String> {
+    ) -> Result<Option<StartedAuthentication>, ChallengeError> {
         let Authentication::Password(spec) = self else {
             return Ok(None);
         };
         let mut auth = toolbox.authenticator(spec, false, context)?;
         match auth.step(now, Some(&[])) {
             AuthStep::Send(text) => Ok(Some((auth, text))),
-            AuthStep::Fail(reason) => Err(reason),
-            AuthStep::Done { .. } => Err("authentication: there is no challenge".into()),
+            AuthStep::Fail(reason) => Err(ChallengeError::Failed(reason)),
+            AuthStep::Done { .. } => Err(ChallengeError::Missing),
         }
     }
 }

@@ -158,7 +158,8 @@ impl Irati {
                 let reason = "the answer to M_START of the enrollment cannot be read";
                 return self.attempt_failed(now, n1, reason, Failure::Broken, dt);
             };
-            if let Err(reason) = self.take_address(given.address, dt) {
+            if let Err(refused) = self.take_address(given.address, dt) {
+                let reason = refused.to_string();
                 return self.attempt_failed(now, n1, &reason, Failure::ForGood, dt);
             }
         } else if self.address == 0 {

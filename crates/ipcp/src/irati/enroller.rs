@@ -9,6 +9,7 @@ use carina_time::Instant;
 use carina_wire::check_name;
 
 use super::enrollee::{STEP_TIMEOUT, context, refusal};
+use super::error::Refusal;
 use super::n1::{Peer, Stage};
 use super::objects::{self, class, result};
 use super::values::{self, EnrollmentInformation, Neighbour, Neighbours};
@@ -43,9 +44,10 @@ impl Irati {
             }
             self.disconnect(now, n1, "the other side asks", false, dt);
         }
-        if let Err((code, reason)) = self.check_initiator(now, n1, message, dt) {
+        if let Err(refusal) = self.check_initiator(now, n1, message, dt) {
             self.log.count("admissions-refused");
-            let answer = message.answer().with_error(code, &reason);
+            let reason = refusal.to_string();
+            let answer = message.answer().with_error(refusal.code(), &reason);
             return self.send(now, n1, &answer, dt);
         }
         let challenge = match self.authentication.challenge(
@@ -54,8 +56,8 @@ impl Irati {
             &context(&self.dif, &name, &self.own),
         ) {
             Ok(challenge) => challenge,
-            Err(reason) => {
-                self.log.notice("authentication", &reason);
+            Err(error) => {
+                self.log.notice("authentication", &error.to_string());
                 let reason = "this member cannot authenticate its neighbours";
                 let answer = message.answer().with_error(result::REJECTED, reason);
                 return self.send(now, n1, &answer, dt);
@@ -105,36 +107,39 @@ impl Irati {
         self.send(now, n1, &answer, dt);
     }
 
-    /// Whether an initiator may connect; the result and the reason if not.
+    /// Checks whether an initiator may connect.
+    ///
+    /// # Errors
+    /// Why it may not.
     fn check_initiator(
         &mut self,
         now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
-    ) -> Result<(), (i32, String)> {
+    ) -> Result<(), Refusal> {
         let name = &message.src.ap;
         if !self.is_member {
-            let reason = format!("{} is no member of a DIF", self.own);
-            return Err((result::REJECTED, reason));
+            return Err(Refusal::NotMember(self.own.clone()));
         }
-        let never = |reason| Err((result::ACCESS, reason));
         if *name == self.own || check_name(name).is_err() {
-            return never(format!("{name:?} cannot be the name of a neighbour"));
+            return Err(Refusal::Name(name.clone()));
         }
         if self.expelled.contains(name) {
-            return never(format!("{name:?} was expelled from the DIF"));
+            return Err(Refusal::Expelled(name.clone()));
         }
         if !self.access.allows(name, Operation::Join) {
-            return never(format!("{name:?} may not join; see policy access-control"));
+            return Err(Refusal::Denied(name.clone()));
         }
         let offered = message.auth.as_ref().map_or("", |auth| auth.name.as_str());
         let wanted = self.authentication.wire_name();
         if offered != wanted {
-            return never(format!("authentication is {wanted}, not {offered:?}"));
+            return Err(Refusal::Authentication {
+                wanted,
+                offered: offered.to_string(),
+            });
         }
-        dt.carries(n1)
-            .map_err(|error| (result::ACCESS, error.to_string()))?;
+        dt.carries(n1)?;
         // An N-1 flow like those of Ethernet does not end when the neighbour does.
         let old = self.n1_of(name);
         let suspect = match self.n1s.get(&n1) {
@@ -148,8 +153,7 @@ impl Irati {
             flow.suspect_until.get_or_insert(now + STEP_TIMEOUT / 2);
         }
         self.send_keepalive(now, suspect, dt);
-        let reason = format!("{name:?} is a neighbour already");
-        Err((result::REJECTED, reason))
+        Err(Refusal::Neighbour(name.clone()))
     }
 
     /// M_START, at the member.

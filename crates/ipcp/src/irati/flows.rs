@@ -26,6 +26,7 @@ use carina_time::{Duration, Instant};
 use carina_wire::{FlowSpec, check_name};
 
 use super::Irati;
+use super::error::FlowRefusal;
 use super::flow_object::{self, FlowObject, FlowParameters};
 use super::objects::{self, class, result};
 use super::values::{self, AData};
@@ -327,32 +328,42 @@ impl Irati {
                 self.forward_request(now, holder, offer, message, dt);
                 Ok(())
             }
-            Err(reason) => {
+            Err(refusal) => {
                 self.log.count("flows-refused");
-                self.flows.refuse(&offer, &reason);
+                self.flows.refuse(&offer, &refusal.to_string());
                 Ok(())
             }
         }
     }
 
-    /// Whether a flow may be offered to an application.
+    /// Checks whether a flow may be offered to an application.
+    ///
+    /// # Errors
+    /// Why it is refused.
     fn check_flow(
         &self,
         local: &str,
         remote: &str,
         has_cube: bool,
         qos: u32,
-    ) -> Result<(), String> {
+    ) -> Result<(), FlowRefusal> {
         if !self.directory.is_registered(local) {
-            return Err(format!("{local:?} is not registered at {}", self.own));
+            return Err(FlowRefusal::NotHere {
+                name: local.to_string(),
+                member: self.own.clone(),
+            });
         }
         if !self.access.allows(remote, Operation::Flow { to: local }) {
-            return Err(format!(
-                "{remote:?} may not call {local:?}; see policy access-control"
-            ));
+            return Err(FlowRefusal::Denied {
+                source: remote.to_string(),
+                destination: local.to_string(),
+            });
         }
         if !has_cube {
-            return Err(format!("{} has no QoS cube {qos}", self.own));
+            return Err(FlowRefusal::NoCube {
+                member: self.own.clone(),
+                qos,
+            });
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use carina_time::Instant;
 use carina_wire::dif::Address;
 
 use super::addresses::AddressError;
+use super::error::AddressRefused;
 use super::links::Topology;
 use super::n1::Peer;
 use super::{EXPELLED_MAX, Irati, REFRESH_INTERVAL, addresses, objects};
@@ -56,20 +57,18 @@ impl Irati {
         &mut self,
         address: u64,
         dt: &mut dyn DataTransfer,
-    ) -> Result<(), String> {
+    ) -> Result<(), AddressRefused> {
         if address == 0 || address > self.last_address() {
-            return Err(format!(
-                "address {address}, which the member gave, does not fit the DIF's addresses"
-            ));
+            return Err(AddressRefused::Outside(address));
         }
         if address == self.address {
             return Ok(());
         }
         if self.is_member {
-            return Err(format!(
-                "the member wants this one to have address {address} instead of {}",
-                self.address
-            ));
+            return Err(AddressRefused::Other {
+                given: address,
+                own: self.address,
+            });
         }
         self.address = address;
         dt.set_address(Address(address));

@@ -28,6 +28,7 @@ mod cubes;
 mod directory;
 mod enrollee;
 mod enroller;
+mod error;
 mod flow_object;
 mod flows;
 mod keepalive;

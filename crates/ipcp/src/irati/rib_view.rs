@@ -12,7 +12,7 @@ use crate::api::{Event, RibObject, RibOp};
 use crate::data_transfer::api::DataTransfer;
 use crate::interop::rib_view::{Neighbour, RibView};
 use crate::policy::component;
-use crate::rib_view::passing;
+use crate::rib_view::{ReadError, passing};
 
 impl Irati {
     /// Answers [`Command::Rib`](crate::Command::Rib).
@@ -39,7 +39,8 @@ impl Irati {
                 },
             ) => self
                 .show(now, &path, scope, dt)
-                .and_then(|objects| passing(objects, &filter)),
+                .and_then(|objects| passing(objects, &filter))
+                .map_err(|error| error.to_string()),
             (None, RibOp::Write { path, fields }) => {
                 let component = path.strip_prefix("/policies/").unwrap_or(&path);
                 let _ = fields;
@@ -58,7 +59,7 @@ impl Irati {
         path: &str,
         scope: u32,
         dt: &dyn DataTransfer,
-    ) -> Result<Vec<RibObject>, String> {
+    ) -> Result<Vec<RibObject>, ReadError> {
         let mut shown = RibView::new();
         let member = self.is_member.then_some((self.address, &self.config));
         shown.dif(&self.dif, &self.own, "irati", member, dt.max_pdu());

@@ -9,9 +9,9 @@
 //! renews at the homes every [`RENEW_INTERVAL`]; what is not renewed is forgotten.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::fmt;
 
 use carina_cdap::{Message, Opcode};
 use carina_time::{Duration, Instant};
@@ -38,6 +38,36 @@ const HOLDERS_MAX: usize = 64;
 
 /// Most answers that are remembered.
 const CACHE_MAX: usize = 4096;
+
+/// Why a home does not take a registration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+enum HomeFull {
+    /// It holds as many as it may.
+    Directory { member: String, names_max: usize },
+    /// As many members as may have the name have it.
+    Name(String),
+}
+
+impl fmt::Display for HomeFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HomeFull::Directory { member, names_max } => write!(
+                f,
+                "the directory of {member} holds {names_max} registrations, the most that it may \
+                 (names-max of policy directory); end some that nobody needs, or let more members \
+                 join, among which they are divided"
+            ),
+            HomeFull::Name(name) => write!(
+                f,
+                "{HOLDERS_MAX} members have {name:?}, the most that may have one name; end it at \
+                 one of them"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for HomeFull {}
 
 /// What this member knows of applications, besides replicated entries.
 #[derive(Debug, Default)]
@@ -162,8 +192,9 @@ impl Management {
             // Overtaken on its way, or a copy: what was said last holds.
             self.log.count("stale");
         } else if message.opcode == Opcode::Create {
-            if let Err(reason) = self.hold(now, name, &requester.name, told, names_max) {
+            if let Err(full) = self.hold(now, name, &requester.name, told, names_max) {
                 self.log.count("registrations-refused");
+                let reason = full.to_string();
                 return self.reject_to(now, requester, message, result::FULL, &reason, dt);
             }
         } else {
@@ -190,24 +221,19 @@ impl Management {
         member: &str,
         told: (u64, i32),
         names_max: usize,
-    ) -> Result<(), String> {
+    ) -> Result<(), HomeFull> {
         let directory = &mut self.directory;
         let holders = directory.held.get(name);
         let is_held = holders.is_some_and(|holders| holders.contains_key(member));
         // What is held is not lost because others have come.
         if !is_held && directory.held_count >= names_max {
-            return Err(format!(
-                "the directory of {} holds {names_max} registrations, the most that it may \
-                 (names-max of policy directory); end some that nobody needs, or let more members \
-                 join, among which they are divided",
-                self.own
-            ));
+            return Err(HomeFull::Directory {
+                member: self.own.clone(),
+                names_max,
+            });
         }
         if !is_held && holders.is_some_and(|holders| holders.len() >= HOLDERS_MAX) {
-            return Err(format!(
-                "{HOLDERS_MAX} members have {name:?}, the most that may have one name; end it at \
-                 one of them"
-            ));
+            return Err(HomeFull::Name(name.to_string()));
         }
         let holders = directory.held.entry(name.to_string()).or_default();
         let until = now + HELD_TIME;

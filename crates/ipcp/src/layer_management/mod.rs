@@ -45,6 +45,7 @@ mod read_responses;
 mod registrations;
 mod requester;
 mod rib;
+mod rib_error;
 mod rib_view;
 mod schema;
 

@@ -1,7 +1,6 @@
 //! Policies that change while the DIF runs.
 
 use alloc::boxed::Box;
-use alloc::format;
 use alloc::string::{String, ToString};
 
 use carina_cdap::Message;
@@ -10,12 +9,13 @@ use carina_time::Instant;
 
 use super::access_control::Operation;
 use super::requester::Requester;
+use super::rib_error::PolicyChangeError;
 use super::schema::{self, result};
 use super::{Management, policies};
 use crate::api::Scalar;
 use crate::config::PolicySpec;
 use crate::data_transfer::api::DataTransfer;
-use crate::policy::component;
+use crate::policy::{PolicyError, component};
 use crate::trace::TraceEvent;
 
 impl Management {
@@ -44,7 +44,10 @@ impl Management {
         };
         match self.set_policy(now, name, &object.fields, dt) {
             Ok(()) => self.respond_to(now, requester, &message.answer(), dt),
-            Err(reason) => self.reject_to(now, requester, message, result::ERROR, &reason, dt),
+            Err(error) => {
+                let reason = error.to_string();
+                self.reject_to(now, requester, message, result::ERROR, &reason, dt);
+            }
         }
     }
 
@@ -56,9 +59,9 @@ impl Management {
         name: &str,
         fields: &[(String, Scalar)],
         dt: &mut dyn DataTransfer,
-    ) -> Result<(), String> {
+    ) -> Result<(), PolicyChangeError> {
         let Some(member) = &self.member else {
-            return Err("this IPCP is no member; its policies come with the DIF".to_string());
+            return Err(PolicyChangeError::NotMember);
         };
         let present = member
             .config
@@ -74,10 +77,10 @@ impl Management {
         let spec = present.changed(fields);
         let (descriptor, params) = self.catalogue.resolve(name, &spec)?;
         if !descriptor.is_live {
-            return Err(format!(
-                "{name}: policy {} cannot be changed while the DIF runs",
-                descriptor.name
-            ));
+            return Err(PolicyChangeError::NotLive {
+                component: name.to_string(),
+                policy: descriptor.name,
+            });
         }
         let values = params.values().clone();
         let is_same = before.name == spec.name;
@@ -85,10 +88,8 @@ impl Management {
         config.policies.insert(name.to_string(), spec.clone());
         if name == component::ROUTING && is_same {
             match &mut self.routing {
-                Some(routing) => routing
-                    .set_params(now, &values)
-                    .map_err(|error| error.to_string())?,
-                None => return Err("routing has not begun".to_string()),
+                Some(routing) => routing.set_params(now, &values)?,
+                None => return Err(PolicyChangeError::NoRouting),
             }
         } else if name == component::ROUTING {
             self.change_routing(now, &config, dt)?;
@@ -114,7 +115,7 @@ impl Management {
         now: Instant,
         config: &crate::DifConfig,
         dt: &mut dyn DataTransfer,
-    ) -> Result<(), String> {
+    ) -> Result<(), PolicyError> {
         let mut routing: Box<dyn Routing> = self.catalogue.make_for(component::ROUTING, config)?;
         if let Some(member) = &self.member {
             routing.set_own(now, member.address, &self.own);

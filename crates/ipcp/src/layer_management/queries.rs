@@ -9,6 +9,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::fmt;
 
 use carina_cdap::{Message, Opcode};
 use carina_time::{Duration, Instant};
@@ -16,6 +17,7 @@ use carina_time::{Duration, Instant};
 use super::Management;
 use super::read_responses::{ANSWER_MAX, Reader};
 use super::requester::Requester;
+use super::rib_error::RibError;
 use super::schema::{self, EnrollmentRequest, MemberValue, Object, Part, Registrants, result};
 use crate::api::{Event, FlowKey, N1Port, RibObject, RibOp};
 use crate::data_transfer::api::DataTransfer;
@@ -52,6 +54,24 @@ pub(super) enum Purpose {
     /// Finds out whether the member lives that has the name of an IPCP that enrolls.
     NameHolder(Box<PendingEnrollment>),
 }
+
+/// No member could say where an application is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LookupFailed {
+    /// Its name.
+    name: String,
+    /// Why, in the words of the last member that was asked, or of this one where none answered.
+    reason: String,
+}
+
+impl fmt::Display for LookupFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LookupFailed { name, reason } = self;
+        write!(f, "no member could say where {name:?} is: {reason}")
+    }
+}
+
+impl core::error::Error for LookupFailed {}
 
 /// An IPCP that waits to be admitted while the member of its name is asked.
 #[derive(Clone, Debug, PartialEq)]
@@ -196,8 +216,8 @@ impl Management {
                 self.log.push(Event::Answer { id, result });
             }
             Purpose::Lookup { flow, name } => {
-                let reason = format!("no member could say where {name:?} is: {reason}");
-                self.flow_located(now, flow, Err(reason), dt);
+                let reason = reason.to_string();
+                self.flow_located(now, flow, Err(LookupFailed { name, reason }), dt);
             }
             // The renewal tries again.
             Purpose::Registration { name, round } => {
@@ -352,7 +372,8 @@ impl Management {
             .map(|member| member.address.to_string());
         let remote = member.filter(|name| *name != self.own && Some(name) != own_address.as_ref());
         let Some(remote) = remote else {
-            let result = self.local_op(now, op, dt);
+            let done = self.local_op(now, op, dt);
+            let result = done.map_err(|error| error.to_string());
             self.log.push(Event::Answer { id, result });
             return;
         };
@@ -410,19 +431,19 @@ impl Management {
         now: Instant,
         op: RibOp,
         dt: &mut dyn DataTransfer,
-    ) -> Result<Vec<RibObject>, String> {
+    ) -> Result<Vec<RibObject>, RibError> {
         match op {
             RibOp::Read {
                 path,
                 scope,
                 filter,
-            } => passing(self.show(now, &path, scope, dt)?, &filter),
+            } => Ok(passing(self.show(now, &path, scope, dt)?, &filter)?),
             RibOp::Write { path, fields } => match Object::parse(&path) {
                 Some(Object::Policy(Some(component))) => {
                     self.set_policy(now, &component, &fields, dt)?;
-                    self.show(now, &path, 0, dt)
+                    Ok(self.show(now, &path, 0, dt)?)
                 }
-                _ => Err(format!("{path} cannot be written; /policies/COMPONENT can")),
+                _ => Err(RibError::NotWritable(path)),
             },
         }
     }

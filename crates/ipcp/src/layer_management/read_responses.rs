@@ -1,6 +1,6 @@
 //! M_READ of other members: long answers in parts, cancelled reads, filters.
 
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Flag, Message, Value};
@@ -11,7 +11,7 @@ use super::requester::Requester;
 use super::schema::{self, Part, result};
 use crate::api::RibObject;
 use crate::data_transfer::api::DataTransfer;
-use crate::rib_view::passing;
+use crate::rib_view::{ReadError, passing};
 
 /// Most bytes of an answer.
 pub(super) const ANSWER_MAX: usize = 4 << 20;
@@ -70,7 +70,8 @@ impl Management {
         }
         let objects = match self.select(now, message, dt) {
             Ok(objects) => objects,
-            Err(reason) => {
+            Err(error) => {
+                let reason = error.to_string();
                 return self.reject_to(now, requester, message, result::OBJECT, &reason, dt);
             }
         };
@@ -150,14 +151,18 @@ impl Management {
     }
 
     /// The objects that an M_READ means.
+    ///
+    /// # Errors
+    /// There is no such object, or the filter is none.
     fn select(
         &self,
         now: Instant,
         message: &Message,
         dt: &dyn DataTransfer,
-    ) -> Result<Vec<RibObject>, String> {
+    ) -> Result<Vec<RibObject>, ReadError> {
         let scope = u32::try_from(message.scope).unwrap_or(0);
-        let filter = core::str::from_utf8(&message.filter).map_err(|_| "the filter is no text")?;
+        let filter = core::str::from_utf8(&message.filter);
+        let filter = filter.map_err(|_| ReadError::FilterEncoding)?;
         passing(self.show(now, &message.name, scope, dt)?, filter)
     }
 }

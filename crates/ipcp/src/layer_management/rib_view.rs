@@ -14,7 +14,7 @@ use super::schema::{self, MemberValue, Object, class, flow_path, link_path, rout
 use crate::api::{RibObject, Scalar};
 use crate::config::QosCube;
 use crate::data_transfer::api::DataTransfer;
-use crate::rib_view::{self, agreed, flag, in_scope, text, uint};
+use crate::rib_view::{self, ReadError, agreed, flag, in_scope, text, uint};
 
 impl Management {
     /// The objects at `path` and down to `scope` levels below it.
@@ -27,8 +27,8 @@ impl Management {
         path: &str,
         scope: u32,
         dt: &dyn DataTransfer,
-    ) -> Result<Vec<RibObject>, String> {
-        let none = || format!("there is no object {path:?}");
+    ) -> Result<Vec<RibObject>, ReadError> {
+        let none = || ReadError::NoObject(path.to_string());
         let object = Object::parse(path).ok_or_else(none)?;
         let mut all = Vec::new();
         let is_root = object == Object::Root;

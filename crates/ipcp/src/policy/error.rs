@@ -170,9 +170,3 @@ impl fmt::Display for List<'_> {
         }
     }
 }
-
-impl From<PolicyError> for String {
-    fn from(error: PolicyError) -> String {
-        alloc::string::ToString::to_string(&error)
-    }
-}

@@ -18,6 +18,7 @@ use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
 
 use super::dissemination::LOWER_DIFS_MAX;
+use super::error::AddressOutside;
 use super::objects::{class, name};
 use super::values::{AddressEntries, AddressEntry, ENTRIES_MAX, is_name, value, value_of};
 use super::{HOLD_TIME, MEMBERS_MAX, Member, Rlite};
@@ -91,13 +92,15 @@ impl Rlite {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(super) fn check_assigned(&self, address: u64, config: &DifConfig) -> Result<(), String> {
+    pub(super) fn check_assigned(
+        &self,
+        address: u64,
+        config: &DifConfig,
+    ) -> Result<(), AddressOutside> {
         let bits = 8 * u32::from(config.widths.address).min(8);
         let fits = bits >= 64 || address < 1 << bits;
         if address == 0 || !fits || address > i32::MAX as u64 {
-            return Err(format!(
-                "the enroller assigns address {address}, which is outside the addresses of this DIF"
-            ));
+            return Err(AddressOutside(address));
         }
         Ok(())
     }

@@ -25,12 +25,14 @@ use carina_cdap::{Message, Opcode, Party};
 use carina_time::Instant;
 use carina_wire::dif::Dialect;
 
+use super::error::WidthMismatch;
 use super::neighbours::{STEP_TIMEOUT, Stage, connection};
 use super::objects::{PolicyObject, class, component_of, name};
 use super::values::{Constants, EnrollmentInfo, is_name, value, value_of};
 use super::{ADDRESS_OF_NEW, RULES, Rlite};
 use crate::api::{N1Port, N1Properties};
 use crate::config::DifConfig;
+use crate::data_transfer::SettingsError;
 use crate::data_transfer::api::DataTransfer;
 use crate::interop::names::Name;
 use crate::trace::TraceEvent;
@@ -55,8 +57,8 @@ impl Rlite {
         if matches!(flow.stage, Stage::Up | Stage::Leaving) {
             return;
         }
-        if let Err(reason) = self.configure_early(now, dt) {
-            return self.attempt_failed_for_good(now, n1, &reason, dt);
+        if let Err(error) = self.configure_early(now, dt) {
+            return self.attempt_failed_for_good(now, n1, &error.to_string(), dt);
         }
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
@@ -93,7 +95,11 @@ impl Rlite {
     ///
     /// # Errors
     /// Data transfer does not take them.
-    fn configure_early(&mut self, now: Instant, dt: &mut dyn DataTransfer) -> Result<(), String> {
+    fn configure_early(
+        &mut self,
+        now: Instant,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<(), SettingsError> {
         if self.member.is_some() || self.is_configured || self.given.is_none() {
             return Ok(());
         }
@@ -177,14 +183,16 @@ impl Rlite {
         };
         let config = match self.learn(&info) {
             Ok(config) => config,
-            Err(reason) => return self.attempt_failed_for_good(now, n1, &reason, dt),
+            Err(error) => {
+                return self.attempt_failed_for_good(now, n1, &error.to_string(), dt);
+            }
         };
         let address = match info.address.unwrap_or_default() {
             0 => asked,
             assigned => assigned,
         };
-        if let Err(reason) = self.check_assigned(address, &config) {
-            return self.attempt_failed_for_good(now, n1, &reason, dt);
+        if let Err(error) = self.check_assigned(address, &config) {
+            return self.attempt_failed_for_good(now, n1, &error.to_string(), dt);
         }
         let policies = self.policies.clone();
         if let Some(flow) = self.n1s.get_mut(&n1) {
@@ -201,7 +209,7 @@ impl Rlite {
     ///
     /// # Errors
     /// The constant that this IPCP cannot go along with.
-    fn learn(&self, info: &EnrollmentInfo) -> Result<DifConfig, String> {
+    fn learn(&self, info: &EnrollmentInfo) -> Result<DifConfig, WidthMismatch> {
         let mut config = match &self.member {
             Some(member) => member.config.clone(),
             None => self.template(),
@@ -335,7 +343,7 @@ fn refusal(what: &str, message: &Message) -> String {
 /// Widths that differ would make every PDU unreadable. The ones of the dialect say nothing to an
 /// IPCP that is configured for others: rlite's enroller announces them whatever its headers have,
 /// and what it has sent up to here was readable with the configured ones.
-fn check_widths(constants: &Constants, config: &DifConfig) -> Result<(), String> {
+fn check_widths(constants: &Constants, config: &DifConfig) -> Result<(), WidthMismatch> {
     let announced = [
         constants.address,
         constants.seq,
@@ -348,11 +356,13 @@ fn check_widths(constants: &Constants, config: &DifConfig) -> Result<(), String>
     if announced == default.map(|(_, bytes)| Some(bytes)) {
         return Ok(());
     }
-    for (theirs, (field, own)) in announced.into_iter().zip(widths(config)) {
-        if let Some(theirs) = theirs.filter(|theirs| *theirs != own) {
-            return Err(format!(
-                "field {field} has {theirs} bytes in the DIF, and this IPCP is configured for {own}"
-            ));
+    for (theirs, (field, ours)) in announced.into_iter().zip(widths(config)) {
+        if let Some(theirs) = theirs.filter(|theirs| *theirs != ours) {
+            return Err(WidthMismatch {
+                field,
+                theirs,
+                ours,
+            });
         }
     }
     Ok(())

@@ -11,6 +11,7 @@ use carina_time::{Duration, Instant};
 
 use super::detaching::RELEASE_GRACE;
 use super::dissemination::candidate;
+use super::error::Refusal;
 use super::neighbours::{INITIATOR_WAIT, N1, STEP_TIMEOUT, Stage, connection};
 use super::objects::{class, name};
 use super::values::{Constants, EnrollmentInfo, is_name, value, value_of};
@@ -79,7 +80,8 @@ impl Rlite {
         }
         let mut answer = message.answer();
         answer.src = Party::from(Name::of(&own));
-        if let Err(reason) = refused {
+        if let Err(refusal) = refused {
+            let reason = refusal.to_string();
             (flow.stage, flow.at) = match flow.props.is_initiator {
                 // An IPCP that is no member asks the other side in its turn.
                 _ if waits => (Stage::Idle, Some(now + INITIATOR_WAIT)),
@@ -117,22 +119,28 @@ impl Rlite {
         is_served && flow.connect.is_some_and(is_same)
     }
 
-    /// Whether an IPCP of this name may connect over an N-1 flow.
-    fn check_initiator(&self, n1: N1Port, name: &str) -> Result<(), String> {
+    /// Checks whether an IPCP of this name may connect over an N-1 flow.
+    ///
+    /// # Errors
+    /// Why it may not.
+    fn check_initiator(&self, n1: N1Port, name: &str) -> Result<(), Refusal> {
         if self.member.is_none() {
-            return Err(format!("{} is no member of DIF {:?}", self.own, self.dif));
+            return Err(Refusal::NotMember {
+                own: self.own.clone(),
+                dif: self.dif.clone(),
+            });
         }
         if !is_name(name) || name == self.own {
-            return Err(format!("{name:?} cannot be the name of another IPCP"));
+            return Err(Refusal::Name(name.to_string()));
         }
         let props = &self.n1s[&n1].props;
         // What this side asked for may be the name of the DIF, or another of the other's names.
         let is_known = !props.is_initiator && is_name(&props.remote) && props.remote != self.dif;
         if is_known && props.remote != name && !is_ip_address(&props.remote) {
-            return Err(format!(
-                "the N-1 flow is from {:?}, and the IPCP calls itself {name:?}: they have to be the same",
-                props.remote
-            ));
+            return Err(Refusal::OtherSource {
+                source: props.remote.clone(),
+                name: name.to_string(),
+            });
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ use carina_time::{Duration, Instant};
 use carina_wire::dif::{Address, CepId};
 use carina_wire::{FlowSpec, check_name};
 
+use super::error::FlowRefusal;
 use super::flow_values::{cube_for, flow_spec, policies, qos_spec, select};
 use super::objects::{class, flow_name, name, port_of};
 use super::values::{AData, ConnectionIds, FlowRequest, value, value_of};
@@ -295,10 +296,11 @@ impl Rlite {
         let wanted = request.policies.clone().unwrap_or_default();
         let cube = cube_for(cubes.unwrap_or_default(), &spec, &wanted);
         let refusal = match &cube {
-            Err(error) => Some(error.to_string()),
-            Ok(_) if !self.directory.is_registered(&local) => {
-                Some(format!("{local:?} is not registered at {}", self.own))
-            }
+            Err(error) => Some(FlowRefusal::Cube(*error)),
+            Ok(_) if !self.directory.is_registered(&local) => Some(FlowRefusal::NotHere {
+                name: local.clone(),
+                member: self.own.clone(),
+            }),
             Ok(_) => None,
         };
         let offer = Offer {
@@ -313,9 +315,9 @@ impl Rlite {
             invoke_id: message.invoke_id,
             request,
         };
-        if let Some(reason) = refusal {
+        if let Some(refusal) = refusal {
             self.log.count("flows-refused");
-            self.flows.refuse(&offer, &reason);
+            self.flows.refuse(&offer, &refusal.to_string());
             return Ok(());
         }
         self.flows.offer(now, offer, dt)

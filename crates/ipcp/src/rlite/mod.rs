@@ -27,6 +27,7 @@ mod detaching;
 mod dissemination;
 mod enrollee;
 mod enroller;
+mod error;
 mod flow_allocation;
 mod flow_values;
 mod neighbours;

@@ -10,12 +10,13 @@ use carina_time::Instant;
 use carina_wire::dif::Address;
 
 use super::dissemination::directory_entry;
+use super::error::WriteError;
 use super::{ADDRESS_OF_NEW, Rlite};
 use crate::api::{Event, RibObject, RibOp, Scalar};
 use crate::config::PolicySpec;
 use crate::data_transfer::api::DataTransfer;
 use crate::interop::rib_view::{Neighbour, RibView};
-use crate::rib_view::passing;
+use crate::rib_view::{ReadError, passing};
 
 impl Rlite {
     /// Leaves the DIF: flows end, registrations and lower flows are taken back, neighbours are
@@ -89,8 +90,11 @@ impl Rlite {
                     filter,
                 } => self
                     .show(now, &path, scope, dt)
-                    .and_then(|objects| passing(objects, &filter)),
-                RibOp::Write { path, fields } => self.write(now, &path, &fields, dt),
+                    .and_then(|objects| passing(objects, &filter))
+                    .map_err(|error| error.to_string()),
+                RibOp::Write { path, fields } => self
+                    .write(now, &path, &fields, dt)
+                    .map_err(|error| error.to_string()),
             }
         } else {
             Err(format!(
@@ -111,7 +115,7 @@ impl Rlite {
         path: &str,
         scope: u32,
         dt: &dyn DataTransfer,
-    ) -> Result<Vec<RibObject>, String> {
+    ) -> Result<Vec<RibObject>, ReadError> {
         let mut shown = RibView::new();
         let member = self.member.as_ref();
         let member = member.map(|member| (member.address, &member.config));
@@ -194,14 +198,12 @@ impl Rlite {
         path: &str,
         fields: &[(String, Scalar)],
         dt: &mut dyn DataTransfer,
-    ) -> Result<Vec<RibObject>, String> {
+    ) -> Result<Vec<RibObject>, WriteError> {
         let Some(component) = path.strip_prefix("/policies/") else {
-            return Err(format!(
-                "{path:?} cannot be written; /policies/COMPONENT can"
-            ));
+            return Err(WriteError::NotWritable(path.to_string()));
         };
         let Some(member) = &self.member else {
-            return Err(format!("this IPCP is no member of DIF {:?}", self.dif));
+            return Err(WriteError::NotMember(self.dif.clone()));
         };
         let mut config = member.config.clone();
         for (name, spec) in self.policies.here() {
@@ -210,7 +212,7 @@ impl Rlite {
         let present = config.policies.get(component).cloned().unwrap_or_default();
         let spec = present.changed(fields);
         self.set_policy(now, component, spec, config, dt)?;
-        self.show(now, path, 0, dt)
+        Ok(self.show(now, path, 0, dt)?)
     }
 
     fn set_policy(
@@ -220,11 +222,11 @@ impl Rlite {
         spec: PolicySpec,
         mut config: crate::config::DifConfig,
         dt: &mut dyn DataTransfer,
-    ) -> Result<(), String> {
+    ) -> Result<(), WriteError> {
         config.policies.insert(component.to_string(), spec.clone());
         let mine = self.policies.here();
         if mine.iter().any(|(name, _)| *name == component) {
-            self.policies = super::Policies::of(&config).map_err(|error| error.to_string())?;
+            self.policies = super::Policies::of(&config)?;
             self.links.set_limits(super::link_limits(&self.policies));
             self.are_routes_stale = true;
         } else {

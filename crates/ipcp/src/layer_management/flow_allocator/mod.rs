@@ -20,6 +20,7 @@
 //! caller's address and a nonce) makes them idempotent.
 
 mod deallocation;
+mod refusal;
 mod renewal;
 mod responder;
 
@@ -35,7 +36,7 @@ use carina_wire::{FlowSpec, check_name};
 
 use super::directory::Lookup;
 use super::flow_table::{Exchange, Flow, Role, State};
-use super::queries::Purpose;
+use super::queries::{LookupFailed, Purpose};
 use super::requester::Requester;
 use super::schema::{self, FlowObject, MemberValue, Object, SpecValue, result};
 use super::{Management, qos};
@@ -149,7 +150,7 @@ impl Management {
         &mut self,
         now: Instant,
         key: FlowKey,
-        members: Result<Vec<String>, String>,
+        members: Result<Vec<String>, LookupFailed>,
         dt: &mut dyn DataTransfer,
     ) {
         let Some(flow) = self.flows.flows.get(&key) else {
@@ -160,7 +161,7 @@ impl Management {
         }
         let remote = flow.remote.clone();
         let is_own = self.is_of_same_system(&flow.local, &remote);
-        match members.or_else(|reason| if is_own { Ok(Vec::new()) } else { Err(reason) }) {
+        match members.or_else(|error| if is_own { Ok(Vec::new()) } else { Err(error) }) {
             Ok(members) if members.is_empty() && !is_own => {
                 self.log.trace(|| TraceEvent::NameUnknown { name: &remote });
                 let reason = format!("no member of DIF {:?} has {remote:?}", self.dif);
@@ -172,7 +173,7 @@ impl Management {
                 members.extend(is_own.then(|| self.own.clone()));
                 self.request_flow(now, key, members, "no member with it can be reached", dt);
             }
-            Err(reason) => self.allocation_failed(now, key, reason, dt),
+            Err(error) => self.allocation_failed(now, key, error.to_string(), dt),
         }
     }
 

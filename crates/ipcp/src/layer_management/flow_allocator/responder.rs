@@ -14,6 +14,7 @@ use super::super::flow_table::{Flow, Role, State};
 use super::super::requester::Requester;
 use super::super::schema::{self, FlowObject, result};
 use super::REFUSED_TIME;
+use super::refusal::Refusal;
 use crate::api::{Event, FlowKey};
 use crate::data_transfer::api::{DataTransfer, Open, Owner};
 use crate::trace::TraceEvent;
@@ -74,9 +75,11 @@ impl Management {
                     spec,
                 });
             }
-            Err((code, reason)) => {
+            Err(refusal) => {
                 self.log.count("flows-refused");
-                let answer = message.answer().with_error(code, &reason);
+                let answer = message
+                    .answer()
+                    .with_error(refusal.code(), &refusal.to_string());
                 self.flows
                     .refused(now, name, answer.clone(), now + REFUSED_TIME);
                 self.respond_to(now, requester, &answer, dt);
@@ -91,24 +94,27 @@ impl Management {
         message: &Message,
         wanted: FlowObject,
         spec: FlowSpec,
-    ) -> Result<(FlowKey, String, String), (i32, String)> {
+    ) -> Result<(FlowKey, String, String), Refusal> {
         let FlowObject {
             source,
             destination,
             ..
         } = wanted;
         if !self.registered.contains(&destination) || self.leaving.is_some() {
-            let reason = format!("{destination:?} is not registered at {}", self.own);
-            return Err((result::NOT_HERE, reason));
+            return Err(Refusal::NotHere {
+                name: destination,
+                member: self.own.clone(),
+            });
         }
         if !self
             .policies
             .access
             .allows(&source, Operation::Flow { to: &destination })
         {
-            let reason =
-                format!("{source:?} may not call {destination:?}; see policy access-control");
-            return Err((result::ACCESS, reason));
+            return Err(Refusal::Denied {
+                source,
+                destination,
+            });
         }
         let cubes = self.member.as_ref().map(|member| &member.config.cubes[..]);
         let cube = cubes
@@ -116,10 +122,7 @@ impl Management {
             .iter()
             .find(|cube| u32::from(cube.id) == wanted.cube);
         let Some(cube) = cube.cloned() else {
-            return Err((
-                result::VALUE,
-                format!("the DIF has no QoS cube {}", wanted.cube),
-            ));
+            return Err(Refusal::NoCube(wanted.cube));
         };
         let flow = Flow {
             role: Role::Responder,
@@ -143,10 +146,9 @@ impl Management {
         };
         match self.flows.insert(flow) {
             Some(key) => Ok((key, destination, source)),
-            None => Err((
-                result::ERROR,
-                format!("{} has as many flows as it can", self.own),
-            )),
+            None => Err(Refusal::TooManyFlows {
+                member: self.own.clone(),
+            }),
         }
     }
 

@@ -1,0 +1,155 @@
+//! Why a member of an IRATI DIF does not go along with what it is told or asked.
+
+use alloc::string::String;
+use core::error::Error;
+use core::fmt;
+
+use super::objects::result;
+use crate::cause::Cause;
+use crate::data_transfer::N1Error;
+
+/// Why an M_CONNECT is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub(super) enum Refusal {
+    /// This IPCP, of this name, is no member.
+    NotMember(String),
+    /// No neighbour can have this name.
+    Name(String),
+    /// The IPCP of this name was expelled.
+    Expelled(String),
+    /// The policy of access control does not let the IPCP of this name in.
+    Denied(String),
+    /// The other side authenticates in another way.
+    Authentication {
+        wanted: &'static str,
+        offered: String,
+    },
+    /// The N-1 flow does not carry the DIF's longest PDU.
+    N1(N1Error),
+    /// The IPCP of this name is a neighbour already.
+    Neighbour(String),
+}
+
+/// Why no challenge is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub(super) enum ChallengeError {
+    /// The toolbox cannot make the policy.
+    Toolbox(Cause),
+    /// The policy fails at once, for this reason that it gives.
+    Failed(String),
+    /// The policy has no challenge.
+    Missing,
+}
+
+/// Why this IPCP cannot have the address that the member gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub(super) enum AddressRefused {
+    /// It is 0, or wider than the DIF's addresses.
+    Outside(u64),
+    /// This IPCP is a member, with another address.
+    Other { given: u64, own: u64 },
+}
+
+/// Why a flow is not offered to the called application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub(super) enum FlowRefusal {
+    /// The application is not registered at this member.
+    NotHere { name: String, member: String },
+    /// The policy of access control does not allow the call.
+    Denied { source: String, destination: String },
+    /// This member has no QoS cube with this id.
+    NoCube { member: String, qos: u32 },
+}
+
+impl Refusal {
+    /// The result in the answer.
+    pub(super) fn code(&self) -> i32 {
+        match self {
+            Refusal::NotMember(_) | Refusal::Neighbour(_) => result::REJECTED,
+            _ => result::ACCESS,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::NotMember(own) => write!(f, "{own} is no member of a DIF"),
+            Refusal::Name(name) => write!(f, "{name:?} cannot be the name of a neighbour"),
+            Refusal::Expelled(name) => write!(f, "{name:?} was expelled from the DIF"),
+            Refusal::Denied(name) => write!(f, "{name:?} may not join; see policy access-control"),
+            Refusal::Authentication { wanted, offered } => {
+                write!(f, "authentication is {wanted}, not {offered:?}")
+            }
+            Refusal::N1(error) => error.fmt(f),
+            Refusal::Neighbour(name) => write!(f, "{name:?} is a neighbour already"),
+        }
+    }
+}
+
+impl Error for Refusal {}
+
+impl From<N1Error> for Refusal {
+    fn from(error: N1Error) -> Refusal {
+        Refusal::N1(error)
+    }
+}
+
+impl fmt::Display for ChallengeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChallengeError::Toolbox(cause) => cause.fmt(f),
+            ChallengeError::Failed(reason) => f.write_str(reason),
+            ChallengeError::Missing => f.write_str("authentication: there is no challenge"),
+        }
+    }
+}
+
+impl Error for ChallengeError {}
+
+impl From<Cause> for ChallengeError {
+    fn from(cause: Cause) -> ChallengeError {
+        ChallengeError::Toolbox(cause)
+    }
+}
+
+impl fmt::Display for AddressRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AddressRefused::Outside(address) => write!(
+                f,
+                "address {address}, which the member gave, does not fit the DIF's addresses"
+            ),
+            AddressRefused::Other { given, own } => write!(
+                f,
+                "the member wants this one to have address {given} instead of {own}"
+            ),
+        }
+    }
+}
+
+impl Error for AddressRefused {}
+
+impl fmt::Display for FlowRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FlowRefusal::NotHere { name, member } => {
+                write!(f, "{name:?} is not registered at {member}")
+            }
+            FlowRefusal::Denied {
+                source,
+                destination,
+            } => write!(
+                f,
+                "{source:?} may not call {destination:?}; see policy access-control"
+            ),
+            FlowRefusal::NoCube { member, qos } => write!(f, "{member} has no QoS cube {qos}"),
+        }
+    }
+}
+
+impl Error for FlowRefusal {}

@@ -1,0 +1,147 @@
+//! Why a member of an rlite DIF does not go along with what it is told or asked.
+
+use alloc::string::String;
+use core::error::Error;
+use core::fmt;
+
+use super::policies::PolicyError;
+use crate::data_transfer::SettingsError;
+use crate::rib_view::ReadError;
+
+/// The DIF's headers have other widths than those that this IPCP is configured for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WidthMismatch {
+    pub(super) field: &'static str,
+    /// Bytes in the DIF, and here.
+    pub(super) theirs: u32,
+    pub(super) ours: u32,
+}
+
+/// The address that the enroller assigns is 0, or wider than the DIF's addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AddressOutside(pub(super) u64);
+
+/// Why an M_CONNECT is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub(super) enum Refusal {
+    /// This IPCP is no member of its DIF.
+    NotMember { own: String, dif: String },
+    /// No other IPCP can have this name.
+    Name(String),
+    /// The N-1 flow comes from another IPCP than the one that M_CONNECT names.
+    OtherSource { source: String, name: String },
+}
+
+/// Why a flow is not offered to the called application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub(super) enum FlowRefusal {
+    /// No cube serves it.
+    Cube(super::flow_values::CubeError),
+    /// The application is not registered at this member.
+    NotHere { name: String, member: String },
+}
+
+/// Why a value of the RIB is not written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub(super) enum WriteError {
+    /// The object at this path is no policy of a component.
+    NotWritable(String),
+    /// This IPCP is no member of this DIF.
+    NotMember(String),
+    /// Layer management has no such policy or parameter.
+    Policy(PolicyError),
+    /// Data transfer does not take it.
+    Settings(SettingsError),
+    /// It is written, and cannot be shown.
+    Read(ReadError),
+}
+
+impl fmt::Display for WidthMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "field {} has {} bytes in the DIF, and this IPCP is configured for {}",
+            self.field, self.theirs, self.ours
+        )
+    }
+}
+
+impl Error for WidthMismatch {}
+
+impl fmt::Display for AddressOutside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the enroller assigns address {}, which is outside the addresses of this DIF",
+            self.0
+        )
+    }
+}
+
+impl Error for AddressOutside {}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::NotMember { own, dif } => write!(f, "{own} is no member of DIF {dif:?}"),
+            Refusal::Name(name) => write!(f, "{name:?} cannot be the name of another IPCP"),
+            Refusal::OtherSource { source, name } => write!(
+                f,
+                "the N-1 flow is from {source:?}, and the IPCP calls itself {name:?}: they have \
+                 to be the same"
+            ),
+        }
+    }
+}
+
+impl Error for Refusal {}
+
+impl fmt::Display for FlowRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FlowRefusal::Cube(error) => error.fmt(f),
+            FlowRefusal::NotHere { name, member } => {
+                write!(f, "{name:?} is not registered at {member}")
+            }
+        }
+    }
+}
+
+impl Error for FlowRefusal {}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WriteError::NotWritable(path) => {
+                write!(f, "{path:?} cannot be written; /policies/COMPONENT can")
+            }
+            WriteError::NotMember(dif) => write!(f, "this IPCP is no member of DIF {dif:?}"),
+            WriteError::Policy(error) => error.fmt(f),
+            WriteError::Settings(error) => error.fmt(f),
+            WriteError::Read(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for WriteError {}
+
+impl From<PolicyError> for WriteError {
+    fn from(error: PolicyError) -> WriteError {
+        WriteError::Policy(error)
+    }
+}
+
+impl From<SettingsError> for WriteError {
+    fn from(error: SettingsError) -> WriteError {
+        WriteError::Settings(error)
+    }
+}
+
+impl From<ReadError> for WriteError {
+    fn from(error: ReadError) -> WriteError {
+        WriteError::Read(error)
+    }
+}
