@@ -2,6 +2,8 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Deref;
 
 use carina_wire::FlowSpec;
 use carina_wire::dif::Address;
@@ -102,7 +104,7 @@ pub enum Command {
         /// The flow.
         flow: FlowKey,
         /// The application took it, or why not.
-        answer: Result<(), String>,
+        answer: Result<(), Reason>,
     },
     /// Ends a flow; what was written is delivered first when the flow is reliable.
     Deallocate {
@@ -133,6 +135,60 @@ pub struct N1Dif {
     /// Why the member leaves it alone, if it does.
     pub refused: Option<String>,
 }
+
+/// Why something did not come about, in words for people. They are those of an application, of
+/// another member as they came over the wire, or of this IPCP: nothing acts on the difference.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Reason(String);
+
+impl Reason {
+    /// The words.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Deref for Reason {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Reason {
+    fn from(words: String) -> Reason {
+        Reason(words)
+    }
+}
+
+impl From<&str> for Reason {
+    fn from(words: &str) -> Reason {
+        Reason(words.into())
+    }
+}
+
+impl From<Reason> for String {
+    fn from(reason: Reason) -> String {
+        reason.0
+    }
+}
+
+/// As the words: reasons stand in the trace of a simulation.
+impl fmt::Debug for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for Reason {}
 
 /// An operation on a RIB.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -246,7 +302,7 @@ pub enum Event {
         name: String,
         /// Others can find it, or will when this IPCP is a member. An error names the limit that is
         /// reached and what would help; the name is not registered then.
-        result: Result<(), String>,
+        result: Result<(), Reason>,
     },
     /// A remote application asks for a flow to an application of this system.
     Incoming {
@@ -264,7 +320,7 @@ pub enum Event {
         /// The flow.
         flow: FlowKey,
         /// It is there, or why not.
-        result: Result<(), String>,
+        result: Result<(), Reason>,
     },
     /// A flow has ended and its key is free. Everything that came before is delivered first.
     Closed {
@@ -280,7 +336,7 @@ pub enum Event {
         /// The id of the order.
         id: u64,
         /// What was read or written, or what went wrong.
-        result: Result<Vec<RibObject>, String>,
+        result: Result<Vec<RibObject>, Reason>,
     },
     /// Something a person should know, said once per cause: a malformed message, a forged address.
     Notice {

@@ -47,7 +47,9 @@ mod scalar;
 pub mod security;
 pub mod trace;
 
-pub use api::{Command, Delivery, Event, FlowKey, N1Dif, N1Port, N1Properties, Passage, Watch};
+pub use api::{
+    Command, Delivery, Event, FlowKey, N1Dif, N1Port, N1Properties, Passage, Reason, Watch,
+};
 pub use cause::Cause;
 pub use config::{Config, DifConfig, PolicySpec, QosCube};
 pub use connect_reader::ConnectReader;

@@ -1,6 +1,6 @@
 //! What an IPCP says, and what the node around it does then.
 
-use carina_ipcp::{Command, Event, FlowKey, N1Port};
+use carina_ipcp::{Command, Event, FlowKey, N1Port, Reason};
 
 use crate::model::{FlowOwner, SlotId};
 use crate::world::World;
@@ -78,11 +78,11 @@ impl World {
         if self.slots[id.0].apps.iter().any(|app| app == local) {
             return self.session_incoming(id, flow, remote);
         }
-        let answer = Err(format!("no application {local}"));
+        let answer = Err(format!("no application {local}").into());
         self.command(id, Command::Respond { flow, answer });
     }
 
-    fn allocated(&mut self, id: SlotId, flow: FlowKey, result: Result<(), String>) {
+    fn allocated(&mut self, id: SlotId, flow: FlowKey, result: Result<(), Reason>) {
         let owner = self
             .instance(id)
             .and_then(|instance| instance.flows.get(&flow).copied());
@@ -109,7 +109,7 @@ impl World {
             .and_then(|instance| instance.flows.remove(&flow));
         match owner {
             Some(FlowOwner::Requesting(upper, attachment)) => {
-                let result = Err(reason.to_owned());
+                let result = Err(reason.into());
                 self.upper_allocated(id, flow, (upper, attachment), result);
             }
             Some(FlowOwner::Upper(upper, n1)) => self.n1_down(upper, n1, reason),

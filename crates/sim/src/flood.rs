@@ -123,7 +123,7 @@ impl Flood {
             "no" => {
                 self.flows.remove(&mine)?;
                 let flow = FlowKey(mine);
-                let result = Err("refused".to_owned());
+                let result = Err("refused".into());
                 self.events.push_back(Event::Allocated { flow, result });
             }
             "more" | "sdu" => self.deliveries.push_back(Delivery {

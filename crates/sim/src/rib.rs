@@ -84,7 +84,7 @@ impl World {
         );
         self.process_pending();
         match self.answers.remove(&id) {
-            Some(answer) => answer.map_err(RibError::Refused),
+            Some(answer) => answer.map_err(|reason| RibError::Refused(reason.into())),
             None => Err(RibError::NoAnswer(self.name(slot).to_owned())),
         }
     }

@@ -1,6 +1,6 @@
 //! DIFs over DIFs: an IPCP's flow is the N-1 flow of an IPCP above on the same system.
 
-use carina_ipcp::{Command, FlowKey};
+use carina_ipcp::{Command, FlowKey, Reason};
 use carina_wire::FlowSpec;
 
 use crate::model::{Attachment, Below, FlowOwner, Link, Lower, SlotId};
@@ -104,7 +104,7 @@ impl World {
         lower: SlotId,
         key: FlowKey,
         (upper, attachment): (SlotId, usize),
-        result: Result<(), String>,
+        result: Result<(), Reason>,
     ) {
         let is_up = result.is_ok();
         if let Some(instance) = self.instance(lower) {

@@ -2,7 +2,7 @@
 
 mod sdus;
 
-use carina_ipcp::{Command, FlowKey};
+use carina_ipcp::{Command, FlowKey, Reason};
 
 use crate::dialect::FlowEnds;
 use crate::model::{FlowOwner, Scheduled, SlotId, SystemId};
@@ -125,7 +125,7 @@ impl World {
             if let Some(instance) = self.instance(slot) {
                 instance.let_go(flow);
             }
-            let answer = Err("no".to_owned());
+            let answer = Err("no".into());
             return self.command(slot, Command::Respond { flow, answer });
         }
         end.state = State::Open;
@@ -145,7 +145,7 @@ impl World {
         &mut self,
         number: usize,
         side: usize,
-        result: Result<(), String>,
+        result: Result<(), Reason>,
     ) {
         let now = self.now();
         let session = &mut self.sessions[number];
@@ -171,7 +171,7 @@ impl World {
                 self.write_later(number, side, 0);
             }
             Err(reason) => {
-                end.state = State::Denied(reason);
+                end.state = State::Denied(reason.into());
                 let (slot, key) = (end.slot, end.key);
                 if let Some(instance) = self.instance(slot) {
                     instance.flows.remove(&key);

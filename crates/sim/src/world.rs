@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use carina_ipcp::api::RibObject;
-use carina_ipcp::{Command, Config};
+use carina_ipcp::{Command, Config, Reason};
 use carina_wire::dif::{Address, Dialect};
 
 use crate::dialect::FlowEnds;
@@ -28,7 +28,7 @@ pub struct World {
     pub(crate) slots: Vec<IpcpSlot>,
     pub(crate) names: BTreeMap<String, SlotId>,
     pub(crate) sessions: Vec<Session>,
-    pub(crate) answers: BTreeMap<u64, Result<Vec<RibObject>, String>>,
+    pub(crate) answers: BTreeMap<u64, Result<Vec<RibObject>, Reason>>,
     pub(crate) tallies: Tallies,
     /// What members say of the ends of flows.
     pub(crate) flow_ends: FlowEnds,

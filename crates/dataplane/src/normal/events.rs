@@ -3,7 +3,7 @@
 use carina_api::AppName;
 use carina_engine::counters::{Row, Value};
 use carina_engine::{Close, Links};
-use carina_ipcp::{Command, Counters, DropReason, Event as MachineEvent, FlowKey};
+use carina_ipcp::{Command, Counters, DropReason, Event as MachineEvent, FlowKey, Reason};
 use carina_time::Instant;
 
 use super::Normal;
@@ -58,7 +58,7 @@ impl Normal {
         links: &mut Links,
     ) {
         let (Ok(local), Ok(remote)) = (AppName::new(local), AppName::new(remote)) else {
-            let answer = Err("not a name".to_owned());
+            let answer = Err("not a name".into());
             return self.machine.handle(
                 Instant::from_nanos(self.now),
                 Command::Respond { flow: key, answer },
@@ -78,7 +78,7 @@ impl Normal {
         });
     }
 
-    fn allocated(&mut self, key: FlowKey, result: Result<(), String>, links: &mut Links) {
+    fn allocated(&mut self, key: FlowKey, result: Result<(), Reason>, links: &mut Links) {
         if let Err(reason) = result {
             return self.request_ended(key, &reason, links);
         }

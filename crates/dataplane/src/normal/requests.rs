@@ -141,7 +141,7 @@ impl Normal {
             .flow(key)
             .is_some_and(|flow| flow.state == FlowState::Offered)
         {
-            let answer = Err(reason);
+            let answer = Err(reason.into());
             self.machine.handle(
                 Instant::from_nanos(self.now),
                 Command::Respond { flow: key, answer },

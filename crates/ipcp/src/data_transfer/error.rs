@@ -100,7 +100,7 @@ pub enum ConnectionError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum N1Error {
-    /// There is none of this number.
+    /// There is no N-1 flow of this number.
     Unknown(N1Port),
     /// The DIF's longest PDU does not fit.
     TooNarrow {

@@ -20,7 +20,7 @@ use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
 use carina_wire::{Bytes, FlowSpec};
 
-use crate::api::{Command, Event, FlowKey, N1Port, N1Properties, RibOp};
+use crate::api::{Command, Event, FlowKey, N1Port, N1Properties, Reason, RibOp};
 use crate::config::Config;
 use crate::{Catalogue, Ipcp};
 
@@ -186,7 +186,7 @@ impl<P: Peer> Script<P> {
         self.opened.extend(key);
     }
 
-    fn respond(&mut self, answer: Result<(), String>) {
+    fn respond(&mut self, answer: Result<(), Reason>) {
         if let Some(flow) = self.offered.pop() {
             self.order(Command::Respond { flow, answer });
         }

@@ -42,7 +42,7 @@ impl<C: Codec> FlowAllocator<C> {
                     "" => "the application does not want it",
                     why => why,
                 };
-                self.respond(now, key, Err(why.to_string()), dt);
+                self.respond(now, key, Err(why.into()), dt);
             }
             State::Lingering { .. } => {
                 self.remove(now, key);
@@ -143,7 +143,7 @@ impl<C: Codec> FlowAllocator<C> {
                     );
                     self.events.push_back(Event::Allocated {
                         flow: key,
-                        result: Err(reason),
+                        result: Err(reason.into()),
                     });
                     self.abandon_request(now, key, dt);
                 }
@@ -157,7 +157,7 @@ impl<C: Codec> FlowAllocator<C> {
                         is_graceful: false,
                         reason: reason.clone(),
                     });
-                    self.respond(now, key, Err(reason), dt);
+                    self.respond(now, key, Err(reason.into()), dt);
                 }
                 State::Lingering { reason, .. } => {
                     let reason = reason.clone();
@@ -286,7 +286,7 @@ impl<C: Codec> FlowAllocator<C> {
                 self.remove(now, key);
                 self.events.push_back(Event::Allocated {
                     flow: key,
-                    result: Err(reason),
+                    result: Err(reason.into()),
                 });
             }
             _ => {

@@ -26,7 +26,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 
 use carina_cdap::Message;
 use carina_time::{Duration, Instant};
@@ -35,7 +35,7 @@ use carina_wire::dif::{Address, CepId};
 pub(crate) use super::flow::{
     Accepted, Allocation, Codec, Flow, FlowAllocatorProfile, Offer, Outgoing, Role, State,
 };
-use crate::api::{Event, FlowKey};
+use crate::api::{Event, FlowKey, Reason};
 use crate::data_transfer::api::{DataTransfer, Open, Owner};
 use crate::event_log::EventLog;
 use crate::layer::AllocateError;
@@ -272,7 +272,7 @@ impl<C: Codec> FlowAllocator<C> {
         now: Instant,
         from: u64,
         invoke_id: i32,
-        answer: Result<Accepted, String>,
+        answer: Result<Accepted, Reason>,
         dt: &mut dyn DataTransfer,
     ) -> Result<(), &'static str> {
         let key = *self.asked.get(&invoke_id).ok_or("response-unsolicited")?;
@@ -300,7 +300,7 @@ impl<C: Codec> FlowAllocator<C> {
             Err(reason) => {
                 let reason = match reason.is_empty() {
                     true => format!("{} refused the flow", flow.member),
-                    false => reason,
+                    false => reason.into(),
                 };
                 self.close(now, key, false, reason, dt);
             }
@@ -313,7 +313,7 @@ impl<C: Codec> FlowAllocator<C> {
         &mut self,
         now: Instant,
         key: FlowKey,
-        answer: Result<(), String>,
+        answer: Result<(), Reason>,
         dt: &mut dyn DataTransfer,
     ) -> bool {
         let Some(flow) = self.flows.get_mut(&key) else {
@@ -337,7 +337,7 @@ impl<C: Codec> FlowAllocator<C> {
                     is_graceful: false,
                     reason,
                 });
-                error.to_string()
+                Reason::from(error.to_string())
             })
         });
         let (address, invoke_id) = (flow.address, flow.invoke_id);

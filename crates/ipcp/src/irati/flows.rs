@@ -30,7 +30,7 @@ use super::error::FlowRefusal;
 use super::flow_object::{self, FlowObject, FlowParameters};
 use super::objects::{self, class, result};
 use super::values::{self, AData};
-use crate::api::{Event, FlowKey, N1Port};
+use crate::api::{Event, FlowKey, N1Port, Reason};
 use crate::cause::Cause;
 use crate::data_transfer::api::DataTransfer;
 use crate::interop::flow_allocator::{
@@ -448,10 +448,10 @@ impl Irati {
                 self.flows.answered_by(FlowKey(key.1), src, &member);
                 Ok(accepted)
             }
-            code => Err(match message.reason.as_str() {
+            code => Err(Reason::from(match message.reason.as_str() {
                 "" => format!("{} refused the flow: result {code}", self.name_of(src)),
                 reason => format!("{}: {reason}", self.name_of(src)),
-            }),
+            })),
         };
         if answer.is_err() {
             let member = self.name_of(src);

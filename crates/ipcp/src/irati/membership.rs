@@ -172,7 +172,7 @@ impl Irati {
                  neighbours can be released"
             );
             self.log.notice("expel", &text);
-            let result = Err(text);
+            let result = Err(text.into());
             return self.log.push(Event::Answer { id, result });
         };
         if self.expelled.len() < EXPELLED_MAX {

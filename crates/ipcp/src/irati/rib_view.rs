@@ -29,7 +29,8 @@ impl Irati {
             (Some(member), _) => Err(format!(
                 "the RIB of {member:?} cannot be asked for: members of an irati DIF read only \
                  their neighbours' enrollment; ask at its own system"
-            )),
+            )
+            .into()),
             (
                 None,
                 RibOp::Read {
@@ -40,14 +41,15 @@ impl Irati {
             ) => self
                 .show(now, &path, scope, dt)
                 .and_then(|objects| passing(objects, &filter))
-                .map_err(|error| error.to_string()),
+                .map_err(|error| error.to_string().into()),
             (None, RibOp::Write { path, fields }) => {
                 let component = path.strip_prefix("/policies/").unwrap_or(&path);
                 let _ = fields;
                 Err(format!(
                     "{component:?} cannot be changed while an irati DIF runs: every member has \
                      it from its own configuration"
-                ))
+                )
+                .into())
             }
         };
         self.log.push(Event::Answer { id, result });

@@ -160,7 +160,7 @@ impl Management {
     /// Answers [`Command::Expel`](crate::Command::Expel) with an error, and gives a notice.
     pub(super) fn expel_failed(&mut self, id: u64, reason: &str) {
         self.log.notice("expel", reason);
-        let result = Err(reason.to_string());
+        let result = Err(reason.into());
         self.log.push(Event::Answer { id, result });
     }
 

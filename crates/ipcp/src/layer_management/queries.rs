@@ -19,7 +19,7 @@ use super::read_responses::{ANSWER_MAX, Reader};
 use super::requester::Requester;
 use super::rib_error::RibError;
 use super::schema::{self, EnrollmentRequest, MemberValue, Object, Part, Registrants, result};
-use crate::api::{Event, FlowKey, N1Port, RibObject, RibOp};
+use crate::api::{Event, FlowKey, N1Port, Reason, RibObject, RibOp};
 use crate::data_transfer::api::DataTransfer;
 use crate::rib_view::passing;
 
@@ -61,7 +61,7 @@ pub(super) struct LookupFailed {
     /// Its name.
     name: String,
     /// Why, in the words of the last member that was asked, or of this one where none answered.
-    reason: String,
+    reason: Reason,
 }
 
 impl fmt::Display for LookupFailed {
@@ -212,11 +212,11 @@ impl Management {
     ) {
         match what {
             Purpose::Rib { id } => {
-                let result = Err(reason.to_string());
+                let result = Err(reason.into());
                 self.log.push(Event::Answer { id, result });
             }
             Purpose::Lookup { flow, name } => {
-                let reason = reason.to_string();
+                let reason = Reason::from(reason);
                 self.flow_located(now, flow, Err(LookupFailed { name, reason }), dt);
             }
             // The renewal tries again.
@@ -324,8 +324,9 @@ impl Management {
         match query.what {
             Purpose::Rib { id } => {
                 let result = match message.opcode {
-                    Opcode::ReadR => schema::decode_objects(&bytes)
-                        .ok_or_else(|| format!("the answer of {} is malformed", query.member)),
+                    Opcode::ReadR => schema::decode_objects(&bytes).ok_or_else(|| {
+                        format!("the answer of {} is malformed", query.member).into()
+                    }),
                     _ => Ok(Vec::new()),
                 };
                 self.log.push(Event::Answer { id, result });
@@ -373,7 +374,7 @@ impl Management {
         let remote = member.filter(|name| *name != self.own && Some(name) != own_address.as_ref());
         let Some(remote) = remote else {
             let done = self.local_op(now, op, dt);
-            let result = done.map_err(|error| error.to_string());
+            let result = done.map_err(|error| error.to_string().into());
             self.log.push(Event::Answer { id, result });
             return;
         };
@@ -386,9 +387,7 @@ impl Management {
             RibOp::Read { path, .. } | RibOp::Write { path, .. } => path,
         });
         let (Some(name), Some(object)) = (name, object) else {
-            let result = Err(format!(
-                "no member {remote:?} can be seen, or no such object"
-            ));
+            let result = Err(format!("no member {remote:?} can be seen, or no such object").into());
             self.log.push(Event::Answer { id, result });
             return;
         };
@@ -402,7 +401,8 @@ impl Management {
                     let result = Err(format!(
                         "the filter has {} bytes; at most {FILTER_BYTES_MAX} go in a message",
                         filter.len()
-                    ));
+                    )
+                    .into());
                     self.log.push(Event::Answer { id, result });
                     return;
                 }

@@ -153,7 +153,7 @@ impl Management {
     /// The objects that an M_READ means.
     ///
     /// # Errors
-    /// There is no such object, or the filter is none.
+    /// There is no such object, or the filter is invalid.
     fn select(
         &self,
         now: Instant,

@@ -80,7 +80,7 @@ impl Management {
         });
         self.log.push(Event::Registered {
             name: name.to_string(),
-            result: Err(reason.to_string()),
+            result: Err(reason.into()),
         });
     }
 

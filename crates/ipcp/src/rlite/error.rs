@@ -1,4 +1,4 @@
-//! Why a member of an rlite DIF does not go along with what it is told or asked.
+//! Why a member of an rlite DIF does not go along with what it hears or is asked for.
 
 use alloc::string::String;
 use core::error::Error;

@@ -23,7 +23,7 @@ use super::flow_values::{cube_for, flow_spec, policies, qos_spec, select};
 use super::objects::{class, flow_name, name, port_of};
 use super::values::{AData, ConnectionIds, FlowRequest, value, value_of};
 use super::{RULES, Rlite};
-use crate::api::FlowKey;
+use crate::api::{FlowKey, Reason};
 use crate::cause::Cause;
 use crate::data_transfer::api::{DataTransfer, Target};
 use crate::interop::flow_allocator::{
@@ -332,7 +332,7 @@ impl Rlite {
         dt: &mut dyn DataTransfer,
     ) -> Result<(), &'static str> {
         let answer = if message.result != 0 {
-            Err(message.reason.clone())
+            Err(Reason::from(message.reason.as_str()))
         } else {
             let answer = value_of::<FlowRequest>(message).ok_or("flow-malformed")?;
             let port = answer.dst_port.and_then(|port| u32::try_from(port).ok());

@@ -65,7 +65,7 @@ impl Rlite {
         let text =
             format!("{member:?} cannot be expelled: members of an rlite DIF have no such message");
         self.log.notice("expel", &text);
-        let result = Err(text);
+        let result = Err(text.into());
         self.log.push(Event::Answer { id, result });
     }
 
@@ -91,16 +91,17 @@ impl Rlite {
                 } => self
                     .show(now, &path, scope, dt)
                     .and_then(|objects| passing(objects, &filter))
-                    .map_err(|error| error.to_string()),
+                    .map_err(|error| error.to_string().into()),
                 RibOp::Write { path, fields } => self
                     .write(now, &path, &fields, dt)
-                    .map_err(|error| error.to_string()),
+                    .map_err(|error| error.to_string().into()),
             }
         } else {
             Err(format!(
                 "only this member's RIB can be read: {:?} is in an rlite DIF, whose members answer no questions of others",
                 member.unwrap_or_default()
-            ))
+            )
+            .into())
         };
         self.log.push(Event::Answer { id, result });
     }

@@ -196,7 +196,7 @@ impl Rlite {
             self.log.notice("register", &error.to_string());
             return self.log.push(Event::Registered {
                 name: app.to_string(),
-                result: Err(error.to_string()),
+                result: Err(error.to_string().into()),
             });
         }
         let is_new = self.directory.register(app).is_some();

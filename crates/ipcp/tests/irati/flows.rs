@@ -139,7 +139,7 @@ fn refusals_say_why() {
     };
     let key = net.allocate("b", "client", "app", FlowSpec::reliable());
     net.run(SECOND);
-    let (flow, answer) = (net.incoming["a"][0], Err("not today".to_string()));
+    let (flow, answer) = (net.incoming["a"][0], Err("not today".into()));
     net.order("a", Command::Respond { flow, answer });
     net.run(SECOND);
     assert_eq!(refused(&mut net, key), "a: not today");

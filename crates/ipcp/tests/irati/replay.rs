@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use carina_cdap::{Opcode, Rules};
 use carina_ipcp::api::N1Properties;
-use carina_ipcp::{Catalogue, Command, Config, DifConfig, Event, FlowKey, Ipcp, N1Port};
+use carina_ipcp::{Catalogue, Command, Config, DifConfig, Event, FlowKey, Ipcp, N1Port, Reason};
 use carina_time::Instant;
 use carina_wire::dif::Dialect;
 use carina_wire::{Bytes, FlowSpec};
@@ -71,7 +71,7 @@ struct Lone {
     control: Vec<Vec<u8>>,
     delivered: Vec<(FlowKey, Vec<u8>)>,
     incoming: Vec<FlowKey>,
-    allocated: BTreeMap<FlowKey, Result<(), String>>,
+    allocated: BTreeMap<FlowKey, Result<(), Reason>>,
     closed: Vec<FlowKey>,
     has_neighbour: bool,
 }

@@ -78,7 +78,7 @@ fn refusals_say_why() {
     net.run(5 * SECOND);
     assert_eq!(net.allocated("a", key), None);
     let other = *net.incoming["c"].last().expect("a request");
-    let answer = Err("not today".to_string());
+    let answer = Err("not today".into());
     net.order(
         "c",
         Command::Respond {

@@ -1,6 +1,6 @@
 //! The outcome of a registration, as its application hears it.
 
-use carina_ipcp::{Command, DifConfig, Event};
+use carina_ipcp::{Command, DifConfig, Event, Reason};
 
 use crate::layer_management::directory::call;
 use crate::layer_management::net::{Net, SECOND, chain, config, with_policy};
@@ -11,7 +11,7 @@ fn register(net: &mut Net, at: &str, app: &str) {
 }
 
 /// What was said of an application, in order.
-fn said(net: &Net, at: &str, app: &str) -> Vec<Result<(), String>> {
+fn said(net: &Net, at: &str, app: &str) -> Vec<Result<(), Reason>> {
     net.told(at, |event| match event {
         Event::Registered { name, result } if name == app => Some(result.clone()),
         _ => None,

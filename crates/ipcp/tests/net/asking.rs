@@ -89,7 +89,9 @@ impl Net {
     /// The result of the allocation of a flow.
     pub fn allocated(&self, at: &str, key: FlowKey) -> Option<Result<(), String>> {
         let pick = |event: &Event| match event {
-            Event::Allocated { flow, result } if *flow == key => Some(result.clone()),
+            Event::Allocated { flow, result } if *flow == key => {
+                Some(result.clone().map_err(String::from))
+            }
             _ => None,
         };
         self.told(at, pick).pop()
@@ -165,7 +167,9 @@ impl Net {
         self.order(at, Command::Rib { id, member, op });
         for _ in 0..60 {
             let pick = |event: &Event| match event {
-                Event::Answer { id: of, result } if *of == id => Some(result.clone()),
+                Event::Answer { id: of, result } if *of == id => {
+                    Some(result.clone().map_err(String::from))
+                }
                 _ => None,
             };
             if let Some(result) = self.told(at, pick).pop() {

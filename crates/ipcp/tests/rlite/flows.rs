@@ -44,7 +44,7 @@ fn an_application_decides() {
         FlowSpec::unreliable(),
     );
     assert_eq!(offers, [wanted]);
-    let answer = Err("not today".to_string());
+    let answer = Err("not today".into());
     net.order("a", Command::Respond { flow, answer });
     net.run(SECOND);
     let result = net.allocated("b", key).expect("an answer");

@@ -47,7 +47,7 @@ fn both_ends_trace_an_allocated_flow_and_none_a_refused_one() {
     net.run(SECOND);
     net.allocate("b", "client", "app", FlowSpec::unreliable());
     net.run(SECOND);
-    let (flow, answer) = (net.offered("a"), Err("not today".to_string()));
+    let (flow, answer) = (net.offered("a"), Err("not today".into()));
     net.order("a", Command::Respond { flow, answer });
     net.run(SECOND);
     assert!(at_a.allocated.lock().expect("no sink panics").is_empty());

@@ -55,7 +55,7 @@ impl Core {
                 result,
             } => {
                 if let Ok(registered) = AppName::new(registered) {
-                    self.on_registered(id, &registered, result);
+                    self.on_registered(id, &registered, result.map_err(String::from));
                 }
             }
             MemberEvent::DropN1 { n1, .. } => {
@@ -67,7 +67,7 @@ impl Core {
                     used.is_dropped = true;
                 }
             }
-            MemberEvent::Answer { id, result } => self.rib.answer(id, result),
+            MemberEvent::Answer { id, result } => self.rib.answer(id, result.map_err(String::from)),
             MemberEvent::Notice { text } => self.journal.note(EventKind::Notice, &name, text),
             // Names and flows come as the events of every IPCP.
             MemberEvent::Reachable { .. }

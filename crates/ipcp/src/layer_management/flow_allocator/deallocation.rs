@@ -40,7 +40,7 @@ impl Management {
                     &reason
                 };
                 let why = why.to_string();
-                self.respond(now, key, Err(why), dt);
+                self.respond(now, key, Err(why.into()), dt);
             }
             State::Resolving | State::Lingering { .. } => {
                 // Its key will be that of another flow.
@@ -215,7 +215,7 @@ impl Management {
         if is_requested {
             self.log.push(Event::Allocated {
                 flow: key,
-                result: Err(reason),
+                result: Err(reason.into()),
             });
         } else if is_reported {
             self.log.push(Event::Closed {

@@ -242,7 +242,7 @@ impl Management {
             dt.close(now, Owner::Flow(key));
             self.log.push(Event::Allocated {
                 flow: key,
-                result: Err(reason),
+                result: Err(reason.into()),
             });
         }
     }

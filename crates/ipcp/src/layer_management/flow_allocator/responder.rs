@@ -15,7 +15,7 @@ use super::super::requester::Requester;
 use super::super::schema::{self, FlowObject, result};
 use super::REFUSED_TIME;
 use super::refusal::Refusal;
-use crate::api::{Event, FlowKey};
+use crate::api::{Event, FlowKey, Reason};
 use crate::data_transfer::api::{DataTransfer, Open, Owner};
 use crate::trace::TraceEvent;
 
@@ -187,7 +187,7 @@ impl Management {
         &mut self,
         now: Instant,
         key: FlowKey,
-        answer: Result<(), String>,
+        answer: Result<(), Reason>,
         dt: &mut dyn DataTransfer,
     ) {
         let Some(flow) = self.flows.flows.get(&key) else {
@@ -214,7 +214,7 @@ impl Management {
                     is_graceful: false,
                     reason,
                 });
-                error.to_string()
+                Reason::from(error.to_string())
             })
         });
         match opened {
