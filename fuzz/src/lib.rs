@@ -38,6 +38,6 @@ pub use headers::{
 pub use imports::{import_irati, import_rlite, reads_irati_conf, reads_rlite_ctl};
 pub use memory::{ring_consumer, vmpi_block, vmpi_control, vmpi_endpoint};
 pub use ports::{nfv_ports, reads_nfv_ports};
-pub use rings::{vring_device, vring_driver};
+pub use rings::{reads_vhost_user, vhost_user, vring_device, vring_driver};
 pub use sockets::ivshmem_server;
 pub use text::{configuration, ipc_message, reads_configuration, reads_ipc_message};

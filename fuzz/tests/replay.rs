@@ -25,6 +25,12 @@ fn vring_driver_survives_its_corpus() {
 }
 
 #[test]
+fn vhost_user_survives_its_corpus() {
+    replay("vhost_user", carina_fuzz::vhost_user, MUTATIONS);
+    accepts_what_is_good("vhost_user", carina_fuzz::reads_vhost_user);
+}
+
+#[test]
 fn vmpi_control_survives_its_corpus() {
     replay("vmpi_control", carina_fuzz::vmpi_control, 5 * MUTATIONS);
 }

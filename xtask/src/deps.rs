@@ -248,8 +248,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-bench",
-        "carina-api carina-apps carina-client carina-engine carina-frame carina-lab carina-measure carina-sys \
-         carina-time carina-vm plotters serde serde_json thiserror",
+        "carina-api carina-apps carina-client carina-engine carina-frame carina-lab carina-measure carina-ports \
+         carina-sys carina-time carina-vm plotters serde serde_json thiserror",
     ),
     (
         "carina-cli",
@@ -258,7 +258,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-fuzz",
-        "carina-time carina-wire carina-api carina-sys carina-ring carina-vring carina-vmpi carina-node carina-cdap \
+        "carina-time carina-wire carina-api carina-sys carina-ring carina-vring carina-vhost-user carina-vmpi carina-node carina-cdap \
          carina-efcp carina-routing carina-ipcp carina-protect carina-netdev carina-sim \
          carina-shims carina-dissect carina-import carina-lab carina-apps carina-nfv carina-filter carina-engine carina-frame libfuzzer-sys tempfile",
     ),

@@ -3,8 +3,8 @@
 //! - inputs: no port
 //! - outputs: any; each gets as many
 //! - configuration:
-//!   - `size`: bytes of a frame without its FCS, 42 to 1514; 64 where nothing is said. The frame is
-//!     UDP over IPv4, with right checksums
+//!   - `size`: bytes of a frame without its FCS, 42 to 9014, and at most those of the pool's
+//!     frames; 64 where nothing is said. The frame is UDP over IPv4, with right checksums
 //!   - `count`: frames in all for each output; without it there is no end
 //!   - `rate`: frames a second for each output; without it as many as the links take
 //! - counters: `pool_empty`: bursts cut short because the pool had no frame
@@ -59,6 +59,8 @@ pub struct Source {
 enum SourceError {
     #[error("size = {0}: must be {min} to {max} bytes", min = SIZES.start(), max = SIZES.end())]
     Size(usize),
+    #[error("size = {0}: frames of the pool have at most {1} bytes")]
+    PoolSize(usize, usize),
     #[error("rate = 0: must be at least 1 frame a second")]
     Rate,
 }
@@ -73,6 +75,10 @@ impl AppConfig for SourceConfig {
     fn build(&self, context: &mut AppContext<'_>) -> Result<Source, AppError> {
         if !SIZES.contains(&self.size) {
             return Err(SourceError::Size(self.size).into());
+        }
+        let pool_bytes = context.pool().frame_bytes();
+        if self.size > pool_bytes {
+            return Err(SourceError::PoolSize(self.size, pool_bytes).into());
         }
         if self.rate == Some(0) {
             return Err(SourceError::Rate.into());

@@ -13,6 +13,7 @@ use carina_measure::trial::job::{Direction, Job, Via};
 use crate::Progress;
 use crate::client::Client;
 use crate::error::Result;
+use crate::failures::Failures;
 
 /// A system of a bench.
 #[derive(Debug, Clone)]
@@ -90,18 +91,15 @@ pub struct Comparison {
     pub progress: Progress,
 }
 
-/// So many failures one after the other mean that nothing works any more.
-pub const FAILURES_MAX: usize = 8;
-
 impl Comparison {
     /// Measures everything; runs are interleaved, so that what disturbs the machine disturbs all
     /// systems alike. A measurement that fails is reported beside the samples of the others.
     ///
     /// # Errors
-    /// [`FAILURES_MAX`] measurements have failed one after the other.
+    /// [`FAILURES_MAX`](crate::FAILURES_MAX) measurements have failed one after the other.
     pub fn run(&self, client: &mut Client) -> Result<(Samples, Vec<String>)> {
         let mut samples = Samples::default();
-        let (mut failures, mut in_a_row) = (Vec::new(), 0);
+        let mut failures = Failures::new(self.progress);
         for run in 1..=self.runs {
             for (case, direction) in &self.cases {
                 self.progress
@@ -109,26 +107,16 @@ impl Comparison {
                 let echo = *direction == Direction::Echo;
                 for sdu in if echo { &self.echo_sizes } else { &self.sizes } {
                     for system in self.systems.iter().filter(|system| system.carries(*sdu)) {
-                        let error = match self.measure(client, *direction, system, *sdu) {
-                            Ok(trial) => {
-                                in_a_row = 0;
-                                add(&mut samples, case, *sdu, system.name, &trial);
-                                continue;
-                            }
-                            Err(error) => error,
-                        };
-                        in_a_row += 1;
-                        if in_a_row == FAILURES_MAX {
-                            return Err(error);
+                        let measured = self.measure(client, *direction, system, *sdu);
+                        let what = format!("run {run}, {case}");
+                        if let Some(trial) = failures.note(&what, measured)? {
+                            add(&mut samples, case, *sdu, system.name, &trial);
                         }
-                        let failure = format!("run {run}, {case}, {error}");
-                        self.progress.step(format!("FAILED: {failure}"));
-                        failures.push(failure);
                     }
                 }
             }
         }
-        Ok((samples, failures))
+        Ok((samples, failures.into_lines()))
     }
 
     fn measure(

@@ -17,21 +17,24 @@
 //! counts down the TTL, with its checksum. Both systems have the same core, one after the other.
 
 mod graphs;
+mod null_devices;
 mod routes;
 mod routes6;
 mod services;
-mod testpmd;
-mod workers;
+pub(crate) mod workers;
 
 use carina_frame::PoolError;
+use carina_lab::Scratch;
 use carina_measure::ratio::Ratio;
 use carina_measure::results::{Metric, OURS, Results, Samples, machine};
 use carina_sys::{allow_cpus, allowed_cpus};
 
 pub use self::services::Service;
-use self::testpmd::Testpmd;
 use crate::Progress;
 use crate::error::{Attempt, Error, Result};
+use crate::failures::Failures;
+use crate::rate::{Rate, judge};
+use crate::testpmd::{NOT_THERE, Testpmd};
 
 /// A case: its name in the results, and its bar as a multiple of [`PEER`], if it has one.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -122,21 +125,11 @@ pub struct EngineOptions {
     pub progress: Progress,
 }
 
-/// Frames in a time, and what they cost.
-#[derive(Debug, Clone, Copy)]
-struct Rate {
-    mpps: f64,
-    /// CPU time of the thread that moved them.
-    ns_per_frame: f64,
-    /// How much of its processor the thread had.
-    cpu_share: f64,
-}
-
-/// Runs the bench.
+/// Runs the bench. A measurement that fails is reported beside the samples of the others.
 ///
 /// # Errors
-/// A graph is refused, or testpmd fails. Without testpmd Carina alone is measured, and the notes
-/// name the package.
+/// The system refuses what all measurements need, or so many fail one after the other that nothing
+/// works any more. Without testpmd Carina alone is measured, and the notes name the package.
 pub fn run(options: &EngineOptions) -> Result<Results> {
     let cpus = allowed_cpus().attempt("the processors of this process")?;
     let (Some(first), Some(last)) = (cpus.first(), cpus.last()) else {
@@ -148,23 +141,29 @@ pub fn run(options: &EngineOptions) -> Result<Results> {
         options,
         cpu: *last,
         main_cpu: *first,
+        cpus: &cpus,
+        directory: Scratch::new(&format!("engine-{}", std::process::id()))?,
         samples: Samples::default(),
         ours: Vec::new(),
-        pairs: Vec::new(),
         notes: Vec::new(),
+        failures: Failures::new(options.progress),
     };
     let measured = bench.measure_all();
     allow_cpus(None, &cpus).attempt("giving the processors back")?;
     measured?;
-    bench.judge();
-    bench.notes.splice(0..0, notes(bench.cpu, bench.main_cpu));
+    let factors = bench.samples.factors();
+    let mut notes = notes(bench.cpu, bench.main_cpu);
+    notes.append(&mut bench.notes);
+    let bar = |name: &str| CASES.iter().find(|case| case.name == name)?.bar;
+    notes.extend(judge(&factors, PEER, bar));
+    notes.extend(bench.compare_workers());
     Ok(Results {
         bench: "engine".to_owned(),
         machine: machine(),
-        notes: bench.notes,
+        notes,
         rows: bench.samples.rows(),
-        factors: bench.samples.factors(),
-        failures: Vec::new(),
+        factors,
+        failures: bench.failures.into_lines(),
     })
 }
 
@@ -174,112 +173,89 @@ struct Bench<'a> {
     cpu: usize,
     /// Where testpmd's command line runs.
     main_cpu: usize,
+    /// All processors.
+    cpus: &'a [usize],
+    /// The files of testpmd.
+    directory: Scratch,
     samples: Samples,
     /// Case, size, and Carina's rates, run by run.
     ours: Vec<(Case, u64, f64)>,
-    /// Case, size, and the rates of both systems in one run.
-    pairs: Vec<(Case, u64, f64, f64)>,
     notes: Vec<String>,
+    failures: Failures,
 }
 
 impl Bench<'_> {
     fn measure_all(&mut self) -> Result<()> {
         for size in &self.options.sizes {
-            let mut peer = self.start_peer(*size)?;
+            let mut peer = None;
             for run in 1..=self.options.runs {
                 for case in &self.options.cases {
-                    let progress = self.options.progress;
                     let runs = self.options.runs;
-                    progress.step(format!("run {run} of {runs}: {}, {size} bytes", case.name));
-                    self.measure_pair(*case, *size, peer.as_mut())?;
+                    let what = format!("run {run} of {runs}: {}, {size} bytes", case.name);
+                    self.options.progress.step(&what);
+                    let measured = self.measure_pair(*case, *size, &mut peer);
+                    if measured.is_err() {
+                        // The next one starts it anew.
+                        peer = None;
+                    }
+                    self.failures.note(&what, measured)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn start_peer(&mut self, size: u64) -> Result<Option<Testpmd>> {
-        let peer = Testpmd::start(self.main_cpu, self.cpu, size)?;
-        if peer.is_none() && !self.notes.iter().any(|note| note == NO_PEER) {
-            self.notes.push(NO_PEER.to_owned());
-        }
-        Ok(peer)
-    }
-
-    fn measure_pair(&mut self, case: Case, size: u64, peer: Option<&mut Testpmd>) -> Result<()> {
+    fn measure_pair(&mut self, case: Case, size: u64, peer: &mut Option<Testpmd>) -> Result<()> {
         let time_ns = self.options.time_ns;
         let cpus = [self.cpu, self.main_cpu];
         let ours = match case.chain {
             Chain::Workers(..) if cpus[0] == cpus[1] => {
-                let note = format!("{} was not measured: it needs two processors", case.name);
-                if !self.notes.contains(&note) {
-                    self.notes.push(note);
-                }
+                self.note(format!(
+                    "{} was not measured: it needs two processors",
+                    case.name
+                ));
                 return Ok(());
             }
             Chain::Workers(..) => workers::measure(case.chain, size as usize, cpus, time_ns),
             chain => graphs::measure(chain, size as usize, self.cpu, time_ns),
-        };
-        let ours = ours.map_err(|error| error.in_case(case.name))?;
+        }?;
+        if !Testpmd::is_there() {
+            self.note(format!("{PEER} was not measured: {NOT_THERE}"));
+        } else {
+            let peer = match peer {
+                Some(peer) => peer,
+                None => {
+                    // What it starts inherits where this thread may run.
+                    allow_cpus(None, self.cpus).attempt("giving the processors back")?;
+                    let directory = self.directory.path();
+                    let started = null_devices::start(self.main_cpu, self.cpu, size, directory)?;
+                    peer.insert(started)
+                }
+            };
+            let theirs = null_devices::measure(peer, time_ns)?;
+            self.add(case, size, PEER, theirs);
+        }
         self.add(case, size, OURS, ours);
         self.ours.push((case, size, ours.mpps));
-        let Some(peer) = peer else { return Ok(()) };
-        let theirs = peer.measure(time_ns)?;
-        self.add(case, size, PEER, theirs);
-        self.pairs.push((case, size, ours.mpps, theirs.mpps));
         Ok(())
     }
 
-    fn add(&mut self, case: Case, size: u64, system: &str, rate: Rate) {
-        let samples = &mut self.samples;
-        samples.add(case.name, size, system, Metric::Mpps, rate.mpps);
-        samples.add(
-            case.name,
-            size,
-            system,
-            Metric::CpuNsPerSdu,
-            rate.ns_per_frame,
-        );
-        if rate.cpu_share < CPU_SHARE_MIN {
-            let percent = (rate.cpu_share * 100.0).round();
-            self.notes.push(format!(
-                "{}, {system}: other threads ran too, it had {percent} % of processor {}",
-                case.name, self.cpu
-            ));
+    /// Notes something once.
+    fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
         }
     }
 
-    /// Says of each bar whether it holds.
-    fn judge(&mut self) {
-        for case in &self.options.cases {
-            for size in &self.options.sizes {
-                let pairs = self
-                    .pairs
-                    .iter()
-                    .filter(|pair| (pair.0, pair.1) == (*case, *size));
-                let Some(ratio) = Ratio::of(pairs.map(|pair| (pair.2, pair.3))) else {
-                    continue;
-                };
-                let [low, high] = ratio.interval;
-                let bar = match case.bar {
-                    None => "no bar".to_owned(),
-                    Some(bar) => match ratio.holds(bar) {
-                        None => format!("bar {bar}: too few runs"),
-                        Some(true) => format!("bar {bar}: held"),
-                        Some(false) => format!("bar {bar}: NOT HELD"),
-                    },
-                };
-                self.notes.push(format!(
-                    "{} at {size} bytes: {:.2} x {PEER} [{low:.2} to {high:.2}]; {bar}",
-                    case.name, ratio.ratio
-                ));
-            }
-        }
-        self.compare_workers();
+    fn add(&mut self, case: Case, size: u64, system: &str, rate: Rate) {
+        rate.add_to(&mut self.samples, case.name, size, system);
+        let disturbance = rate.disturbance(case.name, system, self.cpu);
+        self.notes.extend(disturbance);
     }
 
     /// Says how two workers scale, where the same chain on one of them was measured too.
-    fn compare_workers(&mut self) {
+    fn compare_workers(&self) -> Vec<String> {
+        let mut lines = Vec::new();
         let rates = |case: &Case, size: u64| {
             let ours = self.ours.iter();
             let ours = ours.filter(move |row| row.0.name == case.name && row.1 == size);
@@ -299,12 +275,13 @@ impl Bench<'_> {
                     continue;
                 };
                 let [low, high] = ratio.interval;
-                self.notes.push(format!(
+                lines.push(format!(
                     "{} at {size} bytes: {:.2} x {} of one worker [{low:.2} to {high:.2}]",
                     case.name, ratio.ratio, one.name
                 ));
             }
         }
+        lines
     }
 }
 
@@ -319,12 +296,6 @@ fn notes(cpu: usize, main_cpu: usize) -> Vec<String> {
         "cpu_ns_per_sdu: CPU time of the thread that moves frames, per frame".to_owned(),
     ]
 }
-
-/// A thread that had less of its processor was disturbed.
-const CPU_SHARE_MIN: f64 = 0.95;
-
-const NO_PEER: &str = "dpdk-io was not measured: there is no dpdk-testpmd here; the packages are \
-                       `dpdk` and `dpdk-dev` (Debian)";
 
 /// The tables of the results: what is measured, and in which case.
 pub const TABLES: [(&str, Metric, &str); CASES.len()] = {

@@ -6,6 +6,7 @@
 //! | [`local`] | two processes of one system |
 //! | [`flows`] | many flows open at once |
 //! | [`engine`] | frames through graphs of apps, beside DPDK |
+//! | [`vhost`] | frames through the rings of a vhost-user port, beside DPDK |
 //! | [`paper`] | the experiments of publications on RINA |
 //!
 //! Nodes, guests, namespaces and processors are those of `carina_lab`; traffic, measurements and
@@ -19,14 +20,19 @@ pub mod client;
 pub mod comparison;
 pub mod engine;
 mod error;
+mod failures;
 pub mod flows;
 pub mod hv;
 pub mod local;
 pub mod paper;
 mod peer;
+mod rate;
+mod testpmd;
+pub mod vhost;
 pub mod vm_and_host;
 
 pub use error::{Error, Result};
+pub use failures::FAILURES_MAX;
 
 /// Called with a line of text at each step.
 #[derive(Debug, Clone, Copy)]

@@ -55,7 +55,7 @@ pub use picture::svg;
 pub use process::{ChildProcess, Process, run_within};
 pub use record::{AppRecord, LabDir, Labs, Record};
 pub use running::{Options, Running, command_in, shell_words, up};
-pub use scratch::remove_all as remove_scratch;
+pub use scratch::{Scratch, remove_all as remove_scratch};
 pub use status::{AppStatus, Status, SystemStatus, status};
 pub use test_guest::{GuestSpec, TestGuest};
 pub use topology::{

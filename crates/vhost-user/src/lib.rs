@@ -32,6 +32,9 @@ mod shared;
 
 pub mod features;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
+
 pub use crate::device::{Device, Half, RunningRing};
 pub use crate::front_end::{FrontEnd, FrontEndConfig, RingPlace};
 pub use crate::port::{Counts, Port, PortConfig, Role};

@@ -18,8 +18,9 @@ use carina_sys::{CpuClock, cpu_time_ns, monotonic_ns, pin_to_cpu};
 
 use super::routes::{Everywhere, OUTPUTS, full_table};
 use super::routes6::{Everywhere6, full_table6};
-use super::{Chain, Rate, Spread, services};
+use super::{Chain, Spread, services};
 use crate::error::{Attempt, Error, Result};
+use crate::rate::Rate;
 
 /// Runs a graph on `cpu` for a third of `time_ns`, and then for `time_ns`, in which it is measured.
 pub(super) fn measure(chain: Chain, size: usize, cpu: usize, time_ns: u64) -> Result<Rate> {
@@ -32,11 +33,7 @@ pub(super) fn measure(chain: Chain, size: usize, cpu: usize, time_ns: u64) -> Re
     let (end, cpu_end) = (monotonic_ns(), cpu_time_ns(CpuClock::Thread));
     let frames = (arrived(&network.borrow()) - before) as f64;
     let (wall, cpu) = ((end - start) as f64, (cpu_end - cpu_start) as f64);
-    Ok(Rate {
-        mpps: frames * 1000.0 / wall,
-        ns_per_frame: cpu / frames,
-        cpu_share: cpu / wall,
-    })
+    Ok(Rate::of(frames, wall, cpu))
 }
 
 /// An engine whose only app is the network of a chain.

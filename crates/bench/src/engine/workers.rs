@@ -6,9 +6,10 @@ use carina_engine::counter_file::CounterFile;
 use carina_engine::frames::{ConfigureError, Workers};
 use carina_frame::PoolConfig;
 
+use super::Chain;
 use super::graphs::graph;
-use super::{Chain, Rate};
 use crate::error::{Attempt, Error, Result};
+use crate::rate::Rate;
 
 /// Runs a graph on two workers, one on each of `cpus`, for a third of `time_ns`, and then for
 /// `time_ns`, in which it is measured.
@@ -24,19 +25,17 @@ pub(super) fn measure(chain: Chain, size: usize, cpus: [usize; 2], time_ns: u64)
     let (wall, after) = (start.elapsed(), work(&workers).map_err(wrong)?);
     let wall = wall.as_nanos() as f64;
     let (frames, cpu) = ((after.0 - before.0) as f64, (after.1 - before.1) as f64);
-    Ok(Rate {
-        mpps: frames * 1000.0 / wall,
-        ns_per_frame: cpu / frames,
-        cpu_share: cpu / wall / cpus.len() as f64,
-    })
+    let mut rate = Rate::of(frames, wall, cpu);
+    rate.cpu_share /= cpus.len() as f64;
+    Ok(rate)
 }
 
-fn wrong(error: impl std::fmt::Display) -> Error {
+pub(crate) fn wrong(error: impl std::fmt::Display) -> Error {
     Error::Graph(error.to_string())
 }
 
 /// Frames that came to the sinks, and the CPU time of all workers.
-fn work(workers: &Workers) -> std::result::Result<(u64, u64), ConfigureError> {
+pub(crate) fn work(workers: &Workers) -> std::result::Result<(u64, u64), ConfigureError> {
     let links = workers.link_counts()?.into_iter();
     let to_sinks = links.filter(|(name, _)| name.to.app.starts_with("sink"));
     let frames = to_sinks.map(|(_, counts)| counts.packets).sum();

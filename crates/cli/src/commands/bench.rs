@@ -1,15 +1,17 @@
 //! `carina bench`: measurements beside other systems.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use carina_api::AppName;
-use carina_apps::sample_packet::SIZES;
+use carina_apps::sample_packet::{ETHERNET_SIZES, SIZES};
 use carina_bench::comparison::Pin;
 use carina_bench::engine::{self, EngineOptions};
 use carina_bench::flows::{self, FlowsOptions};
 use carina_bench::hv::{self, HvOptions};
 use carina_bench::local::{self, LocalOptions};
 use carina_bench::paper::{self, Case, PaperOptions, PaperResults, Request, tables};
+use carina_bench::vhost::{self, VhostOptions};
 use carina_bench::{Progress, vm_and_host};
 use carina_measure::duration::parse_ns;
 use carina_measure::results::{Metric, Results};
@@ -40,6 +42,12 @@ pub enum BenchCommand {
         dpdk-testpmd is installed (Debian: dpdk, dpdk-dev)."
     )]
     Engine(EngineArgs),
+    /// Frames through the rings of a vhost-user port, beside DPDK's net_vhost; the front end is
+    /// DPDK's virtio-user for both
+    #[command(after_help = "Examples:\n  carina bench vhost --json > vhost.json\n  \
+        carina bench vhost --cases packed-guest-to-host --sizes 64,1500 --runs 9\n\nIt needs \
+        dpdk-testpmd (Debian: dpdk, dpdk-dev) and two processors, and no privilege.")]
+    Vhost(VhostArgs),
     /// Many flows open at once through one normal DIF: their pace and their memory
     #[command(after_help = "Examples:\n  carina bench flows --json > flows.json\n  \
         carina bench flows --flows 1000 --askers 1 --runs 5")]
@@ -142,6 +150,23 @@ pub struct EngineArgs {
     #[arg(long, value_delimiter = ',', value_parser = bytes, default_value = "64")]
     sizes: Vec<u64>,
     /// Cases [default: all]
+    #[arg(long, value_delimiter = ',')]
+    cases: Vec<String>,
+}
+
+/// Options of `carina bench vhost`.
+#[derive(Debug, clap::Args)]
+pub struct VhostArgs {
+    /// How often everything is repeated
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// How long each measurement lasts; a third as much goes before, to warm up
+    #[arg(long, default_value = "1s", value_parser = parse_ns)]
+    time: u64,
+    /// Sizes of frames in bytes, without FCS [default: 64,512,1500,4000]
+    #[arg(long, value_delimiter = ',', value_parser = bytes)]
+    sizes: Vec<u64>,
+    /// Cases [default: split- and packed-, guest-to-host and host-to-guest]
     #[arg(long, value_delimiter = ',')]
     cases: Vec<String>,
 }
@@ -254,8 +279,18 @@ pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
             show_flows(shared, &results)
         }
         BenchCommand::Engine(args) => {
-            let results = engine::run(&args.options()?)?;
-            show(shared, &results, &engine::TABLES, &engine::SYSTEMS)
+            let options = args.options()?;
+            end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+            let results = engine::run(&options)?;
+            show(shared, &results, &engine::TABLES, &engine::SYSTEMS)?;
+            all_measured(&results)
+        }
+        BenchCommand::Vhost(args) => {
+            let options = args.options()?;
+            end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+            let results = vhost::run(&options)?;
+            show(shared, &results, &vhost::TABLES, &vhost::SYSTEMS)?;
+            all_measured(&results)
         }
         BenchCommand::FlowsHolder { name } => Ok(flows::serve(&shared.node()?, &name)?),
         BenchCommand::Paper(args) => {
@@ -343,21 +378,7 @@ pub fn all_measured(results: &Results) -> Outcome {
 
 impl HvArgs {
     fn options(&self) -> Result<HvOptions, Failure> {
-        let mut cases = hv::CASES.to_vec();
-        if let Some(unknown) = self
-            .cases
-            .iter()
-            .find(|name| cases.iter().all(|(case, _)| case != name))
-        {
-            let known: Vec<&str> = cases.iter().map(|(case, _)| *case).collect();
-            return Err(usage(format!(
-                "no case {unknown}; there are {}",
-                known.join(", ")
-            )));
-        }
-        if !self.cases.is_empty() {
-            cases.retain(|(case, _)| self.cases.iter().any(|name| name == case));
-        }
+        let cases = chosen(&hv::CASES, |case| case.0, &self.cases)?;
         Ok(HvOptions {
             runs: self.runs.max(1),
             time_ns: self.time,
@@ -375,27 +396,8 @@ impl HvArgs {
 
 impl EngineArgs {
     fn options(&self) -> Result<EngineOptions, Failure> {
-        let mut cases = engine::CASES.to_vec();
-        let is_known = |name: &&String| cases.iter().any(|case| case.name == **name);
-        if let Some(unknown) = self.cases.iter().find(|name| !is_known(name)) {
-            let known: Vec<&str> = cases.iter().map(|case| case.name).collect();
-            return Err(usage(format!(
-                "no case {unknown}; there are {}",
-                known.join(", ")
-            )));
-        }
-        if !self.cases.is_empty() {
-            cases.retain(|case| self.cases.iter().any(|name| name == case.name));
-        }
-        let is_possible =
-            |size: &&u64| usize::try_from(**size).is_ok_and(|size| SIZES.contains(&size));
-        if let Some(size) = self.sizes.iter().find(|size| !is_possible(size)) {
-            return Err(usage(format!(
-                "frames of {size} bytes: sizes of `bench engine` are {} to {} bytes",
-                SIZES.start(),
-                SIZES.end()
-            )));
-        }
+        let cases = chosen(&engine::CASES, |case| case.name, &self.cases)?;
+        check_sizes("engine", &self.sizes, &ETHERNET_SIZES)?;
         Ok(EngineOptions {
             cases,
             runs: self.runs.max(1),
@@ -403,6 +405,56 @@ impl EngineArgs {
             sizes: self.sizes.clone(),
             progress: PROGRESS,
         })
+    }
+}
+
+impl VhostArgs {
+    fn options(self) -> Result<VhostOptions, Failure> {
+        check_sizes("vhost", &self.sizes, &SIZES)?;
+        Ok(VhostOptions {
+            cases: chosen(&vhost::CASES, |case| case.name, &self.cases)?,
+            runs: self.runs.max(1),
+            time_ns: self.time,
+            sizes: match self.sizes.is_empty() {
+                true => vhost::SIZES.to_vec(),
+                false => self.sizes,
+            },
+            progress: PROGRESS,
+        })
+    }
+}
+
+/// The cases of these names, in their own order; all where no name is given.
+fn chosen<T: Copy>(
+    all: &[T],
+    name_of: impl Fn(&T) -> &'static str,
+    names: &[String],
+) -> Result<Vec<T>, Failure> {
+    let is_known = |name: &&String| all.iter().any(|case| name_of(case) == **name);
+    if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
+        let known: Vec<&str> = all.iter().map(name_of).collect();
+        return Err(usage(format!(
+            "no case {unknown}; there are {}",
+            known.join(", ")
+        )));
+    }
+    let is_chosen = |case: &&T| names.is_empty() || names.iter().any(|name| name == name_of(case));
+    Ok(all.iter().filter(is_chosen).copied().collect())
+}
+
+fn check_sizes(
+    bench: &str,
+    sizes: &[u64],
+    possible: &RangeInclusive<usize>,
+) -> Result<(), Failure> {
+    let is_possible = |size: &&u64| usize::try_from(**size).is_ok_and(|it| possible.contains(&it));
+    match sizes.iter().find(|size| !is_possible(size)) {
+        None => Ok(()),
+        Some(size) => Err(usage(format!(
+            "frames of {size} bytes: sizes of `bench {bench}` are {} to {} bytes",
+            possible.start(),
+            possible.end()
+        ))),
     }
 }
 

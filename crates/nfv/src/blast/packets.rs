@@ -11,7 +11,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use carina_apps::prefix::Prefix4;
-use carina_apps::sample_packet::{SIZES, udp_packet};
+use carina_apps::sample_packet::{ETHERNET_SIZES, udp_packet};
 use carina_dissect::{AnyReader, FileError};
 use carina_wire::ether::Mac;
 use carina_wire::inet::checksum;
@@ -48,7 +48,7 @@ pub enum PacketsError {
     #[error("{0:?}: lengths of frames are written 64 or 64x7,594x3,1500")]
     Mix(String),
     /// A length is out of range.
-    #[error("{0} bytes: a frame has {STAMPED_MIN} to {max}, without FCS", max = SIZES.end())]
+    #[error("{0} bytes: a frame has {STAMPED_MIN} to {max}, without FCS", max = ETHERNET_SIZES.end())]
     Length(usize),
     /// A round of a mix is too long.
     #[error("a round of {0} frames: at most {ROUND_MAX} are possible")]
@@ -92,7 +92,7 @@ impl FromStr for Mix {
             let (bytes, times) = part.split_once('x').unwrap_or((part, "1"));
             let bytes: usize = bytes.trim().parse().map_err(|_| wrong())?;
             let times: usize = times.trim().parse().map_err(|_| wrong())?;
-            if !(STAMPED_MIN..=*SIZES.end()).contains(&bytes) {
+            if !(STAMPED_MIN..=*ETHERNET_SIZES.end()).contains(&bytes) {
                 return Err(PacketsError::Length(bytes));
             }
             if times == 0 {

@@ -1,0 +1,104 @@
+//! Rates of frames, and whether a ratio of two of them meets its bar.
+
+use carina_measure::results::{Factor, Metric, Samples};
+
+/// Frames in a time, and what they cost.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rate {
+    /// Frames in 10⁶ per second.
+    pub(crate) mpps: f64,
+    /// CPU time of the thread that moved them, in ns.
+    pub(crate) ns_per_frame: f64,
+    /// How much of its processor the thread had.
+    pub(crate) cpu_share: f64,
+}
+
+impl Rate {
+    /// Of so many frames, in ns of wall-clock and CPU time.
+    pub(crate) fn of(frames: f64, wall_ns: f64, cpu_ns: f64) -> Rate {
+        Rate {
+            mpps: frames * 1000.0 / wall_ns,
+            ns_per_frame: cpu_ns / frames,
+            cpu_share: cpu_ns / wall_ns,
+        }
+    }
+
+    pub(crate) fn add_to(&self, samples: &mut Samples, case: &str, size: u64, system: &str) {
+        let values = [
+            (Metric::Mpps, self.mpps),
+            (Metric::CpuNsPerSdu, self.ns_per_frame),
+        ];
+        for (metric, value) in values {
+            samples.add(case, size, system, metric, value);
+        }
+    }
+
+    /// What to note if other programs disturbed it.
+    pub(crate) fn disturbance(&self, case: &str, system: &str, cpu: usize) -> Option<String> {
+        let percent = (self.cpu_share * 100.0).round();
+        (self.cpu_share < CPU_SHARE_MIN).then(|| {
+            format!(
+                "{case}, {system}: other threads ran too, it had {percent} % of processor {cpu}"
+            )
+        })
+    }
+}
+
+/// Says of each ratio of Carina's rate to that of `peer` whether it meets its bar: `bar` gives that
+/// of a case.
+pub(crate) fn judge(
+    factors: &[Factor],
+    peer: &str,
+    bar: impl Fn(&str) -> Option<f64>,
+) -> Vec<String> {
+    let is_rate = |factor: &&Factor| factor.over == peer && factor.metric == Metric::Mpps;
+    let line = |factor: &Factor| {
+        let Factor {
+            case, sdu, ratio, ..
+        } = factor;
+        let [low, high] = ratio.interval;
+        let bar = match bar(case) {
+            None => "no bar".to_owned(),
+            Some(bar) => match ratio.holds(bar) {
+                None => format!("bar {bar}: too few runs"),
+                Some(true) => format!("bar {bar}: held"),
+                Some(false) => format!("bar {bar}: NOT HELD"),
+            },
+        };
+        let ratio = ratio.ratio;
+        format!("{case} at {sdu} bytes: {ratio:.2} x {peer} [{low:.2} to {high:.2}]; {bar}")
+    };
+    factors.iter().filter(is_rate).map(line).collect()
+}
+
+/// A thread that had less of its processor was disturbed.
+const CPU_SHARE_MIN: f64 = 0.95;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_judged_by_pairs_of_runs() {
+        let mut samples = Samples::default();
+        for run in 0..5 {
+            let slow = f64::from(run) + 10.0;
+            for (case, factor) in [("a", 1.5), ("b", 0.5), ("c", 1.0)] {
+                samples.add(case, 64, "carina", Metric::Mpps, slow * factor);
+                samples.add(case, 64, "peer", Metric::Mpps, slow);
+                samples.add(case, 64, "peer", Metric::CpuNsPerSdu, slow);
+            }
+        }
+        let lines = judge(&samples.factors(), "peer", |case| {
+            (case != "c").then_some(1.0)
+        });
+        assert_eq!(
+            lines,
+            [
+                "a at 64 bytes: 1.50 x peer [1.50 to 1.50]; bar 1: held",
+                "b at 64 bytes: 0.50 x peer [0.50 to 0.50]; bar 1: NOT HELD",
+                "c at 64 bytes: 1.00 x peer [1.00 to 1.00]; no bar",
+            ]
+        );
+    }
+}

@@ -1,0 +1,282 @@
+//! Frames through the rings of a vhost-user port, beside DPDK's.
+//!
+//! ```text
+//!   packed-guest-to-host   testpmd txonly, virtio-user => rings => back end -> sink
+//!   packed-host-to-guest   testpmd rxonly, virtio-user <= rings <= back end <- source
+//!   split-...              the same with split rings
+//! ```
+//!
+//! The front end is DPDK's virtio-user, whichever the back end is:
+//!
+//! | system | the back end |
+//! |---|---|
+//! | `carina` | the app `vhost_user`, with a sink or a source, on a worker |
+//! | `dpdk` | DPDK's `net_vhost` in a testpmd |
+//! | `memif` | none: DPDK's `net_memif` at both ends, in the cases of split rings |
+//!
+//! Each end polls on a processor of its own. Frames are counted where they arrive. Every
+//! measurement has ends of its own: rates depend on where in memory they happen to lie.
+
+mod ends;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use carina_lab::Scratch;
+use carina_measure::results::{Metric, OURS, Results, Samples, machine};
+use carina_sys::allowed_cpus;
+
+use self::ends::{Connection, Port};
+use crate::Progress;
+use crate::error::{Attempt, Error, Result};
+use crate::failures::Failures;
+use crate::rate::{Rate, judge};
+use crate::testpmd::{NOT_THERE, Testpmd};
+
+/// A case: its name in the results, and what moves how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Case {
+    /// Its name.
+    pub name: &'static str,
+    /// Rings have the packed layout.
+    pub is_packed: bool,
+    /// Which end sends.
+    pub direction: Direction,
+}
+
+/// Which way frames go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the front end to the back end.
+    ToHost,
+    /// From the back end to the front end.
+    ToGuest,
+}
+
+/// All cases.
+pub const CASES: [Case; 4] = [
+    case("split-guest-to-host", false, Direction::ToHost),
+    case("split-host-to-guest", false, Direction::ToGuest),
+    case("packed-guest-to-host", true, Direction::ToHost),
+    case("packed-host-to-guest", true, Direction::ToGuest),
+];
+
+const fn case(name: &'static str, is_packed: bool, direction: Direction) -> Case {
+    Case {
+        name,
+        is_packed,
+        direction,
+    }
+}
+
+/// Sizes of frames in bytes, without FCS.
+pub const SIZES: [u64; 4] = [64, 512, 1500, 4000];
+
+/// DPDK's own back end.
+pub const PEER: &str = "dpdk";
+/// DPDK's own shared memory.
+pub const MEMIF: &str = "memif";
+
+/// The systems in the order of the tables.
+pub const SYSTEMS: [&str; 3] = [OURS, PEER, MEMIF];
+
+/// The least ratio to [`PEER`], in every case and at every size.
+pub const BAR: f64 = 1.0;
+
+/// Options of the bench.
+#[derive(Debug, Clone)]
+pub struct VhostOptions {
+    /// The cases.
+    pub cases: Vec<Case>,
+    /// Repetitions.
+    pub runs: usize,
+    /// Time of each measurement in nanoseconds; a third as much goes before, to warm up.
+    pub time_ns: u64,
+    /// Sizes of frames in bytes, without FCS.
+    pub sizes: Vec<u64>,
+    /// Called at each step.
+    pub progress: Progress,
+}
+
+/// Runs the bench. A measurement that fails is reported beside the samples of the others; without
+/// testpmd all do, and the reason names the package.
+///
+/// # Errors
+/// The system refuses what all measurements need, or so many fail one after the other that nothing
+/// works any more.
+pub fn run(options: &VhostOptions) -> Result<Results> {
+    let mut bench = Bench::new(options)?;
+    if !Testpmd::is_there() {
+        let cases = options.cases.iter();
+        let failures = cases.map(|case| format!("{}: {NOT_THERE}", case.name));
+        return Ok(bench.results(failures.collect()));
+    }
+    let mut failures = Failures::new(options.progress);
+    for run in 1..=options.runs {
+        for case in &options.cases {
+            for size in &options.sizes {
+                let what = format!("run {run} of {}: {}, {size} bytes", options.runs, case.name);
+                options.progress.step(&what);
+                failures.note(&what, bench.measure(*case, *size))?;
+            }
+        }
+    }
+    Ok(bench.results(failures.into_lines()))
+}
+
+struct Bench {
+    time_ns: u64,
+    /// Of the back end, and of the front end.
+    cpus: [usize; 2],
+    /// Sockets, and the files of testpmd.
+    directory: Scratch,
+    samples: Samples,
+    disturbances: Vec<String>,
+}
+
+impl Bench {
+    fn new(options: &VhostOptions) -> Result<Bench> {
+        let cpus = allowed_cpus().attempt("the processors of this process")?;
+        let [.., front, back] = cpus[..] else {
+            let text = "two processors are needed, one for each end of a ring; this process has 1";
+            return Err(Error::Proc(text.to_owned()));
+        };
+        Ok(Bench {
+            time_ns: options.time_ns,
+            cpus: [back, front],
+            directory: Scratch::new(&format!(
+                "vhost-{}-{}",
+                std::process::id(),
+                NEXT.fetch_add(1, Ordering::Relaxed)
+            ))?,
+            samples: Samples::default(),
+            disturbances: Vec::new(),
+        })
+    }
+
+    /// Measures all systems, one right after the other. What was measured counts when all of it
+    /// was, so that the systems have pairs of samples.
+    fn measure(&mut self, case: Case, size: u64) -> Result<()> {
+        let mut rates = Vec::new();
+        for system in SYSTEMS {
+            // Its rings have one layout.
+            if system == MEMIF && case.is_packed {
+                continue;
+            }
+            let rate = self.measure_system(case, size, system);
+            rates.push((system, rate.map_err(|error| error.in_case(system))?));
+        }
+        for (system, rate) in rates {
+            rate.add_to(&mut self.samples, case.name, size, system);
+            let disturbance = rate.disturbance(case.name, system, self.cpus[0]);
+            self.disturbances.extend(disturbance);
+        }
+        Ok(())
+    }
+
+    fn measure_system(&self, case: Case, size: u64, system: &str) -> Result<Rate> {
+        let directory: &Path = self.directory.path();
+        let socket = directory.join("port");
+        // A testpmd that was killed leaves it, and the next one would not begin there.
+        let _ = std::fs::remove_file(&socket);
+        let port = Port {
+            socket,
+            directory,
+            cpus: self.cpus,
+            size,
+            is_packed: case.is_packed,
+            direction: case.direction,
+        };
+        let mut connection = match system {
+            OURS => Connection::to_carina(&port),
+            PEER => Connection::to_net_vhost(&port),
+            _ => Connection::of_memif(&port),
+        }?;
+        connection.measure(case.direction, self.time_ns)
+    }
+
+    fn results(self, failures: Vec<String>) -> Results {
+        let factors = self.samples.factors();
+        let [back, front] = self.cpus;
+        let mut notes = vec![
+            format!("the back end has processor {back}, the front end processor {front}"),
+            "mpps: frames that arrived, in 10^6 a second".to_owned(),
+            "cpu_ns_per_sdu: CPU time of the back end's thread, which polls, per frame".to_owned(),
+            "memif: DPDK's net_memif at both ends, which copies; it has one layout of rings"
+                .to_owned(),
+        ];
+        notes.extend(self.disturbances);
+        notes.extend(judge(&factors, PEER, |_| Some(BAR)));
+        Results {
+            bench: "vhost".to_owned(),
+            machine: machine(),
+            notes,
+            rows: self.samples.rows(),
+            factors,
+            failures,
+        }
+    }
+}
+
+/// Tells apart the directories of one process.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// The tables of the results: what is measured, and in which case.
+pub const TABLES: [(&str, Metric, &str); CASES.len()] = {
+    let mut tables = [("", Metric::Mpps, "frames, 10^6 a second"); CASES.len()];
+    let mut at = 0;
+    while at < tables.len() {
+        tables[at].0 = CASES[at].name;
+        at += 1;
+    }
+    tables
+};
+
+#[cfg(test)]
+mod tests {
+    use carina_measure::results::Row;
+
+    use super::*;
+
+    /// With DPDK itself, where it is installed.
+    fn passes(name: &str, size: u64) {
+        let cases = CASES.iter().filter(|case| case.name == name);
+        let options = VhostOptions {
+            cases: cases.copied().collect(),
+            runs: 1,
+            time_ns: 30_000_000,
+            sizes: vec![size],
+            progress: Progress(|_| {}),
+        };
+        let results = match run(&options) {
+            Ok(results) => results,
+            Err(Error::Proc(reason)) => return eprintln!("SKIP: {reason}"),
+            Err(error) => panic!("{error}"),
+        };
+        if !Testpmd::is_there() {
+            assert_eq!(results.failures, [format!("{name}: {NOT_THERE}")]);
+            return eprintln!("SKIP: {NOT_THERE}");
+        }
+        assert!(results.failures.is_empty(), "{:?}", results.failures);
+        for system in [OURS, PEER] {
+            let of_system = |row: &&Row| row.system == system && row.metric == Metric::Mpps;
+            let row = results.rows.iter().find(of_system).unwrap();
+            assert!(row.median > 0.0, "{row:?}");
+        }
+        let judged = results
+            .notes
+            .iter()
+            .filter(|note| note.contains(" x dpdk "));
+        assert_eq!(judged.count(), 1);
+    }
+
+    #[test]
+    fn frames_of_virtio_user_come_to_both_back_ends() {
+        passes("packed-guest-to-host", 64);
+    }
+
+    #[test]
+    fn frames_of_both_back_ends_come_to_virtio_user() {
+        passes("split-host-to-guest", 4000);
+    }
+}
