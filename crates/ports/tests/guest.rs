@@ -20,26 +20,35 @@ fn graph(directory: &Path, more: &str) -> String {
     )
 }
 
-fn guest(directory: &Path, queues: u16, packed: bool) -> Vm {
-    let cache = Cache::default_location().unwrap();
-    let boot = Boot::prepare(&cache, &Image::new()).unwrap();
+/// A machine with a card at a socket of `directory`.
+pub fn machine(directory: &Path, name: &str, card: &str, queues: u16, packed: bool) -> Machine {
+    let boot = Boot::prepare(&cache(), &Image::new()).unwrap();
     let nic = Nic {
         model: Model::VirtioNet,
         backend: Backend::VhostUser {
-            socket: directory.join("card"),
+            socket: directory.join(card),
             queues,
             packed,
         },
         mac: None,
     };
-    let machine = Machine::new("g", directory.join("vm")).unwrap();
+    let machine = Machine::new(name, directory.join("vm")).unwrap();
     let machine = machine.boot(boot).cpus(queues.into()).nic(nic);
-    let vm = machine.dies_with_parent().start(&cache).unwrap();
+    machine.dies_with_parent()
+}
+
+pub fn cache() -> Cache {
+    Cache::default_location().unwrap()
+}
+
+fn guest(directory: &Path, queues: u16, packed: bool) -> Vm {
+    let machine = machine(directory, "g", "card", queues, packed);
+    let vm = machine.start(&cache()).unwrap();
     vm.wait_ready(PATIENCE).unwrap();
     vm
 }
 
-fn raise(vm: &Vm) {
+pub fn raise(vm: &Vm) {
     let up = "ip address add 10.0.0.2/24 dev eth0 && ip link set eth0 up";
     let done = vm.run(up).unwrap();
     assert!(done.is_success(), "{}", done.error_text());
@@ -79,15 +88,28 @@ fn guest_pings_a_graph_and_again_after_reboot_and_restart() {
 }
 
 #[test]
-fn guest_with_packed_rings_and_two_queues_pings_a_graph() {
+fn guest_with_packed_rings_goes_on_after_restarts() {
     let directory = tempfile::tempdir().unwrap();
     let Some(room) = Room::new() else { return };
     let text = graph(directory.path(), "queues = 2");
-    let _running = Running::new(&room, &text);
+    let mut running = Running::new(&room, &text);
     let vm = guest(directory.path(), 2, true);
     raise(&vm);
     let bits = vm.run("cat /sys/bus/virtio/devices/virtio*/features");
     let bits = bits.unwrap().text();
     assert_eq!(bits.trim().as_bytes().get(34), Some(&b'1'), "{bits}");
+    pings(&vm);
+
+    for _ in 0..3 {
+        drop(running);
+        running = Running::new(&room, &text);
+        pings(&vm);
+    }
+
+    // A guest that begins anew while nothing is there begins anew.
+    drop(running);
+    vm.reboot(PATIENCE).unwrap();
+    raise(&vm);
+    let _running = Running::new(&room, &text);
     pings(&vm);
 }

@@ -5,6 +5,7 @@ mod af_packet;
 mod af_xdp;
 mod front_end;
 mod guest;
+mod migration;
 mod page;
 mod refusals;
 #[path = "../../netdev/tests/room/mod.rs"]

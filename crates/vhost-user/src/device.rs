@@ -13,6 +13,7 @@ use carina_vring::{
 
 use crate::features::{EVENT_IDX, INDIRECT_DESC, LOG_ALL, PROTOCOL_FEATURES, RING_PACKED};
 use crate::inflight::Inflight;
+use crate::progress::Progress;
 
 /// What the control thread sets up and the data path works with, under one lock.
 #[derive(Debug)]
@@ -24,6 +25,7 @@ pub struct Device {
     inflight: Option<Inflight>,
     connection: Option<UnixStream>,
     fault: Option<Fault>,
+    progress: Arc<Progress>,
     epoll: Arc<Epoll>,
 }
 
@@ -33,6 +35,8 @@ pub(crate) struct Ring {
     size: Option<u16>,
     addresses: Option<Addresses>,
     base: u32,
+    /// The base as the front end gave it last.
+    given_base: u32,
     kick: Option<EventFd>,
     call: Option<EventFd>,
     is_enabled: bool,
@@ -96,7 +100,7 @@ impl RunningRing<'_> {
 }
 
 impl Device {
-    pub(crate) fn new(rings: usize, epoll: Arc<Epoll>) -> Device {
+    pub(crate) fn new(rings: usize, progress: Arc<Progress>, epoll: Arc<Epoll>) -> Device {
         Device {
             features: 0,
             rings: (0..rings).map(|_| Ring::default()).collect(),
@@ -105,6 +109,7 @@ impl Device {
             inflight: None,
             connection: None,
             fault: None,
+            progress,
             epoll,
         }
     }
@@ -176,9 +181,10 @@ impl Device {
             self.set_kick(index, None);
             self.rings[index] = Ring::default();
         }
+        let (progress, epoll) = (Arc::clone(&self.progress), Arc::clone(&self.epoll));
         *self = Device {
             fault: self.fault,
-            ..Device::new(self.rings.len(), Arc::clone(&self.epoll))
+            ..Device::new(self.rings.len(), progress, epoll)
         };
     }
 
@@ -218,7 +224,8 @@ impl Device {
     }
 
     pub(crate) fn set_base(&mut self, index: usize, base: u32) {
-        self.rings[index].base = base;
+        let ring = &mut self.rings[index];
+        (ring.base, ring.given_base) = (base, base);
     }
 
     /// Says where a ring lies; of one that runs only whether it is logged can change.
@@ -296,6 +303,7 @@ impl Device {
         }
         ring.call = None;
         ring.addresses = None;
+        self.progress.forget(index);
         self.set_kick(index, None);
         self.rings[index].base
     }
@@ -327,7 +335,11 @@ impl Device {
             position: ring.base,
         };
         let mut half = if features & RING_PACKED != 0 {
-            Half::Packed(PackedDevice::new(&self.memory, &config)?)
+            let mut half = PackedDevice::new(&self.memory, &config)?;
+            if let Some(progress) = self.progress.of_ring(index) {
+                half.set_progress(progress, &config, ring.given_base);
+            }
+            Half::Packed(half)
         } else {
             let mut half = SplitDevice::new(&self.memory, &config)?;
             // A device that died has used more, or published less, than its front end knows.

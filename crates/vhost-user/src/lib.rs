@@ -15,6 +15,11 @@
 //!
 //! What kind of device it is does not matter here: [`Offer`] has its features.
 //!
+//! When this process dies, its successor takes the guests' rings where they are: a split ring says
+//! so itself, of packed ones a file beside the socket does (`SOCKET.rings`, [`PackedProgress`]).
+//!
+//! [`PackedProgress`]: carina_vring::PackedProgress
+//!
 //! # Trust
 //! The front end may be hostile. Messages are checked by the crate `vhost` and here; what the
 //! guest writes into rings is checked by `carina_vring`. A violation cuts the connection; a new one
@@ -27,6 +32,7 @@ mod device;
 mod front_end;
 mod inflight;
 mod port;
+mod progress;
 mod protocol;
 mod shared;
 

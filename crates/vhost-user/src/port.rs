@@ -16,6 +16,7 @@ use carina_sys::{Epoll, EventFd, Interest, peer_credentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::device::Device;
+use crate::progress::Progress;
 use crate::protocol::{Connection, Outcome};
 use crate::shared::{Offer, Shared};
 
@@ -80,9 +81,11 @@ impl Port {
         let epoll = Arc::new(Epoll::new()?);
         let changed = EventFd::new()?;
         epoll.add(&changed, 0, Interest::ReadEdge)?;
+        let rings = config.offer.rings;
+        let progress = Arc::new(Progress::new(&config.path, rings));
         let shared = Arc::new(Shared {
             offer: config.offer,
-            device: Mutex::new(Device::new(config.offer.rings, Arc::clone(&epoll))),
+            device: Mutex::new(Device::new(rings, progress, Arc::clone(&epoll))),
             changed,
             epoll,
             stop: EventFd::new()?,

@@ -213,6 +213,12 @@ impl Machine {
         self
     }
 
+    /// Has QEMU wait for a guest that another one sends over a socket, which QEMU makes
+    /// ([`Running::migrate`]). Both machines have the same memory and devices.
+    pub fn incoming(self, socket: &Path) -> Machine {
+        self.extra_args(["-incoming".to_owned(), format!("unix:{}", socket.display())])
+    }
+
     /// Starts QEMU by another program, which becomes QEMU by exec(2): its words come in front of
     /// QEMU's.
     pub fn launcher<I: IntoIterator<Item: Into<OsString>>>(mut self, words: I) -> Machine {

@@ -24,6 +24,15 @@ pub struct RunState {
     pub status: String,
 }
 
+/// What it took to send a guest to another QEMU, as the sender counts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Migration {
+    /// How long the guest stood still.
+    pub downtime: Duration,
+    /// How long it took in all.
+    pub total: Duration,
+}
+
 impl Qmp {
     /// Connects, reads the greeting and leaves negotiation mode.
     ///
@@ -113,6 +122,39 @@ impl Qmp {
         threads
             .flatten()
             .ok_or_else(|| Error::Qmp(format!("query-cpus-fast: not understood: {value}")))
+    }
+
+    /// Begins to send the guest to the QEMU that waits at a socket.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`].
+    pub fn migrate(&mut self, socket: &Path) -> Result<()> {
+        let uri = format!("unix:{}", socket.display());
+        self.execute("migrate", json!({ "uri": uri })).map(drop)
+    }
+
+    /// How far that has come; `None` while it goes on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`], and when the guest cannot be sent.
+    pub fn migration(&mut self) -> Result<Option<Migration>> {
+        let value = self.execute("query-migrate", json!({}))?;
+        let ms = |field: &str| {
+            let ms = value.get(field).and_then(Value::as_u64);
+            Duration::from_millis(ms.unwrap_or_default())
+        };
+        match value.get("status").and_then(Value::as_str) {
+            Some("completed") => Ok(Some(Migration {
+                downtime: ms("downtime"),
+                total: ms("total-time"),
+            })),
+            Some("failed" | "cancelled" | "cancelling") | None => {
+                Err(Error::Qmp(format!("the guest was not sent: {value}")))
+            }
+            Some(_) => Ok(None),
+        }
     }
 
     /// Resets the machine, as its reset button would.
@@ -218,6 +260,31 @@ mod tests {
         assert_eq!(qmp.processor_threads().unwrap(), [71, 72]);
         let error = qmp.processor_threads().unwrap_err().to_string();
         assert!(error.contains("query-cpus-fast: not understood"), "{error}");
+    }
+
+    #[test]
+    fn migration_ends_with_its_times_or_a_reason() {
+        let (_directory, path) = qemu(&[
+            GREETING,
+            "{\"return\": {}}\n",
+            "{\"return\": {}}\n",
+            "{\"return\": {\"status\": \"active\"}}\n",
+            concat!(
+                "{\"return\": {\"status\": \"completed\", \"downtime\": 12, ",
+                "\"total-time\": 345}}\n",
+            ),
+            "{\"return\": {\"status\": \"failed\", \"error-desc\": \"no room\"}}\n",
+        ]);
+        let mut qmp = Qmp::connect(&path, LIMIT).unwrap();
+        qmp.migrate(Path::new("/m")).unwrap();
+        assert_eq!(qmp.migration().unwrap(), None);
+        let done = Migration {
+            downtime: Duration::from_millis(12),
+            total: Duration::from_millis(345),
+        };
+        assert_eq!(qmp.migration().unwrap(), Some(done));
+        let error = qmp.migration().unwrap_err().to_string();
+        assert!(error.contains("no room"), "{error}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::qmp::Qmp;
+use crate::qmp::{Migration, Qmp};
 use crate::shell::{NoAnswer, Shell};
 use crate::state::Record;
 use crate::tool::last_words;
@@ -220,6 +220,28 @@ impl Running {
                 _ if Instant::now() >= deadline => return Err(self.timeout("reboot", limit)),
                 _ => {}
             }
+        }
+    }
+
+    /// Sends the guest to the QEMU that waits at a socket
+    /// ([`Machine::incoming`](crate::Machine::incoming)) while it runs, and waits until it runs
+    /// there. This QEMU stands still from then on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`], when the guest cannot be sent, and when the time is over.
+    pub fn migrate(&self, socket: &Path, limit: Duration) -> Result<Migration> {
+        let deadline = Instant::now() + limit;
+        let mut qmp = self.qmp()?;
+        qmp.migrate(socket)?;
+        loop {
+            if let Some(done) = qmp.migration()? {
+                return Ok(done);
+            }
+            if Instant::now() >= deadline {
+                return Err(self.timeout("end of its migration", limit));
+            }
+            std::thread::sleep(POLL);
         }
     }
 

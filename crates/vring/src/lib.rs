@@ -26,7 +26,7 @@
 //! The device half completes chains in the order in which it took them, also where the driver did
 //! not ask for that (`VIRTIO_F_IN_ORDER`): a device that died is then restarted from the index of
 //! the used ring alone. [`SplitInflight`] keeps the same in memory of the front end, as the
-//! vhost-user protocol has it.
+//! vhost-user protocol has it. A packed ring has no such index: [`PackedProgress`] keeps it.
 
 mod device;
 mod dirty;
@@ -37,6 +37,7 @@ mod memory;
 mod packed_device;
 mod packed_driver;
 mod packed_layout;
+mod packed_progress;
 mod setup;
 mod split_device;
 mod split_driver;
@@ -55,6 +56,7 @@ pub use crate::memory::{GuestMemory, MemoryError, REGIONS_MAX, Region};
 pub use crate::packed_device::PackedDevice;
 pub use crate::packed_driver::PackedDriver;
 pub use crate::packed_layout::{PackedPosition, packed_bytes};
+pub use crate::packed_progress::PackedProgress;
 pub use crate::setup::{AddressSpace, RingConfig, SIZE_MAX, SetupError};
 pub use crate::split_device::SplitDevice;
 pub use crate::split_driver::SplitDriver;

@@ -6,7 +6,8 @@ use crate::device::DeviceRing;
 use crate::dirty::DirtyLog;
 use crate::fault::Fault;
 use crate::memory::GuestMemory;
-use crate::packed_layout::{AVAILABLE, PackedMemory, PackedPosition, USED};
+use crate::packed_layout::{AVAILABLE, PackedMemory, PackedPosition, USED, UsedDescriptor};
+use crate::packed_progress::PackedProgress;
 use crate::setup::{RingConfig, SetupError};
 use crate::split_device::indirect_entry;
 use crate::split_layout::{INDIRECT, NEXT, WRITE};
@@ -21,14 +22,16 @@ pub struct PackedDevice {
     next: PackedPosition,
     /// The next to be written as used.
     used: PackedPosition,
-    /// The first that was used and is not shown, with the flags that it will get.
-    hidden: Option<(PackedPosition, u16)>,
+    /// Those that were used and are not shown. None of them is written into the ring before all
+    /// are: a successor of this half could not take them again.
+    hidden: Vec<UsedDescriptor>,
     /// Descriptors used since the last were published.
     unpublished: u16,
     /// The next to be published.
     published: PackedPosition,
     /// Descriptors published since the driver's wish was looked at last.
     unsignalled: u16,
+    progress: Option<PackedProgress>,
     logs_ring: bool,
     has_event_index: bool,
     has_indirect: bool,
@@ -56,15 +59,27 @@ impl PackedDevice {
             // What is not used is taken again.
             next: used,
             used,
-            hidden: None,
+            hidden: Vec::with_capacity(128),
             unpublished: 0,
             published: used,
             unsignalled: 0,
+            progress: None,
             logs_ring: false,
             has_event_index: config.has_event_index,
             has_indirect: config.has_indirect,
             ring,
         })
+    }
+
+    /// From now on keeps how far it has come in memory that outlives it; goes on where a
+    /// predecessor has stopped that used the same memory for the same ring, which began at `begin`
+    /// according to its front end. For a half that has taken nothing.
+    pub fn set_progress(&mut self, progress: PackedProgress, config: &RingConfig, begin: u32) {
+        if let Some(at) = progress.of_predecessor(config, begin, &self.ring) {
+            (self.next, self.used, self.published) = (at, at, at);
+        }
+        progress.start(config, begin, self.used);
+        self.progress = Some(progress);
     }
 
     /// The flags of the next descriptor, if it is available.
@@ -159,22 +174,12 @@ impl DeviceRing for PackedDevice {
     #[inline]
     fn complete(&mut self, written: u32) {
         let chain = self.taken.complete();
-        let size = self.ring.size;
-        self.ring.store_len_and_id(self.used, written, chain.id);
-        let flags = self.used.used() | if written > 0 { WRITE } else { 0 };
-        // The first of a burst is shown last, and with it all others.
-        if self.hidden.is_none() {
-            self.hidden = Some((self.used, flags));
-        } else {
-            self.ring.flags(self.used).store(flags, Ordering::Release);
-        }
-        if self.logs_ring
-            && let Some(log) = &self.taken.log
-        {
-            let at = 16 * u64::from(self.used.index());
-            log.mark(self.ring.descriptors_guest + at, 16);
-        }
-        self.used = self.used.plus(chain.descriptors, size);
+        self.hidden.push(UsedDescriptor {
+            at: self.used,
+            id: chain.id,
+            len: written,
+        });
+        self.used = self.used.plus(chain.descriptors, self.ring.size);
         self.unpublished = self.unpublished.saturating_add(chain.descriptors);
     }
 
@@ -193,12 +198,28 @@ impl DeviceRing for PackedDevice {
 
     #[inline]
     fn publish(&mut self) {
-        if let Some((position, flags)) = self.hidden.take() {
-            self.ring.flags(position).store(flags, Ordering::Release);
-            self.published = self.used;
-            let count = std::mem::take(&mut self.unpublished);
-            self.unsignalled = self.unsignalled.saturating_add(count);
+        if self.hidden.is_empty() {
+            return;
         }
+        if let Some(progress) = &self.progress {
+            progress.publishing(&self.hidden, self.used);
+        }
+        self.ring.store_used(&self.hidden);
+        if let Some(progress) = &self.progress {
+            progress.published(&self.hidden, self.used);
+        }
+        if self.logs_ring
+            && let Some(log) = &self.taken.log
+        {
+            for used in &self.hidden {
+                let at = 16 * u64::from(used.at.index());
+                log.mark(self.ring.descriptors_guest + at, 16);
+            }
+        }
+        self.hidden.clear();
+        self.published = self.used;
+        let count = std::mem::take(&mut self.unpublished);
+        self.unsignalled = self.unsignalled.saturating_add(count);
     }
 
     #[inline]

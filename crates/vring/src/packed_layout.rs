@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::memory::GuestMemory;
 use crate::setup::{RingConfig, SetupError};
-use crate::split_layout::passed;
+use crate::split_layout::{WRITE, passed};
 
 /// Bytes of the three parts of a packed ring: descriptors, driver, device.
 #[must_use]
@@ -56,6 +56,11 @@ impl PackedPosition {
         PackedPosition((self.0 & 0x8000 ^ 0x8000) | (index - size))
     }
 
+    /// The same index in the next lap, or in the one before.
+    pub(crate) fn other_lap(self) -> PackedPosition {
+        PackedPosition(self.0 ^ 0x8000)
+    }
+
     /// The flags of a descriptor that becomes available here.
     #[inline]
     pub(crate) fn available(self) -> u16 {
@@ -66,6 +71,20 @@ impl PackedPosition {
     #[inline]
     pub(crate) fn used(self) -> u16 {
         if self.wrap() { AVAILABLE | USED } else { 0 }
+    }
+}
+
+/// A descriptor as the device returns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UsedDescriptor {
+    pub(crate) at: PackedPosition,
+    pub(crate) id: u16,
+    pub(crate) len: u32,
+}
+
+impl UsedDescriptor {
+    pub(crate) fn word(self) -> u64 {
+        u64::from(self.at.0) | u64::from(self.id) << 16 | u64::from(self.len) << 32
     }
 }
 
@@ -143,6 +162,21 @@ impl PackedMemory {
         }
     }
 
+    /// Returns descriptors to the driver, which sees none of them before all.
+    #[inline]
+    pub(crate) fn store_used(&self, burst: &[UsedDescriptor]) {
+        let Some((first, rest)) = burst.split_first() else {
+            return;
+        };
+        for used in rest {
+            self.store_len_and_id(used.at, used.len, used.id);
+            self.flags(used.at).store(flags_of(used), Ordering::Release);
+        }
+        self.store_len_and_id(first.at, first.len, first.id);
+        self.flags(first.at)
+            .store(flags_of(first), Ordering::Release);
+    }
+
     /// When the device is to signal, which the driver writes.
     #[inline]
     pub(crate) fn driver_event(&self) -> Suppression<'_> {
@@ -156,6 +190,11 @@ impl PackedMemory {
         // SAFETY: as in `driver_event`.
         unsafe { Suppression::at(self.device) }
     }
+}
+
+#[inline]
+fn flags_of(used: &UsedDescriptor) -> u16 {
+    used.at.used() | if used.len > 0 { WRITE } else { 0 }
 }
 
 /// An event suppression area. (VIRTIO 1.2 §2.8.14)

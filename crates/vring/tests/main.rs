@@ -7,4 +7,5 @@ mod faults;
 mod model;
 mod notification;
 mod pair;
+mod progress;
 mod transfer;

@@ -79,6 +79,8 @@ impl ToGuest {
             }
             let sent = self.fill(ring, features, &mut source);
             ring.put_back();
+            // By bursts of chains, of which a device that comes after this one has a record.
+            ring.publish();
             moved += sent;
             if sent == 0 {
                 // A frame needs more chains than were taken, or than there are.
@@ -88,7 +90,6 @@ impl ToGuest {
                 self.chains_each = (self.chains_each * 4).min(BURST);
             }
         }
-        ring.publish();
         Ok(moved)
     }
 

@@ -1,0 +1,108 @@
+//! How far the packed rings of a device have come, for a back end that comes after one that died:
+//! a file beside the socket. See [`PackedProgress`].
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use carina_sys::{Mapping, Memory, PAGE_BYTES};
+use carina_vring::PackedProgress;
+
+/// The file, which is made when the first packed ring starts.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    path: PathBuf,
+    rings: usize,
+    mapping: OnceLock<Option<Arc<Mapping>>>,
+}
+
+impl Progress {
+    pub(crate) fn new(socket: &Path, rings: usize) -> Progress {
+        let mut path = socket.as_os_str().to_owned();
+        path.push(SUFFIX);
+        Progress {
+            path: path.into(),
+            rings,
+            mapping: OnceLock::new(),
+        }
+    }
+
+    /// The memory of one ring, unless there is no file.
+    pub(crate) fn of_ring(&self, index: usize) -> Option<PackedProgress> {
+        let mapping = self.mapping.get_or_init(|| match self.map() {
+            Ok(mapping) => Some(Arc::new(mapping)),
+            Err(error) => {
+                tracing::warn!(
+                    %error,
+                    "packed rings do not outlive this process: a guest will have to take its \
+                     interface down and up"
+                );
+                None
+            }
+        });
+        let mapping = mapping.as_ref().filter(|_| index < self.rings)?;
+        PackedProgress::new(Arc::clone(mapping), index * PackedProgress::BYTES)
+    }
+
+    fn map(&self) -> io::Result<Mapping> {
+        let bytes = (self.rings * PackedProgress::BYTES).next_multiple_of(PAGE_BYTES);
+        match Memory::file(&self.path, bytes) {
+            // Of a device with another number of rings.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                fs::remove_file(&self.path)?;
+                Memory::file(&self.path, bytes)?.map()
+            }
+            made => made?.map(),
+        }
+    }
+
+    /// The front end has stopped a ring, and knows where.
+    pub(crate) fn forget(&self, index: usize) {
+        // Of a ring that never ran there is nothing, and no file is made for that.
+        if self.mapping.get().is_some()
+            && let Some(ring) = self.of_ring(index)
+        {
+            ring.forget();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        let has_file = self.mapping.get().is_some_and(Option::is_some);
+        let runs = |index| self.of_ring(index).is_some_and(|ring| ring.is_running());
+        if has_file && !(0..self.rings).any(runs) {
+            // No guest is left that goes on; an empty file would do no harm.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// What its name has behind that of the socket.
+const SUFFIX: &str = ".rings";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_is_made_at_need_and_goes_with_its_rings() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("card.rings");
+        let new = |rings| Progress::new(&directory.path().join("card"), rings);
+        let progress = new(2);
+        progress.forget(0);
+        assert!(!file.exists());
+        assert!(progress.of_ring(1).is_some() && progress.of_ring(2).is_none());
+        assert_eq!(fs::metadata(&file).unwrap().len(), 4096);
+        drop(progress);
+        assert!(!file.exists());
+        // A file that is something else is made anew.
+        fs::write(&file, "x").unwrap();
+        assert!(new(1).of_ring(0).is_some());
+        // Where none can be made rings run without.
+        let nowhere = Progress::new(Path::new("/nonexistent/card"), 2);
+        assert!(nowhere.of_ring(0).is_none());
+    }
+}
