@@ -1,4 +1,5 @@
-//! Ports as they stand on a command line: `eth1`, `tap:inside`, `af_packet:eth1,offload=true`.
+//! Ports as they stand on a command line: `eth1`, `tap:inside`, `af_packet:eth1,offload=true`,
+//! `vhost_user:/run/vm/a.sock,packed=false`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +22,7 @@ struct PortKind {
     key: &'static str,
 }
 
-const KINDS: [PortKind; 4] = [
+const KINDS: [PortKind; 5] = [
     PortKind {
         name: "af_packet",
         key: "interface",
@@ -37,6 +38,10 @@ const KINDS: [PortKind; 4] = [
     PortKind {
         name: "tun",
         key: "name",
+    },
+    PortKind {
+        name: "vhost_user",
+        key: "socket",
     },
 ];
 
@@ -121,7 +126,7 @@ impl PortSpec {
         &self.app
     }
 
-    /// The interface or device.
+    /// The interface or device, or the path of a socket.
     #[must_use]
     pub fn of(&self) -> &str {
         &self.of
@@ -209,6 +214,10 @@ mod tests {
             (table, "tap:inside".into())
         );
         assert_eq!(frame_bytes_for(&[port, spec("nope")]), 9018);
+        let port = spec("vhost_user:/run/vm/a.sock,queues=2");
+        let table =
+            "[apps.a-sock]\nkind = \"vhost_user\"\nsocket = \"/run/vm/a.sock\"\nqueues = 2\n";
+        assert_eq!((port.table().as_str(), port.is_ip()), (table, false));
         assert_eq!(frame_bytes_for(&[spec("nope")]), 2048);
     }
 
@@ -220,7 +229,8 @@ mod tests {
         assert!(refusal("eth0,mtu").contains("a port is"));
         assert_eq!(
             refusal("tip:x"),
-            "\"tip\": there is no such kind of port; there are af_packet, af_xdp, tap, tun"
+            "\"tip\": there is no such kind of port; there are af_packet, af_xdp, tap, tun, \
+             vhost_user"
         );
         assert!(refusal("a\"b").contains("quotes"));
         let error = check_names(&[spec("a.b"), spec("tap:a-b")]).unwrap_err();

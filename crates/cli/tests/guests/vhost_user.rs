@@ -9,43 +9,49 @@ use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic, Running};
 
 use crate::house::{BOOT, CARINA, SOON};
 
-/// A graph that answers pings at 10.0.0.1, and the process that runs it.
-struct Responder {
-    file: PathBuf,
+/// A command of carina that runs until it is killed, or the test ends.
+struct Program {
+    directory: PathBuf,
+    words: Vec<String>,
     process: Option<Child>,
 }
 
-impl Responder {
-    fn new(directory: &Path, more: &str) -> Responder {
-        let file = directory.join("graph.toml");
-        let socket = directory.join("card");
-        let graph = format!(
-            "links = [\"card.output -> arp.south\", \"arp.south -> card.input\", \
-             \"arp.north -> echo.south\", \"echo.south -> arp.north\"]\n\
-             [apps.card]\nkind = \"vhost_user\"\nsocket = {socket:?}\n{more}\n\
-             [apps.arp]\nkind = \"arp\"\naddress = \"10.0.0.1\"\nmac = \"02:00:00:00:00:01\"\n\
-             next = \"10.0.0.2\"\n[apps.echo]\nkind = \"icmp_echo\"\naddress = \"10.0.0.1\"\n"
-        );
-        fs::write(&file, graph).unwrap();
-        let mut responder = Responder {
-            file,
+/// A graph that answers pings at 10.0.0.1.
+fn responder(directory: &Path, more: &str) -> Program {
+    let file = directory.join("graph.toml");
+    let socket = directory.join("card");
+    let graph = format!(
+        "links = [\"card.output -> arp.south\", \"arp.south -> card.input\", \
+         \"arp.north -> echo.south\", \"echo.south -> arp.north\"]\n\
+         [apps.card]\nkind = \"vhost_user\"\nsocket = {socket:?}\n{more}\n\
+         [apps.arp]\nkind = \"arp\"\naddress = \"10.0.0.1\"\nmac = \"02:00:00:00:00:01\"\n\
+         next = \"10.0.0.2\"\n[apps.echo]\nkind = \"icmp_echo\"\naddress = \"10.0.0.1\"\n"
+    );
+    fs::write(&file, graph).unwrap();
+    Program::new(directory, &["graph", "run", file.to_str().unwrap()])
+}
+
+impl Program {
+    fn new(directory: &Path, words: &[&str]) -> Program {
+        let mut program = Program {
+            directory: directory.to_owned(),
+            words: words.iter().map(|word| (*word).to_owned()).collect(),
             process: None,
         };
-        responder.start();
-        responder
+        program.start();
+        program
     }
 
     fn start(&mut self) {
         // The kernel ends it with the test, however the test ends.
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", CARINA, "graph", "run"]);
-        command.arg(&self.file).stdin(Stdio::null());
-        let directory = self.file.parent().unwrap();
-        command.env("CARINA_RUN", directory.join("run"));
-        command.stdout(Stdio::null());
+        command.args(["--pdeathsig", "KILL", CARINA]);
+        command.args(&self.words).stdin(Stdio::null());
+        command.env("CARINA_RUN", self.directory.join("run"));
+        command.stdout(Stdio::piped());
         let mut options = fs::File::options();
         let log = options.create(true).append(true);
-        let log = log.open(directory.join("graph.log")).unwrap();
+        let log = log.open(self.directory.join("log")).unwrap();
         command.stderr(log).env("CARINA_LOG", "info");
         self.process = Some(command.spawn().unwrap());
     }
@@ -57,7 +63,7 @@ impl Responder {
     }
 
     fn log(&self) -> String {
-        fs::read_to_string(self.file.with_file_name("graph.log")).unwrap()
+        fs::read_to_string(self.directory.join("log")).unwrap()
     }
 
     /// Processor time of the process so far.
@@ -72,7 +78,7 @@ impl Responder {
     }
 }
 
-impl Drop for Responder {
+impl Drop for Program {
     fn drop(&mut self) {
         if self.process.is_some() {
             self.kill();
@@ -81,18 +87,22 @@ impl Drop for Responder {
 }
 
 fn guest(directory: &Path, queues: u16, packed: bool) -> Running {
+    guest_at(directory, "g", "card", queues, packed)
+}
+
+fn guest_at(directory: &Path, name: &str, card: &str, queues: u16, packed: bool) -> Running {
     let cache = Cache::default_location().unwrap();
     let boot = Boot::prepare(&cache, &Image::new()).unwrap();
     let nic = Nic {
         model: Model::VirtioNet,
         backend: Backend::VhostUser {
-            socket: directory.join("card"),
+            socket: directory.join(card),
             queues,
             packed,
         },
         mac: None,
     };
-    let machine = Machine::new("g", directory.join("vm")).unwrap();
+    let machine = Machine::new(name, directory.join("vm")).unwrap();
     let machine = machine.boot(boot).cpus(queues.into()).nic(nic);
     let vm = machine.dies_with_parent().start(&cache).unwrap();
     vm.wait_ready(BOOT).unwrap();
@@ -106,7 +116,7 @@ fn raise(vm: &Running) {
 }
 
 /// Pings until an answer comes; then all of a few must come.
-fn pings(vm: &Running, graph: &Responder) {
+fn pings(vm: &Running, graph: &Program) {
     let begin = Instant::now();
     while !vm
         .run("ping -c 1 -W 1 10.0.0.1")
@@ -125,7 +135,7 @@ fn pings(vm: &Running, graph: &Responder) {
 #[test]
 fn guest_pings_a_graph_and_again_after_reboot_and_kill() {
     let directory = tempfile::tempdir().unwrap();
-    let mut graph = Responder::new(directory.path(), "");
+    let mut graph = responder(directory.path(), "");
     let vm = guest(directory.path(), 1, false);
     raise(&vm);
     pings(&vm, &graph);
@@ -151,7 +161,7 @@ fn guest_pings_a_graph_and_again_after_reboot_and_kill() {
 #[test]
 fn guest_with_packed_rings_and_two_queues_pings_a_graph() {
     let directory = tempfile::tempdir().unwrap();
-    let graph = Responder::new(directory.path(), "queues = 2");
+    let mut graph = responder(directory.path(), "queues = 2");
     let vm = guest(directory.path(), 2, true);
     raise(&vm);
     let features = vm
@@ -160,4 +170,25 @@ fn guest_with_packed_rings_and_two_queues_pings_a_graph() {
     let bits = features.text();
     assert_eq!(bits.trim().as_bytes().get(34), Some(&b'1'), "{bits}");
     pings(&vm, &graph);
+    for _ in 0..2 {
+        graph.kill();
+        graph.start();
+        pings(&vm, &graph);
+    }
+}
+
+#[test]
+fn forwarder_joins_two_guests() {
+    let directory = tempfile::tempdir().unwrap();
+    let ports = ["a", "b"].map(|card| {
+        let path = directory.path().join(card);
+        format!("vhost_user:{}", path.display())
+    });
+    let forwarder = Program::new(directory.path(), &["forward", &ports[0], &ports[1]]);
+    let a = guest_at(directory.path(), "a", "a", 1, false);
+    let b = guest_at(directory.path(), "b", "b", 1, true);
+    raise(&a);
+    let up = "ip address add 10.0.0.1/24 dev eth0 && ip link set eth0 up";
+    assert!(b.run(up).unwrap().is_success());
+    pings(&a, &forwarder);
 }

@@ -60,9 +60,10 @@ impl Card {
     }
 
     /// Arguments of QEMU. `memory` is the guest's, as `-m` has it: QEMU has to share it. Without it
-    /// the arguments for that are left out.
+    /// the arguments for that are left out. `is_emulated` says that QEMU runs without KVM: version
+    /// 7.2 then dies when the guest's driver turns MSI-X on, and the card gets none.
     #[must_use]
-    pub fn qemu(&self, memory: Option<&str>) -> Vec<String> {
+    pub fn qemu(&self, memory: Option<&str>, is_emulated: bool) -> Vec<String> {
         let mut arguments = Vec::new();
         let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
         if let Some(memory) = memory {
@@ -90,8 +91,13 @@ impl Card {
             let _ = write!(device, ",mac={mac}");
         }
         if queues > 1 {
-            let _ = write!(device, ",mq=on,vectors={}", 2 * queues + 2);
+            device.push_str(",mq=on");
         }
+        let _ = match queues {
+            _ if is_emulated => write!(device, ",vectors=0"),
+            2.. => write!(device, ",vectors={}", 2 * queues + 2),
+            _ => Ok(()),
+        };
         for (is_on, option) in [
             (self.packed, ",packed=on"),
             (!self.mergeable, ",mrg_rxbuf=off"),
@@ -164,7 +170,7 @@ mod tests {
 
     #[test]
     fn qemu_gets_a_card_and_shared_memory() {
-        let arguments = card(false, 1).qemu(Some("1G"));
+        let arguments = card(false, 1).qemu(Some("1G"), false);
         assert_eq!(
             arguments.join(" "),
             "-object memory-backend-memfd,id=carina-memory,size=1G,share=on \
@@ -174,10 +180,12 @@ mod tests {
              -device virtio-net-pci,netdev=net-web,mac=52:54:00:00:00:01,packed=on,\
              rx_queue_size=1024"
         );
-        let arguments = card(true, 2).qemu(None);
+        let arguments = card(true, 2).qemu(None, false);
         assert_eq!(arguments.len(), 6);
         assert!(arguments[1].ends_with(",server=on,wait=off"));
         assert!(arguments[5].contains(",mq=on,vectors=6,mrg_rxbuf=off,"));
+        let emulated = card(true, 2).qemu(None, true);
+        assert!(emulated[5].contains(",mq=on,vectors=0,mrg_rxbuf=off,"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `carina nfv args`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use carina_nfv::traffic::attach::Card;
 use carina_nfv::traffic::graph::port_kinds;
@@ -32,6 +32,9 @@ pub struct AttachArgs {
     /// Size of the guest's memory, as QEMU's -m has it: adds that QEMU shares it
     #[arg(long, value_name = "SIZE", conflicts_with = "libvirt", value_parser = size)]
     memory: Option<String>,
+    /// For a QEMU without KVM: version 7.2 dies if the card has MSI-X, so it gets vectors=0
+    #[arg(long, conflicts_with = "libvirt")]
+    emulated: bool,
 }
 
 /// What is wrong with a size.
@@ -58,12 +61,15 @@ pub fn run(shared: &Shared, args: &AttachArgs) -> Outcome {
             false => print_line(xml.trim_end()),
         };
     }
-    let arguments = card.qemu(args.memory.as_deref());
+    let arguments = card.qemu(args.memory.as_deref(), args.emulated);
     if shared.json {
         return print_json(&json!({ "qemu": arguments }));
     }
     if args.memory.is_none() {
         progress("QEMU has to share the guest's memory: --memory SIZE adds what that takes");
+    }
+    if !args.emulated && !Path::new("/dev/kvm").exists() {
+        progress("there is no KVM here: --emulated adds what QEMU 7.2 needs without it");
     }
     let pairs = arguments.chunks(2).map(|pair| pair.join(" "));
     print_line(pairs.collect::<Vec<_>>().join("\n"))
