@@ -1,5 +1,6 @@
-//! The goodput figure: a line with confidence bars for each system and direction.
+//! Figures of lines with confidence bars; that of goodput has one for each system and direction.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use plotters::coord::Shift;
@@ -18,13 +19,79 @@ use crate::summary::regression;
 /// Results without goodput rows, or a file that cannot be written.
 pub fn draw(results: &Results, sdu_max: u64, title: &str, path: &Path) -> Result<(), FigureError> {
     let wanted = |row: &&Row| row.metric == Metric::GoodputMbps && row.sdu <= sdu_max;
-    let rows: Vec<&Row> = results.rows.iter().filter(wanted).collect();
-    let top = rows.iter().map(|r| r.mean + r.ci95).fold(0.0, f64::max);
-    if rows.is_empty() || top <= 0.0 {
-        return Err(FigureError::NoGoodput);
+    let mut lines: BTreeMap<(&str, &str), Vec<Point>> = BTreeMap::new();
+    for row in results.rows.iter().filter(wanted) {
+        let points = lines.entry((&row.system, &row.case)).or_default();
+        points.push(Point {
+            x: row.sdu as f64,
+            y: row.mean,
+            spread: row.ci95,
+        });
+    }
+    let lines: Vec<Line> = lines
+        .into_iter()
+        .map(|((system, case), points)| Line {
+            label: format!("{system}, {case}"),
+            points,
+        })
+        .collect();
+    let axes = Axes {
+        title,
+        x: "SDU size, bytes",
+        y: "goodput, Mbit/s",
+        x_max: sdu_max as f64,
+        has_regression: true,
+    };
+    draw_lines(&lines, &axes, path)
+}
+
+/// A point of a line.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Point {
+    /// Its place.
+    pub x: f64,
+    /// Its height.
+    pub y: f64,
+    /// Half the height of its bar.
+    pub spread: f64,
+}
+
+/// A line of a figure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    /// What it is.
+    pub label: String,
+    /// Its points.
+    pub points: Vec<Point>,
+}
+
+/// What stands around lines.
+#[derive(Debug, Clone, Copy)]
+pub struct Axes<'a> {
+    /// Above them.
+    pub title: &'a str,
+    /// Along the horizontal axis, with the unit.
+    pub x: &'a str,
+    /// Along the vertical axis.
+    pub y: &'a str,
+    /// Where the horizontal axis ends.
+    pub x_max: f64,
+    /// Each line has the least-squares line through its points.
+    pub has_regression: bool,
+}
+
+/// Draws lines as an SVG file.
+///
+/// # Errors
+/// No point is higher than 0, or the file cannot be written.
+pub fn draw_lines(lines: &[Line], axes: &Axes<'_>, path: &Path) -> Result<(), FigureError> {
+    let points = lines.iter().flat_map(|line| &line.points);
+    let top = points.map(|p| p.y + p.spread).fold(0.0, f64::max);
+    if top <= 0.0 {
+        return Err(FigureError::Nothing);
     }
     let area = SVGBackend::new(path, (960, 600)).into_drawing_area();
-    draw_on(&area, &rows, (sdu_max as f64, top), title)
+    draw_on(&area, lines, axes, top)
         .and_then(|()| area.present())
         .map_err(|source| FigureError::Draw {
             path: path.to_owned(),
@@ -36,9 +103,9 @@ pub fn draw(results: &Results, sdu_max: u64, title: &str, path: &Path) -> Result
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FigureError {
-    /// The results hold no goodput at the sizes of the figure.
-    #[error("no goodput was measured, so there is nothing to draw")]
-    NoGoodput,
+    /// No point of the figure is higher than 0.
+    #[error("nothing was measured, so there is nothing to draw")]
+    Nothing,
     /// The file could not be written.
     #[error("drawing {}: {source}", path.display())]
     Draw {
@@ -55,40 +122,24 @@ type DrawError = DrawingAreaErrorKind<std::io::Error>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-fn draw_on(
-    area: &Area<'_>,
-    rows: &[&Row],
-    limit: (f64, f64),
-    title: &str,
-) -> Result<(), DrawError> {
+fn draw_on(area: &Area<'_>, lines: &[Line], axes: &Axes<'_>, top: f64) -> Result<(), DrawError> {
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(area)
-        .caption(title, ("sans-serif", 20))
+        .caption(axes.title, ("sans-serif", 20))
         .margin(12)
         .x_label_area_size(44)
         .y_label_area_size(72)
-        .build_cartesian_2d(0.0..limit.0 * 1.02, 0.0..limit.1 * 1.08)?;
+        .build_cartesian_2d(0.0..axes.x_max * 1.02, 0.0..top * 1.08)?;
     chart
         .configure_mesh()
         .light_line_style(WHITE)
-        .x_desc("SDU size, bytes")
-        .y_desc("goodput, Mbit/s")
+        .x_desc(axes.x)
+        .y_desc(axes.y)
         .x_label_formatter(&|x| format!("{x:.0}"))
         .y_label_formatter(&|y| format!("{y:.0}"))
         .draw()?;
-    let mut lines: Vec<(&str, &str)> = rows
-        .iter()
-        .map(|r| (r.system.as_str(), r.case.as_str()))
-        .collect();
-    lines.sort_unstable();
-    lines.dedup();
-    for (index, (system, case)) in lines.into_iter().enumerate() {
-        let points: Vec<&Row> = rows
-            .iter()
-            .copied()
-            .filter(|r| r.system == system && r.case == case)
-            .collect();
-        draw_line(&mut chart, &points, index, &format!("{system}, {case}"))?;
+    for (index, line) in lines.iter().enumerate() {
+        draw_line(&mut chart, line, index, axes.has_regression)?;
     }
     chart
         .configure_series_labels()
@@ -111,32 +162,29 @@ pub const COLOURS: [RGBColor; 7] = [
 
 fn draw_line(
     chart: &mut Chart<'_, '_>,
-    rows: &[&Row],
+    line: &Line,
     index: usize,
-    label: &str,
+    has_regression: bool,
 ) -> Result<(), DrawError> {
     let colour = COLOURS[index % COLOURS.len()];
-    let mut points: Vec<(f64, f64)> = rows.iter().map(|r| (r.sdu as f64, r.mean)).collect();
+    let mut points: Vec<(f64, f64)> = line.points.iter().map(|p| (p.x, p.y)).collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     chart
         .draw_series(LineSeries::new(
             points.iter().copied(),
             colour.stroke_width(2),
         ))?
-        .label(label)
+        .label(&line.label)
         .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
     chart.draw_series(points.iter().map(|p| Circle::new(*p, 3, colour.filled())))?;
-    let bar = |row: &&Row| {
-        let x = row.sdu as f64;
-        let ends = [
-            (x, (row.mean - row.ci95).max(0.0)),
-            (x, row.mean + row.ci95),
-        ];
+    let bar = |p: &Point| {
+        let ends = [(p.x, (p.y - p.spread).max(0.0)), (p.x, p.y + p.spread)];
         PathElement::new(ends, colour.stroke_width(1))
     };
-    chart.draw_series(rows.iter().map(bar))?;
-    if let (Some((slope, intercept)), Some(first), Some(last)) =
-        (regression(&points), points.first(), points.last())
+    chart.draw_series(line.points.iter().map(bar))?;
+    if has_regression
+        && let Some((slope, intercept)) = regression(&points)
+        && let (Some(first), Some(last)) = (points.first(), points.last())
     {
         let at = |x: f64| (x, (slope * x + intercept).max(0.0));
         let line = [at(first.0), at(last.0)];
