@@ -13,6 +13,7 @@ use crate::device::Device;
 use crate::features::{
     EVENT_IDX, INDIRECT_DESC, LOG_ALL, PROTOCOL_FEATURES, RING_PACKED, VERSION_1, net,
 };
+use crate::progress::Progress;
 use crate::protocol::{Connection, Outcome};
 use crate::shared::{Offer, Shared};
 
@@ -100,10 +101,11 @@ impl Stage {
             rings: RINGS,
         };
         let guest = Memory::anonymous("fuzzed-guest", BYTES).expect("memory");
+        let progress = Arc::new(Progress::in_memory(RINGS).expect("memory"));
         Stage {
             shared: Arc::new(Shared {
                 offer,
-                device: Mutex::new(Device::new(RINGS, Arc::clone(&epoll))),
+                device: Mutex::new(Device::new(RINGS, progress, Arc::clone(&epoll))),
                 changed: EventFd::new().expect("an eventfd"),
                 epoll,
                 stop: EventFd::new().expect("an eventfd"),

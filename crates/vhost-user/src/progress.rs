@@ -28,6 +28,18 @@ impl Progress {
         }
     }
 
+    /// In memory that goes with it, as fuzzed rings have it.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn in_memory(rings: usize) -> io::Result<Progress> {
+        let bytes = (rings * PackedProgress::BYTES).next_multiple_of(PAGE_BYTES);
+        let mapping = Memory::anonymous("packed-rings", bytes)?.map()?;
+        Ok(Progress {
+            path: PathBuf::new(),
+            rings,
+            mapping: OnceLock::from(Some(Arc::new(mapping))),
+        })
+    }
+
     /// The memory of one ring, unless there is no file.
     pub(crate) fn of_ring(&self, index: usize) -> Option<PackedProgress> {
         let mapping = self.mapping.get_or_init(|| match self.map() {
