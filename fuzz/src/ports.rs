@@ -33,7 +33,7 @@ pub fn reads_nfv_ports(data: &[u8]) -> bool {
             assert!(Changes::between(&traffic, &traffic).is_empty());
             for port in &traffic.ports {
                 if let Ok(card) = Card::of(port) {
-                    assert!(card.qemu(Some("1G")).len() >= 6);
+                    assert!(card.qemu(Some("1G"), false).len() >= 6);
                     assert!(card.libvirt().ends_with("</interface>\n"));
                 }
             }
