@@ -281,6 +281,17 @@ pub struct DifInfo {
     pub names: Vec<AppName>,
 }
 
+/// What carries the VMPI between a VM and its host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VmpiKind {
+    /// Memory that both map: QEMU's ivshmem-doorbell.
+    #[default]
+    Ivshmem,
+    /// The virtqueues of QEMU's virtio-net-pci, which the VM's node drives.
+    Virtqueue,
+}
+
 /// `POST /v1/vms`, and `[[vm]]` in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -293,6 +304,9 @@ pub struct VmCreate {
     /// The DIF between host and VM; absent for `hv.NAME`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dif: Option<DifName>,
+    /// What carries the VMPI; absent for ivshmem.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vmpi: Option<VmpiKind>,
 }
 
 /// `GET /v1/vms`: one VM port.
@@ -302,13 +316,17 @@ pub struct VmInfo {
     pub name: LocalName,
     /// The DIF between host and VM.
     pub dif: DifName,
+    /// What carries the VMPI.
+    #[serde(default)]
+    pub vmpi: VmpiKind,
     /// Bytes of the shared region.
     pub region_bytes: u64,
     /// The socket on which a QEMU listens and to which the node connects, again after a restart:
     /// `-chardev socket,path=..,server=on,wait=on`. Preferred.
     pub qemu_socket: PathBuf,
-    /// The socket on which the node listens and to which a QEMU may connect.
-    pub listen_socket: PathBuf,
+    /// The socket on which the node listens and to which a QEMU may connect; none over virtqueues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen_socket: Option<PathBuf>,
     /// Process of the attached QEMU.
     #[serde(default)]
     pub qemu_pid: Option<u32>,

@@ -11,6 +11,7 @@ pub mod error;
 pub mod ipc;
 pub mod names;
 pub mod paths;
+pub mod qemu;
 pub mod spec;
 pub mod spelling;
 pub mod toml;

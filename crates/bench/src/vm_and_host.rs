@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use carina_api::AppName;
+use carina_api::control::VmpiKind;
 use carina_client::FlowSpec;
 use carina_lab::{GuestCpu, GuestImage, GuestSpec, Network, TestGuest, TestNode};
 use carina_measure::results::OURS;
@@ -181,6 +182,7 @@ fn spec(network: CardNetwork) -> GuestSpec {
     };
     GuestSpec {
         name: "bench".to_owned(),
+        vmpi: VmpiKind::Ivshmem,
         memory_mib: 512,
         nics: ADDRESSES.nics("bench", GUEST, backend),
         bridge: (network == CardNetwork::Bridge).then(|| BRIDGE.to_owned()),

@@ -76,7 +76,7 @@ impl GuestImage {
             .machine(name, host.vm_dir())?
             .memory_mib(vm.memory_mib)
             .cpus(vm.cpus)
-            .ivshmem(&port.qemu_socket)
+            .vmpi(port.vmpi, &port.qemu_socket)
             .node_config(config)
             .start(&self.cache)
             .attempt(format!("starting QEMU for {name}"))?;

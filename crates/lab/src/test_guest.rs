@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use carina_api::control::VmCreate;
+use carina_api::control::{VmCreate, VmpiKind};
 use carina_api::{DifName, LocalName};
 use carina_vm::{Backend, Nic, Output, Running};
 
@@ -19,6 +19,8 @@ pub struct GuestSpec {
     pub name: String,
     /// Memory in MiB.
     pub memory_mib: u32,
+    /// What carries the VMPI.
+    pub vmpi: VmpiKind,
     /// Emulated network cards.
     pub nics: Vec<Nic>,
     /// The bridge of the host's namespace into which the cards' taps are plugged.
@@ -46,6 +48,7 @@ impl TestGuest {
             name: LocalName::new(name.as_str()).attempt("naming the VM")?,
             region_bytes: None,
             dif: Some(DifName::new(dif.as_str()).attempt("naming the DIF")?),
+            vmpi: Some(spec.vmpi),
         };
         let port = node.control().create_vm(&create);
         let port = port.attempt("making the VM's port")?;
@@ -55,7 +58,7 @@ impl TestGuest {
         );
         let mut machine = image
             .machine(&name, node.path().join(format!("qemu.{name}")))?
-            .ivshmem(&port.qemu_socket)
+            .vmpi(spec.vmpi, &port.qemu_socket)
             .node_config(&config)
             .memory_mib(spec.memory_mib);
         for nic in spec.nics {

@@ -7,7 +7,7 @@ use carina_api::control::{HvSide, IpcpCreate, IpcpType, LinkState};
 use carina_api::{ErrorBody, ErrorCode, IpcpId};
 use carina_dataplane::{Command, IpcpBuilder, Mailbox};
 use carina_shims::Loopback;
-use carina_vmpi::ll::ivshmem::PciAddress;
+use carina_vmpi::ll::PciAddress;
 use carina_wire::pcapng::LinkType;
 
 use crate::ipcps::{Ipcps, Process};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use carina_api::control::{HvSide, IpcpCreate, IpcpType, LinkState};
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, IpcpId, LocalName};
 use carina_dataplane::{IpcProcess, NormalIpcp};
-use carina_vmpi::ll::ivshmem::PciAddress;
+use carina_vmpi::ll::PciAddress;
 use thiserror::Error;
 
 use crate::connections::ConnectionId;

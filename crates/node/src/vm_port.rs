@@ -1,8 +1,12 @@
-//! The port of a VM: its VMPI region and its ivshmem sockets.
+//! The port of a VM: its VMPI device and the sockets of its QEMU.
 
-use carina_api::control::VmCreate;
+use std::io;
+use std::path::Path;
+
+use carina_api::control::{VmCreate, VmpiKind};
+use carina_api::qemu::vmpi_args;
 use carina_api::{DifName, LocalName};
-use carina_vmpi::ll::ivshmem::HostPort;
+use carina_vmpi::ll::{HostPort, ivshmem, virtqueue};
 use thiserror::Error;
 
 /// What an IPCP has when a VM is behind it.
@@ -18,28 +22,32 @@ impl VmPort {
     pub fn matches_spec(&self, wanted: &VmCreate) -> bool {
         let dif = |create: &VmCreate| create.dif.clone().or_else(|| default_dif(&create.name));
         let region = |create: &VmCreate| region_bytes(create.region_bytes);
+        let vmpi = |create: &VmCreate| create.vmpi.unwrap_or_default();
         self.create.name == wanted.name
+            && vmpi(&self.create) == vmpi(wanted)
             && dif(&self.create) == dif(wanted)
             && region(&self.create) == region(wanted)
     }
 }
 
+/// Opens the port of a VM in the directory of VMs.
+///
+/// # Errors
+/// As the port of its kind.
+pub fn open_port(dir: &Path, create: &VmCreate, region_bytes: usize) -> io::Result<HostPort> {
+    let name = create.name.as_str();
+    Ok(match create.vmpi.unwrap_or_default() {
+        VmpiKind::Ivshmem => HostPort::Ivshmem(ivshmem::HostPort::open(dir, name, region_bytes)?),
+        VmpiKind::Virtqueue => {
+            HostPort::Virtqueue(virtqueue::HostPort::open(dir, name, region_bytes)?)
+        }
+    })
+}
+
 /// The arguments with which QEMU listens for the node.
 pub fn qemu_args(vm: &VmPort) -> Vec<String> {
-    let id = format!("carina-{}", vm.create.name);
-    // A comma in a QEMU argument is written twice.
-    let path = vm
-        .port
-        .qemu_socket()
-        .display()
-        .to_string()
-        .replace(',', ",,");
-    vec![
-        "-chardev".into(),
-        format!("socket,path={path},id={id},server=on,wait=on"),
-        "-device".into(),
-        format!("ivshmem-doorbell,vectors=32,chardev={id}"),
-    ]
+    let kind = vm.create.vmpi.unwrap_or_default();
+    vmpi_args(vm.create.name.as_str(), kind, vm.port.qemu_socket())
 }
 
 pub fn default_dif(name: &LocalName) -> Option<DifName> {

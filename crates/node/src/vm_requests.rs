@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 use carina_api::control::{EventKind, VmCreate, VmInfo};
 use carina_api::{ErrorBody, ErrorCode, IpcpId, LocalName};
 use carina_sys::{Interest, monotonic_ns};
-use carina_vmpi::ll::ivshmem::HostPort;
 
 use crate::core::{Core, Token};
 use crate::ipcp_handlers::NewIpcp;
 use crate::ipcp_kinds::open_device;
-use crate::vm_port::{VmPort, default_dif, qemu_args, region_bytes};
+use crate::vm_port::{VmPort, default_dif, open_port, qemu_args, region_bytes};
 
 impl Core {
     /// Makes a VM port with its IPCP, or takes over the one of a node that ran before.
@@ -32,8 +31,8 @@ impl Core {
             .clone()
             .or_else(|| default_dif(&name))
             .ok_or_else(|| bad(format!("VM {name}: the name is too long for its DIF's")))?;
-        let port = HostPort::open(&self.run_dir_lock.dir().vm_dir(), name.as_str(), bytes)
-            .map_err(failed)?;
+        let vm_dir = self.run_dir_lock.dir().vm_dir();
+        let port = open_port(&vm_dir, &create, bytes).map_err(failed)?;
         let device = port.device().map_err(failed)?;
         let opened = open_device(&name, &self.name, device);
         let id = self.add_ipcp(NewIpcp {
@@ -155,9 +154,10 @@ impl Core {
         Some(VmInfo {
             name: ipcp.name.clone(),
             dif: ipcp.dif.clone(),
+            vmpi: vm.create.vmpi.unwrap_or_default(),
             region_bytes: vm.port.region_bytes() as u64,
             qemu_socket: vm.port.qemu_socket().into(),
-            listen_socket: vm.port.listen_socket().into(),
+            listen_socket: vm.port.listen_socket().map(Into::into),
             qemu_pid: vm.port.qemu_pid().and_then(|pid| u32::try_from(pid).ok()),
             state: ipcp.state,
             vmpi_id: ipcp.vmpi_id.unwrap_or_default(),

@@ -53,7 +53,7 @@ pub use cache::Cache;
 pub use cpio::Archive;
 pub use elf::{is_static, shared_libraries};
 pub use error::Error;
-pub use external_vm::{libvirt_xml, qemu_args};
+pub use external_vm::libvirt_xml;
 pub use image::Image;
 pub use kernel::Kernel;
 pub use machine::{Boot, Machine};

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use carina_api::LocalName;
+use carina_api::control::VmpiKind;
 
 use crate::accel::{self, Accel};
 use crate::cache::{Cache, write_whole};
@@ -63,7 +64,7 @@ pub struct Machine {
     cpus: u32,
     boot: Option<Boot>,
     accel: Option<Accel>,
-    ivshmem: Vec<PathBuf>,
+    vmpi: Vec<(VmpiKind, PathBuf)>,
     nics: Vec<Nic>,
     iommu: bool,
     modules: Vec<String>,
@@ -104,7 +105,7 @@ impl Machine {
             cpus: 1,
             boot: None,
             accel: None,
-            ivshmem: Vec::new(),
+            vmpi: Vec::new(),
             nics: Vec::new(),
             iommu: false,
             modules: Vec::new(),
@@ -142,8 +143,13 @@ impl Machine {
 
     /// Adds a shared-memory device on a socket that QEMU makes and listens on. QEMU runs no guest
     /// instruction until the node has connected to each and has sent the memory.
-    pub fn ivshmem(mut self, socket: impl Into<PathBuf>) -> Machine {
-        self.ivshmem.push(socket.into());
+    pub fn ivshmem(self, socket: impl Into<PathBuf>) -> Machine {
+        self.vmpi(VmpiKind::Ivshmem, socket)
+    }
+
+    /// As [`Machine::ivshmem`], a device of either kind.
+    pub fn vmpi(mut self, kind: VmpiKind, socket: impl Into<PathBuf>) -> Machine {
+        self.vmpi.push((kind, socket.into()));
         self
     }
 
@@ -294,7 +300,7 @@ impl Machine {
             files: FILES
                 .iter()
                 .map(|kind| self.path(kind))
-                .chain(self.ivshmem.iter().cloned())
+                .chain(self.vmpi.iter().map(|(_, socket)| socket.clone()))
                 .collect(),
         }
     }
@@ -317,7 +323,7 @@ impl Machine {
         for path in FILES
             .iter()
             .map(|kind| self.path(kind))
-            .chain(self.ivshmem.iter().cloned())
+            .chain(self.vmpi.iter().map(|(_, socket)| socket.clone()))
         {
             if path.symlink_metadata().is_ok() {
                 fs::remove_file(&path).context("remove the stale", &path)?;

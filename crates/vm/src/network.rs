@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use carina_api::qemu::escape;
+
 use crate::accel::Accel;
-use crate::external_vm::escape;
 
 /// The emulated card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use carina_api::control::DifRole;
+use carina_api::control::VmpiKind;
 use carina_client::FlowSpec;
 use carina_lab::{GuestSpec, Network, TestGuest, TestNode};
 use carina_measure::results::OURS;
@@ -151,6 +152,7 @@ impl Setup {
 fn spec(name: &str, host: u8) -> GuestSpec {
     GuestSpec {
         name: name.to_owned(),
+        vmpi: VmpiKind::Ivshmem,
         memory_mib: 256,
         nics: ADDRESSES.nics(name, host, |_| None),
         bridge: Some(BRIDGE.to_owned()),

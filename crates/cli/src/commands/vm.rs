@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use carina_api::LocalName;
-use carina_api::control::{Client, ClientError, LinkState, VmCreate, VmInfo};
+use carina_api::control::{Client, ClientError, LinkState, VmCreate, VmInfo, VmpiKind};
 use carina_lab::Guest;
 use carina_measure::duration::parse_ns;
 use carina_measure::table::Table;
@@ -23,7 +23,7 @@ use crate::report::{print_bytes, print_json, print_line, progress};
 pub enum VmCommand {
     /// Boot a VM attached to the running node, with a node of its own inside
     #[command(
-        after_help = "Examples:\n  carina vm run a\n  carina vm run a --console\n  carina vm run a --command \"carina ping --listen --wait 10s &\"\n  \
+        after_help = "Examples:\n  carina vm run a\n  carina vm run a --console\n  carina vm run a --vmpi virtqueue\n  carina vm run a --command \"carina ping --listen --wait 10s &\"\n  \
           \
         carina vm run web --disk debian.qcow2 --memory 2048 --qemu-args \"-vga std\"\n\nThe VM \
         goes on when the command ends; `carina vm stop` ends it."
@@ -87,6 +87,27 @@ pub struct PortArgs {
     /// Bytes of the shared region, a power of two [default: 16 MiB]
     #[arg(long)]
     region_bytes: Option<u64>,
+    /// What carries the records between VM and host [default: ivshmem]
+    #[arg(long)]
+    vmpi: Option<VmpiName>,
+}
+
+/// What carries the VMPI.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum VmpiName {
+    /// Memory that both map, by QEMU's ivshmem-doorbell
+    Ivshmem,
+    /// The virtqueues of QEMU's virtio-net-pci, driven by the VM's node
+    Virtqueue,
+}
+
+impl From<VmpiName> for VmpiKind {
+    fn from(name: VmpiName) -> VmpiKind {
+        match name {
+            VmpiName::Ivshmem => VmpiKind::Ivshmem,
+            VmpiName::Virtqueue => VmpiKind::Virtqueue,
+        }
+    }
 }
 
 /// Options of `carina vm run`.
@@ -160,13 +181,19 @@ pub fn run(shared: &Shared, command: VmCommand) -> Outcome {
 }
 
 fn port_of(node: &Client, name: &LocalName, port: PortArgs) -> Result<VmInfo, Failure> {
+    let vmpi = port.vmpi.map(VmpiKind::from);
     match node.vm(name.as_str()) {
+        Ok(info) if vmpi.is_some_and(|vmpi| vmpi != info.vmpi) => Err(failed(format!(
+            "VM {name} has a port already, with VMPI over {:?}; carina vm stop {name} removes it",
+            info.vmpi
+        ))),
         Ok(info) => Ok(info),
         Err(ClientError::Refused { status: 404, .. }) => {
             let create = VmCreate {
                 name: name.clone(),
                 region_bytes: port.region_bytes,
                 dif: port.dif,
+                vmpi,
             };
             node.create_vm(&create)
                 .attempt(format!("making a port for VM {name}"))
@@ -209,7 +236,7 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
         .boot(boot)
         .memory_mib(args.memory)
         .cpus(args.cpus)
-        .ivshmem(&info.qemu_socket)
+        .vmpi(info.vmpi, &info.qemu_socket)
         .extra_args(qemu_args);
     if own_guest {
         machine = machine.node_config(&guest_config(&info));
@@ -366,8 +393,14 @@ fn stop(shared: &Shared, name: &LocalName, grace: u64, keep_port: bool) -> Outco
 
 fn args(shared: &Shared, name: LocalName, libvirt: bool, port: PortArgs) -> Outcome {
     let info = port_of(&shared.control(), &name, port)?;
-    let xml = carina_vm::libvirt_xml(name.as_str(), &info.qemu_socket);
-    let arguments = carina_vm::qemu_args(name.as_str(), &info.qemu_socket);
+    let arguments = info.qemu_args;
+    let xml = carina_vm::libvirt_xml(&arguments);
+    if info.vmpi == VmpiKind::Virtqueue {
+        progress(
+            "its memory must be shared: -object memory-backend-memfd,id=m,size=SIZE,share=on \
+             -machine memory-backend=m",
+        );
+    }
     match (shared.json, libvirt) {
         (true, _) => print_json(&serde_json::json!({ "qemu": arguments, "libvirt": xml })),
         (false, true) => print_line(xml.trim_end()),

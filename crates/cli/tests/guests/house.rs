@@ -7,6 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use carina_api::control::VmpiKind;
 use carina_vm::{Boot, Cache, Image, Machine, Running};
 use serde_json::Value;
 
@@ -111,7 +112,20 @@ impl Host {
     }
 
     pub fn boot_with(&self, name: &str, shape: impl FnOnce(Machine) -> Machine) -> Guest {
-        let socket = self.port(name);
+        self.boot_over(VmpiKind::Ivshmem, name, shape)
+    }
+
+    /// As [`Host::boot_with`], with VMPI over what `vmpi` says.
+    pub fn boot_over(
+        &self,
+        vmpi: VmpiKind,
+        name: &str,
+        shape: impl FnOnce(Machine) -> Machine,
+    ) -> Guest {
+        let socket = match vmpi {
+            VmpiKind::Ivshmem => self.port(name),
+            VmpiKind::Virtqueue => self.port_with(name, &["--vmpi", "virtqueue"]),
+        };
         let toml = format!(
             "[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = \"hv.{name}\"\n"
         );
@@ -119,7 +133,7 @@ impl Host {
             .unwrap()
             .boot(boot().clone())
             .memory_mib(256)
-            .ivshmem(socket)
+            .vmpi(vmpi, socket)
             .node_config(&toml)
             .dies_with_parent();
         let vm = shape(machine).start(&cache()).unwrap();
@@ -134,7 +148,11 @@ impl Host {
 
     /// Makes the VM's port in the node, if it is not there, and returns QEMU's socket.
     pub fn port(&self, name: &str) -> PathBuf {
-        let output = self.carina(&["vm", "args", name]);
+        self.port_with(name, &[])
+    }
+
+    fn port_with(&self, name: &str, options: &[&str]) -> PathBuf {
+        let output = self.carina(&[&["vm", "args", name], options].concat());
         assert!(output.status.success(), "{}", told(&output));
         let line = told(&output);
         let path = line

@@ -14,3 +14,4 @@ mod journeys;
 mod scribbler;
 mod terminal;
 mod vhost_user;
+mod virtqueue;

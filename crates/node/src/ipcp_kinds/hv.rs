@@ -1,11 +1,12 @@
 //! The hv kind: IPCPs over the VMPI device of a VM.
 
-use carina_api::control::{HvSide, IpcpCreate, IpcpType};
+use carina_api::control::{HvSide, IpcpCreate, IpcpType, VmpiKind};
 use carina_api::{ErrorBody, ErrorCode, LocalName};
 use carina_shims::{HvBuilder, HvShim};
 use carina_vmpi::hl::{Config as HlConfig, Side};
-use carina_vmpi::ll::VmpiImpl;
-use carina_vmpi::ll::ivshmem::{GuestDevice, Interrupts, PciAddress, guest_devices};
+use carina_vmpi::ll::ivshmem::{self, GuestDevice, Interrupts};
+use carina_vmpi::ll::{PciAddress, VmpiImpl, virtqueue};
+use carina_wire::vmpi::DEVICE_MAC;
 
 use super::{Context, Opened, SpecError};
 use crate::ipcps::{Ipcps, Process};
@@ -28,16 +29,22 @@ pub(super) fn check(create: &IpcpCreate) -> Result<(), SpecError> {
 /// Opens the PCI device of a guest.
 pub(super) fn open(create: &IpcpCreate, context: &Context<'_>) -> Result<Opened, ErrorBody> {
     let name = &create.name;
-    let pci = find_device(create, context.ipcps)?;
-    let device = GuestDevice::open(&pci, Interrupts::Auto).map_err(|error| {
+    let (pci, kind) = find_device(create, context.ipcps)?;
+    let failed = |error| {
         let what = format!("IPCP {name}: PCI device {pci}: {error}");
         ErrorBody::new(ErrorCode::NotFound, what)
-    })?;
-    let why = device.polls_because;
+    };
+    let (device, why) = match kind {
+        VmpiKind::Ivshmem => {
+            let opened = GuestDevice::open(&pci, Interrupts::Auto).map_err(failed)?;
+            (opened.device, opened.polls_because)
+        }
+        VmpiKind::Virtqueue => (virtqueue::open_guest(&pci).map_err(failed)?, None),
+    };
     Ok(Opened {
         pci: Some(pci),
         notice: why.map(|why| format!("no interrupts, the device is polled: {why}")),
-        ..open_device(name, context.system, device.device)
+        ..open_device(name, context.system, device)
     })
 }
 
@@ -64,22 +71,37 @@ pub fn open_device(name: &LocalName, system: &str, device: Box<dyn VmpiImpl + Se
 }
 
 /// The PCI device asked for, or the first that is not in use.
-fn find_device(create: &IpcpCreate, ipcps: &Ipcps) -> Result<PciAddress, ErrorBody> {
+fn find_device(create: &IpcpCreate, ipcps: &Ipcps) -> Result<(PciAddress, VmpiKind), ErrorBody> {
     let name = &create.name;
     let missing = |what| ErrorBody::new(ErrorCode::NotFound, what);
-    let found =
-        guest_devices().map_err(|error| missing(format!("IPCP {name}: PCI devices: {error}")))?;
+    let unreadable = |error| missing(format!("IPCP {name}: PCI devices: {error}"));
+    let kinds = [
+        (
+            VmpiKind::Ivshmem,
+            ivshmem::guest_devices().map_err(unreadable)?,
+        ),
+        (
+            VmpiKind::Virtqueue,
+            virtqueue::guest_devices().map_err(unreadable)?,
+        ),
+    ];
+    let found: Vec<(PciAddress, VmpiKind)> = kinds
+        .into_iter()
+        .flat_map(|(kind, addresses)| addresses.into_iter().map(move |pci| (pci, kind)))
+        .collect();
     let in_use = |pci: &PciAddress| ipcps.values().any(|i| i.pci.as_ref() == Some(pci));
     let wanted = |pci: &PciAddress| create.pci.as_ref().is_none_or(|wanted| wanted == pci);
-    let mut fitting = found.iter().filter(|pci| wanted(pci));
-    match fitting.clone().find(|pci| !in_use(pci)) {
-        Some(pci) => Ok(pci.clone()),
+    let mut fitting = found.iter().filter(|(pci, _)| wanted(pci));
+    match fitting.clone().find(|(pci, _)| !in_use(pci)) {
+        Some(found) => Ok(found.clone()),
         None if fitting.next().is_some() => Err(ErrorBody::new(
             ErrorCode::Conflict,
             format!("IPCP {name}: the VMPI devices of this system are in use"),
         )),
         None => Err(missing(format!(
-            "IPCP {name}: no VMPI device (PCI 1af4:1110){}; this system has: {}",
+            "IPCP {name}: no VMPI device (PCI 1af4:1110, or 1af4:1041 with the MAC address {}){}; \
+             this system has: {}",
+            DEVICE_MAC.map(|byte| format!("{byte:02x}")).join(":"),
             create
                 .pci
                 .as_ref()
@@ -87,6 +109,7 @@ fn find_device(create: &IpcpCreate, ipcps: &Ipcps) -> Result<PciAddress, ErrorBo
             if found.is_empty() {
                 "none".to_owned()
             } else {
+                let found: Vec<&str> = found.iter().map(|(pci, _)| pci.as_str()).collect();
                 found.join(", ")
             },
         ))),

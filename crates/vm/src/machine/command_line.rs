@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 
+use carina_api::control::VmpiKind;
+use carina_api::qemu::{escape, vmpi_args};
+
 use super::{Boot, Machine};
 use crate::accel::Accel;
 use crate::error::{Error, Result};
-use crate::external_vm::{escape, qemu_args};
 use crate::network::Nic;
 
 impl Machine {
@@ -29,7 +31,11 @@ impl Machine {
         if self.iommu && accel == Accel::Kvm {
             machine.push_str(",kernel-irqchip=split");
         }
-        if self.nics.iter().any(Nic::shares_memory) {
+        let has_queues = self
+            .vmpi
+            .iter()
+            .any(|(kind, _)| *kind == VmpiKind::Virtqueue);
+        if has_queues || self.nics.iter().any(Nic::shares_memory) {
             machine.push_str(",memory-backend=shared");
             let memory = format!(
                 "memory-backend-memfd,id=shared,size={}M,share=on",
@@ -66,9 +72,10 @@ impl Machine {
         if self.iommu {
             add(&["-device", "intel-iommu,intremap=on,caching-mode=on"]);
         }
-        for (index, socket) in self.ivshmem.iter().enumerate() {
+        for (index, (kind, socket)) in self.vmpi.iter().enumerate() {
             let name = format!("{}-{index}", self.name);
-            args.extend(qemu_args(&name, socket).into_iter().map(OsString::from));
+            let device = vmpi_args(&name, *kind, socket);
+            args.extend(device.into_iter().map(OsString::from));
         }
         for (index, nic) in self.nics.iter().enumerate() {
             args.extend(nic.qemu_args(index, accel).into_iter().map(OsString::from));

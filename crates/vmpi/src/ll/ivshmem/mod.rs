@@ -12,7 +12,6 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-pub use crate::ll::pci::PciAddress;
 pub use guest::{GuestDevice, Interrupts, Opened, guest_devices};
 pub use host::HostPort;
 

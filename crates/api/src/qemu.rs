@@ -1,0 +1,59 @@
+//! What a QEMU is told, so that its VM has a VMPI device of the node.
+
+use std::path::Path;
+
+use carina_wire::vmpi::DEVICE_MAC;
+
+use crate::control::VmpiKind;
+
+/// The arguments of a QEMU that listens at a socket for the node. `name` makes the device's names
+/// within QEMU. Over virtqueues the VM's memory must also be shared, as a
+/// `memory-backend-memfd` with `share=on`.
+#[must_use]
+pub fn vmpi_args(name: &str, kind: VmpiKind, socket: &Path) -> Vec<String> {
+    let id = format!("carina-{name}");
+    let chardev = format!("socket,path={},id={id},server=on,wait=on", escape(socket));
+    let mut args = vec!["-chardev".to_owned(), chardev];
+    match kind {
+        VmpiKind::Ivshmem => {
+            let device = format!("ivshmem-doorbell,vectors=32,chardev={id}");
+            args.extend(["-device".to_owned(), device]);
+        }
+        VmpiKind::Virtqueue => {
+            let mac = DEVICE_MAC.map(|byte| format!("{byte:02x}")).join(":");
+            args.push("-netdev".to_owned());
+            args.push(format!("vhost-user,id={id}-queues,chardev={id},queues=1"));
+            // The VM's node polls. QEMU 7.2 dies of MSI-X here without KVM.
+            args.push("-device".to_owned());
+            args.push(format!(
+                "virtio-net-pci,netdev={id}-queues,mac={mac},disable-legacy=on,vectors=0,romfile=,\
+                 rx_queue_size=1024,tx_queue_size=1024"
+            ));
+        }
+    }
+    args
+}
+
+/// A path inside a QEMU option, where a comma ends a value unless it is doubled.
+#[must_use]
+pub fn escape(path: &Path) -> String {
+    path.to_string_lossy().replace(',', ",,")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_survive_quoting_and_devices_are_named() {
+        let path = Path::new("/run/a,b/it's");
+        let args = vmpi_args("vm1", VmpiKind::Ivshmem, path);
+        assert_eq!(
+            args[1],
+            "socket,path=/run/a,,b/it's,id=carina-vm1,server=on,wait=on"
+        );
+        assert_eq!(args[3], "ivshmem-doorbell,vectors=32,chardev=carina-vm1");
+        let args = vmpi_args("vm1", VmpiKind::Virtqueue, path);
+        assert!(args[5].contains("mac=06:43:41:52:49:4e,"), "{args:?}");
+    }
+}
