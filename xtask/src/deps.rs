@@ -249,7 +249,7 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "carina-bench",
         "carina-api carina-apps carina-client carina-engine carina-frame carina-lab carina-measure carina-ports \
-         carina-sys carina-time carina-vm plotters serde serde_json thiserror",
+         carina-sys carina-time carina-vm plotters rustix serde serde_json thiserror",
     ),
     (
         "carina-cli",

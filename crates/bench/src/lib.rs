@@ -7,6 +7,8 @@
 //! | [`flows`] | many flows open at once |
 //! | [`engine`] | frames through graphs of apps, beside DPDK |
 //! | [`vhost`] | frames through the rings of a vhost-user port, beside DPDK |
+//! | [`nfv_demo`] | two VMs behind ports of `carina nfv`, and what hops cost |
+//! | [`restart`] | a guest's card while the guest, or its back end, goes and comes |
 //! | [`paper`] | the experiments of publications on RINA |
 //!
 //! Nodes, guests, namespaces and processors are those of `carina_lab`; traffic, measurements and
@@ -24,9 +26,12 @@ mod failures;
 pub mod flows;
 pub mod hv;
 pub mod local;
+pub mod nfv_demo;
 pub mod paper;
 mod peer;
+mod program;
 mod rate;
+pub mod restart;
 mod testpmd;
 pub mod vhost;
 pub mod vm_and_host;

@@ -56,6 +56,11 @@ impl Process {
         start_ticks(self.pid) == Some(self.started_ticks)
     }
 
+    /// Has it end as Ctrl-C does.
+    pub fn interrupt(&self) {
+        self.signal(Signal::INT);
+    }
+
     /// Sends a signal, unless it has ended.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.pid).filter(|_| self.is_alive()) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use carina_api::control::{VmCreate, VmpiKind};
 use carina_api::{DifName, LocalName};
-use carina_vm::{Backend, Nic, Output, Running};
+use carina_vm::{Backend, Machine, Nic, Output, Running};
 
 use crate::error::{Attempt, Error, Result};
 use crate::guest::GuestImage;
@@ -78,6 +78,22 @@ impl TestGuest {
             .start(image.cache())
             .attempt("starting QEMU")?;
         Ok(Self { name, vm })
+    }
+
+    /// Boots a machine that no node knows. QEMU ends with the thread that calls this.
+    ///
+    /// # Errors
+    /// QEMU does not start.
+    pub fn boot(image: &GuestImage, name: &str, machine: Machine) -> Result<Self> {
+        let vm = machine.dies_with_parent().start(image.cache());
+        let vm = vm.attempt("starting QEMU")?;
+        let name = name.to_owned();
+        Ok(Self { name, vm })
+    }
+
+    /// Its machine.
+    pub fn machine(&self) -> &Running {
+        &self.vm
     }
 
     /// Waits until it is up.

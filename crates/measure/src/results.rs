@@ -31,6 +31,10 @@ pub enum Metric {
     LossPercent,
     /// How long nothing arrived, in seconds.
     GapS,
+    /// The same in milliseconds.
+    GapMs,
+    /// Packets that were sent and never answered.
+    LostPackets,
     /// Flows that came to be, per second.
     AllocationsPerS,
     /// Flows that ended, per second.

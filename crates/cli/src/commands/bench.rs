@@ -11,10 +11,11 @@ use carina_bench::flows::{self, FlowsOptions};
 use carina_bench::hv::{self, HvOptions};
 use carina_bench::local::{self, LocalOptions};
 use carina_bench::paper::{self, Case, PaperOptions, PaperResults, Request, tables};
+use carina_bench::restart::{self, RestartOptions};
 use carina_bench::vhost::{self, VhostOptions};
 use carina_bench::{Progress, vm_and_host};
 use carina_measure::duration::parse_ns;
-use carina_measure::results::{Metric, Results};
+use carina_measure::results::{Metric, OURS, Results};
 use carina_measure::traffic::bytes;
 use clap::Subcommand;
 
@@ -48,6 +49,14 @@ pub enum BenchCommand {
         carina bench vhost --cases packed-guest-to-host --sizes 64,1500 --runs 9\n\nIt needs \
         dpdk-testpmd (Debian: dpdk, dpdk-dev) and two processors, and no privilege.")]
     Vhost(VhostArgs),
+    /// A guest's card while the guest is rebooted, its back end killed, or the guest moved to
+    /// another QEMU: packets lost, and the time without any
+    #[command(
+        after_help = "Examples:\n  carina bench restart --json > restart.json\n  \
+        carina bench restart --cases migration-split --runs 3\n\nAs root, or where user \
+        namespaces are allowed."
+    )]
+    Restart(RestartArgs),
     /// Many flows open at once through one normal DIF: their pace and their memory
     #[command(after_help = "Examples:\n  carina bench flows --json > flows.json\n  \
         carina bench flows --flows 1000 --askers 1 --runs 5")]
@@ -171,6 +180,19 @@ pub struct VhostArgs {
     cases: Vec<String>,
 }
 
+/// Options of `carina bench restart`.
+#[derive(Debug, clap::Args)]
+pub struct RestartArgs {
+    /// How often everything is repeated
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// Cases [default: all]
+    #[arg(long, value_delimiter = ',')]
+    cases: Vec<String>,
+    #[arg(long, hide = true)]
+    in_network_namespace: bool,
+}
+
 /// Options of `carina bench flows`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct FlowsArgs {
@@ -292,6 +314,7 @@ pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
             show(shared, &results, &vhost::TABLES, &vhost::SYSTEMS)?;
             all_measured(&results)
         }
+        BenchCommand::Restart(args) => restart_of(shared, &args),
         BenchCommand::FlowsHolder { name } => Ok(flows::serve(&shared.node()?, &name)?),
         BenchCommand::Paper(args) => {
             vm_and_host::require_network(args.in_network_namespace, PROGRESS)?;
@@ -320,6 +343,18 @@ pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
         }
         BenchCommand::Local(args) => local(shared, args),
     }
+}
+
+fn restart_of(shared: &Shared, args: &RestartArgs) -> Outcome {
+    let cases = chosen(&restart::CASES, |case| case.name, &args.cases)?;
+    vm_and_host::require_network(args.in_network_namespace, PROGRESS)?;
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let results = restart::run(&RestartOptions {
+        cases,
+        runs: args.runs.max(1),
+        progress: PROGRESS,
+    })?;
+    show(shared, &results, &restart::TABLES, &[OURS])
 }
 
 fn show_flows(shared: &Shared, results: &Results) -> Outcome {

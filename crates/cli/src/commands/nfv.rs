@@ -16,6 +16,7 @@ use crate::failure::{Attempt, Failure, Outcome, refused};
 use crate::report::{print_json, print_line, progress};
 
 mod attach;
+mod demo;
 mod record;
 mod running;
 mod table;
@@ -51,6 +52,14 @@ pub enum NfvCommand {
         carina nfv args web --file ports.toml\n\n\
         QEMU has to share the guest's memory: --memory SIZE, as -m has it, adds what that takes.")]
     Args(attach::AttachArgs),
+    /// Boot two stock VMs behind four ports, ping, limit, filter and measure, and draw figure 4
+    ///
+    /// The VMs' cards are virtio-net over vhost-user. A limit is lifted and a filter comes and
+    /// goes while pings go on; rates by number of hops are measured on the host and in a VM.
+    #[command(after_help = "Example:\n  carina nfv demo --out .\n\n\
+        Writes fig4.svg and fig4.json. Needs QEMU and busybox, and no root. Exit code 1: \
+        something was seen otherwise than it should be, such as a ping that was lost.")]
+    Demo(demo::DemoArgs),
 }
 
 /// A file of ports, and what it leaves open.
@@ -103,6 +112,7 @@ pub fn run(shared: &Shared, command: NfvCommand) -> Outcome {
         NfvCommand::Check(source) => check(shared, &source),
         NfvCommand::Show { over } => running::show(shared, over),
         NfvCommand::Args(args) => attach::run(shared, &args),
+        NfvCommand::Demo(args) => demo::run(shared, &args),
     }
 }
 

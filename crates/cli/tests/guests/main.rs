@@ -11,6 +11,7 @@ mod disk;
 mod faults;
 mod house;
 mod journeys;
+mod nfv_demo;
 mod scribbler;
 mod terminal;
 mod vhost_user;

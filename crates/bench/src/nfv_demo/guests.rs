@@ -1,0 +1,211 @@
+//! The guests of the demo, and what their programs do and say.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use carina_lab::{GuestImage, TestGuest};
+use serde::Serialize;
+
+use super::PATIENCE;
+use super::ports_file::{PORTS, PortsFile};
+use crate::error::{Error, Result};
+
+/// A client and a server.
+#[derive(Debug)]
+pub(super) struct Guests {
+    client: TestGuest,
+    server: TestGuest,
+}
+
+/// What busybox's ping counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Pings {
+    /// Requests.
+    pub sent: u64,
+    /// Answers.
+    pub received: u64,
+    /// Mean time to an answer in milliseconds.
+    pub rtt_ms: f64,
+}
+
+impl Pings {
+    /// Requests without an answer.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.sent.saturating_sub(self.received)
+    }
+
+    /// Sums up what one ping, or several, have said.
+    fn parse(text: &str) -> Option<Pings> {
+        let mut pings = Pings::default();
+        let (mut sum, mut rounds) = (0.0, 0.0);
+        for line in text.lines() {
+            if line.contains(" packets transmitted") {
+                let mut numbers = line.split(' ').filter_map(|word| word.parse::<u64>().ok());
+                pings.sent += numbers.next()?;
+                pings.received += numbers.next()?;
+            } else if let Some((_, times)) = line.split_once("min/avg/max = ") {
+                sum += times.split('/').nth(1)?.parse::<f64>().ok()?;
+                rounds += 1.0;
+            }
+        }
+        pings.rtt_ms = sum / f64::max(rounds, 1.0);
+        (pings.sent > 0).then_some(pings)
+    }
+}
+
+impl Guests {
+    /// Boots both, each with the cards of its ports.
+    pub(super) fn boot(image: &GuestImage, directory: &Path, file: &PortsFile) -> Result<Guests> {
+        let boot = |name: &str| -> Result<TestGuest> {
+            let mut machine = image.machine(name, directory.join("vm"))?;
+            for (port, _, mac) in PORTS.iter().filter(|(port, ..)| port.ends_with(name)) {
+                machine = machine.nic(file.card(port, *mac));
+            }
+            Ok(TestGuest::boot(image, name, machine)?)
+        };
+        let guests = Guests {
+            client: boot("client")?,
+            server: boot("server")?,
+        };
+        guests.client.wait_ready(PATIENCE)?;
+        guests.server.wait_ready(PATIENCE)?;
+        Ok(guests)
+    }
+
+    pub(super) fn accelerator(&self) -> &str {
+        self.client.accelerator()
+    }
+
+    /// Gives cards their addresses, and starts the server of a file with so many bytes; waits until
+    /// pings come through both networks.
+    pub(super) fn set_up(&self, bytes: u64) -> Result<()> {
+        for (guest, name, number) in [(&self.client, "client", 1), (&self.server, "server", 2)] {
+            for (_, vlan, mac) in PORTS.iter().filter(|(port, ..)| port.ends_with(name)) {
+                let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+                guest.run(&format!(
+                    "for i in /sys/class/net/eth*; do [ \"$(cat $i/address)\" = {mac} ] || continue; \
+                     ip address add 10.0.{vlan}.{number}/24 dev ${{i##*/}}; \
+                     ip link set ${{i##*/}} up; done"
+                ))?;
+            }
+        }
+        let mebibytes = bytes >> 20;
+        self.server.run(&format!(
+            "mkdir -p /tmp/www && dd if=/dev/zero of=/tmp/www/all bs=1M count={mebibytes} \
+             2>/dev/null && head -c {} /tmp/www/all >/tmp/www/part && echo served >/tmp/www/word \
+             && httpd -p 80 -h /tmp/www",
+            bytes / 4
+        ))?;
+        for server in [super::RED_SERVER, super::BLUE_SERVER] {
+            let ping = format!("ping -c 1 -W 1 {server}");
+            self.until(&format!("{server} answers"), || {
+                let done = self.client.run_within(&ping, PATIENCE)?;
+                Ok(done.is_success().then_some(()))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Asks until there is an answer.
+    fn until<T>(&self, what: &str, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(answer) = ask()? {
+                return Ok(answer);
+            }
+            if Instant::now() > deadline {
+                let error = Error::NoAnswer(format!("waiting until {what}: too long"));
+                let logs = [self.client.logs(), self.server.logs()];
+                return Err(error.with(logs.join("\n")));
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// Runs a command in the client, however long it takes.
+    pub(super) fn client_says(&self, command: &str) -> Result<String> {
+        let done = self.client.run_within(command, PATIENCE)?;
+        if done.is_success() {
+            return Ok(done.text());
+        }
+        let error = Error::Client(format!("{command}: {}", done.error_text()));
+        Err(error.with(self.client.logs()))
+    }
+
+    /// Pings the server so often.
+    pub(super) fn ping(&self, server: Ipv4Addr, count: usize) -> Result<Pings> {
+        let command = format!("ping -q -c {count} -i 0.02 {server}");
+        let done = self.client.run_within(&command, PATIENCE)?;
+        pings_of(&done.text())
+    }
+
+    /// Begins to ping, some 100 times a second, in rounds that wait for their last answers.
+    pub(super) fn start_pings(&self, server: Ipv4Addr) -> Result<()> {
+        let begin = format!(
+            "rm -f /tmp/stop; (while [ ! -e /tmp/stop ]; do ping -q -c 100 -i 0.01 {server}; done \
+             >/tmp/pings.{server} 2>&1; touch /tmp/over.{server}) </dev/null >/dev/null 2>&1 &"
+        );
+        self.client_says(&begin).map(drop)
+    }
+
+    /// Ends the pings, and says what they counted.
+    pub(super) fn stop_pings(&self, server: Ipv4Addr) -> Result<Pings> {
+        let look = format!("touch /tmp/stop; [ -e /tmp/over.{server} ] && cat /tmp/pings.{server}");
+        let text = self.until("pings have ended", || {
+            let done = self.client.run_within(&look, PATIENCE)?;
+            Ok(done.is_success().then(|| done.text()))
+        })?;
+        pings_of(&text)
+    }
+
+    /// Whether the server of web pages is reached within some seconds.
+    pub(super) fn is_served(&self, server: Ipv4Addr, seconds: u32) -> Result<bool> {
+        let fetch = format!("timeout {seconds} wget -q -O - http://{server}/word");
+        let done = self.client.run_within(&fetch, PATIENCE)?;
+        Ok(done.text() == "served")
+    }
+
+    /// The rate at which the client gets a whole file or a part of it, in Mb/s.
+    pub(super) fn download(&self, server: Ipv4Addr, file: Download) -> Result<f64> {
+        let (name, bytes) = file;
+        let now = "cut -d ' ' -f 1 /proc/uptime";
+        let said = self.client_says(&format!(
+            "{now} && wget -q -O /dev/null http://{server}/{name} && {now}"
+        ))?;
+        let times: Vec<f64> = said.lines().filter_map(|line| line.parse().ok()).collect();
+        match times[..] {
+            // The clock has hundredths of a second.
+            [begin, end] => Ok(bytes as f64 * 8.0 / f64::max(end - begin, 0.01) / 1e6),
+            _ => Err(Error::Client(format!("not two times: {said}"))),
+        }
+    }
+}
+
+/// A file of the server, and its bytes.
+pub(super) type Download = (&'static str, u64);
+
+fn pings_of(text: &str) -> Result<Pings> {
+    Pings::parse(text).ok_or_else(|| Error::Client(format!("ping says {text:?}")))
+}
+
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_busybox_ping_are_summed_up() {
+        let text = "PING 10.0.10.2 (10.0.10.2): 56 data bytes\n\n--- 10.0.10.2 ping statistics ---\n\
+                    100 packets transmitted, 99 packets received, 1% packet loss\n\
+                    round-trip min/avg/max = 0.4/0.5/1.2 ms\n\
+                    100 packets transmitted, 100 packets received, 0% packet loss\n\
+                    round-trip min/avg/max = 0.4/0.7/1.2 ms\n";
+        let pings = Pings::parse(text).unwrap();
+        assert_eq!((pings.sent, pings.received, pings.lost()), (200, 199, 1));
+        assert!((pings.rtt_ms - 0.6).abs() < 1e-9);
+        assert_eq!(Pings::parse("ping: sendto: Network unreachable"), None);
+    }
+}
