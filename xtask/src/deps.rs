@@ -212,14 +212,14 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "carina-shims",
         "carina-wire carina-api carina-sys carina-ring carina-vmpi carina-netdev carina-engine \
-         carina-ipcp carina-dataplane carina-time rustix slab thiserror tracing",
+         carina-frame carina-ipcp carina-dataplane carina-time rustix slab thiserror tracing",
     ),
     (
         "carina-node",
         "carina-time carina-wire carina-api carina-sys carina-ring carina-vmpi carina-ipcp \
          carina-protect \
-         carina-netdev carina-engine carina-dataplane carina-shims rustix serde \
-         serde_json toml thiserror tracing tokio axum wildmatch",
+         carina-netdev carina-engine carina-dataplane carina-shims carina-apps carina-ports rustix \
+         serde serde_json toml thiserror tracing tokio axum wildmatch",
     ),
     (
         "carina-client",

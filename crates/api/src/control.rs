@@ -102,6 +102,14 @@ pub struct IpcpCreate {
     /// `eth`: the interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// `eth`: the port of a graph in place of an interface: its `kind` and keys, as in the file of
+    /// a graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<serde_json::Map<String, serde_json::Value>>,
+    /// `eth` with a port: the station's MAC address; absent for that of the port's interface, or
+    /// one made by chance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
     /// `eth`: the VLAN id, 1 to 4094, which is the name of the DIF unless that is free text; absent
     /// or 0 for frames without tag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -140,6 +148,8 @@ impl IpcpCreate {
             side: None,
             pci: None,
             interface: None,
+            port: None,
+            mac: None,
             vlan: None,
             arp: None,
             listen: None,
@@ -189,6 +199,9 @@ pub struct IpcpInfo {
     /// The small integer that names the VMPI device in this system.
     #[serde(default)]
     pub vmpi_id: Option<u16>,
+    /// The data-plane thread that it runs on, from 0; none for one that moves no SDUs.
+    #[serde(default)]
+    pub worker: Option<u16>,
     /// The VM behind it.
     #[serde(default)]
     pub vm: Option<LocalName>,

@@ -26,6 +26,9 @@ pub enum ArgumentError {
     /// An address of a peer without name or host.
     #[error("NAME=HOST or NAME=HOST:PORT is expected")]
     Peer,
+    /// A port without its kind, or a key of it without value.
+    #[error("kind=KIND,KEY=VALUE is expected, such as kind=af_xdp,interface=eth1")]
+    GraphPort,
     /// The name of a peer is not well formed.
     #[error(transparent)]
     Name(#[from] NameError),

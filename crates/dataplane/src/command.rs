@@ -3,11 +3,13 @@
 use std::os::fd::OwnedFd;
 
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
+use carina_engine::tap::Tap;
 use carina_ipcp::{ConnectReader, N1Port, N1Properties};
 use carina_ring::channel::Endpoint;
 
+use crate::crossing::{Crossed, Crossing};
 use crate::ipcp_app::IpcpBuilder;
-use crate::tap::Tap;
+use crate::mailbox::Mailbox;
 
 /// The end of a flow as the data plane sees it.
 pub enum FlowEnd {
@@ -23,6 +25,16 @@ pub enum FlowEnd {
         ipcp: IpcpId,
         /// Its number for the flow, not in use.
         n1: N1Port,
+    },
+    /// A normal IPCP on another worker, which has been given the other end with
+    /// [`Command::Cross`].
+    Elsewhere {
+        /// One end of the channel between the two.
+        end: Box<Endpoint>,
+        /// What the ends tell each other besides.
+        with: Crossing,
+        /// The mailbox of the other worker.
+        user: Mailbox<Command>,
     },
 }
 
@@ -117,6 +129,9 @@ pub enum Command {
         /// The port that events carry; bit 31 clear.
         port: PortId,
     },
+    /// Gives a normal IPCP its half of an N-1 flow that another worker provides.
+    /// [`Command::N1Up`] puts it into use.
+    Cross(Crossed),
     /// Ends a flow: what the application has already sent is delivered first. Unknown ports are
     /// ignored, for the flow may just have ended by itself.
     Deallocate {

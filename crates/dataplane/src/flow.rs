@@ -30,11 +30,22 @@ pub(crate) struct Flow {
     pub events: Mailbox<Event>,
     pub ports: PortTable,
     pub close_request: CloseRequest,
-    /// The other one of two flow apps that share a port-id reports its end.
-    pub is_silent: bool,
+    /// What is done with the port-id when the flow ends.
+    pub report: Report,
     pub is_done: bool,
     /// The channel is known, or the flow is a relay, which needs no channel.
     pub has_channel: bool,
+}
+
+/// What an app does with the port-id of its flow when that ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// It frees the port-id and tells the manager.
+    End,
+    /// It frees the port-id; the worker that provides the flow tells the manager.
+    PortOnly,
+    /// The other one of two apps that share the port-id does both.
+    Nothing,
 }
 
 impl Flow {
@@ -78,16 +89,20 @@ impl Flow {
     /// The part of [`Flow::end`] after which the app is in the engine still.
     pub fn end_links(&mut self, links: &mut Links, close: Close) {
         self.is_done = true;
-        if !self.is_silent && !matches!(close, Close::Refused(_)) {
-            self.ports.remove(self.port);
-            let reason = match close.reason() {
-                "" => "the application closed it".to_owned(),
-                reason => reason.to_owned(),
-            };
-            self.events.put(Event::FlowClosed {
-                port: self.port,
-                reason,
-            });
+        match self.report {
+            Report::End if !matches!(close, Close::Refused(_)) => {
+                self.ports.remove(self.port);
+                let reason = match close.reason() {
+                    "" => "the application closed it".to_owned(),
+                    reason => reason.to_owned(),
+                };
+                self.events.put(Event::FlowClosed {
+                    port: self.port,
+                    reason,
+                });
+            }
+            Report::PortOnly => self.ports.remove_crossed(self.port, self.id),
+            Report::End | Report::Nothing => {}
         }
         links.close(self.output, close);
         let lost = links.disconnect(self.input);

@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
 use carina_engine::counters::Row;
+use carina_engine::tap::Taps;
 use carina_engine::{App, AppId, Close, LinkId, Links, Pool};
 use carina_ipcp::{ConnectReader, N1Port, N1Properties};
 use thiserror::Error;
@@ -18,7 +19,6 @@ use thiserror::Error;
 use crate::event::Event;
 use crate::mailbox::Mailbox;
 use crate::port_table::PortTable;
-use crate::tap::Taps;
 
 /// Makes the app of an IPCP on the data-plane thread.
 ///

@@ -1,16 +1,14 @@
-//! The data plane as the manager sees it: one thread, one engine, commands in and events out.
+//! A thread of the data plane: one engine, commands in and events out.
 
 mod flows;
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
 use carina_api::IpcpId;
 use carina_engine::counters::{Kind, Table};
+use carina_engine::tap::Taps;
 use carina_engine::{AppId, Engine, Pool};
 use carina_sys::{ask_for_short_slices, monotonic_ns};
 
@@ -20,112 +18,6 @@ use crate::ipcp_app::{AppContext, BuildError, IpcpBuilder, MemberRequest, Reques
 use crate::mailbox::Mailbox;
 use crate::port_table::PortTable;
 use crate::socket_flow::Lingering;
-use crate::tap::Taps;
-use crate::trace;
-
-/// The data plane's thread. Ends when dropped, and its flows with it.
-pub struct DataPlane {
-    commands: Mailbox<Command>,
-    events: Mailbox<Event>,
-    is_stopping: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-    can_wake_lightly: bool,
-}
-
-impl DataPlane {
-    /// Starts the thread; its counters go to rows of `counters`.
-    ///
-    /// # Errors
-    /// When the system has no thread or descriptor to give.
-    pub fn spawn(counters: Table) -> io::Result<DataPlane> {
-        let (commands, events) = (Mailbox::new()?, Mailbox::new()?);
-        let is_stopping = Arc::new(AtomicBool::new(false));
-        let (started, start) = std::sync::mpsc::channel();
-        let (inbox, outbox, stop) = (commands.clone(), events.clone(), Arc::clone(&is_stopping));
-        let thread = std::thread::Builder::new()
-            .name("data-plane".to_owned())
-            .spawn(move || match Plane::new(counters, inbox, outbox) {
-                Ok(mut plane) => {
-                    let _ = started.send(Ok(()));
-                    plane.run(&stop);
-                }
-                Err(error) => drop(started.send(Err(error))),
-            })?;
-        let result = start.recv();
-        let plane = DataPlane {
-            can_wake_lightly: carina_sys::membarrier_register(),
-            commands,
-            events,
-            is_stopping,
-            thread: Some(thread),
-        };
-        match result {
-            Ok(result) => result.map(|()| plane),
-            Err(_) => Err(io::Error::other(
-                "the data plane's thread ended at its start",
-            )),
-        }
-    }
-
-    /// Adds an IPCP of any kind; `ipcp` is the id that later commands and events carry, and must be
-    /// new. The answer is [`Event::LinkDown`] when the app cannot be made.
-    pub fn add_ipcp(&self, ipcp: IpcpId, builder: Box<dyn IpcpBuilder>) {
-        let label = builder.label();
-        tracing::info!(target: "carina::dataplane", %ipcp, label, "IPCP added");
-        self.send(Command::AddIpcp { ipcp, builder });
-    }
-
-    /// Gives a command.
-    pub fn send(&self, command: Command) {
-        if let Command::RemoveIpcp { ipcp } = &command {
-            tracing::info!(target: "carina::dataplane", %ipcp, "IPCP removed");
-        }
-        self.commands.put(command);
-    }
-
-    /// The mailbox of commands, for other parts of the manager.
-    #[must_use]
-    pub fn commands(&self) -> Mailbox<Command> {
-        self.commands.clone()
-    }
-
-    /// The next event. [`DataPlane::as_fd`] is readable until this has said `None`.
-    #[must_use]
-    pub fn poll_event(&self) -> Option<Event> {
-        self.events.take().inspect(trace::event)
-    }
-
-    /// True when flow rings of this process may be made with `WakeMode::Light`, provided that the
-    /// application has registered for membarrier too.
-    #[must_use]
-    pub fn can_wake_lightly(&self) -> bool {
-        self.can_wake_lightly
-    }
-
-    /// False when the thread has ended, which only a fault of the system or of this code does.
-    #[must_use]
-    pub fn is_running(&self) -> bool {
-        self.thread
-            .as_ref()
-            .is_some_and(|thread| !thread.is_finished())
-    }
-}
-
-impl AsFd for DataPlane {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.events.as_fd()
-    }
-}
-
-impl Drop for DataPlane {
-    fn drop(&mut self) {
-        self.is_stopping.store(true, Ordering::Release);
-        self.commands.ring();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
 
 /// An IPCP on the data plane.
 struct IpcpHandle {
@@ -138,7 +30,7 @@ struct IpcpHandle {
 }
 
 /// What the thread owns.
-struct Plane {
+pub(crate) struct Plane {
     engine: Engine,
     counters: Table,
     commands: Mailbox<Command>,
@@ -149,12 +41,14 @@ struct Plane {
 }
 
 impl Plane {
-    fn new(
+    /// The plane of worker `number`.
+    pub(crate) fn new(
+        number: usize,
         counters: Table,
         commands: Mailbox<Command>,
         events: Mailbox<Event>,
     ) -> io::Result<Plane> {
-        let row = counters.row(Kind::Engine, 0, "data-plane");
+        let row = counters.row(Kind::Engine, number as u64, &thread_name(number));
         let engine = Engine::new(row, Pool::new(POOL_BYTES_MAX))?;
         engine.watch_outside(&commands)?;
         Ok(Plane {
@@ -162,13 +56,13 @@ impl Plane {
             counters,
             commands,
             events,
-            ports: PortTable::default(),
+            ports: PortTable::of_worker(number),
             ipcps: HashMap::new(),
             lingering: Lingering::default(),
         })
     }
 
-    fn run(&mut self, stop: &AtomicBool) {
+    pub(crate) fn run(&mut self, stop: &AtomicBool) {
         // Best effort: all applications wait for this thread, and it never has much to do at once.
         let _ = ask_for_short_slices(SLICE_NS);
         let mut has_commands = true;
@@ -258,6 +152,7 @@ impl Plane {
                     self.events.put(Event::FlowClosed { port, reason });
                 }
             }
+            Command::Cross(crossed) => self.cross(crossed),
             Command::Deallocate { port, reason } => self.deallocate(port, reason),
         }
     }
@@ -305,6 +200,14 @@ impl Plane {
         if self.ipcps.get(&ipcp).is_some_and(|ipcp| ipcp.uses_n1_flows) {
             self.request(ipcp, Request::Member(request));
         }
+    }
+}
+
+/// The name of a worker's thread, and of its row in the counters.
+pub(crate) fn thread_name(number: usize) -> String {
+    match number {
+        0 => "data-plane".to_owned(),
+        number => format!("data-plane-{number}"),
     }
 }
 

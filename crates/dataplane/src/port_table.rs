@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 use carina_api::{IpcpId, PortId};
@@ -10,6 +11,9 @@ use carina_ipcp::N1Port;
 
 /// The manager's request that a flow ends, with the reason for the peer.
 pub type CloseRequest = Rc<RefCell<Option<String>>>;
+
+/// Has another worker end the flow of a port-id, with the reason for the peer.
+pub type EndElsewhere = Rc<dyn Fn(PortId, String)>;
 
 /// The flow of a port-id.
 #[derive(Clone)]
@@ -29,20 +33,43 @@ pub enum FlowOwner {
     App(AppId, CloseRequest),
     /// A normal IPCP of this system, whose N-1 flow this is.
     Ipcp(IpcpId, N1Port),
+    /// A normal IPCP on another worker: it ends the flow, and the flow's app here learns that from
+    /// the channel between.
+    Elsewhere(EndElsewhere),
+    /// A normal IPCP here, whose N-1 flow another worker provides, and the app between.
+    Crossed(AppId, IpcpId, N1Port),
 }
 
-/// All port-ids that are in use on the data plane. Clones share one table.
-#[derive(Clone, Default)]
+/// All port-ids that are in use on a worker. Clones share one table.
+#[derive(Clone)]
 pub struct PortTable(Rc<RefCell<Ports>>);
 
-#[derive(Default)]
 struct Ports {
     entries: HashMap<PortId, PortEntry>,
+    /// The port-ids that this worker may choose.
+    range: Range<u32>,
     /// Where the next search for a free port-id begins.
     next: u32,
 }
 
 impl PortTable {
+    /// The table of a worker; every worker has port-ids of its own to choose from.
+    #[must_use]
+    pub fn of_worker(number: usize) -> PortTable {
+        let first = FIRST + number as u32 * PORTS_PER_WORKER;
+        PortTable(Rc::new(RefCell::new(Ports {
+            entries: HashMap::new(),
+            range: first..first + PORTS_PER_WORKER,
+            next: first,
+        })))
+    }
+
+    /// The worker that has chosen a port-id; 0 for one that the manager chose.
+    #[must_use]
+    pub fn worker_of(port: PortId) -> usize {
+        (port.0.saturating_sub(FIRST) / PORTS_PER_WORKER) as usize
+    }
+
     /// The entry of a port-id.
     #[must_use]
     pub fn get(&self, port: PortId) -> Option<PortEntry> {
@@ -59,18 +86,32 @@ impl PortTable {
         self.0.borrow_mut().entries.remove(&port);
     }
 
+    /// Frees a port-id whose flow came from another worker through this app, unless it is of
+    /// another flow by now.
+    pub(crate) fn remove_crossed(&self, port: PortId, app: AppId) {
+        let mut ports = self.0.borrow_mut();
+        let owner = ports
+            .entries
+            .get(&port)
+            .and_then(|entry| entry.owner.as_ref());
+        if matches!(owner, Some(FlowOwner::Crossed(through, ..)) if *through == app) {
+            ports.entries.remove(&port);
+        }
+    }
+
     /// Enters a flow that a peer requests through `ipcp`, under a port-id that has been free for
     /// long: a command that the manager still gives for the port-id's last flow must not reach the
     /// new one. The port-ids from 2^31 to 2^31 + 2^30 belong to the data plane.
     #[must_use]
     pub fn add_incoming(&self, ipcp: IpcpId, name: String) -> PortId {
         let mut ports = self.0.borrow_mut();
-        let range = FIRST..END;
+        let (range, from) = (ports.range.clone(), ports.next);
         let is_free = |port: &u32| !ports.entries.contains_key(&PortId(*port));
         // Live flows are far fewer than port-ids, so this ends after a few steps.
-        let from = ports.next.max(range.start);
-        let port = (from..range.end).chain(range).find(is_free).unwrap_or(from);
-        ports.next = if port + 1 < END { port + 1 } else { FIRST };
+        let all = (from..range.end).chain(range.clone());
+        let port = all.into_iter().find(is_free).unwrap_or(from);
+        let is_last = port + 1 == range.end;
+        ports.next = if is_last { range.start } else { port + 1 };
         let entry = PortEntry {
             ipcp: Some(ipcp),
             name,
@@ -81,9 +122,13 @@ impl PortTable {
     }
 }
 
-/// The first port-id that the data plane chooses, and the one after the last.
+/// Threads of one data plane.
+pub const WORKERS_MAX: usize = 64;
+
+/// The first port-id that the data plane chooses.
 const FIRST: u32 = 0x8000_0000;
-const END: u32 = 0xc000_0000;
+/// Port-ids that each worker may choose: all together from 2^31 to 2^31 + 2^30.
+const PORTS_PER_WORKER: u32 = 0x4000_0000 / WORKERS_MAX as u32;
 
 #[cfg(test)]
 mod tests {
@@ -91,7 +136,7 @@ mod tests {
 
     #[test]
     fn freed_port_is_not_the_next_of_any_ipcp() {
-        let ports = PortTable::default();
+        let ports = PortTable::of_worker(0);
         let mut seen = Vec::new();
         for ipcp in [1, 2, 1, 3, 3, 1] {
             let port = ports.add_incoming(IpcpId(ipcp), String::new());
@@ -99,5 +144,20 @@ mod tests {
             seen.push(port);
             ports.remove(port);
         }
+    }
+
+    #[test]
+    fn every_worker_chooses_ports_of_its_own() {
+        let mut seen = Vec::new();
+        for number in [0, 1, WORKERS_MAX - 1] {
+            let ports = PortTable::of_worker(number);
+            for _ in 0..3 {
+                let port = ports.add_incoming(IpcpId(1), String::new());
+                assert_eq!(PortTable::worker_of(port), number);
+                assert!(port.0 >> 30 == 2 && !seen.contains(&port), "{port}");
+                seen.push(port);
+            }
+        }
+        assert_eq!(PortTable::worker_of(PortId(7)), 0);
     }
 }

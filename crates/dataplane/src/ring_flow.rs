@@ -1,4 +1,5 @@
-//! The end of a flow whose application holds the other end of a shared-memory channel.
+//! The end of a flow whose user holds the other end of a shared-memory channel: an application, or
+//! another worker ([`crate::crossing`]).
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -8,12 +9,15 @@ use carina_ring::channel::Endpoint;
 use carina_ring::{Corrupt, Lease, Refused, State};
 use carina_sys::Interest;
 
+use crate::crossing::{CROSSING_WINDOW, Crossing};
 use crate::flow::{Flow, requested_close};
 
 /// The app for one ring end.
 pub(crate) struct RingFlow {
     flow: Flow,
     end: Endpoint,
+    /// The other end is on another worker.
+    crossing: Option<Crossing>,
     /// A record of the application that is not yet wholly on the link.
     partial: Option<Lease>,
     /// Something was read in this breath and is to be released.
@@ -33,6 +37,7 @@ impl RingFlow {
         RingFlow {
             flow,
             end,
+            crossing: None,
             partial: None,
             has_read: false,
             has_written: false,
@@ -40,6 +45,14 @@ impl RingFlow {
             give_up_at: None,
             reported: 0,
             is_armed: false,
+        }
+    }
+
+    /// The app for one end of a crossing.
+    pub fn crossing(flow: Flow, end: Endpoint, crossing: Crossing) -> RingFlow {
+        RingFlow {
+            crossing: Some(crossing),
+            ..RingFlow::new(flow, end)
         }
     }
 
@@ -51,7 +64,10 @@ impl RingFlow {
 
     /// A report is worth it from an eighth of the ring on: half of what the link waits for.
     fn report_step(&self) -> u64 {
-        (self.end.tx.capacity() / 8) as u64
+        match self.crossing {
+            Some(_) => CROSSING_WINDOW / 8,
+            None => (self.end.tx.capacity() / 8) as u64,
+        }
     }
 
     /// The application's next record; `None` when the ring is empty.
@@ -99,26 +115,50 @@ impl RingFlow {
     }
 
     fn fail(&mut self, links: &mut Links, what: &str) {
-        self.end.close(State::Failed);
         self.flow.row.add(Value::DropMalformed, 1);
-        self.flow.end(
-            links,
-            Close::Failed(format!("the application broke its flow: {what}")),
-        );
+        let close = Close::Failed(format!("the application broke its flow: {what}"));
+        self.finish(links, State::Failed, close);
+    }
+
+    /// Closes the ring and the links, and leaves the engine.
+    fn finish(&mut self, links: &mut Links, state: State, close: Close) {
+        if let Some(crossing) = &self.crossing {
+            crossing.close(&close);
+        }
+        self.end.close(state);
+        self.flow.end(links, close);
+    }
+
+    /// Tells the other worker the longest SDU that is taken here, and holds the IPCP here to what
+    /// is taken there.
+    fn exchange_piece_max(&self, links: &mut Links) {
+        let Some(crossing) = &self.crossing else {
+            return;
+        };
+        if crossing.state_piece_max(links.piece_max(self.flow.output)) {
+            self.end.peer_rx_doorbell.signal();
+        }
+        match crossing.piece_max() {
+            0 => {}
+            taken => {
+                let taken = taken.min(piece_max(CROSSING_WINDOW));
+                links.set_piece_max(self.flow.input, taken);
+            }
+        }
     }
 
     /// The application's stream has ended and was drained.
     fn end_of_stream(&mut self, links: &mut Links, state: State) {
-        let close = match (state, self.flow.close_request.take()) {
-            (State::Closed, _) => Close::Graceful(String::new()),
-            (_, request) => requested_close(request),
+        let close = match (&self.crossing, state, self.flow.close_request.take()) {
+            (Some(crossing), ..) => crossing.closed(),
+            (None, State::Closed, _) => Close::Graceful(String::new()),
+            (None, _, request) => requested_close(request),
         };
-        self.end.close(if state == State::Closed {
-            State::Closed
-        } else {
-            State::Failed
-        });
-        self.flow.end(links, close);
+        let state = match state {
+            State::Closed => State::Closed,
+            _ => State::Failed,
+        };
+        self.finish(links, state, close);
     }
 
     fn write(&mut self, packet: &Packet) -> Result<(), Refused> {
@@ -136,9 +176,8 @@ impl RingFlow {
             Close::Graceful(_) => State::Closed,
             Close::Failed(_) | Close::Refused(_) => State::Failed,
         };
-        self.end.close(state);
         self.has_written = false;
-        self.flow.end(links, close);
+        self.finish(links, state, close);
     }
 }
 
@@ -154,9 +193,9 @@ impl App for RingFlow {
         self.flow.note_channel(links);
         if self.give_up_at.is_some_and(|deadline| now >= deadline) {
             let text = "the peer's application did not read what was left".to_owned();
-            self.end.close(State::Failed);
-            return self.flow.end(links, Close::Failed(text));
+            return self.finish(links, State::Failed, Close::Failed(text));
         }
+        self.exchange_piece_max(links);
         if self.end.tx.committed() == self.reported {
             return;
         }
@@ -175,6 +214,10 @@ impl App for RingFlow {
         let state = self.end.rx.state();
         if self.cut.is_none() && self.flow.close_request.borrow().is_some() {
             self.cut = Some(self.end.rx.consumed() + self.end.rx.pending_bytes());
+            self.give_up_at = Some(now + UNDELIVERED_NS_MAX);
+        }
+        // The end of a flow of two workers is not requested here: the other one has ended it.
+        if state != State::Open && self.crossing.is_some() && self.give_up_at.is_none() {
             self.give_up_at = Some(now + UNDELIVERED_NS_MAX);
         }
         let enough = self.end.rx.consumed() + BURST_BYTES as u64;

@@ -23,6 +23,8 @@ pub mod ids;
 pub mod link;
 pub mod packet;
 pub mod pool;
+pub mod tap;
+pub mod tap_file;
 
 pub use app::{App, BURST, BURST_BYTES};
 pub use breath::Engine;

@@ -243,6 +243,19 @@ impl Links {
         }
     }
 
+    /// Changes the largest packet, in bytes, that the source may put on this link, and wakes the
+    /// source when it has changed.
+    pub fn set_piece_max(&mut self, id: LinkId, piece_max: usize) {
+        let Some(link) = self.link_mut(id) else {
+            return;
+        };
+        if link.piece_max != piece_max {
+            link.piece_max = piece_max;
+            let from = link.from;
+            self.wake(from);
+        }
+    }
+
     /// The largest packet, in bytes, that the source may put on this link; 0 before it is known.
     #[must_use]
     pub fn piece_max(&self, id: LinkId) -> usize {

@@ -163,7 +163,7 @@ impl Core {
         let to_plane = match self.ipcps[id].process.as_dyn().is_local() {
             true => None,
             false => {
-                let (channel_end, to_plane) = self.make_channel_end(&end)?;
+                let (channel_end, to_plane) = self.make_channel_end(port, &end)?;
                 if let Stage::Requested {
                     channel_end: slot, ..
                 } = &mut end.stage

@@ -17,7 +17,7 @@ use carina_api::control::{Applied, EventKind, IpcpCreate, VmCreate};
 use carina_api::{DifName, ErrorBody, IpcpId, LocalName};
 
 use crate::apply::plan::Plan;
-use crate::config::{Config, Limits};
+use crate::config::{Config, Limits, Placement};
 use crate::core::Core;
 use crate::ipcp_kinds;
 use crate::ipcps::Ipcp;
@@ -70,6 +70,7 @@ struct Settings {
     rules: Rules,
     limits: Limits,
     dif_order: Vec<DifName>,
+    placement: Placement,
 }
 
 impl Settings {
@@ -79,6 +80,7 @@ impl Settings {
             rules: std::mem::replace(&mut core.rules, self.rules),
             limits: std::mem::replace(&mut core.limits, self.limits),
             dif_order: std::mem::replace(&mut core.dif_order, self.dif_order),
+            placement: std::mem::replace(&mut core.placement, self.placement),
         }
     }
 }

@@ -7,20 +7,21 @@
 //!                         +--------------------------------------------> (none)
 //! ```
 //!
-//! The data plane writes copies into a bounded batch ([`carina_dataplane::Tap`]); each `GET` takes
-//! the batch and answers with a further portion of the file.
+//! The data plane writes copies into a bounded batch ([`carina_engine::tap::Tap`]); each `GET`
+//! takes the batch and answers with a further portion of the file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use carina_api::control::{CaptureEnd, CaptureInfo};
 use carina_api::{ErrorBody, ErrorCode, IpcpId};
-use carina_dataplane::{Command, Tap, TapReader};
+use carina_dataplane::Command;
+use carina_engine::tap::{Tap, TapReader};
+use carina_engine::tap_file::TapFile;
 use carina_ipcp::DifConfig;
-use carina_sys::monotonic_ns;
-use carina_wire::pcapng::{Interface, LinkType, Packet, Writer};
+use carina_wire::pcapng::{Interface, LinkType};
 
 use crate::core::Core;
 use crate::ipcp_kinds;
@@ -37,13 +38,7 @@ struct Table {
 }
 
 struct Capture {
-    reader: TapReader,
-    interface: Interface,
-    /// None before the file has begun.
-    writer: Option<Writer>,
-    /// Wall clock less monotonic clock, in nanoseconds.
-    epoch_ns: u64,
-    packets: u64,
+    file: TapFile,
     asked_at: Instant,
 }
 
@@ -72,19 +67,14 @@ impl Captures {
         }
         table.last_id += 1;
         info.id = table.last_id;
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
-        let wall_ns = since_1970.map_or(0, |time| time.as_nanos() as u64);
+        let interface = Interface {
+            link: LinkType(info.link_type),
+            name: info.ipcp.to_string(),
+            description: info.description.clone(),
+            snap_bytes: snap_bytes.unwrap_or(0),
+        };
         let capture = Capture {
-            reader,
-            interface: Interface {
-                link: LinkType(info.link_type),
-                name: info.ipcp.to_string(),
-                description: info.description.clone(),
-                snap_bytes: snap_bytes.unwrap_or(0),
-            },
-            writer: None,
-            epoch_ns: wall_ns.wrapping_sub(monotonic_ns()),
-            packets: 0,
+            file: TapFile::new(reader, interface),
             asked_at: Instant::now(),
         };
         table.running.insert(info.id, capture);
@@ -99,7 +89,8 @@ impl Captures {
     pub fn read(&self, id: u64) -> Result<Vec<u8>, ErrorBody> {
         let mut table = self.table();
         let capture = table.running.get_mut(&id).ok_or_else(|| missing(id))?;
-        Ok(capture.portion())
+        capture.asked_at = Instant::now();
+        Ok(capture.file.portion())
     }
 
     /// Ends a capture.
@@ -110,33 +101,9 @@ impl Captures {
         let capture = self.table().running.remove(&id);
         let capture = capture.ok_or_else(|| missing(id))?;
         Ok(CaptureEnd {
-            packets: capture.packets,
-            missed: capture.reader.missed(),
+            packets: capture.file.packets(),
+            missed: capture.file.missed(),
         })
-    }
-}
-
-impl Capture {
-    fn portion(&mut self) -> Vec<u8> {
-        self.asked_at = Instant::now();
-        let mut out = Vec::new();
-        let interface = &self.interface;
-        let writer = self.writer.get_or_insert_with(|| {
-            let mut writer = Writer::begin(&mut out);
-            writer.interface(&mut out, interface);
-            writer
-        });
-        for tapped in self.reader.take().iter() {
-            let packet = Packet {
-                interface: 0,
-                time_ns: tapped.time_ns.wrapping_add(self.epoch_ns),
-                direction: tapped.direction,
-                bytes: tapped.bytes,
-                original_bytes: u32::try_from(tapped.original_bytes).unwrap_or(u32::MAX),
-            };
-            self.packets += u64::from(writer.packet(&mut out, &packet));
-        }
-        out
     }
 }
 

@@ -2,11 +2,12 @@
 //!
 //! The keys are described in `docs/configuration.md`.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use carina_api::control::{IpcpCreate, IpcpType, VmCreate};
 use carina_api::{DifName, LocalName};
+use carina_dataplane::{WORKERS_MAX, Workers};
 use serde::Deserialize;
 use thiserror::Error;
 use toml::Spanned;
@@ -52,7 +53,16 @@ pub struct NodeConfig {
     pub loopback: bool,
     /// DIFs to search first, in this order.
     pub dif_order: Vec<DifName>,
+    /// Data-plane threads; fixed while the node runs.
+    pub workers: Option<Spanned<usize>>,
+    /// The processor of each of them; none to leave them to the scheduler.
+    pub cpus: Vec<Spanned<usize>>,
+    /// The worker of IPCPs and VMs, by their names.
+    pub placement: BTreeMap<LocalName, Spanned<usize>>,
 }
+
+/// The worker of IPCPs and VMs, by their names.
+pub type Placement = BTreeMap<LocalName, usize>;
 
 /// The table `[limits]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -174,6 +184,7 @@ impl Config {
                 ));
             }
         }
+        self.node.check()?;
         for ipcp in &self.ipcps {
             ipcp_kinds::check(ipcp.get_ref())
                 .map_err(|error| (ipcp.span().start, error.to_string()))?;
@@ -198,6 +209,56 @@ impl Config {
     }
 }
 
+impl NodeConfig {
+    /// The data-plane threads.
+    pub fn data_plane(&self) -> Workers {
+        Workers {
+            count: self
+                .workers
+                .as_ref()
+                .map_or(1, |workers| *workers.get_ref()),
+            cpus: self.cpus.iter().map(|cpu| *cpu.get_ref()).collect(),
+        }
+    }
+
+    /// The worker of IPCPs and VMs, by their names.
+    pub fn placement(&self) -> Placement {
+        let placed = self.placement.iter();
+        placed
+            .map(|(name, worker)| (name.clone(), *worker.get_ref()))
+            .collect()
+    }
+
+    /// Checks what concerns the workers; an error carries its byte offset.
+    fn check(&self) -> Result<(), (usize, String)> {
+        let Workers { count, cpus } = self.data_plane();
+        let at = |place: Option<&Spanned<usize>>| place.map_or(0, |place| place.span().start);
+        if !(1..=WORKERS_MAX).contains(&count) {
+            let what = format!("workers is {count}; it must be 1 to {WORKERS_MAX}");
+            return Err((at(self.workers.as_ref()), what));
+        }
+        if !cpus.is_empty() && cpus.len() != count {
+            let what = format!(
+                "cpus has {} processors for {count} workers; give one for each, or none",
+                cpus.len()
+            );
+            return Err((at(self.cpus.first()), what));
+        }
+        let mut placed = self.placement.iter();
+        match placed.find(|(_, worker)| *worker.get_ref() >= count) {
+            None => Ok(()),
+            Some((name, worker)) => {
+                let what = format!(
+                    "{name} is placed on worker {}; the highest of {count} is {}",
+                    worker.get_ref(),
+                    count - 1
+                );
+                Err((worker.span().start, what))
+            }
+        }
+    }
+}
+
 impl Default for NodeConfig {
     fn default() -> Self {
         Self {
@@ -205,6 +266,9 @@ impl Default for NodeConfig {
             run_dir: None,
             loopback: true,
             dif_order: Vec::new(),
+            workers: None,
+            cpus: Vec::new(),
+            placement: BTreeMap::new(),
         }
     }
 }

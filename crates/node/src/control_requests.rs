@@ -165,6 +165,7 @@ impl Core {
             reason: ipcp.reason.clone(),
             peer: ipcp.peer.clone(),
             vmpi_id: ipcp.vmpi_id,
+            worker: self.plane.worker_of(id).map(|worker| worker as u16),
             vm: ipcp.vm.as_ref().map(|_| ipcp.name.clone()),
             flows: self.endpoints.flows_over(id),
             peer_names: ipcp.peer_names.iter().cloned().collect(),

@@ -14,10 +14,10 @@ use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 use carina_api::{DifName, IpcpId, PortId};
-use carina_dataplane::DataPlane;
+use carina_dataplane::{DataPlane, Workers};
 use carina_sys::{Epoll, EventFd, Interest};
 
-use crate::config::Limits;
+use crate::config::{Limits, Placement};
 use crate::connections::{ConnectionId, Connections};
 use crate::endpoints::Endpoints;
 use crate::ipcps::Ipcps;
@@ -40,6 +40,10 @@ pub struct Core {
     pub limits: Limits,
     /// DIFs to search before all others.
     pub dif_order: Vec<DifName>,
+    /// The data-plane threads, as configured.
+    pub workers: Workers,
+    /// The worker of IPCPs and VMs, by their names; others are placed where there is room.
+    pub placement: Placement,
     /// `ipc.sock`.
     pub listener: OwnedFd,
     pub connections: Connections,

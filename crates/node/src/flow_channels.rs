@@ -17,8 +17,16 @@ use crate::core::{Core, Token};
 use crate::endpoints::{AllocatedFlow, ChannelEnd, DataPath, Endpoint, FlowOwner, Relay, Stage};
 
 impl Core {
-    /// Makes the two sides of a flow between an application and the data plane.
-    pub fn make_channel_end(&self, end: &Endpoint) -> Result<(ChannelEnd, FlowEnd), ErrorBody> {
+    /// Makes the two sides of a flow between its user and the data plane.
+    pub fn make_channel_end(
+        &self,
+        port: PortId,
+        end: &Endpoint,
+    ) -> Result<(ChannelEnd, FlowEnd), ErrorBody> {
+        if let FlowOwner::Ipcp(ipcp, n1) = end.owner {
+            let to_plane = self.plane.n1_end(end.ipcp, ipcp, n1, port);
+            return Ok((ChannelEnd::Ipcp, to_plane.map_err(no_memory)?));
+        }
         self.channel_end(end, end.ring_bytes).map_err(no_memory)
     }
 

@@ -205,7 +205,7 @@ impl Core {
             return Ok(());
         };
         end.charge = bytes;
-        let (channel_end, to_plane) = self.make_channel_end(&self.endpoints[port])?;
+        let (channel_end, to_plane) = self.make_channel_end(port, &self.endpoints[port])?;
         self.answer_process(ipcp, port, Ok(Some(to_plane)));
         self.deliver_channel(port, channel_end, crate::endpoints::DataPath::Plane);
         Ok(())

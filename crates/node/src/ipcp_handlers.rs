@@ -1,10 +1,11 @@
 //! Life of an IPC process: created, its events handled, destroyed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use carina_api::control::{EventKind, IpcpCreate, IpcpType, LinkState};
 use carina_api::{DifName, ErrorBody, ErrorCode, IpcpId, LocalName};
-use carina_dataplane::{Command, Event};
+use carina_dataplane::Event;
 
 use crate::core::Core;
 use crate::ipcp_kinds::{self, Opened};
@@ -33,7 +34,7 @@ impl Core {
         ipcp_kinds::check(&create)
             .map_err(|error| ErrorBody::new(ErrorCode::BadRequest, error.to_string()))?;
         self.ipcps.check_name_unused(&create.name)?;
-        let opened = ipcp_kinds::open(&create, &self.ipcps, &self.name)?;
+        let opened = ipcp_kinds::open(&create, &self.ipcps, &self.name, &self.graphs())?;
         self.add_ipcp(NewIpcp {
             name: create.name.clone(),
             dif: create.dif.clone(),
@@ -41,6 +42,11 @@ impl Core {
             member: None,
             opened,
         })
+    }
+
+    /// Where the counters of graphs are.
+    fn graphs(&self) -> PathBuf {
+        self.run_dir_lock.dir().path().join("graphs")
     }
 
     /// Adds an IPCP of any kind: to the data plane, to the table, and under the names that are
@@ -58,6 +64,11 @@ impl Core {
         } = new;
         self.ipcps.check_name_unused(&name)?;
         let id = self.ipcps.unused_id()?;
+        if opened.kind != IpcpType::Loopback {
+            let below = self.below(member.as_ref());
+            let wanted = self.placement.get(&name).copied();
+            self.plane.place(id, wanted, &below);
+        }
         if let Some(builder) = opened.builder {
             self.plane.add_ipcp(id, builder);
         }
@@ -74,7 +85,7 @@ impl Core {
             kind,
             side: opened.side,
             made_from,
-            process: (opened.process)(id, self.plane.commands()),
+            process: (opened.process)(id, self.plane.commands(id)),
             piece_bytes_max: opened.piece_bytes_max,
             is_exposed: opened.is_exposed,
             state: opened.state,
@@ -91,6 +102,12 @@ impl Core {
         self.register_all_in(id);
         self.register_members_in(id);
         Ok(id)
+    }
+
+    /// The IPCPs whose flows a member will use.
+    fn below(&self, member: Option<&Membership>) -> Vec<IpcpId> {
+        let is_below = |id: &IpcpId| member.is_some_and(|m| m.is_over(&self.ipcps[*id].dif));
+        self.ipcps.ids().into_iter().filter(is_below).collect()
     }
 
     /// Destroys an IPCP: its flows end, its names are gone, and so is the region of its VM.
@@ -119,7 +136,7 @@ impl Core {
         }
         self.forget_pending_registrations(id);
         if !ipcp.process.as_dyn().is_local() {
-            self.plane.send(Command::RemoveIpcp { ipcp: id });
+            self.plane.remove_ipcp(id);
         }
         self.journal
             .note(EventKind::IpcpDestroyed, &ipcp.name, reason);

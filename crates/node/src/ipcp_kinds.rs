@@ -3,6 +3,8 @@
 //! A kind is one row of [`KINDS`]: what its fields must be, how its device or its sockets are
 //! opened, and what a capture of it holds. A new shim is one more row.
 
+use std::path::Path;
+
 use carina_api::control::{HvSide, IpcpCreate, IpcpType, LinkState};
 use carina_api::{ErrorBody, ErrorCode, IpcpId};
 use carina_dataplane::{Command, IpcpBuilder, Mailbox};
@@ -13,10 +15,12 @@ use carina_wire::pcapng::LinkType;
 use crate::ipcps::{Ipcps, Process};
 
 mod error;
+mod graph_port;
 mod hv;
 mod network;
 
 pub use self::error::SpecError;
+pub use self::graph_port::remove_stale_counters;
 pub use self::hv::open_device;
 
 /// An IPCP whose device or sockets are open, and which is not added yet.
@@ -63,6 +67,8 @@ struct Context<'a> {
     ipcps: &'a Ipcps,
     /// The name of this system, as peers see it.
     system: &'a str,
+    /// The directory of the counters of graphs.
+    graphs: &'a Path,
 }
 
 /// One kind.
@@ -152,8 +158,18 @@ pub fn check(create: &IpcpCreate) -> Result<(), SpecError> {
 ///
 /// # Errors
 /// The reason of the system, or another IPCP has what this one asks for.
-pub fn open(create: &IpcpCreate, ipcps: &Ipcps, system: &str) -> Result<Opened, ErrorBody> {
-    (row(create.kind).open)(create, &Context { ipcps, system })
+pub fn open(
+    create: &IpcpCreate,
+    ipcps: &Ipcps,
+    system: &str,
+    graphs: &Path,
+) -> Result<Opened, ErrorBody> {
+    let context = Context {
+        ipcps,
+        system,
+        graphs,
+    };
+    (row(create.kind).open)(create, &context)
 }
 
 /// Checks that the IPCPs of one configuration do not take each other's frames.

@@ -1,12 +1,12 @@
 //! The IPC Manager: a node of Carina as a library.
 //!
 //! [`Node::run`] is `carina node`; [`Node::spawn`] runs a node beside other code, as tests do. A
-//! node is three threads:
+//! node is these threads:
 //!
 //! ```text
 //!   core           owns all state; one epoll over ipc.sock, flows, VMs, events, questions
 //!   carina-control serves control.sock and asks the core
-//!   data-plane     moves SDUs (carina-shims)
+//!   data-plane     moves SDUs (carina-dataplane); as many as the configuration says
 //! ```
 //!
 //! The node is not in the path of flows between two applications of its system that move SDUs
@@ -42,6 +42,7 @@ mod rib_queries;
 mod rib_requests;
 mod rules;
 mod run_directory;
+mod seed;
 mod start;
 #[cfg(test)]
 mod testing;

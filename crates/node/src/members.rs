@@ -31,6 +31,7 @@ use crate::layers::{check_below, layers};
 use crate::member_spec::{MemberSpec, MemberSpecError, app_name, load_auth, member_of};
 use crate::membership::{DeferredStart, Membership, N1Flow, Phase, RETRACTED, WantedN1};
 use crate::rules::{Action, Rules};
+use crate::seed::random_seed;
 
 mod extend;
 mod member_events;
@@ -212,16 +213,6 @@ pub fn check_rules(
 /// The refusal of a member that cannot be as it is asked for.
 pub fn bad_request(error: MemberSpecError) -> ErrorBody {
     ErrorBody::new(ErrorCode::BadRequest, error.to_string())
-}
-
-/// For everything in an IPCP that must not be guessed or the same twice.
-fn random_seed() -> u64 {
-    let mut bytes = [0; 8];
-    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
-        Ok(8) => u64::from_ne_bytes(bytes),
-        // Not before the kernel's pool is filled, at the very start of a system.
-        _ => carina_sys::monotonic_ns(),
-    }
 }
 
 /// N-1 flows of one member.

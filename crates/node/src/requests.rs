@@ -2,7 +2,7 @@
 
 use carina_api::control::{Dialect, DifCreate, DifExtend, IpcpCreate, VmCreate};
 use carina_api::{DifName, ErrorBody, LocalName, PortId};
-use carina_dataplane::Tap;
+use carina_engine::tap::Tap;
 use carina_ipcp::api::RibOp;
 use carina_vmpi::ll::VmpiImpl;
 use serde_json::Value;
@@ -89,6 +89,10 @@ pub struct Query {
 }
 
 /// What other threads ask of the core.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a request is moved twice in its life"
+)]
 pub enum ControlRequest {
     /// A question from `control.sock`.
     Query(Query),

@@ -21,11 +21,12 @@ use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::config::Config;
+use crate::config::{Config, Placement};
 use crate::connections::Connections;
 use crate::core::Core;
 use crate::endpoints::Endpoints;
 use crate::http::{self, ControlState};
+use crate::ipcp_kinds::remove_stale_counters;
 use crate::ipcps::Ipcps;
 use crate::journal::Journal;
 use crate::requests::{Attachment, ControlRequest};
@@ -237,8 +238,10 @@ impl CoreParts {
             tracing::warn!(%error, "the limit of open files stays as it is");
         }
         let dir = self.run_dir_lock.dir().clone();
+        remove_stale_counters(&dir.path().join("graphs"));
         let counters = Table::create(&dir.counters()).map_err(at(&dir.counters()))?;
-        let plane = DataPlane::spawn(counters).map_err(io_error("the data plane"))?;
+        let plane = DataPlane::spawn_workers(&config.node.data_plane(), counters)
+            .map_err(io_error("the data plane"))?;
         let listener = listen_seqpacket(&dir.ipc_sock()).map_err(at(&dir.ipc_sock()))?;
         // Access is decided by rules, not by the socket's mode.
         self.run_dir_lock.set_mode(&dir.ipc_sock(), 0o666)?;
@@ -252,6 +255,8 @@ impl CoreParts {
             rules: Rules::default(),
             limits: config.limits.clone(),
             dif_order: Vec::new(),
+            placement: Placement::new(),
+            workers: config.node.data_plane(),
             listener,
             connections: Connections::default(),
             users: Users::default(),

@@ -22,3 +22,4 @@ mod rlite_stations;
 mod room;
 mod stations;
 mod support;
+mod workers;

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use carina_api::FlowSpec;
 use carina_api::control::{DifCreate, DifRole, LinkState};
 use carina_api::ipc::Mode;
+use carina_engine::counters;
 use serde_json::{Value, json};
 
 use crate::room::Room;
@@ -153,25 +154,25 @@ fn two_difs_over_the_shim_for_hypervisors() {
 
 #[test]
 fn two_difs_over_udp() {
-    over_ip("udp", "sdu_max = 1400\n");
+    over_ip("udp", "sdu_max = 1400\n", "");
 }
 
 #[test]
 fn two_difs_over_tcp() {
-    over_ip("tcp", "");
+    over_ip("tcp", "", "");
 }
 
-fn over_ip(kind: &str, keys: &str) {
+fn over_ip(kind: &str, keys: &str, node: &str) {
     let [here, there] = addresses();
     let house = |side: &str, own: SocketAddr, peers: &[&str], other: SocketAddr| {
         let peer = |name: &&str| format!("{{ name = \"{name}\", address = \"{other}\" }}");
         let peers: Vec<String> = peers.iter().map(peer).collect();
         let toml = format!(
-            "[[ipcp]]\nname = \"e\"\ntype = \"{kind}\"\ndif = \"inet\"\nlisten = \"{own}\"\n\
+            "{node}[[ipcp]]\nname = \"e\"\ntype = \"{kind}\"\ndif = \"inet\"\nlisten = \"{own}\"\n\
              peers = [{}]\n{keys}",
             peers.join(", ")
         );
-        House::new(&format!("media-{kind}-{side}"), &toml)
+        House::new(&format!("media-{kind}{}-{side}", node.len()), &toml)
     };
     let names = ["lower", "lower.here", "lower.there"];
     let (a, b) = (
@@ -188,6 +189,50 @@ fn over_ip(kind: &str, keys: &str) {
     place.two_levels();
 }
 
+/// Both DIFs and the shim on different workers, each where its N-1 DIF is not.
+const ACROSS: &str = "node.workers = 2\n\
+    node.placement = { shim = 0, e = 0, \"lower.here\" = 1, \"lower.there\" = 1, \
+    \"upper.here\" = 0, \"upper.there\" = 0 }\n";
+
+#[test]
+fn two_difs_across_workers_over_the_shim_for_hypervisors() {
+    let pair = Pair::new("media-workers", ACROSS);
+    let place = Place {
+        here: &pair.host,
+        there: &pair.guest,
+        base: "hv.x",
+    };
+    place.two_levels();
+    crossed(&pair.host);
+}
+
+#[test]
+fn two_difs_whose_members_in_one_system_are_on_two_workers() {
+    let placement = "node.workers = 2\n\
+        node.placement = { \"lower.here\" = 0, \"lower.there\" = 1, \
+        \"upper.here\" = 1, \"upper.there\" = 0 }\n";
+    let house = House::new("media-one-workers", placement);
+    let place = Place {
+        here: &house,
+        there: &house,
+        base: "local",
+    };
+    place.two_levels();
+    crossed(&house);
+}
+
+#[test]
+fn two_difs_across_workers_over_udp() {
+    over_ip("udp", "sdu_max = 1400\n", ACROSS);
+}
+
+/// N-1 flows of the house go from worker to worker.
+fn crossed(house: &House) {
+    let rows = counters::read(&house.dir().path().join("counters")).unwrap();
+    let halves = rows.iter().filter(|row| row.name.contains(" to ipcp "));
+    assert!(halves.count() > 0, "{rows:?}");
+}
+
 fn up(house: &House) {
     eventually("the shim is up", || {
         let ipcps = house.control().ipcps().unwrap();
@@ -197,25 +242,37 @@ fn up(house: &House) {
 
 #[test]
 fn two_difs_over_ethernet() {
+    over_ethernet("packet", "interface = \"INTERFACE\"\ndif = \"10\"\n");
+}
+
+#[test]
+fn two_difs_over_ports_past_the_kernels_stack() {
+    let port = "port = { kind = \"af_xdp\", interface = \"INTERFACE\" }\ndif = \"DIF\"\n";
+    for dif in ["lan", "10"] {
+        over_ethernet("xdp", &port.replace("DIF", dif));
+    }
+}
+
+fn over_ethernet(name: &'static str, keys: &str) {
     let (Some(left), Some(right)) = (Room::new(), Room::new()) else {
         return;
     };
     left.join("va", &right, "vb", 1500);
     let house = |room: &Room, side: &'static str| {
+        let keys = keys.replace("INTERFACE", &format!("v{side}"));
         room.run(move || {
-            let toml = format!(
-                "[[ipcp]]\nname = \"e\"\ntype = \"eth\"\ninterface = \"v{side}\"\ndif = \"10\"\n"
-            );
-            House::new(&format!("media-eth-{side}"), &toml)
+            let toml = format!("[[ipcp]]\nname = \"e\"\ntype = \"eth\"\n{keys}");
+            House::new(&format!("media-{name}-{side}"), &toml)
         })
     };
     let (mut a, mut b) = (house(&left, "a"), house(&right, "b"));
     up(&a);
     up(&b);
+    let base = if keys.contains("lan") { "lan" } else { "10" };
     let place = Place {
         here: &a,
         there: &b,
-        base: "10",
+        base,
     };
     place.two_levels();
     // The threads of the nodes live in the rooms.

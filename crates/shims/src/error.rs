@@ -4,6 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 
 use carina_dataplane::BuildError;
+use carina_engine::frames::{ConfigureError, GraphError};
+use carina_frame::PoolError;
 use carina_netdev::{FaultPlanError, NetdevError};
 use thiserror::Error;
 
@@ -29,6 +31,23 @@ pub enum ShimError {
         /// The smallest MTU in bytes.
         min: usize,
     },
+    /// The port of a graph cannot have frames that long.
+    #[error("the MTU of the port is {mtu}; {most} are possible")]
+    PortMtu {
+        /// What was asked for, in bytes.
+        mtu: usize,
+        /// The highest, in bytes.
+        most: usize,
+    },
+    /// The port of a graph cannot be made.
+    #[error(transparent)]
+    Port(#[from] ConfigureError),
+    /// A link of the port's graph leads nowhere.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// There is no memory for frames.
+    #[error(transparent)]
+    Frames(#[from] PoolError),
     /// The interface is down.
     #[error("interface {0} is down, or nothing is connected to it")]
     Down(String),

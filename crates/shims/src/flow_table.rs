@@ -13,10 +13,9 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
-use carina_dataplane::{
-    AppContext, Event, FlowLinks, Mailbox, PortTable, Request, RequestQueue, Taps,
-};
+use carina_dataplane::{AppContext, Event, FlowLinks, Mailbox, PortTable, Request, RequestQueue};
 use carina_engine::counters::{Row, Value};
+use carina_engine::tap::Taps;
 use carina_engine::{AppId, Close, LinkId, Links, Packet, Pool};
 use carina_ipcp::ConnectReader;
 use carina_wire::pcapng::Direction;

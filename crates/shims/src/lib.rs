@@ -30,7 +30,7 @@ mod tcp;
 mod udp;
 
 pub use error::ShimError;
-pub use eth::EthConfig;
+pub use eth::{EthConfig, PortConfig};
 pub use hv::HvBuilder;
 pub use hv_shim::HvShim;
 pub use loopback::Loopback;

@@ -27,7 +27,7 @@ pub use crate::huge_pages::{huge_page_file, physical_addresses};
 pub use crate::mapping::{HUGE_PAGE_BYTES, Mapping, PAGE_BYTES, Pages};
 pub use crate::membarrier::{membarrier_global, membarrier_register};
 pub use crate::memory::Memory;
-pub use crate::numa::prefer_memory_of_cpu;
+pub use crate::numa::{prefer_memory_of_cpu, settle_on_cpu};
 pub use crate::process::{
     allow_cpus, allowed_cpus, ask_for_short_slices, cpus_allowed, cpus_online, cpus_possible,
     end_with_parent, pin_to_cpu, raise_nofile_limit, yield_now,

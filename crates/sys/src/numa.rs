@@ -18,6 +18,16 @@ pub fn prefer_memory_of_cpu(cpu: usize) -> io::Result<()> {
     }
 }
 
+/// Keeps the calling thread on a processor, and takes its memory from that one's node from here on.
+///
+/// # Errors
+/// The kernel's refusal, with the processor.
+pub fn settle_on_cpu(cpu: usize) -> io::Result<()> {
+    let at = |error: io::Error| io::Error::new(error.kind(), format!("processor {cpu}: {error}"));
+    crate::pin_to_cpu(cpu).map_err(at)?;
+    prefer_memory_of_cpu(cpu).map_err(at)
+}
+
 /// The node of a processor, where there are others.
 fn node_to_prefer(system: &Path, cpu: usize) -> Option<usize> {
     let nodes = numbers(&system.join("node"), "node");

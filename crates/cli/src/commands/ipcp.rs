@@ -6,6 +6,7 @@ use carina_api::control::{
 use carina_api::{DifName, LocalName};
 use carina_measure::table::Table;
 use clap::{Subcommand, ValueEnum};
+use serde_json::{Map, Value};
 
 use crate::Shared;
 use crate::argument::ArgumentError;
@@ -21,9 +22,10 @@ pub enum IpcpCommand {
         carina ipcp create hv0 --type hv --side guest --dif hv.a\n  \
         carina ipcp create e10 --type eth --interface eth0 --dif 10\n  \
         carina ipcp create e --type eth --interface eth0 --dif lan --arp rlite\n  \
+        carina ipcp create x --type eth --port kind=af_xdp,interface=eth1 --dif lan\n  \
         carina ipcp create u --type udp --dif inet --peer b.ipcp=192.0.2.7"
     )]
-    Create(CreateArgs),
+    Create(Box<CreateArgs>),
     /// Destroy an IPC process; its flows end
     #[command(after_help = "Example:\n  carina ipcp destroy hv0")]
     Destroy {
@@ -62,6 +64,12 @@ struct NetworkArgs {
     /// The interface (type eth)
     #[arg(long)]
     interface: Option<String>,
+    /// The port of a graph in place of an interface (type eth)
+    #[arg(long, value_name = "kind=KIND,KEY=VALUE,...", value_parser = graph_port)]
+    port: Option<Map<String, Value>>,
+    /// The station's MAC address (type eth with --port) [default: the port's, or by chance]
+    #[arg(long, requires = "port")]
+    mac: Option<String>,
     /// VLAN id, 0 for frames without tag (type eth) [default: the DIF's name if that is a number]
     #[arg(long)]
     vlan: Option<u16>,
@@ -93,6 +101,17 @@ enum Arp {
 enum Frames {
     Native,
     Rlite,
+}
+
+/// A port such as `kind=af_xdp,interface=eth1,queue=0`: values are numbers, `true`, `false`, and
+/// else words.
+fn graph_port(text: &str) -> Result<Map<String, Value>, ArgumentError> {
+    let pairs = text.split(',').map(|pair| {
+        let (key, value) = pair.split_once('=').ok_or(ArgumentError::GraphPort)?;
+        let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+        Ok((key.to_owned(), value))
+    });
+    pairs.collect()
 }
 
 fn peer(text: &str) -> Result<PeerAddress, ArgumentError> {
@@ -128,7 +147,9 @@ pub fn run(shared: &Shared, command: IpcpCommand) -> Outcome {
     let node = shared.control();
     match command {
         IpcpCommand::Create(args) => {
-            let made = node.create_ipcp(&args.into()).attempt("making the IPCP")?;
+            let made = node
+                .create_ipcp(&(*args).into())
+                .attempt("making the IPCP")?;
             match shared.json {
                 true => print_json(&made),
                 false => print_line(format!(
@@ -202,6 +223,8 @@ impl From<CreateArgs> for IpcpCreate {
             }),
             pci: args.pci,
             interface: args.network.interface,
+            port: args.network.port,
+            mac: args.network.mac,
             vlan: args.network.vlan,
             arp: args.network.arp.map(|arp| match arp {
                 Arp::Native => ArpDialect::Native,

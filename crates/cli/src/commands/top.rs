@@ -96,8 +96,10 @@ pub fn run(shared: &Shared, args: &TopArgs) -> Outcome {
 
 fn rates(before: &Sample, after: &Sample, seconds: f64) -> Vec<Rates> {
     let one = |now: &Snapshot| {
-        let same =
-            |was: &&Snapshot| (was.kind, was.id, was.changes) == (now.kind, now.id, now.changes);
+        // Two apps of one flow, as of a relay, differ in their names.
+        let mark = |row: &Snapshot| (row.kind, row.id, row.changes, row.name.clone());
+        let mark_now = mark(now);
+        let same = |was: &&Snapshot| mark(was) == mark_now;
         let was = before.rows.iter().find(same);
         let rate = |value: Value| {
             let gone = now

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic, Running};
 
-use crate::house::{BOOT, CARINA, SOON};
+use crate::house::{BOOT, CARINA, Host, SOON, told};
 
 /// A command of carina that runs until it is killed, or the test ends.
 struct Program {
@@ -86,22 +86,26 @@ impl Drop for Program {
     }
 }
 
-fn guest(directory: &Path, queues: u16, packed: bool) -> Running {
-    guest_at(directory, "g", "card", queues, packed)
-}
-
-fn guest_at(directory: &Path, name: &str, card: &str, queues: u16, packed: bool) -> Running {
-    let cache = Cache::default_location().unwrap();
-    let boot = Boot::prepare(&cache, &Image::new()).unwrap();
-    let nic = Nic {
+fn card(directory: &Path, name: &str, queues: u16, packed: bool) -> Nic {
+    Nic {
         model: Model::VirtioNet,
         backend: Backend::VhostUser {
-            socket: directory.join(card),
+            socket: directory.join(name),
             queues,
             packed,
         },
         mac: None,
-    };
+    }
+}
+
+fn guest(directory: &Path, queues: u16, packed: bool) -> Running {
+    guest_at(directory, "g", "card", queues, packed)
+}
+
+fn guest_at(directory: &Path, name: &str, socket: &str, queues: u16, packed: bool) -> Running {
+    let cache = Cache::default_location().unwrap();
+    let boot = Boot::prepare(&cache, &Image::new()).unwrap();
+    let nic = card(directory, socket, queues, packed);
     let machine = Machine::new(name, directory.join("vm")).unwrap();
     let machine = machine.boot(boot).cpus(queues.into()).nic(nic);
     let vm = machine.dies_with_parent().start(&cache).unwrap();
@@ -191,4 +195,36 @@ fn forwarder_joins_two_guests() {
     let up = "ip address add 10.0.0.1/24 dev eth0 && ip link set eth0 up";
     assert!(b.run(up).unwrap().is_success());
     pings(&a, &forwarder);
+}
+
+#[test]
+fn a_dif_over_the_card_of_a_guest_is_joined_by_the_guest() {
+    let host = Host::start();
+    let directory = tempfile::tempdir().unwrap();
+    let port = format!("kind=vhost_user,socket={}/card", directory.path().display());
+    let does = |args: &[&str]| {
+        let output = host.carina(args);
+        assert!(output.status.success(), "{args:?}: {}", told(&output));
+    };
+    does(&[
+        "ipcp", "create", "card", "--type", "eth", "--dif", "lan", "--port", &port,
+    ]);
+    does(&[
+        "dif", "create", "net", "--over", "lan", "--ipcp", "net.host",
+    ]);
+    let guest = host.boot_with("a", |machine| {
+        machine.nic(card(directory.path(), "card", 1, false))
+    });
+    guest.does("ip link set eth0 up");
+    guest.does("carina ipcp create e --type eth --interface eth0 --dif lan");
+    guest.does("carina dif join net --over lan --ipcp net.guest");
+    let _server = host.in_background(&["ping", "--listen", "echo.net", "--dif", "net"]);
+    guest.does("carina --wait 60s ping echo.net --dif net -c 50 -i 1ms -s 1400 -q");
+    guest.does("carina ping echo.net --dif net -c 3 -i 1ms -s 200000 -q");
+    // The port's links and counters are those of a graph.
+    let top = host.json(&["top", "--once"]).to_string();
+    assert!(
+        top.contains("ipcp-card: port.output -> ipcp.input"),
+        "{top}"
+    );
 }

@@ -25,6 +25,7 @@ use std::os::fd::BorrowedFd;
 
 use carina_api::{IpcpId, PortId};
 use carina_engine::counters::Row;
+use carina_engine::tap::Taps;
 use carina_engine::{App, AppId, LinkId, Links, Packet};
 use carina_ipcp::security::Toolbox;
 use carina_ipcp::{Catalogue, Config, Counters, FlowKey, Ipcp, N1Port, Passage};
@@ -38,7 +39,6 @@ use crate::event::Event;
 use crate::ipcp_app::{AppContext, BuildError, IpcpBuilder, RequestQueue};
 use crate::mailbox::Mailbox;
 use crate::port_table::PortTable;
-use crate::tap::Taps;
 
 /// What a normal IPCP is made from.
 pub struct NormalBuilder {

@@ -46,13 +46,16 @@ impl Normal {
         flow.is_some_and(|flow| flow.links.input == link)
     }
 
-    pub(super) fn attach(&mut self, n1: N1Port, links: N1Links) {
+    /// Attaches an N-1 flow. One that had the number has ended, as the manager knows, although its
+    /// link does not say so yet.
+    pub(super) fn attach(&mut self, n1: N1Port, new: N1Links, links: &mut Links) {
+        self.drop_n1(n1, String::new(), links);
         let index = n1.0 as usize;
         if self.n1s.len() <= index {
             self.n1s.resize_with(index + 1, || None);
         }
         self.n1s[index] = Some(N1Flow {
-            links,
+            links: new,
             props: None,
             deferred: Vec::new(),
             early: Vec::new(),

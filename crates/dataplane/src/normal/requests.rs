@@ -58,7 +58,7 @@ impl Normal {
                 }
                 command => self.machine.handle(Instant::from_nanos(self.now), command),
             },
-            MemberRequest::Attach { n1, links } => self.attach(n1, links),
+            MemberRequest::Attach { n1, links: new } => self.attach(n1, new, links),
             MemberRequest::N1Up { n1, props } => self.n1_up(n1, props),
             MemberRequest::DropN1 { n1, reason } => self.drop_n1(n1, reason, links),
         }

@@ -7,12 +7,14 @@ use std::rc::Rc;
 use carina_api::{IpcpId, PortId};
 use carina_engine::counters::Kind;
 use carina_engine::{AppId, Close, Credit, LinkId};
+use carina_ipcp::N1Port;
 use thiserror::Error;
 
 use super::Plane;
-use crate::command::FlowEnd;
+use crate::command::{Command, FlowEnd};
+use crate::crossing::{CROSSING_BYTES, CROSSING_WINDOW, Crossed};
 use crate::event::Event;
-use crate::flow::Flow;
+use crate::flow::{Flow, Report};
 use crate::ipcp_app::{FlowLinks, MemberRequest, N1Links, Request};
 use crate::normal;
 use crate::port_table::{CloseRequest, FlowOwner, PortEntry};
@@ -32,7 +34,13 @@ impl Plane {
         let handle = self.ipcps.get(&ipcp);
         let handle = handle.ok_or(AttachError::NoIpcp(ipcp))?;
         let provider = handle.app;
-        let window = window(&end);
+        let window = match &end {
+            // A peer that is held to its credit need not be given more than by other users.
+            FlowEnd::Elsewhere { .. } if !handle.enforces_credit || handle.uses_n1_flows => {
+                CROSSING_BYTES as u64
+            }
+            end => window(end),
+        };
         let credit = match handle.enforces_credit {
             true => Credit::Unlimited,
             false => Credit::Window(window),
@@ -83,24 +91,97 @@ impl Plane {
         role: Role,
     ) -> io::Result<FlowOwner> {
         if let FlowEnd::Ipcp { ipcp, n1 } = end {
-            let cookie = normal::n1_cookie(n1);
-            self.engine.links().set_sink_cookie(ends.0, cookie);
-            self.engine.links().set_source_cookie(ends.1, cookie);
-            let links = N1Links {
-                port,
-                input: ends.0,
-                output: ends.1,
-                is_silent: role == Role::RelaySecond,
-            };
-            self.request_member(ipcp, MemberRequest::Attach { n1, links });
+            let is_silent = role == Role::RelaySecond;
+            self.attach_n1(ipcp, n1, port, ends, is_silent);
             return Ok(FlowOwner::Ipcp(ipcp, n1));
         }
         let close_request = CloseRequest::default();
         let mut flow = self.flow(id, port, name, ends, &close_request);
-        flow.is_silent = role == Role::RelaySecond;
+        if role == Role::RelaySecond {
+            flow.report = Report::Nothing;
+        }
         flow.has_channel = role != Role::Only;
+        let user = match &end {
+            FlowEnd::Elsewhere { user, .. } => Some(user.clone()),
+            _ => None,
+        };
         self.add_end(id, flow, end)?;
-        Ok(FlowOwner::App(id, close_request))
+        Ok(match user {
+            Some(user) => FlowOwner::Elsewhere(Rc::new(move |port, reason| {
+                user.put(Command::Deallocate { port, reason });
+            })),
+            None => FlowOwner::App(id, close_request),
+        })
+    }
+
+    /// Gives a normal IPCP the links of an N-1 flow: toward and from it.
+    fn attach_n1(
+        &mut self,
+        ipcp: IpcpId,
+        n1: N1Port,
+        port: PortId,
+        (input, output): (LinkId, LinkId),
+        is_silent: bool,
+    ) {
+        let cookie = normal::n1_cookie(n1);
+        self.engine.links().set_sink_cookie(input, cookie);
+        self.engine.links().set_source_cookie(output, cookie);
+        let links = N1Links {
+            port,
+            input,
+            output,
+            is_silent,
+        };
+        self.request_member(ipcp, MemberRequest::Attach { n1, links });
+    }
+
+    /// Attaches a flow that another worker provides to its user here. Where that fails, the other
+    /// worker finds its channel failed.
+    pub(super) fn cross(&mut self, crossed: Crossed) {
+        let Crossed {
+            ipcp,
+            n1,
+            port,
+            end,
+            with,
+        } = crossed;
+        let Ok(user) = self.app_of(&FlowEnd::Ipcp { ipcp, n1 }) else {
+            return;
+        };
+        let id = self.engine.reserve();
+        let to_user = Credit::Window(normal::N1_WINDOW);
+        let to_user = self
+            .engine
+            .connect(id, user, to_user, piece_max(normal::N1_WINDOW));
+        // What it takes at a time is what the IPCP at the other end does, which states it later.
+        let to_flow = Credit::Window(CROSSING_WINDOW);
+        let to_flow = self.engine.connect(user, id, to_flow, 0);
+        let name = format!("{port} to ipcp {ipcp}");
+        let mut flow = self.flow(
+            id,
+            port,
+            name.clone(),
+            (to_flow, to_user),
+            &CloseRequest::default(),
+        );
+        flow.report = Report::PortOnly;
+        flow.has_channel = true;
+        if self
+            .engine
+            .add(id, Box::new(RingFlow::crossing(flow, *end, with)))
+            .is_err()
+        {
+            self.engine.links().disconnect(to_flow);
+            self.engine.links().disconnect(to_user);
+            return;
+        }
+        self.attach_n1(ipcp, n1, port, (to_user, to_flow), true);
+        let entry = PortEntry {
+            ipcp: None,
+            name,
+            owner: Some(FlowOwner::Crossed(id, ipcp, n1)),
+        };
+        self.ports.insert(port, entry);
     }
 
     fn flow(
@@ -121,7 +202,7 @@ impl Plane {
             events: self.events.clone(),
             ports: self.ports.clone(),
             close_request: Rc::clone(close_request),
-            is_silent: false,
+            report: Report::End,
             is_done: false,
             has_channel: false,
         }
@@ -130,6 +211,10 @@ impl Plane {
     fn add_end(&mut self, id: AppId, flow: Flow, end: FlowEnd) -> io::Result<()> {
         match end {
             FlowEnd::Ring(end) => self.engine.add(id, Box::new(RingFlow::new(flow, *end))),
+            FlowEnd::Elsewhere { end, with, .. } => {
+                let end = RingFlow::crossing(flow, *end, with);
+                self.engine.add(id, Box::new(end))
+            }
             FlowEnd::Socket(socket) => {
                 let (pool, lingering) = (self.engine.pool().clone(), Rc::clone(&self.lingering));
                 let end = SocketFlow::new(flow, socket, pool, lingering);
@@ -184,12 +269,13 @@ impl Plane {
                 return Err(reason);
             }
         };
+        let (piece_a, piece_b) = (relayed_piece_max(&a), relayed_piece_max(&b));
         let to_b = self
             .engine
-            .connect(id_a, id_b, Credit::Window(window_b), piece_max(window_b));
+            .connect(id_a, id_b, Credit::Window(window_b), piece_b);
         let to_a = self
             .engine
-            .connect(id_b, id_a, Credit::Window(window_a), piece_max(window_a));
+            .connect(id_b, id_a, Credit::Window(window_a), piece_a);
         let owner = match self.seize(
             id_a,
             port,
@@ -240,8 +326,11 @@ impl Plane {
                 *close_request.borrow_mut() = Some(reason);
                 self.engine.wake(id);
             }
-            (Some(FlowOwner::Ipcp(upper, n1)), _) => {
+            (Some(FlowOwner::Ipcp(upper, n1) | FlowOwner::Crossed(_, upper, n1)), _) => {
                 self.request_member(upper, MemberRequest::DropN1 { n1, reason });
+            }
+            (Some(FlowOwner::Elsewhere(user)), _) => {
+                user(port, reason);
             }
             (None, Some(ipcp)) => self.request(ipcp, Request::Refuse { port, reason }),
             (None, None) => {}
@@ -277,5 +366,14 @@ fn window(end: &FlowEnd) -> u64 {
         FlowEnd::Ring(end) => window_of(end),
         FlowEnd::Socket(_) => SOCKET_WINDOW,
         FlowEnd::Ipcp { .. } => normal::N1_WINDOW,
+        FlowEnd::Elsewhere { .. } => CROSSING_WINDOW,
+    }
+}
+
+/// The longest piece that a relay gives to an end; 0 where the end states it later.
+fn relayed_piece_max(end: &FlowEnd) -> usize {
+    match end {
+        FlowEnd::Elsewhere { .. } => 0,
+        end => piece_max(window(end)),
     }
 }

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use carina_frame::{Pool, PoolConfig};
-use carina_sys::{CpuClock, EventFd, cpu_time_ns, monotonic_ns, pin_to_cpu, prefer_memory_of_cpu};
+use carina_sys::{CpuClock, EventFd, cpu_time_ns, monotonic_ns, settle_on_cpu};
 
 use crate::counter_file::CounterFile;
 use crate::counters::{Kind, Table};
@@ -165,7 +165,7 @@ impl Inside {
     ) -> Result<Inside, WorkerError> {
         let cpus = carina_sys::allowed_cpus()?;
         if let Some(cpu) = start.cpu {
-            pin(cpu)?;
+            settle_on_cpu(cpu)?;
         }
         let network = Network::new(Pool::new(start.pool)?, start.counters)?;
         let network = Rc::new(RefCell::new(network));
@@ -216,7 +216,7 @@ impl Inside {
                 Command::Abandon => self.prepared = None,
                 Command::Pin(cpu, reply) => {
                     let all = || carina_sys::allow_cpus(None, &self.cpus);
-                    let _ = reply.send(cpu.map_or_else(all, pin));
+                    let _ = reply.send(cpu.map_or_else(all, settle_on_cpu));
                 }
                 Command::Report(reply) => {
                     let network = self.network.borrow();
@@ -231,13 +231,6 @@ impl Inside {
         }
         std::ops::ControlFlow::Continue(())
     }
-}
-
-/// Keeps the thread on a processor, and takes its memory from that one's node from here on.
-fn pin(cpu: usize) -> io::Result<()> {
-    let at = |error: io::Error| io::Error::new(error.kind(), format!("processor {cpu}: {error}"));
-    pin_to_cpu(cpu).map_err(at)?;
-    prefer_memory_of_cpu(cpu).map_err(at)
 }
 
 /// How long a worker may take for an answer: it may be making an app with a table of millions of

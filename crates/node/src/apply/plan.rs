@@ -5,7 +5,7 @@ use carina_api::{AppName, DifName, ErrorBody, ErrorCode, IpcpId, LocalName};
 use toml::Spanned;
 
 use super::Settings;
-use crate::config::Config;
+use crate::config::{Config, Placement};
 use crate::core::Core;
 use crate::ipcp_kinds;
 use crate::ipcps::{IPCPS_MAX, IpcpError};
@@ -47,6 +47,7 @@ impl Plan {
         ipcp_kinds::check_together(&ipcps)?;
         let node_uid = rustix::process::geteuid().as_raw();
         let rules = Rules::new(config.rules, node_uid);
+        let placement = config.node.placement();
         let mut plan = Plan {
             applied: Applied {
                 rules: rules.count() as u32,
@@ -59,7 +60,7 @@ impl Plan {
             rebased: Vec::new(),
         };
         for id in core.ipcps.ids().into_iter().rev() {
-            if !plan.keeps(core, id) {
+            if !plan.keeps(core, &placement, id) {
                 plan.leaving.push(id);
             }
         }
@@ -73,14 +74,20 @@ impl Plan {
             rules,
             limits: config.limits,
             dif_order: config.node.dif_order,
+            placement,
         };
         Ok((settings, plan))
     }
 
     /// Takes out of what is to be made the wish that an IPCP already meets; says whether there was
     /// one.
-    fn keeps(&mut self, core: &Core, id: IpcpId) -> bool {
+    fn keeps(&mut self, core: &Core, placement: &Placement, id: IpcpId) -> bool {
         let ipcp = &core.ipcps[id];
+        let (at, wanted) = (core.plane.worker_of(id), placement.get(&ipcp.name));
+        if at.is_some() && wanted.is_some_and(|wanted| at != Some(*wanted)) {
+            // An IPCP stays on its worker as long as it lives.
+            return false;
+        }
         let kept = match (&ipcp.vm, &ipcp.member) {
             (Some(vm), _) => take(&mut self.vms, |wanted| vm.matches_spec(wanted)).is_some(),
             (None, Some(member)) => {
@@ -206,6 +213,7 @@ fn of_dif(spec: &MemberSpec, error: ErrorBody) -> ErrorBody {
 
 fn check_node(core: &Core, config: &Config) -> Result<(), ErrorBody> {
     let fixed = |what: String| Err(ErrorBody::new(ErrorCode::Conflict, what));
+    let workers = config.node.data_plane();
     match (&config.node.name, &config.node.run_dir) {
         (Some(name), _) if *name != core.name => fixed(format!(
             "[node] name is {}; a running node keeps its name",
@@ -215,6 +223,18 @@ fn check_node(core: &Core, config: &Config) -> Result<(), ErrorBody> {
             "[node] run_dir is {}; a running node keeps its directory",
             core.run_dir_lock.dir().path().display()
         )),
+        _ if config.node.workers.is_some() && workers.count != core.workers.count => {
+            let (asked, has) = (workers.count, core.workers.count);
+            fixed(format!(
+                "[node] workers is {asked}; a running node keeps its {has}"
+            ))
+        }
+        _ if !workers.cpus.is_empty() && workers.cpus != core.workers.cpus => {
+            let (asked, has) = (workers.cpus, &core.workers.cpus);
+            fixed(format!(
+                "[node] cpus is {asked:?}; a running node keeps its {has:?}"
+            ))
+        }
         _ => Ok(()),
     }
 }

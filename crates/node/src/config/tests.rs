@@ -16,6 +16,36 @@ fn empty_configuration_is_the_default() {
 }
 
 #[test]
+fn workers_are_counted_and_placed() {
+    let text = "node.workers = 2\nnode.cpus = [3, 5]\nnode.placement = { e0 = 1 }\n";
+    let config = Config::parse(text, None).unwrap();
+    let workers = config.node.data_plane();
+    assert_eq!((workers.count, &workers.cpus[..]), (2, &[3, 5][..]));
+    assert_eq!(config.node.placement().values().next(), Some(&1));
+    for (text, line, words) in [
+        ("\nnode.workers = 0", 2, "must be 1 to 64"),
+        ("node.workers = 65", 1, "workers is 65"),
+        (
+            "node.workers = 2\nnode.cpus = [1]",
+            2,
+            "1 processors for 2 workers",
+        ),
+        (
+            "[node]\nworkers = 2\nplacement = { e0 = 0, e1 = 2 }",
+            3,
+            "e1 is placed on worker 2",
+        ),
+    ] {
+        let refusal = refusal(text);
+        let line = format!("line {line}");
+        assert!(
+            refusal.contains(&line) && refusal.contains(words),
+            "{text}: {refusal}"
+        );
+    }
+}
+
+#[test]
 fn full_configuration_is_read() {
     let config = Config::parse(
         r#"

@@ -26,8 +26,17 @@ pub enum SpecError {
     HostSide,
     #[error("a member of a normal DIF is made by a [[dif]]")]
     Normal,
-    #[error("type \"eth\" needs `interface = \"NAME\"`")]
+    #[error("type \"eth\" needs `interface = \"NAME\"`, or a `port`")]
     NoInterface,
+    #[error("`interface` and `port` are both given; an interface can be named in the port")]
+    InterfaceAndPort,
+    #[error("`mac` belongs to a `port`; an interface has one of its own")]
+    MacOfInterface,
+    #[error("`mac` is {0:?}; one of a single station is expected, such as \"02:00:00:00:00:01\"")]
+    Mac(String),
+    /// The port of a graph cannot be as it is configured.
+    #[error("port: {0}")]
+    Port(String),
     #[error("`vlan` is {0}; 1 to {VLAN_MAX} are possible, or 0 for frames without tag")]
     Vlan(u16),
     #[error(

@@ -1,6 +1,7 @@
 //! The kinds over a network, eth, udp and tcp: from their configuration to an open medium.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use carina_api::control::{ArpDialect, FaultSpec, Framing, IpcpCreate, IpcpType};
 use carina_api::{AppName, ErrorBody, ErrorCode};
@@ -10,6 +11,7 @@ use carina_shims::{EthConfig, NetworkShim, TcpConfig, UdpConfig, UdpFraming};
 use carina_wire::arp::Dialect;
 use carina_wire::ether::VLAN_MAX;
 
+use super::graph_port;
 use super::hv::check_no_hv_keys;
 use super::{Context, Opened, SpecError, refusal, word};
 use crate::ipcps::Process;
@@ -26,6 +28,8 @@ pub(super) fn check_keys(create: &IpcpCreate) -> Result<(), SpecError> {
     let kind = word(create.kind);
     for (key, is_set, belongs, types) in [
         ("interface", create.interface.is_some(), eth, "\"eth\""),
+        ("port", create.port.is_some(), eth, "\"eth\""),
+        ("mac", create.mac.is_some(), eth, "\"eth\""),
         ("vlan", create.vlan.is_some(), eth, "\"eth\""),
         ("arp", create.arp.is_some(), eth, "\"eth\""),
         (
@@ -75,9 +79,7 @@ pub(super) fn check_keys(create: &IpcpCreate) -> Result<(), SpecError> {
 /// Checks the fields of an Ethernet shim.
 pub(super) fn check_eth(create: &IpcpCreate) -> Result<(), SpecError> {
     check_no_hv_keys(create)?;
-    if create.interface.is_none() {
-        return Err(SpecError::NoInterface);
-    }
+    graph_port::check(create)?;
     vlan_of(create)?;
     check_fault(create)
 }
@@ -141,10 +143,14 @@ pub(super) fn share_port(one: &IpcpCreate, other: &IpcpCreate) -> bool {
     one.port() == other.port() && one.port() != 0 && (is_same || is_any)
 }
 
-/// The interface and VLAN of an Ethernet shim.
+/// The interface or socket, and the VLAN, of an Ethernet shim.
 fn wire_of(create: &IpcpCreate) -> Option<(&str, u16)> {
-    let interface = create.interface.as_deref()?;
-    Some((interface, vlan_of(create).ok()?))
+    match (create.interface.as_deref(), &create.port) {
+        (Some(interface), _) => Some((interface, vlan_of(create).ok()?)),
+        // Such a port has all frames, of whichever VLAN.
+        (None, Some(port)) => Some((graph_port::place(port)?, 0)),
+        (None, None) => None,
+    }
 }
 
 /// The builder and the quality of service of a shim that is open.
@@ -153,7 +159,7 @@ type Medium = (Box<dyn IpcpBuilder>, QosOffered);
 pub(super) fn open_eth(create: &IpcpCreate, context: &Context<'_>) -> Result<Opened, ErrorBody> {
     let others = context.ipcps.values();
     check_alone(create, others.filter_map(|ipcp| ipcp.made_from.as_ref()))?;
-    opened(create, eth_medium(create))
+    opened(create, eth_medium(create, context.graphs))
 }
 
 pub(super) fn open_udp(create: &IpcpCreate, _: &Context<'_>) -> Result<Opened, ErrorBody> {
@@ -176,9 +182,16 @@ fn opened(create: &IpcpCreate, medium: Result<Medium, SpecError>) -> Result<Open
     })
 }
 
-fn eth_medium(create: &IpcpCreate) -> Result<Medium, SpecError> {
-    let interface = create.interface.clone().unwrap_or_default();
-    let mut config = EthConfig::new(interface, vlan_of(create)?);
+fn eth_medium(create: &IpcpCreate, graphs: &Path) -> Result<Medium, SpecError> {
+    let port = create.port.as_ref();
+    let interface = match port {
+        Some(port) => graph_port::interface(port),
+        None => create.interface.as_deref(),
+    };
+    let mut config = EthConfig::new(interface.unwrap_or_default(), vlan_of(create)?);
+    config.port = port
+        .map(|port| graph_port::open(create, port, graphs))
+        .transpose()?;
     config.mtu = create.sdu_max;
     config.dialect = match create.arp.unwrap_or_default() {
         ArpDialect::Native => Dialect::NATIVE,
@@ -370,7 +383,7 @@ mod tests {
             ..eth("x")
         };
         assert!(check(&fault).contains("loss is 2"));
-        let error = opened(&eth("x"), eth_medium(&eth("x")))
+        let error = opened(&eth("x"), eth_medium(&eth("x"), Path::new("graphs")))
             .map(drop)
             .unwrap_err();
         assert!(

@@ -17,14 +17,18 @@
 mod arp_cache;
 mod config;
 mod flows;
+mod medium;
 mod nic;
+mod port;
+mod socket;
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
 use carina_api::AppName;
-use carina_dataplane::{AppContext, BuildError, IpcpBuilder, QosOffered, Taps};
+use carina_dataplane::{AppContext, BuildError, IpcpBuilder, QosOffered};
 use carina_engine::counters::Value;
+use carina_engine::tap::Taps;
 use carina_engine::{App, BURST, Close, LinkId, Links, Packet};
 use carina_sys::Interest;
 use carina_time::Instant;
@@ -34,35 +38,37 @@ use carina_wire::ether::{ETHERTYPE_RINA, HEADER_BYTES_MAX, Header, Mac, TPID_CUS
 use carina_wire::pcapng::Direction;
 
 use self::arp_cache::ArpCache;
-pub use self::config::EthConfig;
+pub use self::config::{EthConfig, PortConfig};
 use self::flows::FlowByMac;
-use self::nic::{Arrival, Nic, Sent};
+use self::medium::Received;
+use self::nic::{Nic, Opening, Sent};
 use crate::error::ShimError;
 use crate::flow_table::{FlowTable, Names};
 use crate::retries::{Due, Retries};
 
 impl EthConfig {
-    /// Opens the interface: the builder for the data plane, and the quality its flows offer.
+    /// Opens the interface: the builder for the data plane, and the quality its flows offer. A port
+    /// of a graph is made by the data plane, which reports why when it cannot.
     ///
     /// # Errors
     /// What is wrong and what would be right.
     pub fn open(self) -> Result<(Box<dyn IpcpBuilder>, QosOffered), ShimError> {
-        let nic = Nic::open(self)?;
+        let opening = Opening::new(self)?;
         let offered = QosOffered {
-            in_order: nic::offered_order(nic.config().fault.as_ref()),
-            ..QosOffered::datagrams(nic.sdu_bytes_max())
+            in_order: nic::offered_order(opening.config().fault.as_ref()),
+            ..QosOffered::datagrams(opening.sdu_bytes_max())
         };
-        Ok((Box::new(EthBuilder { nic }), offered))
+        Ok((Box::new(EthBuilder { opening }), offered))
     }
 }
 
 struct EthBuilder {
-    nic: Nic,
+    opening: Opening,
 }
 
 impl IpcpBuilder for EthBuilder {
     fn label(&self) -> String {
-        format!("eth {}", self.nic.label())
+        format!("eth {}", self.opening.label())
     }
 
     fn enforces_credit(&self) -> bool {
@@ -70,7 +76,8 @@ impl IpcpBuilder for EthBuilder {
     }
 
     fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, BuildError> {
-        Ok(Box::new(Eth::new(context, self.nic)))
+        let nic = self.opening.open(&context.pool)?;
+        Ok(Box::new(Eth::new(context, nic)))
     }
 }
 
@@ -203,24 +210,28 @@ impl Eth {
     }
 
     /// Acts on a frame.
-    fn receive(&mut self, arrival: Arrival, links: &mut Links) {
+    fn receive(&mut self, received: Received, links: &mut Links) {
         let own = self.nic.mac();
-        let is_ours = arrival.to == own || arrival.to == Mac::BROADCAST;
+        let (from, to, ethertype) = (
+            received.header.src,
+            received.header.dst,
+            received.header.ethertype,
+        );
+        let is_ours = to == own || to == Mac::BROADCAST;
         // A promiscuous interface receives frames for other stations.
-        if !is_ours || arrival.from == own {
+        if !is_ours || from == own {
             return;
         }
-        let (from, to, ethertype) = (arrival.from, arrival.to, arrival.ethertype);
-        self.note(Direction::In, (from, to, ethertype), &arrival.payload);
-        if arrival.is_cut || arrival.from.is_group() {
+        self.note(Direction::In, (from, to, ethertype), &received.payload);
+        if received.is_cut || from.is_group() {
             return self.flows.row.add(Value::DropMalformed, 1);
         }
-        if arrival.ethertype == ETHERTYPE_RINA {
-            self.receive_sdu(arrival.from, arrival.payload, links);
+        if ethertype == ETHERTYPE_RINA {
+            self.receive_sdu(from, received.payload, links);
         } else {
-            let mut payload = Vec::with_capacity(arrival.payload.len());
-            arrival.payload.append_to(&mut payload);
-            self.receive_arp(arrival.from, &payload, links);
+            let mut payload = Vec::with_capacity(received.payload.len());
+            received.payload.append_to(&mut payload);
+            self.receive_arp(from, &payload, links);
         }
     }
 
@@ -364,11 +375,12 @@ impl App for Eth {
         if self.is_removed {
             return false;
         }
+        let has_breathed = self.nic.breathe(now, links);
         for moved in 0..BURST {
-            let Some(arrival) = self.nic.next() else {
-                return moved > 0;
+            let Some(received) = self.nic.next() else {
+                return has_breathed || moved > 0;
             };
-            self.receive(arrival, links);
+            self.receive(received, links);
         }
         true
     }
@@ -387,23 +399,25 @@ impl App for Eth {
         moved
     }
 
-    fn release_burst(&mut self, now: u64, _links: &mut Links) {
-        if !self.nic.release_burst(now) {
+    fn release_burst(&mut self, now: u64, links: &mut Links) {
+        if !self.nic.release_burst(now, links) {
             // The watch on the interface reports the reason.
             self.flows.row.add(Value::DropLinkDown, 1);
         }
     }
 
-    fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
+    fn arm(&mut self, now: u64, links: &mut Links) -> bool {
         if self.is_removed {
             return true;
         }
         if self.flows.has_requests() || self.nic.has_frame() {
             return false;
         }
-        self.flows
-            .row
-            .add(Value::DropNoBuffer, self.nic.take_missed());
+        let missed = self.nic.take_missed();
+        self.flows.row.add(Value::DropNoBuffer, missed);
+        if !self.nic.arm(now, links) {
+            return false;
+        }
         self.is_armed = true;
         true
     }
@@ -411,6 +425,7 @@ impl App for Eth {
     fn disarm(&mut self) {
         // An awake app looks at the interface periodically by itself.
         if std::mem::take(&mut self.is_armed) {
+            self.nic.disarm();
             self.nic.look_soon();
         }
     }
@@ -431,10 +446,8 @@ impl App for Eth {
     }
 
     fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
-        self.nic
-            .wait_fds()
-            .map(|fd| (fd, Interest::ReadEdge))
-            .to_vec()
+        let fds = self.nic.wait_fds().into_iter();
+        fds.map(|fd| (fd, Interest::ReadEdge)).collect()
     }
 }
 

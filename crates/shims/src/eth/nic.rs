@@ -1,52 +1,109 @@
-//! The interface under an Ethernet shim: frames of one VLAN in, frames out, up and down.
+//! The medium under an Ethernet shim, with headers and impairment: frames of one VLAN in, frames
+//! out, up and down.
 
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::os::fd::BorrowedFd;
 
-use carina_engine::Packet;
-use carina_netdev::{
-    Fault, FaultPlan, Filter, Interface, InterfaceWatch, Layout, NetdevError, PacketSocket,
-    VlanMatch,
-};
-use carina_ring::{Lease, RingMap};
+use carina_engine::{Links, Packet, Pool};
+use carina_netdev::{Fault, FaultPlan};
 use carina_wire::Payload;
 use carina_wire::ether::{
     ETHERTYPE_RINA, HEADER_BYTES_MAX, Header, Mac, TPID_CUSTOMER, Tag, VLAN_MAX,
 };
 
 use super::config::EthConfig;
+use super::medium::{Medium, Received};
+use super::port::PortPlan;
+use super::socket::Socket;
 use crate::error::ShimError;
 
-/// An open interface.
+/// A configuration that was found possible: an interface that is open, or a port that the
+/// data-plane thread makes.
+pub(super) struct Opening {
+    config: EthConfig,
+    medium: OpeningMedium,
+}
+
+enum OpeningMedium {
+    Socket(Box<Socket>),
+    Port(Box<PortPlan>),
+}
+
+impl Opening {
+    /// Opens the interface of the configuration, or looks at what its port needs.
+    ///
+    /// # Errors
+    /// What is wrong and what would be right.
+    pub fn new(config: EthConfig) -> Result<Opening, ShimError> {
+        if config.vlan > VLAN_MAX {
+            let (id, max) = (config.vlan, VLAN_MAX);
+            return Err(ShimError::Vlan { id, max });
+        }
+        if let Some(plan) = &config.fault {
+            plan.check()?;
+        }
+        let medium = match &config.port {
+            None => OpeningMedium::Socket(Box::new(Socket::open(&config)?)),
+            Some(port) => OpeningMedium::Port(Box::new(PortPlan::new(&config, port)?)),
+        };
+        let opening = Opening { config, medium };
+        let mtu = opening.mtu();
+        if mtu < MTU_MIN {
+            return Err(ShimError::Mtu {
+                interface: opening.config.name().to_owned(),
+                mtu,
+                min: MTU_MIN,
+            });
+        }
+        Ok(opening)
+    }
+
+    /// What people call it.
+    pub fn label(&self) -> String {
+        self.config.label()
+    }
+
+    pub fn config(&self) -> &EthConfig {
+        &self.config
+    }
+
+    fn mtu(&self) -> usize {
+        match &self.medium {
+            OpeningMedium::Socket(socket) => socket.mtu(),
+            OpeningMedium::Port(plan) => plan.mtu(),
+        }
+    }
+
+    /// Longest SDU in bytes.
+    pub fn sdu_bytes_max(&self) -> usize {
+        self.mtu().min(self.config.mtu.unwrap_or(usize::MAX))
+    }
+
+    /// Opens what is not open yet, on the thread that runs it.
+    ///
+    /// # Errors
+    /// The reason of the port.
+    pub fn open(self, packets: &Pool) -> Result<Nic, ShimError> {
+        let medium = match self.medium {
+            OpeningMedium::Socket(socket) => Medium::Socket(socket),
+            OpeningMedium::Port(plan) => Medium::Port(Box::new(plan.open(packets.clone())?)),
+        };
+        Ok(Nic::new(self.config, medium))
+    }
+}
+
+/// An open medium.
 pub(super) struct Nic {
     config: EthConfig,
-    interface: Interface,
-    socket: PacketSocket,
-    /// The receive ring once more, for packets that stay in it until the end of the breath.
-    ring: Arc<RingMap>,
-    watch: InterfaceWatch,
-    /// When to ask the watch again, in ns.
+    medium: Medium,
+    /// When to ask for changes again, in ns.
     look_at: u64,
     fault: Option<Fault<Vec<u8>>>,
     /// Header of the frames to the station that was written to last.
     header: ([u8; HEADER_BYTES_MAX], usize),
     header_to: Option<(Mac, u16)>,
     has_committed: bool,
-    has_received: bool,
     /// The kernel did not take everything: when to try again, in ns.
     retry_at: Option<u64>,
-}
-
-/// A frame that came in.
-pub(super) struct Arrival {
-    pub from: Mac,
-    pub to: Mac,
-    pub ethertype: u16,
-    /// The payload, with the padding of a short frame; lies in the ring until
-    /// [`Nic::release_burst`].
-    pub payload: Packet,
-    /// The frame was longer than a place in the ring.
-    pub is_cut: bool,
 }
 
 /// How a frame left.
@@ -61,85 +118,36 @@ pub(super) enum Sent {
 }
 
 impl Nic {
-    /// Opens the interface of the configuration.
-    ///
-    /// # Errors
-    /// What is wrong and what would be right.
-    pub fn open(config: EthConfig) -> Result<Nic, ShimError> {
-        let vlan = match config.vlan {
-            0 => VlanMatch::Untagged,
-            id @ 1..=VLAN_MAX => VlanMatch::Id(id),
-            id => {
-                return Err(ShimError::Vlan { id, max: VLAN_MAX });
-            }
-        };
-        if let Some(plan) = &config.fault {
-            plan.check()?;
-        }
-        let arp = config.dialect.ethertype;
-        let filter = Filter::ethernet(vlan, &[ETHERTYPE_RINA], &[arp], ETHERTYPE_RINA);
-        let open = || -> Result<_, NetdevError> {
-            let interface = Interface::named(&config.interface)?;
-            let layout = Layout::for_mtu(interface.mtu);
-            let socket = PacketSocket::open(&interface, layout, Some(&filter))?;
-            Ok((interface, socket, InterfaceWatch::new()?))
-        };
-        let (interface, socket, watch) = open()?;
-        if interface.mtu < MTU_MIN {
-            return Err(ShimError::Mtu {
-                interface: interface.name,
-                mtu: interface.mtu,
-                min: MTU_MIN,
-            });
-        }
-        // A card that filters VLANs would pass none but those the kernel knows of. Where that is
-        // refused the interface may still pass them.
-        if config.vlan != 0 {
-            let _ = socket.be_promiscuous(&interface);
-        }
-        let what = format!("memory of the ring of {}", interface.name);
-        let map = |error| ShimError::system(what.as_str())(error);
-        let again = socket.map_again().map_err(map)?;
-        let ring = RingMap::foreign(again, socket.rx_bytes()).map_err(map)?;
+    fn new(config: EthConfig, medium: Medium) -> Nic {
         let plan = config.fault.filter(|plan| !plan.is_harmless());
-        Ok(Nic {
+        Nic {
             config,
-            interface,
-            socket,
-            ring: Arc::new(ring),
-            watch,
+            medium,
             look_at: 0,
             fault: plan.map(Fault::new),
             header: ([0; HEADER_BYTES_MAX], 0),
             header_to: None,
             has_committed: false,
-            has_received: false,
             retry_at: None,
-        })
-    }
-
-    /// What people call it: the interface, and the VLAN if there is one.
-    pub fn label(&self) -> String {
-        match self.config.vlan {
-            0 => self.interface.name.clone(),
-            vlan => format!("{}.{vlan}", self.interface.name),
         }
     }
 
+    /// What people call it.
+    pub fn label(&self) -> String {
+        self.config.label()
+    }
+
     pub fn mac(&self) -> Mac {
-        Mac(self.interface.mac)
+        self.medium.mac()
     }
 
     pub fn config(&self) -> &EthConfig {
         &self.config
     }
 
-    /// Longest SDU: what a frame carries. The tag does not count, for interfaces that take tagged
-    /// frames take them 4 bytes longer; where one does not, `mtu` of the configuration says so.
+    /// Longest SDU in bytes: what a frame carries.
     pub fn sdu_bytes_max(&self) -> usize {
-        let fits = self.socket.frame_bytes_max() - HEADER_BYTES_MAX;
-        let wanted = self.config.mtu.unwrap_or(usize::MAX);
-        self.interface.mtu.min(fits).min(wanted)
+        self.medium.mtu().min(self.config.mtu.unwrap_or(usize::MAX))
     }
 
     /// Whether frames can be sent.
@@ -147,10 +155,7 @@ impl Nic {
     /// # Errors
     /// Why not.
     pub fn link(&self) -> Result<(), ShimError> {
-        match self.interface.is_up {
-            true => Ok(()),
-            false => Err(ShimError::Down(self.interface.name.clone())),
-        }
+        self.medium.link()
     }
 
     /// Looks whether the interface has changed, at most once in [`LOOK_NS`]; true when it was
@@ -163,7 +168,7 @@ impl Nic {
             return Ok(false);
         }
         self.look_at = now + LOOK_NS;
-        if !self.watch.has_changed() {
+        if !self.medium.has_changed() {
             return Ok(false);
         }
         self.look_now().map(|()| true)
@@ -179,49 +184,23 @@ impl Nic {
     /// # Errors
     /// Why frames cannot be sent any more.
     pub fn look_now(&mut self) -> Result<(), ShimError> {
-        let found = match Interface::named(&self.config.interface) {
-            Ok(found) => found,
-            Err(error) => {
-                self.interface.is_up = false;
-                return Err(error.into());
-            }
-        };
-        if found.index != self.interface.index {
-            // Made anew under the same name.
-            if let Err(error) = self.socket.bind(&found) {
-                self.interface.is_up = false;
-                return Err(error.into());
-            }
-            if self.config.vlan != 0 {
-                let _ = self.socket.be_promiscuous(&found);
-            }
-        }
         self.header_to = None;
-        self.interface = found;
-        self.link()
+        self.medium.look()
     }
 
-    /// The next frame.
-    pub fn next(&mut self) -> Option<Arrival> {
-        let received = self.socket.receive()?;
-        self.has_received = true;
-        // The filter has passed no frame shorter than a header.
-        let (header, bytes) = Header::decode(received.frame, &[]).ok()?;
-        let (at, len) = (received.at + bytes, received.frame.len() - bytes);
-        let is_cut = received.is_cut;
-        let lease = Lease::over(&self.ring, at, len);
-        Some(Arrival {
-            from: header.src,
-            to: header.dst,
-            ethertype: header.ethertype,
-            payload: Packet::from_lease(lease, false),
-            is_cut,
-        })
+    /// Moves what a graph under the shim holds. True when there was anything.
+    pub fn breathe(&mut self, now: u64, links: &mut Links) -> bool {
+        self.medium.breathe(now, links)
+    }
+
+    /// The next frame; its payload may lie in the ring until [`Nic::release_burst`].
+    pub fn next(&mut self) -> Option<Received> {
+        self.medium.receive()
     }
 
     /// Whether a frame waits to be read.
     pub fn has_frame(&self) -> bool {
-        self.socket.has_frame()
+        self.medium.has_frame()
     }
 
     /// Frames that can be sent in this breath.
@@ -229,7 +208,7 @@ impl Nic {
         match &self.fault {
             // The line has a bound of its own, and what exceeds it is to be lost.
             Some(_) => usize::MAX,
-            None => self.socket.free_frames(),
+            None => self.medium.free_frames(),
         }
     }
 
@@ -264,13 +243,13 @@ impl Nic {
                 false => Sent::Impaired,
             };
         }
-        let Some(place) = self.socket.reserve(bytes) else {
+        let Some(place) = self.medium.reserve(bytes) else {
             return Sent::NoRoom;
         };
         place[..head].copy_from_slice(&self.header.0[..head]);
         let copied = Payload::copy_prefix(sdu, &mut place[head..]);
         place[head + copied..].fill(0);
-        self.socket.commit(bytes);
+        self.medium.commit(bytes);
         self.has_committed = true;
         Sent::Yes
     }
@@ -291,11 +270,11 @@ impl Nic {
     }
 
     fn put(&mut self, frame: &[u8]) -> Sent {
-        let Some(place) = self.socket.reserve(frame.len()) else {
+        let Some(place) = self.medium.reserve(frame.len()) else {
             return Sent::NoRoom;
         };
         place.copy_from_slice(frame);
-        self.socket.commit(frame.len());
+        self.medium.commit(frame.len());
         self.has_committed = true;
         Sent::Yes
     }
@@ -312,40 +291,42 @@ impl Nic {
 
     /// Hands over what was written and gives back what was read. False when the interface takes
     /// nothing any more.
-    pub fn release_burst(&mut self, now: u64) -> bool {
-        if std::mem::take(&mut self.has_received) {
-            self.socket.release();
-        }
+    pub fn release_burst(&mut self, now: u64, links: &mut Links) -> bool {
+        self.medium.release();
         let is_due = self.retry_at.is_some_and(|at| now >= at);
         if !std::mem::take(&mut self.has_committed) && !is_due {
             return true;
         }
-        match self.socket.flush() {
-            Ok(true) => self.retry_at = None,
-            Ok(false) => self.retry_at = Some(now + RETRY_NS),
-            Err(_) => {
-                self.retry_at = None;
-                self.socket.discard();
-                return false;
-            }
-        }
-        true
+        let flushed = self.medium.flush(now, links);
+        self.retry_at = (flushed == Some(false)).then_some(now + RETRY_NS);
+        flushed.is_some()
+    }
+
+    /// Asks to be rung. False when there is something to do.
+    pub fn arm(&mut self, now: u64, links: &mut Links) -> bool {
+        self.medium.arm(now, links)
+    }
+
+    /// Takes back what [`Nic::arm`] asked for.
+    pub fn disarm(&mut self) {
+        self.medium.disarm();
     }
 
     /// When to look again though no doorbell rings.
     pub fn next_deadline(&self) -> Option<u64> {
         let due = self.fault.as_ref().and_then(Fault::next_due);
-        [due, self.retry_at].into_iter().flatten().min()
+        let medium = self.medium.next_deadline();
+        [due, self.retry_at, medium].into_iter().flatten().min()
     }
 
-    /// Frames that the kernel had no place for since the last call.
-    pub fn take_missed(&self) -> u64 {
-        u64::from(self.socket.take_missed())
+    /// Frames that there was no place for since the last call.
+    pub fn take_missed(&mut self) -> u64 {
+        self.medium.take_missed()
     }
 
     /// What becomes readable when a frame comes, and when an interface changes.
-    pub fn wait_fds(&self) -> [BorrowedFd<'_>; 2] {
-        [self.socket.as_fd(), self.watch.as_fd()]
+    pub fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.medium.wait_fds()
     }
 }
 

@@ -21,9 +21,10 @@ use std::os::fd::BorrowedFd;
 
 use carina_api::{IpcpId, PortId};
 use carina_dataplane::{
-    AppContext, BuildError, Event, FlowLinks, IpcpBuilder, Mailbox, PortTable, RequestQueue, Taps,
+    AppContext, BuildError, Event, FlowLinks, IpcpBuilder, Mailbox, PortTable, RequestQueue,
 };
 use carina_engine::counters::{Row, Value};
+use carina_engine::tap::Taps;
 use carina_engine::{App, AppId, BURST, BURST_BYTES, Close, LinkId, Links, Packet};
 use carina_ring::{Lease, Refused};
 use carina_sys::Interest;

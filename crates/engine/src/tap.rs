@@ -12,8 +12,7 @@ use carina_sys::monotonic_ns;
 use carina_wire::pcapng::Direction;
 use carina_wire::{Bytes, Payload};
 
-/// The data plane's end of a capture; goes there with [`Command::Tap`](crate::Command). The
-/// capture is over when its [`TapReader`] is dropped.
+/// The data plane's end of a capture, which is over when its [`TapReader`] is dropped.
 #[derive(Debug)]
 pub struct Tap {
     shared: Arc<Shared>,
@@ -73,7 +72,12 @@ impl Tap {
     }
 
     /// Copies a packet whose first bytes are `head`. False when the reader is gone.
-    fn note<P: Payload>(&self, direction: Direction, head: &[u8], rest: Option<&P>) -> bool {
+    pub(crate) fn note<P: Payload>(
+        &self,
+        direction: Direction,
+        head: &[u8],
+        rest: Option<&P>,
+    ) -> bool {
         if Arc::strong_count(&self.shared) == 1 {
             return false;
         }

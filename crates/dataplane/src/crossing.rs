@@ -1,0 +1,155 @@
+//! A flow between two workers: a channel in memory, with a flow app at each end.
+//!
+//! ```text
+//!   worker of the IPCP that provides the flow     worker of the normal IPCP that uses it
+//!   IPCP <--links--> flow app ==== two rings ==== flow app <--links--> normal IPCP
+//! ```
+//!
+//! The rings carry SDUs, credit and wake-ups as any channel does. What a link says besides, the
+//! longest SDU that it takes and why it ended, stands in memory that both ends share. The end at
+//! the IPCP that provides the flow reports its end to the manager.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use carina_api::{IpcpId, PortId};
+use carina_engine::Close;
+use carina_ipcp::N1Port;
+use carina_ring::WakeMode;
+use carina_ring::channel::{ChannelMemory, Endpoint, Side};
+
+/// The user's half of a flow that another worker provides.
+pub struct Crossed {
+    /// The normal IPCP whose N-1 flow this becomes.
+    pub ipcp: IpcpId,
+    /// Its number for the flow, not in use.
+    pub n1: N1Port,
+    /// The port of the flow.
+    pub port: PortId,
+    pub(crate) end: Box<Endpoint>,
+    pub(crate) with: Crossing,
+}
+
+/// What one end of a crossing knows of the other beside the rings. Dropping it fails what this end
+/// has written, unless that was closed before.
+pub struct Crossing {
+    shared: Arc<Shared>,
+    side: Side,
+}
+
+/// Indexed by [`Side::tx_ring`] of the end that writes.
+struct Shared {
+    channel: ChannelMemory,
+    /// The longest SDU that is taken beyond the end, in bytes; 0 before it is known.
+    piece_max: [AtomicUsize; 2],
+    /// Why the end has closed its ring.
+    closes: Mutex<[Option<Close>; 2]>,
+}
+
+/// Makes both ends.
+///
+/// # Errors
+/// When memory or descriptors are short.
+pub(crate) fn crossing() -> io::Result<[(Box<Endpoint>, Crossing); 2]> {
+    let channel = ChannelMemory::create(CROSSING_BYTES)?;
+    let end = |side| channel.endpoint(side, WakeMode::Fence).map(Box::new);
+    let (a, b) = (end(Side::A)?, end(Side::B)?);
+    let shared = Arc::new(Shared {
+        channel,
+        piece_max: Default::default(),
+        closes: Mutex::default(),
+    });
+    let crossing = |side| Crossing {
+        shared: Arc::clone(&shared),
+        side,
+    };
+    Ok([(a, crossing(Side::A)), (b, crossing(Side::B))])
+}
+
+impl Crossing {
+    /// States the longest SDU in bytes that is taken beyond this end. True when that is news, which
+    /// the other end is to be woken for.
+    pub fn state_piece_max(&self, bytes: usize) -> bool {
+        let stated = &self.shared.piece_max[self.side.tx_ring()];
+        // Only this end writes it.
+        if stated.load(Ordering::Relaxed) == bytes {
+            return false;
+        }
+        stated.store(bytes, Ordering::Release);
+        true
+    }
+
+    /// The longest SDU in bytes that the other end takes; 0 before it is known.
+    #[must_use]
+    pub fn piece_max(&self) -> usize {
+        self.shared.piece_max[self.side.other().tx_ring()].load(Ordering::Acquire)
+    }
+
+    /// Notes why this end is about to close its ring.
+    pub fn close(&self, close: &Close) {
+        let closes = self.shared.closes.lock();
+        let mut closes = closes.unwrap_or_else(PoisonError::into_inner);
+        closes[self.side.tx_ring()].get_or_insert_with(|| close.clone());
+    }
+
+    /// Why the other end has closed its ring.
+    #[must_use]
+    pub fn closed(&self) -> Close {
+        let closes = self.shared.closes.lock();
+        let closes = closes.unwrap_or_else(PoisonError::into_inner);
+        closes[self.side.other().tx_ring()]
+            .clone()
+            .unwrap_or_else(|| Close::Failed("the other data-plane thread dropped it".to_owned()))
+    }
+}
+
+impl Drop for Crossing {
+    fn drop(&mut self) {
+        self.shared.channel.fail(self.side);
+    }
+}
+
+/// Bytes of each ring. A user on the same worker takes at once whatever a flow without flow control
+/// brings; one on another is not always running, and what finds no room meanwhile is lost.
+pub(crate) const CROSSING_BYTES: usize = 4 << 20;
+
+/// Ring bytes that may be on their way from the user of a crossing: it holds back its writers when
+/// more is queued.
+pub(crate) const CROSSING_WINDOW: u64 = 512 << 10;
+
+#[cfg(test)]
+mod tests {
+    use carina_ring::State;
+
+    use super::*;
+
+    #[test]
+    fn each_end_hears_what_the_other_one_states() {
+        let [(_, a), (_, b)] = crossing().unwrap();
+        assert_eq!((a.piece_max(), b.piece_max()), (0, 0));
+        assert!(a.state_piece_max(1_500));
+        assert!(!a.state_piece_max(1_500), "no news");
+        assert_eq!((a.piece_max(), b.piece_max()), (0, 1_500));
+        a.close(&Close::Graceful("left".to_owned()));
+        a.close(&Close::Failed("later".to_owned()));
+        assert_eq!(b.closed(), Close::Graceful("left".to_owned()));
+        assert!(matches!(a.closed(), Close::Failed(_)));
+    }
+
+    #[test]
+    fn a_dropped_end_fails_its_ring_and_wakes_the_other() {
+        let [(end, a), (mut peer, _b)] = crossing().unwrap();
+        drop((end, a));
+        assert_eq!(peer.rx.state(), State::Failed);
+        assert!(peer.my_rx_doorbell.wait(Some(0)).unwrap());
+    }
+
+    #[test]
+    fn an_end_that_closed_its_ring_stays_closed_when_dropped() {
+        let [(mut end, a), (mut peer, _b)] = crossing().unwrap();
+        end.close(State::Closed);
+        drop((end, a));
+        assert_eq!(peer.rx.state(), State::Closed);
+    }
+}
