@@ -1,4 +1,4 @@
-//! What a QEMU is told, so that its VM has a VMPI device of the node.
+//! Arguments of QEMU that give its VM a VMPI device of the node.
 
 use std::path::Path;
 
