@@ -9,6 +9,7 @@ mod deps;
 mod licence;
 mod loc;
 mod modules;
+mod program;
 mod prose;
 mod rust;
 mod source;

@@ -12,13 +12,9 @@ fn examples() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-        cargo.args([
-            "build",
-            "--quiet",
-            "--package",
-            "carina-client",
-            "--examples",
-        ]);
+        // Of the whole workspace, as `cargo test` makes them: one package alone would get other
+        // features in what it depends on, and everything would be compiled once more.
+        cargo.args(["build", "--quiet", "--workspace", "--examples"]);
         assert!(cargo.status().unwrap().success());
         let tests = std::env::current_exe().unwrap();
         tests.ancestors().nth(2).unwrap().join("examples")

@@ -13,7 +13,7 @@ use crate::cache::{Cache, write_whole};
 use crate::error::{Context, Result};
 use crate::hash::Hash;
 use crate::image::probe_archive;
-use crate::kernel::Kernel;
+use crate::kernel::{self, Kernel};
 use crate::tool;
 
 /// How QEMU runs the guest's instructions.
@@ -126,7 +126,7 @@ fn boots_under_kvm(qemu: &Path, cache: &Cache, kernel: &Kernel) -> Result<bool> 
         .arg(&kernel.image)
         .arg("-initrd")
         .arg(&initramfs)
-        .args(["-append", "console=ttyS0 quiet panic=-1"])
+        .args(["-append", kernel::PARAMETERS])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -9,6 +9,16 @@ use crate::error::{Context, Error, Result};
 use crate::tool;
 use crate::vmlinux::unpacked;
 
+/// Parameters of every guest's kernel.
+///
+/// - `panic=-1`: a guest whose kernel has failed starts again at once.
+/// - `no_timer_check`: the kernel counts the interrupts of its timer over a span of its own
+///   processor's time. Under emulation on a busy host too few of them come in that span, so that it
+///   takes the timer for broken ("MP-BIOS bug: 8254 timer not connected to IO-APIC"), tries other
+///   ways to connect it, and panics or goes on without one. Under KVM the kernel leaves the check
+///   out by itself (`kvm_guest_init` in Linux).
+pub const PARAMETERS: &str = "console=ttyS0 quiet panic=-1 no_timer_check";
+
 /// An unpacked kernel package.
 #[derive(Debug, Clone)]
 pub struct Kernel {

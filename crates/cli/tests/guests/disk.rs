@@ -39,7 +39,7 @@ fn disk_image_with_carina_inside_is_booted_and_pinged() {
     // As in getting-started, with a kernel of one's own.
     let command = "mount -t ext4 /dev/vda /root && chroot /root /bin/sh /start";
     let append = format!(
-        "console=ttyS0 quiet panic=-1 carina.modules={} carina.cmd={}",
+        "console=ttyS0 quiet panic=-1 no_timer_check carina.modules={} carina.cmd={}",
         modules.join(","),
         command.replace(' ', "%20")
     );

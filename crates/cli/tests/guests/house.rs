@@ -15,7 +15,7 @@ use serde_json::Value;
 pub const CARINA: &str = env!("CARGO_BIN_EXE_carina");
 
 /// A guest under translation on a busy machine is slow, not broken.
-pub const BOOT: Duration = Duration::from_secs(120);
+pub const BOOT: Duration = Duration::from_secs(240);
 
 /// For what must happen soon, with room for a busy machine.
 pub const SOON: Duration = Duration::from_secs(20);

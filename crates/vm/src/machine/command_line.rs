@@ -8,6 +8,7 @@ use carina_api::qemu::{escape, vmpi_args};
 use super::{Boot, Machine};
 use crate::accel::Accel;
 use crate::error::{Error, Result};
+use crate::kernel;
 use crate::network::Nic;
 
 impl Machine {
@@ -112,8 +113,7 @@ impl Machine {
     }
 
     fn kernel_command_line(&self) -> String {
-        // panic=-1 and reboot=t: a guest whose kernel has failed starts again at once.
-        let mut line = format!("console=ttyS0 quiet panic=-1 carina.name={}", self.name);
+        let mut line = format!("{} carina.name={}", kernel::PARAMETERS, self.name);
         if !self.modules.is_empty() {
             line.push_str(&format!(" carina.modules={}", self.modules.join(",")));
         }
