@@ -55,7 +55,7 @@ impl fmt::Display for HomeFull {
             HomeFull::Directory { member, names_max } => write!(
                 f,
                 "the directory of {member} holds {names_max} registrations, the most that it may \
-                 (names-max of policy directory); end some that nobody needs, or let more members \
+                 (names-max of policy directory); end those not in use, or let more members \
                  join, among which they are divided"
             ),
             HomeFull::Name(name) => write!(

@@ -30,7 +30,7 @@ impl fmt::Display for StoreFull {
             StoreFull::Dif => write!(
                 f,
                 "the DIF has {ENTRIES_MAX} replicated entries, the most there may be, those that \
-                 ended in the last {} s among them; end some that nobody needs and wait that long",
+                 ended in the last {} s among them; end those not in use and wait that long",
                 TOMBSTONE_TIME.as_secs()
             ),
         }
