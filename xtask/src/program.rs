@@ -10,6 +10,17 @@ use serde_json::Value;
 /// After this long a program counts as hung.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 
+/// Programs that run for half a minute and more, longest first; most of it guests that boot.
+const LONG: [&str; 7] = [
+    "cli guests",
+    "sim all",
+    "cli all",
+    "ports all",
+    "client all",
+    "node all",
+    "vm boot",
+];
+
 /// A test program.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Program {
@@ -57,11 +68,14 @@ impl Program {
         }
     }
 
-    /// A guess at how long it runs, to begin with the longest: integration tests run the product,
-    /// and the more of it they hold, the larger they are.
-    pub fn weight(&self) -> (bool, u64) {
+    /// A guess at how long it runs, to begin with the longest: those of [`LONG`], then integration
+    /// tests by size, which run the more of the product the larger they are.
+    pub fn weight(&self) -> (usize, bool, u64) {
+        let name = self.name();
+        let place = LONG.iter().position(|long| *long == name);
         let size = self.executable.metadata().map_or(0, |data| data.len());
-        (self.kind == "test", size)
+        let rank = place.map_or(0, |place| LONG.len() - place);
+        (rank, self.kind == "test", size)
     }
 
     fn directory(&self) -> &Path {
@@ -135,6 +149,9 @@ mod tests {
             assert_eq!(Program::of(&message.replace(from, to)), None);
         }
         assert_eq!(Program::of("not JSON"), None);
+        let long = message.replace("crates/b/", "crates/vm/");
+        let long = Program::of(&long.replace("\"all\"", "\"boot\"")).unwrap();
+        assert!(long.weight() > Program::of(message).unwrap().weight());
     }
 
     #[test]
