@@ -3,6 +3,7 @@
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use carina_api::DifName;
 use carina_measure::trial::client::{Trial, TrialClient};
 use carina_measure::trial::job::Job;
 use carina_measure::trial::target::Target;
@@ -43,6 +44,18 @@ impl Client {
     pub fn carry_over(&mut self, target: Option<Target>) -> Result<()> {
         self.ready()?.carry_over(target);
         Ok(())
+    }
+
+    /// As [`Client::carry_over`], over a certain DIF; over any for `None`.
+    ///
+    /// # Errors
+    /// The server cannot be reached.
+    pub fn carry_over_dif(&mut self, dif: Option<&DifName>) -> Result<()> {
+        let target = dif.map(|dif| Target {
+            dif: Some(dif.clone()),
+            ..self.target.clone()
+        });
+        self.carry_over(target)
     }
 
     /// Does one job.

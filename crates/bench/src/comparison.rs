@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use carina_api::DifName;
 use carina_measure::results::{Metric, Samples};
 use carina_measure::traffic::{Arrivals, Sizes};
-use carina_measure::transport::bare::BareTransport;
+use carina_measure::transport::bare::{BARE_SDU_MAX, BarePlace, BareTransport};
 use carina_measure::transport::udp::UDP_SDU_MAX;
 use carina_measure::trial::client::Trial;
 use carina_measure::trial::job::{Direction, Job, Via};
@@ -27,8 +28,8 @@ pub struct System {
 /// What carries the SDUs of a system.
 #[derive(Debug, Clone)]
 pub enum TransportSpec {
-    /// A flow.
-    Flow,
+    /// A flow; over a certain DIF, where several lead to the server.
+    Flow(Option<DifName>),
     /// UDP between two addresses.
     Udp {
         /// Of the server.
@@ -42,13 +43,20 @@ pub enum TransportSpec {
     Tcp(IpAddr),
     /// A Unix socket.
     Unix(PathBuf),
-    /// Bare rings in a file.
-    Bare(PathBuf),
+    /// Bare rings.
+    Bare {
+        /// Where they are in the client's system.
+        client: BarePlace,
+        /// Where they are in the server's.
+        server: BarePlace,
+    },
 }
 
 /// Which systems have their two processes pinned to CPUs 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pin {
+    /// None.
+    Never,
     /// The limit only.
     Limit,
     /// The limit and Carina, which both share memory between the two CPUs.
@@ -60,8 +68,12 @@ pub enum Pin {
 impl Pin {
     fn applies(self, transport: &TransportSpec) -> bool {
         match self {
-            Self::Limit => matches!(transport, TransportSpec::Bare(_)),
-            Self::Shared => matches!(transport, TransportSpec::Bare(_) | TransportSpec::Flow),
+            Self::Never => false,
+            Self::Limit => matches!(transport, TransportSpec::Bare { .. }),
+            Self::Shared => matches!(
+                transport,
+                TransportSpec::Bare { .. } | TransportSpec::Flow(_)
+            ),
             Self::All => true,
         }
     }
@@ -152,15 +164,19 @@ impl System {
     pub fn carries(&self, sdu: u64) -> bool {
         match self.transport {
             TransportSpec::Udp { .. } => sdu <= UDP_SDU_MAX,
+            TransportSpec::Bare { .. } => sdu <= BARE_SDU_MAX,
             _ => true,
         }
     }
 
     fn via(&self, client: &mut Client) -> Result<Via> {
         Ok(match &self.transport {
-            TransportSpec::Flow => Via::Flow {
-                ticket: client.ticket()?,
-            },
+            TransportSpec::Flow(dif) => {
+                client.carry_over_dif(dif.as_ref())?;
+                Via::Flow {
+                    ticket: client.ticket()?,
+                }
+            }
             TransportSpec::Udp {
                 server,
                 client,
@@ -172,9 +188,12 @@ impl System {
             },
             TransportSpec::Tcp(server) => Via::Tcp { server: *server },
             TransportSpec::Unix(path) => Via::Unix { path: path.clone() },
-            TransportSpec::Bare(path) => {
-                BareTransport::create(path)?;
-                Via::Bare { path: path.clone() }
+            TransportSpec::Bare { client, server } => {
+                BareTransport::prepare(client)?;
+                Via::Bare {
+                    client: client.clone(),
+                    server: server.clone(),
+                }
             }
         })
     }

@@ -155,7 +155,7 @@ pub fn run(options: &EngineOptions) -> Result<Results> {
     let mut notes = notes(bench.cpu, bench.main_cpu);
     notes.append(&mut bench.notes);
     let bar = |name: &str| CASES.iter().find(|case| case.name == name)?.bar;
-    notes.extend(judge(&factors, PEER, bar));
+    notes.extend(judge(&factors, PEER, Metric::Mpps, bar));
     notes.extend(bench.compare_workers());
     Ok(Results {
         bench: "engine".to_owned(),

@@ -1,14 +1,16 @@
-//! A VM and its host: flows beside UDP over emulated network cards.
+//! A VM and its host: flows beside bare rings in the same memory, and beside UDP over emulated
+//! network cards.
 
 use std::path::PathBuf;
 
-use carina_measure::results::{Metric, Results, machine};
+use carina_measure::results::{Metric, OURS, Results, Samples, machine};
 use carina_measure::trial::job::Direction;
 
 use crate::Progress;
 use crate::comparison::{Case, Comparison, Pin};
 use crate::error::Result;
-use crate::vm_and_host::{CardNetwork, VmAndHost};
+use crate::rate::judge;
+use crate::vm_and_host::{CardNetwork, LIMIT, QUEUES, VmAndHost};
 
 /// The cases, and which side sends.
 pub const CASES: [Case; 3] = [
@@ -58,6 +60,8 @@ pub struct HvOptions {
     pub sizes: Vec<u64>,
     /// Cases by name.
     pub cases: Vec<Case>,
+    /// Systems by name, of [`SYSTEMS`](crate::vm_and_host::SYSTEMS).
+    pub systems: Vec<&'static str>,
     /// The program to put into the guest; `None` for this one.
     pub guest_program: Option<PathBuf>,
     /// Called at each step.
@@ -70,7 +74,7 @@ pub struct HvOptions {
 /// Something is missing or fails; logs are in the error.
 pub fn run(options: &HvOptions, network: CardNetwork) -> Result<Results> {
     let program = options.guest_program.clone();
-    let mut setup = VmAndHost::start(network, program, options.progress)?;
+    let mut setup = VmAndHost::start(network, &options.systems, program, options.progress)?;
     measure(&mut setup, options)
 }
 
@@ -86,18 +90,37 @@ pub fn measure(setup: &mut VmAndHost, options: &HvOptions) -> Result<Results> {
         echo_sizes: ECHO_SIZES.to_vec(),
         runs: options.runs,
         time_ns: options.time_ns,
-        pin: Pin::Limit,
+        pin: Pin::Never,
         progress: options.progress,
     };
     let (samples, failures) = comparison
         .run(&mut setup.client)
         .map_err(|error| setup.explain(error))?;
+    let mut notes = setup.notes.clone();
+    notes.extend(judged(&samples));
     Ok(Results {
         bench: "hv".to_owned(),
         machine: machine(),
-        notes: setup.notes.clone(),
+        notes,
         rows: samples.rows(),
         factors: samples.factors(),
         failures,
     })
 }
+
+/// Whether Carina keeps up with bare rings, over either device.
+fn judged(samples: &Samples) -> Vec<String> {
+    let of_system = |system: &'static str| {
+        let mut factors = samples.factors_of(system);
+        factors.retain(|factor| BAR_SIZES.contains(&factor.sdu));
+        let lines = judge(&factors, LIMIT, Metric::GoodputMbps, |_| Some(BAR));
+        let said = move |line| format!("{system}, {line}");
+        lines.into_iter().map(said)
+    };
+    [OURS, QUEUES].into_iter().flat_map(of_system).collect()
+}
+
+/// The least ratio of the goodput of flows to that of bare rings, in both directions.
+pub const BAR: f64 = 0.5;
+/// The sizes at which it is asked, in bytes.
+const BAR_SIZES: [u64; 3] = [64, 1500, 4000];

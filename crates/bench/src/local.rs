@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use carina_client::FlowSpec;
 use carina_measure::results::{Metric, OURS, Results, machine};
+use carina_measure::transport::bare::BarePlace;
 use carina_measure::trial::job::Direction;
 use carina_measure::trial::target::Target;
 
@@ -60,9 +61,13 @@ pub fn run(options: &LocalOptions) -> Result<Results> {
     let mut client = Client::open(target)?;
     let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let file = |name: &str| node.path().join(name);
+    let rings = BarePlace::file_at(file("bare.rings"));
     let transports = [
-        TransportSpec::Flow,
-        TransportSpec::Bare(file("bare.rings")),
+        TransportSpec::Flow(None),
+        TransportSpec::Bare {
+            client: rings.clone(),
+            server: rings,
+        },
         TransportSpec::Unix(file("seqpacket.sock")),
         TransportSpec::Udp {
             through: None,
@@ -108,6 +113,7 @@ fn notes(options: &LocalOptions) -> Vec<String> {
         "udp: dropped datagrams do not count; 65536 bytes do not fit into one datagram".to_owned(),
     ];
     notes.push(match options.pin {
+        Pin::Never => "nothing is pinned".to_owned(),
         Pin::Limit => "carina is not pinned".to_owned(),
         Pin::Shared => "carina is pinned like the limit; the kernel's means are left to the \
                         scheduler, where they are faster"

@@ -44,14 +44,15 @@ impl Rate {
     }
 }
 
-/// Says of each ratio of Carina's rate to that of `peer` whether it meets its bar: `bar` gives that
-/// of a case.
+/// Says of each ratio of a rate, in `metric`, to that of `peer` whether it meets its bar: `bar`
+/// gives that of a case.
 pub(crate) fn judge(
     factors: &[Factor],
     peer: &str,
+    metric: Metric,
     bar: impl Fn(&str) -> Option<f64>,
 ) -> Vec<String> {
-    let is_rate = |factor: &&Factor| factor.over == peer && factor.metric == Metric::Mpps;
+    let is_rate = |factor: &&Factor| factor.over == peer && factor.metric == metric;
     let line = |factor: &Factor| {
         let Factor {
             case, sdu, ratio, ..
@@ -89,7 +90,7 @@ mod tests {
                 samples.add(case, 64, "peer", Metric::CpuNsPerSdu, slow);
             }
         }
-        let lines = judge(&samples.factors(), "peer", |case| {
+        let lines = judge(&samples.factors(), "peer", Metric::Mpps, |case| {
             (case != "c").then_some(1.0)
         });
         assert_eq!(

@@ -206,7 +206,7 @@ impl Bench {
                 .to_owned(),
         ];
         notes.extend(self.disturbances);
-        notes.extend(judge(&factors, PEER, |_| Some(BAR)));
+        notes.extend(judge(&factors, PEER, Metric::Mpps, |_| Some(BAR)));
         Results {
             bench: "vhost".to_owned(),
             machine: machine(),

@@ -1,4 +1,4 @@
-//! One VM with the shared-memory device and two emulated network cards, and its host.
+//! One VM with devices for the VMPI and two emulated network cards, and its host.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use carina_api::AppName;
 use carina_api::control::VmpiKind;
+use carina_api::paths::RunDir;
 use carina_client::FlowSpec;
 use carina_lab::{GuestCpu, GuestImage, GuestSpec, Network, TestGuest, TestNode};
 use carina_measure::results::OURS;
+use carina_measure::transport::bare::BarePlace;
 use carina_measure::trial::target::Target;
 use carina_vm::{Backend, Cache, Kernel};
 
@@ -19,8 +21,14 @@ use crate::comparison::{System, TransportSpec};
 use crate::error::{Attempt, Error, Result};
 use crate::peer::{app_name, client_of};
 
-/// Names of the systems in the order of the tables.
-pub const SYSTEMS: [&str; 3] = [OURS, "virtio-net", "e1000"];
+/// Names of all systems in the order of the tables.
+pub const SYSTEMS: [&str; 5] = [OURS, QUEUES, LIMIT, "virtio-net", "e1000"];
+
+/// Carina over the queues of a virtio device, where [`OURS`] is over shared memory.
+pub const QUEUES: &str = "virtqueue";
+
+/// Bare rings in the same shared memory.
+pub const LIMIT: &str = "limit";
 
 /// The network that the emulated cards are plugged into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,12 +92,13 @@ pub struct VmAndHost {
 }
 
 impl VmAndHost {
-    /// Starts everything.
+    /// Starts everything that `systems`, some of [`SYSTEMS`], need.
     ///
     /// # Errors
     /// Something is missing or does not start; logs are in the error.
     pub fn start(
         network: CardNetwork,
+        systems: &[&'static str],
         guest_program: Option<PathBuf>,
         progress: Progress,
     ) -> Result<Self> {
@@ -102,7 +111,8 @@ impl VmAndHost {
             add_bridge(&node)?;
         }
         progress.step("booting a VM with the shared-memory device");
-        let guest = TestGuest::start(&image, &node, spec(network))?;
+        let has_queues = systems.contains(&QUEUES);
+        let guest = TestGuest::start(&image, &node, spec(network, has_queues))?;
         let peer = app_name("carina.bench.guest")?;
         let ready = prepare_guest(&guest, &mut node, &peer, progress);
         let cpu = cpu.filter(|cpu| cpu.pin(&guest));
@@ -120,11 +130,9 @@ impl VmAndHost {
             "the VM's application {peer} is registered and reached"
         ));
         ADDRESSES.set(&guest, GUEST)?;
-        let mut systems = vec![System {
-            name: OURS,
-            transport: TransportSpec::Flow,
-        }];
-        systems.extend(CARDS.iter().map(|card| through(card, network)));
+        let all = all_systems(&guest, &node, network)?.into_iter();
+        let systems = all.filter(|system| systems.contains(&system.name));
+        let systems: Vec<System> = systems.collect();
         let mut notes = notes(&guest, network);
         notes.extend(cpu.map(GuestCpu::note));
         Ok(Self {
@@ -174,17 +182,20 @@ pub(crate) fn guest_image(program: Option<&Path>) -> Result<GuestImage> {
     Ok(GuestImage::prepare(program.unwrap_or(&own))?)
 }
 
-fn spec(network: CardNetwork) -> GuestSpec {
+fn spec(network: CardNetwork, has_queues: bool) -> GuestSpec {
     let backend = |card: &Card| {
         let (host, subnet) = (ADDRESSES.of(card, HOST), ADDRESSES.of(card, 0));
         (network == CardNetwork::User)
             .then(|| Backend::Other(format!("user,net={subnet}/24,host={host}")))
     };
     GuestSpec {
-        name: "bench".to_owned(),
-        vmpi: VmpiKind::Ivshmem,
+        name: NAME.to_owned(),
+        vmpi: match has_queues {
+            true => vec![VmpiKind::Ivshmem, VmpiKind::Virtqueue],
+            false => vec![VmpiKind::Ivshmem],
+        },
         memory_mib: 512,
-        nics: ADDRESSES.nics("bench", GUEST, backend),
+        nics: ADDRESSES.nics(NAME, GUEST, backend),
         bridge: (network == CardNetwork::Bridge).then(|| BRIDGE.to_owned()),
         node_config: String::new(),
     }
@@ -204,6 +215,40 @@ fn prepare_guest(
          >/tmp/peer.log 2>&1 &"
     ))?;
     Ok(node.wait_for_name(peer, BOOT)?)
+}
+
+/// Every system, in the order of the tables.
+fn all_systems(guest: &TestGuest, node: &TestNode, network: CardNetwork) -> Result<Vec<System>> {
+    let flow = |kind| {
+        let dif = TestGuest::dif(NAME, kind)?;
+        Ok::<TransportSpec, Error>(TransportSpec::Flow(Some(dif)))
+    };
+    let systems = [
+        (OURS, flow(VmpiKind::Ivshmem)?),
+        (QUEUES, flow(VmpiKind::Virtqueue)?),
+        (LIMIT, bare_rings(guest, node)?),
+    ];
+    let systems = systems.map(|(name, transport)| System { name, transport });
+    let cards = CARDS.iter().map(|card| through(card, network));
+    Ok(systems.into_iter().chain(cards).collect())
+}
+
+/// Bare rings in the last quarter of the shared memory, of which the VMPI makes no use
+/// (`docs/vmpi-protocol.md`, section 4).
+fn bare_rings(guest: &TestGuest, node: &TestNode) -> Result<TransportSpec> {
+    let name = TestGuest::port(NAME, VmpiKind::Ivshmem)?;
+    let bytes = std::fs::metadata(RunDir::new(node.path()).vm_region(&name));
+    let bytes = bytes.attempt("the size of the shared memory")?.len();
+    let offset = bytes - bytes / 4;
+    let found = guest.run(
+        "for d in /sys/bus/pci/devices/*; do \
+         [ $(cat $d/vendor)$(cat $d/device) = 0x1af40x1110 ] && echo $d/resource2; done; true",
+    )?;
+    let place = |path| BarePlace { path, offset };
+    Ok(TransportSpec::Bare {
+        client: place(RunDir::new(node.path()).vm_region(&name)),
+        server: place(PathBuf::from(found.trim())),
+    })
 }
 
 /// UDP through a card.
@@ -242,6 +287,12 @@ fn notes(guest: &TestGuest, network: CardNetwork) -> Vec<String> {
         ),
         "goodput counts bytes that the receiving application got; CPU time is that of the two applications"
             .to_owned(),
+        "carina: flows over shared memory; virtqueue: flows over the queues of a virtio device of \
+         the same VM"
+            .to_owned(),
+        "limit: bare rings in the same shared memory, one copy in and one out, both ends spinning, \
+         nothing checked; an SDU is at most as long as a ring, 1 MiB less 8 bytes"
+            .to_owned(),
         match network {
             CardNetwork::Bridge => {
                 "virtio-net and e1000: UDP through taps in one Linux bridge, MTU 1500; no datagram \
@@ -265,6 +316,8 @@ fn explain(error: Error, guest: &TestGuest, node: &TestNode) -> Error {
 const BOOT: Duration = Duration::from_secs(180);
 /// How long the application in the guest may take to be there again after a failed measurement.
 const REACH: Duration = Duration::from_secs(30);
+/// The name of the VM.
+const NAME: &str = "bench";
 const BRIDGE: &str = "br-carina";
 const ADDRESSES: Addresses = Addresses { network: 77 };
 /// The last byte of the host's and of the guest's addresses.

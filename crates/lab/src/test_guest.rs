@@ -15,12 +15,13 @@ use crate::topology::hv_dif;
 /// What a guest needs.
 #[derive(Debug, Clone)]
 pub struct GuestSpec {
-    /// Its name; `hv.NAME` is the DIF between it and its host.
+    /// Its name.
     pub name: String,
     /// Memory in MiB.
     pub memory_mib: u32,
-    /// What carries the VMPI.
-    pub vmpi: VmpiKind,
+    /// Its devices for the VMPI, at most one of each kind, in the order of [`VmpiKind`]. A DIF is
+    /// between it and its host over each: [`TestGuest::dif`].
+    pub vmpi: Vec<VmpiKind>,
     /// Emulated network cards.
     pub nics: Vec<Nic>,
     /// The bridge of the host's namespace into which the cards' taps are plugged.
@@ -43,23 +44,24 @@ impl TestGuest {
     /// The node refuses, taps cannot be made, or QEMU does not start.
     pub fn start(image: &GuestImage, node: &TestNode, spec: GuestSpec) -> Result<Self> {
         let name = spec.name;
-        let dif = hv_dif(&name);
-        let create = VmCreate {
-            name: LocalName::new(name.as_str()).attempt("naming the VM")?,
-            region_bytes: None,
-            dif: Some(DifName::new(dif.as_str()).attempt("naming the DIF")?),
-            vmpi: Some(spec.vmpi),
-        };
-        let port = node.control().create_vm(&create);
-        let port = port.attempt("making the VM's port")?;
-        let config = format!(
-            "[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = \"{dif}\"\n{}",
-            spec.node_config
-        );
-        let mut machine = image
-            .machine(&name, node.path().join(format!("qemu.{name}")))?
-            .vmpi(spec.vmpi, &port.qemu_socket)
-            .node_config(&config)
+        let mut machine = image.machine(&name, node.path().join(format!("qemu.{name}")))?;
+        let mut config = String::new();
+        for (index, kind) in spec.vmpi.into_iter().enumerate() {
+            let dif = Self::dif(&name, kind)?;
+            let port = node.control().create_vm(&VmCreate {
+                name: Self::port(&name, kind)?,
+                region_bytes: None,
+                dif: Some(dif.clone()),
+                vmpi: Some(kind),
+            });
+            let port = port.attempt("making the VM's port")?;
+            machine = machine.vmpi(kind, &port.qemu_socket);
+            config += &format!(
+                "[[ipcp]]\nname = \"hv{index}\"\ntype = \"hv\"\nside = \"guest\"\ndif = \"{dif}\"\n"
+            );
+        }
+        let mut machine = machine
+            .node_config(&(config + &spec.node_config))
             .memory_mib(spec.memory_mib);
         for nic in spec.nics {
             if let (Backend::Tap(tap), Some(bridge)) = (&nic.backend, &spec.bridge) {
@@ -78,6 +80,26 @@ impl TestGuest {
             .start(image.cache())
             .attempt("starting QEMU")?;
         Ok(Self { name, vm })
+    }
+
+    /// The name of the host's port for a device of guest `name`.
+    ///
+    /// # Errors
+    /// The name is not well formed.
+    pub fn port(name: &str, kind: VmpiKind) -> Result<LocalName> {
+        let port = match kind {
+            VmpiKind::Ivshmem => name.to_owned(),
+            VmpiKind::Virtqueue => format!("{name}-queues"),
+        };
+        LocalName::new(port).attempt("naming the VM")
+    }
+
+    /// The DIF between guest `name` and its host over a device.
+    ///
+    /// # Errors
+    /// The name is not well formed.
+    pub fn dif(name: &str, kind: VmpiKind) -> Result<DifName> {
+        DifName::new(hv_dif(Self::port(name, kind)?.as_str())).attempt("naming the DIF")
     }
 
     /// Boots a machine that no node knows. QEMU ends with the thread that calls this.

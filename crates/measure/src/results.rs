@@ -144,13 +144,18 @@ impl Samples {
 
     /// The factors of [`OURS`] over each other system that was measured in the same runs.
     pub fn factors(&self) -> Vec<Factor> {
+        self.factors_of(OURS)
+    }
+
+    /// The same of any system.
+    pub fn factors_of(&self, system: &str) -> Vec<Factor> {
         let factor = |(key, theirs): (&Key, &Vec<f64>)| {
             let (case, sdu, over, metric) = key.clone();
             let ours = self
                 .cells
-                .get(&(case.clone(), sdu, OURS.to_owned(), metric))?;
+                .get(&(case.clone(), sdu, system.to_owned(), metric))?;
             // The samples of both are in the order of the runs, one a run.
-            let is_paired = over != OURS && ours.len() == theirs.len();
+            let is_paired = over != system && ours.len() == theirs.len();
             let pairs = ours.iter().copied().zip(theirs.iter().copied());
             let ratio = Ratio::of(pairs).filter(|_| is_paired)?;
             Some(Factor {

@@ -15,7 +15,8 @@ const TAIL: usize = 0;
 const CLOSED: usize = 64;
 const HEAD: usize = 128;
 const DATA: usize = 4096;
-const LENGTH_BYTES: usize = 8;
+/// Bytes of the length in front of each message.
+pub const BARE_LENGTH_BYTES: usize = 8;
 
 /// Bytes of shared memory that a bare ring of the given capacity takes.
 #[must_use]
@@ -66,7 +67,7 @@ impl Bare {
     /// Bytes that a message takes in the ring.
     #[inline]
     fn cost(len: usize) -> usize {
-        LENGTH_BYTES + len.next_multiple_of(8)
+        BARE_LENGTH_BYTES + len.next_multiple_of(8)
     }
 }
 
@@ -116,7 +117,7 @@ impl BareSender {
         // source is another allocation. Worth it: this copy is what the bench measures.
         unsafe {
             to.cast::<u64>().write(message.len() as u64);
-            to.add(LENGTH_BYTES)
+            to.add(BARE_LENGTH_BYTES)
                 .copy_from_nonoverlapping(message.as_ptr(), message.len());
         }
         self.tail += cost as u64;
@@ -199,7 +200,7 @@ impl BareReceiver {
         let from = self.ring.at(self.head);
         // SAFETY: inside the mapping and aligned, as in `try_send`.
         let len = unsafe { from.cast::<u64>().read() } as usize;
-        let fits = len <= buffer.len() && len <= self.ring.capacity - LENGTH_BYTES;
+        let fits = len <= buffer.len() && len <= self.ring.capacity - BARE_LENGTH_BYTES;
         assert!(
             fits,
             "a message of {len} bytes where at most {} fit",
@@ -210,7 +211,7 @@ impl BareReceiver {
         unsafe {
             buffer
                 .as_mut_ptr()
-                .copy_from_nonoverlapping(from.add(LENGTH_BYTES), len)
+                .copy_from_nonoverlapping(from.add(BARE_LENGTH_BYTES), len)
         };
         self.head += Bare::cost(len) as u64;
         // The sender needs to know of room only now and then; telling it of every message would

@@ -152,7 +152,7 @@ impl Setup {
 fn spec(name: &str, host: u8) -> GuestSpec {
     GuestSpec {
         name: name.to_owned(),
-        vmpi: VmpiKind::Ivshmem,
+        vmpi: vec![VmpiKind::Ivshmem],
         memory_mib: 256,
         nics: ADDRESSES.nics(name, host, |_| None),
         bridge: Some(BRIDGE.to_owned()),

@@ -27,7 +27,8 @@ use crate::report::{print_json, print_line, progress};
 /// Measure Carina beside other systems
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// A VM and its host, beside UDP over virtio-net and e1000
+    /// A VM and its host over either device for the VMPI, beside bare rings in the same memory, and
+    /// UDP over virtio-net and e1000
     #[command(after_help = "Examples:\n  carina bench hv --json > hv.json\n  \
         carina bench hv --sizes 64,4000,1M --runs 7 --time 1s\n\nBoots one VM. As root, or where \
         user namespaces are allowed, the other systems are measured in the same boot.")]
@@ -122,6 +123,9 @@ pub struct HvArgs {
     /// Cases [default: guest-to-host,host-to-guest,echo]
     #[arg(long, value_delimiter = ',')]
     cases: Vec<String>,
+    /// Systems [default: carina,virtqueue,limit,virtio-net,e1000]
+    #[arg(long, value_delimiter = ',')]
+    systems: Vec<String>,
     /// The carina program for the guest [default: this one]
     #[arg(long)]
     guest_program: Option<PathBuf>,
@@ -346,7 +350,7 @@ pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
 }
 
 fn restart_of(shared: &Shared, args: &RestartArgs) -> Outcome {
-    let cases = chosen(&restart::CASES, |case| case.name, &args.cases)?;
+    let cases = chosen("case", &restart::CASES, |case| case.name, &args.cases)?;
     vm_and_host::require_network(args.in_network_namespace, PROGRESS)?;
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let results = restart::run(&RestartOptions {
@@ -413,7 +417,7 @@ pub fn all_measured(results: &Results) -> Outcome {
 
 impl HvArgs {
     fn options(&self) -> Result<HvOptions, Failure> {
-        let cases = chosen(&hv::CASES, |case| case.0, &self.cases)?;
+        let cases = chosen("case", &hv::CASES, |case| case.0, &self.cases)?;
         Ok(HvOptions {
             runs: self.runs.max(1),
             time_ns: self.time,
@@ -423,6 +427,7 @@ impl HvArgs {
                 self.sizes.clone()
             },
             cases,
+            systems: chosen("system", &vm_and_host::SYSTEMS, |name| *name, &self.systems)?,
             guest_program: self.guest_program.clone(),
             progress: PROGRESS,
         })
@@ -431,7 +436,7 @@ impl HvArgs {
 
 impl EngineArgs {
     fn options(&self) -> Result<EngineOptions, Failure> {
-        let cases = chosen(&engine::CASES, |case| case.name, &self.cases)?;
+        let cases = chosen("case", &engine::CASES, |case| case.name, &self.cases)?;
         check_sizes("engine", &self.sizes, &ETHERNET_SIZES)?;
         Ok(EngineOptions {
             cases,
@@ -447,7 +452,7 @@ impl VhostArgs {
     fn options(self) -> Result<VhostOptions, Failure> {
         check_sizes("vhost", &self.sizes, &SIZES)?;
         Ok(VhostOptions {
-            cases: chosen(&vhost::CASES, |case| case.name, &self.cases)?,
+            cases: chosen("case", &vhost::CASES, |case| case.name, &self.cases)?,
             runs: self.runs.max(1),
             time_ns: self.time,
             sizes: match self.sizes.is_empty() {
@@ -459,8 +464,9 @@ impl VhostArgs {
     }
 }
 
-/// The cases of these names, in their own order; all where no name is given.
+/// The cases, or what `kind` says, of these names, in their own order; all where no name is given.
 fn chosen<T: Copy>(
+    kind: &str,
     all: &[T],
     name_of: impl Fn(&T) -> &'static str,
     names: &[String],
@@ -469,7 +475,7 @@ fn chosen<T: Copy>(
     if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
         let known: Vec<&str> = all.iter().map(name_of).collect();
         return Err(usage(format!(
-            "no case {unknown}; there are {}",
+            "no {kind} {unknown}; there are {}",
             known.join(", ")
         )));
     }

@@ -6,9 +6,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use carina_bench::hv::{self, HvOptions};
-use carina_bench::vm_and_host::{SYSTEMS, VmAndHost, enter_network};
+use carina_bench::vm_and_host::{VmAndHost, enter_network};
 use carina_measure::duration::parse_ns;
 use carina_measure::figure::draw;
+use carina_measure::results::OURS;
 
 use crate::Shared;
 use crate::commands::bench::{PROGRESS, all_measured, show};
@@ -41,6 +42,9 @@ pub struct DemoArgs {
     in_network_namespace: bool,
 }
 
+/// The systems of the figure, as in the original.
+const SYSTEMS: [&str; 3] = [OURS, "virtio-net", "e1000"];
+
 /// Largest SDU of the figure in bytes, as in the original.
 const FIGURE_SDU_MAX: u64 = 4000;
 
@@ -53,13 +57,14 @@ pub fn run(shared: &Shared, args: DemoArgs) -> Outcome {
     std::fs::create_dir_all(&args.out).attempt(format!("making {}", args.out.display()))?;
     let network = enter_network(args.in_network_namespace, PROGRESS)?;
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
-    let mut setup = VmAndHost::start(network, args.guest_program.clone(), PROGRESS)?;
+    let mut setup = VmAndHost::start(network, &SYSTEMS, args.guest_program.clone(), PROGRESS)?;
     ping(&mut setup)?;
     let options = HvOptions {
         runs: args.runs.max(1),
         time_ns: args.time,
         sizes: hv::sizes(),
         cases: hv::CASES[..2].to_vec(),
+        systems: SYSTEMS.to_vec(),
         guest_program: None,
         progress: PROGRESS,
     };

@@ -6,6 +6,7 @@
 // Helpers of tests may panic as tests may.
 #![allow(clippy::unwrap_used)]
 
+mod bench_hv;
 mod clock;
 mod disk;
 mod faults;

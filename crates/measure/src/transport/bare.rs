@@ -1,23 +1,41 @@
 //! SDUs over two bare rings: the limit of what shared memory gives on this machine.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use carina_ring::bare::{BareArrival, BareReceiver, BareSender, bare_region_bytes};
+use carina_ring::bare::{
+    BARE_LENGTH_BYTES, BareArrival, BareReceiver, BareSender, bare_region_bytes,
+};
+use carina_sys::Mapping;
+use serde::{Deserialize, Serialize};
 
 use super::error::{Attempt, TransportError};
 use super::{Arrival, Transport};
 
 /// Bytes of each ring: as many as a flow has by default, so that caches see the same.
 const CAPACITY: usize = 1 << 20;
+/// Bytes of memory that both rings take.
+pub const BARE_BYTES: usize = 2 * bare_region_bytes(CAPACITY);
+/// The longest SDU that fits into a ring, in bytes.
+pub const BARE_SDU_MAX: u64 = (CAPACITY - BARE_LENGTH_BYTES) as u64;
 /// Spins between two looks at the clock.
 const SPINS: u32 = 4096;
 /// The longest pause before a look at an empty ring, in spins.
 const PAUSE_SPINS_MAX: u32 = 127;
 /// A peer that takes nothing for so long has died.
 const PEER_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Where two bare rings are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BarePlace {
+    /// A file, or the memory of a device.
+    pub path: PathBuf,
+    /// Where in it they begin, in bytes: a multiple of a page.
+    pub offset: u64,
+}
 
 /// Two bare rings, one in each direction. Both ends spin.
 #[derive(Debug)]
@@ -28,35 +46,64 @@ pub struct BareTransport {
 }
 
 impl BareTransport {
-    /// Makes the memory at `path`, zeroed.
+    /// Makes both rings empty, in a file that is made or lengthened where that is needed. Only
+    /// while neither end is open.
     ///
     /// # Errors
-    /// What the system says of the file.
-    pub fn create(path: &Path) -> Result<(), TransportError> {
-        let mut options = OpenOptions::new();
-        let options = options.write(true).create(true).truncate(true);
-        let file = options.open(path).attempt(path.display().to_string())?;
-        file.set_len(2 * bare_region_bytes(CAPACITY) as u64)
-            .attempt(path.display().to_string())
+    /// What the system says of the file or the mapping.
+    pub fn prepare(place: &BarePlace) -> Result<(), TransportError> {
+        let file = place.file(OpenOptions::new().create(true).truncate(false))?;
+        let what = place.path.display().to_string();
+        let length = file.metadata().attempt(what.clone())?.len();
+        let end = place.offset + BARE_BYTES as u64;
+        if length < end {
+            file.set_len(end).attempt(what.clone())?;
+        }
+        let header = bare_region_bytes(0);
+        for ring in place.rings() {
+            let mapping = Mapping::shared(file.as_fd(), ring, header).attempt(what.clone())?;
+            for at in (0..header).step_by(size_of::<u64>()) {
+                mapping.atomic_u64(at).store(0, Ordering::Release);
+            }
+        }
+        Ok(())
     }
 
     /// Maps the memory; one side is the first end, the other is not.
     ///
     /// # Errors
     /// What the system says of the file or the mapping.
-    pub fn open(path: &Path, first: bool) -> Result<Self, TransportError> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(path)
-            .attempt(path.display().to_string())?;
-        let other = bare_region_bytes(CAPACITY) as u64;
-        let (out, back) = if first { (0, other) } else { (other, 0) };
+    pub fn open(place: &BarePlace, first: bool) -> Result<Self, TransportError> {
+        let file = place.file(&mut OpenOptions::new())?;
+        let [mut out, mut back] = place.rings();
+        if !first {
+            (out, back) = (back, out);
+        }
         Ok(Self {
             sender: BareSender::map(file.as_fd(), out, CAPACITY).attempt("mapping a ring")?,
             receiver: BareReceiver::map(file.as_fd(), back, CAPACITY).attempt("mapping a ring")?,
             pause: 0,
         })
+    }
+}
+
+impl BarePlace {
+    /// The beginning of a file.
+    pub fn file_at(path: PathBuf) -> Self {
+        Self { path, offset: 0 }
+    }
+
+    /// Where each ring begins.
+    fn rings(&self) -> [u64; 2] {
+        [
+            self.offset,
+            self.offset + bare_region_bytes(CAPACITY) as u64,
+        ]
+    }
+
+    fn file(&self, options: &mut OpenOptions) -> Result<File, TransportError> {
+        let opened = options.read(true).write(true).open(&self.path);
+        opened.attempt(self.path.display().to_string())
     }
 }
 

@@ -239,8 +239,8 @@ impl TrialClient {
                     connect_seqpacket(path, ANSWER_WAIT).attempt("connecting a Unix socket")?;
                 self.begin(UnixTransport::new(socket)?, None, job, on_interval)?
             }
-            Via::Bare { path } => {
-                self.begin(BareTransport::open(path, true)?, None, job, on_interval)?
+            Via::Bare { client, .. } => {
+                self.begin(BareTransport::open(client, true)?, None, job, on_interval)?
             }
         };
         let (server, unreported) = self.report(job, &client)?;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::sequence::Tally;
 use crate::summary::Summary;
 use crate::traffic::{Arrivals, Rate, Sizes};
+use crate::transport::bare::BarePlace;
 
 /// The direction in which SDUs go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,10 +51,12 @@ pub enum Via {
         /// Where the server listens.
         path: PathBuf,
     },
-    /// Bare rings in a file that the client has made.
+    /// Bare rings in memory that the client has prepared.
     Bare {
-        /// The file.
-        path: PathBuf,
+        /// Where they are in the client's system.
+        client: BarePlace,
+        /// Where they are in the server's.
+        server: BarePlace,
     },
 }
 

@@ -179,7 +179,7 @@ fn open(via: &Via) -> Result<(Opening, Option<SocketAddr>), TrialError> {
             let listener = listen_seqpacket(path).attempt("listening on a Unix socket")?;
             (Opening::Unix(listener), None)
         }
-        Via::Bare { path } => (Opening::Bare(BareTransport::open(path, false)?), None),
+        Via::Bare { server, .. } => (Opening::Bare(BareTransport::open(server, false)?), None),
     })
 }
 

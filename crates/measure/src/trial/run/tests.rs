@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use super::*;
 use crate::traffic::{Arrivals, Rate};
 use crate::transport::TransportError;
-use crate::transport::bare::BareTransport;
+use crate::transport::bare::{BarePlace, BareTransport};
 use crate::transport::tcp::TcpTransport;
 use crate::transport::udp::UdpTransport;
 use crate::transport::unix::UnixTransport;
@@ -75,12 +75,17 @@ fn udp() -> (UdpTransport, UdpTransport) {
 
 fn bare(name: &str) -> (BareTransport, BareTransport) {
     let path = std::env::temp_dir().join(format!("carina-bare-{name}-{}", std::process::id()));
-    BareTransport::create(&path).unwrap();
+    // Behind something else, which stays.
+    std::fs::write(&path, [7; 4096]).unwrap();
+    let place = BarePlace { path, offset: 4096 };
+    // The second time it is the memory of others.
+    let _ = [(); 2].map(|()| BareTransport::prepare(&place).unwrap());
     let ends = (
-        BareTransport::open(&path, true).unwrap(),
-        BareTransport::open(&path, false).unwrap(),
+        BareTransport::open(&place, true).unwrap(),
+        BareTransport::open(&place, false).unwrap(),
     );
-    std::fs::remove_file(&path).unwrap();
+    assert_eq!(std::fs::read(&place.path).unwrap()[..4096], [7; 4096]);
+    std::fs::remove_file(&place.path).unwrap();
     ends
 }
 
