@@ -6,7 +6,9 @@ use std::sync::Arc;
 use carina_ring::{Consumer, HEADER_BYTES, Producer, RingMap, WakeMode, region_bytes};
 use carina_sys::Memory;
 use carina_vmpi::hl::{Config, Endpoint, Event, Rx, Side};
-use carina_wire::vmpi::{BLOCK_HEADER_BYTES, BlockHeader, Control};
+use carina_wire::vmpi::{
+    BLOCK_HEADER_BYTES, BUNDLE_HEADER_BYTES, BlockHeader, BundleHeader, Control,
+};
 
 const CAPACITY: usize = 4096;
 const TAIL: usize = 0x080;
@@ -115,6 +117,21 @@ pub fn vmpi_endpoint(mut data: &[u8]) {
         let Some((header, payload)) = record.split_first_chunk::<4>() else {
             continue;
         };
+        if BundleHeader::is_in(*header) {
+            let behind = payload.get(BUNDLE_HEADER_BYTES - header.len()..);
+            let bytes = behind.map_or(record.len(), <[u8]>::len);
+            let longest = behind.and_then(|bundle| bundle.first()).copied();
+            let bundle = endpoint.on_bundle(
+                record.first_chunk().copied(),
+                bytes,
+                longest.map(usize::from),
+            );
+            if bundle.is_err() {
+                assert!(!endpoint.is_up(), "a violation ends the link");
+                return;
+            }
+            continue;
+        }
         let handled = match endpoint.on_rx(*header, record.len()) {
             Ok(Rx::Control) => endpoint.handle_control(payload).is_ok(),
             Ok(Rx::Deliver { channel, .. }) => {

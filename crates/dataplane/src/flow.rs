@@ -3,6 +3,7 @@
 use carina_api::PortId;
 use carina_engine::counters::{Row, Value};
 use carina_engine::{AppId, Close, LinkId, Links};
+use carina_ring::Sdus;
 
 use crate::event::Event;
 use crate::mailbox::Mailbox;
@@ -54,6 +55,18 @@ impl Flow {
         self.row
             .add(if more { Value::PiecesIn } else { Value::SdusIn }, 1);
         self.row.add(Value::BytesIn, bytes as u64);
+    }
+
+    /// Counts whole SDUs that the application sent.
+    pub fn count_sdus_in(&self, sdus: Sdus) {
+        self.row.add(Value::SdusIn, u64::from(sdus.count));
+        self.row.add(Value::BytesIn, u64::from(sdus.bytes));
+    }
+
+    /// Counts whole SDUs that were given to the application.
+    pub fn count_sdus_out(&self, sdus: Sdus) {
+        self.row.add(Value::SdusOut, u64::from(sdus.count));
+        self.row.add(Value::BytesOut, u64::from(sdus.bytes));
     }
 
     /// Counts a piece that was given to the application.

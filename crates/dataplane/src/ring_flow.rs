@@ -20,6 +20,8 @@ pub(crate) struct RingFlow {
     crossing: Option<Crossing>,
     /// A record of the application that is not yet wholly on the link.
     partial: Option<Lease>,
+    /// The application's last record was a piece of an SDU that goes on.
+    is_within_sdu: bool,
     /// Something was read in this breath and is to be released.
     has_read: bool,
     has_written: bool,
@@ -39,6 +41,7 @@ impl RingFlow {
             end,
             crossing: None,
             partial: None,
+            is_within_sdu: false,
             has_read: false,
             has_written: false,
             cut: None,
@@ -78,8 +81,43 @@ impl RingFlow {
         }
     }
 
+    /// Moves what comes next. `None` when the ring is empty; false when the link takes no more.
+    fn forward_next(&mut self, links: &mut Links) -> Result<Option<bool>, Corrupt> {
+        if self.forward_bundle(links)? {
+            return Ok(Some(true));
+        }
+        let record = self.next_record()?;
+        Ok(record.map(|lease| self.forward(lease, links)))
+    }
+
+    /// Moves several SDUs as they lie in the ring, where the link takes them so. False when it was
+    /// nothing, because they have to go one by one.
+    fn forward_bundle(&mut self, links: &mut Links) -> Result<bool, Corrupt> {
+        // The stream may end within a bundle.
+        if self.partial.is_some() || self.is_within_sdu || self.cut.is_some() {
+            return Ok(false);
+        }
+        let Some(room) = links.bundle_room(self.flow.output) else {
+            return Ok(false);
+        };
+        let bundle = self.end.rx.next_sdus(room.bytes_max, room.sdu_bytes_max)?;
+        let Some((lease, sdus)) = bundle else {
+            return Ok(false);
+        };
+        self.has_read = true;
+        self.flow.count_sdus_in(sdus);
+        let bundle = Packet::from_bundle(lease, sdus);
+        if links.push(self.flow.output, bundle).is_err() {
+            self.flow
+                .row
+                .add(Value::DropFlowEnded, u64::from(sdus.count));
+        }
+        Ok(true)
+    }
+
     /// Moves one record, or as much of it as the link takes. False when the link takes no more.
     fn forward(&mut self, mut lease: Lease, links: &mut Links) -> bool {
+        self.is_within_sdu = lease.more();
         loop {
             let piece = lease.len().min(links.piece_max(self.flow.output));
             let is_stuck = piece == 0 && !lease.is_empty();
@@ -162,6 +200,14 @@ impl RingFlow {
     }
 
     fn write(&mut self, packet: &Packet) -> Result<(), Refused> {
+        if let Some(sdus) = packet.bundle() {
+            let mut stretch = self.end.tx.stretch(packet.len())?;
+            packet.copy_bundle_into(&mut stretch);
+            stretch.commit(packet.len());
+            self.has_written = true;
+            self.flow.count_sdus_out(sdus);
+            return Ok(());
+        }
         let mut slot = self.end.tx.reserve(packet.len())?;
         packet.copy_into(&mut slot, 0);
         slot.commit(packet.more());
@@ -229,16 +275,8 @@ impl App for RingFlow {
                 self.end_of_stream(links, state);
                 return true;
             }
-            match self.next_record() {
-                Ok(Some(lease)) => {
-                    let is_forwarded = self.forward(lease, links);
-                    if self.has_read && self.give_up_at.is_some() {
-                        self.give_up_at = Some(now + UNDELIVERED_NS_MAX);
-                    }
-                    if !is_forwarded {
-                        return self.has_read;
-                    }
-                }
+            let is_forwarded = match self.forward_next(links) {
+                Ok(Some(is_forwarded)) => is_forwarded,
                 Ok(None) => {
                     if state != State::Open {
                         self.end_of_stream(links, state);
@@ -249,6 +287,12 @@ impl App for RingFlow {
                     self.fail(links, &corrupt.to_string());
                     return true;
                 }
+            };
+            if self.has_read && self.give_up_at.is_some() {
+                self.give_up_at = Some(now + UNDELIVERED_NS_MAX);
+            }
+            if !is_forwarded {
+                return self.has_read;
             }
         }
         true

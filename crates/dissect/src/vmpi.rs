@@ -146,6 +146,7 @@ fn said_hello(layer: &mut Layer, hello: &Hello<'_>) -> String {
     layer.field("sdu_bytes_max", hello.sdu_bytes_max);
     layer.field("piece_bytes_max", hello.piece_bytes_max);
     layer.field("channels_max", hello.channels_max);
+    layer.field("bundle_bytes_max", hello.bundle_bytes_max);
     layer.field("name", hello.name);
     format!("HELLO {}", hello.name)
 }

@@ -30,6 +30,6 @@ pub use app::{App, BURST, BURST_BYTES};
 pub use breath::Engine;
 pub use credit::{Close, Credit};
 pub use ids::{AppId, LinkId};
-pub use link::Links;
+pub use link::{BundleLimits, Links};
 pub use packet::{Packet, record_cost};
 pub use pool::{Buffer, Pool, Shared};

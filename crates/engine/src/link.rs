@@ -30,6 +30,7 @@ struct Link {
     sent: u64,
     consumed: u64,
     piece_max: usize,
+    bundles: Option<BundleLimits>,
     closed: Option<Close>,
     listed_ready: bool,
     listed_return: bool,
@@ -51,6 +52,15 @@ struct Side {
 struct Cell {
     generation: u32,
     link: Option<Link>,
+}
+
+/// The bundles that a sink accepts ([`Packet::from_bundle`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BundleLimits {
+    /// The longest, in bytes.
+    pub bytes_max: usize,
+    /// The longest SDU in one, in bytes.
+    pub sdu_bytes_max: usize,
 }
 
 /// All links of an engine, and the lists of apps to be visited because of them.
@@ -105,6 +115,7 @@ impl Links {
             sent: 0,
             consumed: 0,
             piece_max,
+            bundles: None,
             closed: None,
             listed_ready: false,
             listed_return: false,
@@ -262,6 +273,32 @@ impl Links {
         self.link(id).map_or(0, |link| link.piece_max)
     }
 
+    /// Sink: the source may put bundles within these limits on the link.
+    pub fn accept_bundles(&mut self, id: LinkId, limits: BundleLimits) {
+        if let Some(link) = self.link_mut(id) {
+            link.bundles = Some(limits);
+        }
+    }
+
+    /// Source: what a bundle may be like that is pushed now; `None` where the sink accepts none.
+    /// There may be room for no bytes at all; unlike [`Links::may_push`] this does not note the
+    /// source.
+    #[must_use]
+    pub fn bundle_room(&self, id: LinkId) -> Option<BundleLimits> {
+        let link = self.link(id).filter(|link| link.closed.is_none())?;
+        let limits = link.bundles?;
+        let mut room = link.limit.saturating_sub(link.sent);
+        if link.credit == Credit::Stated {
+            let side = self.sides.get(link.to.index as usize)?;
+            room = room.min(side.room.saturating_sub(ROOM_OVERHEAD));
+        }
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        Some(BundleLimits {
+            bytes_max: limits.bytes_max.min(room),
+            ..limits
+        })
+    }
+
     /// Source: may a packet of `len` bytes be pushed? When the answer is no for want of room at
     /// the sink, the source is noted and visited again when there is room; when it is for want of
     /// credit it is visited when the link has more.
@@ -298,8 +335,7 @@ impl Links {
     /// # Errors
     /// Gives the packet back when the link has ended; the caller counts the drop.
     pub fn push(&mut self, id: LinkId, packet: Packet) -> Result<(), Packet> {
-        let len = packet.len();
-        let cost = record_cost(len);
+        let (len, cost) = (packet.len(), packet.cost());
         let Some(link) = self.link_mut(id) else {
             return Err(packet);
         };

@@ -12,7 +12,7 @@
 
 use std::cell::RefCell;
 
-use carina_ring::{Lease, Slot};
+use carina_ring::{Lease, Sdus, Slot, Stretch};
 use carina_wire::Payload;
 
 use crate::pool::{Buffer, Pool, Shared};
@@ -29,6 +29,8 @@ pub struct Packet {
 struct Cell {
     body: Body,
     more: bool,
+    /// What the body holds, where it is a bundle; else nothing.
+    bundle: Sdus,
     /// Where the headers begin: at most [`HEAD_BYTES`].
     start: u8,
     head: [u8; HEAD_BYTES],
@@ -128,6 +130,7 @@ impl Packet {
         let mut cell = spare.unwrap_or_else(fresh);
         cell.body = body;
         cell.more = more;
+        cell.bundle = Sdus::default();
         cell.start = HEAD_BYTES as u8;
         Packet { cell: Some(cell) }
     }
@@ -154,6 +157,62 @@ impl Packet {
     #[inline]
     pub fn from_lease(lease: Lease, more: bool) -> Packet {
         Packet::new(Body::Ring(lease), more)
+    }
+
+    /// A packet whose contents are a bundle: several whole SDUs as they lie in a ring, with the
+    /// headers of their records. Only for links whose sink accepts them
+    /// ([`crate::Links::accept_bundles`]).
+    #[must_use]
+    #[inline]
+    pub fn from_bundle(lease: Lease, sdus: Sdus) -> Packet {
+        let mut packet = Packet::new(Body::Ring(lease), false);
+        packet.cell_mut().bundle = sdus;
+        packet
+    }
+
+    /// The SDUs of a bundle; `None` for any other packet.
+    #[must_use]
+    #[inline]
+    pub fn bundle(&self) -> Option<Sdus> {
+        let bundle = self.cell().bundle;
+        (bundle.count > 0).then_some(bundle)
+    }
+
+    /// Ring space in bytes that the packet takes where it goes.
+    #[must_use]
+    #[inline]
+    pub fn cost(&self) -> u64 {
+        let cell = self.cell();
+        match cell.bundle.count {
+            0 => record_cost(cell.len()),
+            _ => cell.len() as u64,
+        }
+    }
+
+    /// Copies the contents of a bundle to a ring as they are.
+    ///
+    /// # Panics
+    /// When there is less room.
+    pub fn copy_bundle_into(&self, stretch: &mut Stretch<'_>) {
+        match &self.cell().body {
+            Body::Empty => {}
+            Body::Ring(lease) => stretch.copy_from(lease),
+            Body::Own(buffer) => stretch.write(buffer.as_slice()),
+            Body::Shared(shared) => stretch.write(shared.as_slice()),
+        }
+    }
+
+    /// The SDUs of a bundle as packets of their own, as far as they are whole. Any other packet has
+    /// no SDUs in this sense.
+    pub fn sdus(&self) -> impl Iterator<Item = Packet> + use<> {
+        let mut bundle = match &self.cell().body {
+            Body::Ring(lease) if self.bundle().is_some() => Some(lease.clone()),
+            _ => None,
+        };
+        std::iter::from_fn(move || {
+            let sdu = bundle.as_mut()?.take_sdu()?;
+            Some(Packet::from_lease(sdu, false))
+        })
     }
 
     /// A packet whose contents are a buffer.
@@ -280,6 +339,7 @@ fn fresh() -> Box<Cell> {
     Box::new(Cell {
         body: Body::Empty,
         more: false,
+        bundle: Sdus::default(),
         start: HEAD_BYTES as u8,
         head: [0; HEAD_BYTES],
     })
@@ -373,6 +433,7 @@ impl Payload for Packet {
         };
         let mut twin = Packet::new(body, cell.more);
         let same = twin.cell_mut();
+        same.bundle = cell.bundle;
         same.start = cell.start;
         let start = usize::from(cell.start);
         same.head[start..].copy_from_slice(&cell.head[start..]);

@@ -7,6 +7,7 @@ use crate::lease::{Lease, PieceRef};
 use crate::map::{RingMap, State};
 use crate::primitive::Ordering;
 use crate::producer::MORE;
+use crate::sdus::Sdus;
 use crate::stretch::Run;
 use crate::{RECORD_HEADER_BYTES, WakeMode, record_cost};
 
@@ -121,6 +122,32 @@ impl Consumer {
         let lease = Lease::new(Arc::clone(&self.map), self.read, front.len, front.more);
         self.step_over(front);
         Ok(Some(lease))
+    }
+
+    /// Reads the whole SDUs of one piece each that come next and steps over them, as long as they
+    /// have at most `len_max` bytes each and take at most `bytes_max` bytes of ring together: one
+    /// lease of all of them, as they lie there. `None` where there are fewer than two.
+    ///
+    /// # Errors
+    /// As for [`Consumer::next`].
+    pub fn next_sdus(
+        &mut self,
+        bytes_max: usize,
+        len_max: usize,
+    ) -> Result<Option<(Lease, Sdus)>, Corrupt> {
+        if self.look_at_front()?.is_none() {
+            return Ok(None);
+        }
+        let pending = self.tail.wrapping_sub(self.read).min(bytes_max as u64);
+        let sdus = Sdus::at(&self.map, self.read, pending as usize, len_max);
+        if sdus.count < 2 {
+            return Ok(None);
+        }
+        let start = self.read;
+        self.front = None;
+        self.read = start.wrapping_add(u64::from(sdus.cost));
+        let lease = Lease::of_records(Arc::clone(&self.map), start, sdus.cost);
+        Ok(Some((lease, sdus)))
     }
 
     /// Looks at the next piece without stepping over it; [`Consumer::skip`] does that. Costs no

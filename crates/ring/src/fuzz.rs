@@ -117,6 +117,20 @@ impl Ends {
                 self.lies_in.atomic_u64(HEAD).store(word, Relaxed);
                 self.lies_out.atomic_u64(TAIL).store(word, Relaxed);
             }
+            // Operations of high numbers are later than the others.
+            7 if operation > 127 => {
+                let (bytes, longest) = (script.number::<2>(), script.number::<2>());
+                let taken = self.rx.next_sdus(bytes as usize, longest as usize);
+                if let Ok(Some((lease, sdus))) = taken {
+                    assert!(sdus.count >= 2 && u64::from(sdus.cost) <= bytes);
+                    assert!(u64::from(sdus.longest) <= longest);
+                    let mut bundle = lease.clone();
+                    while let Some(sdu) = bundle.take_sdu() {
+                        assert!(sdu.to_vec().len() <= sdus.longest as usize);
+                    }
+                    self.held.push(lease);
+                }
+            }
             7 => {
                 if let Ok(Some(lease)) = self.rx.next() {
                     self.held.push(lease);

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use crate::copy::{append, copy};
 use crate::map::RingMap;
+use crate::sdus::Sdus;
+use crate::{RECORD_HEADER_BYTES, record_cost};
 
 /// A piece held in place: the memory stays mapped as long as the lease lives.
 ///
@@ -35,6 +37,45 @@ impl Lease {
             start,
             end,
         }
+    }
+
+    /// Several records, with their headers in view.
+    pub(crate) fn of_records(map: Arc<RingMap>, start: u64, bytes: u32) -> Self {
+        Self {
+            map,
+            at: start,
+            len: bytes,
+            more: false,
+            start,
+            end: start.wrapping_add(u64::from(bytes)),
+        }
+    }
+
+    /// What is in view as SDUs of one piece each that lie there as records of a ring, one behind
+    /// the other. `None` when that is not what it is.
+    ///
+    /// The producer may change them afterwards: who takes them one by one checks each.
+    #[must_use]
+    pub fn sdus(&self) -> Option<Sdus> {
+        if !self.at.is_multiple_of(8) {
+            return None;
+        }
+        let sdus = Sdus::at(&self.map, self.at, self.len(), self.len());
+        (sdus.count > 0 && sdus.cost == self.len).then_some(sdus)
+    }
+
+    /// Takes the first of several SDUs out of the view, if a whole one is there.
+    #[must_use]
+    pub fn take_sdu(&mut self) -> Option<Lease> {
+        if !self.at.is_multiple_of(8) {
+            return None;
+        }
+        let len = Sdus::first(&self.map, self.at, self.len())?;
+        let mut sdu = self.clone();
+        sdu.advance(RECORD_HEADER_BYTES);
+        sdu.truncate(len as usize);
+        self.advance(record_cost(len as usize));
+        Some(sdu)
     }
 
     /// A view of `len` bytes from byte `at` of memory that is no ring ([`RingMap::foreign`]). The

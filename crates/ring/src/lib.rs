@@ -39,6 +39,7 @@ mod lease;
 mod map;
 mod primitive;
 mod producer;
+mod sdus;
 mod stretch;
 
 pub mod bare;
@@ -55,6 +56,7 @@ pub use crate::fault::{Corrupt, Refused};
 pub use crate::lease::{Lease, PieceRef};
 pub use crate::map::{HEADER_BYTES, RingMap, State, region_bytes};
 pub use crate::producer::{Producer, Slot};
+pub use crate::sdus::Sdus;
 pub use crate::stretch::{Run, Stretch};
 
 /// Bytes of the header before each payload.

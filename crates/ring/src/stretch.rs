@@ -2,6 +2,8 @@
 
 use std::marker::PhantomData;
 
+use crate::copy::copy;
+use crate::lease::Lease;
 use crate::map::RingMap;
 
 /// Room in a ring for bytes that are records already. Dropping it leaves the ring as it was.
@@ -30,6 +32,34 @@ impl<'a> Stretch<'a> {
     /// The first byte of the room; [`Stretch::len`] bytes may be written until commit.
     #[must_use]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.to
+    }
+
+    /// Fills the first bytes with what a lease, usually of another ring, has in view.
+    ///
+    /// # Panics
+    /// When there is less room.
+    pub fn copy_from(&mut self, lease: &Lease) {
+        let (from, to) = (lease.range(0, lease.len()), self.first(lease.len()));
+        // SAFETY: the view is mapped, and there is room for it. They could overlap only for a stale
+        // lease of this very ring, which the copy tolerates as it would tolerate a torn source.
+        unsafe { copy(from, to, lease.len()) }
+    }
+
+    /// Fills the first bytes.
+    ///
+    /// # Panics
+    /// When there is less room.
+    pub fn write(&mut self, bytes: &[u8]) {
+        let to = self.first(bytes.len());
+        // SAFETY: there is room for them; `bytes` is private memory.
+        unsafe { copy(bytes.as_ptr(), to, bytes.len()) }
+    }
+
+    /// Where the first bytes are written, so many as there is room for.
+    fn first(&mut self, bytes: usize) -> *mut u8 {
+        let room = self.len;
+        assert!(bytes <= room, "{bytes} bytes in a stretch of {room}");
         self.to
     }
 

@@ -13,7 +13,7 @@ use carina_sys::monotonic_ns;
 use carina_vmpi::hl::{Config, Endpoint, Event as HlEvent, Rx, Side};
 use carina_vmpi::ll::memfd::MemfdRegion;
 use carina_vmpi::ll::{LinkState, VmpiImpl};
-use carina_wire::vmpi::{Channel, DataHeader, HEADER_BYTES};
+use carina_wire::vmpi::{BUNDLE_HEADER_BYTES, BundleHeader, Channel, DataHeader, HEADER_BYTES};
 
 use crate::pair::{self, App, IPCP, PATIENCE, Random, closed_reason, name, ring, wait_for};
 
@@ -28,10 +28,12 @@ struct Bare {
 }
 
 impl Bare {
-    fn new(region: &MemfdRegion, sdu_bytes_max: u64) -> Bare {
+    /// One that takes SDUs of a certain length, and bundles.
+    fn new(region: &MemfdRegion, sdu_bytes_max: u64, bundle_bytes_max: u32) -> Bare {
         let device = region.device(Side::Guest).unwrap();
         let config = Config {
             sdu_bytes_max,
+            bundle_bytes_max,
             ..Config::new(Side::Guest, "bare", device.record_bytes_max())
         };
         let mut hl = Endpoint::new(config).unwrap();
@@ -61,6 +63,13 @@ impl Bare {
         while let Ok(Some(lease)) = self.device.next() {
             let record = lease.to_vec();
             let header = lease.copy_prefix::<HEADER_BYTES>().unwrap();
+            if BundleHeader::is_in(header) {
+                let header = record.first_chunk().copied();
+                let bytes = record.len() - BUNDLE_HEADER_BYTES;
+                self.hl.on_bundle(header, bytes, Some(0)).unwrap();
+                self.records.push(record);
+                continue;
+            }
             match self.hl.on_rx(header, record.len()).unwrap() {
                 Rx::Control => self.hl.handle_control(&record[HEADER_BYTES..]).unwrap(),
                 Rx::Deliver { .. } => self.records.push(record),
@@ -88,6 +97,16 @@ impl Bare {
             .encode(),
         );
         slot.write_at(HEADER_BYTES, payload);
+        slot.commit(false);
+        self.device.publish();
+    }
+
+    /// Sends several SDUs in one record, each behind the header of a ring's record.
+    fn put_bundle(&mut self, channel: Channel, bundle: &[u8]) {
+        let len = BUNDLE_HEADER_BYTES + bundle.len();
+        let mut slot = self.device.reserve(len).unwrap();
+        slot.write_at(0, &BundleHeader { channel }.encode());
+        slot.write_at(BUNDLE_HEADER_BYTES, bundle);
         slot.commit(false);
         self.device.publish();
     }
@@ -156,6 +175,15 @@ impl Host {
 
 /// A host and a bare guest with one flow between them.
 fn flow(label: &str, sdu_bytes_max: u64) -> (Host, Bare, App, carina_api::PortId, Channel) {
+    flow_with(label, sdu_bytes_max, 0)
+}
+
+/// The same with a guest that takes bundles.
+fn flow_with(
+    label: &str,
+    sdu_bytes_max: u64,
+    bundle_bytes_max: u32,
+) -> (Host, Bare, App, carina_api::PortId, Channel) {
     let table = std::env::temp_dir().join(format!("carina-bare-{}-{label}", std::process::id()));
     let plane = DataPlane::spawn(Table::create(&table).unwrap()).unwrap();
     let host = Host { plane, table };
@@ -168,7 +196,7 @@ fn flow(label: &str, sdu_bytes_max: u64) -> (Host, Bare, App, carina_api::PortId
         name: "host".to_owned(),
     };
     host.plane.add_ipcp(IPCP, Box::new(builder));
-    let mut bare = Bare::new(&region, sdu_bytes_max);
+    let mut bare = Bare::new(&region, sdu_bytes_max, bundle_bytes_max);
     bare.until(|bare| bare.hl.is_up().then_some(()));
     bare.until(|_| match host.plane.poll_event() {
         Some(Event::PeerRegistered { name, .. }) => (name.as_str() == "echo").then_some(()),
@@ -218,6 +246,82 @@ fn sdu_has_only_four_bytes_of_header_in_the_ring() {
         host.counts(kind, bytes, 4065);
     }
     host.counts(Kind::Flow, Value::Channel, u64::from(channel.number()));
+}
+
+/// SDUs as they lie in a ring.
+fn bundle_of(sdus: &[&[u8]]) -> Vec<u8> {
+    let mut bundle = Vec::new();
+    for sdu in sdus {
+        bundle.extend((sdu.len() as u64).to_le_bytes());
+        bundle.extend(*sdu);
+        bundle.resize(bundle.len().next_multiple_of(8), 0);
+    }
+    bundle
+}
+
+#[test]
+fn sdus_of_a_bundle_reach_the_application_one_by_one() {
+    let (host, mut bare, mut app, _, channel) = flow("bundle", 1 << 30);
+    let sdus: [&[u8]; 4] = [b"", b"hello", &[7; 4000], b"end"];
+    bare.put_bundle(channel, &bundle_of(&sdus));
+    bare.put(channel, b"single");
+    bare.put_bundle(channel, &bundle_of(&sdus[3..]));
+    for sdu in sdus.into_iter().chain([&b"single"[..], b"end"]) {
+        assert!(app.recv().unwrap() == sdu);
+    }
+    let counted = [
+        (Kind::Ipcp, Value::SdusIn, Value::BytesIn),
+        (Kind::Flow, Value::SdusOut, Value::BytesOut),
+    ];
+    for (kind, sdus, bytes) in counted {
+        host.counts(kind, sdus, 6);
+        host.counts(kind, bytes, 4017);
+    }
+}
+
+#[test]
+fn sdus_that_wait_together_leave_in_one_record() {
+    let (host, mut bare, mut app, _, channel) = flow_with("together", 1 << 30, 1000);
+    let sdus: [&[u8]; 5] = [b"", b"hello", &[7; 500], &[8; 500], &[9; 2000]];
+    for sdu in sdus {
+        app.end.tx.push(&[sdu], false).unwrap();
+    }
+    app.end.publish();
+    bare.until(|bare| (bare.records.len() == 3).then_some(()));
+    // As many as a bundle may hold; one alone, and one that is too long for any.
+    let (header, bundle) = bare.records[0].split_at(BUNDLE_HEADER_BYTES);
+    assert_eq!(header, BundleHeader { channel }.encode());
+    assert!(bundle == bundle_of(&sdus[..3]));
+    for (record, sdu) in bare.records[1..].iter().zip(&sdus[3..]) {
+        assert!(record[HEADER_BYTES..] == **sdu);
+    }
+    host.counts(Kind::Ipcp, Value::SdusOut, 5);
+    host.counts(Kind::Ipcp, Value::BytesOut, 3005);
+    host.counts(Kind::Flow, Value::SdusIn, 5);
+}
+
+#[test]
+fn broken_bundle_costs_its_flow_and_not_the_link() {
+    let whole = bundle_of(&[b"one", b"two"]);
+    // A length beyond the end, a flag, and bytes behind the last one.
+    let mut long = whole.clone();
+    long[16] = 200;
+    let mut flagged = whole.clone();
+    flagged[20] = 1;
+    let behind = [&whole[..], &[0; 4], &[1; 4]].concat();
+    for (number, bundle) in [long, flagged, behind].into_iter().enumerate() {
+        let (host, mut bare, mut app, port, channel) = flow(&format!("broken-{number}"), 1 << 30);
+        bare.put_bundle(channel, &bundle);
+        let reason = bare.until(|_| match host.plane.poll_event() {
+            Some(Event::FlowClosed { port: p, reason }) if p == port => Some(reason),
+            _ => None,
+        });
+        assert!(reason.contains("broke its SDUs"), "{reason}");
+        assert_eq!(app.recv(), Err(State::Failed));
+        host.counts(Kind::Ipcp, Value::DropMalformed, 1);
+        bare.turn();
+        assert!(bare.hl.is_up());
+    }
 }
 
 #[test]
@@ -339,7 +443,7 @@ fn vm_that_scribbles_over_its_region_disturbs_no_other_vm() {
         name,
     };
     pair.host.add_ipcp(hostile, Box::new(builder));
-    let mut bare = Bare::new(&second, 1 << 30);
+    let mut bare = Bare::new(&second, 1 << 30, 0);
     bare.until(|bare| bare.hl.is_up().then_some(()));
     let (mut host_app, mut guest_app, port, _) = pair.flow();
     let memory = second.memory().map().unwrap();

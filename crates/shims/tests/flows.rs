@@ -283,6 +283,22 @@ fn socket_ends_carry_sdus_to_sockets_and_to_rings() {
 }
 
 #[test]
+fn sdus_that_cross_together_reach_a_socket_one_by_one() {
+    let mut pair = Pair::up();
+    let (host_end, mut host_app) = ring(1 << 20);
+    let (guest_end, guest_app) = socket();
+    pair.connect(host_end, guest_end);
+    let sdu = |n: u8| vec![n; 40 * usize::from(n)];
+    for n in 1..100 {
+        host_app.end.tx.push(&[&sdu(n)], false).unwrap();
+    }
+    host_app.end.publish();
+    for n in 1..100 {
+        assert!(socket_recv(&guest_app) == sdu(n), "SDU {n}");
+    }
+}
+
+#[test]
 fn too_long_sdu_for_a_socket_fails_the_flow_and_is_counted() {
     let mut pair = Pair::up();
     let (host_end, mut host_app) = ring(1 << 20);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use carina_wire::vmpi::{Channel, Control, DataHeader, DecodeError, Hello, Outcome};
+use carina_wire::vmpi::{BundleHeader, Channel, Control, DataHeader, DecodeError, Hello, Outcome};
 use carina_wire::{FlowSpec, check_name};
 use proptest::prelude::*;
 
@@ -37,16 +37,34 @@ fn data_headers_are_four_little_endian_bytes() {
 }
 
 #[test]
+fn headers_of_runs_are_eight_little_endian_bytes() {
+    let header = BundleHeader {
+        channel: Channel::new(0x1234),
+    };
+    let bytes = [0x34, 0x12, 0, 0x40, 0, 0, 0, 0];
+    assert_eq!(header.encode(), bytes);
+    assert_eq!(BundleHeader::decode(bytes), Ok(header));
+    assert!(BundleHeader::is_in([0x34, 0x12, 0, 0x40]));
+    for (at, byte) in [(2, 1), (3, 0xc0), (3, 0), (4, 1), (7, 0x80)] {
+        let mut wrong = bytes;
+        wrong[at] = byte;
+        assert!(BundleHeader::decode(wrong).is_err(), "{wrong:?}");
+    }
+    assert!(BundleHeader::decode([0, 0, 0, 0x40, 0, 0, 0, 0]).is_err());
+}
+
+#[test]
 fn control_messages_have_these_bytes() {
     let hello = Hello {
         sdu_bytes_max: 1 << 30,
         piece_bytes_max: 0x1000,
         channels_max: 1024,
+        bundle_bytes_max: 0x0001_0000,
         name: "vm1",
     };
     golden(
         Control::Hello(hello),
-        b"\x01\x01\0\0\0\0\x40\0\0\0\0\0\x10\0\0\0\x04\x03vm1",
+        b"\x01\x02\0\0\0\0\x40\0\0\0\0\0\x10\0\0\0\x04\0\0\x01\0\x03vm1",
     );
     golden(Control::Register { name: "a" }, b"\x02\x01a");
     golden(Control::Unregister { name: "a" }, b"\x03\x01a");
@@ -98,7 +116,7 @@ fn control_messages_have_these_bytes() {
 
 #[test]
 fn hello_of_another_version_is_found_whatever_follows() {
-    assert_eq!(Control::decode(b"\x01\x02\0"), Err(DecodeError::Version(2)));
+    assert_eq!(Control::decode(b"\x01\x01\0"), Err(DecodeError::Version(1)));
     assert_eq!(
         Control::decode(b"\x01\xff\xffjunk"),
         Err(DecodeError::Version(0xffff))
@@ -120,7 +138,7 @@ fn forbidden_values_are_refused_by_the_name_of_their_field() {
     refused(b"\x05\x01\0\x01\0\0\0\0\0", "window_bytes");
     refused(b"\x04\x01\0\x01\0\0\0", "window_bytes");
     refused(
-        b"\x01\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x04\x01a",
+        b"\x01\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x04\0\0\0\0\x01a",
         "piece_bytes_max",
     );
     assert_eq!(
@@ -164,6 +182,11 @@ fn check(bytes: &[u8]) {
     }
     if let Some(header) = bytes.first_chunk()
         && let Ok(decoded) = DataHeader::decode(*header)
+    {
+        assert_eq!(decoded.encode(), *header);
+    }
+    if let Some(header) = bytes.first_chunk()
+        && let Ok(decoded) = BundleHeader::decode(*header)
     {
         assert_eq!(decoded.encode(), *header);
     }

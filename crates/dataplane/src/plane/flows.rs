@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use carina_api::{IpcpId, PortId};
 use carina_engine::counters::Kind;
-use carina_engine::{AppId, Close, Credit, LinkId};
+use carina_engine::{AppId, BundleLimits, Close, Credit, LinkId};
 use carina_ipcp::N1Port;
 use thiserror::Error;
 
@@ -209,6 +209,13 @@ impl Plane {
     }
 
     fn add_end(&mut self, id: AppId, flow: Flow, end: FlowEnd) -> io::Result<()> {
+        if matches!(end, FlowEnd::Ring(_) | FlowEnd::Elsewhere { .. }) {
+            let any = BundleLimits {
+                bytes_max: usize::MAX,
+                sdu_bytes_max: usize::MAX,
+            };
+            self.engine.links().accept_bundles(flow.input, any);
+        }
         match end {
             FlowEnd::Ring(end) => self.engine.add(id, Box::new(RingFlow::new(flow, *end))),
             FlowEnd::Elsewhere { end, with, .. } => {

@@ -12,6 +12,7 @@
 //! [`carina_vmpi::hl`] decides everything about the protocol; this app moves records and reports
 //! to the manager.
 
+mod bundles;
 mod device;
 mod events;
 mod requests;
@@ -25,13 +26,13 @@ use carina_dataplane::{
 };
 use carina_engine::counters::{Row, Value};
 use carina_engine::tap::Taps;
-use carina_engine::{App, AppId, BURST, BURST_BYTES, Close, LinkId, Links, Packet};
+use carina_engine::{App, AppId, BURST, BURST_BYTES, BundleLimits, Close, LinkId, Links, Packet};
 use carina_ring::{Lease, Refused};
 use carina_sys::Interest;
 use carina_vmpi::hl::{self, Rx, Side, Violation};
 use carina_vmpi::ll::VmpiImpl;
 use carina_wire::pcapng::Direction;
-use carina_wire::vmpi::{CONTROL_BYTES_MAX, Channel, DataHeader, HEADER_BYTES};
+use carina_wire::vmpi::{BundleHeader, CONTROL_BYTES_MAX, Channel, DataHeader, HEADER_BYTES};
 
 struct ChannelFlow {
     port: PortId,
@@ -184,7 +185,16 @@ impl Hv {
             flow.piece_max = flow.piece_max.max(piece.unwrap_or(0));
             let piece_max = flow.piece_max;
             match flow.links {
-                Some(ends) if credit > 0 => links.set_credit(ends.from_flow, credit, piece_max),
+                Some(ends) if credit > 0 => {
+                    links.set_credit(ends.from_flow, credit, piece_max);
+                    if let Some((bytes_max, sdu_bytes_max)) = self.hl.bundle_bytes_max(channel) {
+                        let limits = BundleLimits {
+                            bytes_max,
+                            sdu_bytes_max,
+                        };
+                        links.accept_bundles(ends.from_flow, limits);
+                    }
+                }
                 _ => waiting.push(channel),
             }
         }
@@ -197,6 +207,9 @@ impl Hv {
     /// Acts on one record of the device.
     fn receive(&mut self, mut lease: Lease, links: &mut Links) -> Result<(), Violation> {
         let header = lease.copy_prefix::<HEADER_BYTES>().unwrap_or_default();
+        if BundleHeader::is_in(header) {
+            return self.receive_bundle(lease, links);
+        }
         match self.hl.on_rx(header, lease.len())? {
             Rx::Deliver { channel, more } => {
                 lease.advance(HEADER_BYTES);
@@ -228,6 +241,10 @@ impl Hv {
     /// Counts a packet toward its SDU. False when the SDU becomes longer than the peer accepts,
     /// which would cost the whole link.
     fn fits_sdu(&mut self, channel: Channel, packet: &Packet) -> bool {
+        // Those of a bundle keep to the limit that the link has.
+        if packet.bundle().is_some() {
+            return true;
+        }
         let sdu_bytes_max = self.hl.limits().sdu_bytes_max;
         let Some(flow) = self.flow_mut(channel) else {
             return true;
@@ -238,12 +255,10 @@ impl Hv {
     }
 
     /// Ends a flow whose application sends what the peer does not accept.
-    fn end_flow(&mut self, channel: Channel, links: &mut Links) {
+    fn end_flow(&mut self, channel: Channel, text: String, links: &mut Links) {
         let Some(flow) = self.remove_flow(channel) else {
             return;
         };
-        let sdu_bytes_max = self.hl.limits().sdu_bytes_max;
-        let text = format!("an SDU of more than {sdu_bytes_max} bytes, the most the peer accepts");
         self.hl.deallocate(channel, &text);
         self.row.add(Value::FlowsClosed, 1);
         if let Some(ends) = flow.links {
@@ -256,6 +271,9 @@ impl Hv {
 
     /// Puts one packet of a flow into the device.
     fn send(&mut self, channel: Channel, packet: &Packet) -> Result<(), Refused> {
+        if let Some(sdus) = packet.bundle() {
+            return self.send_bundle(channel, packet, sdus);
+        }
         let header = DataHeader {
             channel,
             more: packet.more(),
@@ -384,7 +402,10 @@ impl App for Hv {
                     self.row.add(Value::DropLinkDown, 1);
                 } else if !self.fits_sdu(channel, &packet) {
                     self.row.add(Value::DropTooLong, 1);
-                    self.end_flow(channel, links);
+                    let most = self.hl.limits().sdu_bytes_max;
+                    let text =
+                        format!("an SDU of more than {most} bytes, the most the peer accepts");
+                    self.end_flow(channel, text, links);
                 } else if let Err(refused) = self.send(channel, &packet) {
                     self.row.add(Value::DropLinkDown, 1);
                     self.refused(refused);

@@ -84,6 +84,7 @@ impl Endpoint {
             sdu_bytes_max: self.config.sdu_bytes_max.min(hello.sdu_bytes_max),
             piece_bytes_max: self.config.piece_bytes_max.min(hello.piece_bytes_max),
             channels_max: hello.channels_max,
+            bundle_bytes_max: self.config.bundle_bytes_max.min(hello.bundle_bytes_max),
         };
         let peer = hello.name.into();
         self.events.push_back(Event::Up {

@@ -37,13 +37,11 @@ impl TxCredit {
         (self.window as usize / 4 - 8) & !7
     }
 
-    pub(super) fn spend(&mut self, len: usize) {
-        debug_assert!(
-            record_cost(len) <= self.available(),
-            "sent beyond the credit limit"
-        );
+    /// Counts `cost` bytes of ring space.
+    pub(super) fn spend(&mut self, cost: u64) {
+        debug_assert!(cost <= self.available(), "sent beyond the credit limit");
         // A caller that overspends is refused by the peer; the count stays right.
-        self.used += record_cost(len);
+        self.used += cost;
         self.limit = self.limit.max(self.used);
     }
 
@@ -79,9 +77,10 @@ impl RxCredit {
         }
     }
 
-    /// Counts an arrived piece. Returns by how many bytes it overruns the limit; 0 is right.
-    pub(super) fn receive(&mut self, len: usize) -> u64 {
-        self.received = self.received.saturating_add(record_cost(len));
+    /// Counts `cost` bytes of ring space that arrived. Returns by how many they overrun the limit;
+    /// 0 is right.
+    pub(super) fn receive(&mut self, cost: u64) -> u64 {
+        self.received = self.received.saturating_add(cost);
         self.received.saturating_sub(self.granted)
     }
 
@@ -112,7 +111,7 @@ mod tests {
     #[test]
     fn credit_is_due_after_a_quarter_of_the_window() {
         let mut rx = RxCredit::new(1024);
-        assert_eq!(rx.receive(248), 0);
+        assert_eq!(rx.receive(record_cost(248)), 0);
         assert!(!rx.consume(248));
         assert!(rx.consume(256));
         assert_eq!(rx.grant(), 1024 + 256);
@@ -122,7 +121,7 @@ mod tests {
     #[test]
     fn consumed_never_exceeds_received() {
         let mut rx = RxCredit::new(1024);
-        rx.receive(0);
+        rx.receive(record_cost(0));
         assert!(!rx.consume(u64::MAX));
         assert_eq!(rx.grant(), 1024 + 8);
     }
@@ -133,7 +132,7 @@ mod tests {
         assert!(!tx.raise(1023));
         assert!(!tx.raise(1025));
         assert!(!tx.raise(u64::MAX));
-        tx.spend(8);
+        tx.spend(record_cost(8));
         assert!(tx.raise(1024 + 16));
         assert_eq!(tx.available(), 1024);
     }

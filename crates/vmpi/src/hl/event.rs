@@ -91,6 +91,8 @@ pub struct Limits {
     pub piece_bytes_max: u32,
     /// How many channels this side may have open that it asked for.
     pub channels_max: u16,
+    /// Longest bundle in bytes without header; 0 for none.
+    pub bundle_bytes_max: u32,
 }
 
 /// What the peer did that no correct peer does. It costs the link.
@@ -131,6 +133,12 @@ pub enum Violation {
         /// Its length.
         bytes: usize,
     },
+    /// A bundle that is longer than this side accepts, no multiple of 8 bytes, or between the
+    /// pieces of an SDU.
+    BadBundle {
+        /// The channel.
+        channel: Channel,
+    },
     /// An SDU longer than this side accepts.
     SduTooLong {
         /// The channel.
@@ -170,6 +178,7 @@ impl Violation {
             Violation::HelloTimeout => "hello-timeout",
             Violation::CreditOverrun { .. } => "credit-overrun",
             Violation::PieceTooLong { .. } => "piece-too-long",
+            Violation::BadBundle { .. } => "bad-bundle",
             Violation::SduTooLong { .. } => "sdu-too-long",
             Violation::BadChannel { .. } => "bad-channel",
             Violation::UnexpectedResponse { .. } => "unexpected-response",
@@ -184,7 +193,10 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Violation::ShortRecord { bytes } => {
-                write!(f, "record of {bytes} bytes, a VMPI header has 4")
+                write!(
+                    f,
+                    "record of {bytes} bytes, a VMPI header has 4, that of a bundle 8"
+                )
             }
             Violation::Header(e) => e.fmt(f),
             Violation::Control(e) => e.fmt(f),
@@ -206,6 +218,10 @@ impl fmt::Display for Violation {
             Violation::PieceTooLong { channel, bytes } => {
                 write!(f, "channel {channel}: a piece of {bytes} bytes is too long")
             }
+            Violation::BadBundle { channel } => write!(
+                f,
+                "channel {channel}: a bundle that is too long, not padded, or in the middle of an SDU"
+            ),
             Violation::SduTooLong { channel } => write!(f, "channel {channel}: SDU too long"),
             Violation::BadChannel { channel } => {
                 write!(

@@ -24,7 +24,7 @@ use carina_wire::{FlowSpec, NameError, check_name};
 
 pub use credit::record_cost;
 pub use event::{CloseReason, Event, Limits, Violation};
-pub use pieces::Rx;
+pub use pieces::{Rx, RxBundle};
 
 use credit::{RxCredit, TxCredit};
 use table::{Entry, State, Table};
@@ -71,11 +71,17 @@ pub struct Config {
     pub piece_bytes_max: u32,
     /// Channels that the peer may have open at once.
     pub channels_max: u16,
+    /// Longest bundle that is sent or accepted, in bytes without header; 0 for none.
+    pub bundle_bytes_max: u32,
 }
 
 impl Config {
     /// Channels per side unless configured otherwise.
     pub const CHANNELS_MAX: u16 = 1024;
+
+    /// Longest bundle unless the device is small, in bytes: so long that what a bundle costs is
+    /// little beside what its bytes do, and as much as an app moves at a time.
+    pub const BUNDLE_BYTES_MAX: u32 = 64 << 10;
 
     /// A configuration for a device whose records carry up to `record_bytes_max` bytes.
     pub fn new(side: Side, name: impl Into<String>, record_bytes_max: usize) -> Config {
@@ -86,6 +92,9 @@ impl Config {
             sdu_bytes_max: 1 << 30,
             piece_bytes_max: u32::try_from(piece).unwrap_or(u32::MAX),
             channels_max: Config::CHANNELS_MAX,
+            bundle_bytes_max: u32::try_from(piece & !7)
+                .unwrap_or(u32::MAX)
+                .min(Config::BUNDLE_BYTES_MAX),
         }
     }
 }
@@ -193,6 +202,7 @@ impl Endpoint {
             sdu_bytes_max: self.config.sdu_bytes_max,
             piece_bytes_max: self.config.piece_bytes_max,
             channels_max: self.config.channels_max,
+            bundle_bytes_max: self.config.bundle_bytes_max,
             name: &self.config.name,
         });
         let mut bytes = Vec::new();
@@ -476,6 +486,7 @@ fn own_limits(config: &Config) -> Limits {
         sdu_bytes_max: config.sdu_bytes_max,
         piece_bytes_max: config.piece_bytes_max,
         channels_max: config.channels_max,
+        bundle_bytes_max: config.bundle_bytes_max,
     }
 }
 

@@ -1,11 +1,24 @@
 //! Pieces of SDUs: which may be sent, and where those that arrive belong.
 
-use carina_wire::vmpi::{CONTROL_BYTES_MAX, Channel, DataHeader, HEADER_BYTES};
+use carina_wire::vmpi::{
+    BUNDLE_HEADER_BYTES, BundleHeader, CONTROL_BYTES_MAX, Channel, DataHeader, HEADER_BYTES,
+};
 
 use super::Endpoint;
 use super::credit::record_cost;
 use super::event::Violation;
 use super::table::State;
+
+/// What is to be done with a bundle that arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RxBundle {
+    /// Its SDUs are for this channel's flow.
+    Deliver(Channel),
+    /// The application at the other end of this channel's flow broke its SDUs: the flow is to end.
+    Broken(Channel),
+    /// No channel takes it; it was counted.
+    Discard,
+}
 
 /// What is to be done with a record that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +64,78 @@ impl Endpoint {
     /// Counts a piece of `bytes` payload bytes that was put into the ring behind a [`DataHeader`].
     pub fn on_tx(&mut self, channel: Channel, bytes: usize) {
         if let Some(entry) = self.table.entry(channel) {
-            entry.tx.spend(bytes);
+            entry.tx.spend(record_cost(bytes));
         }
+    }
+
+    /// The longest bundle that may be sent on a channel and the longest SDU in it, in bytes.
+    /// `None`: the peer takes no bundles, or the channel is not open.
+    pub fn bundle_bytes_max(&self, channel: Channel) -> Option<(usize, usize)> {
+        let entry = self.table.peek(channel)?;
+        let limits = &self.limits;
+        let is_taken = entry.state == State::Open && limits.bundle_bytes_max > 0;
+        let piece = entry.tx.piece_bytes_max();
+        let piece = piece.min(limits.piece_bytes_max as usize);
+        let sdu = usize::try_from(limits.sdu_bytes_max).unwrap_or(usize::MAX);
+        is_taken.then_some((limits.bundle_bytes_max as usize, piece.min(sdu)))
+    }
+
+    /// Counts a bundle of `bytes` bytes that was put into the ring behind a [`BundleHeader`].
+    pub fn on_tx_bundle(&mut self, channel: Channel, bytes: usize) {
+        if let Some(entry) = self.table.entry(channel) {
+            entry.tx.spend(bytes as u64);
+        }
+    }
+
+    /// Says what to do with a bundle that arrived: its header, the length of what follows, and that
+    /// of the longest SDU in there, `None` if that is not one whole SDU after the other.
+    ///
+    /// The peer's node frames a bundle, but the SDUs lie in it as the peer's application left them.
+    /// So what is wrong in there costs the flow alone.
+    ///
+    /// # Errors
+    /// As for [`Endpoint::on_rx`].
+    pub fn on_bundle(
+        &mut self,
+        header: Option<[u8; BUNDLE_HEADER_BYTES]>,
+        bytes: usize,
+        longest_sdu_bytes: Option<usize>,
+    ) -> Result<RxBundle, Violation> {
+        let Some(header) = header else {
+            return Err(self.give_up(Violation::ShortRecord { bytes }));
+        };
+        let channel = match BundleHeader::decode(header) {
+            Ok(header) => header.channel,
+            Err(error) => return Err(self.give_up(Violation::Header(error))),
+        };
+        let limit = self.config.bundle_bytes_max as usize;
+        let Some(entry) = self.table.entry(channel).filter(|e| e.state.may_receive()) else {
+            self.counters.unknown_channel += 1;
+            return Ok(RxBundle::Discard);
+        };
+        if bytes > limit || !bytes.is_multiple_of(8) || entry.sdu_bytes > 0 {
+            return Err(self.give_up(Violation::BadBundle { channel }));
+        }
+        let beyond_bytes = entry.rx.receive(bytes as u64);
+        let is_open = entry.state == State::Open;
+        if beyond_bytes > 0 {
+            return Err(self.give_up(Violation::CreditOverrun {
+                channel,
+                beyond_bytes,
+            }));
+        }
+        if !is_open {
+            self.counters.closing_channel += 1;
+            return Ok(RxBundle::Discard);
+        }
+        let config = &self.config;
+        let is_taken = |len: usize| {
+            len <= config.piece_bytes_max as usize && len as u64 <= config.sdu_bytes_max
+        };
+        Ok(match longest_sdu_bytes.is_some_and(is_taken) {
+            true => RxBundle::Deliver(channel),
+            false => RxBundle::Broken(channel),
+        })
     }
 
     /// Says what to do with a record that arrived: its first four bytes and its length including
@@ -87,7 +170,7 @@ impl Endpoint {
             self.counters.unknown_channel += 1;
             return Ok(Rx::Discard);
         };
-        let beyond_bytes = entry.rx.receive(bytes);
+        let beyond_bytes = entry.rx.receive(record_cost(bytes));
         entry.sdu_bytes = entry.sdu_bytes.saturating_add(bytes as u64);
         let sdu_bytes = entry.sdu_bytes;
         if !more {

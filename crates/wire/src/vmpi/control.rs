@@ -70,6 +70,8 @@ pub struct Hello<'a> {
     pub piece_bytes_max: u32,
     /// How many channels the sender lets the receiver have open at once.
     pub channels_max: u16,
+    /// Longest bundle that the sender accepts, in bytes without the header; 0 for none.
+    pub bundle_bytes_max: u32,
     /// The sender's name.
     pub name: &'a str,
 }
@@ -155,6 +157,7 @@ impl<'a> Control<'a> {
                 out.extend(h.sdu_bytes_max.to_le_bytes());
                 out.extend(h.piece_bytes_max.to_le_bytes());
                 out.extend(h.channels_max.to_le_bytes());
+                out.extend(h.bundle_bytes_max.to_le_bytes());
                 put_text(out, h.name);
             }
             Control::Register { name } => {
@@ -217,6 +220,7 @@ fn hello<'a>(r: &mut Reader<'a>) -> Result<Hello<'a>, DecodeError> {
         sdu_bytes_max: r.u64()?,
         piece_bytes_max: r.u32()?,
         channels_max: r.u16()?,
+        bundle_bytes_max: r.u32()?,
         name: r.name()?,
     };
     if hello.piece_bytes_max == 0 {

@@ -1,10 +1,10 @@
 //! The four bytes in front of every record.
 //!
 //! ```text
-//!  bit 0            15 16                        30   31
-//! +-------------------+----------------------------+------+
-//! | channel: u16      | zero                       | MORE |   u32, little endian
-//! +-------------------+----------------------------+------+
+//!  bit 0            15 16                    29   30    31
+//! +-------------------+-------------------------+-----+------+
+//! | channel: u16      | zero                    | BUNDLE | MORE |   u32, little endian
+//! +-------------------+-------------------------+-----+------+
 //! ```
 
 use core::fmt;
@@ -80,10 +80,49 @@ impl DataHeader {
     }
 }
 
+/// The header of a record that holds a bundle: whole SDUs of one channel, one behind the other,
+/// each as a record of a ring (`docs/ring-layout.md`). Four bytes of zero follow the common ones,
+/// so that the SDUs lie at multiples of 8.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BundleHeader {
+    /// The channel of all of its SDUs; never 0.
+    pub channel: Channel,
+}
+
+/// Bytes of VMPI in front of a bundle.
+pub const BUNDLE_HEADER_BYTES: usize = 8;
+
+const BUNDLE: u32 = 1 << 30;
+
+impl BundleHeader {
+    /// Whether the first bytes of a record say that it holds a bundle.
+    pub const fn is_in(bytes: [u8; HEADER_BYTES]) -> bool {
+        u32::from_le_bytes(bytes) & BUNDLE != 0
+    }
+
+    /// Decodes a header.
+    ///
+    /// # Errors
+    /// When a bit that must be zero is set, or the channel is 0.
+    pub const fn decode(bytes: [u8; BUNDLE_HEADER_BYTES]) -> Result<BundleHeader, HeaderError> {
+        let word = u64::from_le_bytes(bytes);
+        let channel = Channel((word & 0xffff) as u16);
+        if word & !0xffff != BUNDLE as u64 || channel.is_control() {
+            return Err(HeaderError { word: word as u32 });
+        }
+        Ok(BundleHeader { channel })
+    }
+
+    /// Encodes the header.
+    pub const fn encode(self) -> [u8; BUNDLE_HEADER_BYTES] {
+        (self.channel.0 as u64 | BUNDLE as u64).to_le_bytes()
+    }
+}
+
 /// A header with bits set that must be zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeaderError {
-    /// The whole header, as read.
+    /// Its first four bytes, as read.
     pub word: u32,
 }
 
@@ -91,7 +130,8 @@ impl fmt::Display for HeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "VMPI header {:#010x}: bits 16 to 30 must be 0, and bit 31 on channel 0",
+            "VMPI header {:#010x}: bits 16 to 29 must be 0, and bits 30 and 31 on channel 0; of a bundle \
+             also bit 31 and the next four bytes",
             self.word
         )
     }

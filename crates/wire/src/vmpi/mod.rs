@@ -2,7 +2,8 @@
 //! section IV) between a virtual machine and its host: the data header and the control messages.
 //!
 //! A record on the VMPI is a [`DataHeader`] of four bytes and a payload. On channel 0 the payload
-//! is exactly one [`Control`] message; on any other channel it is a piece of an SDU.
+//! is exactly one [`Control`] message; on any other channel it is a piece of an SDU. Or it is a
+//! [`BundleHeader`] of eight bytes and several SDUs of one channel.
 
 mod block;
 mod control;
@@ -11,11 +12,11 @@ mod reader;
 
 pub use block::{BLOCK_HEADER_BYTES, BLOCK_VERSION, BlockError, BlockHeader};
 pub use control::{Control, Hello, Outcome};
-pub use header::{Channel, DataHeader, HeaderError};
+pub use header::{BUNDLE_HEADER_BYTES, BundleHeader, Channel, DataHeader, HeaderError};
 pub use reader::DecodeError;
 
 /// The version that [`Hello`] carries.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Bytes of VMPI in front of every piece.
 pub const HEADER_BYTES: usize = 4;

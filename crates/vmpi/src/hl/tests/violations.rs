@@ -1,7 +1,7 @@
 //! A peer that breaks the rules loses its link, and no other flow is affected.
 
 use carina_wire::FlowSpec;
-use carina_wire::vmpi::{Channel, Control, DataHeader, Outcome};
+use carina_wire::vmpi::{BundleHeader, Channel, Control, DataHeader, Outcome};
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn wrong_version_is_named_and_costs_the_link() {
     assert_eq!(violation, Violation::WrongVersion { peer: 9 });
     assert_eq!(
         violation.to_string(),
-        "peer speaks VMPI version 9, this system 1"
+        "peer speaks VMPI version 9, this system 2"
     );
     let event = pair.host.endpoint.poll_event();
     assert!(
@@ -67,6 +67,7 @@ fn requests_before_a_hello_and_second_hellos_are_violations() {
         sdu_bytes_max: 1,
         piece_bytes_max: 1,
         channels_max: 1,
+        bundle_bytes_max: 0,
         name: "guest",
     };
     assert_eq!(
@@ -153,6 +154,77 @@ fn data_beyond_the_credit_costs_the_link() {
     };
     assert_eq!(pair.host.endpoint.on_rx(header, 4), Err(overrun));
     assert!(!pair.host.endpoint.is_up());
+}
+
+#[test]
+fn bundles_that_no_node_sends_cost_the_link() {
+    let open = || {
+        let mut pair = Pair::up(11);
+        let channel = pair.host.allocate("server");
+        pair.drive(200);
+        (pair.host.endpoint, channel)
+    };
+    let (mut host, channel) = open();
+    let bundle = Some(BundleHeader { channel }.encode());
+    assert_eq!(
+        host.on_bundle(bundle, 600, Some(592)),
+        Ok(RxBundle::Deliver(channel))
+    );
+    // What is in it is the application's doing.
+    assert_eq!(
+        host.on_bundle(bundle, 16, None),
+        Ok(RxBundle::Broken(channel))
+    );
+    assert_eq!(
+        host.on_bundle(bundle, 600, Some(601)),
+        Ok(RxBundle::Broken(channel))
+    );
+    let other = Channel::new(999);
+    let of_other = Some(BundleHeader { channel: other }.encode());
+    assert_eq!(host.on_bundle(of_other, 16, Some(8)), Ok(RxBundle::Discard));
+    assert_eq!(host.counters().unknown_channel, 1);
+    let limit = Config::new(Side::Host, "host", 1 << 16).bundle_bytes_max as usize;
+    let bad = Err(Violation::BadBundle { channel });
+    for (bytes, wanted) in [(limit + 8, bad), (12, bad)] {
+        let (mut host, _) = open();
+        assert_eq!(host.on_bundle(bundle, bytes, Some(1)), wanted);
+        assert!(!host.is_up());
+    }
+    let (mut host, _) = open();
+    let more = true;
+    let header = DataHeader { channel, more }.encode();
+    host.on_rx(header, 4 + 5).unwrap();
+    assert_eq!(host.on_bundle(bundle, 16, Some(8)), bad);
+    let (mut host, _) = open();
+    let beyond_bytes = 8;
+    let overrun = Violation::CreditOverrun {
+        channel,
+        beyond_bytes,
+    };
+    for _ in 0..WINDOW / 1024 {
+        assert!(host.on_bundle(bundle, 1024, Some(8)).is_ok());
+    }
+    assert_eq!(host.on_bundle(bundle, 8, Some(0)), Err(overrun));
+    let (mut host, _) = open();
+    let bytes = 5;
+    let short = Violation::ShortRecord { bytes };
+    assert_eq!(host.on_bundle(None, bytes, None), Err(short));
+}
+
+#[test]
+fn a_peer_that_takes_no_runs_is_sent_none() {
+    let mut pair = Pair::up(11);
+    let channel = pair.host.allocate("server");
+    pair.drive(200);
+    let limit = Config::new(Side::Host, "host", 1 << 16).bundle_bytes_max as usize;
+    let host = &mut pair.host.endpoint;
+    assert_eq!(host.bundle_bytes_max(channel), Some((limit, 600)));
+    assert_eq!(host.bundle_bytes_max(Channel::new(999)), None);
+    host.limits.bundle_bytes_max = 0;
+    assert_eq!(host.bundle_bytes_max(channel), None);
+    let before = host.tx_credit(channel);
+    host.on_tx_bundle(channel, 64);
+    assert_eq!(host.tx_credit(channel), before - 64);
 }
 
 #[test]

@@ -1,0 +1,151 @@
+//! SDUs that lie one behind the other in a ring, looked at together.
+
+use crate::map::RingMap;
+use crate::{RECORD_HEADER_BYTES, record_cost};
+
+/// How many SDUs there are, and how long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sdus {
+    /// How many.
+    pub count: u32,
+    /// Bytes of ring that they take, with headers and padding.
+    pub cost: u32,
+    /// Their own bytes.
+    pub bytes: u32,
+    /// Those of the longest.
+    pub longest: u32,
+}
+
+impl Sdus {
+    /// Counts whole SDUs of one piece each that lie in `bytes` bytes of the ring from `start`, a
+    /// multiple of 8, up to the first that has more than `len_max` bytes or is something else.
+    pub(crate) fn at(map: &RingMap, start: u64, bytes: usize, len_max: usize) -> Sdus {
+        let mut sdus = Sdus::default();
+        let mut left = bytes;
+        while let Some(len) = Sdus::first(map, start.wrapping_add(u64::from(sdus.cost)), left) {
+            if len as usize > len_max {
+                break;
+            }
+            let cost = record_cost(len as usize);
+            left -= cost;
+            sdus.count += 1;
+            sdus.cost += cost as u32;
+            sdus.bytes += len;
+            sdus.longest = sdus.longest.max(len);
+        }
+        sdus
+    }
+
+    /// The length of the SDU at an index, if it is one and lies in `bytes` bytes with its padding.
+    #[inline]
+    pub(crate) fn first(map: &RingMap, index: u64, bytes: usize) -> Option<u32> {
+        let room = bytes.checked_sub(RECORD_HEADER_BYTES)?;
+        let (len, flags) = map.record_header(index);
+        // Neither MORE nor a flag that there is not.
+        (flags == 0 && (len as usize).next_multiple_of(8) <= room).then_some(len)
+    }
+}
+
+#[cfg(not(loom))]
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::sync::Arc;
+
+    use carina_sys::Memory;
+
+    use super::*;
+    use crate::producer::MORE;
+    use crate::{Consumer, Producer, WakeMode, region_bytes};
+
+    const CAPACITY: usize = 4096;
+
+    fn ring() -> (Producer, Consumer) {
+        let memory = Memory::anonymous("sdus", region_bytes(CAPACITY)).unwrap();
+        let map = Arc::new(RingMap::map(memory.as_fd(), 0, CAPACITY).unwrap());
+        map.init();
+        (
+            Producer::fresh(Arc::clone(&map), WakeMode::Fence),
+            Consumer::fresh(map, WakeMode::Fence),
+        )
+    }
+
+    fn put(producer: &mut Producer, sdus: &[(usize, bool)]) {
+        for (len, more) in sdus {
+            producer.push(&[&vec![*len as u8; *len]], *more).unwrap();
+        }
+        let _ = producer.publish();
+    }
+
+    #[test]
+    fn sdus_are_taken_together_until_one_does_not_belong() {
+        let (mut producer, mut consumer) = ring();
+        // Again and again, so that they lie across the end of the ring too.
+        for _ in 0..200 {
+            put(
+                &mut producer,
+                &[(5, false), (0, false), (17, false), (9, true), (300, false)],
+            );
+            let (mut lease, sdus) = consumer.next_sdus(CAPACITY, 100).unwrap().unwrap();
+            let wanted = Sdus {
+                count: 3,
+                cost: 16 + 8 + 32,
+                bytes: 22,
+                longest: 17,
+            };
+            assert_eq!(sdus, wanted);
+            assert_eq!(lease.sdus(), Some(wanted));
+            assert_eq!(lease.end(), consumer.consumed());
+            for len in [5, 0, 17] {
+                assert_eq!(lease.take_sdu().unwrap().to_vec(), vec![len as u8; len]);
+            }
+            assert!(lease.take_sdu().is_none());
+            // A piece of an SDU, and then one that is too long.
+            assert!(consumer.next_sdus(CAPACITY, 100).unwrap().is_none());
+            assert!(consumer.next().unwrap().unwrap().more());
+            assert!(consumer.next_sdus(CAPACITY, 100).unwrap().is_none());
+            assert_eq!(consumer.next().unwrap().unwrap().len(), 300);
+            assert!(consumer.next_sdus(CAPACITY, 100).unwrap().is_none());
+            let _ = consumer.release();
+        }
+    }
+
+    #[test]
+    fn no_more_bytes_of_ring_are_taken_than_asked_for() {
+        let (mut producer, mut consumer) = ring();
+        put(&mut producer, &[(8, false); 6]);
+        assert!(consumer.next_sdus(31, 8).unwrap().is_none());
+        let (_, sdus) = consumer.next_sdus(63, 8).unwrap().unwrap();
+        assert_eq!((sdus.count, sdus.cost), (3, 48));
+        assert_eq!(consumer.next().unwrap().unwrap().len(), 8);
+        assert_eq!(consumer.next_sdus(64, 8).unwrap().unwrap().1.count, 2);
+    }
+
+    #[test]
+    fn records_that_lie_are_no_sdus() {
+        let (mut producer, mut consumer) = ring();
+        for (len, flags) in [(17, 0), (u32::MAX, 0), (8, 2), (8, MORE)] {
+            // One right SDU, and a header that is not.
+            let mut bytes = [8_u32, 0, 1, 2, len, flags, 0, 0].map(u32::to_le_bytes);
+            producer.push(&[bytes.as_flattened()], false).unwrap();
+            let _ = producer.publish();
+            let mut lease = consumer.next().unwrap().unwrap();
+            assert_eq!(lease.sdus(), None);
+            assert_eq!(lease.take_sdu().unwrap().len(), 8);
+            assert!(lease.take_sdu().is_none());
+            // At a place where no record can begin.
+            bytes[0] = 0_u32.to_le_bytes();
+            let mut odd = consumer_of(&mut producer, &mut consumer, bytes.as_flattened());
+            odd.advance(4);
+            assert_eq!(odd.sdus(), None);
+            assert!(odd.take_sdu().is_none());
+            let _ = consumer.release();
+        }
+    }
+
+    fn consumer_of(producer: &mut Producer, consumer: &mut Consumer, bytes: &[u8]) -> crate::Lease {
+        producer.push(&[bytes], false).unwrap();
+        let _ = producer.publish();
+        consumer.next().unwrap().unwrap()
+    }
+}
