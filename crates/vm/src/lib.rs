@@ -57,7 +57,7 @@ pub use external_vm::libvirt_xml;
 pub use image::Image;
 pub use kernel::Kernel;
 pub use machine::{Boot, Machine};
-pub use network::{Backend, Model, Nic};
+pub use network::{Backend, Model, Nic, mac_text};
 pub use qmp::{Migration, Qmp, RunState};
 pub use running::{Output, Running};
 pub use state::{Record, list, stop};

@@ -180,7 +180,8 @@ impl Machine {
         self
     }
 
-    /// Adds a word to the kernel's command line.
+    /// Adds a word to the kernel's command line. `MODULE.PARAMETER=VALUE` is for a module that the
+    /// guest loads.
     pub fn parameter(mut self, word: impl Into<String>) -> Machine {
         self.parameters.push(word.into());
         self

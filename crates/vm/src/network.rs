@@ -94,8 +94,7 @@ impl Nic {
         // Without romfile= QEMU wants a boot ROM from a package that is only recommended.
         let mut device = format!("{},netdev={id},romfile=", self.model.device());
         if let Some(mac) = self.mac {
-            let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
-            device.push_str(&format!(",mac={mac}"));
+            device.push_str(&format!(",mac={}", mac_text(mac)));
         }
         if let Backend::VhostUser { queues, packed, .. } = self.backend {
             if queues > 1 {
@@ -117,6 +116,11 @@ impl Nic {
     pub(crate) fn shares_memory(&self) -> bool {
         matches!(self.backend, Backend::VhostUser { .. })
     }
+}
+
+/// An address as Linux and QEMU write it: `52:54:00:12:34:ff`.
+pub fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 #[cfg(test)]

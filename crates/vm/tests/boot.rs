@@ -89,7 +89,7 @@ fn guest_boots_obeys_reboots_and_leaves_nothing() {
 }
 
 #[test]
-fn cards_and_iommu_exist_and_the_boot_command_has_run() {
+fn cards_iommu_boot_command_and_module_parameter_are_there() {
     let directory = tempfile::tempdir().unwrap();
     let (machine, cache) = machine("b", directory.path());
     let nic = |model| Nic {
@@ -102,6 +102,7 @@ fn cards_and_iommu_exist_and_the_boot_command_has_run() {
             .nic(nic(Model::VirtioNet))
             .nic(nic(Model::E1000))
             .iommu()
+            .parameter("virtio_net.napi_tx=0")
             .command("echo 'at boot: 100%' \\n"),
         &cache,
     );
@@ -110,6 +111,8 @@ fn cards_and_iommu_exist_and_the_boot_command_has_run() {
         cards.split_whitespace().collect::<Vec<_>>(),
         ["eth0", "eth1", "lo"]
     );
+    let napi_tx = "cat /sys/module/virtio_net/parameters/napi_tx";
+    assert_eq!(vm.run(napi_tx).unwrap().text(), "N");
     assert!(
         vm.run("ls /sys/kernel/iommu_groups/0")
             .unwrap()
