@@ -1,32 +1,30 @@
-//! The emulated network cards that guests have beside the shared-memory device.
+//! The network cards that guests of benches have, and their addresses.
 
 use std::net::Ipv4Addr;
 
 use carina_vm::{Backend, Model, Nic};
 
-/// An emulated network card.
+/// A network card.
 #[derive(Debug, Clone, Copy)]
 pub struct Card {
     /// Its name in the results.
     pub system: &'static str,
-    model: Model,
-    driver: &'static str,
+    /// What it is.
+    pub model: Model,
     /// The third byte of its addresses.
     pub subnet: u8,
 }
 
-/// The cards of every guest.
+/// The emulated cards beside the shared-memory device.
 pub const CARDS: [Card; 2] = [
     Card {
         system: "virtio-net",
         model: Model::VirtioNet,
-        driver: "virtio_net",
         subnet: 1,
     },
     Card {
         system: "e1000",
         model: Model::E1000,
-        driver: "e1000",
         subnet: 2,
     },
 ];
@@ -36,6 +34,8 @@ pub const CARDS: [Card; 2] = [
 pub struct Addresses {
     /// The second byte.
     pub network: u8,
+    /// The cards of every guest.
+    pub cards: &'static [Card],
 }
 
 impl Addresses {
@@ -44,14 +44,19 @@ impl Addresses {
         Ipv4Addr::new(10, self.network, card.subnet, host)
     }
 
+    /// The MAC address of a card of host number `host`.
+    pub fn mac_of(self, card: &Card, host: u8) -> [u8; 6] {
+        [0x52, 0x54, 0, self.network, card.subnet, host]
+    }
+
     /// Gives the cards of a guest their addresses, which end in `host`.
     ///
     /// # Errors
     /// A card is missing, or the guest does not answer.
     pub fn set(self, guest: &carina_lab::TestGuest, host: u8) -> carina_lab::Result<()> {
-        CARDS.iter().try_for_each(|card| {
+        self.cards.iter().try_for_each(|card| {
             let address = format!("{}/24", self.of(card, host));
-            guest.set_address(card.driver, &address)
+            guest.set_address(self.mac_of(card, host), &address)
         })
     }
 
@@ -67,8 +72,8 @@ impl Addresses {
             model: card.model,
             backend: backend(card)
                 .unwrap_or_else(|| Backend::Tap(format!("tap{}-{guest}", card.subnet))),
-            mac: Some([0x52, 0x54, 0, self.network, card.subnet, host]),
+            mac: Some(self.mac_of(card, host)),
         };
-        CARDS.iter().map(nic).collect()
+        self.cards.iter().map(nic).collect()
     }
 }

@@ -138,24 +138,8 @@ impl Comparison {
         system: &System,
         sdu: u64,
     ) -> Result<Trial> {
-        let case = format!("{} with SDUs of {sdu} bytes", system.name);
-        let via = system
-            .via(client)
-            .map_err(|error| error.in_case(case.clone()))?;
-        let job = Job {
-            direction,
-            via,
-            sizes: Sizes::Fixed(sdu),
-            rate: None,
-            arrivals: Arrivals::Constant,
-            duration_ns: self.time_ns,
-            count: 0,
-            seed: 1,
-            verify: false,
-            interval_ns: 0,
-            pin: self.pin.applies(&system.transport).then_some([0, 1]),
-        };
-        client.run(job).map_err(|error| error.in_case(case))
+        let pin = self.pin.applies(&system.transport).then_some([0, 1]);
+        system.measure(client, direction, sdu, self.time_ns, pin)
     }
 }
 
@@ -167,6 +151,39 @@ impl System {
             TransportSpec::Bare { .. } => sdu <= BARE_SDU_MAX,
             _ => true,
         }
+    }
+
+    /// Sends SDUs of `sdu` bytes for `time_ns`, as fast as they go; its two processes are pinned to
+    /// the processors `pin`.
+    ///
+    /// # Errors
+    /// As of [`Client::run`], with the system and the size.
+    pub(crate) fn measure(
+        &self,
+        client: &mut Client,
+        direction: Direction,
+        sdu: u64,
+        time_ns: u64,
+        pin: Option<[usize; 2]>,
+    ) -> Result<Trial> {
+        let case = format!("{} with SDUs of {sdu} bytes", self.name);
+        let via = self
+            .via(client)
+            .map_err(|error| error.in_case(case.clone()))?;
+        let job = Job {
+            direction,
+            via,
+            sizes: Sizes::Fixed(sdu),
+            rate: None,
+            arrivals: Arrivals::Constant,
+            duration_ns: time_ns,
+            count: 0,
+            seed: 1,
+            verify: false,
+            interval_ns: 0,
+            pin,
+        };
+        client.run(job).map_err(|error| error.in_case(case))
     }
 
     fn via(&self, client: &mut Client) -> Result<Via> {

@@ -30,7 +30,7 @@ use carina_measure::results::{Metric, OURS, Results, Samples, machine};
 use carina_sys::{allow_cpus, allowed_cpus};
 
 pub use self::services::Service;
-use crate::Progress;
+use crate::Options;
 use crate::error::{Attempt, Error, Result};
 use crate::failures::Failures;
 use crate::rate::{Rate, judge};
@@ -110,27 +110,17 @@ pub const PEER: &str = "dpdk-io";
 /// The systems in the order of the tables.
 pub const SYSTEMS: [&str; 2] = [OURS, PEER];
 
-/// Options of the bench.
-#[derive(Debug, Clone)]
-pub struct EngineOptions {
-    /// The cases.
-    pub cases: Vec<Case>,
-    /// Repetitions.
-    pub runs: usize,
-    /// Time of each measurement in nanoseconds; a third as much goes before, to warm up.
-    pub time_ns: u64,
-    /// Sizes of frames in bytes without FCS. DPDK is measured at these too.
-    pub sizes: Vec<u64>,
-    /// Called at each step.
-    pub progress: Progress,
-}
+/// Sizes of frames in bytes, without FCS.
+pub const SIZES: [u64; 1] = [64];
 
-/// Runs the bench. A measurement that fails is reported beside the samples of the others.
+/// Runs the bench at sizes of frames, at which DPDK is measured too; a third of the time goes
+/// before each measurement, to warm up. A measurement that fails is reported beside the samples of
+/// the others.
 ///
 /// # Errors
 /// The system refuses what all measurements need, or so many fail one after the other that nothing
 /// works any more. Without testpmd Carina alone is measured, and the notes name the package.
-pub fn run(options: &EngineOptions) -> Result<Results> {
+pub fn run(options: &Options<Case>) -> Result<Results> {
     let cpus = allowed_cpus().attempt("the processors of this process")?;
     let (Some(first), Some(last)) = (cpus.first(), cpus.last()) else {
         return Err(Error::Proc(
@@ -168,7 +158,7 @@ pub fn run(options: &EngineOptions) -> Result<Results> {
 }
 
 struct Bench<'a> {
-    options: &'a EngineOptions,
+    options: &'a Options<Case>,
     /// Where frames move.
     cpu: usize,
     /// Where testpmd's command line runs.

@@ -7,6 +7,7 @@
 //! | [`flows`] | many flows open at once |
 //! | [`engine`] | frames through graphs of apps, beside DPDK |
 //! | [`vhost`] | frames through the rings of a vhost-user port, beside DPDK |
+//! | [`guest`] | a guest's network card over Carina's back end, beside a tap of QEMU |
 //! | [`nfv_demo`] | two VMs behind ports of `carina nfv`, and what hops cost |
 //! | [`restart`] | a guest's card while the guest, or its back end, goes and comes |
 //! | [`paper`] | the experiments of publications on RINA |
@@ -20,13 +21,16 @@
 mod cards;
 pub mod client;
 pub mod comparison;
+mod cpu_time;
 pub mod engine;
 mod error;
 mod failures;
 pub mod flows;
+pub mod guest;
 pub mod hv;
 pub mod local;
 pub mod nfv_demo;
+mod options;
 pub mod paper;
 mod peer;
 mod program;
@@ -38,6 +42,7 @@ pub mod vm_and_host;
 
 pub use error::{Error, Result};
 pub use failures::FAILURES_MAX;
+pub use options::Options;
 
 /// Called with a line of text at each step.
 #[derive(Debug, Clone, Copy)]

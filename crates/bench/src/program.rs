@@ -56,6 +56,11 @@ impl Program {
         })
     }
 
+    /// The number of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits until it says, in a line that comes now, that something is so.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use carina_lab::{GuestImage, NamespaceAccess, Scratch, TestGuest};
 use carina_measure::results::{Metric, OURS, Results, Samples, machine};
-use carina_vm::{Backend, Model, Nic};
+use carina_vm::{Backend, Model, Nic, mac_text};
 
 use self::pinger::Pinger;
 use crate::Progress;
@@ -247,7 +247,7 @@ fn boot(
 /// The interface stays while the back end is away. That the guest's address is known keeps ARP out
 /// of what is measured.
 fn set_up_tap() -> Result<()> {
-    let mac = GUEST_MAC.map(|byte| format!("{byte:02x}")).join(":");
+    let mac = mac_text(GUEST_MAC);
     let access = NamespaceAccess::of_root();
     // That of a site before is in the way.
     let _ = access.ip(&["link", "del", TAP]);

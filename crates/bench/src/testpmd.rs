@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use carina_sys::end_with_parent;
 
+use crate::cpu_time;
 use crate::error::{Attempt, Error, Result};
 
 /// What a testpmd consists of.
@@ -143,8 +144,7 @@ impl Testpmd {
                 if !name.contains("worker-1") && !name.contains("worker1") {
                     return None;
                 }
-                let times = fs::read_to_string(task.path().join("schedstat")).ok()?;
-                times.split_whitespace().next()?.parse().ok()
+                cpu_time::of_task(&task.path())
             });
         found.ok_or_else(|| Error::Proc(format!("{tasks}: no forwarding thread of {PROGRAM}")))
     }

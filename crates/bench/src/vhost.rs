@@ -27,7 +27,7 @@ use carina_measure::results::{Metric, OURS, Results, Samples, machine};
 use carina_sys::allowed_cpus;
 
 use self::ends::{Connection, Port};
-use crate::Progress;
+use crate::Options;
 use crate::error::{Attempt, Error, Result};
 use crate::failures::Failures;
 use crate::rate::{Rate, judge};
@@ -83,28 +83,14 @@ pub const SYSTEMS: [&str; 3] = [OURS, PEER, MEMIF];
 /// The least ratio to [`PEER`], in every case and at every size.
 pub const BAR: f64 = 1.0;
 
-/// Options of the bench.
-#[derive(Debug, Clone)]
-pub struct VhostOptions {
-    /// The cases.
-    pub cases: Vec<Case>,
-    /// Repetitions.
-    pub runs: usize,
-    /// Time of each measurement in nanoseconds; a third as much goes before, to warm up.
-    pub time_ns: u64,
-    /// Sizes of frames in bytes, without FCS.
-    pub sizes: Vec<u64>,
-    /// Called at each step.
-    pub progress: Progress,
-}
-
-/// Runs the bench. A measurement that fails is reported beside the samples of the others; without
-/// testpmd all do, and the reason names the package.
+/// Runs the bench at sizes of frames; a third of the time goes before each measurement, to warm up.
+/// A measurement that fails is reported beside the samples of the others; without testpmd all do,
+/// and the reason names the package.
 ///
 /// # Errors
 /// The system refuses what all measurements need, or so many fail one after the other that nothing
 /// works any more.
-pub fn run(options: &VhostOptions) -> Result<Results> {
+pub fn run(options: &Options<Case>) -> Result<Results> {
     let mut bench = Bench::new(options)?;
     if !Testpmd::is_there() {
         let cases = options.cases.iter();
@@ -135,7 +121,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(options: &VhostOptions) -> Result<Bench> {
+    fn new(options: &Options<Case>) -> Result<Bench> {
         let cpus = allowed_cpus().attempt("the processors of this process")?;
         let [.., front, back] = cpus[..] else {
             let text = "two processors are needed, one for each end of a ring; this process has 1";
@@ -237,11 +223,12 @@ mod tests {
     use carina_measure::results::Row;
 
     use super::*;
+    use crate::Progress;
 
     /// With DPDK itself, where it is installed.
     fn passes(name: &str, size: u64) {
         let cases = CASES.iter().filter(|case| case.name == name);
-        let options = VhostOptions {
+        let options = Options {
             cases: cases.copied().collect(),
             runs: 1,
             time_ns: 30_000_000,

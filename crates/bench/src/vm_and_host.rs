@@ -102,33 +102,19 @@ impl VmAndHost {
         guest_program: Option<PathBuf>,
         progress: Progress,
     ) -> Result<Self> {
-        let cpu = GuestCpu::reserve();
-        progress.step("building the guest's image (kernel, busybox, carina)");
-        let image = guest_image(guest_program.as_deref())?;
-        progress.step("starting the host's node");
-        let mut node = TestNode::start("hv", Network::Shared, None)?;
-        if network == CardNetwork::Bridge {
-            add_bridge(&node)?;
-        }
-        progress.step("booting a VM with the shared-memory device");
         let has_queues = systems.contains(&QUEUES);
-        let guest = TestGuest::start(&image, &node, spec(network, has_queues))?;
-        let peer = app_name("carina.bench.guest")?;
-        let ready = prepare_guest(&guest, &mut node, &peer, progress);
-        let cpu = cpu.filter(|cpu| cpu.pin(&guest));
-        let target = Target {
-            node: client_of(&node)?,
-            local: app_name("carina.bench")?,
-            remote: peer.clone(),
-            dif: None,
-            spec: FlowSpec::reliable(),
-            wait: REACH,
-        };
-        let opened = ready.and_then(|()| Client::open(target));
-        let client = opened.map_err(|error| explain(error, &guest, &node))?;
-        progress.step(format!(
-            "the VM's application {peer} is registered and reached"
-        ));
+        let reached = reach("hv", guest_program.as_deref(), progress, |node| {
+            if network == CardNetwork::Bridge {
+                add_bridge(node)?;
+            }
+            Ok(spec(network, has_queues))
+        })?;
+        let Reached {
+            client,
+            guest,
+            node,
+            cpu,
+        } = reached;
         ADDRESSES.set(&guest, GUEST)?;
         let all = all_systems(&guest, &node, network)?.into_iter();
         let systems = all.filter(|system| systems.contains(&system.name));
@@ -182,6 +168,60 @@ pub(crate) fn guest_image(program: Option<&Path>) -> Result<GuestImage> {
     Ok(GuestImage::prepare(program.unwrap_or(&own))?)
 }
 
+/// A guest whose application for measurements is reached, and its host.
+#[derive(Debug)]
+pub(crate) struct Reached {
+    // The guest goes before its host.
+    pub(crate) client: Client,
+    pub(crate) guest: TestGuest,
+    pub(crate) node: TestNode,
+    /// The processor that the guest's has for itself.
+    pub(crate) cpu: Option<GuestCpu>,
+}
+
+/// Starts a node, and boots the guest that `describe` says, which prepares the host for it; reaches
+/// the application in it.
+///
+/// # Errors
+/// Something is missing or does not start; logs are in the error.
+pub(crate) fn reach(
+    name: &str,
+    guest_program: Option<&Path>,
+    progress: Progress,
+    describe: impl FnOnce(&TestNode) -> Result<GuestSpec>,
+) -> Result<Reached> {
+    let cpu = GuestCpu::reserve();
+    progress.step("building the guest's image (kernel, busybox, carina)");
+    let image = guest_image(guest_program)?;
+    progress.step("starting the host's node");
+    let mut node = TestNode::start(name, Network::Shared, None)?;
+    let spec = describe(&node)?;
+    progress.step("booting a VM with the shared-memory device");
+    let guest = TestGuest::start(&image, &node, spec)?;
+    let peer = app_name("carina.bench.guest")?;
+    let ready = prepare_guest(&guest, &mut node, &peer, progress);
+    let cpu = cpu.filter(|cpu| cpu.pin(&guest));
+    let target = Target {
+        node: client_of(&node)?,
+        local: app_name("carina.bench")?,
+        remote: peer.clone(),
+        dif: None,
+        spec: FlowSpec::reliable(),
+        wait: REACH,
+    };
+    let opened = ready.and_then(|()| Client::open(target));
+    let client = opened.map_err(|error| explain(error, &guest, &node))?;
+    progress.step(format!(
+        "the VM's application {peer} is registered and reached"
+    ));
+    Ok(Reached {
+        client,
+        guest,
+        node,
+        cpu,
+    })
+}
+
 fn spec(network: CardNetwork, has_queues: bool) -> GuestSpec {
     let backend = |card: &Card| {
         let (host, subnet) = (ADDRESSES.of(card, HOST), ADDRESSES.of(card, 0));
@@ -198,6 +238,7 @@ fn spec(network: CardNetwork, has_queues: bool) -> GuestSpec {
         nics: ADDRESSES.nics(NAME, GUEST, backend),
         bridge: (network == CardNetwork::Bridge).then(|| BRIDGE.to_owned()),
         node_config: String::new(),
+        parameters: Vec::new(),
     }
 }
 
@@ -308,7 +349,8 @@ fn notes(guest: &TestGuest, network: CardNetwork) -> Vec<String> {
     ]
 }
 
-fn explain(error: Error, guest: &TestGuest, node: &TestNode) -> Error {
+/// Adds the ends of the logs to an error.
+pub(crate) fn explain(error: Error, guest: &TestGuest, node: &TestNode) -> Error {
     error.with(format!("{}\n{}", node.logs(), guest.logs()))
 }
 
@@ -319,7 +361,10 @@ const REACH: Duration = Duration::from_secs(30);
 /// The name of the VM.
 const NAME: &str = "bench";
 const BRIDGE: &str = "br-carina";
-const ADDRESSES: Addresses = Addresses { network: 77 };
+const ADDRESSES: Addresses = Addresses {
+    network: 77,
+    cards: &CARDS,
+};
 /// The last byte of the host's and of the guest's addresses.
 const HOST: u8 = 1;
 const GUEST: u8 = 2;

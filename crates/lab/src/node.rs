@@ -130,6 +130,16 @@ impl TestNode {
         self.ip(&["link", "set", "dev", bridge, "up"])
     }
 
+    /// Makes a tap in its network namespace, and plugs it into a bridge.
+    ///
+    /// # Errors
+    /// `ip` is missing, or there is no such bridge.
+    pub fn add_tap(&self, tap: &str, bridge: &str) -> Result<()> {
+        self.ip(&["tuntap", "add", "dev", tap, "mode", "tap"])?;
+        self.ip(&["link", "set", "dev", tap, "master", bridge])?;
+        self.ip(&["link", "set", "dev", tap, "up"])
+    }
+
     fn own_namespace(&self) -> Result<&Namespace> {
         let missing = || Error::NoNamespace(self.name.clone());
         self.namespace.as_ref().ok_or_else(missing)

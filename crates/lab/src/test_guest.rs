@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use carina_api::control::{VmCreate, VmpiKind};
 use carina_api::{DifName, LocalName};
-use carina_vm::{Backend, Machine, Nic, Output, Running};
+use carina_vm::{Backend, Machine, Nic, Output, Running, mac_text};
 
 use crate::error::{Attempt, Error, Result};
 use crate::guest::GuestImage;
@@ -28,6 +28,8 @@ pub struct GuestSpec {
     pub bridge: Option<String>,
     /// TOML that follows the hypervisor shim in the configuration of its node.
     pub node_config: String,
+    /// Words for its kernel's command line.
+    pub parameters: Vec<String>,
 }
 
 /// A running guest.
@@ -65,11 +67,12 @@ impl TestGuest {
             .memory_mib(spec.memory_mib);
         for nic in spec.nics {
             if let (Backend::Tap(tap), Some(bridge)) = (&nic.backend, &spec.bridge) {
-                node.ip(&["tuntap", "add", "dev", tap, "mode", "tap"])?;
-                node.ip(&["link", "set", "dev", tap, "master", bridge])?;
-                node.ip(&["link", "set", "dev", tap, "up"])?;
+                node.add_tap(tap, bridge)?;
             }
             machine = machine.nic(nic);
+        }
+        for word in spec.parameters {
+            machine = machine.parameter(word);
         }
         if let Some(namespace) = node.namespace() {
             // Not by a thread in it: QEMU ends with the thread that starts it.
@@ -153,19 +156,20 @@ impl TestGuest {
         output.attempt(format!("running a command in guest {}", self.name))
     }
 
-    /// Gives the interface with a certain driver an address such as `10.77.1.2/24`, and has it
+    /// Gives the card with a certain MAC address an IP address such as `10.77.1.2/24`, and has it
     /// answer ARP only for that: several cards may share one bridge.
     ///
     /// # Errors
-    /// There is no such interface, or the guest does not answer.
-    pub fn set_address(&self, driver: &str, address: &str) -> Result<()> {
+    /// There is no such card, or the guest does not answer.
+    pub fn set_address(&self, mac: [u8; 6], address: &str) -> Result<()> {
+        let mac = mac_text(mac);
         self.run(&format!(
             "echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore; \
              echo 2 >/proc/sys/net/ipv4/conf/all/arp_announce; ip link set dev lo up; \
-             for i in /sys/class/net/*; do d=$(readlink $i/device/driver || true); \
-             if [ \"${{d##*/}}\" = {driver} ]; then n=${{i##*/}}; \
+             for i in /sys/class/net/*; do \
+             if [ \"$(cat $i/address)\" = {mac} ]; then n=${{i##*/}}; \
              ip addr flush dev $n; ip addr add {address} dev $n; ip link set dev $n up; exit 0; \
-             fi; done; echo no network interface here has the driver {driver} >&2; exit 1"
+             fi; done; echo no network interface here has the address {mac} >&2; exit 1"
         ))
         .map(drop)
     }

@@ -27,6 +27,10 @@ pub enum Metric {
     /// CPU time of both applications per SDU received, or of a data plane per frame, in
     /// nanoseconds.
     CpuNsPerSdu,
+    /// CPU time of the host beside the two applications, per SDU received, in nanoseconds.
+    HostCpuNsPerSdu,
+    /// How much of its processor a guest's takes, of a hundred.
+    GuestCpuPercent,
     /// SDUs that were sent and never received, of a hundred.
     LossPercent,
     /// How long nothing arrived, in seconds.

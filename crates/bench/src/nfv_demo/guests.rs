@@ -83,12 +83,7 @@ impl Guests {
     pub(super) fn set_up(&self, bytes: u64) -> Result<()> {
         for (guest, name, number) in [(&self.client, "client", 1), (&self.server, "server", 2)] {
             for (_, vlan, mac) in PORTS.iter().filter(|(port, ..)| port.ends_with(name)) {
-                let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
-                guest.run(&format!(
-                    "for i in /sys/class/net/eth*; do [ \"$(cat $i/address)\" = {mac} ] || continue; \
-                     ip address add 10.0.{vlan}.{number}/24 dev ${{i##*/}}; \
-                     ip link set ${{i##*/}} up; done"
-                ))?;
+                guest.set_address(*mac, &format!("10.0.{vlan}.{number}/24"))?;
             }
         }
         let mebibytes = bytes >> 20;

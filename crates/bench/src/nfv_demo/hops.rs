@@ -5,9 +5,9 @@ use std::path::Path;
 use carina_measure::figure::{Axes, Line, Point, draw_lines};
 use carina_measure::results::{Metric, Results, Row};
 
-use crate::Progress;
-use crate::engine::{self, CASES, Case, Chain, EngineOptions};
+use crate::engine::{self, CASES, Case, Chain};
 use crate::error::Result;
+use crate::{Options, Progress};
 
 /// How hops are measured.
 #[derive(Debug, Clone, Copy)]
@@ -35,11 +35,11 @@ impl HopsOptions {
     /// # Errors
     /// As of [`engine::run`].
     pub fn measure(&self, guest: Option<Results>, progress: Progress) -> Result<Results> {
-        let mut results = engine::run(&EngineOptions {
+        let mut results = engine::run(&Options {
             cases: cases().collect(),
             runs: self.runs,
             time_ns: self.time_ns,
-            sizes: vec![64],
+            sizes: engine::SIZES.to_vec(),
             progress,
         })?;
         results.bench = "nfv-demo".to_owned();

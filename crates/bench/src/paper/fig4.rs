@@ -159,6 +159,7 @@ fn spec(name: &str, host: u8) -> GuestSpec {
         node_config: format!(
             "[[dif]]\nname = \"net\"\nrole = \"join\"\nover = [\"hv.{name}\"]\nipcp = \"net.{name}\"\n"
         ),
+        parameters: Vec::new(),
     }
 }
 
@@ -247,4 +248,7 @@ pub fn goals(found: &CaseResults, hosts: Hosts) -> Vec<Goal> {
 /// How long a guest may take from power on to its application being registered.
 const BOOT: Duration = Duration::from_secs(240);
 const BRIDGE: &str = "br0";
-const ADDRESSES: Addresses = Addresses { network: 79 };
+const ADDRESSES: Addresses = Addresses {
+    network: 79,
+    cards: &CARDS,
+};

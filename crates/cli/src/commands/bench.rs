@@ -6,14 +6,15 @@ use std::path::PathBuf;
 use carina_api::AppName;
 use carina_apps::sample_packet::{ETHERNET_SIZES, SIZES};
 use carina_bench::comparison::Pin;
-use carina_bench::engine::{self, EngineOptions};
+use carina_bench::engine;
 use carina_bench::flows::{self, FlowsOptions};
+use carina_bench::guest;
 use carina_bench::hv::{self, HvOptions};
 use carina_bench::local::{self, LocalOptions};
 use carina_bench::paper::{self, Case, PaperOptions, PaperResults, Request, tables};
 use carina_bench::restart::{self, RestartOptions};
-use carina_bench::vhost::{self, VhostOptions};
-use carina_bench::{Progress, vm_and_host};
+use carina_bench::vhost;
+use carina_bench::{Options, Progress, vm_and_host};
 use carina_measure::duration::parse_ns;
 use carina_measure::results::{Metric, OURS, Results};
 use carina_measure::traffic::bytes;
@@ -40,16 +41,25 @@ pub enum BenchCommand {
     /// Frames through graphs of apps on one core, beside DPDK's forwarding between null devices
     #[command(
         after_help = "Examples:\n  carina bench engine --json > engine.json\n  \
-        carina bench engine --cases source-sink,hop-1 --runs 9\n\nDPDK is measured where \
-        dpdk-testpmd is installed (Debian: dpdk, dpdk-dev)."
+        carina bench engine --cases source-sink,hop-1 --runs 9\n\nFrames have 64 bytes without \
+        --sizes; a third of the time goes before each measurement, to warm up. DPDK is measured \
+        where dpdk-testpmd is installed (Debian: dpdk, dpdk-dev)."
     )]
-    Engine(EngineArgs),
+    Engine(CaseArgs),
     /// Frames through the rings of a vhost-user port, beside DPDK's net_vhost; the front end is
     /// DPDK's virtio-user for both
     #[command(after_help = "Examples:\n  carina bench vhost --json > vhost.json\n  \
-        carina bench vhost --cases packed-guest-to-host --sizes 64,1500 --runs 9\n\nIt needs \
-        dpdk-testpmd (Debian: dpdk, dpdk-dev) and two processors, and no privilege.")]
-    Vhost(VhostArgs),
+        carina bench vhost --cases packed-guest-to-host --sizes 64,1500 --runs 9\n\nFrames have \
+        64, 512, 1500 and 4000 bytes without --sizes; a third of the time goes before each \
+        measurement, to warm up. It needs dpdk-testpmd (Debian: dpdk, dpdk-dev) and two \
+        processors, and no privilege.")]
+    Vhost(CaseArgs),
+    /// A stock guest's network card over Carina's back end, beside a tap of QEMU
+    #[command(after_help = "Examples:\n  carina bench guest --json > guest.json\n  \
+        carina bench guest --cases udp-guest-to-host --sizes 64 --runs 9\n\nCases: \
+        udp-guest-to-host, udp-host-to-guest, tcp-guest-to-host, tcp-host-to-guest; payloads have \
+        64 and 1400 bytes without --sizes. As root, or where user namespaces are allowed.")]
+    Guest(GuestArgs),
     /// A guest's card while the guest is rebooted, its back end killed, or the guest moved to
     /// another QEMU: packets lost, and the time without any
     #[command(
@@ -150,38 +160,33 @@ pub struct LocalArgs {
     pin: PinArg,
 }
 
-/// Options of `carina bench engine`.
+/// Options of the benches that have cases and sizes.
 #[derive(Debug, clap::Args)]
-pub struct EngineArgs {
+pub struct CaseArgs {
     /// How often everything is repeated
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// How long each measurement lasts; a third as much goes before, to warm up
+    /// How long each measurement lasts
     #[arg(long, default_value = "1s", value_parser = parse_ns)]
     time: u64,
-    /// Sizes of frames in bytes, without FCS
-    #[arg(long, value_delimiter = ',', value_parser = bytes, default_value = "64")]
+    /// Sizes in bytes: of frames without FCS, or of payloads [default: see below]
+    #[arg(long, value_delimiter = ',', value_parser = bytes)]
     sizes: Vec<u64>,
     /// Cases [default: all]
     #[arg(long, value_delimiter = ',')]
     cases: Vec<String>,
 }
 
-/// Options of `carina bench vhost`.
+/// Options of `carina bench guest`.
 #[derive(Debug, clap::Args)]
-pub struct VhostArgs {
-    /// How often everything is repeated
-    #[arg(long, default_value_t = 5)]
-    runs: usize,
-    /// How long each measurement lasts; a third as much goes before, to warm up
-    #[arg(long, default_value = "1s", value_parser = parse_ns)]
-    time: u64,
-    /// Sizes of frames in bytes, without FCS [default: 64,512,1500,4000]
-    #[arg(long, value_delimiter = ',', value_parser = bytes)]
-    sizes: Vec<u64>,
-    /// Cases [default: split- and packed-, guest-to-host and host-to-guest]
-    #[arg(long, value_delimiter = ',')]
-    cases: Vec<String>,
+pub struct GuestArgs {
+    #[command(flatten)]
+    cases: CaseArgs,
+    /// The carina program for the guest [default: this one]
+    #[arg(long)]
+    guest_program: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    in_network_namespace: bool,
 }
 
 /// Options of `carina bench restart`.
@@ -305,19 +310,22 @@ pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
             show_flows(shared, &results)
         }
         BenchCommand::Engine(args) => {
-            let options = args.options()?;
+            let cases = chosen("case", &engine::CASES, |case| case.name, &args.cases)?;
+            let options = args.options("engine", cases, &engine::SIZES, &ETHERNET_SIZES)?;
             end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
             let results = engine::run(&options)?;
             show(shared, &results, &engine::TABLES, &engine::SYSTEMS)?;
             all_measured(&results)
         }
         BenchCommand::Vhost(args) => {
-            let options = args.options()?;
+            let cases = chosen("case", &vhost::CASES, |case| case.name, &args.cases)?;
+            let options = args.options("vhost", cases, &vhost::SIZES, &SIZES)?;
             end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
             let results = vhost::run(&options)?;
             show(shared, &results, &vhost::TABLES, &vhost::SYSTEMS)?;
             all_measured(&results)
         }
+        BenchCommand::Guest(args) => guest_of(shared, args),
         BenchCommand::Restart(args) => restart_of(shared, &args),
         BenchCommand::FlowsHolder { name } => Ok(flows::serve(&shared.node()?, &name)?),
         BenchCommand::Paper(args) => {
@@ -347,6 +355,18 @@ pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
         }
         BenchCommand::Local(args) => local(shared, args),
     }
+}
+
+fn guest_of(shared: &Shared, args: GuestArgs) -> Outcome {
+    let cases = chosen("case", &guest::CASES, |case| case.name, &args.cases.cases)?;
+    let options = args
+        .cases
+        .options("guest", cases, &guest::SIZES, &guest::SIZES_POSSIBLE)?;
+    vm_and_host::require_network(args.in_network_namespace, PROGRESS)?;
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let results = guest::run(&options, args.guest_program.as_deref())?;
+    show(shared, &results, &guest::TABLES, &guest::SYSTEMS)?;
+    all_measured(&results)
 }
 
 fn restart_of(shared: &Shared, args: &RestartArgs) -> Outcome {
@@ -434,29 +454,22 @@ impl HvArgs {
     }
 }
 
-impl EngineArgs {
-    fn options(&self) -> Result<EngineOptions, Failure> {
-        let cases = chosen("case", &engine::CASES, |case| case.name, &self.cases)?;
-        check_sizes("engine", &self.sizes, &ETHERNET_SIZES)?;
-        Ok(EngineOptions {
+impl CaseArgs {
+    /// The options of a bench with these cases, and with sizes of its own where none are given.
+    fn options<C>(
+        self,
+        bench: &str,
+        cases: Vec<C>,
+        sizes: &[u64],
+        possible: &RangeInclusive<usize>,
+    ) -> Result<Options<C>, Failure> {
+        check_sizes(bench, &self.sizes, possible)?;
+        Ok(Options {
             cases,
             runs: self.runs.max(1),
             time_ns: self.time,
-            sizes: self.sizes.clone(),
-            progress: PROGRESS,
-        })
-    }
-}
-
-impl VhostArgs {
-    fn options(self) -> Result<VhostOptions, Failure> {
-        check_sizes("vhost", &self.sizes, &SIZES)?;
-        Ok(VhostOptions {
-            cases: chosen("case", &vhost::CASES, |case| case.name, &self.cases)?,
-            runs: self.runs.max(1),
-            time_ns: self.time,
             sizes: match self.sizes.is_empty() {
-                true => vhost::SIZES.to_vec(),
+                true => sizes.to_vec(),
                 false => self.sizes,
             },
             progress: PROGRESS,
@@ -492,7 +505,7 @@ fn check_sizes(
     match sizes.iter().find(|size| !is_possible(size)) {
         None => Ok(()),
         Some(size) => Err(usage(format!(
-            "frames of {size} bytes: sizes of `bench {bench}` are {} to {} bytes",
+            "{size} bytes: sizes of `bench {bench}` are {} to {} bytes",
             possible.start(),
             possible.end()
         ))),

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bench_hv;
+mod benches;
 mod clock;
 mod disk;
 mod faults;

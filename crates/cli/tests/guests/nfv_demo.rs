@@ -1,14 +1,13 @@
 //! `carina nfv demo`: what it shows, and what is left when it is ended.
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::house::{BOOT, CARINA, SOON, told, until};
+use crate::benches::ends_with_its_children;
+use crate::house::{CARINA, told};
 
 fn demo(directory: &tempfile::TempDir) -> Command {
     let mut command = Command::new(CARINA);
@@ -56,42 +55,11 @@ fn two_guests_are_filtered_limited_and_measured() {
     assert_eq!(rates, said["hops"]);
 }
 
-/// The processes that another has started.
-fn children(of: &Child) -> Vec<u32> {
-    let pid = of.id();
-    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    let list = list.unwrap_or_default();
-    list.split_whitespace()
-        .map(|pid| pid.parse().unwrap())
-        .collect()
-}
-
-fn runs(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]);
-    state.is_some_and(|state| !matches!(state, b'Z' | b'X'))
-}
-
 #[test]
 fn demo_that_is_ended_takes_its_guests_along() {
     for signal in [Signal::INT, Signal::KILL] {
         let directory = tempfile::tempdir().unwrap();
-        let mut command = demo(&directory);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().unwrap();
         // The ports, and two guests.
-        let started = || Some(children(&child)).filter(|all| all.len() == 3);
-        let all = until(BOOT, started).unwrap();
-        std::thread::sleep(Duration::from_millis(500));
-        kill_process(Pid::from_child(&child), signal).unwrap();
-        let scratch = PathBuf::from(format!("/dev/shm/carina-bench-nfv-{}", child.id()));
-        let output = child.wait_with_output().unwrap();
-        let code = (signal == Signal::INT).then_some(130);
-        assert_eq!(output.status.code(), code, "{}", told(&output));
-        let gone = || (!all.iter().any(|pid| runs(*pid))).then_some(());
-        assert!(until(SOON, gone).is_some(), "{all:?}");
-        // One that was killed leaves its files to the next.
-        assert_eq!(scratch.exists(), signal == Signal::KILL);
-        let _ = fs::remove_dir_all(scratch);
+        ends_with_its_children(demo(&directory), 3, "nfv", signal);
     }
 }

@@ -22,7 +22,11 @@ impl Bench {
 
     /// Where its node's files are.
     fn directory(&self) -> PathBuf {
-        format!("/dev/shm/carina-bench-local-{}", self.0.id()).into()
+        self.directory_of("local")
+    }
+
+    fn directory_of(&self, bench: &str) -> PathBuf {
+        format!("/dev/shm/carina-bench-{bench}-{}", self.0.id()).into()
     }
 
     /// Waits until it measures: its node and its second process run.
@@ -155,6 +159,40 @@ fn killed_bench_leaves_no_process_and_the_next_takes_its_file() {
     assert!(!directory.exists());
     next.signal(Signal::INT);
     next.end();
+}
+
+#[test]
+fn bench_that_ends_takes_testpmd_along() {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(|directory| directory.join("dpdk-testpmd").is_file()) {
+        println!("SKIP: there is no dpdk-testpmd here (packages dpdk, dpdk-dev)");
+        return;
+    }
+    for signal in [Signal::INT, Signal::KILL] {
+        let cases = ["engine", "--cases", "source-sink"];
+        let bench = Bench::start(&[&cases[..], &["--time", "100ms", "--runs", "100000"]].concat());
+        let is_testpmd = |child: &Process| {
+            let name = std::fs::read_to_string(format!("/proc/{}/comm", child.pid));
+            name.is_ok_and(|name| name.trim() == "dpdk-testpmd")
+        };
+        let children = eventually("testpmd runs", || {
+            let children = children_of(bench.0.id());
+            children.iter().any(is_testpmd).then_some(children)
+        });
+        let directory = bench.directory_of("engine");
+        bench.signal(signal);
+        let start = Instant::now();
+        let output = bench.end();
+        gone(&children);
+        let took = start.elapsed();
+        let code = (signal == Signal::INT).then_some(130);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), code, "{said}");
+        assert!(took < TWO_SECONDS, "{took:?}");
+        // One that was killed leaves its files to the next.
+        assert!(signal == Signal::KILL || !directory.exists());
+        let _ = std::fs::remove_dir_all(directory);
+    }
 }
 
 #[test]

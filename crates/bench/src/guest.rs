@@ -1,0 +1,277 @@
+//! A stock guest's network card (virtio-net) over Carina's back end, beside a tap of QEMU.
+//!
+//! ```text
+//!   guest                  host
+//!   card == rings == vhost_user -> tap app == tap -- bridge -- socket     system carina
+//!   card == rings ============ QEMU ========= tap -- bridge -- socket     system tap
+//! ```
+//!
+//! Both cards belong to one guest of one boot. Its kernel drives them with the driver that it has,
+//! and an application in it sends or receives over UDP and TCP; the other end is this process. The
+//! systems are measured one right after the other, in turns at being first.
+
+mod site;
+
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use carina_measure::results::{Metric, OURS, Results, Row, Samples, machine};
+use carina_measure::trial::job::Direction;
+
+use self::site::{CpuTimes, Site, systems};
+use crate::Options;
+use crate::comparison::System;
+use crate::error::{Error, Result};
+use crate::failures::Failures;
+use crate::rate::judge;
+
+/// A case: its name in the results, what carries payloads, and which side sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Case {
+    /// Its name.
+    pub name: &'static str,
+    /// What carries payloads.
+    pub protocol: Protocol,
+    /// Which side sends; the guest has the server.
+    pub direction: Direction,
+}
+
+/// What carries payloads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// A datagram each.
+    Udp,
+    /// A stream of them.
+    Tcp,
+}
+
+/// All cases.
+pub const CASES: [Case; 4] = [
+    case("udp-guest-to-host", Protocol::Udp, Direction::Reverse),
+    case("udp-host-to-guest", Protocol::Udp, Direction::Forward),
+    case("tcp-guest-to-host", Protocol::Tcp, Direction::Reverse),
+    case("tcp-host-to-guest", Protocol::Tcp, Direction::Forward),
+];
+
+const fn case(name: &'static str, protocol: Protocol, direction: Direction) -> Case {
+    Case {
+        name,
+        protocol,
+        direction,
+    }
+}
+
+/// Sizes of payloads in bytes.
+pub const SIZES: [u64; 2] = [64, 1400];
+
+/// Those that are possible: with the headers of IPv4 and UDP a datagram fits one frame.
+pub const SIZES_POSSIBLE: RangeInclusive<usize> = 1..=1472;
+
+/// A tap of QEMU in a bridge.
+pub const PEER: &str = "tap";
+
+/// The systems in the order of the tables.
+pub const SYSTEMS: [&str; 2] = [OURS, PEER];
+
+/// The least ratio to [`PEER`], in every case and at every size.
+pub const BAR: f64 = 1.0;
+
+/// Boots the guest and measures. The process is in a network namespace of its own
+/// ([`require_network`](crate::vm_and_host::require_network)). A measurement that fails is reported
+/// beside the samples of the others.
+///
+/// # Errors
+/// Something is missing or does not start, or so many measurements fail one after the other that
+/// nothing works any more; logs are in the error.
+pub fn run(options: &Options<Case>, guest_program: Option<&Path>) -> Result<Results> {
+    let mut site = Site::start(guest_program, options.progress)?;
+    let mut samples = Samples::default();
+    let mut failures = Failures::new(options.progress);
+    for run in 1..=options.runs {
+        for case in &options.cases {
+            for size in &options.sizes {
+                let what = format!("run {run} of {}: {}, {size} bytes", options.runs, case.name);
+                options.progress.step(&what);
+                let both = measure_both(&mut site, *case, *size, options.time_ns, run % 2 == 0);
+                let noted = failures.note(&what, both);
+                for (system, found) in noted.map_err(|error| site.explain(error))?.iter().flatten()
+                {
+                    found.add_to(&mut samples, case.name, *size, system);
+                }
+            }
+        }
+    }
+    let (rows, factors) = (samples.rows(), samples.factors());
+    let mut notes = site.notes();
+    notes.extend(METRICS.map(str::to_owned));
+    notes.extend(processor_notes(&rows, site.has_kvm()));
+    notes.extend(judge(&factors, PEER, Metric::GoodputMbps, |_| Some(BAR)));
+    Ok(Results {
+        bench: "guest".to_owned(),
+        machine: machine(),
+        notes,
+        rows,
+        factors,
+        failures: failures.into_lines(),
+    })
+}
+
+/// Measures both systems. What was measured counts when both were, so that samples come in pairs.
+fn measure_both(
+    site: &mut Site,
+    case: Case,
+    size: u64,
+    time_ns: u64,
+    is_reversed: bool,
+) -> Result<[(&'static str, Measured); 2]> {
+    let mut systems = systems(case.protocol);
+    if is_reversed {
+        systems.reverse();
+    }
+    let [first, second] = systems;
+    Ok([
+        (first.name, measure(site, case, &first, size, time_ns)?),
+        (second.name, measure(site, case, &second, size, time_ns)?),
+    ])
+}
+
+fn measure(
+    site: &mut Site,
+    case: Case,
+    system: &System,
+    size: u64,
+    time_ns: u64,
+) -> Result<Measured> {
+    let before = site.cpu_times()?;
+    let trial = system.measure(&mut site.client, case.direction, size, time_ns, None)?;
+    let after = site.cpu_times()?;
+    let seen = trial.receiver();
+    // The time is that between the first and the last.
+    if seen.received < 2 || seen.elapsed_ns == 0 {
+        let (name, received) = (system.name, seen.received);
+        let what = format!("{name}: {received} payloads of {size} bytes have arrived");
+        return Err(Error::NoAnswer(what));
+    }
+    let spent = |of: fn(&CpuTimes) -> u64| of(&after).saturating_sub(of(&before)) as f64;
+    let guest_share = spent(|times| times.guest_ns) / seen.elapsed_ns as f64;
+    Ok(Measured {
+        goodput_mbps: seen.goodput_mbps(),
+        msgs_per_s: seen.sdus_per_s(),
+        host_cpu_ns_per_sdu: spent(|times| times.host_ns) / seen.received as f64,
+        // What it did before the first payload and after the last is in it.
+        guest_cpu_percent: f64::min(guest_share * 100.0, 100.0),
+    })
+}
+
+/// What was measured of one system.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    goodput_mbps: f64,
+    msgs_per_s: f64,
+    host_cpu_ns_per_sdu: f64,
+    guest_cpu_percent: f64,
+}
+
+impl Measured {
+    fn add_to(&self, samples: &mut Samples, case: &str, size: u64, system: &str) {
+        for (metric, value) in [
+            (Metric::GoodputMbps, self.goodput_mbps),
+            (Metric::MsgsPerS, self.msgs_per_s),
+            (Metric::HostCpuNsPerSdu, self.host_cpu_ns_per_sdu),
+            (Metric::GuestCpuPercent, self.guest_cpu_percent),
+        ] {
+            samples.add(case, size, system, metric, value);
+        }
+    }
+}
+
+/// What the figures are, for their reader.
+const METRICS: [&str; 2] = [
+    "goodput counts bytes that the receiving application got; what was lost on the way does not \
+     count",
+    "host_cpu_ns_per_sdu: CPU time of QEMU without the guest's processor, and of the graph, per \
+     payload that arrived; guest_cpu_percent: how much of its processor the guest's took while \
+     payloads came",
+];
+
+/// Says what limits the rates: what the guest's processor did, and what that means elsewhere.
+fn processor_notes(rows: &[Row], has_kvm: bool) -> Vec<String> {
+    let shares = rows.iter().filter(|r| r.metric == Metric::GuestCpuPercent);
+    let shares = shares.map(|row| row.median);
+    let low = shares.clone().fold(f64::INFINITY, f64::min);
+    let high = shares.fold(0.0, f64::max);
+    if high == 0.0 {
+        return Vec::new();
+    }
+    let busy = format!("the guest's processor was busy for {low:.0} to {high:.0} % of the time");
+    let meaning = match has_kvm {
+        true => {
+            "it is one of this machine (KVM): the ratios below are those of a guest on a real \
+             processor"
+        }
+        false => {
+            "it is emulated (TCG), and where it is busy all the time it limits the rates: with a \
+             back end that cost nothing they would be at most 1.2 times those of tap. The ratio of \
+             a guest on a real processor cannot be measured without KVM; `carina bench vhost` has \
+             the rings with a driver on a real processor"
+        }
+    };
+    vec![format!("{busy}; {meaning}")]
+}
+
+/// The tables of the results: what is measured, and in which case.
+pub const TABLES: [(&str, Metric, &str); METRICS_SHOWN.len() * CASES.len()] = {
+    let mut tables = [("", Metric::GoodputMbps, ""); METRICS_SHOWN.len() * CASES.len()];
+    let mut at = 0;
+    while at < tables.len() {
+        let (metric, title) = METRICS_SHOWN[at % METRICS_SHOWN.len()];
+        tables[at] = (CASES[at / METRICS_SHOWN.len()].name, metric, title);
+        at += 1;
+    }
+    tables
+};
+
+const METRICS_SHOWN: [(Metric, &str); 3] = [
+    (Metric::GoodputMbps, "goodput, Mbit/s"),
+    (
+        Metric::HostCpuNsPerSdu,
+        "CPU time of the host beside the two applications, per payload, ns",
+    ),
+    (Metric::GuestCpuPercent, "the guest's processor, %"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_say_what_the_processor_of_the_guest_did() {
+        let mut samples = Samples::default();
+        for (system, busy) in [(OURS, 99.0), (PEER, 96.0)] {
+            let measured = Measured {
+                goodput_mbps: 70.0,
+                msgs_per_s: 140_000.0,
+                host_cpu_ns_per_sdu: 3000.0,
+                guest_cpu_percent: busy,
+            };
+            measured.add_to(&mut samples, CASES[0].name, 64, system);
+        }
+        let emulated = processor_notes(&samples.rows(), false);
+        assert!(emulated[0].contains("busy for 96 to 99 %"), "{emulated:?}");
+        assert!(emulated[0].contains("without KVM"), "{emulated:?}");
+        let real = processor_notes(&samples.rows(), true);
+        assert!(real[0].contains("a real processor"), "{real:?}");
+        assert_eq!(processor_notes(&[], true), Vec::<String>::new());
+    }
+
+    #[test]
+    fn tables_have_every_case_with_every_metric() {
+        for case in CASES {
+            for (metric, _) in METRICS_SHOWN {
+                let tables = TABLES.iter();
+                let has = tables.filter(|table| (table.0, table.1) == (case.name, metric));
+                assert_eq!(has.count(), 1, "{} {metric:?}", case.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Benches with guests: the thinnest case of each, and what is left when one is ended.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::house::{BOOT, CARINA, SOON, told, until};
+
+/// Whether taps can be made here.
+fn has_network() -> bool {
+    let has = carina_lab::can_enter_private();
+    if !has {
+        println!("SKIP: no network namespaces with taps here");
+    }
+    has
+}
+
+fn bench(words: &[&str]) -> Command {
+    let mut command = Command::new(CARINA);
+    command.args(["--json", "bench"]).args(words);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs a bench that must succeed.
+fn results(words: &[&str]) -> Value {
+    let output = bench(words).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", told(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn median(results: &Value, case: &str, system: &str, metric: &str) -> f64 {
+    let is_it =
+        |row: &&Value| row["case"] == case && row["system"] == system && row["metric"] == metric;
+    let row = results["rows"].as_array().unwrap().iter().find(is_it);
+    let row = row.unwrap_or_else(|| panic!("no {metric} of {system} in {case}: {results}"));
+    row["median"].as_f64().unwrap()
+}
+
+#[test]
+fn card_of_a_guest_is_measured_over_both_back_ends() {
+    if !has_network() {
+        return;
+    }
+    let cases = ["udp-guest-to-host", "tcp-host-to-guest"];
+    let list = cases.join(",");
+    let words = ["guest", "--cases", &list, "--sizes", "1400", "--runs", "1"];
+    let results = results(&[&words[..], &["--time", "200ms"]].concat());
+    for case in cases {
+        for system in ["carina", "tap"] {
+            assert!(median(&results, case, system, "goodput_mbps") > 0.0);
+            assert!(median(&results, case, system, "host_cpu_ns_per_sdu") > 0.0);
+            let busy = median(&results, case, system, "guest_cpu_percent");
+            assert!(busy > 0.0 && busy <= 100.0, "{busy}");
+        }
+    }
+    let notes = results["notes"].to_string();
+    assert!(notes.contains("the guest's processor was busy"), "{notes}");
+    assert!(notes.contains("x tap"), "{notes}");
+}
+
+#[test]
+fn pings_are_lost_while_a_back_end_is_gone_and_then_answered() {
+    if !has_network() {
+        return;
+    }
+    let case = "back-end-killed-split";
+    let results = results(&["restart", "--cases", case, "--runs", "1"]);
+    let gap = median(&results, case, "carina", "gap_ms");
+    let lost = median(&results, case, "carina", "lost_packets");
+    // The guest is not heard while the process starts. The case ends when its answers are back.
+    assert!(gap > 0.0 && lost > 0.0, "{gap} ms, {lost} lost");
+}
+
+#[test]
+fn bench_that_is_ended_takes_its_guest_along() {
+    if !has_network() {
+        return;
+    }
+    for signal in [Signal::INT, Signal::KILL] {
+        // A node, the graph, a guest.
+        let words = ["guest", "--time", "10s", "--sizes", "64"];
+        ends_with_its_children(bench(&words), 3, "guest", signal);
+    }
+}
+
+/// Starts a command, ends it when it has so many children, and expects that they and its directory
+/// go with it.
+pub fn ends_with_its_children(mut command: Command, count: usize, name: &str, signal: Signal) {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let started = || Some(children(&child)).filter(|all| all.len() == count);
+    let all = until(BOOT, started).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    let ended = Instant::now();
+    let scratch = PathBuf::from(format!("/dev/shm/carina-bench-{name}-{}", child.id()));
+    let output = child.wait_with_output().unwrap();
+    let code = (signal == Signal::INT).then_some(130);
+    assert_eq!(output.status.code(), code, "{}", told(&output));
+    let gone = || (!all.iter().any(|pid| runs(*pid))).then_some(());
+    assert!(
+        until(SOON, gone).is_some(),
+        "{all:?} after {:?}",
+        ended.elapsed()
+    );
+    // One that was killed leaves its files to the next.
+    assert_eq!(scratch.exists(), signal == Signal::KILL);
+    let _ = fs::remove_dir_all(scratch);
+}
+
+/// The processes that another has started.
+fn children(of: &Child) -> Vec<u32> {
+    let pid = of.id();
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let list = list.unwrap_or_default();
+    list.split_whitespace()
+        .map(|pid| pid.parse().unwrap())
+        .collect()
+}
+
+fn runs(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]);
+    state.is_some_and(|state| !matches!(state, b'Z' | b'X'))
+}
