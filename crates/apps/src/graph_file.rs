@@ -53,6 +53,7 @@ use crate::source::SourceConfig;
 use crate::split::SplitConfig;
 use crate::tee::TeeConfig;
 use crate::truncate::TruncateConfig;
+use crate::tunnel::TunnelConfig;
 use crate::vlan_mux::VlanMuxConfig;
 use crate::vlan_tag::VlanTagConfig;
 use crate::vlan_untag::VlanUntagConfig;
@@ -71,12 +72,12 @@ pub const KINDS: [Kind; 28] = [
     Kind::of::<ArpConfig>(),
     Kind::of::<BridgeConfig>(),
     Kind::of::<EspConfig>(),
-    Kind::of::<GreConfig>(),
+    Kind::of::<TunnelConfig<GreConfig>>(),
     Kind::of::<HopConfig>(),
     Kind::of::<IcmpEchoConfig>(),
-    Kind::of::<IpipConfig>(),
+    Kind::of::<TunnelConfig<IpipConfig>>(),
     Kind::of::<JoinConfig>(),
-    Kind::of::<L2tpv3Config>(),
+    Kind::of::<TunnelConfig<L2tpv3Config>>(),
     Kind::of::<MacMuxConfig>(),
     Kind::of::<NdConfig>(),
     Kind::of::<PcapFilterConfig>(),
@@ -95,7 +96,7 @@ pub const KINDS: [Kind; 28] = [
     Kind::of::<VlanMuxConfig>(),
     Kind::of::<VlanTagConfig>(),
     Kind::of::<VlanUntagConfig>(),
-    Kind::of::<VxlanConfig>(),
+    Kind::of::<TunnelConfig<VxlanConfig>>(),
 ];
 
 impl Kind {

@@ -20,16 +20,14 @@
 
 use std::net::IpAddr;
 
-use carina_engine::frames::{AppConfig, AppContext, AppError, PortList};
+use carina_engine::frames::AppError;
 use carina_frame::Frame;
 use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, PROTOCOL_GRE, checksum};
 use serde::{Deserialize, Serialize};
 
 use crate::mac_text::MacText;
-use crate::outer::{Ends, Outer};
-use crate::tunnel::{
-    PORTS, Payload, Refused, Tunnel, TunnelApp, hop_limit, put_ether, strip_ether,
-};
+use crate::outer::{Outer, ends};
+use crate::tunnel::{Payload, Refused, Tunnel, TunnelKind, hop_limit, put_ether, strip_ether};
 
 /// The configuration of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,40 +65,16 @@ const HAS_CHECKSUM: u16 = 0x8000;
 const HAS_KEY: u16 = 0x2000;
 const HAS_SEQUENCE: u16 = 0x1000;
 
-impl GreConfig {
+impl TunnelKind for GreConfig {
+    const KIND: &'static str = "gre";
+    type Tunnel = Gre;
+
     fn tunnel(&self) -> Result<Gre, AppError> {
-        let ends = Ends {
-            local: self.local,
-            remote: self.remote,
-            hop_limit: self.hop_limit,
-            mac: self.mac,
-            next_mac: self.next_mac,
-        };
         Ok(Gre {
-            outer: Outer::new(&ends, PROTOCOL_GRE)?,
+            outer: Outer::new(&ends!(self), PROTOCOL_GRE)?,
             key: self.key,
             payload: self.payload,
         })
-    }
-}
-
-impl AppConfig for GreConfig {
-    const KIND: &'static str = "gre";
-    const INPUTS: PortList = PORTS;
-    const OUTPUTS: PortList = PORTS;
-
-    type App = TunnelApp<Gre>;
-
-    fn build(&self, context: &mut AppContext<'_>) -> Result<TunnelApp<Gre>, AppError> {
-        Ok(TunnelApp::new(self.tunnel()?, context))
-    }
-
-    fn can_apply(&self, _old: &GreConfig) -> bool {
-        self.tunnel().is_ok()
-    }
-
-    fn apply(&self, app: &mut TunnelApp<Gre>) {
-        app.replace(self.tunnel());
     }
 }
 

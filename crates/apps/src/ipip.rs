@@ -16,14 +16,14 @@
 
 use std::net::IpAddr;
 
-use carina_engine::frames::{AppConfig, AppContext, AppError, PortList};
+use carina_engine::frames::AppError;
 use carina_frame::Frame;
 use carina_wire::inet::{ETHERTYPE_IPV4, PROTOCOL_IPV4};
 use serde::{Deserialize, Serialize};
 
 use crate::mac_text::MacText;
-use crate::outer::{Ends, Outer};
-use crate::tunnel::{PORTS, Refused, Tunnel, TunnelApp, hop_limit, put_ether, strip_ether};
+use crate::outer::{Outer, ends};
+use crate::tunnel::{Refused, Tunnel, TunnelKind, hop_limit, put_ether, strip_ether};
 
 /// The configuration of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,36 +45,12 @@ pub struct IpipConfig {
 /// The protocol between two ends.
 pub struct Ipip(Outer);
 
-impl IpipConfig {
-    fn tunnel(&self) -> Result<Ipip, AppError> {
-        let ends = Ends {
-            local: self.local,
-            remote: self.remote,
-            hop_limit: self.hop_limit,
-            mac: self.mac,
-            next_mac: self.next_mac,
-        };
-        Ok(Ipip(Outer::new(&ends, PROTOCOL_IPV4)?))
-    }
-}
-
-impl AppConfig for IpipConfig {
+impl TunnelKind for IpipConfig {
     const KIND: &'static str = "ipip";
-    const INPUTS: PortList = PORTS;
-    const OUTPUTS: PortList = PORTS;
+    type Tunnel = Ipip;
 
-    type App = TunnelApp<Ipip>;
-
-    fn build(&self, context: &mut AppContext<'_>) -> Result<TunnelApp<Ipip>, AppError> {
-        Ok(TunnelApp::new(self.tunnel()?, context))
-    }
-
-    fn can_apply(&self, _old: &IpipConfig) -> bool {
-        self.tunnel().is_ok()
-    }
-
-    fn apply(&self, app: &mut TunnelApp<Ipip>) {
-        app.replace(self.tunnel());
+    fn tunnel(&self) -> Result<Ipip, AppError> {
+        Ok(Ipip(Outer::new(&ends!(self), PROTOCOL_IPV4)?))
     }
 }
 

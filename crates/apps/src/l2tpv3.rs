@@ -24,7 +24,7 @@
 
 use std::net::Ipv6Addr;
 
-use carina_engine::frames::{AppConfig, AppContext, AppError, PortList};
+use carina_engine::frames::AppError;
 use carina_frame::Frame;
 use carina_wire::ether::Mac;
 use carina_wire::inet::{ETHERTYPE_IPV6, PROTOCOL_L2TP};
@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hex_text::HexText;
 use crate::mac_text::MacText;
-use crate::tunnel::{PORTS, Refused, Tunnel, TunnelApp, hop_limit};
+use crate::tunnel::{Refused, Tunnel, TunnelKind, hop_limit};
 
 /// The configuration of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,7 +89,10 @@ enum TunnelError {
     Same(Ipv6Addr),
 }
 
-impl L2tpv3Config {
+impl TunnelKind for L2tpv3Config {
+    const KIND: &'static str = "l2tpv3";
+    type Tunnel = L2tpv3;
+
     fn tunnel(&self) -> Result<L2tpv3, AppError> {
         self.check()?;
         Ok(L2tpv3 {
@@ -97,7 +100,9 @@ impl L2tpv3Config {
             expected: self.expected(),
         })
     }
+}
 
+impl L2tpv3Config {
     fn check(&self) -> Result<(), TunnelError> {
         let sessions = [
             ("session", Some(self.session)),
@@ -138,26 +143,6 @@ impl L2tpv3Config {
         expected[32..36].copy_from_slice(&self.session.to_be_bytes());
         expected[36..].copy_from_slice(&self.remote_cookie.0);
         expected
-    }
-}
-
-impl AppConfig for L2tpv3Config {
-    const KIND: &'static str = "l2tpv3";
-    const INPUTS: PortList = PORTS;
-    const OUTPUTS: PortList = PORTS;
-
-    type App = TunnelApp<L2tpv3>;
-
-    fn build(&self, context: &mut AppContext<'_>) -> Result<TunnelApp<L2tpv3>, AppError> {
-        Ok(TunnelApp::new(self.tunnel()?, context))
-    }
-
-    fn can_apply(&self, _old: &L2tpv3Config) -> bool {
-        self.tunnel().is_ok()
-    }
-
-    fn apply(&self, app: &mut TunnelApp<L2tpv3>) {
-        app.replace(self.tunnel());
     }
 }
 

@@ -40,6 +40,20 @@ pub struct Ends {
     pub next_mac: Option<MacText>,
 }
 
+/// The [`Ends`] in the configuration of a tunnel, which has a field for each of theirs.
+macro_rules! ends {
+    ($config:expr) => {
+        $crate::outer::Ends {
+            local: $config.local,
+            remote: $config.remote,
+            hop_limit: $config.hop_limit,
+            mac: $config.mac,
+            next_mac: $config.next_mac,
+        }
+    };
+}
+pub(crate) use ends;
+
 /// Why there are no such headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

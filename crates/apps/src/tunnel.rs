@@ -1,7 +1,10 @@
 //! What the apps of tunnels share: two directions, and counters for what each refuses.
 
+use std::any::Any;
+use std::fmt;
+
 use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
 use carina_frame::Frame;
 use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use serde::{Deserialize, Serialize};
@@ -88,9 +91,9 @@ pub const NORTH: usize = 0;
 /// See [`NORTH`].
 pub const SOUTH: usize = 1;
 /// Both, as inputs and as outputs.
-pub const PORTS: PortList = PortList::Named(&[Port::new("north"), Port::new("south")]);
+const PORTS: PortList = PortList::Named(&[Port::new("north"), Port::new("south")]);
 
-/// A protocol of tunnels, with its configuration.
+/// A protocol of tunnels between two ends.
 pub trait Tunnel: Send + 'static {
     /// The reasons for which it refuses frames. The app counts by them.
     const REASONS: &'static [Refused];
@@ -108,26 +111,56 @@ pub trait Tunnel: Send + 'static {
     fn decapsulate(&self, frame: &mut Frame) -> Result<(), Refused>;
 }
 
+/// What a file says of a tunnel.
+pub trait TunnelKind: Any + Clone + PartialEq + fmt::Debug + Send + Sync {
+    /// The name of the kind of app, as files of graphs have it.
+    const KIND: &'static str;
+
+    /// The protocol.
+    type Tunnel: Tunnel;
+
+    /// The tunnel that it describes.
+    ///
+    /// # Errors
+    /// A value is wrong.
+    fn tunnel(&self) -> Result<Self::Tunnel, AppError>;
+}
+
+/// A tunnel as an app of a graph. It takes any other configuration of its kind while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TunnelConfig<K>(pub K);
+
+impl<K: TunnelKind> AppConfig for TunnelConfig<K> {
+    const KIND: &'static str = K::KIND;
+    const INPUTS: PortList = PORTS;
+    const OUTPUTS: PortList = PORTS;
+
+    type App = TunnelApp<K::Tunnel>;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<TunnelApp<K::Tunnel>, AppError> {
+        Ok(TunnelApp {
+            tunnel: self.0.tunnel()?,
+            counters: Counters::new(K::Tunnel::REASONS, context),
+        })
+    }
+
+    fn can_apply(&self, _old: &TunnelConfig<K>) -> bool {
+        self.0.tunnel().is_ok()
+    }
+
+    fn apply(&self, app: &mut TunnelApp<K::Tunnel>) {
+        // What cannot be made replaces nothing: `can_apply` has said so.
+        if let Ok(tunnel) = self.0.tunnel() {
+            app.tunnel = tunnel;
+        }
+    }
+}
+
 /// The app of a tunnel.
 pub struct TunnelApp<T> {
     tunnel: T,
     counters: Counters,
-}
-
-impl<T: Tunnel> TunnelApp<T> {
-    /// The app of this tunnel.
-    #[must_use]
-    pub fn new(tunnel: T, context: &mut AppContext<'_>) -> TunnelApp<T> {
-        let counters = Counters::new(T::REASONS, context);
-        TunnelApp { tunnel, counters }
-    }
-
-    /// Goes on with this tunnel; after an error with the one that it has.
-    pub fn replace(&mut self, tunnel: Result<T, AppError>) {
-        if let Ok(tunnel) = tunnel {
-            self.tunnel = tunnel;
-        }
-    }
 }
 
 impl<T: Tunnel> FrameApp for TunnelApp<T> {

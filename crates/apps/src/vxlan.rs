@@ -19,15 +19,15 @@
 
 use std::net::IpAddr;
 
-use carina_engine::frames::{AppConfig, AppContext, AppError, PortList};
+use carina_engine::frames::AppError;
 use carina_frame::Frame;
 use carina_wire::inet::{PROTOCOL_UDP, checksum};
 use serde::{Deserialize, Serialize};
 
 use crate::flow_hash::flow_hash;
 use crate::mac_text::MacText;
-use crate::outer::{Ends, Outer};
-use crate::tunnel::{PORTS, Refused, Tunnel, TunnelApp, hop_limit};
+use crate::outer::{Outer, ends};
+use crate::tunnel::{Refused, Tunnel, TunnelKind, hop_limit};
 
 /// The configuration of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,44 +74,20 @@ const HAS_VNI: u8 = 0x08;
 /// Source ports: 49152 and the 16383 above. (RFC 7348 §5)
 const SOURCE_PORTS: u16 = 0xc000;
 
-impl VxlanConfig {
+impl TunnelKind for VxlanConfig {
+    const KIND: &'static str = "vxlan";
+    type Tunnel = Vxlan;
+
     fn tunnel(&self) -> Result<Vxlan, AppError> {
         if self.vni >= 1 << 24 {
             return Err(VniError(self.vni).into());
         }
-        let ends = Ends {
-            local: self.local,
-            remote: self.remote,
-            hop_limit: self.hop_limit,
-            mac: self.mac,
-            next_mac: self.next_mac,
-        };
-        let outer = Outer::new(&ends, PROTOCOL_UDP)?;
+        let outer = Outer::new(&ends!(self), PROTOCOL_UDP)?;
         Ok(Vxlan {
             outer,
             port: self.port,
             vni: self.vni,
         })
-    }
-}
-
-impl AppConfig for VxlanConfig {
-    const KIND: &'static str = "vxlan";
-    const INPUTS: PortList = PORTS;
-    const OUTPUTS: PortList = PORTS;
-
-    type App = TunnelApp<Vxlan>;
-
-    fn build(&self, context: &mut AppContext<'_>) -> Result<TunnelApp<Vxlan>, AppError> {
-        Ok(TunnelApp::new(self.tunnel()?, context))
-    }
-
-    fn can_apply(&self, _old: &VxlanConfig) -> bool {
-        self.tunnel().is_ok()
-    }
-
-    fn apply(&self, app: &mut TunnelApp<Vxlan>) {
-        app.replace(self.tunnel());
     }
 }
 

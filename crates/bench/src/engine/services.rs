@@ -11,7 +11,7 @@ use carina_apps::pcap_filter::{PcapFilterConfig, StateConfig};
 use carina_apps::rate_limiter::RateLimiterConfig;
 use carina_apps::sample_packet::udp_packet;
 use carina_apps::sink::SinkConfig;
-use carina_apps::tunnel::Payload;
+use carina_apps::tunnel::{Payload, TunnelConfig};
 use carina_apps::vxlan::VxlanConfig;
 use carina_engine::frames::{
     AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Graph, GraphError, PortList, Ports,
@@ -114,7 +114,7 @@ pub(super) fn build(graph: &mut Graph, service: Service, size: usize) -> Result<
 fn ends(graph: &mut Graph, service: Service) {
     for (at, name) in ["a", "b"].into_iter().enumerate() {
         match service {
-            Service::L2tpv3 => graph.app(name, l2tpv3(at)),
+            Service::L2tpv3 => graph.app(name, TunnelConfig(l2tpv3(at))),
             Service::Esp => graph.app(name, esp()),
             _ => end4(graph, service, name, at),
         };
@@ -138,7 +138,7 @@ fn end4<'a>(graph: &'a mut Graph, service: Service, name: &str, at: usize) -> &'
                 mac,
                 next_mac,
             };
-            graph.app(name, end)
+            graph.app(name, TunnelConfig(end))
         }
         Service::Vxlan => {
             let (vni, port) = (5, 4789);
@@ -151,7 +151,7 @@ fn end4<'a>(graph: &'a mut Graph, service: Service, name: &str, at: usize) -> &'
                 mac,
                 next_mac,
             };
-            graph.app(name, end)
+            graph.app(name, TunnelConfig(end))
         }
         _ => {
             let end = IpipConfig {
@@ -161,7 +161,7 @@ fn end4<'a>(graph: &'a mut Graph, service: Service, name: &str, at: usize) -> &'
                 mac,
                 next_mac,
             };
-            graph.app(name, end)
+            graph.app(name, TunnelConfig(end))
         }
     }
 }

@@ -4,6 +4,7 @@ use carina_apps::graph_file::{GraphFileError, Kind, read_app};
 use carina_apps::mac_mux::{MacMuxConfig, MuxPort, UPLINK};
 use carina_apps::mac_text::MacText;
 use carina_apps::pcap_filter::PcapFilterConfig;
+use carina_apps::tunnel::TunnelConfig;
 use carina_engine::frames::Graph;
 
 use super::{Traffic, TrafficPort};
@@ -131,7 +132,8 @@ fn add_port(graph: &mut Graph, port: &TrafficPort, kinds: &[Kind]) -> Result<(),
         way.put(step::FILTER, THROUGH, Some(["back_input", "back_output"]))?;
     }
     if let Some(tunnel) = &port.tunnel {
-        way.graph.app(&app_name(&stem, step::TUNNEL), tunnel.l2tpv3);
+        way.graph
+            .app(&app_name(&stem, step::TUNNEL), TunnelConfig(tunnel.l2tpv3));
         way.put(step::TUNNEL, NORTH_TO_SOUTH, SOUTH_TO_NORTH)?;
         if let Some(nd) = &tunnel.nd {
             let app = app_name(&stem, step::ND);
