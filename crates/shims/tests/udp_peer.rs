@@ -13,14 +13,20 @@ use crate::pair::{IPCP, PATIENCE, RING, name, ring, wait_for};
 /// A data plane with a UDP shim in which `one` and `two` are registered, and its peer.
 fn plane_and_peer() -> (DataPlane, UdpSocket) {
     let plane = DataPlane::spawn(Table::private().unwrap()).unwrap();
+    let peer = shim_and_peer(&plane, &["one", "two"]);
+    (plane, peer)
+}
+
+/// Adds a UDP shim in which these are registered; returns its peer.
+pub fn shim_and_peer(plane: &DataPlane, apps: &[&str]) -> UdpSocket {
     let config = UdpConfig::new("127.0.0.1:0".parse().unwrap(), UdpFraming::Native);
     let (medium, _) = config.open().unwrap();
     plane.add_ipcp(IPCP, medium);
-    let address = wait_for(&plane, |event| match event {
+    let address = wait_for(plane, |event| match event {
         Event::LinkUp { peer, .. } => Some(peer.clone()),
         _ => None,
     });
-    for app in ["one", "two"] {
+    for app in apps {
         let name = name(app);
         plane.send(Command::Register {
             ipcp: IPCP,
@@ -28,19 +34,19 @@ fn plane_and_peer() -> (DataPlane, UdpSocket) {
             reader: None,
         });
         // A question that comes before is refused.
-        wait_for(&plane, |event| match event {
-            Event::Registered { name, .. } => (name.as_str() == app).then_some(()),
+        wait_for(plane, |event| match event {
+            Event::Registered { name, .. } => (name.as_str() == *app).then_some(()),
             _ => None,
         });
     }
     let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
     peer.connect(address).unwrap();
     peer.set_read_timeout(Some(PATIENCE)).unwrap();
-    (plane, peer)
+    peer
 }
 
 /// Asks for a flow to `called` under this number of the peer.
-fn request(peer: &UdpSocket, number: u8, called: &str) {
+pub fn request(peer: &UdpSocket, number: u8, called: &str) {
     let mut datagram = vec![1, 1, 0, 0, 0, number];
     for text in ["caller", called] {
         datagram.push(text.len() as u8);
@@ -55,7 +61,7 @@ fn answer(peer: &UdpSocket) -> (u8, u8) {
     (datagram[0], datagram[3])
 }
 
-fn receive(peer: &UdpSocket) -> Vec<u8> {
+pub fn receive(peer: &UdpSocket) -> Vec<u8> {
     let mut datagram = vec![0; 512];
     let bytes = peer.recv(&mut datagram).unwrap();
     assert!(bytes >= 4);
@@ -63,14 +69,14 @@ fn receive(peer: &UdpSocket) -> Vec<u8> {
     datagram
 }
 
-fn offered(plane: &DataPlane, called: &str) -> PortId {
+pub fn offered(plane: &DataPlane, called: &str) -> PortId {
     wait_for(plane, |event| match event {
         Event::IncomingFlow { port, local, .. } if local.as_str() == called => Some(*port),
         _ => None,
     })
 }
 
-fn accept(plane: &DataPlane, port: PortId, end: FlowEnd) {
+pub fn accept(plane: &DataPlane, port: PortId, end: FlowEnd) {
     let answer = Ok(end);
     plane.send(Command::Respond { port, answer });
 }
