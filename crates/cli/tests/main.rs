@@ -4,6 +4,7 @@ mod bridge;
 mod commands;
 mod labs;
 mod mistakes;
+mod processor_time;
 #[path = "../../netdev/tests/room/mod.rs"]
 mod room;
 mod top;

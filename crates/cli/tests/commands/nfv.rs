@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::commands::node::CARINA;
+use crate::processor_time::processor_time;
 use crate::room::Room;
 use crate::traffic::{FAR, OWN, PATIENCE, tcp_goes_through, udp_goes_both_ways};
 
@@ -357,6 +358,36 @@ fn running_ports_are_shown_until_their_process_ends() {
     ports.end();
     let output = site.output(&["--json", "nfv", "show"]);
     assert_eq!(text(&output.stdout), "[]\n");
+}
+
+#[test]
+fn idle_ports_take_under_one_percent_of_a_processor() {
+    let Some(site) = Site::new() else { return };
+    let full = format!(
+        "mac = \"{MAC}\"\nvlan = 5\ningress_filter = \"not udp dst port 7777\"\n\
+         stateful = true\negress_mbps = 100\ningress_mbps = 100\n"
+    );
+    // And the card of a guest that has not been started.
+    let card = "[[ports]]\nname = \"card\"\n";
+    let mut ports = site.start(&(UPLINK.to_owned() + &port("a", &full) + card));
+    ports.says("+ port card");
+    udp_goes_both_ways(&site.a, &site.far);
+    let pid = ports.child.as_ref().unwrap().id();
+    // What else the machine does makes a wake-up dearer, never cheaper: the best look is judged.
+    let look = Duration::from_secs(2);
+    let mut used = Duration::MAX;
+    for _ in 0..30 {
+        let before = processor_time(pid);
+        std::thread::sleep(look);
+        used = used.min(processor_time(pid).saturating_sub(before));
+        if used < look / 100 {
+            break;
+        }
+    }
+    println!("idle ports: {used:?} of processor time in {look:?}");
+    assert!(used < look / 100, "{used:?} in {look:?}");
+    udp_goes_both_ways(&site.a, &site.far);
+    ports.end();
 }
 
 /// A run directory and a file, for what needs no network.

@@ -14,6 +14,8 @@ mod faults;
 mod house;
 mod journeys;
 mod nfv_demo;
+#[path = "../processor_time.rs"]
+mod processor_time;
 mod scribbler;
 mod terminal;
 mod vhost_user;

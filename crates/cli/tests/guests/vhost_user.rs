@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic, Running};
 
 use crate::house::{BOOT, CARINA, Host, SOON, told};
+use crate::processor_time::processor_time;
 
 /// A command of carina that runs until it is killed, or the test ends.
 struct Program {
@@ -68,13 +69,7 @@ impl Program {
 
     /// Processor time of the process so far.
     fn cpu(&self) -> Duration {
-        let pid = self.process.as_ref().unwrap().id();
-        let mut total = 0;
-        for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
-            let text = fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();
-            total += text.split(' ').next().unwrap().parse::<u64>().unwrap();
-        }
-        Duration::from_nanos(total)
+        processor_time(self.process.as_ref().unwrap().id())
     }
 }
 

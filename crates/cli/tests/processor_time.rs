@@ -1,0 +1,20 @@
+//! Processor time of processes that a test has started.
+
+// Helpers of tests may panic as tests may.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::time::Duration;
+
+/// What all threads of a process that runs have taken so far.
+pub fn processor_time(pid: u32) -> Duration {
+    let mut total = 0;
+    for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+        // A thread that has just ended has none.
+        let Ok(text) = fs::read_to_string(task.unwrap().path().join("schedstat")) else {
+            continue;
+        };
+        total += text.split(' ').next().unwrap().parse::<u64>().unwrap();
+    }
+    Duration::from_nanos(total)
+}
