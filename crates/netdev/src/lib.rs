@@ -15,6 +15,7 @@ mod offload;
 mod packet;
 mod resolve;
 mod stop;
+mod submission;
 mod tap;
 mod tcp;
 mod udp;
@@ -34,7 +35,7 @@ pub use packet::{
 };
 pub use resolve::{address_of_host, host_of_address};
 pub use stop::{ReloadSignal, StopSignal};
-pub use tap::{Tap, TapLayer, TapOffload};
+pub use tap::{TAP_BURST, Tap, TapLayer, TapOffload, TapResult};
 pub use tcp::{accept_stream, connect_stream, listen_stream};
 pub use udp::{DATAGRAM_BYTES_MAX, DatagramSocket};
 pub use vnet_header::{VnetHeader, VnetSegments};

@@ -1,8 +1,9 @@
 //! Interfaces that the kernel has and this process is behind: TAP carries frames, TUN packets.
 //!
-//! A TAP device has no ring: each frame is one `read` or one `write`. In front of it is a
+//! A TAP device has no ring: each frame is one read or one write. In front of it is a
 //! [`VnetHeader`](crate::VnetHeader), by which checksums and segmentation can be left to the other
-//! side.
+//! side. A burst of reads or of writes is one system call where the kernel has and allows io_uring,
+//! and one each where not.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -12,6 +13,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use crate::error::NetdevError;
 use crate::packet::VNET_HEADER_BYTES;
+use crate::submission::{Direction, Part, Submissions};
 
 /// What a device carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,10 @@ pub struct TapOffload {
 #[derive(Debug)]
 pub struct Tap {
     file: File,
+    /// Where the kernel takes bursts.
+    submissions: Option<Submissions>,
+    /// Results without that.
+    results: Vec<i32>,
     name: String,
     layer: TapLayer,
     offload: TapOffload,
@@ -54,13 +60,21 @@ impl Tap {
             let what = format!("opening {DEVICE} (the kernel's module tun)");
             NetdevError::of_device(what, source)
         })?;
-        let tap = Tap {
+        let mut tap = Tap {
             file,
+            submissions: None,
+            results: Vec::with_capacity(TAP_BURST),
             name: name.to_owned(),
             layer,
             offload,
         };
         tap.attach()?;
+        let submissions = Submissions::new(TAP_BURST as u32).and_then(|mut submissions| {
+            submissions.try_on(tap.file.as_fd())?;
+            Ok(submissions)
+        });
+        // Without them each frame is a call of its own.
+        tap.submissions = submissions.ok();
         Ok(tap)
     }
 
@@ -120,57 +134,106 @@ impl Tap {
         &self.name
     }
 
-    /// Reads a frame and the header in front of it; `None` when no frame waits. A frame that is
-    /// longer than `frame` is cut.
-    ///
-    /// # Errors
-    /// `EBADFD` when the interface was taken away; other refusals of the kernel.
-    pub fn read(
+    /// Whether a burst is one system call; else each frame is one.
+    #[must_use]
+    pub fn takes_bursts(&self) -> bool {
+        self.submissions.is_some()
+    }
+
+    /// Reads up to [`TAP_BURST`] frames, each with the header in front of it, in their order; says
+    /// of each what came. A frame that is longer than its buffer is cut.
+    pub fn read<'a>(
         &mut self,
-        header: &mut [u8; VNET_HEADER_BYTES],
-        frame: &mut [u8],
-    ) -> io::Result<Option<usize>> {
-        let mut parts = [IoSliceMut::new(header), IoSliceMut::new(frame)];
-        match self.file.read_vectored(&mut parts) {
-            Ok(bytes) => Ok(Some(bytes.saturating_sub(VNET_HEADER_BYTES))),
-            Err(error) if is_passing(&error) => Ok(None),
-            Err(error) => Err(error),
-        }
+        into: impl Iterator<Item = (&'a mut [u8; VNET_HEADER_BYTES], &'a mut [u8])>,
+    ) -> impl Iterator<Item = TapResult> {
+        let results = match &mut self.submissions {
+            Some(submissions) => {
+                let parts = into.map(|(header, frame)| [Part::of_mut(header), Part::of_mut(frame)]);
+                // SAFETY: buffers are borrowed for `'a`, which outlasts this call.
+                unsafe { submissions.run(self.file.as_fd(), Direction::Read, parts) }
+            }
+            None => {
+                self.results.clear();
+                for (header, frame) in into.take(TAP_BURST) {
+                    let mut parts = [IoSliceMut::new(header), IoSliceMut::new(frame)];
+                    let result = number_of(self.file.read_vectored(&mut parts));
+                    self.results.push(result);
+                    if result < 0 {
+                        break;
+                    }
+                }
+                &self.results[..]
+            }
+        };
+        results.iter().map(|result| TapResult::of(*result))
     }
 
-    /// Writes a frame behind its header. False when the kernel takes no more now.
-    ///
-    /// # Errors
-    /// `EBADFD` when the interface was taken away, `EIO` while it is down, `EINVAL` when header and
-    /// frame do not fit together.
-    pub fn write(&mut self, header: &[u8; VNET_HEADER_BYTES], frame: &[u8]) -> io::Result<bool> {
-        let parts = [IoSlice::new(header), IoSlice::new(frame)];
-        match self.file.write_vectored(&parts) {
-            Ok(_) => Ok(true),
-            Err(error) if is_passing(&error) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Whether an error says that the interface is down.
-    #[must_use]
-    pub fn is_down(error: &io::Error) -> bool {
-        error.raw_os_error() == Some(libc::EIO)
-    }
-
-    /// Whether an error says that the interface was taken away.
-    #[must_use]
-    pub fn is_gone(error: &io::Error) -> bool {
-        error.raw_os_error() == Some(libc::EBADFD)
+    /// Writes up to [`TAP_BURST`] frames, each behind its header, in their order; says of each
+    /// whether the kernel took it.
+    pub fn write<'a>(
+        &mut self,
+        from: impl Iterator<Item = (&'a [u8; VNET_HEADER_BYTES], &'a [u8])>,
+    ) -> impl Iterator<Item = TapResult> {
+        let results = match &mut self.submissions {
+            Some(submissions) => {
+                let parts = from.map(|(header, frame)| [Part::of(header), Part::of(frame)]);
+                // SAFETY: as in `read`.
+                unsafe { submissions.run(self.file.as_fd(), Direction::Write, parts) }
+            }
+            None => {
+                self.results.clear();
+                for (header, frame) in from.take(TAP_BURST) {
+                    let parts = [IoSlice::new(header), IoSlice::new(frame)];
+                    self.results
+                        .push(number_of(self.file.write_vectored(&parts)));
+                }
+                &self.results[..]
+            }
+        };
+        results.iter().map(|result| TapResult::of(*result))
     }
 }
 
-fn is_passing(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-    )
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TapResult {
+    /// It was read or written: its bytes, without the header.
+    Done(usize),
+    /// No frame waits, or the kernel takes no more now.
+    Later,
+    /// The interface is down.
+    Down,
+    /// The interface was taken away.
+    Gone,
+    /// Header and frame do not fit together, or another refusal.
+    Refused,
 }
+
+impl TapResult {
+    /// Of a number of bytes, or a negated error.
+    fn of(result: i32) -> TapResult {
+        match result {
+            0.. => TapResult::Done((result as usize).saturating_sub(VNET_HEADER_BYTES)),
+            _ => match -result {
+                libc::EAGAIN | libc::EINTR => TapResult::Later,
+                libc::EIO => TapResult::Down,
+                libc::EBADFD => TapResult::Gone,
+                _ => TapResult::Refused,
+            },
+        }
+    }
+}
+
+/// A result as the kernel has it.
+fn number_of(result: io::Result<usize>) -> i32 {
+    match result {
+        Ok(bytes) => bytes.min(i32::MAX as usize) as i32,
+        Err(error) => -error.raw_os_error().unwrap_or(libc::EINVAL),
+    }
+}
+
+/// The most frames of one call.
+pub const TAP_BURST: usize = 128;
 
 impl AsFd for Tap {
     /// Readable when a frame waits.

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use carina_netdev::{
     Bridge, BridgeCounts, Change, FaultPlan, Filter, Interface, InterfaceWatch, Layout,
-    PacketSocket, VlanMatch, vlan_translate,
+    PacketSocket, TAP_BURST, Tap, TapLayer, TapOffload, TapResult, VNET_HEADER_BYTES, VlanMatch,
+    bring_up, vlan_translate,
 };
 use carina_sys::monotonic_ns;
 use room::Room;
@@ -307,4 +308,69 @@ fn tcp_of_the_kernel_passes_whole_with_any_offload() {
     assert!(there.received > 2_000_000 / 1460, "{there:?}");
     assert_eq!((there.unsupported, there.no_room), (0, 0), "{there:?}");
     assert!(there.fault.lost > 0, "{there:?}");
+}
+
+/// The frames of this test that wait at a TAP device, by one burst of reads.
+fn read_burst(tap: &mut Tap) -> Vec<Vec<u8>> {
+    let mut headers = vec![[0; VNET_HEADER_BYTES]; TAP_BURST];
+    let mut frames = vec![vec![0; 2048]; TAP_BURST];
+    let buffers = frames.iter_mut().map(Vec::as_mut_slice);
+    let results: Vec<TapResult> = tap.read(headers.iter_mut().zip(buffers)).collect();
+    let read = frames.into_iter().zip(results);
+    read.filter_map(|(mut frame, result)| match result {
+        TapResult::Done(bytes) => {
+            frame.truncate(bytes);
+            // The kernel announces itself to the neighbours of any interface.
+            (frame[12..14] == [0xd1, 0xf0]).then_some(frame)
+        }
+        TapResult::Later => None,
+        other => panic!("{other:?}"),
+    })
+    .collect()
+}
+
+/// Calls of read(2) and write(2) and their kin by this thread so far (proc_pid_io(5)).
+fn calls() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+    let counts = text.lines().filter(|line| line.starts_with("sysc"));
+    counts
+        .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+        .sum()
+}
+
+#[test]
+fn bursts_of_a_tap_are_few_calls_and_never_wait() {
+    let Some(room) = Room::new() else { return };
+    let mut tap = room.run(|| {
+        let tap = Tap::open("t0", TapLayer::Ethernet, TapOffload::default()).unwrap();
+        bring_up("t0", None).unwrap();
+        tap
+    });
+    settle(&room, "t0");
+    let mut socket = socket(&room, "t0", VlanMatch::Untagged);
+    let sent: Vec<Vec<u8>> = (0..100).map(|n| frame(None, &[n; 60])).collect();
+    for frame in &sent {
+        send(&mut socket, frame);
+    }
+    let before = calls();
+    let (mut got, patience) = (Vec::new(), Instant::now() + PATIENCE);
+    while got.len() < sent.len() {
+        assert!(Instant::now() < patience, "{} frames", got.len());
+        got.extend(read_burst(&mut tap));
+    }
+    assert_eq!(got, sent);
+    // Nothing waits, and nothing is waited for.
+    assert!(read_burst(&mut tap).is_empty());
+    let headers = [[0; VNET_HEADER_BYTES]; 100];
+    let frames = sent.iter().map(Vec::as_slice);
+    let results: Vec<TapResult> = tap.write(headers.iter().zip(frames)).collect();
+    let made = calls() - before;
+    assert_eq!(results, vec![TapResult::Done(74); 100]);
+    for frame in &sent {
+        assert_eq!(receive(&mut socket).0, *frame);
+    }
+    match tap.takes_bursts() {
+        true => assert!(made < 20, "{made} calls for 200 frames"),
+        false => println!("SKIP: no io_uring for TAP devices here (Linux 6.4, and allowed)"),
+    }
 }

@@ -10,7 +10,7 @@
 //!   - `source`, `destination`: MAC addresses of the frames that come in; `02:00:00:00:00:01` and
 //!     `02:00:00:00:00:02` where nothing is said
 //! - counters: as of a `tap`; `drop_not_ip`: not IPv4 or IPv6, either way
-//! - cost: one copy and one system call for each frame, each way
+//! - cost: one copy, each way; a system call for a burst of frames, or for each, as `tap`
 
 use std::os::fd::{AsFd, BorrowedFd};
 

@@ -6,8 +6,8 @@ use carina_engine::counter_file::Counter;
 use carina_engine::frames::{AppContext, AppError, FRAME_BURST, Ports};
 use carina_frame::{Frame, Pool};
 use carina_netdev::{
-    InterfaceWatch, NetdevError, Tap, TapLayer, TapOffload, VNET_HEADER_BYTES, VnetHeader,
-    bring_up, interface_exists, interface_mtu,
+    InterfaceWatch, NetdevError, TAP_BURST, Tap, TapLayer, TapOffload, TapResult,
+    VNET_HEADER_BYTES, VnetHeader, bring_up, interface_exists, interface_mtu,
 };
 use carina_time::Duration;
 
@@ -29,6 +29,15 @@ pub(crate) struct Device {
     watch: InterfaceWatch,
     pool: Pool,
     counters: Counters,
+    /// Frames into which the kernel's are read.
+    frames: Vec<Frame>,
+    /// Frames for the kernel.
+    waiting: Vec<Frame>,
+    /// In front of either.
+    headers: Box<[[u8; VNET_HEADER_BYTES]; TAP_BURST]>,
+    lengths: Vec<usize>,
+    /// How many are asked for at once, by what came before.
+    expected: usize,
     /// The interface is there.
     is_there: bool,
     /// The last look found no frame that waits.
@@ -72,6 +81,11 @@ impl Device {
                 refused: context.counter("drop_refused"),
                 down: context.counter("drop_down"),
             },
+            frames: Vec::new(),
+            waiting: Vec::new(),
+            headers: Box::new([[0; VNET_HEADER_BYTES]; TAP_BURST]),
+            lengths: Vec::new(),
+            expected: EXPECTED_MIN,
             is_there: true,
             is_empty: false,
         })
@@ -85,33 +99,52 @@ impl Device {
             return;
         }
         self.is_empty = false;
-        for _ in 0..ports.room(0).min(FRAME_BURST) {
+        let wanted = ports.room(0).min(self.expected);
+        while self.frames.len() < wanted {
             let Some(mut frame) = self.pool.take() else {
-                return self.counters.pool_empty.add(1);
+                self.counters.pool_empty.add(1);
+                break;
             };
             let room = frame.tailroom();
             if !frame.set_len(room) {
                 return;
             }
-            let mut header = [0; VNET_HEADER_BYTES];
-            match self.tap.read(&mut header, frame.bytes_mut()) {
-                Ok(Some(bytes)) if bytes < room => frame.truncate(bytes),
-                Ok(Some(_)) => {
-                    self.counters.cut.add(1);
+            self.frames.push(frame);
+        }
+        let wanted = wanted.min(self.frames.len());
+        let buffers = self.frames[..wanted].iter_mut().map(Frame::bytes_mut);
+        let results = self.tap.read(self.headers.iter_mut().zip(buffers));
+        let mut read = 0;
+        self.lengths.clear();
+        for result in results {
+            match result {
+                TapResult::Done(bytes) => {
+                    self.lengths.push(bytes);
+                    read += 1;
                     continue;
                 }
-                Ok(None) => {
-                    self.is_empty = true;
-                    return;
-                }
-                Err(error) => {
-                    self.is_there = !Tap::is_gone(&error);
-                    self.is_empty = true;
-                    return;
-                }
+                TapResult::Gone => self.is_there = false,
+                _ => {}
             }
+            self.is_empty = true;
+            break;
+        }
+        // No more than a few of the pool's frames wait here.
+        let keep = read + EXPECTED_MIN;
+        self.frames.truncate(keep);
+        self.expected = match read == wanted {
+            true => (self.expected * 4).min(FRAME_BURST),
+            false => (2 * read).clamp(EXPECTED_MIN, FRAME_BURST),
+        };
+        for (at, mut frame) in self.frames.drain(..read).enumerate() {
+            let (bytes, header) = (self.lengths[at], &self.headers[at]);
+            if bytes >= frame.len() {
+                self.counters.cut.add(1);
+                continue;
+            }
+            frame.truncate(bytes);
             if header[..2] != [0, 0] {
-                match VnetHeader::read(&header) {
+                match VnetHeader::read(header) {
                     Some(header) => frame.set_metadata(&metadata_of(&header)),
                     None => {
                         self.counters.unsupported.add(1);
@@ -127,25 +160,43 @@ impl Device {
 
     /// Gives the kernel the frames that wait at input 0, as `edit` makes them.
     pub fn push(&mut self, ports: &mut Ports<'_>, mut edit: impl FnMut(&mut Frame) -> bool) {
-        let (tap, counters, is_there) = (&mut self.tap, &self.counters, &mut self.is_there);
-        ports.drain(0, |mut frame| {
-            if !edit(&mut frame) {
+        loop {
+            while self.waiting.len() < TAP_BURST
+                && let Some(mut frame) = ports.receive(0)
+            {
+                if edit(&mut frame) {
+                    self.waiting.push(frame);
+                }
+            }
+            if self.waiting.is_empty() {
                 return;
             }
-            if !*is_there {
-                return counters.down.add(1);
-            }
-            match tap.write(&header_of(&frame).bytes(), frame.bytes()) {
-                Ok(true) => {}
-                Ok(false) => counters.refused.add(1),
-                Err(error) if Tap::is_down(&error) => counters.down.add(1),
-                Err(error) if Tap::is_gone(&error) => {
-                    *is_there = false;
-                    counters.down.add(1);
+            self.write();
+            self.waiting.clear();
+        }
+    }
+
+    /// Writes the frames that were taken; the kernel takes each, or it is dropped.
+    fn write(&mut self) {
+        if !self.is_there {
+            return self.counters.down.add(self.waiting.len() as u64);
+        }
+        for (frame, header) in self.waiting.iter().zip(self.headers.iter_mut()) {
+            *header = header_of(frame).bytes();
+        }
+        let frames = self.waiting.iter().map(Frame::bytes);
+        let results = self.tap.write(self.headers.iter().zip(frames));
+        for result in results {
+            match result {
+                TapResult::Done(_) => {}
+                TapResult::Down => self.counters.down.add(1),
+                TapResult::Gone => {
+                    self.is_there = false;
+                    self.counters.down.add(1);
                 }
-                Err(_) => counters.refused.add(1),
+                TapResult::Later | TapResult::Refused => self.counters.refused.add(1),
             }
-        });
+        }
     }
 
     /// Makes an interface that was taken away again.
@@ -174,6 +225,11 @@ impl AsFd for Device {
         self.tap.as_fd()
     }
 }
+
+/// So many frames are asked for when few came.
+const EXPECTED_MIN: usize = 4;
+
+const _: () = assert!(FRAME_BURST <= TAP_BURST);
 
 /// How often the interface is looked at for changes.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(100);
