@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use carina_apps::graph_file::read_graph;
 use carina_apps::picture;
+use carina_apps::trace::TraceRequest;
 use carina_engine::counter_file::CounterFile;
 use carina_engine::frames::{
     AppConfig, AppContext, AppError, FrameApp, Graph, Network, PortList, Ports,
@@ -35,6 +36,33 @@ pub fn reads_graph_file(data: &[u8]) -> bool {
             false
         }
     }
+}
+
+/// Requests for traces.
+pub fn trace_request(data: &[u8]) {
+    reads_trace_request(data);
+}
+
+/// True when the bytes are a request. It is read again as it is written, and its links are found in
+/// a graph or refused with words.
+pub fn reads_trace_request(data: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return false;
+    };
+    let Ok(request) = text.parse::<TraceRequest>() else {
+        return false;
+    };
+    let again = request.to_string().parse::<TraceRequest>();
+    assert_eq!(again.as_ref(), Ok(&request));
+    let mut graph = Graph::new();
+    for link in ["a.output -> b.input", "b.output -> c.input"] {
+        graph.link(link).expect("the name of a link");
+    }
+    match request.links_of(&graph) {
+        Ok(links) => assert!((1..=2).contains(&links.len())),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    true
 }
 
 /// Frames through an app: see [`reads_app_frames`].

@@ -30,7 +30,9 @@ pub use carina_protect::fuzz::{auth, reads_auth, reads_unprotect, unprotect};
 pub use carina_shims::fuzz::{reads_shim_frames, shim_frames};
 pub use efcp::efcp;
 pub use filters::{filter, pcap_file, reads_filter, reads_pcap_file};
-pub use graphs::{app_frames, graph_file, reads_app_frames, reads_graph_file};
+pub use graphs::{
+    app_frames, graph_file, reads_app_frames, reads_graph_file, reads_trace_request, trace_request,
+};
 pub use headers::{
     arp, cdap, connect_reader, frame, pcapng, pci, reads_arp, reads_cdap, reads_connect,
     reads_frame, reads_pcapng, reads_pci,

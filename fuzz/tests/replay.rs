@@ -73,6 +73,12 @@ fn graph_file_survives_its_corpus() {
 }
 
 #[test]
+fn trace_request_survives_its_corpus() {
+    replay("trace_request", carina_fuzz::trace_request, 5 * MUTATIONS);
+    accepts_what_is_good("trace_request", carina_fuzz::reads_trace_request);
+}
+
+#[test]
 fn nfv_ports_survives_its_corpus() {
     replay("nfv_ports", carina_fuzz::nfv_ports, 5 * MUTATIONS);
     accepts_what_is_good("nfv_ports", carina_fuzz::reads_nfv_ports);

@@ -18,7 +18,8 @@
 //! | [`esp`] | protect packets of IPv6 |
 //! | [`arp`], [`nd`], [`icmp_echo`] | find and give MAC addresses, answer echo requests |
 //!
-//! [`graph_file`] reads graphs from TOML, [`runner`] runs one, [`picture`] draws one.
+//! [`graph_file`] reads graphs from TOML, [`runner`] runs one, [`picture`] draws one, [`trace`]
+//! copies what passes its links.
 #![forbid(unsafe_code)]
 
 pub mod arp;
@@ -59,6 +60,7 @@ pub mod sink;
 pub mod source;
 pub mod split;
 pub mod tee;
+pub mod trace;
 pub mod truncate;
 pub mod tunnel;
 pub mod vlan;

@@ -10,10 +10,14 @@ use carina_engine::frames::{
 use carina_frame::{PoolConfig, PoolError};
 use carina_time::Duration;
 
+use crate::trace::TraceServer;
+
 /// Runs one graph on as many threads as it wants. Sleeps while no app has anything to do.
 pub struct GraphRunner {
+    // Ends before the traces of its links do, so that those have all that passed.
     workers: Workers,
     cpus: Option<Vec<usize>>,
+    traces: Option<TraceServer>,
 }
 
 /// Why a runner cannot go on.
@@ -23,7 +27,7 @@ pub enum RunnerError {
     /// No frames.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// No file of counters.
+    /// No file of counters, or no socket of traces beside it.
     #[error(transparent)]
     System(#[from] io::Error),
     /// A worker has ended, because an app of it panicked.
@@ -33,19 +37,21 @@ pub enum RunnerError {
 
 impl GraphRunner {
     /// A runner without apps; each of its workers will have a pool of this kind. Counters go to a
-    /// file at `counters`, for other processes, or to none.
+    /// file at `counters`, for other processes, which can also trace the graph's links
+    /// ([`crate::trace`]); or to none.
     ///
     /// # Errors
-    /// The pool is not possible, or the file not to be had.
+    /// The pool is not possible, or the file or the socket not to be had.
     pub fn new(pool: PoolConfig, counters: Option<&Path>) -> Result<GraphRunner, RunnerError> {
         pool.check()?;
-        let counters = match counters {
+        let file = match counters {
             Some(path) => CounterFile::create(path)?,
             None => CounterFile::private()?,
         };
         Ok(GraphRunner {
-            workers: Workers::new(pool, counters),
+            workers: Workers::new(pool, file),
             cpus: None,
+            traces: counters.map(TraceServer::new).transpose()?,
         })
     }
 
@@ -68,12 +74,16 @@ impl GraphRunner {
         }
     }
 
-    /// Lets the workers run for so long.
+    /// Lets the workers run for so long, and serves those who want to trace links.
     ///
     /// # Errors
     /// One of them has ended.
     pub fn run_for(&mut self, time: Duration) -> Result<(), RunnerError> {
-        std::thread::sleep(std::time::Duration::from_nanos(time.as_nanos()));
+        let time = std::time::Duration::from_nanos(time.as_nanos());
+        match &self.traces {
+            Some(traces) => traces.serve_for(&self.workers, time),
+            None => std::thread::sleep(time),
+        }
         match self.workers.ended() {
             Some(worker) => Err(RunnerError::Ended(worker)),
             None => Ok(()),

@@ -9,6 +9,7 @@ mod data_plane;
 mod failure;
 mod file_watch;
 mod flow_spec;
+mod graph_directory;
 mod interrupt;
 mod log_writer;
 mod report;
@@ -160,6 +161,7 @@ enum Command {
     Bridge(commands::bridge::BridgeArgs),
     Top(commands::top::TopArgs),
     Capture(commands::capture::CaptureArgs),
+    Trace(commands::trace::TraceArgs),
     Dissect(commands::dissect::DissectArgs),
     #[command(
         subcommand,
@@ -217,6 +219,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Bridge(args) => commands::bridge::run(shared, args),
         Command::Top(args) => commands::top::run(shared, &args),
         Command::Capture(args) => commands::capture::run(shared, &args),
+        Command::Trace(args) => commands::trace::run(shared, &args),
         Command::Dissect(args) => commands::dissect::run(shared, &args),
         Command::Vm(command) => commands::vm::run(shared, command),
         Command::Lab(command) => commands::lab::run(shared, command),

@@ -118,6 +118,12 @@ impl Tap {
 }
 
 impl TapReader {
+    /// True when the data plane shows nothing any more: what was watched has gone.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        Arc::strong_count(&self.shared) == 1
+    }
+
     /// Takes what has passed since the last time.
     #[must_use]
     pub fn take(&self) -> Batch {
@@ -155,32 +161,60 @@ impl Batch {
     }
 }
 
+/// The taps of one place.
+#[derive(Debug, Default)]
+pub(crate) struct TapList(Vec<Tap>);
+
+impl TapList {
+    /// Adds one; the oldest makes room when there are too many.
+    pub(crate) fn add(&mut self, tap: Tap) {
+        self.0.retain(|tap| Arc::strong_count(&tap.shared) > 1);
+        if self.0.len() >= TAPS_MAX {
+            self.0.remove(0);
+        }
+        self.0.push(tap);
+    }
+
+    /// Whether anybody captures.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Shows a packet whose first bytes are `head`.
+    #[cold]
+    pub(crate) fn copy<P: Payload>(&mut self, direction: Direction, head: &[u8], rest: Option<&P>) {
+        self.0.retain(|tap| tap.note(direction, head, rest));
+    }
+
+    /// Shows a packet.
+    #[cold]
+    pub(crate) fn copy_bytes(&mut self, direction: Direction, bytes: &[u8]) {
+        self.copy::<Bytes>(direction, bytes, None);
+    }
+}
+
 /// The taps of one IPCP, shared between the plane, which adds to them, and the IPCP's app.
 #[derive(Clone, Default)]
-pub struct Taps(Rc<RefCell<Vec<Tap>>>);
+pub struct Taps(Rc<RefCell<TapList>>);
 
 impl Taps {
     /// Adds one; the oldest makes room when there are too many.
     pub fn add(&self, tap: Tap) {
-        let mut taps = self.0.borrow_mut();
-        taps.retain(|tap| Arc::strong_count(&tap.shared) > 1);
-        if taps.len() >= TAPS_MAX {
-            taps.remove(0);
-        }
-        taps.push(tap);
+        self.0.borrow_mut().add(tap);
     }
 
     /// Whether anybody captures.
     #[inline]
     pub fn is_on(&self) -> bool {
-        !self.0.borrow().is_empty()
+        self.0.borrow().is_on()
     }
 
     /// Shows a packet that consists of a header and a payload.
     #[inline]
     pub fn note<P: Payload>(&self, direction: Direction, head: &[u8], rest: &P) {
         if self.is_on() {
-            self.copy(direction, head, Some(rest));
+            self.0.borrow_mut().copy(direction, head, Some(rest));
         }
     }
 
@@ -188,14 +222,8 @@ impl Taps {
     #[inline]
     pub fn note_bytes(&self, direction: Direction, bytes: &[u8]) {
         if self.is_on() {
-            self.copy::<Bytes>(direction, bytes, None);
+            self.0.borrow_mut().copy_bytes(direction, bytes);
         }
-    }
-
-    #[cold]
-    fn copy<P: Payload>(&self, direction: Direction, head: &[u8], rest: Option<&P>) {
-        let mut taps = self.0.borrow_mut();
-        taps.retain(|tap| tap.note(direction, head, rest));
     }
 }
 
@@ -205,7 +233,7 @@ const BATCH_BYTES_MAX: usize = 8 << 20;
 /// Packets that wait, at most.
 const BATCH_PACKETS_MAX: usize = 1 << 17;
 
-/// Captures of one IPCP at a time.
+/// Captures of one place at a time.
 const TAPS_MAX: usize = 8;
 
 #[cfg(test)]
@@ -261,6 +289,6 @@ mod tests {
         for _ in 0..20 {
             taps.add(Tap::new(1).0);
         }
-        assert!(taps.0.borrow().len() <= TAPS_MAX);
+        assert!(taps.0.borrow().0.len() <= TAPS_MAX);
     }
 }

@@ -74,7 +74,7 @@ impl Captures {
             snap_bytes: snap_bytes.unwrap_or(0),
         };
         let capture = Capture {
-            file: TapFile::new(reader, interface),
+            file: TapFile::new(vec![(reader, interface)]),
             asked_at: Instant::now(),
         };
         table.running.insert(info.id, capture);

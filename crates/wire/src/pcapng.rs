@@ -13,6 +13,8 @@
 //!                            options: 2 name, 3 description, 9 time unit
 //!  packet         00000006   interface 4, time 8 (high, low), captured 4, original 4, bytes
 //!                            option: 2 flags
+//!  statistics     00000005   interface 4, time 8 (high, low)
+//!                            options: 4 packets that came, 5 of them not in the file
 //! ```
 //!
 //! [`Writer`] writes little endian and nanoseconds. [`Reader`] takes either byte order and any time
@@ -105,9 +107,23 @@ pub struct Packet<'a> {
     pub original_bytes: u32,
 }
 
+/// What became of the packets of an interface, from the file's begin to the place where this stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statistics {
+    /// Number of the interface within its section, from 0.
+    pub interface: u32,
+    /// When, in nanoseconds since 1970.
+    pub time_ns: u64,
+    /// Packets that came.
+    pub packets: u64,
+    /// Those of them for which there was no room, and which are not in the file.
+    pub missed: u64,
+}
+
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
 const SIMPLE_PACKET: u32 = 3;
+const STATISTICS: u32 = 5;
 const PACKET: u32 = 6;
 const MAGIC: u32 = 0x1a2b_3c4d;
 
@@ -116,6 +132,8 @@ const OPTION_NAME: u16 = 2;
 const OPTION_DESCRIPTION: u16 = 3;
 const OPTION_TIME_UNIT: u16 = 9;
 const OPTION_FLAGS: u16 = 2;
+const OPTION_CAME: u16 = 4;
+const OPTION_MISSED: u16 = 5;
 
 /// Length rounded up to a multiple of four.
 fn padded(length: usize) -> usize {

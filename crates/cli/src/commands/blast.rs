@@ -19,10 +19,10 @@ use carina_wire::ether::Mac;
 use clap::Args;
 use serde_json::json;
 
-use super::forward::counter_file;
 use crate::Shared;
 use crate::data_plane::runner_failure;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
+use crate::graph_directory::counters_of_process;
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
 
@@ -132,7 +132,7 @@ pub fn run(shared: &Shared, args: &BlastArgs) -> Outcome {
         true => Some(blaster.packets.round() as u64),
         false => args.count,
     };
-    let started = blaster.start(args.frames, &counter_file(shared, "blast")?);
+    let started = blaster.start(args.frames, &counters_of_process(shared, "blast")?);
     let mut run = Run {
         blasting: started.map_err(as_failure)?,
         interrupt,

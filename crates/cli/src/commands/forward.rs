@@ -1,7 +1,7 @@
 //! `carina forward`: frames of one port leave at another.
 
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use carina_apps::prefix::Prefix4;
@@ -20,6 +20,7 @@ use serde_json::json;
 use crate::Shared;
 use crate::data_plane::runner_failure;
 use crate::failure::{Attempt, Failure, Outcome, refused, usage};
+use crate::graph_directory::counters_of_process;
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
 
@@ -137,7 +138,7 @@ pub fn run(shared: &Shared, args: &ForwardArgs) -> Outcome {
     if let Some(cpu) = args.cpu {
         pin_to_cpu(cpu).attempt(format!("running on processor {cpu}"))?;
     }
-    let counters = counter_file(shared, "forward")?;
+    let counters = counters_of_process(shared, "forward")?;
     let started = forwarder.start(args.frames, &counters);
     let mut forwarding = started.map_err(as_failure)?;
     let begin = Instant::now();
@@ -194,17 +195,6 @@ fn forwarder(args: &ForwardArgs) -> Result<Forwarder, Failure> {
         hops: args.hops,
         by,
     })
-}
-
-/// Where the counters of a program are while it runs, for `carina top`.
-///
-/// # Errors
-/// The directory cannot be made.
-pub fn counter_file(shared: &Shared, program: &str) -> Result<PathBuf, Failure> {
-    let directory = shared.run_dir().path().join("graphs");
-    std::fs::create_dir_all(&directory).attempt(format!("making {}", directory.display()))?;
-    let name = format!("{program}-{}.counters", std::process::id());
-    Ok(directory.join(Path::new(&name)))
 }
 
 fn as_failure(error: ForwardError) -> Failure {

@@ -20,6 +20,7 @@ use crate::Shared;
 use crate::data_plane::PoolArgs;
 use crate::failure::{Attempt, Failure, Outcome, refused};
 use crate::file_watch::FileWatch;
+use crate::graph_directory::counters_of_file;
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
 
@@ -94,7 +95,7 @@ fn read(file: &Path) -> Result<Graph, Failure> {
 fn run_graph(shared: &Shared, args: &RunArgs) -> Outcome {
     let graph = read(&args.file)?;
     let interrupt = Interrupt::take().attempt("taking signals")?;
-    let counters = counters_of(shared, &args.file)?;
+    let counters = counters_of_file(shared, &args.file)?;
     let directory = counters.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(directory).attempt(format!("making {}", directory.display()))?;
     let mut runner = args.pool.make_runner(&counters)?;
@@ -177,7 +178,7 @@ fn show(shared: &Shared, runner: &GraphRunner) -> Outcome {
 
 fn draw(shared: &Shared, file: &Path, out: Option<&Path>) -> Outcome {
     let graph = read(file)?;
-    let labels = rates(&counters_of(shared, file)?);
+    let labels = rates(&counters_of_file(shared, file)?);
     let title = file.file_name().unwrap_or_default().to_string_lossy();
     let picture = picture::svg(&title, &graph, &labels);
     match out {
@@ -220,15 +221,6 @@ fn rate(before: &[Reading], after: &[Reading], name: &str, seconds: f64) -> Opti
     let (old, new) = (find(before)?, find(after)?);
     let is_same = old.changes == new.changes;
     is_same.then(|| new.value.wrapping_sub(old.value) as f64 / seconds)
-}
-
-/// Where the counters of the graph in a file are while it runs.
-fn counters_of(shared: &Shared, file: &Path) -> Result<PathBuf, Failure> {
-    let whole = fs::canonicalize(file).attempt(format!("looking for {}", file.display()))?;
-    // Files of the same name in two directories are two graphs.
-    let name = whole.to_string_lossy().replace('/', "+");
-    let directory = shared.run_dir().path().join("graphs");
-    Ok(directory.join(format!("{name}.counters")))
 }
 
 const SLICE: Duration = Duration::from_millis(100);

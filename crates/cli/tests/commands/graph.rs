@@ -182,3 +182,56 @@ fn example_graphs_are_right() {
         );
     }
 }
+
+#[test]
+fn traced_link_is_a_file_that_tshark_reads() {
+    let place = Place::new(CHAIN);
+    let file = place.file();
+    let mut command = place.command(&["graph", "run", file.to_str().unwrap(), "--for", "300s"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut running = Running(command.spawn().unwrap());
+    let written = place.0.path().join("hop.pcapng");
+    let written = written.to_str().unwrap();
+    let trace = |words: &[&str]| place.run(&[&["trace"], words].concat());
+    until("the graph", || trace(&["--count", "1"]).status.success());
+    let output = trace(&["hop.output", "--write", written, "--count", "500"]);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.starts_with("500 frames of chain.toml, "), "{said}");
+    let mut tshark = Command::new("tshark");
+    tshark.args(["-r", written, "-T", "fields"]);
+    let fields = ["frame.interface_name", "eth.src", "ip.ttl", "udp.length"];
+    tshark.args(fields.iter().flat_map(|field| ["-e", field]));
+    match tshark.output() {
+        Err(error) => println!("SKIP: tshark (Debian package tshark): {error}"),
+        Ok(read) => {
+            let lines = text(&read.stdout);
+            assert_eq!(lines.lines().count(), 500, "{}", text(&read.stderr));
+            // The hop has swapped the addresses of the source, and counted itself.
+            let first = lines.lines().next().unwrap();
+            let want = "hop.output -> sink.input\t02:00:00:00:00:02\t63\t";
+            assert!(first.starts_with(want), "{first}");
+        }
+    }
+    // On the screen, both links, for a time; and what there is not.
+    let output = trace(&["--for", "200ms", "--snap", "20"]);
+    let lines = text(&output.stdout);
+    assert!(lines.contains("source.output -> hop.input"), "{lines}");
+    assert!(lines.contains("hop.output -> sink.input"), "{lines}");
+    assert!(text(&output.stderr).ends_with(" missed\n"));
+    let output = trace(&["hope.output"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stderr).contains("there is no link hope.output; there are hop.output"));
+    let output = trace(&["--graph", "other.toml"]);
+    assert!(text(&output.stderr).contains("no graph other.toml runs; there are chain.toml"));
+    // One that was killed is not taken for one that runs.
+    running.0.kill().unwrap();
+    running.0.wait().unwrap();
+    let output = trace(&[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("no graph runs below"),
+        "{}",
+        text(&output.stderr)
+    );
+}

@@ -1,8 +1,10 @@
 //! A link: a bounded queue of frames from one app to another, and what went over it.
 
 use carina_frame::{Frame, FrameQueue, Moved};
+use carina_wire::pcapng::Direction;
 
 use crate::counter_file::{Counter, CounterFile};
+use crate::tap::{Tap, TapList};
 
 /// Frames that wait on a link at most.
 pub const LINK_FRAMES: usize = 1024;
@@ -22,6 +24,8 @@ pub(super) struct FrameLink {
     pub(super) queue: FrameQueue,
     counts: LinkCounts,
     shown: Option<[Counter; 3]>,
+    /// Who wants copies of what goes over it.
+    taps: TapList,
 }
 
 impl FrameLink {
@@ -32,6 +36,7 @@ impl FrameLink {
             queue: FrameQueue::new(LINK_FRAMES),
             counts: LinkCounts::default(),
             shown: name.map(|name| ["packets", "bytes", "drops"].map(|what| counter(name, what))),
+            taps: TapList::default(),
         }
     }
 
@@ -42,6 +47,9 @@ impl FrameLink {
             Ok(()) => {
                 self.counts.packets += 1;
                 self.counts.bytes += bytes as u64;
+                if self.taps.is_on() {
+                    self.copy(1);
+                }
             }
             Err(frame) => {
                 self.counts.drops += 1;
@@ -55,6 +63,23 @@ impl FrameLink {
         self.counts.packets += moved.packets as u64;
         self.counts.bytes += moved.bytes as u64;
         self.counts.drops += moved.overflowed as u64;
+        if self.taps.is_on() {
+            self.copy(moved.packets);
+        }
+    }
+
+    /// Shows the frames that were put on the link last to those who trace it.
+    #[cold]
+    fn copy(&mut self, packets: usize) {
+        let before = self.queue.len() - packets;
+        for frame in self.queue.iter().skip(before) {
+            self.taps.copy_bytes(Direction::Unknown, frame.bytes());
+        }
+    }
+
+    /// Copies what goes over the link from here on to a tap.
+    pub(super) fn trace(&mut self, tap: Tap) {
+        self.taps.add(tap);
     }
 
     /// False for a link that is internal, or counted by another network.

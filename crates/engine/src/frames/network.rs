@@ -19,6 +19,7 @@ use crate::frames::link::{FrameLink, LinkCounts};
 use crate::frames::neighbour::{Incoming, Outgoing};
 use crate::frames::part::{Part, Prepared};
 use crate::frames::ports::Ports;
+use crate::tap::Tap;
 
 /// Apps and links on one thread: a whole graph, or the part of one that a worker runs.
 pub struct Network {
@@ -331,6 +332,15 @@ impl Network {
         links
             .filter(|(_, link)| link.is_shown())
             .map(|(name, link)| (name, link.counts()))
+    }
+
+    /// Copies what is put on a link from here on to a tap, as long as the link is there. False when
+    /// no such link begins here.
+    pub fn trace(&mut self, link: &LinkName, tap: Tap) -> bool {
+        let at = self.link_names.iter().position(|name| name == link);
+        let link = at.map(|at| &mut self.links[INTERNAL_LINKS + at]);
+        let link = link.filter(|link| link.is_shown());
+        link.map(|link| link.trace(tap)).is_some()
     }
 
     /// The app of this name, if it is of type `A`.

@@ -21,6 +21,7 @@ use crate::frames::network::Network;
 use crate::frames::network_app::NetworkApp;
 use crate::frames::part::{Part, Prepared};
 use crate::ids::AppId;
+use crate::tap::Tap;
 use crate::{Engine, Pool as PacketPool};
 
 /// What a worker is made of.
@@ -53,6 +54,7 @@ enum Command {
     Abandon,
     Pin(Option<usize>, Sender<io::Result<()>>),
     Report(Sender<Work>),
+    Trace(LinkName, Tap, Sender<bool>),
     Stop,
 }
 
@@ -127,6 +129,10 @@ impl Worker {
 
     pub(super) fn report(&self) -> Receiver<Work> {
         self.ask(Command::Report)
+    }
+
+    pub(super) fn trace(&self, link: LinkName, tap: Tap) -> Receiver<bool> {
+        self.ask(|reply| Command::Trace(link, tap, reply))
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -225,6 +231,9 @@ impl Inside {
                         cpu_ns: cpu_time_ns(CpuClock::Thread),
                         links: links.map(|(name, counts)| (name.clone(), counts)).collect(),
                     });
+                }
+                Command::Trace(link, tap, reply) => {
+                    let _ = reply.send(self.network.borrow_mut().trace(&link, tap));
                 }
                 Command::Stop => return std::ops::ControlFlow::Break(()),
             }

@@ -13,6 +13,7 @@ use crate::frames::link::LinkCounts;
 use crate::frames::neighbour::between;
 use crate::frames::part::Part;
 use crate::frames::worker::{Start, Work, Worker};
+use crate::tap::Tap;
 
 /// Runs a graph on as many workers as it wants: threads with an engine, a network and a pool of
 /// frames each. They end with this value.
@@ -169,6 +170,19 @@ impl Workers {
         let links = self.work()?.into_iter().flat_map(|work| work.links);
         let links: BTreeMap<LinkName, LinkCounts> = links.collect();
         Ok(links.into_iter().collect())
+    }
+
+    /// Copies what is put on a link from here on to a tap, until the link goes. False when there is
+    /// no such link.
+    ///
+    /// # Errors
+    /// A worker does not answer.
+    pub fn trace(&self, link: &LinkName, tap: Tap) -> Result<bool, ConfigureError> {
+        let worker = self.graph.worker_of(&link.from.app);
+        match worker.and_then(|number| self.workers.get(number)) {
+            Some(worker) => worker.answer(&worker.trace(link.clone(), tap)),
+            None => Ok(false),
+        }
     }
 
     /// What each worker is and has done.

@@ -6,8 +6,8 @@ use core::fmt;
 
 use super::{
     BLOCK_BYTES_MAX, Direction, INTERFACE, INTERFACES_MAX, Interface, LinkType, MAGIC,
-    OPTION_DESCRIPTION, OPTION_END, OPTION_FLAGS, OPTION_NAME, OPTION_TIME_UNIT, PACKET, Packet,
-    SECTION, SIMPLE_PACKET, padded,
+    OPTION_DESCRIPTION, OPTION_END, OPTION_FLAGS, OPTION_MISSED, OPTION_NAME, OPTION_TIME_UNIT,
+    PACKET, Packet, SECTION, SIMPLE_PACKET, STATISTICS, padded,
 };
 
 /// Reads a file, or a stream that has no end yet.
@@ -18,7 +18,15 @@ pub struct Reader {
     done: usize,
     /// Byte order of the section; none before the first.
     order: Option<Order>,
-    interfaces: Vec<(Interface, Unit)>,
+    interfaces: Vec<Described>,
+}
+
+/// An interface, and what else the file says of it.
+#[derive(Debug)]
+struct Described {
+    interface: Interface,
+    unit: Unit,
+    missed: u64,
 }
 
 /// A block that says something.
@@ -80,6 +88,13 @@ impl Order {
         match self {
             Order::Little => u32::from_le_bytes(bytes),
             Order::Big => u32::from_be_bytes(bytes),
+        }
+    }
+
+    fn u64(self, bytes: [u8; 8]) -> u64 {
+        match self {
+            Order::Little => u64::from_le_bytes(bytes),
+            Order::Big => u64::from_be_bytes(bytes),
         }
     }
 }
@@ -149,7 +164,15 @@ impl Reader {
     #[must_use]
     pub fn interface(&self, number: u32) -> Option<&Interface> {
         let index = usize::try_from(number).ok()?;
-        self.interfaces.get(index).map(|(interface, _)| interface)
+        self.interfaces.get(index).map(|known| &known.interface)
+    }
+
+    /// Packets of the present section that are not in the file, as it says itself; as many as fit
+    /// into a word.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        let missed = self.interfaces.iter().map(|known| known.missed);
+        missed.fold(0, u64::saturating_add)
     }
 
     /// The next block that says something; `None` when more bytes are needed.
@@ -176,8 +199,9 @@ impl Reader {
                 INTERFACE => {
                     self.add_interface(start, length, order)?;
                     let added = self.interfaces.last().ok_or(CaptureError::Interface)?;
-                    return Ok(Some(Item::Interface(&added.0)));
+                    return Ok(Some(Item::Interface(&added.interface)));
                 }
+                STATISTICS => self.statistics(start, length, order)?,
                 PACKET => {
                     let body = self.body(start, length, order);
                     return self.packet(body).map(|packet| Some(Item::Packet(packet)));
@@ -259,7 +283,33 @@ impl Reader {
                 _ => {}
             }
         }
-        self.interfaces.push((interface, unit));
+        self.interfaces.push(Described {
+            interface,
+            unit,
+            missed: 0,
+        });
+        Ok(())
+    }
+
+    fn statistics(
+        &mut self,
+        start: usize,
+        length: usize,
+        order: Order,
+    ) -> Result<(), CaptureError> {
+        let mut body = self.body(start, length, order);
+        let interface = body.u32()? as usize;
+        body.bytes(8)?;
+        let mut missed = None;
+        while let Some((code, value)) = body.option()? {
+            if let (OPTION_MISSED, Some(count)) = (code, value.first_chunk()) {
+                missed = Some(order.u64(*count));
+            }
+        }
+        // Nothing else is said there that must be understood.
+        if let Some(known) = self.interfaces.get_mut(interface) {
+            known.missed = missed.unwrap_or(known.missed);
+        }
         Ok(())
     }
 
@@ -307,7 +357,7 @@ impl Reader {
         let index = usize::try_from(interface).ok();
         index
             .and_then(|index| self.interfaces.get(index))
-            .map(|(_, unit)| *unit)
+            .map(|known| known.unit)
             .ok_or(CaptureError::Interface)
     }
 }

@@ -70,6 +70,44 @@ fn what_is_written_reads_in_portions_of_any_size() {
 }
 
 #[test]
+fn file_says_how_many_packets_it_misses() {
+    let mut out = Vec::new();
+    let mut writer = Writer::begin(&mut out);
+    for _ in 0..2 {
+        writer.interface(&mut out, &interface());
+    }
+    let begin = out.len();
+    // The last count of an interface holds; one that was not described has none.
+    for (interface, missed) in [(0, 3), (1, 4), (0, 5), (9, 100)] {
+        let statistics = Statistics {
+            interface,
+            time_ns: 1 << 32,
+            packets: 7,
+            missed,
+        };
+        writer.statistics(&mut out, &statistics);
+    }
+    let block = [
+        [5, 52, 0, 1, 0].map(u32::to_le_bytes).concat(),
+        vec![4, 0, 8, 0, 7, 0, 0, 0, 0, 0, 0, 0],
+        vec![5, 0, 8, 0, 3, 0, 0, 0, 0, 0, 0, 0],
+        vec![0, 0, 0, 0, 52, 0, 0, 0],
+    ];
+    assert_eq!(out[begin..begin + 52], block.concat());
+    let mut reader = Reader::new();
+    reader.feed(&out);
+    while reader.poll().unwrap().is_some() {}
+    assert_eq!((reader.missed(), reader.rest()), (9, 0));
+    // Cut in the midst of what it says.
+    let mut short = out[..begin].to_vec();
+    short.extend([5, 16, 0, 16].map(u32::to_le_bytes).concat());
+    reader.feed(&short);
+    reader.poll().unwrap();
+    assert_eq!(reader.missed(), 0);
+    while reader.poll() != Err(CaptureError::Block) {}
+}
+
+#[test]
 fn blocks_have_these_bytes() {
     let hex: Vec<u8> = [
         "0a0d0d0a 1c000000 4d3c2b1a 01000000 ffffffffffffffff 1c000000",

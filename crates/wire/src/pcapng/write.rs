@@ -3,8 +3,9 @@
 use alloc::vec::Vec;
 
 use super::{
-    INTERFACE, Interface, MAGIC, OPTION_DESCRIPTION, OPTION_END, OPTION_FLAGS, OPTION_NAME,
-    OPTION_TIME_UNIT, PACKET, Packet, SECTION, padded,
+    INTERFACE, Interface, MAGIC, OPTION_CAME, OPTION_DESCRIPTION, OPTION_END, OPTION_FLAGS,
+    OPTION_MISSED, OPTION_NAME, OPTION_TIME_UNIT, PACKET, Packet, SECTION, STATISTICS, Statistics,
+    padded,
 };
 
 /// Writes one section. Its bytes are appended to vectors of the caller, block by block.
@@ -52,12 +53,12 @@ impl Writer {
         if packet.interface >= self.interfaces {
             return false;
         }
-        let [high, low] = [packet.time_ns >> 32, packet.time_ns & 0xffff_ffff];
+        let [high, low] = halves(packet.time_ns);
         block(out, PACKET, |out| {
             let words = [
                 packet.interface,
-                high as u32,
-                low as u32,
+                high,
+                low,
                 captured,
                 packet.original_bytes.max(captured),
             ];
@@ -74,6 +75,24 @@ impl Writer {
         });
         true
     }
+
+    /// Says what has become of the packets of an interface so far.
+    pub fn statistics(&self, out: &mut Vec<u8>, statistics: &Statistics) {
+        let [high, low] = halves(statistics.time_ns);
+        block(out, STATISTICS, |out| {
+            for word in [statistics.interface, high, low] {
+                out.extend_from_slice(&word.to_le_bytes());
+            }
+            option(out, OPTION_CAME, &statistics.packets.to_le_bytes());
+            option(out, OPTION_MISSED, &statistics.missed.to_le_bytes());
+            option(out, OPTION_END, &[]);
+        });
+    }
+}
+
+/// A time as files have it: the high word first, in either order of bytes.
+fn halves(time_ns: u64) -> [u32; 2] {
+    [(time_ns >> 32) as u32, time_ns as u32]
 }
 
 /// Longest packet: a block of the longest length less everything around the packet.

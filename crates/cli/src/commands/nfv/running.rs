@@ -17,10 +17,10 @@ use super::record::{self, Record};
 use super::table::Period;
 use super::{Source, read_file, warn};
 use crate::Shared;
-use crate::commands::forward::counter_file as counters_of;
 use crate::data_plane::PoolArgs;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused};
 use crate::file_watch::FileWatch;
+use crate::graph_directory::counters_of_process;
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
 
@@ -102,7 +102,7 @@ pub fn run(shared: &Shared, args: &RunArgs) -> Outcome {
     warn(&args.source.file, &traffic);
     let interrupt = Interrupt::take().attempt("taking signals")?;
     let reload = ReloadSignal::new().attempt("taking SIGHUP")?;
-    let counters = counters_of(shared, "nfv")?;
+    let counters = counters_of_process(shared, "nfv")?;
     let defaults = args.source.defaults(shared);
     let file = &args.source.file;
     let record = Record {

@@ -1,12 +1,12 @@
 //! Graphs of apps in `carina top`: what goes over their links, and what their apps drop.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use carina_engine::counter_file::{Reading, read};
 
 use super::Rates;
+use crate::graph_directory::entries;
 
 /// The counters of one graph.
 pub(super) struct GraphSample {
@@ -17,19 +17,15 @@ pub(super) struct GraphSample {
 /// Reads the counters of all graphs that run below a run directory. A file that cannot be read is
 /// of a graph that begins or ends just now.
 pub(super) fn look(run: &Path) -> Vec<GraphSample> {
-    let files = fs::read_dir(run.join("graphs")).into_iter().flatten();
-    let mut graphs: Vec<GraphSample> = files
-        .filter_map(|file| {
-            let path = file.ok()?.path();
-            let file = path.file_name()?.to_str()?.strip_suffix(".counters")?;
-            // That of `carina graph run` has the path of the graph's file, with `+` for `/`.
-            let name = file.rsplit('+').next().unwrap_or(file).to_owned();
-            let readings = read(&path).ok()?;
-            Some(GraphSample { name, readings })
-        })
-        .collect();
-    graphs.sort_by(|a, b| a.name.cmp(&b.name));
+    let graphs = entries(run).into_iter();
     graphs
+        .filter_map(|graph| {
+            Some(GraphSample {
+                readings: read(&graph.counters).ok()?,
+                name: graph.name,
+            })
+        })
+        .collect()
 }
 
 /// A row for each link, and one for each app that has counted something.

@@ -206,6 +206,32 @@ fn full_link_drops_and_counts() {
 }
 
 #[test]
+fn traced_link_shows_what_is_put_on_it_until_it_goes() {
+    let mut network = network();
+    let mut graph = pair(3, 2);
+    network.configure(&graph).unwrap();
+    let link: LinkName = "n.output -> k.a".parse().unwrap();
+    let other: LinkName = "k.copy -> n.a".parse().unwrap();
+    network.breathe(Instant::ZERO);
+    let (tap, reader) = Tap::new(64);
+    assert!(network.trace(&link, tap));
+    assert!(!network.trace(&other, Tap::new(64).0));
+    // Frame 3 waits on the link from before.
+    network.breathe(Instant::ZERO);
+    // A change of what is around it is none of the link.
+    graph.app("m", Numbers { per_breath: 1 });
+    graph.link("m.output -> k.b").unwrap();
+    network.configure(&graph).unwrap();
+    network.breathe(Instant::ZERO);
+    let batch = reader.take();
+    let shown: Vec<u8> = batch.iter().map(|tapped| tapped.bytes[0]).collect();
+    assert_eq!(shown, [4, 5, 6, 7, 8, 9]);
+    assert!(!reader.is_over());
+    network.configure(&Graph::new()).unwrap();
+    assert!(reader.is_over() && reader.take().is_empty());
+}
+
+#[test]
 fn circle_of_links_moves_on_in_each_breath() {
     let mut network = network();
     let mut graph = pair(1, 5);

@@ -187,6 +187,20 @@ fn frames_cross_workers_in_order_and_none_is_lost() {
 }
 
 #[test]
+fn link_between_workers_is_traced_where_it_begins() {
+    let chain = Chain::new(&[0, 1]);
+    let link = chain.graph.links().next().unwrap();
+    let (tap, reader) = Tap::new(8);
+    assert!(chain.workers.trace(link, tap).unwrap());
+    chain.send(500);
+    let batch = reader.take();
+    let numbers = batch.iter().map(|tapped| tapped.bytes.to_vec());
+    assert!(numbers.eq((0..500_u64).map(|number| number.to_le_bytes().to_vec())));
+    let other = "a1.output -> a0.input".parse().unwrap();
+    assert!(!chain.workers.trace(&other, Tap::new(8).0).unwrap());
+}
+
+#[test]
 fn single_frames_wake_workers_that_sleep() {
     let chain = Chain::new(&[0, 1, 0, 1]);
     for _ in 0..20 {

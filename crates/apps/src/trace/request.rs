@@ -1,0 +1,195 @@
+//! What a reader asks for.
+//!
+//! ```text
+//!   snap 96                        bytes of each frame; all where the line is missing
+//!   link eth1.output -> hop.input  one for each link; all links where there is none
+//!   link hop.output                the link at a port
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+
+use carina_engine::frames::{Graph, GraphError, LinkName, PortName};
+use carina_wire::pcapng::INTERFACES_MAX;
+
+/// What is to be copied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TraceRequest {
+    /// Bytes of each frame, from 1; all without it.
+    pub snap_bytes: Option<u32>,
+    /// The links, each `APP.PORT -> APP.PORT` or the port at one of its ends; all without one.
+    pub links: Vec<String>,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// A line is none of a request.
+    #[error("{0:?}: a line is `snap BYTES` or `link LINK`")]
+    Line(String),
+    /// A number of bytes is out of range.
+    #[error("snap {0:?}: must be 1 to {max} bytes", max = u32::MAX)]
+    Snap(String),
+    /// The name of a link or port is not well formed.
+    #[error(transparent)]
+    Name(#[from] GraphError),
+    /// The graph has no such link.
+    #[error("there is no link {link}; there are {known}")]
+    Unknown {
+        /// What was asked for.
+        link: String,
+        /// The links of the graph.
+        known: String,
+    },
+    /// An input and an output have this name, and a link each.
+    #[error("{0} is an input and an output; name one of its links, APP.PORT -> APP.PORT")]
+    TwoLinks(PortName),
+    /// There are more links than a file describes.
+    #[error("{0} links: at most {INTERFACES_MAX} can be traced at a time; name them")]
+    TooMany(usize),
+}
+
+impl FromStr for TraceRequest {
+    type Err = RequestError;
+
+    fn from_str(text: &str) -> Result<TraceRequest, RequestError> {
+        let mut request = TraceRequest::default();
+        for line in text.split_terminator('\n') {
+            match line.split_once(' ') {
+                Some(("snap", bytes)) => {
+                    let number = bytes.parse().ok().filter(|number| *number > 0);
+                    let number = number.ok_or_else(|| RequestError::Snap(bytes.to_owned()))?;
+                    request.snap_bytes = Some(number);
+                }
+                Some(("link", link)) => request.links.push(link.to_owned()),
+                _ => return Err(RequestError::Line(line.to_owned())),
+            }
+        }
+        Ok(request)
+    }
+}
+
+impl fmt::Display for TraceRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(bytes) = self.snap_bytes {
+            writeln!(f, "snap {bytes}")?;
+        }
+        // A line within a name would be another line of the request.
+        let links = self.links.iter().map(|link| link.replace('\n', " "));
+        links
+            .into_iter()
+            .try_for_each(|link| writeln!(f, "link {link}"))
+    }
+}
+
+impl TraceRequest {
+    /// The links of `graph` that are asked for, each once, in the order of their names.
+    ///
+    /// # Errors
+    /// The graph does not have one of them.
+    pub fn links_of(&self, graph: &Graph) -> Result<Vec<LinkName>, RequestError> {
+        let mut links: Vec<LinkName> = match self.links.is_empty() {
+            true => graph.links().cloned().collect(),
+            false => {
+                let found = self.links.iter().map(|text| find(text, graph));
+                found.collect::<Result<_, _>>()?
+            }
+        };
+        links.sort();
+        links.dedup();
+        match links.len() {
+            0..=INTERFACES_MAX => Ok(links),
+            count => Err(RequestError::TooMany(count)),
+        }
+    }
+}
+
+/// The link of a graph that is meant by a text.
+fn find(text: &str, graph: &Graph) -> Result<LinkName, RequestError> {
+    let found: Vec<&LinkName> = if text.contains("->") {
+        let name: LinkName = text.parse()?;
+        graph.links().filter(|link| **link == name).collect()
+    } else {
+        let port: PortName = text.trim().parse()?;
+        let ends = |link: &&LinkName| link.from == port || link.to == port;
+        let found: Vec<_> = graph.links().filter(ends).collect();
+        if found.len() > 1 {
+            return Err(RequestError::TwoLinks(port));
+        }
+        found
+    };
+    found.first().map(|link| (*link).clone()).ok_or_else(|| {
+        let known: Vec<String> = graph.links().map(ToString::to_string).collect();
+        RequestError::Unknown {
+            link: text.to_owned(),
+            known: match known.is_empty() {
+                true => "none".to_owned(),
+                false => known.join(", "),
+            },
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph_file::read_graph;
+
+    const GRAPH: &str = "links = [\"a.output -> b.input\", \"b.output -> c.input\", \
+                         \"d.output -> c.output\"]\n[apps.a]\nkind = \"source\"\n\
+                         [apps.b]\nkind = \"hop\"\n[apps.c]\nkind = \"sink\"\n\
+                         [apps.d]\nkind = \"source\"\n";
+
+    fn request(links: &[&str]) -> TraceRequest {
+        TraceRequest {
+            snap_bytes: Some(96),
+            links: links.iter().map(|link| (*link).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn requests_are_read_as_they_were_written() {
+        for asked in [request(&[]), request(&["a.o -> b.i", "c.o"])] {
+            assert_eq!(asked.to_string().parse::<TraceRequest>(), Ok(asked));
+        }
+        let forged = request(&["a.o\nsnap 1"]).to_string();
+        assert_eq!(forged, "snap 96\nlink a.o snap 1\n");
+        let refusal = |text: &str| text.parse::<TraceRequest>().unwrap_err().to_string();
+        assert!(refusal("snap 0").starts_with("snap \"0\": must be 1 to"));
+        assert!(refusal("what\n").starts_with("\"what\": a line is"));
+    }
+
+    #[test]
+    fn links_are_named_whole_or_by_a_port() {
+        let graph = read_graph(GRAPH).unwrap();
+        let links = |wanted: &[&str]| {
+            let found = request(wanted).links_of(&graph);
+            let names = |links: Vec<LinkName>| links.iter().map(ToString::to_string).collect();
+            found.map(names).map_err(|error| error.to_string())
+        };
+        let all: Vec<String> = graph.links().map(ToString::to_string).collect();
+        assert_eq!(links(&[]), Ok(all.clone()));
+        assert_eq!(
+            links(&["b.output", "a.output->b.input"]),
+            Ok(all[..2].to_vec())
+        );
+        assert_eq!(links(&["b.output", "c.input"]), Ok(all[1..2].to_vec()));
+        let unknown = links(&["a.o"]).unwrap_err();
+        assert_eq!(
+            unknown,
+            format!("there is no link a.o; there are {}", all.join(", "))
+        );
+        assert!(links(&["a"]).unwrap_err().contains("a link is written"));
+    }
+
+    #[test]
+    fn port_of_two_links_names_neither() {
+        let mut graph = Graph::new();
+        for link in ["b.output -> c.input", "d.output -> b.output"] {
+            graph.link(link).unwrap();
+        }
+        let error = request(&["b.output"]).links_of(&graph).unwrap_err();
+        assert!(matches!(error, RequestError::TwoLinks(_)), "{error}");
+    }
+}

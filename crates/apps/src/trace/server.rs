@@ -1,0 +1,333 @@
+//! The end of traces in the process of a graph.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use carina_engine::frames::{ConfigureError, Workers};
+use carina_engine::tap::Tap;
+use carina_engine::tap_file::TapFile;
+use carina_sys::{Epoll, EventFd, Interest};
+use carina_wire::pcapng::{Interface, LinkType};
+
+use super::request::{RequestError, TraceRequest};
+use super::{NO, OK, socket_of};
+
+/// Listens for readers until it is dropped. A thread takes connections, and one more for each
+/// reader gives it its file; the owner of the graph joins them with its links in
+/// [`TraceServer::serve_for`].
+pub(crate) struct TraceServer {
+    path: PathBuf,
+    wanted: Receiver<Wanted>,
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Stop {
+    is_set: AtomicBool,
+    bell: EventFd,
+}
+
+/// A request that waits for the owner of the graph.
+struct Wanted {
+    request: TraceRequest,
+    reply: Sender<Result<TapFile, Refusal>>,
+}
+
+/// Why a trace does not begin.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error(transparent)]
+    Worker(#[from] ConfigureError),
+    #[error("the request has no empty line at its end within {REQUEST_BYTES_MAX} bytes and 10 s")]
+    Endless,
+    #[error("the request is not text (UTF-8)")]
+    NotText,
+    #[error("{TRACES_MAX} traces run already; end one")]
+    TooMany,
+    #[error("the process of the graph is ending, or busy")]
+    NoAnswer,
+}
+
+impl TraceServer {
+    /// Listens beside this file of counters, in place of a process that has gone.
+    pub(crate) fn new(counters: &Path) -> io::Result<TraceServer> {
+        let path = socket_of(counters);
+        let at =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        if let Err(error) = fs::remove_file(&path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(at(error));
+        }
+        let listener = UnixListener::bind(&path).map_err(at)?;
+        // What passes a graph is for its user.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(at)?;
+        listener.set_nonblocking(true)?;
+        let stop = Arc::new(Stop {
+            is_set: AtomicBool::new(false),
+            bell: EventFd::new()?,
+        });
+        let epoll = Epoll::new()?;
+        epoll.add(&listener, 0, Interest::Read)?;
+        epoll.add(stop.bell.as_fd(), 1, Interest::Read)?;
+        let (sender, wanted) = mpsc::channel();
+        let door = Door {
+            listener,
+            epoll,
+            stop: Arc::clone(&stop),
+            wanted: sender,
+        };
+        let thread = std::thread::Builder::new().name("traces".into());
+        Ok(TraceServer {
+            path,
+            wanted,
+            stop,
+            thread: Some(thread.spawn(move || door.run())?),
+        })
+    }
+
+    /// Joins readers with links of the graph that `workers` run, for so long.
+    pub(crate) fn serve_for(&self, workers: &Workers, time: Duration) {
+        let begin = Instant::now();
+        loop {
+            let left = time.saturating_sub(begin.elapsed());
+            match self.wanted.recv_timeout(left) {
+                Ok(wanted) => {
+                    // A reader that has gone needs no answer.
+                    let _ = wanted.reply.send(taps(workers, &wanted.request));
+                }
+                Err(RecvTimeoutError::Timeout) => return,
+                // The thread ends only with this value; should it, the graph goes on.
+                Err(RecvTimeoutError::Disconnected) => return std::thread::sleep(left),
+            }
+        }
+    }
+}
+
+impl Drop for TraceServer {
+    fn drop(&mut self) {
+        self.stop.is_set.store(true, Ordering::Release);
+        self.stop.bell.signal();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Taps at the links that are asked for, and the file of what they take.
+fn taps(workers: &Workers, request: &TraceRequest) -> Result<TapFile, Refusal> {
+    let links = request.links_of(workers.graph())?;
+    let snap = request
+        .snap_bytes
+        .map_or(usize::MAX, |bytes| bytes as usize);
+    let mut taps = Vec::with_capacity(links.len());
+    for link in links {
+        let (tap, reader) = Tap::new(snap);
+        let interface = Interface {
+            link: LinkType::ETHERNET,
+            name: link.to_string(),
+            description: String::new(),
+            snap_bytes: request.snap_bytes.unwrap_or(0),
+        };
+        workers.trace(&link, tap)?;
+        taps.push((reader, interface));
+    }
+    Ok(TapFile::new(taps))
+}
+
+/// Takes connections.
+struct Door {
+    listener: UnixListener,
+    epoll: Epoll,
+    stop: Arc<Stop>,
+    wanted: Sender<Wanted>,
+}
+
+impl Door {
+    fn run(self) {
+        let mut threads: Vec<JoinHandle<()>> = Vec::new();
+        let mut ready = Vec::new();
+        while self.epoll.wait(&mut ready, None).is_ok() && !self.stop.is_set() {
+            ready.clear();
+            threads.retain(|thread| !thread.is_finished());
+            match self.listener.accept() {
+                Ok((socket, _)) => {
+                    let reader = Reader {
+                        socket,
+                        stop: Arc::clone(&self.stop),
+                        stopped: None,
+                        has_place: threads.len() < TRACES_MAX,
+                    };
+                    let wanted = self.wanted.clone();
+                    let thread = std::thread::Builder::new().name("trace".into());
+                    threads.extend(thread.spawn(move || reader.serve(&wanted)));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // Such as too many open files, which may pass.
+                Err(_) => std::thread::sleep(TURN),
+            }
+        }
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Stop {
+    fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Acquire)
+    }
+}
+
+/// One connection.
+struct Reader {
+    socket: UnixStream,
+    stop: Arc<Stop>,
+    /// When it was seen that the graph ends.
+    stopped: Option<Instant>,
+    has_place: bool,
+}
+
+impl Reader {
+    /// Serves it to its end; there is nobody to tell of a reader that went away.
+    fn serve(mut self, wanted: &Sender<Wanted>) {
+        let _ = self.try_serve(wanted);
+    }
+
+    fn try_serve(&mut self, wanted: &Sender<Wanted>) -> io::Result<()> {
+        self.socket.set_nonblocking(false)?;
+        self.socket.set_read_timeout(Some(TURN))?;
+        self.socket.set_write_timeout(Some(TURN))?;
+        let Some(text) = self.request()? else {
+            return Ok(());
+        };
+        match text.and_then(|text| self.begin(&text, wanted)) {
+            Ok(file) => self.give(file),
+            Err(refusal) => {
+                let line = refusal.to_string().replace('\n', " ");
+                self.send(format!("{NO}{line}\n").as_bytes())
+            }
+        }
+    }
+
+    /// What the reader sends up to an empty line; `None` when it only looks whether one listens.
+    fn request(&mut self) -> io::Result<Option<Result<String, Refusal>>> {
+        let begin = Instant::now();
+        let (mut text, mut piece) = (Vec::new(), [0; 4096]);
+        while text != b"\n" && !text.ends_with(b"\n\n") {
+            match self.socket.read(&mut piece) {
+                Ok(0) if text.is_empty() => return Ok(None),
+                Ok(0) => return Ok(Some(Err(Refusal::Endless))),
+                Ok(bytes) => text.extend_from_slice(&piece[..bytes]),
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+            let is_late = begin.elapsed() > REQUEST_TIME || self.stop.is_set();
+            if is_late || text.len() > REQUEST_BYTES_MAX {
+                return Ok(Some(Err(Refusal::Endless)));
+            }
+        }
+        text.pop();
+        let text = String::from_utf8(text).map_err(|_| Refusal::NotText);
+        Ok(Some(text))
+    }
+
+    fn begin(&self, text: &str, wanted: &Sender<Wanted>) -> Result<TapFile, Refusal> {
+        if !self.has_place {
+            return Err(Refusal::TooMany);
+        }
+        let request: TraceRequest = text.parse()?;
+        let (reply, answer) = mpsc::channel();
+        // Where the owner has gone, nobody answers either.
+        let _ = wanted.send(Wanted { request, reply });
+        let begin = Instant::now();
+        while begin.elapsed() < ANSWER_TIME && !self.stop.is_set() {
+            match answer.recv_timeout(TURN) {
+                Ok(answer) => return answer,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        Err(Refusal::NoAnswer)
+    }
+
+    /// Gives the file until the reader wants no more, or the links have gone.
+    fn give(&mut self, mut file: TapFile) -> io::Result<()> {
+        self.send(OK)?;
+        loop {
+            // Looked at first, so that what passed before is still given.
+            let is_over = file.is_over() || self.stop.is_set();
+            self.send(&file.portion())?;
+            if is_over || self.has_enough()? {
+                break;
+            }
+        }
+        self.send(&file.portion())?;
+        self.send(&file.end())
+    }
+
+    /// Whether the reader has ended its stream; waits a little for that.
+    fn has_enough(&mut self) -> io::Result<bool> {
+        match self.socket.read(&mut [0]) {
+            // What it says behind its request is nothing that it may say.
+            Ok(_) => Ok(true),
+            Err(error) if is_passing(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes bytes, however slow the reader is; what passes meanwhile is missed. When the graph
+    /// ends, the reader is waited for a little, and then its file is cut.
+    fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let piece = &bytes[..bytes.len().min(PIECE_BYTES)];
+            match self.socket.write(piece) {
+                Ok(written) => bytes = &bytes[written..],
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+            if self.stop.is_set() {
+                let stopped = *self.stopped.get_or_insert_with(Instant::now);
+                if stopped.elapsed() > LAST_TIME {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a call is made again: it was interrupted, or its time is over.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
+}
+
+/// Traces of one graph at a time.
+const TRACES_MAX: usize = 8;
+/// Bytes of a request.
+const REQUEST_BYTES_MAX: usize = 256 * 1024;
+/// How long a reader may take to say what it wants.
+const REQUEST_TIME: Duration = Duration::from_secs(10);
+/// How long the owner of the graph may take for an answer: it may be making apps with large tables.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
+/// How often a trace takes what has passed, and looks whether it is to end.
+const TURN: Duration = Duration::from_millis(20);
+/// How long a reader may take for what is left when the graph has ended.
+const LAST_TIME: Duration = Duration::from_millis(500);
+/// Bytes of a write, after which the end of the graph is looked for.
+const PIECE_BYTES: usize = 64 * 1024;

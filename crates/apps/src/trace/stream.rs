@@ -1,0 +1,110 @@
+//! The end of a trace in the process that reads it.
+
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::request::TraceRequest;
+use super::{NO, OK, socket_of};
+
+/// A capture file that grows as frames pass the links of a graph in another process. The trace ends
+/// with this value.
+#[derive(Debug)]
+pub struct TraceStream {
+    socket: UnixStream,
+}
+
+/// Why a trace does not begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// No process runs the graph.
+    #[error("no process runs this graph: {0}")]
+    NotRunning(io::Error),
+    /// The process of the graph refuses.
+    #[error("{0}")]
+    Refused(String),
+    /// What came is no answer.
+    #[error("the process of the graph gives no answer that is known here")]
+    Unknown,
+    /// The connection failed.
+    #[error("asking the process of the graph: {0}")]
+    System(#[from] io::Error),
+}
+
+/// Whether a process runs the graph with this file of counters, and can be asked for traces.
+#[must_use]
+pub fn is_served(counters: &Path) -> bool {
+    carina_sys::connect_stream(&socket_of(counters), CONNECT_TIME).is_ok()
+}
+
+impl TraceStream {
+    /// Begins a trace of the graph with this file of counters.
+    ///
+    /// # Errors
+    /// As of [`TraceError`].
+    pub fn open(counters: &Path, request: &TraceRequest) -> Result<TraceStream, TraceError> {
+        let socket = carina_sys::connect_stream(&socket_of(counters), CONNECT_TIME);
+        let mut socket = socket.map_err(TraceError::NotRunning)?;
+        socket.set_read_timeout(Some(ANSWER_TIME))?;
+        socket.set_write_timeout(Some(ANSWER_TIME))?;
+        socket.write_all(format!("{request}\n").as_bytes())?;
+        let begin = Instant::now();
+        let mut line = Vec::new();
+        // Byte by byte: what is behind the line is the file.
+        while line.last() != Some(&b'\n') {
+            let mut byte = [0];
+            let is_long = line.len() > LINE_BYTES_MAX || begin.elapsed() > ANSWER_TIME;
+            if is_long || socket.read(&mut byte)? == 0 {
+                return Err(TraceError::Unknown);
+            }
+            line.extend(byte);
+        }
+        if line == OK {
+            return Ok(TraceStream { socket });
+        }
+        let text = String::from_utf8_lossy(&line);
+        let why = text
+            .trim_end()
+            .strip_prefix(NO)
+            .ok_or(TraceError::Unknown)?;
+        Err(TraceError::Refused(why.to_owned()))
+    }
+
+    /// The next bytes of the file: how many, none when nothing came within this time. `None` at its
+    /// end.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn read(&mut self, bytes: &mut [u8], within: Duration) -> io::Result<Option<usize>> {
+        // A time of nothing would be one without end.
+        self.socket
+            .set_read_timeout(Some(within.max(Duration::from_millis(1))))?;
+        match self.socket.read(bytes) {
+            Ok(0) => Ok(None),
+            Ok(read) => Ok(Some(read)),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock
+                | io::ErrorKind::TimedOut
+                | io::ErrorKind::Interrupted => Ok(Some(0)),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Says that it is enough. What is on its way still comes, and then how many frames were
+    /// missed.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn finish(&self) -> io::Result<()> {
+        self.socket.shutdown(Shutdown::Write)
+    }
+}
+
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+const ANSWER_TIME: Duration = Duration::from_secs(90);
+/// The longest answer: one that lists the links of a graph.
+const LINE_BYTES_MAX: usize = 1 << 20;

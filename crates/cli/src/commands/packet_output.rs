@@ -1,0 +1,146 @@
+//! Where the packets of a capture go: on the screen, into a file, to standard output.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use carina_dissect::Settings;
+use carina_wire::pcapng::{Item, Reader};
+
+use crate::Shared;
+use crate::commands::dissect::Show;
+use crate::failure::{Attempt, Failure, failed};
+use crate::report::print_bytes;
+
+/// Options of commands that copy packets.
+#[derive(Debug, clap::Args)]
+pub struct OutputArgs {
+    /// Write pcapng to this file; - for standard output
+    #[arg(long, short, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Show all fields of each packet
+    #[arg(long, short)]
+    verbose: bool,
+    /// Keep at most this many bytes of each packet [default: all]
+    #[arg(long, value_name = "BYTES")]
+    snap: Option<u32>,
+    /// End after so many packets
+    #[arg(long, short, value_name = "PACKETS")]
+    count: Option<u64>,
+    /// End after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = carina_measure::duration::parse_ns)]
+    hold: Option<u64>,
+}
+
+impl OutputArgs {
+    /// Bytes that are kept of a packet at most; all without it.
+    pub fn snap_bytes(&self) -> Option<u32> {
+        self.snap
+    }
+
+    /// Opens it, and begins to count the time.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub fn open(&self, shared: &Shared) -> Result<Sink, Failure> {
+        let to = match &self.write {
+            None => To::Screen(Show::new(Settings::default(), shared.json, self.verbose)),
+            Some(path) if path.as_os_str() == "-" => To::Output,
+            Some(path) => {
+                let file = File::create(path).attempt(format!("making {}", path.display()))?;
+                To::File(file)
+            }
+        };
+        let hold = self.hold.map(Duration::from_nanos);
+        Ok(Sink {
+            to,
+            reader: Reader::new(),
+            waiting: Vec::new(),
+            has_statistics: false,
+            packets: 0,
+            packets_max: self.count.unwrap_or(u64::MAX),
+            end: hold.and_then(|hold| Instant::now().checked_add(hold)),
+        })
+    }
+}
+
+/// Takes a capture in portions.
+pub struct Sink {
+    to: To,
+    reader: Reader,
+    /// Bytes that are not written, for the block is not there whole.
+    waiting: Vec<u8>,
+    /// The last block that is there whole says how many packets were missed.
+    has_statistics: bool,
+    packets: u64,
+    packets_max: u64,
+    end: Option<Instant>,
+}
+
+enum To {
+    File(File),
+    Output,
+    Screen(Show),
+}
+
+impl Sink {
+    /// Takes a portion of the capture; true when there were as many packets as wanted. A file has
+    /// whole blocks only, however the command ends.
+    ///
+    /// # Errors
+    /// The portions are no capture, or the file cannot be written.
+    pub fn take(&mut self, portion: &[u8]) -> Result<bool, Failure> {
+        self.reader.feed(portion);
+        self.waiting.extend_from_slice(portion);
+        while self.packets < self.packets_max {
+            let item = self.reader.poll().map_err(failed)?;
+            let Some(item) = item else { break };
+            self.packets += u64::from(matches!(item, Item::Packet(_)));
+            if let To::Screen(show) = &mut self.to {
+                show.item(&item)?;
+            }
+        }
+        let whole = self.waiting.len() - self.reader.rest();
+        let whole = self.waiting.drain(..whole);
+        if let Some(kind) = last_block(whole.as_slice()) {
+            self.has_statistics = kind == STATISTICS;
+        }
+        match &mut self.to {
+            To::File(file) => file
+                .write_all(whole.as_slice())
+                .attempt("writing the capture")?,
+            To::Output => print_bytes(whole.as_slice())?,
+            To::Screen(_) => {}
+        }
+        Ok(self.packets >= self.packets_max)
+    }
+
+    /// Packets so far.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Packets that are missing, as the capture itself says at its end; `None` when it was cut
+    /// before.
+    pub fn missed(&self) -> Option<u64> {
+        let is_whole = self.has_statistics && self.waiting.is_empty();
+        is_whole.then(|| self.reader.missed())
+    }
+
+    /// How long the capture goes on; very long where no end was said.
+    pub fn time_left(&self) -> Duration {
+        let left = |end: Instant| end.saturating_duration_since(Instant::now());
+        self.end.map_or(Duration::MAX, left)
+    }
+}
+
+/// The type of the last of some whole blocks of a capture that Carina writes; `None` without one.
+fn last_block(blocks: &[u8]) -> Option<u32> {
+    let length = u32::from_le_bytes(*blocks.last_chunk()?) as usize;
+    let start = blocks.len().checked_sub(length)?;
+    Some(u32::from_le_bytes(*blocks[start..].first_chunk()?))
+}
+
+/// The type of an Interface Statistics Block.
+const STATISTICS: u32 = 5;

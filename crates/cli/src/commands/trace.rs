@@ -1,0 +1,134 @@
+//! `carina trace`: what passes links of a graph, on the screen or into a file.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use carina_apps::trace::{TraceError, TraceRequest, TraceStream, is_served};
+
+use crate::Shared;
+use crate::commands::packet_output::{OutputArgs, Sink};
+use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
+use crate::graph_directory::{GraphEntry, counters_of_file, entries};
+use crate::interrupt::Interrupt;
+use crate::report::progress;
+
+/// Copy the frames that pass links of a graph: of graph run, nfv run, forward or blast
+///
+/// Shows frames as `carina dissect` does, or writes them into a file (pcapng) that Wireshark reads,
+/// with an interface for each link. A frame is shown as it is put on the link; what is dropped
+/// there because the link is full is not shown. The graph never waits: frames that are not read in
+/// time are missed, and counted.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  carina trace router.output
+  carina trace 'eth1.output -> hop.input' --write eth1.pcapng --for 10s
+  carina trace --graph router.toml --count 20
+  carina trace --write - | tshark -r -
+
+A link is APP.PORT -> APP.PORT, or the port at one of its ends; `carina top` shows them all. Ctrl-C \
+ends it. Needs the rights of the user that runs the graph.")]
+pub struct TraceArgs {
+    /// The links [default: all]
+    #[arg(value_name = "LINK")]
+    links: Vec<String>,
+    /// The graph, by the name that `carina top` shows or by its file [default: the only one that
+    /// runs]
+    #[arg(long, value_name = "NAME")]
+    graph: Option<String>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// No such graph runs or it has no such link, or the file cannot be written.
+pub fn run(shared: &Shared, args: &TraceArgs) -> Outcome {
+    if args.output.snap_bytes() == Some(0) {
+        return Err(usage("--snap 0: must be at least 1 byte"));
+    }
+    let graph = choose(shared, args.graph.as_deref())?;
+    let request = TraceRequest {
+        snap_bytes: args.output.snap_bytes(),
+        links: args.links.clone(),
+    };
+    let stream = TraceStream::open(&graph.counters, &request).map_err(|error| match error {
+        TraceError::Refused(_) => refused(format!("{}: {error}", graph.name)),
+        error => failed(format!("{}: {error}", graph.name)),
+    })?;
+    let mut sink = args.output.open(shared)?;
+    // From here on Ctrl-C ends the file; before, the command.
+    let interrupt = Interrupt::take().attempt("taking signals")?;
+    copy(stream, &interrupt, &mut sink)?;
+    let (packets, name) = (sink.packets(), graph.name);
+    progress(match sink.missed() {
+        Some(missed) => format!("{packets} frames of {name}, {missed} missed"),
+        None => format!("{packets} frames of {name}, cut before it said how many were missed"),
+    });
+    Ok(())
+}
+
+/// The graph that is meant.
+fn choose(shared: &Shared, name: Option<&str>) -> Result<GraphEntry, Failure> {
+    let run = shared.run_dir();
+    let mut graphs = entries(run.path());
+    // A process that was killed leaves its counters.
+    graphs.retain(|graph| is_served(&graph.counters));
+    if graphs.is_empty() {
+        let run = run.path().display();
+        return Err(failed(format!(
+            "no graph runs below {run} that this user may trace"
+        )));
+    }
+    let names: Vec<&str> = graphs.iter().map(|graph| graph.name.as_str()).collect();
+    let all = names.join(", ");
+    if let Some(name) = name {
+        let by_file = counters_of_file(shared, Path::new(name)).ok();
+        let is_meant =
+            |graph: &GraphEntry| graph.name == name || by_file.as_ref() == Some(&graph.counters);
+        graphs.retain(is_meant);
+    }
+    match (graphs.len(), name) {
+        (1, _) => Ok(graphs.remove(0)),
+        (0, name) => {
+            let name = name.unwrap_or_default();
+            Err(failed(format!("no graph {name} runs; there are {all}")))
+        }
+        (_, None) => Err(usage(format!(
+            "several graphs run: {all}; choose with --graph"
+        ))),
+        (_, Some(name)) => Err(usage(format!(
+            "several graphs have the name {name}; give --graph the path of the file of one"
+        ))),
+    }
+}
+
+/// Copies frames until there are enough, the time is over, Ctrl-C comes or the links have gone.
+fn copy(mut stream: TraceStream, interrupt: &Interrupt, sink: &mut Sink) -> Outcome {
+    let mut bytes = vec![0; READ_BYTES];
+    // When the file must have come to its end.
+    let mut end: Option<Instant> = None;
+    loop {
+        let left = sink.time_left().min(TURN);
+        let read = stream.read(&mut bytes, left).attempt("reading the trace")?;
+        let Some(read) = read else { return Ok(()) };
+        if sink.take(&bytes[..read])? {
+            return Ok(());
+        }
+        match end {
+            Some(end) if Instant::now() > end => return Ok(()),
+            Some(_) => {}
+            None if left.is_zero() || interrupt.is_there().attempt("signals")? => {
+                stream.finish().attempt("ending the trace")?;
+                end = Some(Instant::now() + LAST);
+            }
+            None => {}
+        }
+    }
+}
+
+const READ_BYTES: usize = 1 << 18;
+/// How often signals are looked for.
+const TURN: Duration = Duration::from_millis(100);
+/// How long what is on its way may take when the trace is to end.
+const LAST: Duration = Duration::from_secs(1);
