@@ -1,7 +1,7 @@
 //! Reads or writes of one file, a burst of them in one system call. (io_uring(7))
 //!
 //! For files that can answer at once: each operation says that it must not wait (`RWF_NOWAIT`), so
-//! that a call comes back when all of its operations are done, and buffers belong to the kernel only
+//! that a call comes back when all of its operations are done, and buffers are the kernel's only
 //! while it lasts. `O_NONBLOCK` of the file does not do that: io_uring then waits for it by itself.
 #![allow(unsafe_code)]
 
@@ -91,7 +91,7 @@ impl Submissions {
         })
     }
 
-    /// Finds out whether operations on `file` may say that they must not wait, by a read of nothing.
+    /// Finds out whether operations on `file` can say that they must not wait: reads nothing.
     ///
     /// # Errors
     /// They may not: of a TAP device before Linux 6.4.

@@ -194,7 +194,7 @@ impl Tap {
     }
 }
 
-/// What became of a frame.
+/// The outcome of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TapResult {
     /// It was read or written: its bytes, without the header.

@@ -107,7 +107,7 @@ pub struct Packet<'a> {
     pub original_bytes: u32,
 }
 
-/// What became of the packets of an interface, from the file's begin to the place where this stands.
+/// How many packets an interface had, from the begin of the file to where this stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statistics {
     /// Number of the interface within its section, from 0.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   snap 96                        bytes of each frame; all where the line is missing
-//!   link eth1.output -> hop.input  one for each link; all links where there is none
+//!   link eth1.output -> hop.input  one for each link; all links without one
 //!   link hop.output                the link at a port
 //! ```
 
@@ -25,7 +25,7 @@ pub struct TraceRequest {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// A line is none of a request.
+    /// A line has no meaning in a request.
     #[error("{0:?}: a line is `snap BYTES` or `link LINK`")]
     Line(String),
     /// A number of bytes is out of range.

@@ -201,7 +201,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Serves it to its end; there is nobody to tell of a reader that went away.
+    /// Serves it to its end; one that went away ends it.
     fn serve(mut self, wanted: &Sender<Wanted>) {
         let _ = self.try_serve(wanted);
     }
@@ -250,7 +250,7 @@ impl Reader {
         }
         let request: TraceRequest = text.parse()?;
         let (reply, answer) = mpsc::channel();
-        // Where the owner has gone, nobody answers either.
+        // Where the owner has gone, no answer comes either.
         let _ = wanted.send(Wanted { request, reply });
         let begin = Instant::now();
         while begin.elapsed() < ANSWER_TIME && !self.stop.is_set() {

@@ -127,7 +127,7 @@ fn trace_ends_with_its_link_and_says_what_it_missed() {
     let reading = std::thread::spawn(move || {
         let stream = TraceStream::open(&path, &request(&["b.output"], None)).unwrap();
         began.send(()).unwrap();
-        // Whoever reads nothing holds nothing up.
+        // A reader that takes nothing holds nothing up.
         let _ = gone.recv();
         read_all(stream, usize::MAX)
     });

@@ -25,8 +25,8 @@ use crate::report::progress;
   carina trace --graph router.toml --count 20
   carina trace --write - | tshark -r -
 
-A link is APP.PORT -> APP.PORT, or the port at one of its ends; `carina top` shows them all. Ctrl-C \
-ends it. Needs the rights of the user that runs the graph.")]
+A link is APP.PORT -> APP.PORT, or the port at one of its ends; `carina top` shows them all. \
+Ctrl-C ends it. Needs the rights of the user that runs the graph.")]
 pub struct TraceArgs {
     /// The links [default: all]
     #[arg(value_name = "LINK")]

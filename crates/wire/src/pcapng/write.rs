@@ -76,7 +76,7 @@ impl Writer {
         true
     }
 
-    /// Says what has become of the packets of an interface so far.
+    /// Says how many packets an interface had so far.
     pub fn statistics(&self, out: &mut Vec<u8>, statistics: &Statistics) {
         let [high, low] = halves(statistics.time_ns);
         block(out, STATISTICS, |out| {

@@ -218,7 +218,7 @@ fn traced_link_shows_what_is_put_on_it_until_it_goes() {
     assert!(!network.trace(&other, Tap::new(64).0));
     // Frame 3 waits on the link from before.
     network.breathe(Instant::ZERO);
-    // A change of what is around it is none of the link.
+    // A change of what is around it leaves the link as it was.
     graph.app("m", Numbers { per_breath: 1 });
     graph.link("m.output -> k.b").unwrap();
     network.configure(&graph).unwrap();
