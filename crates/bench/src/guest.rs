@@ -22,7 +22,6 @@ use self::site::{CpuTimes, Site, systems};
 use crate::Options;
 use crate::comparison::System;
 use crate::error::{Error, Result};
-use crate::failures::Failures;
 use crate::rate::judge;
 
 /// A case: its name in the results, what carries payloads, and which side sends.
@@ -86,21 +85,17 @@ pub const BAR: f64 = 1.0;
 pub fn run(options: &Options<Case>, guest_program: Option<&Path>) -> Result<Results> {
     let mut site = Site::start(guest_program, options.progress)?;
     let mut samples = Samples::default();
-    let mut failures = Failures::new(options.progress);
-    for run in 1..=options.runs {
-        for case in &options.cases {
-            for size in &options.sizes {
-                let what = format!("run {run} of {}: {}, {size} bytes", options.runs, case.name);
-                options.progress.step(&what);
-                let both = measure_both(&mut site, *case, *size, options.time_ns, run % 2 == 0);
-                let noted = failures.note(&what, both);
-                for (system, found) in noted.map_err(|error| site.explain(error))?.iter().flatten()
-                {
-                    found.add_to(&mut samples, case.name, *size, system);
-                }
+    let measured = options.measure_each(
+        |case| case.name,
+        |run, case, size| {
+            let both = measure_both(&mut site, case, size, options.time_ns, run % 2 == 0)?;
+            for (system, found) in both {
+                found.add_to(&mut samples, case.name, size, system);
             }
-        }
-    }
+            Ok(())
+        },
+    );
+    let failures = measured.map_err(|error| site.explain(error))?;
     let (rows, factors) = (samples.rows(), samples.factors());
     let mut notes = site.notes();
     notes.extend(METRICS.map(str::to_owned));
@@ -112,7 +107,7 @@ pub fn run(options: &Options<Case>, guest_program: Option<&Path>) -> Result<Resu
         notes,
         rows,
         factors,
-        failures: failures.into_lines(),
+        failures,
     })
 }
 

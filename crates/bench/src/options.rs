@@ -1,6 +1,8 @@
 //! Options of the benches that have cases and sizes.
 
 use crate::Progress;
+use crate::error::Result;
+use crate::failures::Failures;
 
 /// What is measured, and how often and how long.
 #[derive(Debug, Clone)]
@@ -15,4 +17,29 @@ pub struct Options<Case> {
     pub sizes: Vec<u64>,
     /// Called at each step.
     pub progress: Progress,
+}
+
+impl<Case: Copy> Options<Case> {
+    /// Measures each case at each size, run after run, so that what disturbs the machine disturbs
+    /// all. `measure` is given the number of the run, from 1. Returns what failed, a line each.
+    ///
+    /// # Errors
+    /// As of [`Failures::note`].
+    pub(crate) fn measure_each(
+        &self,
+        name: impl Fn(&Case) -> &'static str,
+        mut measure: impl FnMut(usize, Case, u64) -> Result<()>,
+    ) -> Result<Vec<String>> {
+        let mut failures = Failures::new(self.progress);
+        for run in 1..=self.runs {
+            for case in &self.cases {
+                for size in &self.sizes {
+                    let what = format!("run {run} of {}: {}, {size} bytes", self.runs, name(case));
+                    self.progress.step(&what);
+                    failures.note(&what, measure(run, *case, *size))?;
+                }
+            }
+        }
+        Ok(failures.into_lines())
+    }
 }

@@ -29,7 +29,6 @@ use carina_sys::allowed_cpus;
 use self::ends::{Connection, Port};
 use crate::Options;
 use crate::error::{Attempt, Error, Result};
-use crate::failures::Failures;
 use crate::rate::{Rate, judge};
 use crate::testpmd::{NOT_THERE, Testpmd};
 
@@ -97,17 +96,9 @@ pub fn run(options: &Options<Case>) -> Result<Results> {
         let failures = cases.map(|case| format!("{}: {NOT_THERE}", case.name));
         return Ok(bench.results(failures.collect()));
     }
-    let mut failures = Failures::new(options.progress);
-    for run in 1..=options.runs {
-        for case in &options.cases {
-            for size in &options.sizes {
-                let what = format!("run {run} of {}: {}, {size} bytes", options.runs, case.name);
-                options.progress.step(&what);
-                failures.note(&what, bench.measure(*case, *size))?;
-            }
-        }
-    }
-    Ok(bench.results(failures.into_lines()))
+    let measure = |_, case, size| bench.measure(case, size);
+    let failures = options.measure_each(|case| case.name, measure)?;
+    Ok(bench.results(failures))
 }
 
 struct Bench {

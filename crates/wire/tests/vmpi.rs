@@ -37,7 +37,7 @@ fn data_headers_are_four_little_endian_bytes() {
 }
 
 #[test]
-fn headers_of_runs_are_eight_little_endian_bytes() {
+fn headers_of_bundles_are_eight_little_endian_bytes() {
     let header = BundleHeader {
         channel: Channel::new(0x1234),
     };

@@ -56,8 +56,6 @@ impl OutputArgs {
         Ok(Sink {
             to,
             reader: Reader::new(),
-            waiting: Vec::new(),
-            has_statistics: false,
             packets: 0,
             packets_max: self.count.unwrap_or(u64::MAX),
             end: hold.and_then(|hold| Instant::now().checked_add(hold)),
@@ -69,10 +67,6 @@ impl OutputArgs {
 pub struct Sink {
     to: To,
     reader: Reader,
-    /// Bytes that are not written, for the block is not there whole.
-    waiting: Vec<u8>,
-    /// The last block that is there whole says how many packets were missed.
-    has_statistics: bool,
     packets: u64,
     packets_max: u64,
     end: Option<Instant>,
@@ -92,7 +86,6 @@ impl Sink {
     /// The portions are no capture, or the file cannot be written.
     pub fn take(&mut self, portion: &[u8]) -> Result<bool, Failure> {
         self.reader.feed(portion);
-        self.waiting.extend_from_slice(portion);
         while self.packets < self.packets_max {
             let item = self.reader.poll().map_err(failed)?;
             let Some(item) = item else { break };
@@ -101,16 +94,10 @@ impl Sink {
                 show.item(&item)?;
             }
         }
-        let whole = self.waiting.len() - self.reader.rest();
-        let whole = self.waiting.drain(..whole);
-        if let Some(kind) = last_block(whole.as_slice()) {
-            self.has_statistics = kind == STATISTICS;
-        }
+        let whole = self.reader.whole();
         match &mut self.to {
-            To::File(file) => file
-                .write_all(whole.as_slice())
-                .attempt("writing the capture")?,
-            To::Output => print_bytes(whole.as_slice())?,
+            To::File(file) => file.write_all(whole).attempt("writing the capture")?,
+            To::Output => print_bytes(whole)?,
             To::Screen(_) => {}
         }
         Ok(self.packets >= self.packets_max)
@@ -124,7 +111,7 @@ impl Sink {
     /// Packets that are missing, as the capture itself says at its end; `None` when it was cut
     /// before.
     pub fn missed(&self) -> Option<u64> {
-        let is_whole = self.has_statistics && self.waiting.is_empty();
+        let is_whole = self.reader.ends_with_statistics();
         is_whole.then(|| self.reader.missed())
     }
 
@@ -134,13 +121,3 @@ impl Sink {
         self.end.map_or(Duration::MAX, left)
     }
 }
-
-/// The type of the last of some whole blocks of a capture that Carina writes; `None` without one.
-fn last_block(blocks: &[u8]) -> Option<u32> {
-    let length = u32::from_le_bytes(*blocks.last_chunk()?) as usize;
-    let start = blocks.len().checked_sub(length)?;
-    Some(u32::from_le_bytes(*blocks[start..].first_chunk()?))
-}
-
-/// The type of an Interface Statistics Block.
-const STATISTICS: u32 = 5;

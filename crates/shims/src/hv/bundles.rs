@@ -1,4 +1,4 @@
-//! Runs: several SDUs of a flow in one record of the device, as they lie in the flow's ring.
+//! Bundles: several SDUs of a flow in one record of the device, as they lie in the flow's ring.
 
 use carina_engine::counters::Value;
 use carina_engine::{Links, Packet};

@@ -19,6 +19,8 @@ pub struct Reader {
     /// Byte order of the section; none before the first.
     order: Option<Order>,
     interfaces: Vec<Described>,
+    /// The last block that was read is of statistics.
+    ends_with_statistics: bool,
 }
 
 /// An interface, and what else the file says of it.
@@ -160,6 +162,19 @@ impl Reader {
         self.buffer.len() - self.done
     }
 
+    /// The whole blocks that were read since bytes were fed last, as they are in the file.
+    #[must_use]
+    pub fn whole(&self) -> &[u8] {
+        &self.buffer[..self.done]
+    }
+
+    /// True when what was fed ends as a file does whose writer had the time to end it: with a block
+    /// of statistics.
+    #[must_use]
+    pub fn ends_with_statistics(&self) -> bool {
+        self.ends_with_statistics && self.rest() == 0
+    }
+
     /// An interface of the present section.
     #[must_use]
     pub fn interface(&self, number: u32) -> Option<&Interface> {
@@ -190,6 +205,7 @@ impl Reader {
             if trailer.is_none_or(|bytes| order.u32(*bytes) as usize != length) {
                 return Err(CaptureError::Block);
             }
+            self.ends_with_statistics = kind == STATISTICS;
             match kind {
                 SECTION => {
                     self.order = Some(order);
