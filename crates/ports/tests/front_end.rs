@@ -136,6 +136,7 @@ impl FrontEnd {
             space: AddressSpace::Guest,
             has_event_index: false,
             has_indirect: false,
+            is_in_order: false,
             position: 0,
         };
         self.rings.push(if self.features & PACKED != 0 {

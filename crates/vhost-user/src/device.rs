@@ -11,7 +11,9 @@ use carina_vring::{
     SetupError, SplitDevice,
 };
 
-use crate::features::{EVENT_IDX, INDIRECT_DESC, LOG_ALL, PROTOCOL_FEATURES, RING_PACKED};
+use crate::features::{
+    EVENT_IDX, IN_ORDER, INDIRECT_DESC, LOG_ALL, PROTOCOL_FEATURES, RING_PACKED,
+};
 use crate::inflight::Inflight;
 use crate::progress::Progress;
 
@@ -332,6 +334,7 @@ impl Device {
             space: AddressSpace::User,
             has_event_index: features & EVENT_IDX != 0,
             has_indirect: features & INDIRECT_DESC != 0,
+            is_in_order: features & IN_ORDER != 0,
             position: ring.base,
         };
         let mut half = if features & RING_PACKED != 0 {

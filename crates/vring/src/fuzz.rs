@@ -246,6 +246,7 @@ impl Guest {
             space: AddressSpace::Guest,
             has_event_index: flags & 1 != 0,
             has_indirect: flags & 2 != 0,
+            is_in_order: flags & 4 != 0,
             position: if kind & 1 == 1 {
                 PackedPosition::START
             } else {

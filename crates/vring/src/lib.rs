@@ -26,7 +26,9 @@
 //! The device half completes chains in the order in which it took them, also where the driver did
 //! not ask for that (`VIRTIO_F_IN_ORDER`): a device that died is then restarted from the index of
 //! the used ring alone. [`SplitInflight`] keeps the same in memory of the front end, as the
-//! vhost-user protocol has it. A packed ring has no such index: [`PackedProgress`] keeps it.
+//! vhost-user protocol has it. A packed ring has no such index: [`PackedProgress`] keeps it. Where
+//! the driver of a packed ring does ask for order, one used descriptor stands for a burst of chains
+//! that were only read.
 
 mod device;
 mod dirty;

@@ -35,6 +35,7 @@ pub struct PackedDevice {
     logs_ring: bool,
     has_event_index: bool,
     has_indirect: bool,
+    is_in_order: bool,
 }
 
 impl PackedDevice {
@@ -67,6 +68,7 @@ impl PackedDevice {
             logs_ring: false,
             has_event_index: config.has_event_index,
             has_indirect: config.has_indirect,
+            is_in_order: config.is_in_order,
             ring,
         })
     }
@@ -174,11 +176,16 @@ impl DeviceRing for PackedDevice {
     #[inline]
     fn complete(&mut self, written: u32) {
         let chain = self.taken.complete();
-        self.hidden.push(UsedDescriptor {
-            at: self.used,
-            id: chain.id,
-            len: written,
-        });
+        match self.hidden.last_mut() {
+            // One used descriptor stands for all chains up to its own, as long as nothing is to be
+            // said of them but that they are used. (VIRTIO 1.2 §2.8, in-order use of descriptors)
+            Some(last) if self.is_in_order && written == 0 && last.len == 0 => last.id = chain.id,
+            _ => self.hidden.push(UsedDescriptor {
+                at: self.used,
+                id: chain.id,
+                len: written,
+            }),
+        }
         self.used = self.used.plus(chain.descriptors, self.ring.size);
         self.unpublished = self.unpublished.saturating_add(chain.descriptors);
     }

@@ -1,5 +1,6 @@
 //! The driver half of a packed ring.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::driver::{Completion, DriverBuffer, DriverRing, RingFull};
@@ -31,6 +32,10 @@ pub struct PackedDriver {
     /// Descriptors published since the device's wish was looked at last.
     unkicked: u16,
     used: PackedPosition,
+    /// Identities of the chains that the device has, if it uses them in order.
+    order: Option<VecDeque<u16>>,
+    /// Of a used descriptor that stands for several chains: the last of them, and what was written.
+    batch: Option<Completion>,
     has_event_index: bool,
 }
 
@@ -59,6 +64,8 @@ impl PackedDriver {
             published: PackedPosition::FIRST,
             unkicked: 0,
             used: PackedPosition::FIRST,
+            order: config.is_in_order.then(VecDeque::new),
+            batch: None,
             has_event_index: config.has_event_index,
             ring,
         })
@@ -86,10 +93,16 @@ impl PackedDriver {
         }
         let id = self.ids.pop().ok_or(RingFull)?;
         self.lengths[usize::from(id)] = descriptors as u16;
+        if let Some(order) = &mut self.order {
+            order.push_back(id);
+        }
         Ok(id)
     }
 
     fn has_used(&self) -> bool {
+        if self.batch.is_some() {
+            return true;
+        }
         let flags = self.ring.flags(self.used).load(Ordering::Acquire);
         flags & (AVAILABLE | USED) == self.used.used()
     }
@@ -168,7 +181,20 @@ impl DriverRing for PackedDriver {
         if !self.has_used() {
             return Ok(None);
         }
-        let (_, written, id) = self.ring.load(self.used);
+        let last = self.batch.take().unwrap_or_else(|| {
+            let (_, written, id) = self.ring.load(self.used);
+            Completion { id, written }
+        });
+        let Completion { id, written } = match &mut self.order {
+            None => last,
+            Some(order) => match order.pop_front() {
+                Some(id) if id != last.id => {
+                    self.batch = Some(last);
+                    Completion { id, written: 0 }
+                }
+                _ => last,
+            },
+        };
         let length = self.lengths.get_mut(usize::from(id)).map(std::mem::take);
         let Some(descriptors @ 1..) = length else {
             return Err(Fault::UsedId { id: u32::from(id) });

@@ -33,6 +33,8 @@ pub struct RingConfig {
     pub has_event_index: bool,
     /// `VIRTIO_F_INDIRECT_DESC` was negotiated.
     pub has_indirect: bool,
+    /// `VIRTIO_F_IN_ORDER` was negotiated.
+    pub is_in_order: bool,
     /// Where the device half begins: 0, or what [`DeviceRing::position`](crate::DeviceRing) gave
     /// before. For a new packed ring it is [`PackedPosition::START`](crate::PackedPosition).
     pub position: u32,

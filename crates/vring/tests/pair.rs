@@ -49,6 +49,7 @@ pub struct Kind {
     pub is_packed: bool,
     pub size: u16,
     pub has_event_index: bool,
+    pub is_in_order: bool,
 }
 
 pub struct Pair {
@@ -68,6 +69,7 @@ pub fn config(kind: Kind) -> RingConfig {
         space: AddressSpace::Guest,
         has_event_index: kind.has_event_index,
         has_indirect: true,
+        is_in_order: kind.is_in_order,
         position: if kind.is_packed {
             PackedPosition::START
         } else {
@@ -98,14 +100,14 @@ pub fn pair(kind: Kind) -> Pair {
     }
 }
 
-/// Rings of both layouts, with and without event index.
+/// Rings of both layouts, with and without event index, in order or not.
 pub fn pairs(size: u16) -> impl Iterator<Item = Pair> {
-    let kinds = [(false, false), (false, true), (true, false), (true, true)];
-    kinds.into_iter().map(move |(is_packed, has_event_index)| {
+    (0..8).map(move |kind| {
         pair(Kind {
-            is_packed,
+            is_packed: kind & 1 != 0,
             size,
-            has_event_index,
+            has_event_index: kind & 2 != 0,
+            is_in_order: kind & 4 != 0,
         })
     })
 }

@@ -54,6 +54,36 @@ fn bytes_arrive_both_ways_and_buffers_return_in_order() {
 }
 
 #[test]
+fn burst_that_is_used_in_order_is_one_used_descriptor() {
+    let mut pair = pair(Kind {
+        is_packed: true,
+        size: 8,
+        has_event_index: false,
+        is_in_order: true,
+    });
+    let buffer = DriverBuffer::readable(BASE + FREE, 4);
+    // Four laps, in bursts across the end of the ring.
+    for _ in 0..8 {
+        let ids = [(); 5].map(|()| pair.driver.add(&[buffer]).unwrap());
+        pair.driver.publish();
+        assert_eq!(pair.device.take(8), Ok(5));
+        (0..5).for_each(|_| pair.device.complete(0));
+        let ring = || pair.shared.read(BASE, 8 * 16);
+        let before = ring();
+        pair.device.publish();
+        let after = ring();
+        let both = before.chunks(16).zip(after.chunks(16));
+        assert_eq!(both.filter(|(before, after)| before != after).count(), 1);
+        for id in ids {
+            let used = pair.driver.poll().unwrap().unwrap();
+            assert_eq!((used.id, used.written), (id, 0));
+        }
+        assert_eq!(pair.driver.poll(), Ok(None));
+        assert_eq!(pair.driver.room(), 8);
+    }
+}
+
+#[test]
 fn indirect_table_is_one_descriptor_of_the_ring() {
     for mut pair in pairs(4) {
         let text = BASE + FREE;
@@ -116,6 +146,7 @@ fn successor_goes_on_where_the_device_stopped() {
             is_packed,
             size: 4,
             has_event_index: false,
+            is_in_order: false,
         };
         let mut pair = pair(kind);
         let buffer = DriverBuffer::readable(BASE + FREE, 4);
@@ -152,6 +183,7 @@ fn chains_of_a_device_that_died_are_known_to_its_successor() {
         is_packed: false,
         size: 8,
         has_event_index: false,
+        is_in_order: false,
     };
     let mut pair = pair(kind);
     let region = Memory::anonymous("in-flight", 4096).unwrap().map().unwrap();

@@ -147,6 +147,7 @@ impl DeviceMemory {
             space: AddressSpace::Guest,
             has_event_index: false,
             has_indirect: false,
+            is_in_order: false,
             position: 0,
         };
         Ok((SplitDriver::new(&memory, &config)?, addresses))
