@@ -37,13 +37,7 @@ pub fn plain_frames(
         NOT_SEGMENTED if !is_partial => each(frame),
         NOT_SEGMENTED => {
             let mut whole = frame.to_vec();
-            let covered = whole.get(sum_from..).ok_or(Unsupported)?;
-            let sum = fold(add(0, covered));
-            let place = sum_from + sum_at;
-            let field = whole.get_mut(place..place + 2).ok_or(Unsupported)?;
-            // A UDP checksum of 0 would mean none.
-            let sum = if sum == 0 { 0xffff } else { sum };
-            field.copy_from_slice(&sum.to_be_bytes());
+            complete_checksum(&mut whole, sum_from, sum_at)?;
             each(&whole);
         }
         kind @ (TCP4 | TCP6 | UDP) => {
@@ -52,6 +46,21 @@ pub fn plain_frames(
         }
         _ => return Err(Unsupported),
     }
+    Ok(())
+}
+
+/// Fills in a checksum that is missing: the sum over the bytes from `start` on goes to `offset`
+/// bytes behind `start`, where that of the pseudo header is. (VIRTIO 1.2 §5.1.6.2)
+///
+/// # Errors
+/// [`Unsupported`]: the places are not within the frame, which stays as it was.
+pub fn complete_checksum(frame: &mut [u8], start: usize, offset: usize) -> Result<(), Unsupported> {
+    let covered = frame.get_mut(start..).ok_or(Unsupported)?;
+    let sum = fold(add(0, covered));
+    let field = covered.get_mut(offset..offset + 2).ok_or(Unsupported)?;
+    // A UDP checksum of 0 would mean none.
+    let sum = if sum == 0 { 0xffff } else { sum };
+    field.copy_from_slice(&sum.to_be_bytes());
     Ok(())
 }
 

@@ -88,10 +88,9 @@ impl Intake {
             };
         };
         let has_work = known.checksum.is_some() || known.segments.is_some();
-        let fits = bytes.len() + TAG_BYTES <= self.pool.frame_bytes();
         if !has_work {
             put(bytes, None);
-        } else if self.keeps_offload && fits {
+        } else if self.keeps(bytes.len()) {
             let mut metadata = metadata_of(&known);
             if let (Some(sum), Some(_)) = (&mut metadata.checksum, tag) {
                 sum.start += TAG_BYTES as u16;
@@ -101,6 +100,11 @@ impl Intake {
             taken.is_unsupported = true;
         }
         taken
+    }
+
+    /// Whether a frame of so many bytes keeps what is left to be done with it.
+    pub fn keeps(&self, len: usize) -> bool {
+        self.keeps_offload && len + TAG_BYTES <= self.pool.frame_bytes()
     }
 
     /// A frame of the pool with these bytes and the tag behind the addresses.

@@ -79,7 +79,13 @@ fn frames_of_a_guest_reach_another_with_any_layout() {
 
 #[test]
 fn frames_that_a_guest_left_unfinished_are_made_whole() {
-    let Some(wire) = wire("") else { return };
+    for more in ["", "offload = true"] {
+        let Some(wire) = wire(more) else { return };
+        unfinished_frames_are_made_whole(&wire);
+    }
+}
+
+fn unfinished_frames_are_made_whole(wire: &Wire) {
     let mut a = running(&wire.sockets[0], 1);
     let mut b = running(&wire.sockets[1], 0);
     // A checksum over the last 4 bytes, which goes in front of them.

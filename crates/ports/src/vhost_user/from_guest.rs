@@ -5,18 +5,18 @@ use std::collections::VecDeque;
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{AppContext, Ports};
 use carina_frame::Frame;
-use carina_netdev::{MAC_HEADER_BYTES, VNET_HEADER_BYTES, VnetHeader};
+use carina_netdev::{MAC_HEADER_BYTES, VnetHeader, complete_checksum};
 use carina_vring::{DeviceRing, Fault, Taken};
 
 use super::{BURST, HEADER_BYTES, header_bytes};
-use crate::offload::Intake;
+use crate::offload::{Intake, metadata_of};
 
 /// What takes frames out of rings.
 pub(super) struct FromGuest {
     intake: Intake,
     /// Frames of a long one that was cut, for which the link had no room.
     backlog: VecDeque<Frame>,
-    /// Bytes of a frame for which there is something to be done.
+    /// Bytes of a frame that is to be cut.
     whole: Vec<u8>,
     counters: Counters,
 }
@@ -83,13 +83,10 @@ impl FromGuest {
                     self.counters.pool_empty.add(1);
                     return None;
                 };
-                let content = self.read(ring.taken(), chain, header_bytes, &mut frame);
-                if let Content::Unfinished = content {
-                    self.finish(ring.taken(), chain, header_bytes);
-                }
+                let is_read = self.read(ring.taken(), chain, header_bytes, &mut frame);
                 chain += 1;
                 ring.complete(0);
-                if let Content::Plain = content {
+                if is_read {
                     return Some(frame);
                 }
             }
@@ -99,49 +96,74 @@ impl FromGuest {
         Ok(chain)
     }
 
-    /// Copies a plain frame.
+    /// Copies a frame; false when the chain has no frame, or several, which are in the backlog.
     #[inline]
-    fn read(&self, taken: &Taken, chain: usize, header: usize, frame: &mut Frame) -> Content {
+    fn read(&mut self, taken: &Taken, chain: usize, header: usize, frame: &mut Frame) -> bool {
         let mut front = [0; HEADER_BYTES];
         let all = taken.readable(chain);
         taken.read(chain, 0, &mut front);
         if front[0] & NEEDS_CHECKSUM != 0 || front[1] != 0 {
-            return Content::Unfinished;
+            return self.read_unfinished(taken, chain, &front[..header], frame);
         }
         let len = all.wrapping_sub(header);
         let fits = all >= header + MAC_HEADER_BYTES && len <= self.intake.pool.frame_bytes();
         if !fits || !frame.set_len(len) {
             self.counters.length.add(1);
-            return Content::Wrong;
+            return false;
         }
         taken.read(chain, header, frame.bytes_mut());
         if front[0] & CHECKSUM_VALID != 0 {
             frame.set_checksum_valid(true);
         }
-        Content::Plain
+        true
     }
 
-    /// Puts the frames that a frame with work left stands for into the backlog.
-    #[cold]
-    fn finish(&mut self, taken: &Taken, chain: usize, header: usize) {
-        let all = taken.readable(chain);
-        let mut front = [0; VNET_HEADER_BYTES];
-        taken.read(chain, 0, &mut front);
-        let len = all.saturating_sub(header);
+    /// Copies a frame whose checksum is missing, or that is to be cut.
+    #[inline(never)]
+    fn read_unfinished(
+        &mut self,
+        taken: &Taken,
+        chain: usize,
+        front: &[u8],
+        frame: &mut Frame,
+    ) -> bool {
+        let len = taken.readable(chain).saturating_sub(front.len());
         if !(MAC_HEADER_BYTES..=LONG_FRAME_MAX).contains(&len) {
             self.counters.length.add(1);
-            return;
+            return false;
         }
-        self.whole.resize(len, 0);
-        taken.read(chain, header, &mut self.whole);
-        if !fits_frame(&front, len) {
+        let known = front.first_chunk().and_then(VnetHeader::read);
+        let Some(known) = known.filter(|known| fits_frame(known, len)) else {
             self.counters.unsupported.add(1);
-            return;
+            return false;
+        };
+        let keeps = self.intake.keeps(len);
+        let is_one = keeps || known.segments.is_none() && len <= self.intake.pool.frame_bytes();
+        if !is_one || !frame.set_len(len) {
+            self.cut(taken, chain, front, len);
+            return false;
         }
+        taken.read(chain, front.len(), frame.bytes_mut());
+        if keeps {
+            frame.set_metadata(&metadata_of(&known));
+        } else if let Some((start, offset)) = known.checksum {
+            let bytes = frame.bytes_mut();
+            let done = complete_checksum(bytes, start.into(), offset.into());
+            self.counters.unsupported.add(u64::from(done.is_err()));
+            return done.is_ok();
+        }
+        true
+    }
+
+    /// Puts the frames that a long one stands for into the backlog.
+    #[cold]
+    fn cut(&mut self, taken: &Taken, chain: usize, front: &[u8], len: usize) {
+        self.whole.resize(len, 0);
+        taken.read(chain, front.len(), &mut self.whole);
         let backlog = &mut self.backlog;
         let done = self
             .intake
-            .take(&front, &self.whole, None, |frame| backlog.push_back(frame));
+            .take(front, &self.whole, None, |frame| backlog.push_back(frame));
         self.counters
             .unsupported
             .add(u64::from(done.is_unsupported));
@@ -150,10 +172,7 @@ impl FromGuest {
 }
 
 /// Whether what a guest says about a frame lies within it.
-fn fits_frame(header: &[u8; VNET_HEADER_BYTES], len: usize) -> bool {
-    let Some(header) = VnetHeader::read(header) else {
-        return false;
-    };
+fn fits_frame(header: &VnetHeader, len: usize) -> bool {
     let sum = header
         .checksum
         .is_none_or(|(start, offset)| usize::from(start) + usize::from(offset) + 2 <= len);
@@ -161,17 +180,6 @@ fn fits_frame(header: &[u8; VNET_HEADER_BYTES], len: usize) -> bool {
         .segments
         .is_none_or(|(_, size, headers)| size > 0 && usize::from(headers) <= len);
     sum && cut
-}
-
-/// What is in a chain.
-#[derive(Clone, Copy)]
-enum Content {
-    /// A frame as it would be on a wire.
-    Plain,
-    /// A frame whose checksum is missing, or that is to be cut.
-    Unfinished,
-    /// No frame.
-    Wrong,
 }
 
 const NEEDS_CHECKSUM: u8 = 1;
