@@ -224,7 +224,9 @@ impl Blasting {
         let Some(tx) = &self.tx else { return 0 };
         let all = counter_file::read(&self.counters).unwrap_or_default();
         // Of the reasons for which a port drops, these are for frames that leave there.
-        let reasons = ["down", "length", "no_room", "refused", "not_ip"];
+        let reasons = [
+            "down", "length", "too_long", "no_room", "no_guest", "refused", "not_ip",
+        ];
         let is_one = |name: &str| {
             let what = name.strip_prefix(tx.as_str());
             let what = what.and_then(|what| what.strip_prefix("/drop_"));

@@ -193,6 +193,55 @@ fn forwarder_joins_two_guests() {
 }
 
 #[test]
+fn packets_of_blast_come_back_from_a_guest_that_routes() {
+    let directory = tempfile::tempdir().unwrap();
+    // QEMU waits for a back end before it starts, and connects again to one that comes after it.
+    let graph = responder(directory.path(), "");
+    let vm = guest(directory.path(), 1, false);
+    drop(graph);
+    // Packets for stations behind 10.0.0.1 go back where they came from.
+    let route = "ip link set eth0 address 02:00:00:00:00:02 && \
+                 ip address add 10.0.0.2/24 dev eth0 && ip link set eth0 up && \
+                 arp -s 10.0.0.1 02:00:00:00:00:01 && ip route add default via 10.0.0.1 && \
+                 echo 1 > /proc/sys/net/ipv4/ip_forward && \
+                 echo 0 > /proc/sys/net/ipv4/conf/all/send_redirects && \
+                 echo 0 > /proc/sys/net/ipv4/conf/eth0/send_redirects";
+    let done = vm.run(route).unwrap();
+    assert!(done.is_success(), "{}", done.error_text());
+    let port = format!("vhost_user:{}", directory.path().join("card").display());
+    let words = [
+        "--json",
+        "blast",
+        port.as_str(),
+        "--rate",
+        "500pps",
+        "--for",
+        "3s",
+        "--histogram",
+    ];
+    let begin = Instant::now();
+    loop {
+        let mut blast = Program::new(directory.path(), &words);
+        let output = blast.process.take().unwrap().wait_with_output().unwrap();
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        // What left before the guest had connected again was refused, and is not lost.
+        let number = |name: &str| said[name].as_u64().unwrap();
+        assert_eq!(
+            number("received") + number("lost"),
+            number("sent"),
+            "{said}"
+        );
+        if number("received") > 100 {
+            let buckets = said["histogram_ns"].as_array().unwrap();
+            let counts = buckets.iter().map(|bucket| bucket[1].as_u64().unwrap());
+            assert_eq!(counts.sum::<u64>(), number("received"));
+            return;
+        }
+        assert!(begin.elapsed() < BOOT, "{said}; {}", blast.log());
+    }
+}
+
+#[test]
 fn a_dif_over_the_card_of_a_guest_is_joined_by_the_guest() {
     let host = Host::start();
     let directory = tempfile::tempdir().unwrap();
