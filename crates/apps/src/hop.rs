@@ -12,7 +12,7 @@
 //! - cost: loads and stores of 16 bytes in the first cache line
 
 use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports, WhenFull};
 use serde::{Deserialize, Serialize};
 
 /// The configuration of a hop.
@@ -30,6 +30,7 @@ impl AppConfig for HopConfig {
     const KIND: &'static str = "hop";
     const INPUTS: PortList = PortList::INPUT;
     const OUTPUTS: PortList = PortList::OUTPUT;
+    const WHEN_FULL: WhenFull = WhenFull::Waits;
 
     type App = Hop;
 

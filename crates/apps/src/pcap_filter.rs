@@ -23,7 +23,9 @@
 mod connections;
 
 use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports, WhenFull,
+};
 use carina_filter::{Filter, FilterError};
 use carina_time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
@@ -109,6 +111,7 @@ impl AppConfig for PcapFilterConfig {
     const INPUTS: PortList = PortList::Named(&[Port::new("input"), Port::optional("back_input")]);
     const OUTPUTS: PortList =
         PortList::Named(&[Port::new("output"), Port::optional("back_output")]);
+    const WHEN_FULL: WhenFull = WhenFull::Waits;
 
     type App = PcapFilter;
 

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports,
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports, WhenFull,
 };
 use carina_frame::Pool;
 use carina_time::{Duration, Instant};
@@ -70,6 +70,7 @@ impl AppConfig for PcapReadConfig {
     const KIND: &'static str = "pcap_read";
     const INPUTS: PortList = PortList::NO_PORT;
     const OUTPUTS: PortList = PortList::OUTPUT;
+    const WHEN_FULL: WhenFull = WhenFull::PullsNoMore;
 
     type App = PcapRead;
 

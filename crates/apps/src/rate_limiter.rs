@@ -11,7 +11,7 @@
 //! The bucket is full at the start. A changed rate keeps what is in it.
 
 use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports, WhenFull};
 use carina_time::Instant;
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +70,7 @@ impl AppConfig for RateLimiterConfig {
     const KIND: &'static str = "rate_limiter";
     const INPUTS: PortList = PortList::INPUT;
     const OUTPUTS: PortList = PortList::OUTPUT;
+    const WHEN_FULL: WhenFull = WhenFull::Waits;
 
     type App = RateLimiter;
 

@@ -12,7 +12,7 @@
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports,
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports, WhenFull,
 };
 use carina_frame::Pool;
 use carina_time::Instant;
@@ -69,6 +69,7 @@ impl AppConfig for SourceConfig {
     const KIND: &'static str = "source";
     const INPUTS: PortList = PortList::NO_PORT;
     const OUTPUTS: PortList = PortList::Any;
+    const WHEN_FULL: WhenFull = WhenFull::PullsNoMore;
 
     type App = Source;
 

@@ -7,7 +7,7 @@
 //! - cost: nothing beside the move, or the writing of the zeros
 
 use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports, WhenFull};
 use serde::{Deserialize, Serialize};
 
 /// The configuration of a truncate.
@@ -33,6 +33,7 @@ impl AppConfig for TruncateConfig {
     const KIND: &'static str = "truncate";
     const INPUTS: PortList = PortList::INPUT;
     const OUTPUTS: PortList = PortList::OUTPUT;
+    const WHEN_FULL: WhenFull = WhenFull::Waits;
 
     type App = Truncate;
 

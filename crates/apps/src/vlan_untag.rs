@@ -8,7 +8,7 @@
 //! - cost: a move of 12 bytes
 
 use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports, WhenFull};
 use carina_wire::ether::TPID_CUSTOMER;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,7 @@ impl AppConfig for VlanUntagConfig {
     const KIND: &'static str = "vlan_untag";
     const INPUTS: PortList = PortList::INPUT;
     const OUTPUTS: PortList = PortList::OUTPUT;
+    const WHEN_FULL: WhenFull = WhenFull::Waits;
 
     type App = VlanUntag;
 

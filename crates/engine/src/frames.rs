@@ -16,6 +16,9 @@
 //! [`Workers`] run the parts of a graph on several threads, each with an engine, a network and a
 //! pool of its own. A link between apps of two workers is a ring between their threads.
 //!
+//! A link that is full drops, unless it has back-pressure ([`WhenFull`]): then the port that its
+//! frames come from takes no more from outside, where they wait as they would without a graph.
+//!
 //! # Why frames have links of their own
 //! SDUs of flows are *leases* of ring memory that end with the breath, on links with *credit*: a
 //! reader that stops holds its writer back and nothing is lost ([`Links`](crate::Links)). A frame
@@ -28,6 +31,7 @@
 
 mod app;
 mod assignment;
+mod back_pressure;
 mod bell;
 mod configure_error;
 mod difference;
@@ -42,13 +46,13 @@ mod worker;
 mod workers;
 
 pub use self::app::{
-    AnyConfig, AppConfig, AppContext, AppError, FrameApp, Port, PortList, PortNames,
+    AnyConfig, AppConfig, AppContext, AppError, FrameApp, Port, PortList, PortNames, WhenFull,
 };
 pub use self::configure_error::{ConfigureError, WorkerError};
 pub use self::difference::Difference;
 pub use self::graph::{Graph, GraphError, LinkName, PortName, WORKERS_MAX};
-pub use self::link::{LINK_FRAMES, LinkCounts};
+pub use self::link::{FRAME_BURST, LINK_FRAMES, LinkCounts};
 pub use self::network::Network;
 pub use self::network_app::NetworkApp;
-pub use self::ports::{FRAME_BURST, Ports};
+pub use self::ports::Ports;
 pub use self::workers::{WorkerReport, Workers};

@@ -154,15 +154,16 @@ impl FrameQueue {
         }
     }
 
-    /// Moves the frames that are in the queue now to the end of another, after `edit` has had each
-    /// of them; a frame that it refuses is dropped.
+    /// Moves the oldest `max` of the frames that are in the queue now to the end of another, after
+    /// `edit` has had each of them; a frame that it refuses is dropped.
     #[inline]
     pub fn transfer(
         &mut self,
+        max: usize,
         to: &mut FrameQueue,
         mut edit: impl FnMut(&mut Frame) -> bool,
     ) -> Moved {
-        let (count, room) = (self.len(), to.room());
+        let (count, room) = (self.len().min(max), to.room());
         let (mut taken, mut put) = (Taken::of(self), Put::of(to));
         let mut moved = Moved::default();
         while taken.count < count {
@@ -306,7 +307,7 @@ mod tests {
             pool.frame_of(&[number, 0])
         });
         assert_eq!((filled.packets, filled.bytes), (8, 16));
-        let moved = from.transfer(&mut to, |frame| {
+        let moved = from.transfer(usize::MAX, &mut to, |frame| {
             frame.bytes_mut()[0] *= 2;
             frame.bytes()[0] != 4
         });
@@ -318,6 +319,19 @@ mod tests {
     }
 
     #[test]
+    fn transfer_leaves_what_is_beyond_its_limit() {
+        let (pool, mut from, mut to) = (pool(16), FrameQueue::new(8), FrameQueue::new(8));
+        let mut number = 0;
+        from.fill(5, || {
+            number += 1;
+            pool.frame_of(&[number])
+        });
+        let moved = from.transfer(3, &mut to, |frame| frame.bytes()[0] != 2);
+        assert_eq!((moved.packets, moved.overflowed), (2, 0));
+        assert_eq!((contents(&to), contents(&from)), (vec![1, 3], vec![4, 5]));
+    }
+
+    #[test]
     fn panic_in_a_closure_loses_only_its_frame() {
         let (pool, mut from, mut to) = (pool(16), FrameQueue::new(8), FrameQueue::new(8));
         let mut number = 0;
@@ -326,7 +340,7 @@ mod tests {
             pool.frame_of(&[number])
         });
         let transfer = AssertUnwindSafe(|| {
-            from.transfer(&mut to, |frame| {
+            from.transfer(usize::MAX, &mut to, |frame| {
                 assert!(frame.bytes()[0] != 3, "the third one");
                 true
             });

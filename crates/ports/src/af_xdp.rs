@@ -24,7 +24,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Port, PortList, Ports,
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Port, PortList, Ports, WhenFull,
 };
 use carina_frame::{Frame, Pool};
 use carina_netdev::{
@@ -93,6 +93,7 @@ impl AppConfig for AfXdpConfig {
     const INPUTS: PortList = PortList::Named(&[Port::optional("input")]);
     const OUTPUTS: PortList = PortList::Named(&[Port::optional("output")]);
     const TICK: Option<Duration> = Some(LOOK_EVERY);
+    const WHEN_FULL: WhenFull = WhenFull::PullsNoMore;
 
     type App = AfXdp;
 

@@ -20,7 +20,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports, WhenFull,
+};
 use carina_netdev::TapLayer;
 use carina_sys::Interest;
 use carina_time::Duration;
@@ -54,6 +56,7 @@ impl AppConfig for TapConfig {
     const INPUTS: PortList = PortList::Named(&[Port::optional("input")]);
     const OUTPUTS: PortList = PortList::Named(&[Port::optional("output")]);
     const TICK: Option<Duration> = Some(LOOK_EVERY);
+    const WHEN_FULL: WhenFull = WhenFull::PullsNoMore;
 
     type App = Tap;
 

@@ -16,7 +16,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use carina_apps::mac_text::MacText;
 use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports, WhenFull,
+};
 use carina_frame::{Checksum, Frame, Segmentation};
 use carina_netdev::{MAC_HEADER_BYTES, TapLayer};
 use carina_sys::Interest;
@@ -66,6 +68,7 @@ impl AppConfig for TunConfig {
     const INPUTS: PortList = PortList::Named(&[Port::optional("input")]);
     const OUTPUTS: PortList = PortList::Named(&[Port::optional("output")]);
     const TICK: Option<Duration> = Some(LOOK_EVERY);
+    const WHEN_FULL: WhenFull = WhenFull::PullsNoMore;
 
     type App = Tun;
 

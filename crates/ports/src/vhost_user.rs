@@ -18,14 +18,20 @@
 //!   guest, shorter than a MAC header or longer than a frame of the pool; `drop_unsupported`:
 //!   offload work that is not known or does not fit the frame; `drop_no_frame`: from the guest, and
 //!   the pool had no frame for it; `drop_no_guest`: for a guest that is not there, or whose driver
-//!   has no ring; `drop_no_room`: the guest gave no buffer for 1 ms; `drop_too_long`: for the
-//!   guest, longer than its buffer; `drop_unfinished`: for a guest that takes no offload work,
-//!   which is not known or for which the pool had no frame
+//!   has no ring; `drop_no_room`: the guest gave no buffer for so long that it seems to have
+//!   stopped; `drop_too_long`: for the guest, longer than its buffer; `drop_unfinished`: for a
+//!   guest that takes no offload work, which is not known or for which the pool had no frame
 //! - cost: one copy each way. No system call for a frame; at most one for a burst, where the
 //!   guest's driver asks to be signalled
 //!
 //! Frames for a guest with several queues are spread by their addresses and ports, so that those of
 //! a flow stay in order.
+//!
+//! A guest that gives no buffers is waited for: frames stay on the link. Where that holds back
+//! no other port (the link has back-pressure: `card.input` is linked with a port, or with a filter
+//! behind one), the port in front reads no more meanwhile, and what comes waits in its own queue.
+//! After 1 s without a buffer, or 10 ms where frames of several ports meet, what waits is dropped,
+//! and so is all that follows until the guest gives buffers again.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -33,7 +39,7 @@ use std::path::PathBuf;
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Port, PortList, Ports,
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Port, PortList, Ports, WhenFull,
 };
 use carina_frame::Frame;
 use carina_sys::Interest;
@@ -138,16 +144,23 @@ pub struct VhostUser {
     socket: Socket,
     from_guest: FromGuest,
     to_guest: ToGuest,
-    /// Frames for each pair of rings that are off the link: that were made of a longer one, or
-    /// that were spread.
-    backlogs: Box<[VecDeque<Frame>]>,
+    pairs: Box<[Pair]>,
     queues: usize,
     /// The pair that is looked at first in the next visit.
     first: usize,
     is_armed: bool,
+    /// When frames that wait are dropped, if all that wait do so for buffers.
+    gives_up_at: Option<Instant>,
+    counters: Counters,
+}
+
+/// A pair of rings, as to what goes to the guest.
+#[derive(Default)]
+struct Pair {
+    /// Frames that are off the link: that were made of a longer one, or that were spread.
+    backlog: VecDeque<Frame>,
     /// Since when the guest gives no buffers to frames that wait.
     blocked_since: Option<Instant>,
-    counters: Counters,
 }
 
 struct Counters {
@@ -164,6 +177,7 @@ impl AppConfig for VhostUserConfig {
     const INPUTS: PortList = PortList::Named(&[Port::optional("input")]);
     const OUTPUTS: PortList = PortList::Named(&[Port::optional("output")]);
     const TICK: Option<Duration> = Some(COUNT_EVERY);
+    const WHEN_FULL: WhenFull = WhenFull::PullsNoMore;
 
     type App = VhostUser;
 
@@ -191,11 +205,11 @@ impl AppConfig for VhostUserConfig {
             socket,
             from_guest: FromGuest::new(intake(), context),
             to_guest: ToGuest::new(intake(), context),
-            backlogs: (0..self.queues).map(|_| VecDeque::new()).collect(),
+            pairs: (0..self.queues).map(|_| Pair::default()).collect(),
             queues: self.queues,
             first: 0,
             is_armed: false,
-            blocked_since: None,
+            gives_up_at: None,
             counters: Counters {
                 is_connected: context.counter("is_connected"),
                 connections: context.counter("connections"),
@@ -261,15 +275,18 @@ impl FrameApp for VhostUser {
     fn arm(&mut self) -> bool {
         self.is_armed = true;
         self.socket.silence();
-        if self.from_guest.has_backlog() || self.has_backlog() {
+        let is_busy = self.has_backlog() && !self.is_blocked();
+        if self.from_guest.has_backlog() || is_busy {
             return false;
         }
         let Some(mut device) = self.socket.try_lock() else {
             return false;
         };
-        (0..self.queues).all(|pair| {
-            let ring = device.ring(2 * pair + FROM_GUEST);
-            ring.is_none_or(|ring| ring.half.any().arm())
+        let mut arm = |ring| device.ring(ring).is_none_or(|ring| ring.half.any().arm());
+        let mut pairs = self.pairs.iter().enumerate();
+        pairs.all(|(pair, state)| {
+            let has_no_buffer = state.blocked_since.is_none() || arm(2 * pair);
+            has_no_buffer && arm(2 * pair + FROM_GUEST)
         })
     }
 
@@ -278,22 +295,31 @@ impl FrameApp for VhostUser {
             return;
         }
         if let Some(mut device) = self.socket.try_lock() {
-            for pair in 0..self.queues {
-                if let Some(ring) = device.ring(2 * pair + FROM_GUEST) {
+            for ring in 0..2 * self.queues {
+                if let Some(ring) = device.ring(ring) {
                     ring.half.any().disarm();
                 }
             }
         }
     }
+
+    fn is_blocked(&self) -> bool {
+        self.gives_up_at.is_some()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.gives_up_at
+    }
 }
 
 impl VhostUser {
     fn has_backlog(&self) -> bool {
-        self.backlogs.iter().any(|backlog| !backlog.is_empty())
+        self.pairs.iter().any(|pair| !pair.backlog.is_empty())
     }
 
     /// Gives the guest the frames of the backlogs, and then those that wait at the input.
     fn send(&mut self, ports: &mut Ports<'_>) {
+        self.gives_up_at = None;
         let Some(mut device) = self.socket.try_lock() else {
             return;
         };
@@ -302,26 +328,21 @@ impl VhostUser {
         let running = running.count();
         if running == 0 {
             drop(device);
-            return self.discard(ports, |counters| &counters.no_guest);
+            for pair in &mut self.pairs {
+                pair.discard(&self.counters.no_guest);
+                pair.blocked_since = None;
+            }
+            return discard_all(ports, &self.counters.no_guest);
         }
         if running > 1 {
-            let (backlogs, no_room) = (&mut self.backlogs, &self.counters.no_room);
-            ports.drain(0, |frame| {
-                let backlog = &mut backlogs[to_guest::flow(&frame) as usize % running];
-                if backlog.len() < to_guest::BURST_TO_GUEST {
-                    backlog.push_back(frame);
-                } else {
-                    no_room.add(1);
-                }
-            });
+            spread(ports, &mut self.pairs[..running], &self.counters.no_room);
         }
-        let mut moved = 0;
         for pair in 0..running {
             let Some(mut ring) = device.ring(2 * pair) else {
                 continue;
             };
             let source = to_guest::Source {
-                backlog: &mut self.backlogs[pair],
+                backlog: &mut self.pairs[pair].backlog,
                 link: (running == 1).then_some(&mut *ports),
             };
             let sent = match &mut ring.half {
@@ -329,9 +350,12 @@ impl VhostUser {
                 Half::Packed(half) => self.to_guest.send(half, features, source),
             };
             match sent {
-                Ok(0) => {}
-                Ok(count) => {
-                    moved += count;
+                Ok(0) => {
+                    let on_link = if running == 1 { ports.waiting(0) } else { 0 };
+                    self.pairs[pair].found_no_buffer(on_link, ports.now());
+                }
+                Ok(_) => {
+                    self.pairs[pair].blocked_since = None;
                     ring.signal();
                 }
                 Err(fault) => {
@@ -341,24 +365,75 @@ impl VhostUser {
             }
         }
         drop(device);
-        let now = ports.now();
-        if moved > 0 {
-            self.blocked_since = None;
-        } else if now.since(*self.blocked_since.get_or_insert(now)) > PATIENCE {
-            self.discard(ports, |counters| &counters.no_room);
+        self.wait(ports, running);
+    }
+
+    /// Drops what has waited for buffers for too long, and says until when the rest may.
+    fn wait(&mut self, ports: &mut Ports<'_>, running: usize) {
+        let patience = match ports.has_back_pressure(0) {
+            true => PATIENCE,
+            false => PATIENCE_SHARED,
+        };
+        let (now, mut is_blocked, mut first) = (ports.now(), true, None);
+        for pair in &mut self.pairs[..running] {
+            let on_link = if running == 1 { ports.waiting(0) } else { 0 };
+            let Some(since) = pair.blocked_since else {
+                is_blocked &= pair.backlog.len() + on_link == 0;
+                continue;
+            };
+            if now.since(since) >= patience {
+                pair.discard(&self.counters.no_room);
+                if running == 1 {
+                    discard_all(ports, &self.counters.no_room);
+                }
+            } else {
+                first = Some(first.map_or(since, |first: Instant| first.min(since)));
+            }
+        }
+        self.gives_up_at = first.filter(|_| is_blocked).map(|since| since + patience);
+    }
+}
+
+impl Pair {
+    /// Nothing was sent, although frames may wait in the backlog, or `on_link`.
+    fn found_no_buffer(&mut self, on_link: usize, now: Instant) {
+        if self.backlog.len() + on_link > 0 {
+            self.blocked_since.get_or_insert(now);
         }
     }
 
-    /// Drops what waits for the guest.
+    /// Drops what waits.
     #[cold]
-    fn discard(&mut self, ports: &mut Ports<'_>, reason: fn(&Counters) -> &Counter) {
-        let counter = reason(&self.counters);
-        for backlog in &mut self.backlogs {
-            counter.add(backlog.len() as u64);
-            backlog.clear();
-        }
-        ports.drain(0, |_| counter.add(1));
+    fn discard(&mut self, counter: &Counter) {
+        counter.add(self.backlog.len() as u64);
+        self.backlog.clear();
     }
+}
+
+/// Spreads what waits at the input over several pairs. What finds no place there waits on the link
+/// if that has back-pressure, and is dropped if not.
+fn spread(ports: &mut Ports<'_>, pairs: &mut [Pair], no_room: &Counter) {
+    let (waits, count) = (ports.has_back_pressure(0), pairs.len());
+    loop {
+        let flow = ports.frames(0).next().map(to_guest::flow);
+        let Some(flow) = flow else { return };
+        let backlog = &mut pairs[flow as usize % count].backlog;
+        let is_full = backlog.len() >= to_guest::BURST_TO_GUEST;
+        if is_full && waits {
+            return;
+        }
+        match ports.receive(0) {
+            Some(frame) if !is_full => backlog.push_back(frame),
+            _ => no_room.add(1),
+        }
+    }
+}
+
+/// Drops what waits at the input.
+#[cold]
+fn discard_all(ports: &mut Ports<'_>, counter: &Counter) {
+    counter.add(ports.waiting(0) as u64);
+    ports.drain(0, drop);
 }
 
 /// Of a pair of rings, that from the guest is the second. (VIRTIO 1.2 §5.1.2)
@@ -370,8 +445,12 @@ const QUEUES_MAX: usize = 8;
 /// How old counts of the socket may be.
 const COUNT_EVERY: Duration = Duration::from_millis(100);
 
-/// How long frames wait for a guest that gives no buffers.
-const PATIENCE: Duration = Duration::from_millis(1);
+/// How long frames wait for a guest that gives no buffers, where that holds back no other port.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The same where others use what waits meanwhile: places of links and frames of the pool. A guest
+/// whose processor is taken away for a turn of the scheduler is back before that.
+const PATIENCE_SHARED: Duration = Duration::from_millis(10);
 
 /// Bytes of the header in front of a frame. (VIRTIO 1.2 §5.1.6)
 fn header_bytes(features: u64) -> usize {

@@ -11,6 +11,7 @@ mod refusals;
 #[path = "../../netdev/tests/room/mod.rs"]
 mod room;
 mod running;
+mod slow_guest;
 mod tap;
 mod traffic;
 mod tunnels;

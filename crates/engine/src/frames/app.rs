@@ -59,6 +59,12 @@ pub trait FrameApp: Any {
 
     /// Takes back what `arm` asked for. Cheap when nothing is armed.
     fn disarm(&mut self) {}
+
+    /// Whether the frames that wait at the inputs wait for something outside: the engine may then
+    /// sleep until the app's descriptor is ready or its deadline has come.
+    fn is_blocked(&self) -> bool {
+        false
+    }
 }
 
 /// The configuration of an app, which says what kind of app it is.
@@ -74,6 +80,8 @@ pub trait AppConfig: Any + Clone + PartialEq + fmt::Debug + Send + Sync {
     const OUTPUTS: PortList;
     /// How often the app's `tick` is called.
     const TICK: Option<Duration> = None;
+    /// What the app does when an output has no room.
+    const WHEN_FULL: WhenFull = WhenFull::Drops;
 
     /// What runs.
     type App: FrameApp;
@@ -96,6 +104,23 @@ pub trait AppConfig: Any + Clone + PartialEq + fmt::Debug + Send + Sync {
     fn apply(&self, app: &mut Self::App) {
         let _ = app;
     }
+}
+
+/// What an app does when an output has no room.
+///
+/// Back-pressure goes from link to link: a link has it when its frames come from a port that waits,
+/// with nothing but apps in between that wait too. Links where frames of several origins or to
+/// several places meet drop instead, for what waits for one would hold up the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It goes on; what has no room is dropped and counted.
+    Drops,
+    /// It takes no more from outside than [`Ports::room`] says. For ports; one with several linked
+    /// outputs counts as one that drops.
+    PullsNoMore,
+    /// It leaves what has no room where it is. For apps that move frames only by
+    /// [`Ports::forward`], and from each input only to the output of the same number.
+    Waits,
 }
 
 /// Why an app could not be made.
@@ -194,6 +219,8 @@ pub trait AnyConfig: Any + fmt::Debug + Send + Sync {
     fn outputs(&self) -> PortList;
     /// [`AppConfig::TICK`].
     fn tick(&self) -> Option<Duration>;
+    /// [`AppConfig::WHEN_FULL`].
+    fn when_full(&self) -> WhenFull;
     /// [`AppConfig::build`].
     ///
     /// # Errors
@@ -222,6 +249,10 @@ impl<C: AppConfig> AnyConfig for C {
 
     fn tick(&self) -> Option<Duration> {
         C::TICK
+    }
+
+    fn when_full(&self) -> WhenFull {
+        C::WHEN_FULL
     }
 
     fn build_any(&self, context: &mut AppContext<'_>) -> Result<Box<dyn FrameApp>, AppError> {

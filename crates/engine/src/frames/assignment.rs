@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::frames::back_pressure::links_with_back_pressure;
 use crate::frames::graph::{Graph, LinkName};
 use crate::frames::part::Part;
 
@@ -78,6 +79,7 @@ fn least_loaded(graph: &Graph, workers: usize) -> usize {
 
 /// The parts of a graph whose apps all have workers, one for each worker.
 pub(super) fn parts(graph: &Graph, workers: usize) -> Vec<Part> {
+    let back_pressure = links_with_back_pressure(graph);
     let part = |worker: usize| {
         let is_here = |app: &str| graph.worker_of(app) == Some(worker);
         let mut part = Graph {
@@ -91,7 +93,7 @@ pub(super) fn parts(graph: &Graph, workers: usize) -> Vec<Part> {
         let links = graph.links.iter();
         let links = links.filter(|link| is_here(&link.from.app) || is_here(&link.to.app));
         part.links = links.cloned().collect();
-        Part::whole(&part)
+        Part::of(part, back_pressure.clone())
     };
     (0..workers).map(part).collect()
 }

@@ -6,8 +6,19 @@ use carina_wire::pcapng::Direction;
 use crate::counter_file::{Counter, CounterFile};
 use crate::tap::{Tap, TapList};
 
+/// Frames that an app pulls in one visit at most: enough to share the cost of a breath, few enough
+/// that they and the links of a chain stay in the nearest cache.
+pub const FRAME_BURST: usize = 128;
+
 /// Frames that wait on a link at most.
 pub const LINK_FRAMES: usize = 1024;
+
+/// Frames that wait on a link with back-pressure at most: two bursts. More would only be older when
+/// they arrive, and there are links to many slow guests.
+const WAITING_MAX: usize = 2 * FRAME_BURST;
+
+/// Frames for which a writer waits.
+const WAITED_FOR: usize = FRAME_BURST / 2;
 
 /// What went over a link since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +33,8 @@ pub struct LinkCounts {
 
 pub(super) struct FrameLink {
     pub(super) queue: FrameQueue,
+    /// The app that puts frames here waits while there is no room.
+    pub(super) has_back_pressure: bool,
     counts: LinkCounts,
     shown: Option<[Counter; 3]>,
     /// Who wants copies of what goes over it.
@@ -34,10 +47,37 @@ impl FrameLink {
         let counter = |name: &str, what| counters.counter(&format!("{name}/{what}"));
         FrameLink {
             queue: FrameQueue::new(LINK_FRAMES),
+            has_back_pressure: false,
             counts: LinkCounts::default(),
             shown: name.map(|name| ["packets", "bytes", "drops"].map(|what| counter(name, what))),
             taps: TapList::default(),
         }
+    }
+
+    /// Frames that may be put on the link at present. With back-pressure this is 0 until there is
+    /// room for a good part of a burst, so that a slow reader is not served frame by frame.
+    #[inline]
+    pub(super) fn room(&self) -> usize {
+        match self.free() {
+            0..WAITED_FOR if self.has_back_pressure => 0,
+            free => free,
+        }
+    }
+
+    #[inline]
+    fn free(&self) -> usize {
+        match self.has_back_pressure {
+            true => WAITING_MAX.saturating_sub(self.queue.len()),
+            false => self.queue.room(),
+        }
+    }
+
+    /// Puts frames on the link until `make` gives no more, `max` were put, or the link is full.
+    #[inline]
+    pub(super) fn fill(&mut self, max: usize, make: impl FnMut() -> Option<Frame>) -> usize {
+        let moved = self.queue.fill(max.min(self.free()), make);
+        self.count(moved);
+        moved.packets
     }
 
     #[inline]

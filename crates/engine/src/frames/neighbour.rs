@@ -17,8 +17,7 @@ use carina_frame::Frame;
 use carina_ring::between::{Receiver, Sender, queue};
 
 use crate::frames::bell::Bell;
-use crate::frames::link::{FrameLink, LINK_FRAMES};
-use crate::frames::ports::FRAME_BURST;
+use crate::frames::link::{FRAME_BURST, FrameLink, LINK_FRAMES};
 
 /// The near end of a link to another network.
 pub(super) struct Outgoing {

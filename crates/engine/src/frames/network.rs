@@ -9,7 +9,7 @@ use carina_sys::{Epoll, Interest};
 use carina_time::{Duration, Instant};
 
 use crate::counter_file::{Counter, CounterFile};
-use crate::frames::app::{AnyConfig, AppContext, FrameApp, PortList, PortNames};
+use crate::frames::app::{AnyConfig, AppContext, FrameApp, PortList, PortNames, WhenFull};
 use crate::frames::assignment::Way;
 use crate::frames::bell::Bell;
 use crate::frames::configure_error::ConfigureError;
@@ -52,6 +52,7 @@ struct RunningApp {
     names: [Vec<String>; 2],
     tick: Option<Duration>,
     next_tick: Instant,
+    when_full: WhenFull,
 }
 
 impl Network {
@@ -214,7 +215,9 @@ impl Network {
                     self.outgoing.extend(end.map(|end| (at, end)));
                 }
             }
-            links.push(kept.unwrap_or_else(new));
+            let mut link = kept.unwrap_or_else(new);
+            link.has_back_pressure = part.back_pressure.contains(name);
+            links.push(link);
             self.link_names.push(name.clone());
         }
         let mut lost: usize = old.values().map(|link| link.queue.len()).sum();
@@ -363,6 +366,17 @@ impl Network {
         self.links.iter().any(|link| !link.queue.is_empty())
     }
 
+    /// True when frames wait for an app that can go on with them, or for another network.
+    pub(super) fn has_work(&self) -> bool {
+        let waits = |link: usize| !self.links[link].queue.is_empty();
+        let here = self.apps.iter().any(|running| {
+            let inputs = running.inputs.iter().enumerate();
+            let mut waiting = inputs.filter(|(_, link)| waits(**link));
+            waiting.any(|(input, _)| !running.is_blocked(input, &self.links))
+        });
+        here || self.outgoing.iter().any(|(link, _)| waits(*link))
+    }
+
     /// When an app must be visited although no frame waits.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
@@ -372,12 +386,15 @@ impl Network {
         ticks.chain(own).min()
     }
 
-    /// Arms every app; false when one has something to pull.
+    /// Arms every app; false when one has something to pull, and room for it.
     pub(super) fn arm(&mut self) -> bool {
         self.is_armed = true;
         self.bell.announce_sleep();
         let may_sleep = self.incoming.iter_mut().all(|(_, end)| !end.has_frames())
-            && self.apps.iter_mut().all(|running| running.app.arm());
+            && self
+                .apps
+                .iter_mut()
+                .all(|running| running.app.arm() || running.is_held_back(&self.links));
         if !may_sleep {
             self.bell.withdraw();
         }
@@ -417,7 +434,27 @@ impl RunningApp {
             names: Default::default(),
             tick: config.tick(),
             next_tick: Instant::ZERO,
+            when_full: config.when_full(),
         }
+    }
+
+    /// Whether the app can do nothing about frames that wait at an input.
+    fn is_blocked(&self, input: usize, links: &[FrameLink]) -> bool {
+        let is_full =
+            |output: &usize| links[*output].has_back_pressure && links[*output].room() == 0;
+        match self.when_full {
+            WhenFull::Waits => self.outputs.get(input).is_some_and(is_full),
+            _ => self.app.is_blocked(),
+        }
+    }
+
+    /// Whether the app pulls nothing, whatever there is.
+    fn is_held_back(&self, links: &[FrameLink]) -> bool {
+        let linked = self.outputs.iter().filter(|link| **link != NO_OUTPUT);
+        let mut linked = linked.map(|link| &links[*link]).peekable();
+        self.when_full == WhenFull::PullsNoMore
+            && linked.peek().is_some()
+            && linked.all(|link| link.has_back_pressure && link.room() == 0)
     }
 }
 

@@ -41,7 +41,7 @@ impl App for NetworkApp {
     fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
         let mut network = self.network.borrow_mut();
         network.publish();
-        !network.has_frames() && network.arm()
+        !network.has_work() && network.arm()
     }
 
     fn disarm(&mut self) {

@@ -1,8 +1,9 @@
 //! The part of a graph that one network runs, on its way to there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::frames::app::FrameApp;
+use crate::frames::back_pressure::links_with_back_pressure;
 use crate::frames::difference::Difference;
 use crate::frames::graph::{Graph, LinkName};
 use crate::frames::neighbour::{Incoming, Outgoing};
@@ -10,6 +11,8 @@ use crate::frames::neighbour::{Incoming, Outgoing};
 /// Apps of one network, and the links with an end at one of them.
 pub(super) struct Part {
     pub(super) graph: Graph,
+    /// Those of the links that have back-pressure, and maybe others of the whole graph.
+    pub(super) back_pressure: BTreeSet<LinkName>,
     /// Ends of links from and to other networks that are new. Those that the network has already
     /// it keeps.
     pub(super) incoming: BTreeMap<LinkName, Incoming>,
@@ -19,8 +22,14 @@ pub(super) struct Part {
 impl Part {
     /// A whole graph.
     pub(super) fn whole(graph: &Graph) -> Part {
+        Part::of(graph.clone(), links_with_back_pressure(graph))
+    }
+
+    /// A part without ends of new links.
+    pub(super) fn of(graph: Graph, back_pressure: BTreeSet<LinkName>) -> Part {
         Part {
-            graph: graph.clone(),
+            graph,
+            back_pressure,
             incoming: BTreeMap::new(),
             outgoing: BTreeMap::new(),
         }

@@ -5,10 +5,6 @@ use carina_time::Instant;
 
 use crate::frames::link::FrameLink;
 
-/// Frames that an app pulls in one visit at most: enough to share the cost of a breath, few enough
-/// that they and the links of a chain stay in the nearest cache.
-pub const FRAME_BURST: usize = 128;
-
 /// The ports of the app that is visited, by number.
 ///
 /// # Panics
@@ -46,11 +42,19 @@ impl Ports<'_> {
         self.links[self.inputs[input]].queue.len()
     }
 
-    /// Frames that an output takes before it drops.
+    /// Frames that an output takes at present: before it drops, or, where its link has
+    /// back-pressure, before the app should wait.
     #[must_use]
     #[inline]
     pub fn room(&self, output: usize) -> usize {
-        self.links[self.outputs[output]].queue.room()
+        self.links[self.outputs[output]].room()
+    }
+
+    /// Whether frames that are left at an input hold back the port that sends them, and no other.
+    #[must_use]
+    #[inline]
+    pub fn has_back_pressure(&self, input: usize) -> bool {
+        self.links[self.inputs[input]].has_back_pressure
     }
 
     /// Takes the oldest frame that waits at an input.
@@ -85,21 +89,23 @@ impl Ports<'_> {
         max: usize,
         make: impl FnMut() -> Option<Frame>,
     ) -> usize {
-        let link = &mut self.links[self.outputs[output]];
-        let moved = link.queue.fill(max, make);
-        link.count(moved);
-        moved.packets
+        self.links[self.outputs[output]].fill(max, make)
     }
 
     /// Moves all frames that wait at an input to an output, after `edit` has had each of them; a
-    /// frame for which it returns false is dropped, and counted by the app.
+    /// frame for which it returns false is dropped, and counted by the app. Where the output has
+    /// back-pressure, those for which it has no room stay at the input.
     #[inline]
     pub fn forward(&mut self, input: usize, output: usize, edit: impl FnMut(&mut Frame) -> bool) {
         let ends = [self.inputs[input], self.outputs[output]];
         let Ok([from, to]) = self.links.get_disjoint_mut(ends) else {
             unreachable!("no link leads from an app to itself");
         };
-        let moved = from.queue.transfer(&mut to.queue, edit);
+        let max = match to.has_back_pressure {
+            true => to.room(),
+            false => usize::MAX,
+        };
+        let moved = from.queue.transfer(max, &mut to.queue, edit);
         to.count(moved);
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports,
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports, WhenFull,
 };
 use carina_frame::{Frame, Pool};
 use carina_time::Instant;
@@ -74,6 +74,7 @@ impl AppConfig for GeneratorConfig {
     const KIND: &'static str = "generator";
     const INPUTS: PortList = PortList::NO_PORT;
     const OUTPUTS: PortList = PortList::OUTPUT;
+    const WHEN_FULL: WhenFull = WhenFull::PullsNoMore;
 
     type App = Generator;
 

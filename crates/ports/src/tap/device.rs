@@ -100,6 +100,9 @@ impl Device {
         }
         self.is_empty = false;
         let wanted = ports.room(0).min(self.expected);
+        if wanted == 0 {
+            return;
+        }
         while self.frames.len() < wanted {
             let Some(mut frame) = self.pool.take() else {
                 self.counters.pool_empty.add(1);

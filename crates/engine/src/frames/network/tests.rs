@@ -6,7 +6,7 @@ use carina_frame::PoolConfig;
 
 use super::*;
 use crate::frames::app::{AppConfig, AppError, Port};
-use crate::frames::ports::FRAME_BURST;
+use crate::frames::link::FRAME_BURST;
 
 /// Numbers frames with one byte, up to a count for each breath.
 #[derive(Clone, Debug, PartialEq)]
