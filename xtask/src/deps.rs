@@ -190,6 +190,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-time carina-wire carina-sys carina-ring carina-frame rustix thiserror",
     ),
     ("carina-filter", "thiserror"),
+    ("carina-embed", "carina-random carina-time thiserror"),
     (
         "carina-apps",
         "carina-time carina-wire carina-sys carina-frame carina-engine carina-filter aws-lc-rs serde thiserror toml",

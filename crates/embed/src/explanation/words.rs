@@ -1,0 +1,162 @@
+//! An explanation in words, with the caller's names.
+
+use carina_time::Duration;
+
+use crate::explanation::{Constraint, Explanation, Lack, Relaxation};
+use crate::id::{NodeId, VirtualLinkId};
+use crate::request::Request;
+
+/// What the caller calls things. Without names of its own they have their numbers.
+pub trait Names {
+    /// A node.
+    fn node(&self, node: NodeId) -> String {
+        format!("node {}", node.0)
+    }
+
+    /// Where a node may be, as in `in de`; empty when it may be anywhere.
+    fn place(&self, request: &Request, node: NodeId) -> String {
+        let locations = &request.nodes()[node.index()].locations;
+        let numbers: Vec<String> = locations.iter().map(|it| it.0.to_string()).collect();
+        match numbers.is_empty() {
+            true => String::new(),
+            false => format!(" in location {}", numbers.join(" or ")),
+        }
+    }
+
+    /// A rate, with its unit.
+    fn rate(&self, rate: u64) -> String {
+        format!("a rate of {rate}")
+    }
+
+    /// An amount of memory, with its unit.
+    fn memory(&self, memory: u64) -> String {
+        format!("{memory} of memory")
+    }
+
+    /// An amount of processors, with its unit.
+    fn cpu(&self, cpu: u64) -> String {
+        format!("{cpu} of processors")
+    }
+
+    /// A delay.
+    fn delay(&self, delay: Duration) -> String {
+        format!("a delay of {delay}")
+    }
+}
+
+/// Everything has its number.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Numbered;
+
+impl Names for Numbered {}
+
+impl Explanation {
+    /// The explanation in words: the constraint, and what would fit.
+    #[must_use]
+    pub fn describe(&self, request: &Request, names: &impl Names) -> String {
+        let words = Words { request, names };
+        let constraint = words.constraint(&self.constraint);
+        match &self.relaxation {
+            Some(relaxation) => format!("{constraint}; {}", words.relaxation(relaxation)),
+            None => constraint,
+        }
+    }
+}
+
+struct Words<'a, N> {
+    request: &'a Request,
+    names: &'a N,
+}
+
+impl<N: Names> Words<'_, N> {
+    fn constraint(&self, constraint: &Constraint) -> String {
+        let names = self.names;
+        match constraint {
+            Constraint::Host { node, lack } => self.lack(*node, *lack),
+            Constraint::Hosts { nodes, hosts } => {
+                let all = nodes.iter().map(|node| names.node(*node));
+                let all: Vec<String> = all.collect();
+                let there = match hosts.len() {
+                    1 => "there is 1".to_owned(),
+                    count => format!("there are {count}"),
+                };
+                let wanted = nodes.len();
+                format!(
+                    "{} need {wanted} hosts, and {there} for them",
+                    all.join(", ")
+                )
+            }
+            Constraint::Link { link } => format!("{}: no path has what it needs", self.link(*link)),
+            Constraint::Node { node } => {
+                format!(
+                    "{}: no host beside the other nodes is right",
+                    names.node(*node)
+                )
+            }
+            Constraint::Together => "the links together need more than is free".to_owned(),
+        }
+    }
+
+    fn lack(&self, id: NodeId, lack: Lack) -> String {
+        let names = self.names;
+        let place = names.place(self.request, id);
+        let node = &self.request.nodes()[id.index()];
+        let most =
+            |wanted: String, most: String| format!("no host{place} has {wanted}, one has {most}");
+        let what = match lack {
+            Lack::Location => format!("there is no host{place}"),
+            Lack::Labels => format!("no host{place} has all labels"),
+            Lack::Cpu(there) => most(names.cpu(node.cpu), names.cpu(there)),
+            Lack::Memory(there) => most(names.memory(node.memory), names.memory(there)),
+            Lack::Nics(there) => most(nics(node.nics), nics(there)),
+            Lack::OneHostWithAll => format!("no host{place} has all that is needed"),
+        };
+        format!("{}: {what}", names.node(id))
+    }
+
+    fn relaxation(&self, relaxation: &Relaxation) -> String {
+        let names = self.names;
+        match relaxation {
+            Relaxation::Cpu(node, cpu) => {
+                format!("{}: {} would fit", names.node(*node), names.cpu(*cpu))
+            }
+            Relaxation::Memory(node, memory) => {
+                format!("{}: {} would fit", names.node(*node), names.memory(*memory))
+            }
+            Relaxation::Nics(node, count) => {
+                format!("{}: {} would fit", names.node(*node), nics(*count))
+            }
+            Relaxation::AnyLocation(node) => {
+                format!("{}: it would fit at another location", names.node(*node))
+            }
+            Relaxation::NoLabels(node) => {
+                format!("{}: it would fit without its labels", names.node(*node))
+            }
+            Relaxation::NotApart([a, b]) => {
+                let [a, b] = [a, b].map(|node| names.node(*node));
+                format!("{a} and {b} would fit on one host")
+            }
+            Relaxation::Rate(link, rate) => {
+                format!("{}: {} would fit", self.link(*link), names.rate(*rate))
+            }
+            Relaxation::Delay(link, delay) => {
+                format!("{}: {} would fit", self.link(*link), names.delay(*delay))
+            }
+            Relaxation::AllRates(percent) => format!("{percent} % of all rates would fit"),
+        }
+    }
+
+    fn link(&self, link: VirtualLinkId) -> String {
+        let ends = self.request.links()[link.index()].ends;
+        let [a, b] = ends.map(|node| self.names.node(node));
+        format!("{a}-{b}")
+    }
+}
+
+fn nics(count: u64) -> String {
+    match count {
+        0 => "no network card".to_owned(),
+        1 => "1 network card".to_owned(),
+        count => format!("{count} network cards"),
+    }
+}

@@ -1,0 +1,128 @@
+//! Carina's embedder: nodes and links are placed together.
+//!
+//! A host is never judged apart from where the neighbours of its node went. From each of some
+//! starts the placement grows node by node (`growth`): the next node goes where the links to its
+//! placed neighbours cost least, and these are routed at once. The cheapest placement of all starts
+//! is then improved by moving and swapping nodes (`improvement`).
+
+mod growth;
+mod improvement;
+
+use std::cmp::Reverse;
+
+use crate::attempt::Attempt;
+use crate::embedder::{Embedder, Refusal};
+use crate::embedding::Embedding;
+use crate::id::NodeId;
+use crate::joint::growth::Growth;
+use crate::request::{Request, Sharing};
+use crate::residual::Residual;
+
+/// Carina's embedder. The same residual and request give the same embedding.
+#[derive(Clone, Copy, Debug)]
+pub struct Joint {
+    /// Hosts for the first node that are tried, at least 1.
+    pub starts: usize,
+    /// Hosts for each further node that are tried, at least 1.
+    pub candidates: usize,
+    /// Rounds of moving and swapping nodes; 0: none.
+    pub rounds: usize,
+}
+
+impl Default for Joint {
+    fn default() -> Joint {
+        Joint {
+            starts: 100,
+            candidates: 8,
+            rounds: 6,
+        }
+    }
+}
+
+impl Embedder for Joint {
+    fn embed(&mut self, residual: &Residual, request: &Request) -> Result<Embedding, Refusal> {
+        let mut attempt = Attempt::new(residual, request);
+        for node in (0..request.nodes().len()).map(NodeId::of) {
+            if !(0..attempt.hosts()).any(|host| attempt.accepts(node, host)) {
+                return Err(Refusal::NoHost { node });
+            }
+        }
+        let strengths = strengths(residual);
+        let mut growth = Growth::new(residual, request, &strengths, self.candidates, None);
+        let mut best = None;
+        self.grow(&mut attempt, &mut growth, self.starts, &mut best);
+        let substrate = residual.substrate();
+        if best.is_none() || substrate.price_min() < substrate.price_max() {
+            // Where the order was wrong, or cut a request between providers badly.
+            let usual = growth.first();
+            let others = (0..request.nodes().len()).map(NodeId::of);
+            let starts = self.starts / ORDERS_MAX;
+            for first in others.filter(|first| *first != usual).take(ORDERS_MAX) {
+                let first = Some(first);
+                let mut other = Growth::new(residual, request, &strengths, self.candidates, first);
+                self.grow(&mut attempt, &mut other, starts, &mut best);
+            }
+        }
+        let Some((cost, embedding)) = best else {
+            let node = growth.farthest();
+            return Err(Refusal::NoPlace { node });
+        };
+        let is_best = cost <= growth.cost_min();
+        let rounds = if is_best { 0 } else { self.rounds };
+        Ok(improvement::improve(&mut attempt, embedding, rounds))
+    }
+}
+
+impl Joint {
+    /// Grows placements from some starts; keeps the cheapest in `best`.
+    fn grow(
+        &self,
+        attempt: &mut Attempt,
+        growth: &mut Growth,
+        starts_max: usize,
+        best: &mut Option<(u128, Embedding)>,
+    ) {
+        for start in starts(attempt, growth, starts_max) {
+            let bound = best.as_ref().map_or(u128::MAX, |(cost, _)| *cost);
+            if bound <= growth.cost_min() {
+                return;
+            }
+            if growth.grow(attempt, start, bound)
+                && let Some(embedding) = attempt.embedding()
+            {
+                *best = Some((attempt.cost(), embedding));
+            }
+        }
+    }
+}
+
+/// The hosts that can take the first node, those with the most rate around them first.
+fn starts(attempt: &Attempt, growth: &Growth, most: usize) -> Vec<u32> {
+    let can = |host: &u32| attempt.accepts(growth.first(), *host);
+    let mut hosts: Vec<u32> = (0..attempt.hosts()).filter(can).collect();
+    hosts.sort_by_key(|host| Reverse(growth.strength(*host)));
+    hosts.truncate(most.max(1));
+    hosts
+}
+
+/// Of each host, the rate that is free on its links.
+fn strengths(residual: &Residual) -> Vec<u64> {
+    let substrate = residual.substrate();
+    let strength = |host: u32| {
+        let rates = substrate.beside(host).iter();
+        let rates = rates.map(|beside| residual.rates()[beside.link as usize]);
+        rates.fold(0, u64::saturating_add)
+    };
+    (0..residual.hosts().len() as u32).map(strength).collect()
+}
+
+/// The least that a unit of rate of a link can cost: a link within a host costs nothing.
+fn price_min(residual: &Residual, request: &Request) -> u128 {
+    match request.sharing() {
+        Sharing::Never => u128::from(residual.substrate().price_min()),
+        Sharing::UnlessApart => 0,
+    }
+}
+
+/// How many nodes are tried as the first, where the usual one is not enough.
+const ORDERS_MAX: usize = 8;

@@ -1,0 +1,334 @@
+//! A request: the nodes and links of a virtual network, and what each of them wants.
+
+use carina_time::Duration;
+
+use crate::id::{Label, Location, NodeId, VirtualLinkId};
+use crate::substrate::Host;
+
+/// A node of a virtual network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Processor capacity that it takes of its host.
+    pub cpu: u64,
+    /// Memory that it takes.
+    pub memory: u64,
+    /// Physical network cards that it takes.
+    pub nics: u64,
+    /// Where it may be; anywhere when empty.
+    pub locations: Vec<Location>,
+    /// What its host must have.
+    pub labels: Vec<Label>,
+    /// Nodes that must be on other hosts. It holds both ways if either node names the other.
+    pub apart_from: Vec<NodeId>,
+}
+
+impl Node {
+    /// Whether the location and the labels of a host are right for this node.
+    #[must_use]
+    pub fn accepts(&self, host: &Host) -> bool {
+        self.accepts_location(host) && self.labels.iter().all(|label| host.labels.contains(label))
+    }
+
+    /// Whether the location of a host is right for this node.
+    #[must_use]
+    pub fn accepts_location(&self, host: &Host) -> bool {
+        self.locations.is_empty() || self.locations.contains(&host.location)
+    }
+}
+
+/// A link of a virtual network; it takes its rate on each link of its path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VirtualLink {
+    /// The nodes at its ends.
+    pub ends: [NodeId; 2],
+    /// What it carries, in the unit of the substrate's links.
+    pub rate: u64,
+    /// The longest delay of its path.
+    pub delay_max: Option<Duration>,
+}
+
+/// Whether nodes of one request may be on one host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Each node has a host of its own, as in published evaluations.
+    Never,
+    /// They may, unless `apart_from` says otherwise. A link within a host takes no rate.
+    UnlessApart,
+}
+
+/// A virtual network that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    nodes: Vec<Node>,
+    links: Vec<VirtualLink>,
+    sharing: Sharing,
+    /// Of each node, its links and the nodes at their other ends.
+    incident: Vec<Vec<(VirtualLinkId, NodeId)>>,
+    /// Of each node, the nodes that must be on other hosts, in order.
+    apart: Vec<Vec<NodeId>>,
+}
+
+impl Request {
+    /// A request of these nodes and links.
+    ///
+    /// # Errors
+    /// No node, or too many; the first link or `apart_from` that names a missing node or the same
+    /// node twice; the first amount beyond [`AMOUNT_MAX`].
+    pub fn new(
+        nodes: Vec<Node>,
+        links: Vec<VirtualLink>,
+        sharing: Sharing,
+    ) -> Result<Request, RequestError> {
+        if nodes.is_empty() || nodes.len() > NODES_MAX {
+            return Err(RequestError::Nodes { nodes: nodes.len() });
+        }
+        if links.len() > LINKS_MAX {
+            return Err(RequestError::Links { links: links.len() });
+        }
+        let count = nodes.len();
+        let mut apart = vec![Vec::new(); count];
+        for (index, node) in nodes.iter().enumerate() {
+            let id = NodeId::of(index);
+            check_amounts(id, node)?;
+            for other in &node.apart_from {
+                check_apart(id, *other, count)?;
+                apart[index].push(*other);
+                apart[other.index()].push(id);
+            }
+        }
+        for list in &mut apart {
+            list.sort_unstable();
+            list.dedup();
+        }
+        let mut incident = vec![Vec::new(); count];
+        for (index, link) in links.iter().enumerate() {
+            let id = VirtualLinkId::of(index);
+            check_link(id, link, count)?;
+            let [a, b] = link.ends;
+            incident[a.index()].push((id, b));
+            incident[b.index()].push((id, a));
+        }
+        Ok(Request {
+            nodes,
+            links,
+            sharing,
+            incident,
+            apart,
+        })
+    }
+
+    /// The nodes, by [`NodeId`].
+    #[must_use]
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The links, by [`VirtualLinkId`].
+    #[must_use]
+    pub fn links(&self) -> &[VirtualLink] {
+        &self.links
+    }
+
+    /// Whether nodes may share a host.
+    #[must_use]
+    pub fn sharing(&self) -> Sharing {
+        self.sharing
+    }
+
+    /// The links at a node, each with the node at its other end.
+    #[must_use]
+    pub fn incident(&self, node: NodeId) -> &[(VirtualLinkId, NodeId)] {
+        &self.incident[node.index()]
+    }
+
+    /// Whether two different nodes must be on different hosts.
+    #[must_use]
+    pub fn are_apart(&self, a: NodeId, b: NodeId) -> bool {
+        self.sharing == Sharing::Never || self.apart[a.index()].binary_search(&b).is_ok()
+    }
+
+    /// What an operator pays for while this request lives: all its processors and rates.
+    ///
+    /// The revenue of Yu, Yi, Rexford and Chiang, *Rethinking Virtual Network Embedding* (2008).
+    #[must_use]
+    pub fn revenue(&self) -> u128 {
+        let cpu: u128 = self.nodes.iter().map(|node| u128::from(node.cpu)).sum();
+        let rate: u128 = self.links.iter().map(|link| u128::from(link.rate)).sum();
+        cpu + rate
+    }
+}
+
+fn check_amounts(node: NodeId, wanted: &Node) -> Result<(), RequestError> {
+    let amounts = [
+        ("cpu", wanted.cpu),
+        ("memory", wanted.memory),
+        ("nics", wanted.nics),
+    ];
+    match amounts.iter().find(|(_, amount)| *amount > AMOUNT_MAX) {
+        Some((what, amount)) => Err(RequestError::NodeAmount {
+            node,
+            what,
+            amount: *amount,
+        }),
+        None => Ok(()),
+    }
+}
+
+fn check_apart(node: NodeId, other: NodeId, nodes: usize) -> Result<(), RequestError> {
+    if other.index() >= nodes {
+        return Err(RequestError::ApartFromMissing { node, other, nodes });
+    }
+    match node == other {
+        true => Err(RequestError::ApartFromItself { node }),
+        false => Ok(()),
+    }
+}
+
+fn check_link(link: VirtualLinkId, wanted: &VirtualLink, nodes: usize) -> Result<(), RequestError> {
+    if let Some(node) = wanted.ends.iter().find(|node| node.index() >= nodes) {
+        let node = *node;
+        return Err(RequestError::NoSuchNode { link, node, nodes });
+    }
+    if wanted.ends[0] == wanted.ends[1] {
+        let node = wanted.ends[0];
+        return Err(RequestError::ToItself { link, node });
+    }
+    match wanted.rate > AMOUNT_MAX {
+        true => Err(RequestError::LinkRate {
+            link,
+            rate: wanted.rate,
+        }),
+        false => Ok(()),
+    }
+}
+
+/// What is wrong with the nodes and links of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// No node, or more than are possible.
+    #[error("{nodes} nodes; 1 to {NODES_MAX} are possible")]
+    Nodes {
+        /// How many.
+        nodes: usize,
+    },
+    /// More links than are possible.
+    #[error("{links} links; at most {LINKS_MAX} are possible")]
+    Links {
+        /// How many.
+        links: usize,
+    },
+    /// A node wants more than is possible.
+    #[error("node {}: {what} {amount}; at most {AMOUNT_MAX} is possible", node.0)]
+    NodeAmount {
+        /// The node.
+        node: NodeId,
+        /// Of what.
+        what: &'static str,
+        /// How much.
+        amount: u64,
+    },
+    /// A link wants more than is possible.
+    #[error("link {}: rate {rate}; at most {AMOUNT_MAX} is possible", link.0)]
+    LinkRate {
+        /// The link.
+        link: VirtualLinkId,
+        /// How much.
+        rate: u64,
+    },
+    /// An end that is not in the list.
+    #[error("link {}: its end is node {}, and there are {nodes} nodes", link.0, node.0)]
+    NoSuchNode {
+        /// The link.
+        link: VirtualLinkId,
+        /// Its end.
+        node: NodeId,
+        /// How many nodes there are.
+        nodes: usize,
+    },
+    /// Both ends are the same node.
+    #[error("link {}: both its ends are node {}", link.0, node.0)]
+    ToItself {
+        /// The link.
+        link: VirtualLinkId,
+        /// The node.
+        node: NodeId,
+    },
+    /// A node to keep apart from is not in the list.
+    #[error("node {}: apart from node {}, and there are {nodes} nodes", node.0, other.0)]
+    ApartFromMissing {
+        /// The node.
+        node: NodeId,
+        /// The other.
+        other: NodeId,
+        /// How many nodes there are.
+        nodes: usize,
+    },
+    /// A node that is to be kept apart from itself.
+    #[error("node {}: apart from itself", node.0)]
+    ApartFromItself {
+        /// The node.
+        node: NodeId,
+    },
+}
+
+/// The largest number of nodes of a request.
+pub const NODES_MAX: usize = 1000;
+
+/// The largest number of links of a request.
+pub const LINKS_MAX: usize = 20_000;
+
+/// The largest amount of anything that a node or a link may want: sums stay below 2^64.
+pub const AMOUNT_MAX: u64 = 1 << 48;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(a: u32, b: u32, rate: u64) -> VirtualLink {
+        VirtualLink {
+            ends: [NodeId(a), NodeId(b)],
+            rate,
+            delay_max: None,
+        }
+    }
+
+    #[test]
+    fn apart_holds_both_ways() {
+        let mut nodes = vec![Node::default(); 3];
+        nodes[2].apart_from = vec![NodeId(0), NodeId(0)];
+        let request = Request::new(nodes.clone(), vec![], Sharing::UnlessApart).unwrap();
+        assert!(request.are_apart(NodeId(0), NodeId(2)));
+        assert!(request.are_apart(NodeId(2), NodeId(0)));
+        assert!(!request.are_apart(NodeId(0), NodeId(1)));
+        let alone = Request::new(nodes, vec![], Sharing::Never).unwrap();
+        assert!(alone.are_apart(NodeId(0), NodeId(1)));
+    }
+
+    #[test]
+    fn impossible_requests_are_named() {
+        let new = |links| Request::new(vec![Node::default(); 2], links, Sharing::Never);
+        let error = new(vec![link(0, 1, 1), link(1, 2, 1)]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "link 1: its end is node 2, and there are 2 nodes"
+        );
+        let error = new(vec![link(1, 1, 1)]).unwrap_err();
+        assert!(matches!(error, RequestError::ToItself { .. }), "{error}");
+        let error = new(vec![link(0, 1, u64::MAX)]).unwrap_err();
+        assert!(matches!(error, RequestError::LinkRate { .. }), "{error}");
+        let error = Request::new(vec![], vec![], Sharing::Never).unwrap_err();
+        assert_eq!(error.to_string(), "0 nodes; 1 to 1000 are possible");
+    }
+
+    #[test]
+    fn revenue_is_processors_and_rates() {
+        let node = Node {
+            cpu: 7,
+            ..Node::default()
+        };
+        let links = vec![link(0, 1, 30), link(0, 1, 5)];
+        let request = Request::new(vec![node.clone(), node], links, Sharing::Never).unwrap();
+        assert_eq!(request.revenue(), 49);
+    }
+}

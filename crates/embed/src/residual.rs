@@ -1,0 +1,467 @@
+//! What is free of a substrate: embeddings take of it and give back exactly what they took.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use carina_time::Duration;
+
+use crate::embedding::{self, Embedding};
+use crate::id::{HostId, LinkId, NodeId, VirtualLinkId};
+use crate::request::{Node, Request};
+use crate::substrate::{Host, Substrate};
+
+/// What is free of a substrate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Residual {
+    substrate: Arc<Substrate>,
+    hosts: Vec<Amounts>,
+    rates: Vec<u64>,
+}
+
+/// Amounts of what a host has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amounts {
+    /// Processor capacity.
+    pub cpu: u64,
+    /// Memory.
+    pub memory: u64,
+    /// Physical network cards.
+    pub nics: u64,
+}
+
+impl Amounts {
+    /// What a host has when it is empty.
+    #[must_use]
+    pub fn of_host(host: &Host) -> Amounts {
+        Amounts {
+            cpu: host.cpu,
+            memory: host.memory,
+            nics: host.nics,
+        }
+    }
+
+    /// What a node takes.
+    #[must_use]
+    pub fn of_node(node: &Node) -> Amounts {
+        Amounts {
+            cpu: node.cpu,
+            memory: node.memory,
+            nics: node.nics,
+        }
+    }
+
+    /// Whether all of `part` is in it.
+    #[must_use]
+    pub fn contains(self, part: Amounts) -> bool {
+        self.cpu >= part.cpu && self.memory >= part.memory && self.nics >= part.nics
+    }
+
+    fn plus(self, other: Amounts) -> Amounts {
+        Amounts {
+            cpu: self.cpu.saturating_add(other.cpu),
+            memory: self.memory.saturating_add(other.memory),
+            nics: self.nics.saturating_add(other.nics),
+        }
+    }
+
+    fn minus(self, other: Amounts) -> Amounts {
+        Amounts {
+            cpu: self.cpu - other.cpu,
+            memory: self.memory - other.memory,
+            nics: self.nics - other.nics,
+        }
+    }
+}
+
+impl Residual {
+    /// All of a substrate.
+    #[must_use]
+    pub fn new(substrate: Arc<Substrate>) -> Residual {
+        let hosts = substrate.hosts().iter().map(Amounts::of_host).collect();
+        let rates = substrate.links().iter().map(|link| link.rate).collect();
+        Residual {
+            substrate,
+            hosts,
+            rates,
+        }
+    }
+
+    /// The substrate.
+    #[must_use]
+    pub fn substrate(&self) -> &Arc<Substrate> {
+        &self.substrate
+    }
+
+    /// What is free of each host.
+    #[must_use]
+    pub fn hosts(&self) -> &[Amounts] {
+        &self.hosts
+    }
+
+    /// The rate that is free on each link.
+    #[must_use]
+    pub fn rates(&self) -> &[u64] {
+        &self.rates
+    }
+
+    /// Takes what an embedding needs, after [`Residual::check`].
+    ///
+    /// # Errors
+    /// The embedding does not fit; nothing was taken.
+    pub fn take(&mut self, request: &Request, embedding: &Embedding) -> Result<(), Misfit> {
+        self.check(request, embedding)?;
+        let sums = Sums::of(request, embedding);
+        for (host, amounts) in sums.hosts {
+            self.take_host(host, amounts);
+        }
+        for (link, rate) in sums.links {
+            self.take_rate(link, rate);
+        }
+        Ok(())
+    }
+
+    /// Gives back what an embedding took.
+    ///
+    /// # Errors
+    /// More would be free than there is, so the embedding was not taken, or was given back already.
+    /// Nothing was given back.
+    pub fn give_back(&mut self, request: &Request, embedding: &Embedding) -> Result<(), NotTaken> {
+        self.check_shape(request, embedding).map_err(|_| NotTaken)?;
+        let sums = Sums::of(request, embedding);
+        for (host, amounts) in &sums.hosts {
+            let all = Amounts::of_host(&self.substrate.hosts()[host.index()]);
+            let then = self.hosts[host.index()].plus(*amounts);
+            if !all.contains(then) {
+                return Err(NotTaken);
+            }
+        }
+        for (link, rate) in &sums.links {
+            let all = self.substrate.links()[link.index()].rate;
+            if self.rates[link.index()].saturating_add(*rate) > all {
+                return Err(NotTaken);
+            }
+        }
+        for (host, amounts) in sums.hosts {
+            self.give_back_host(host, amounts);
+        }
+        for (link, rate) in sums.links {
+            self.give_back_rate(link, rate);
+        }
+        Ok(())
+    }
+
+    /// Checks that an embedding keeps every constraint of its request, and that all it needs is
+    /// free.
+    ///
+    /// # Errors
+    /// The first constraint that is broken.
+    pub fn check(&self, request: &Request, embedding: &Embedding) -> Result<(), Misfit> {
+        self.check_shape(request, embedding)?;
+        self.check_nodes(request, embedding)?;
+        self.check_paths(request, embedding)?;
+        let sums = Sums::of(request, embedding);
+        for (host, wanted) in sums.hosts {
+            let free = self.hosts[host.index()];
+            if !free.contains(wanted) {
+                return Err(Misfit::HostFull { host, wanted, free });
+            }
+        }
+        for (link, wanted) in sums.links {
+            let free = self.rates[link.index()];
+            if free < wanted {
+                return Err(Misfit::LinkFull { link, wanted, free });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_shape(&self, request: &Request, embedding: &Embedding) -> Result<(), Misfit> {
+        let shape = [embedding.hosts.len(), embedding.paths.len()];
+        if shape != [request.nodes().len(), request.links().len()] {
+            return Err(Misfit::Shape {
+                hosts: shape[0],
+                paths: shape[1],
+            });
+        }
+        if let Some(host) = embedding
+            .hosts
+            .iter()
+            .find(|host| host.index() >= self.hosts.len())
+        {
+            return Err(Misfit::NoSuchHost { host: *host });
+        }
+        let mut links = embedding.paths.iter().flatten();
+        match links.find(|link| link.index() >= self.rates.len()) {
+            Some(link) => Err(Misfit::NoSuchLink { link: *link }),
+            None => Ok(()),
+        }
+    }
+
+    fn check_nodes(&self, request: &Request, embedding: &Embedding) -> Result<(), Misfit> {
+        let mut on_host: BTreeMap<HostId, Vec<NodeId>> = BTreeMap::new();
+        for (index, host) in embedding.hosts.iter().enumerate() {
+            let node = NodeId::of(index);
+            if !request.nodes()[index].accepts(&self.substrate.hosts()[host.index()]) {
+                return Err(Misfit::WrongHost { node, host: *host });
+            }
+            let others = on_host.entry(*host).or_default();
+            if let Some(other) = others.iter().find(|other| request.are_apart(node, **other)) {
+                let nodes = [*other, node];
+                return Err(Misfit::NotApart { nodes, host: *host });
+            }
+            others.push(node);
+        }
+        Ok(())
+    }
+
+    fn check_paths(&self, request: &Request, embedding: &Embedding) -> Result<(), Misfit> {
+        for (index, path) in embedding.paths.iter().enumerate() {
+            let id = VirtualLinkId::of(index);
+            let link = &request.links()[index];
+            let [from, to] = link.ends.map(|node| embedding.hosts[node.index()]);
+            let mut passed = vec![from];
+            for hop in path {
+                let at = passed[passed.len() - 1];
+                if !self.substrate.links()[hop.index()].ends.contains(&at) {
+                    return Err(Misfit::BrokenPath { link: id });
+                }
+                let next = self.substrate.other_end(*hop, at);
+                if passed.contains(&next) {
+                    return Err(Misfit::BrokenPath { link: id });
+                }
+                passed.push(next);
+            }
+            if passed[passed.len() - 1] != to {
+                return Err(Misfit::BrokenPath { link: id });
+            }
+            let delay = embedding::delay(&self.substrate, path);
+            if let Some(delay_max) = link.delay_max.filter(|most| delay > *most) {
+                return Err(Misfit::SlowPath {
+                    link: id,
+                    delay,
+                    delay_max,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn has_room(&self, host: u32, amounts: Amounts) -> bool {
+        self.hosts[host as usize].contains(amounts)
+    }
+
+    pub(crate) fn take_host(&mut self, host: HostId, amounts: Amounts) {
+        let free = &mut self.hosts[host.index()];
+        *free = free.minus(amounts);
+    }
+
+    pub(crate) fn give_back_host(&mut self, host: HostId, amounts: Amounts) {
+        let free = &mut self.hosts[host.index()];
+        *free = free.plus(amounts);
+    }
+
+    pub(crate) fn take_rate(&mut self, link: LinkId, rate: u64) {
+        self.rates[link.index()] -= rate;
+    }
+
+    pub(crate) fn give_back_rate(&mut self, link: LinkId, rate: u64) {
+        self.rates[link.index()] += rate;
+    }
+
+    /// Becomes what `other`, of the same substrate, is.
+    pub(crate) fn reset_to(&mut self, other: &Residual) {
+        self.hosts.copy_from_slice(&other.hosts);
+        self.rates.copy_from_slice(&other.rates);
+    }
+}
+
+/// What an embedding takes of each host and link.
+struct Sums {
+    hosts: BTreeMap<HostId, Amounts>,
+    links: BTreeMap<LinkId, u64>,
+}
+
+impl Sums {
+    fn of(request: &Request, embedding: &Embedding) -> Sums {
+        let mut hosts: BTreeMap<HostId, Amounts> = BTreeMap::new();
+        for (node, host) in request.nodes().iter().zip(&embedding.hosts) {
+            let sum = hosts.entry(*host).or_default();
+            *sum = sum.plus(Amounts::of_node(node));
+        }
+        let mut links: BTreeMap<LinkId, u64> = BTreeMap::new();
+        for (link, path) in request.links().iter().zip(&embedding.paths) {
+            for hop in path {
+                let sum = links.entry(*hop).or_default();
+                *sum = sum.saturating_add(link.rate);
+            }
+        }
+        Sums { hosts, links }
+    }
+}
+
+/// Why an embedding does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Misfit {
+    /// It has not one host for each node and one path for each link.
+    #[error("{hosts} hosts and {paths} paths are not one for each node and link")]
+    Shape {
+        /// Its hosts.
+        hosts: usize,
+        /// Its paths.
+        paths: usize,
+    },
+    /// A host that the substrate does not have.
+    #[error("there is no host {}", host.0)]
+    NoSuchHost {
+        /// The host.
+        host: HostId,
+    },
+    /// A link that the substrate does not have.
+    #[error("there is no link {}", link.0)]
+    NoSuchLink {
+        /// The link.
+        link: LinkId,
+    },
+    /// The location or a label is wrong.
+    #[error("host {} has not the location and labels that node {} needs", host.0, node.0)]
+    WrongHost {
+        /// The node.
+        node: NodeId,
+        /// Its host.
+        host: HostId,
+    },
+    /// Two nodes that must be apart are on one host.
+    #[error("nodes {} and {} must be apart, and are on host {}", nodes[0].0, nodes[1].0, host.0)]
+    NotApart {
+        /// The nodes.
+        nodes: [NodeId; 2],
+        /// Their host.
+        host: HostId,
+    },
+    /// A path that does not go from host to host, or passes one twice.
+    #[error("the path of link {} does not lead from its one end to the other", link.0)]
+    BrokenPath {
+        /// The link.
+        link: VirtualLinkId,
+    },
+    /// A path that takes too long.
+    #[error("the path of link {} takes {delay}, and may take {delay_max}", link.0)]
+    SlowPath {
+        /// The link.
+        link: VirtualLinkId,
+        /// How long it takes.
+        delay: Duration,
+        /// How long it may take.
+        delay_max: Duration,
+    },
+    /// A host has less than its nodes need.
+    #[error("host {} has {free:?}, and its nodes need {wanted:?}", host.0)]
+    HostFull {
+        /// The host.
+        host: HostId,
+        /// What its nodes need.
+        wanted: Amounts,
+        /// What is free.
+        free: Amounts,
+    },
+    /// A link has less than the paths over it need.
+    #[error("link {} has a rate of {free}, and its paths need {wanted}", link.0)]
+    LinkFull {
+        /// The link.
+        link: LinkId,
+        /// What the paths need.
+        wanted: u64,
+        /// What is free.
+        free: u64,
+    },
+}
+
+/// An embedding that was to be given back was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the embedding is not one that was taken: more would be free than there is")]
+pub struct NotTaken;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{Sharing, VirtualLink};
+    use crate::substrate::Link;
+
+    fn line() -> Residual {
+        let host = Host {
+            cpu: 10,
+            memory: 10,
+            nics: 1,
+            ..Host::default()
+        };
+        let links = (0..2).map(|at| Link {
+            delay: Duration::from_millis(5),
+            ..Link::new(HostId(at), HostId(at + 1), 100)
+        });
+        let substrate = Substrate::new(vec![host; 3], links.collect(), 0).unwrap();
+        Residual::new(Arc::new(substrate))
+    }
+
+    fn pair(rate: u64, delay_max: Option<Duration>, sharing: Sharing) -> Request {
+        let node = Node {
+            cpu: 6,
+            ..Node::default()
+        };
+        let link = VirtualLink {
+            ends: [NodeId(0), NodeId(1)],
+            rate,
+            delay_max,
+        };
+        Request::new(vec![node; 2], vec![link], sharing).unwrap()
+    }
+
+    fn on(hosts: [u32; 2], path: &[u32]) -> Embedding {
+        Embedding {
+            hosts: hosts.map(HostId).to_vec(),
+            paths: vec![path.iter().copied().map(LinkId).collect()],
+        }
+    }
+
+    #[test]
+    fn what_was_taken_is_given_back_exactly_and_once() {
+        let mut residual = line();
+        let before = residual.clone();
+        let request = pair(40, None, Sharing::Never);
+        let embedding = on([0, 2], &[0, 1]);
+        residual.take(&request, &embedding).unwrap();
+        assert_eq!(residual.rates(), [60, 60]);
+        assert_eq!(residual.hosts()[2].cpu, 4);
+        assert_eq!(residual.hosts()[1].cpu, 10);
+        residual.give_back(&request, &embedding).unwrap();
+        assert_eq!(residual, before);
+        assert_eq!(residual.give_back(&request, &embedding), Err(NotTaken));
+        assert_eq!(residual, before);
+    }
+
+    #[test]
+    fn broken_constraints_are_found_and_nothing_is_taken() {
+        let mut residual = line();
+        let before = residual.clone();
+        let plain = pair(40, None, Sharing::Never);
+        let slow = pair(40, Some(Duration::from_millis(9)), Sharing::Never);
+        let fat = pair(101, None, Sharing::Never);
+        let shared = pair(40, None, Sharing::UnlessApart);
+        let cases = [
+            (&plain, on([0, 2], &[0]), "from its one end to the other"),
+            (&plain, on([0, 2], &[1, 0]), "from its one end to the other"),
+            (&plain, on([0, 1], &[0, 1, 1]), "from its one end"),
+            (&plain, on([0, 7], &[0, 1]), "there is no host 7"),
+            (&plain, on([0, 1], &[9]), "there is no link 9"),
+            (&plain, on([1, 1], &[]), "must be apart"),
+            (&slow, on([0, 2], &[0, 1]), "takes 10ms, and may take 9ms"),
+            (&fat, on([0, 1], &[0]), "has a rate of 100"),
+            (&shared, on([1, 1], &[]), "its nodes need"),
+        ];
+        for (request, embedding, words) in cases {
+            let misfit = residual.take(request, &embedding).unwrap_err();
+            assert!(misfit.to_string().contains(words), "{misfit}");
+            assert_eq!(residual, before);
+        }
+    }
+}
