@@ -249,12 +249,12 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-bench",
-        "carina-api carina-apps carina-client carina-engine carina-frame carina-lab carina-measure carina-ports \
+        "carina-api carina-apps carina-client carina-embed carina-engine carina-frame carina-lab carina-measure carina-ports \
          carina-sys carina-time carina-vm plotters rustix serde serde_json thiserror",
     ),
     (
         "carina-cli",
-        "carina-apps carina-nfv carina-bench carina-dissect carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
+        "carina-apps carina-nfv carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
          carina-wire carina-ipcp carina-netdev carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     (

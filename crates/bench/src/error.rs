@@ -22,6 +22,12 @@ pub enum Error {
     /// A figure of goodput.
     #[error(transparent)]
     Figure(#[from] FigureError),
+    /// A case of embedding that cannot be drawn.
+    #[error(transparent)]
+    Case(#[from] carina_embed::cases::CaseError),
+    /// An embedding that breaks a constraint of its request.
+    #[error("an embedding does not fit: {0}")]
+    Misfit(#[from] carina_embed::residual::Misfit),
     /// Another figure.
     #[error("drawing {path}: {reason}")]
     Plot {

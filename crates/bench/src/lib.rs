@@ -5,6 +5,7 @@
 //! | [`hv`] | an application in a VM and one on its host |
 //! | [`local`] | two processes of one system |
 //! | [`flows`] | many flows open at once |
+//! | [`embed`] | virtual networks placed on a substrate, beside published embedders |
 //! | [`engine`] | frames through graphs of apps, beside DPDK |
 //! | [`vhost`] | frames through the rings of a vhost-user port, beside DPDK |
 //! | [`guest`] | a guest's network card over Carina's back end, beside a tap of QEMU |
@@ -22,6 +23,7 @@ mod cards;
 pub mod client;
 pub mod comparison;
 mod cpu_time;
+pub mod embed;
 pub mod engine;
 mod error;
 mod failures;

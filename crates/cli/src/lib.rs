@@ -190,6 +190,11 @@ enum Command {
         after_help = "Examples:\n  carina nfv check ports.toml\n  carina nfv run ports.toml\n  carina nfv args web"
     )]
     Nfv(commands::nfv::NfvCommand),
+    #[command(
+        subcommand,
+        after_help = "Example:\n  carina vnet bench embed --topology geant --seeds 3"
+    )]
+    Vnet(commands::vnet::VnetCommand),
     #[command(subcommand, after_help = "Example:\n  carina sim run --seed 7")]
     Sim(commands::sim::SimCommand),
     Demo(commands::demo::DemoArgs),
@@ -228,6 +233,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Forward(args) => commands::forward::run(shared, &args),
         Command::Blast(args) => commands::blast::run(shared, &args),
         Command::Nfv(command) => commands::nfv::run(shared, command),
+        Command::Vnet(command) => commands::vnet::run(shared, command),
         Command::Sim(command) => commands::sim::run(shared, command),
         Command::Demo(args) => commands::demo::run(shared, args),
         Command::Impair(args) => commands::impair::run(shared, &args),

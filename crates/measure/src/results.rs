@@ -47,6 +47,22 @@ pub enum Metric {
     BytesPerFlow,
     /// Open files of a node that a flow takes.
     FilesPerFlow,
+    /// Requests for virtual networks that were placed, of a hundred.
+    AcceptancePercent,
+    /// Long-term revenue of placed virtual networks over their cost.
+    RevenueToCost,
+    /// Revenue of placed virtual networks for their lifetimes, by unit of time.
+    RevenuePerTime,
+    /// Processors of a substrate that were taken, of a hundred, on average over time.
+    CpuUsedPercent,
+    /// Rates of a substrate's links that were taken, of a hundred, on average over time.
+    RateUsedPercent,
+    /// Mean time to place or refuse a request, in milliseconds.
+    SolveMs,
+    /// The time that half of the requests do not exceed.
+    SolveP50Ms,
+    /// The one that 99 of 100 do not exceed.
+    SolveP99Ms,
 }
 
 /// One measured system in one case at one SDU size.

@@ -478,7 +478,10 @@ impl CaseArgs {
 }
 
 /// The cases, or what `kind` says, of these names, in their own order; all where no name is given.
-fn chosen<T: Copy>(
+///
+/// # Errors
+/// A name that is not among them.
+pub fn chosen<T: Copy>(
     kind: &str,
     all: &[T],
     name_of: impl Fn(&T) -> &'static str,

@@ -32,4 +32,5 @@ pub mod top;
 pub mod trace;
 pub mod vlan_translate;
 pub mod vm;
+pub mod vnet;
 mod wire_bridge;

@@ -13,3 +13,4 @@ mod policies;
 mod stalls;
 mod stopped;
 mod unread;
+mod vnet;
