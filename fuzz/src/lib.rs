@@ -17,6 +17,7 @@ mod ports;
 mod rings;
 mod sockets;
 mod text;
+mod vnet;
 
 pub use captures::{capture, dissect, reads_capture, reads_packets};
 pub use carina_ipcp::fuzz::ipcp;
@@ -43,3 +44,4 @@ pub use ports::{nfv_ports, reads_nfv_ports};
 pub use rings::{reads_vhost_user, vhost_user, vring_device, vring_driver};
 pub use sockets::ivshmem_server;
 pub use text::{configuration, ipc_message, reads_configuration, reads_ipc_message};
+pub use vnet::{reads_vnet_document, vnet_document};

@@ -31,6 +31,12 @@ fn vhost_user_survives_its_corpus() {
 }
 
 #[test]
+fn vnet_document_survives_its_corpus() {
+    replay("vnet_document", carina_fuzz::vnet_document, MUTATIONS);
+    accepts_what_is_good("vnet_document", carina_fuzz::reads_vnet_document);
+}
+
+#[test]
 fn vmpi_control_survives_its_corpus() {
     replay("vmpi_control", carina_fuzz::vmpi_control, 5 * MUTATIONS);
 }

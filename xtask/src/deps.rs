@@ -201,6 +201,10 @@ const ALLOWED: &[(&str, &str)] = &[
          carina-vhost-user carina-vring serde thiserror",
     ),
     (
+        "carina-vnet",
+        "carina-api carina-time quick-xml serde serde_json thiserror toml",
+    ),
+    (
         "carina-nfv",
         "carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-apps carina-netdev carina-ports \
          carina-dissect carina-measure serde thiserror toml",
@@ -254,14 +258,14 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-cli",
-        "carina-apps carina-nfv carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
+        "carina-apps carina-nfv carina-vnet carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
          carina-wire carina-ipcp carina-netdev carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     (
         "carina-fuzz",
         "carina-time carina-wire carina-api carina-sys carina-ring carina-vring carina-vhost-user carina-vmpi carina-node carina-cdap \
          carina-efcp carina-routing carina-ipcp carina-protect carina-netdev carina-sim \
-         carina-shims carina-dissect carina-import carina-lab carina-apps carina-nfv carina-filter carina-engine carina-frame libfuzzer-sys tempfile",
+         carina-shims carina-dissect carina-import carina-lab carina-apps carina-nfv carina-vnet carina-filter carina-engine carina-frame libfuzzer-sys tempfile",
     ),
     ("xtask", "serde_json"),
 ];

@@ -31,7 +31,7 @@ pub struct EmbedOptions {
 }
 
 /// An embedder that is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct System {
     /// Its name in results.
     pub name: &'static str,

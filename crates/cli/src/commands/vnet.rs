@@ -4,6 +4,7 @@ use carina_bench::embed::{self, EmbedOptions};
 use carina_embed::cases::{ETA_MAX, ETA_MIN, Setting, Topology};
 use carina_measure::results::{Metric, Results, Row};
 use carina_measure::table::{Table, short};
+use carina_vnet::document::Form;
 use clap::Subcommand;
 
 use crate::Shared;
@@ -12,9 +13,32 @@ use crate::failure::{Attempt, Failure, Outcome, usage};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
 
-/// Virtual networks on demand: how they are placed on a substrate, so far
+mod document;
+
+/// Virtual networks on demand: what is wanted of them, and how they are placed, so far
 #[derive(Debug, Subcommand)]
 pub enum VnetCommand {
+    /// Read a document and say what is wrong with it, or what it asks for
+    ///
+    /// A document says what is wanted of a virtual network; docs/vnet-documents.md has all of it.
+    #[command(
+        after_help = "Examples:\n  carina vnet check demo.toml\n  carina --json vnet check \
+        demo.xml\n\nExit code 3: the document is wrong."
+    )]
+    Check(document::Source),
+    /// Write a document in another form
+    #[command(after_help = "Example:\n  carina vnet convert demo.toml --to xml > demo.xml")]
+    Convert {
+        #[command(flatten)]
+        source: document::Source,
+        /// The form to write: toml, xml, json
+        #[arg(long, value_name = "FORM")]
+        to: Form,
+    },
+    /// Print the schema of documents in XML
+    #[command(after_help = "Example:\n  carina vnet schema > vnet.xsd && \
+        xmllint --noout --schema vnet.xsd demo.xml")]
+    Schema,
     /// Measure parts of it beside published ones
     #[command(
         subcommand,
@@ -61,9 +85,18 @@ pub struct EmbedArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// An option that is not possible, or an embedding that does not keep a constraint.
+/// A document that is wrong, an option that is not possible, or an embedding that does not keep a
+/// constraint.
 pub fn run(shared: &Shared, command: VnetCommand) -> Outcome {
-    let VnetCommand::Bench(VnetBenchCommand::Embed(args)) = command;
+    match command {
+        VnetCommand::Check(source) => document::check(shared, &source),
+        VnetCommand::Convert { source, to } => document::convert(&source, to),
+        VnetCommand::Schema => document::schema(),
+        VnetCommand::Bench(VnetBenchCommand::Embed(args)) => bench_embed(shared, &args),
+    }
+}
+
+fn bench_embed(shared: &Shared, args: &EmbedArgs) -> Outcome {
     let options = args.options()?;
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let results = embed::run(&options)?;

@@ -14,3 +14,4 @@ mod stalls;
 mod stopped;
 mod unread;
 mod vnet;
+mod vnet_documents;

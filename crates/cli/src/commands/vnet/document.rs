@@ -1,0 +1,82 @@
+//! `carina vnet check`, `convert` and `schema`: documents of virtual networks.
+
+use std::fs;
+use std::path::PathBuf;
+
+use carina_vnet::document::{Document, Form, XML_SCHEMA};
+use clap::Args;
+use serde_json::json;
+
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, refused, usage};
+use crate::report::{print_bytes, print_json, print_line};
+
+/// A document in a file.
+#[derive(Debug, Args)]
+pub struct Source {
+    /// The document; the end of its name says its form: .toml, .xml, .json
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Its form: toml, xml, json
+    #[arg(long, value_name = "FORM")]
+    from: Option<Form>,
+}
+
+impl Source {
+    fn read(&self) -> Result<Document, Failure> {
+        let name = self.file.display();
+        let form = self
+            .from
+            .or_else(|| Form::of_path(&self.file))
+            .ok_or_else(|| {
+                usage(format!(
+                    "{name} ends in none of .toml, .xml, .json: give its form with --from"
+                ))
+            })?;
+        let text = fs::read_to_string(&self.file).attempt(format!("reading {name}"))?;
+        Document::read(&text, form).map_err(|error| {
+            let lines: Vec<String> = error
+                .to_string()
+                .lines()
+                .map(|line| format!("{name}: {line}"))
+                .collect();
+            refused(lines.join("\n"))
+        })
+    }
+}
+
+/// Judges a document, and says what it asks for.
+///
+/// # Errors
+/// The file cannot be read, or the document is wrong.
+pub fn check(shared: &Shared, source: &Source) -> Outcome {
+    let document = source.read()?;
+    let name = &document.vnet.name;
+    let (nodes, links) = (document.node.len(), document.link.len());
+    let (access, tests) = (document.access.len(), document.test.len());
+    if shared.json {
+        return print_json(&json!({
+            "name": name, "nodes": nodes, "links": links, "access": access, "tests": tests,
+        }));
+    }
+    print_line(format!(
+        "{name}: nodes {nodes}, links {links}, access points {access}, tests {tests}"
+    ))
+}
+
+/// Writes a document in another form.
+///
+/// # Errors
+/// As of [`check`], or the output cannot be written.
+pub fn convert(source: &Source, to: Form) -> Outcome {
+    let document = source.read()?;
+    print_bytes(document.write(to).as_bytes())
+}
+
+/// Writes the schema of the XML form.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn schema() -> Outcome {
+    print_bytes(XML_SCHEMA.as_bytes())
+}

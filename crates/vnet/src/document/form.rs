@@ -1,0 +1,90 @@
+//! The forms in which a document is written.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use super::fault::{DocumentError, Lines};
+use super::limits::TEXT_MAX;
+use super::{Document, judge, toml_form, xml_form};
+
+/// A form of documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// TOML, `.toml`.
+    Toml,
+    /// XML by `vnet.xsd`, `.xml`.
+    Xml,
+    /// JSON, `.json`: the fields are those of TOML.
+    Json,
+}
+
+/// A text that names no form.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a form of documents: give toml, xml or json")]
+pub struct FormError(String);
+
+impl Form {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Toml, Self::Xml, Self::Json];
+
+    /// The form of a file, by the end of its name.
+    #[must_use]
+    pub fn of_path(path: &Path) -> Option<Self> {
+        path.extension()?.to_str()?.parse().ok()
+    }
+}
+
+impl FromStr for Form {
+    type Err = FormError;
+
+    fn from_str(text: &str) -> Result<Self, FormError> {
+        let named = |form: &Self| form.to_string() == text;
+        let form = Self::ALL.into_iter().find(named);
+        form.ok_or_else(|| FormError(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Toml => "toml",
+            Self::Xml => "xml",
+            Self::Json => "json",
+        })
+    }
+}
+
+pub(super) fn read(text: &str, form: Form) -> Result<Document, DocumentError> {
+    if text.len() > TEXT_MAX {
+        return Err(DocumentError::TooLong(text.len()));
+    }
+    let (document, lines) = match form {
+        Form::Toml => toml_form::read(text)?,
+        Form::Xml => xml_form::read(text)?,
+        Form::Json => (from_json(text)?, Lines::new()),
+    };
+    let findings = judge::judge(&document, &lines);
+    match findings.is_empty() {
+        true => Ok(document),
+        false => Err(DocumentError::Wrong(findings)),
+    }
+}
+
+pub(super) fn write(document: &Document, form: Form) -> String {
+    match form {
+        Form::Toml => toml_form::write(document),
+        Form::Xml => xml_form::write(document),
+        Form::Json => {
+            let text = serde_json::to_string_pretty(document);
+            text.expect("a document has text keys only") + "\n"
+        }
+    }
+}
+
+fn from_json(text: &str) -> Result<Document, DocumentError> {
+    serde_json::from_str(text).map_err(|error| DocumentError::Text {
+        line: error.line(),
+        message: error.to_string(),
+    })
+}

@@ -1,0 +1,272 @@
+//! Whether what a document asks for can be at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use carina_api::spelling::nearest;
+
+use super::fault::{Fault, Finding, Lines, Place};
+use super::limits::{
+    CPUS_MAX, INTERFACE_MAX, LINKS_MAX, LIST_MAX, MEMORY_MIB, NAME_MAX, NICS_MAX, NODES_MAX,
+    OTHERS_MAX, TEXT_VALUE_MAX,
+};
+use super::{Boot, Document, End, Kind, Node, Test};
+
+/// Findings that are listed at most, so that the list fits on a page.
+const FINDINGS_MAX: usize = 20;
+
+/// All that is wrong with a document, in its order, at most [`FINDINGS_MAX`].
+pub(super) fn judge(document: &Document, lines: &Lines) -> Vec<Finding> {
+    let mut judge = Judge {
+        document,
+        lines,
+        findings: Vec::new(),
+    };
+    judge.header();
+    if judge.findings.is_empty() {
+        judge.node(&Place::Defaults, &document.defaults);
+        judge.nodes();
+        judge.links();
+        judge.access();
+        judge.tests();
+    }
+    judge.findings
+}
+
+struct Judge<'a> {
+    document: &'a Document,
+    lines: &'a Lines,
+    findings: Vec<Finding>,
+}
+
+impl Judge<'_> {
+    fn header(&mut self) {
+        let document = self.document;
+        self.name(&Place::Header, &document.vnet.name);
+        if document.node.is_empty() {
+            self.find(&Place::Header, Fault::NoNodes);
+        }
+        let parts = [
+            ("nodes", document.node.len(), NODES_MAX),
+            ("links", document.link.len(), LINKS_MAX),
+            ("access points", document.access.len(), OTHERS_MAX),
+            ("tests", document.test.len(), OTHERS_MAX),
+        ];
+        for (what, count, most) in parts {
+            if count > most {
+                self.find(&Place::Header, Fault::TooMany { what, count, most });
+            }
+        }
+    }
+
+    fn nodes(&mut self) {
+        let mut pairs = BTreeSet::new();
+        for (name, node) in &self.document.node {
+            let place = Place::Node(name.clone());
+            self.name(&place, name);
+            self.node(&place, node);
+            for other in &node.apart_from {
+                if other == name {
+                    self.find(&place, Fault::ApartFromItself);
+                } else if !pairs.insert((name.min(other), name.max(other))) {
+                    self.find(&place, Fault::ApartTwice(other.clone()));
+                }
+            }
+        }
+    }
+
+    fn node(&mut self, place: &Place, node: &Node) {
+        let memory = (*MEMORY_MIB.start(), *MEMORY_MIB.end());
+        self.range(
+            place,
+            "cpus",
+            node.cpus.map(u64::from),
+            (1, u64::from(CPUS_MAX)),
+        );
+        self.range(place, "memory (MiB)", node.memory, memory);
+        let nics = node.nics.map(|nics| u64::from(nics.count));
+        self.range(place, "the count of nics", nics, (0, u64::from(NICS_MAX)));
+        if let Some(image) = &node.image {
+            self.text(place, "image", image);
+        }
+        self.list(place, "location", &node.location);
+        self.list(place, "apart_from", &node.apart_from);
+        for other in &node.apart_from {
+            self.known(place, other);
+        }
+        for (label, value) in &node.labels {
+            self.text(place, "label", label);
+            self.text(place, "the value of a label", value);
+        }
+        self.few(place, "labels", node.labels.len());
+        let defaults = &self.document.defaults;
+        let is_namespace = node.kind.or(defaults.kind) == Some(Kind::Namespace);
+        let boots = matches!(node.boot, Some(Boot::Clone | Boot::Pool));
+        if is_namespace && boots {
+            self.find(place, Fault::NamespaceBoots);
+        }
+    }
+
+    fn links(&mut self) {
+        let mut taken: BTreeMap<&End, usize> = BTreeMap::new();
+        for (number, link) in self.document.link.iter().enumerate() {
+            let place = Place::Link(number);
+            let [one, other] = &link.ends;
+            if one.node == other.node {
+                self.find(&place, Fault::SameNode(one.node.clone()));
+            }
+            for end in &link.ends {
+                self.known(&place, &end.node);
+                let Some(interface) = &end.interface else {
+                    continue;
+                };
+                if !is_interface(interface) {
+                    self.find(&place, Fault::Interface(interface.clone()));
+                }
+                if let Some(other) = taken.insert(end, number) {
+                    let end = end.to_string();
+                    let other = other + 1;
+                    self.find(&place, Fault::InterfaceTaken { end, other });
+                }
+            }
+        }
+    }
+
+    fn access(&mut self) {
+        for (name, access) in &self.document.access {
+            let place = Place::Access(name.clone());
+            self.name(&place, name);
+            self.known(&place, &access.node);
+            self.list(&place, "user", &access.users);
+        }
+    }
+
+    fn tests(&mut self) {
+        for (number, test) in self.document.test.iter().enumerate() {
+            let place = Place::Test(number);
+            let Some([one, other]) = subject(test) else {
+                self.find(&place, Fault::TestSubject);
+                continue;
+            };
+            if one == other {
+                self.find(&place, Fault::SameNode(one.clone()));
+            }
+            self.known(&place, one);
+            self.known(&place, other);
+            let strangers = [
+                (
+                    test.rtt_max.is_some() && test.ping.is_none(),
+                    "rtt_max",
+                    "ping",
+                ),
+                (
+                    test.rate_min.is_some() && test.throughput.is_none(),
+                    "rate_min",
+                    "throughput",
+                ),
+            ];
+            for (is_strange, bound, subject) in strangers {
+                if is_strange {
+                    self.find(&place, Fault::TestBound { bound, subject });
+                }
+            }
+            if test.throughput.is_some() && test.rate_min.is_none() {
+                self.find(&place, Fault::NoRate);
+            }
+        }
+    }
+
+    fn name(&mut self, place: &Place, name: &str) {
+        let inside = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        let ends = !name.starts_with('-') && !name.ends_with('-');
+        if !(1..=NAME_MAX).contains(&name.len()) || !name.chars().all(inside) || !ends {
+            self.find(place, Fault::Name(beginning(name)));
+        }
+    }
+
+    fn known(&mut self, place: &Place, name: &str) {
+        let nodes = &self.document.node;
+        if !nodes.contains_key(name) {
+            let near = nearest(name, nodes.keys().map(String::as_str)).map(str::to_owned);
+            let name = beginning(name);
+            self.find(place, Fault::UnknownNode { name, near });
+        }
+    }
+
+    fn range(&mut self, place: &Place, what: &'static str, value: Option<u64>, within: (u64, u64)) {
+        let (least, most) = within;
+        let outside = value.filter(|value| !(least..=most).contains(value));
+        if let Some(value) = outside {
+            self.find(
+                place,
+                Fault::Range {
+                    what,
+                    value,
+                    least,
+                    most,
+                },
+            );
+        }
+    }
+
+    fn text(&mut self, place: &Place, what: &'static str, text: &str) {
+        let length = text.chars().count();
+        if !(1..=TEXT_VALUE_MAX).contains(&length) || text.chars().any(char::is_control) {
+            let text = beginning(text);
+            self.find(place, Fault::Text { what, text });
+        }
+    }
+
+    fn list(&mut self, place: &Place, what: &'static str, list: &[String]) {
+        self.few(place, what, list.len());
+        let mut seen = BTreeSet::new();
+        for text in list {
+            self.text(place, what, text);
+            if text.contains(char::is_whitespace) {
+                let text = beginning(text);
+                self.find(place, Fault::Spaces { what, text });
+            }
+            if !seen.insert(text) {
+                let text = beginning(text);
+                self.find(place, Fault::Twice { what, text });
+            }
+        }
+    }
+
+    fn few(&mut self, place: &Place, what: &'static str, count: usize) {
+        if count > LIST_MAX {
+            let most = LIST_MAX;
+            self.find(place, Fault::TooMany { what, count, most });
+        }
+    }
+
+    fn find(&mut self, place: &Place, fault: Fault) {
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(Finding {
+                place: place.clone(),
+                line: self.lines.get(place).copied(),
+                fault,
+            });
+        }
+    }
+}
+
+fn subject(test: &Test) -> Option<&[String; 2]> {
+    match (&test.ping, &test.throughput) {
+        (Some(pair), None) | (None, Some(pair)) => Some(pair),
+        _ => None,
+    }
+}
+
+fn is_interface(name: &str) -> bool {
+    let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let is_path = name == "." || name == "..";
+    (1..=INTERFACE_MAX).contains(&name.len()) && name.chars().all(inside) && !is_path
+}
+
+/// The beginning of a text of a stranger, to be printed.
+fn beginning(text: &str) -> String {
+    let printable = text
+        .chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c });
+    printable.take(NAME_MAX * 2).collect()
+}

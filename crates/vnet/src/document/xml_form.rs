@@ -1,0 +1,271 @@
+//! A document in XML, by `vnet.xsd`: every value is an attribute, and lists are words with spaces
+//! between.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use quick_xml::escape::escape;
+use serde_json::Value;
+
+use super::fault::{DocumentError, Lines, Place};
+use super::xml_tree::{Element, parse, wrong};
+use super::{AccessPoint, Document, End, Header, Link, Nics, Node, Test};
+
+const NODE: &[&str] = &[
+    "kind",
+    "image",
+    "cpus",
+    "memory",
+    "boot",
+    "location",
+    "apart-from",
+];
+
+pub(super) fn read(text: &str) -> Result<(Document, Lines), DocumentError> {
+    let root = parse(text)?;
+    if root.name != "vnet" {
+        let message = format!(
+            "the document begins with <{}>; with <vnet> is right",
+            root.name
+        );
+        return Err(wrong(root.line, message));
+    }
+    let parts = ["defaults", "node", "link", "access", "test"];
+    root.has_only(&["name", "lease", "on-insufficient"], &parts)?;
+    let mut document = Document {
+        vnet: Header {
+            name: root.need("name")?.to_owned(),
+            lease: root.read("lease")?,
+            on_insufficient: root.word("on-insufficient")?.unwrap_or_default(),
+        },
+        defaults: Node::default(),
+        node: BTreeMap::new(),
+        link: Vec::new(),
+        access: BTreeMap::new(),
+        test: Vec::new(),
+    };
+    let mut lines = Lines::from([(Place::Header, root.line)]);
+    for part in &root.children {
+        let place = read_part(&mut document, part)?;
+        if lines.insert(place, part.line).is_some() {
+            return Err(twice(part));
+        }
+    }
+    Ok((document, lines))
+}
+
+fn read_part(document: &mut Document, part: &Element) -> Result<Place, DocumentError> {
+    Ok(match part.name.as_str() {
+        "defaults" => {
+            document.defaults = node(part, NODE)?;
+            Place::Defaults
+        }
+        "node" => {
+            let name = part.need("name")?.to_owned();
+            let node = node(part, &[&["name"], NODE].concat())?;
+            document.node.insert(name.clone(), node);
+            Place::Node(name)
+        }
+        "link" => {
+            document.link.push(link(part)?);
+            Place::Link(document.link.len() - 1)
+        }
+        "access" => {
+            part.has_only(&["name", "node", "users", "rate"], &[])?;
+            let name = part.need("name")?.to_owned();
+            let access = AccessPoint {
+                node: part.need("node")?.to_owned(),
+                users: part.words("users"),
+                rate: part.read("rate")?,
+            };
+            document.access.insert(name.clone(), access);
+            Place::Access(name)
+        }
+        _ => {
+            document.test.push(test(part)?);
+            Place::Test(document.test.len() - 1)
+        }
+    })
+}
+
+fn twice(part: &Element) -> DocumentError {
+    let name = part.text("name").map(|name| format!(" `{name}`"));
+    let name = name.unwrap_or_default();
+    wrong(
+        part.line,
+        format!("a second <{}>{name}; one is possible", part.name),
+    )
+}
+
+fn node(part: &Element, keys: &[&str]) -> Result<Node, DocumentError> {
+    part.has_only(keys, &["nics", "label"])?;
+    let mut node = Node {
+        kind: part.word("kind")?,
+        image: part.text("image").map(str::to_owned),
+        cpus: part.read("cpus")?,
+        memory: part.read("memory")?,
+        boot: part.word("boot")?,
+        location: part.words("location"),
+        nics: None,
+        apart_from: part.words("apart-from"),
+        labels: BTreeMap::new(),
+    };
+    for child in &part.children {
+        let is_second = if child.name == "nics" {
+            child.has_only(&["count", "via"], &[])?;
+            child.need("count")?;
+            let nics = Nics {
+                count: child.read("count")?.unwrap_or(0),
+                via: child.word("via")?.unwrap_or_default(),
+            };
+            node.nics.replace(nics).is_some()
+        } else {
+            child.has_only(&["name", "value"], &[])?;
+            let (name, value) = (child.need("name")?, child.need("value")?);
+            let before = node.labels.insert(name.to_owned(), value.to_owned());
+            before.is_some()
+        };
+        if is_second {
+            return Err(twice(child));
+        }
+    }
+    Ok(node)
+}
+
+fn link(part: &Element) -> Result<Link, DocumentError> {
+    part.has_only(&["rate", "delay-max", "loss-max", "as"], &["end"])?;
+    let end = |child: &Element| {
+        child.has_only(&["node", "interface"], &[])?;
+        Ok(End {
+            node: child.need("node")?.to_owned(),
+            interface: child.text("interface").map(str::to_owned),
+        })
+    };
+    let ends: Vec<End> = part.children.iter().map(end).collect::<Result<_, _>>()?;
+    let ends = <[End; 2]>::try_from(ends).map_err(|ends| {
+        let message = format!(
+            "a link has {} ends; two <end node=\"…\"/> are right",
+            ends.len()
+        );
+        wrong(part.line, message)
+    })?;
+    part.need("rate")?;
+    let missing = || wrong(part.line, "<link> needs the attribute `rate`");
+    Ok(Link {
+        ends,
+        rate: part.read("rate")?.ok_or_else(missing)?,
+        delay_max: part.read("delay-max")?,
+        loss_max: part.read("loss-max")?,
+        carrier: part.word("as")?.unwrap_or_default(),
+    })
+}
+
+fn test(part: &Element) -> Result<Test, DocumentError> {
+    part.has_only(&["ping", "rtt-max", "throughput", "rate-min"], &[])?;
+    Ok(Test {
+        ping: pair(part, "ping")?,
+        rtt_max: part.read("rtt-max")?,
+        throughput: pair(part, "throughput")?,
+        rate_min: part.read("rate-min")?,
+    })
+}
+
+fn pair(part: &Element, key: &str) -> Result<Option<[String; 2]>, DocumentError> {
+    if part.text(key).is_none() {
+        return Ok(None);
+    }
+    let words = <[String; 2]>::try_from(part.words(key));
+    let pair = words.map_err(|words| {
+        let message = format!(
+            "{key} names {} nodes; two are right: {key}=\"r1 r2\"",
+            words.len()
+        );
+        wrong(part.line, message)
+    })?;
+    Ok(Some(pair))
+}
+
+pub(super) fn write(document: &Document) -> String {
+    let value = serde_json::to_value(document).expect("a document has text keys only");
+    let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+    line(&mut text, 0, "vnet", &[], &value["vnet"], false);
+    if let defaults @ Value::Object(_) = &value["defaults"] {
+        part(&mut text, "defaults", &[], defaults);
+    }
+    for (name, node) in objects(&value["node"]) {
+        part(&mut text, "node", &[("name", name)], node);
+    }
+    for link in value["link"].as_array().into_iter().flatten() {
+        line(&mut text, 1, "link", &[], link, false);
+        for end in link["ends"].as_array().into_iter().flatten() {
+            let end = End::from(end.as_str().unwrap_or_default().to_owned());
+            let mut keys = vec![("node", end.node.as_str())];
+            keys.extend(
+                end.interface
+                    .as_ref()
+                    .map(|name| ("interface", name.as_str())),
+            );
+            line(&mut text, 2, "end", &keys, &Value::Null, true);
+        }
+        text.push_str("  </link>\n");
+    }
+    for (name, access) in objects(&value["access"]) {
+        line(&mut text, 1, "access", &[("name", name)], access, true);
+    }
+    for test in value["test"].as_array().into_iter().flatten() {
+        line(&mut text, 1, "test", &[], test, true);
+    }
+    text.push_str("</vnet>\n");
+    text
+}
+
+fn objects(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().into_iter().flatten()
+}
+
+/// A node, or the defaults of all.
+fn part(text: &mut String, name: &str, keys: &[(&str, &str)], value: &Value) {
+    let is_empty = value["nics"].is_null() && value["labels"].is_null();
+    line(text, 1, name, keys, value, is_empty);
+    if is_empty {
+        return;
+    }
+    if let nics @ Value::Object(_) = &value["nics"] {
+        line(text, 2, "nics", &[], nics, true);
+    }
+    for (label, value) in objects(&value["labels"]) {
+        let value = value.as_str().unwrap_or_default();
+        let keys = [("name", label.as_str()), ("value", value)];
+        line(text, 2, "label", &keys, &Value::Null, true);
+    }
+    writeln!(text, "  </{name}>").expect("a string grows");
+}
+
+/// The begin of an element: the given attributes, and the fields that are no elements.
+fn line(
+    text: &mut String,
+    depth: usize,
+    name: &str,
+    keys: &[(&str, &str)],
+    value: &Value,
+    is_empty: bool,
+) {
+    write!(text, "{}<{name}", "  ".repeat(depth)).expect("a string grows");
+    for (key, value) in keys {
+        write!(text, " {key}=\"{}\"", escape(*value)).expect("a string grows");
+    }
+    for (key, value) in objects(value) {
+        let value = match value {
+            Value::String(value) => value.clone(),
+            Value::Number(value) => value.to_string(),
+            Value::Array(words) if key != "ends" => {
+                let words = words.iter().filter_map(Value::as_str);
+                words.collect::<Vec<_>>().join(" ")
+            }
+            _ => continue,
+        };
+        let key = key.replace('_', "-");
+        write!(text, " {key}=\"{}\"", escape(&value)).expect("a string grows");
+    }
+    text.push_str(if is_empty { "/>\n" } else { ">\n" });
+}

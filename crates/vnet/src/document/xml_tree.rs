@@ -1,0 +1,224 @@
+//! A text of XML as a tree of elements with attributes, which is all that the XML form has.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use carina_api::spelling::nearest;
+use quick_xml::Reader;
+use quick_xml::events::{BytesStart, Event};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error as WordError, StrDeserializer};
+
+use super::fault::DocumentError;
+use super::limits::DEPTH_MAX;
+
+/// Attributes of an element that are read at most; no element of the form has as many.
+const ATTRIBUTES_MAX: usize = 32;
+
+/// An element.
+#[derive(Debug)]
+pub(super) struct Element {
+    pub(super) name: String,
+    /// The line at which it begins, from 1.
+    pub(super) line: usize,
+    attributes: Vec<(String, String)>,
+    pub(super) children: Vec<Element>,
+}
+
+/// Reads the one root element of a text.
+///
+/// # Errors
+/// The text is not XML, nests too deeply, or has what the form has not: text between elements,
+/// document types and the entities that those declare, processing instructions.
+pub(super) fn parse(text: &str) -> Result<Element, DocumentError> {
+    let mut reader = Reader::from_str(text);
+    let mut place = Lines::new(text);
+    let mut open: Vec<Element> = Vec::new();
+    let mut root = None;
+    loop {
+        let line = place.line_at(reader.buffer_position());
+        let event = match reader.read_event() {
+            Ok(event) => event,
+            Err(error) => {
+                let line = place.line_at(reader.error_position());
+                return Err(wrong(line, error));
+            }
+        };
+        let whole = match event {
+            Event::Start(start) => {
+                if open.len() == DEPTH_MAX {
+                    let message = format!("elements nest deeper than {DEPTH_MAX}");
+                    return Err(wrong(line, message));
+                }
+                open.push(element(&start, line)?);
+                continue;
+            }
+            Event::Empty(start) => element(&start, line)?,
+            Event::End(_) => open
+                .pop()
+                .ok_or_else(|| wrong(line, "an end without begin"))?,
+            Event::Text(text) if text.trim_ascii().is_empty() => continue,
+            Event::Comment(_) | Event::Decl(_) => continue,
+            Event::Eof => break,
+            Event::DocType(_) => {
+                return Err(wrong(line, "a document type; leave <!DOCTYPE …> out"));
+            }
+            Event::Text(_) | Event::CData(_) | Event::GeneralRef(_) => {
+                return Err(wrong(line, "text between elements; values are attributes"));
+            }
+            Event::PI(_) => return Err(wrong(line, "a processing instruction; leave it out")),
+        };
+        match open.last_mut() {
+            Some(parent) => parent.children.push(whole),
+            None if root.is_none() => root = Some(whole),
+            None => return Err(wrong(whole.line, "a second root element; one is possible")),
+        }
+    }
+    let end = place.line_at(u64::MAX);
+    if let Some(element) = open.last() {
+        let message = format!("<{}> of line {} does not end", element.name, element.line);
+        return Err(wrong(end, message));
+    }
+    root.ok_or_else(|| {
+        wrong(
+            end,
+            "no element; the document begins with <vnet name=\"…\">",
+        )
+    })
+}
+
+/// An error at a line.
+pub(super) fn wrong(line: usize, message: impl Display) -> DocumentError {
+    let message = message.to_string();
+    DocumentError::Text { line, message }
+}
+
+fn element(start: &BytesStart<'_>, line: usize) -> Result<Element, DocumentError> {
+    let name = start.name().0.to_owned();
+    let mut attributes: Vec<(String, String)> = Vec::new();
+    // The library compares each attribute with all before it; here their number is bounded first.
+    for attribute in start.attributes().with_checks(false) {
+        let attribute = attribute.map_err(|error| wrong(line, error))?;
+        let key = attribute.key.0;
+        if attributes.iter().any(|(before, _)| before == key) {
+            return Err(wrong(line, format!("<{name}> has `{key}` twice")));
+        }
+        if attributes.len() == ATTRIBUTES_MAX {
+            let message = format!("<{name}> has more than {ATTRIBUTES_MAX} attributes");
+            return Err(wrong(line, message));
+        }
+        let value = attribute.normalized_value(quick_xml::XmlVersion::Explicit1_0);
+        let value = value.map_err(|error| wrong(line, error))?;
+        attributes.push((key.to_owned(), value.into_owned()));
+    }
+    Ok(Element {
+        name,
+        line,
+        attributes,
+        children: Vec::new(),
+    })
+}
+
+impl Element {
+    /// Refuses attributes and children but those named.
+    pub(super) fn has_only(&self, keys: &[&str], elements: &[&str]) -> Result<(), DocumentError> {
+        for (key, _) in &self.attributes {
+            self.known(key, "an attribute", keys, self.line)?;
+        }
+        for child in &self.children {
+            self.known(&child.name, "an element", elements, child.line)?;
+        }
+        Ok(())
+    }
+
+    fn known(
+        &self,
+        word: &str,
+        what: &str,
+        among: &[&str],
+        line: usize,
+    ) -> Result<(), DocumentError> {
+        if among.contains(&word) {
+            return Ok(());
+        }
+        let right = match (nearest(word, among.iter().copied()), among) {
+            (Some(near), _) => format!("is `{near}` meant?"),
+            (None, []) => "it has none".to_owned(),
+            (None, among) => format!("it has {}", among.join(", ")),
+        };
+        let message = format!("`{word}` is not {what} of <{}>; {right}", self.name);
+        Err(wrong(line, message))
+    }
+
+    /// The value of an attribute.
+    pub(super) fn text(&self, key: &str) -> Option<&str> {
+        let attribute = self.attributes.iter().find(|(name, _)| name == key);
+        attribute.map(|(_, value)| value.as_str())
+    }
+
+    /// The value of an attribute that has to be there.
+    pub(super) fn need(&self, key: &str) -> Result<&str, DocumentError> {
+        let message = || format!("<{}> needs the attribute `{key}`", self.name);
+        self.text(key).ok_or_else(|| wrong(self.line, message()))
+    }
+
+    /// The words of an attribute that is a list.
+    pub(super) fn words(&self, key: &str) -> Vec<String> {
+        let words = self.text(key).into_iter().flat_map(str::split_whitespace);
+        words.map(str::to_owned).collect()
+    }
+
+    /// An attribute that is read from its text.
+    pub(super) fn read<T: FromStr>(&self, key: &str) -> Result<Option<T>, DocumentError>
+    where
+        T::Err: Display,
+    {
+        let read = |text: &str| {
+            let value = text.trim_ascii().parse();
+            value.map_err(|error| wrong(self.line, format!("{key}: {error}")))
+        };
+        self.text(key).map(read).transpose()
+    }
+
+    /// An attribute that is one of some words.
+    pub(super) fn word<'a, T: Deserialize<'a>>(
+        &'a self,
+        key: &str,
+    ) -> Result<Option<T>, DocumentError> {
+        let read = |text: &'a str| {
+            let word: StrDeserializer<'a, WordError> = text.into_deserializer();
+            let value = T::deserialize(word);
+            value.map_err(|error| wrong(self.line, format!("{key}: {error}")))
+        };
+        self.text(key).map(read).transpose()
+    }
+}
+
+/// Lines of places in a text that only grow.
+struct Lines<'a> {
+    text: &'a [u8],
+    at: usize,
+    line: usize,
+}
+
+impl<'a> Lines<'a> {
+    fn new(text: &'a str) -> Self {
+        Self {
+            text: text.as_bytes(),
+            at: 0,
+            line: 1,
+        }
+    }
+
+    /// The line of a place at or after those asked for before.
+    fn line_at(&mut self, position: u64) -> usize {
+        let to = usize::try_from(position).map_or(self.text.len(), |to| to.min(self.text.len()));
+        if to > self.at {
+            let between = &self.text[self.at..to];
+            self.line += between.iter().filter(|byte| **byte == b'\n').count();
+            self.at = to;
+        }
+        self.line
+    }
+}

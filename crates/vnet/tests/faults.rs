@@ -1,0 +1,209 @@
+//! Bad documents get errors with place and remedy.
+
+use carina_vnet::document::{Document, Form, limits};
+
+const HEAD: &str = "[vnet]\nname = \"demo\"\n[node.r1]\n[node.r2]\n";
+
+fn refusal(text: &str, form: Form) -> String {
+    match Document::read(text, form) {
+        Ok(document) => panic!("accepted: {document:?}\n{text}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// What stands after [`HEAD`], and words of the error.
+const WRONG: &[(&str, &[&str])] = &[
+    ("[node.r3]\ncpu = 2\n", &["line 6", "cpu", "cpus"]),
+    (
+        "[[link]]\nends = [\"r1\", \"r9\"]\nrate = \"1bps\"\n",
+        &["line 5, link 1", "`r9`", "r1"],
+    ),
+    (
+        "[[link]]\nends = [\"r1\", \"r1\"]\nrate = \"1bps\"\n",
+        &["line 5", "two different"],
+    ),
+    (
+        "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"fast\"\n",
+        &["line 7", "100Mbps"],
+    ),
+    ("[[link]]\nends = [\"r1\"]\nrate = \"1bps\"\n", &["line 6"]),
+    (
+        "[[link]]\nends = [\"r1:a/b\", \"r2\"]\nrate = \"1bps\"\n",
+        &["a/b", "interface"],
+    ),
+    (
+        "[node.r3]\napart_from = [\"r3\"]\n",
+        &["line 5, node r3", "itself"],
+    ),
+    (
+        "[node.r3]\napart_from = [\"r4\"]\n[node.r4]\napart_from = [\"r3\"]\n",
+        &["line 7", "once"],
+    ),
+    (
+        "[node.r3]\napart_from = [\"r1\", \"r1\"]\n",
+        &["line 5", "twice"],
+    ),
+    (
+        "[node.r3]\ncpus = 0\n",
+        &["line 5", "cpus is 0", "1 to 256"],
+    ),
+    ("[node.r3]\nmemory = 1\n", &["memory", "32 to 1048576"]),
+    (
+        "[node.r3]\nkind = \"namespace\"\nboot = \"clone\"\n",
+        &["line 5", "boot"],
+    ),
+    ("[node.r3]\nboot = \"warm\"\n", &["line 6", "cold"]),
+    ("[node.\"a b\"]\n", &["line 5", "`a b`", "letters"]),
+    (
+        "[node.r3]\nlocation = [\"new york\"]\n",
+        &["line 5", "new york", "space"],
+    ),
+    (
+        "[access.x]\nnode = \"r3\"\n",
+        &["line 5, access point x", "`r3`"],
+    ),
+    (
+        "[[test]]\nrtt_max = \"1s\"\n",
+        &["line 5, test 1", "exactly one"],
+    ),
+    ("[[test]]\nthroughput = [\"r1\", \"r2\"]\n", &["rate_min"]),
+    (
+        "[[test]]\nping = [\"r1\", \"r2\"]\nrate_min = \"1bps\"\n",
+        &["throughput"],
+    ),
+    ("[node.r1]\n", &["line 5", "duplicate key"]),
+    ("[node.r3\n", &["line 5"]),
+];
+
+#[test]
+fn toml_is_refused_with_line_and_remedy() {
+    let link = "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1Mbps\"\n";
+    for (text, words) in WRONG {
+        let error = refusal(&format!("{HEAD}{text}"), Form::Toml);
+        for word in *words {
+            assert!(
+                error.contains(word),
+                "`{word}` is missing in: {error}\n{text}"
+            );
+        }
+    }
+    let twice = link.replace("\"r2\"", "\"r2:eth0\"");
+    let error = refusal(&format!("{HEAD}{twice}{twice}"), Form::Toml);
+    assert!(
+        error.contains("line 8, link 2") && error.contains("link 1"),
+        "{error}"
+    );
+    assert!(refusal("[vnet]\nname = \"x\"\n", Form::Toml).contains("no node"));
+}
+
+#[test]
+fn xml_is_refused_with_line_and_remedy() {
+    let cases: &[(&str, &[&str])] = &[
+        (
+            "<vnet name='a'>\n<node name='b' cpu='1'/></vnet>",
+            &["line 2", "`cpu`", "`cpus`"],
+        ),
+        (
+            "<vnet name='a'>\n<nod name='b'/></vnet>",
+            &["line 2", "`nod`", "`node`"],
+        ),
+        ("<vnet>\n<node name='b'/></vnet>", &["line 1", "`name`"]),
+        (
+            "<vnet name='a'>\n<node name='b'/>\n<node name='b'/></vnet>",
+            &["line 3", "second"],
+        ),
+        (
+            "<vnet name='a'>\n<node name='b' name='c'/></vnet>",
+            &["line 2", "twice"],
+        ),
+        (
+            "<vnet name='a'>\n<node name='b' boot='hot'/></vnet>",
+            &["line 2", "boot", "cold"],
+        ),
+        (
+            "<vnet name='a'>\n<node name='b'>text</node></vnet>",
+            &["line 2", "text"],
+        ),
+        (
+            "<vnet name='a'>\n<node name='b'/><link rate='1bps'/></vnet>",
+            &["line 2", "0 ends"],
+        ),
+        (
+            "<vnet name='a'>\n<node name='b'>",
+            &["line 2", "does not end"],
+        ),
+        ("<vnet name='a'>\n</node>", &["line 2"]),
+        (
+            "<!DOCTYPE v [<!ENTITY a 'aaaa'>]>\n<vnet name='&a;'/>",
+            &["line 1", "DOCTYPE"],
+        ),
+        (
+            "<vnet name='&lol;'><node name='b'/></vnet>",
+            &["line 1", "lol"],
+        ),
+        (
+            "<vnet name='a'>&lt;<node name='b'/></vnet>",
+            &["line 1", "text"],
+        ),
+        (
+            "<vnet name='a'><node name='b'/></vnet><vnet/>",
+            &["second root"],
+        ),
+        ("<net name='a'/>", &["<vnet>"]),
+        ("", &["<vnet"]),
+        (
+            "<vnet name='a'>\n\n<node name='b'/>\n<link rate='1bps'>\n<end node='b'/>\
+             <end node='c'/></link></vnet>",
+            &["line 4, link 1", "`c`"],
+        ),
+    ];
+    for (text, words) in cases {
+        let error = refusal(text, Form::Xml);
+        for word in *words {
+            assert!(
+                error.contains(word),
+                "`{word}` is missing in: {error}\n{text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn sizes_depth_and_numbers_are_bounded() {
+    let deep = "<vnet name='a'>".to_owned() + &"<node>".repeat(100_000);
+    assert!(refusal(&deep, Form::Xml).contains("deeper"));
+    let wide = format!("<vnet name='a'{}/>", " a='1'".repeat(100_000));
+    assert!(refusal(&wide, Form::Xml).contains("twice"));
+    let wide: String = (0..1000).map(|n| format!(" a{n}='1'")).collect();
+    assert!(refusal(&format!("<vnet{wide}/>"), Form::Xml).contains("more than 32"));
+    let nested = format!(
+        "[vnet]\nname = {}1{}\n",
+        "[".repeat(50_000),
+        "]".repeat(50_000)
+    );
+    assert!(refusal(&nested, Form::Toml).starts_with("line 2"));
+    let nested = format!("{{\"vnet\":{}", "[".repeat(100_000));
+    assert!(refusal(&nested, Form::Json).starts_with("line 1"));
+    let mut many = String::from("[vnet]\nname = \"x\"\n");
+    for node in 0..10_000 {
+        many.push_str(&format!("[node.n{node}]\n"));
+    }
+    let error = refusal(&many, Form::Toml);
+    assert!(
+        error.contains("10000 nodes") && error.contains("at most 2000"),
+        "{error}"
+    );
+    let long = " ".repeat(limits::TEXT_MAX + 1);
+    for form in Form::ALL {
+        assert!(refusal(&long, form).contains("at most"));
+    }
+}
+
+#[test]
+fn errors_of_a_document_fit_on_a_page() {
+    let mut text = String::from("[vnet]\nname = \"x\"\n[node.a]\n");
+    for _ in 0..500 {
+        text.push_str("[[link]]\nends = [\"b\", \"c\"]\nrate = \"1bps\"\n");
+    }
+    assert_eq!(refusal(&text, Form::Toml).lines().count(), 20);
+}

@@ -1,0 +1,4 @@
+//! What a document may say, in each of its forms.
+
+mod faults;
+mod forms;

@@ -1,0 +1,47 @@
+//! Documents of virtual networks.
+
+use carina_vnet::document::{Document, DocumentError, Form};
+
+/// Documents of virtual networks in any form.
+pub fn vnet_document(data: &[u8]) {
+    reads_vnet_document(data);
+}
+
+/// True when the bytes are a document of a virtual network: the form follows from the first byte
+/// that is no space. What was read is the same after it was written in every form; any other text
+/// gives an error with a line within it.
+pub fn reads_vnet_document(data: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return false;
+    };
+    let form = match text.trim_start().as_bytes().first() {
+        Some(b'<') => Form::Xml,
+        Some(b'{') => Form::Json,
+        _ => Form::Toml,
+    };
+    let lines = text.lines().count().max(1) + 1;
+    match Document::read(text, form) {
+        Ok(document) => {
+            for form in Form::ALL {
+                let written = document.write(form);
+                let again = Document::read(&written, form);
+                assert_eq!(again.as_ref(), Ok(&document), "{form}: {written}");
+            }
+            for name in document.node.keys() {
+                assert!(document.resolved(name).is_some_and(|node| node.cpus > 0));
+            }
+            true
+        }
+        Err(DocumentError::Wrong(findings)) => {
+            assert!(!findings.is_empty());
+            let mut told = findings.iter().filter_map(|finding| finding.line);
+            assert!(told.all(|line| (1..=lines).contains(&line)), "{text:?}");
+            false
+        }
+        Err(DocumentError::Text { line, message }) => {
+            assert!(line <= lines, "{line}: {message} in {text:?}");
+            false
+        }
+        Err(DocumentError::TooLong(_)) => false,
+    }
+}
