@@ -101,7 +101,7 @@ pub enum OnInsufficient {
 }
 
 /// What is wanted of a node; what is absent is taken from the defaults of the document, then from
-/// those of [`Node::resolved`].
+/// those of [`Document::resolved`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
