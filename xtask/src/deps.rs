@@ -202,7 +202,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-vnet",
-        "carina-api carina-time quick-xml serde serde_json thiserror toml",
+        "carina-api carina-random carina-time quick-xml serde serde_json thiserror toml",
     ),
     (
         "carina-nfv",

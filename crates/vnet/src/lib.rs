@@ -9,3 +9,4 @@
 #![forbid(unsafe_code)]
 
 pub mod document;
+pub mod store;

@@ -1,0 +1,256 @@
+//! A store in memory: for simulations, and as what other stores are compared with.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use carina_time::{Duration, Instant};
+
+use super::{
+    Changes, Compare, Entry, KeyRange, LeaseId, Outcome, Revision, Snapshot, Store, StoreError,
+    Transaction, Write,
+};
+
+/// A store that lives as long as its process. The same calls give the same answers.
+#[derive(Clone, Debug)]
+pub struct MemoryStore {
+    revision: Revision,
+    compacted: Revision,
+    entries: BTreeMap<String, Entry>,
+    /// Keys that are gone, each with the revision that deleted it, as far as the history goes.
+    deleted: BTreeMap<String, Revision>,
+    leases: BTreeMap<LeaseId, Lease>,
+    leases_granted: u64,
+    /// Bytes of keys and values that are there, and that there may be.
+    bytes: usize,
+    bytes_max: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Lease {
+    ttl: Duration,
+    ends: Instant,
+    keys: BTreeSet<String>,
+}
+
+impl MemoryStore {
+    /// An empty store with room for so many bytes of keys and values.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> MemoryStore {
+        MemoryStore {
+            revision: Revision(0),
+            compacted: Revision(0),
+            entries: BTreeMap::new(),
+            deleted: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            leases_granted: 0,
+            bytes: 0,
+            bytes_max,
+        }
+    }
+
+    /// Ends the leases whose time is over.
+    fn expire(&mut self, now: Instant) {
+        let is_over = |lease: &Lease| lease.ends <= now;
+        let over = self.leases.iter().filter(|(_, lease)| is_over(lease));
+        let over: Vec<LeaseId> = over.map(|(id, _)| *id).collect();
+        for lease in over {
+            self.end(lease);
+        }
+    }
+
+    fn end(&mut self, lease: LeaseId) {
+        let Some(lease) = self.leases.remove(&lease) else {
+            return;
+        };
+        if !lease.keys.is_empty() {
+            self.revision.0 += 1;
+        }
+        for key in lease.keys {
+            self.delete(&key);
+        }
+    }
+
+    fn holds(&self, compare: &Compare) -> bool {
+        match compare {
+            Compare::Absent(key) => !self.entries.contains_key(key),
+            Compare::Unchanged(key, since) => {
+                let entry = self.entries.get(key);
+                entry.is_some_and(|entry| entry.modified == *since)
+            }
+        }
+    }
+
+    /// The bytes that there are after a transaction.
+    fn bytes_after(&self, transaction: &Transaction) -> usize {
+        let mut bytes = self.bytes;
+        for write in &transaction.writes {
+            let before = self.entries.get(write.key());
+            bytes -= before.map_or(0, size);
+            if let Write::Put { key, value, .. } = write {
+                bytes += key.len() + value.len();
+            }
+        }
+        bytes
+    }
+
+    fn write(&mut self, write: &Write) {
+        self.delete(write.key());
+        let Write::Put { key, value, lease } = write else {
+            return;
+        };
+        if let Some(lease) = lease.and_then(|id| self.leases.get_mut(&id)) {
+            lease.keys.insert(key.clone());
+        }
+        let entry = Entry {
+            key: key.clone(),
+            value: value.clone(),
+            modified: self.revision,
+            lease: *lease,
+        };
+        self.bytes += size(&entry);
+        self.deleted.remove(key);
+        self.entries.insert(key.clone(), entry);
+    }
+
+    /// Takes a key away, and notes that it went by the revision that the store has now.
+    fn delete(&mut self, key: &str) {
+        let Some(entry) = self.entries.remove(key) else {
+            return;
+        };
+        self.bytes -= size(&entry);
+        if let Some(lease) = entry.lease.and_then(|id| self.leases.get_mut(&id)) {
+            lease.keys.remove(key);
+        }
+        self.deleted.insert(entry.key, self.revision);
+    }
+
+    fn within(&self, range: &KeyRange) -> impl Iterator<Item = &Entry> {
+        // An end before the beginning, which `BTreeMap::range` does not take, holds nothing.
+        let from = range.from.clone();
+        let to = range.to.clone().max(from.clone());
+        self.entries.range(from..to).map(|(_, entry)| entry)
+    }
+}
+
+impl Store for MemoryStore {
+    fn range(&mut self, now: Instant, range: &KeyRange) -> Result<Snapshot, StoreError> {
+        self.expire(now);
+        Ok(Snapshot {
+            revision: self.revision,
+            entries: self.within(range).cloned().collect(),
+        })
+    }
+
+    fn changes(
+        &mut self,
+        now: Instant,
+        range: &KeyRange,
+        after: Revision,
+    ) -> Result<Changes, StoreError> {
+        self.expire(now);
+        if after < self.compacted {
+            return Err(StoreError::Compacted(self.compacted));
+        }
+        let written = self.within(range).filter(|entry| entry.modified > after);
+        let gone = self.deleted.iter();
+        let gone = gone.filter(|(key, at)| range.contains(key) && **at > after);
+        Ok(Changes {
+            through: self.revision,
+            written: written.cloned().collect(),
+            deleted: gone.map(|(key, _)| key.clone()).collect(),
+        })
+    }
+
+    fn commit(&mut self, now: Instant, transaction: &Transaction) -> Result<Outcome, StoreError> {
+        transaction.check()?;
+        self.expire(now);
+        if !transaction.compares.iter().all(|it| self.holds(it)) {
+            return Ok(Outcome::Conflict);
+        }
+        for write in &transaction.writes {
+            if let Write::Put {
+                lease: Some(id), ..
+            } = write
+                && !self.leases.contains_key(id)
+            {
+                return Err(StoreError::NoSuchLease(*id));
+            }
+        }
+        let bytes = self.bytes_after(transaction);
+        if bytes > self.bytes_max && bytes > self.bytes {
+            let words = format!("it has room for {} bytes", self.bytes_max);
+            return Err(StoreError::Full(words));
+        }
+        let changes = |write: &Write| match write {
+            Write::Put { .. } => true,
+            Write::Delete(key) => self.entries.contains_key(key),
+        };
+        if transaction.writes.iter().any(changes) {
+            self.revision.0 += 1;
+        }
+        for write in &transaction.writes {
+            self.write(write);
+        }
+        Ok(Outcome::Done(self.revision))
+    }
+
+    fn grant(&mut self, now: Instant, ttl: Duration) -> Result<LeaseId, StoreError> {
+        self.expire(now);
+        self.leases_granted += 1;
+        let id = LeaseId(self.leases_granted);
+        let lease = Lease {
+            ttl,
+            ends: now + ttl,
+            keys: BTreeSet::new(),
+        };
+        self.leases.insert(id, lease);
+        Ok(id)
+    }
+
+    fn renew(&mut self, now: Instant, lease: LeaseId) -> Result<(), StoreError> {
+        self.expire(now);
+        match self.leases.get_mut(&lease) {
+            Some(it) => {
+                it.ends = now + it.ttl;
+                Ok(())
+            }
+            None => Err(StoreError::NoSuchLease(lease)),
+        }
+    }
+
+    fn revoke(&mut self, now: Instant, lease: LeaseId) -> Result<(), StoreError> {
+        self.expire(now);
+        self.end(lease);
+        Ok(())
+    }
+
+    fn compact(&mut self, now: Instant, through: Revision) -> Result<(), StoreError> {
+        self.expire(now);
+        self.compacted = self.compacted.max(through.min(self.revision));
+        let compacted = self.compacted;
+        self.deleted.retain(|_, at| *at > compacted);
+        Ok(())
+    }
+}
+
+fn size(entry: &Entry) -> usize {
+    entry.key.len() + entry.value.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_store_refuses_what_grows_and_takes_what_shrinks() {
+        let mut store = MemoryStore::new(10);
+        let now = Instant::ZERO;
+        let put = |key: &str, bytes| Transaction::new().put(key, vec![0; bytes]);
+        store.commit(now, &put("a", 9)).unwrap();
+        let error = store.commit(now, &put("b", 1)).unwrap_err();
+        assert!(matches!(error, StoreError::Full(_)), "{error}");
+        store.commit(now, &put("a", 3)).unwrap();
+        store.commit(now, &put("b", 5)).unwrap();
+        let all = store.range(now, &KeyRange::prefix("b")).unwrap();
+        assert_eq!(all.entries[0].value.len(), 5);
+    }
+}
