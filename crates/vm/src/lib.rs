@@ -58,6 +58,6 @@ pub use image::Image;
 pub use kernel::Kernel;
 pub use machine::{Boot, Machine};
 pub use network::{Backend, Model, Nic, mac_text};
-pub use qmp::{Migration, Qmp, RunState};
+pub use qmp::{Event, Migration, Qmp, RunState};
 pub use running::{Output, Running};
 pub use state::{Record, list, stop};

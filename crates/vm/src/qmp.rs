@@ -1,40 +1,47 @@
 //! A small client of QEMU's machine protocol: one JSON object a line over a Unix socket.
+//!
+//! Every request carries an identifier, so that an answer that comes after its request was given
+//! up is not taken for that of the next. What QEMU reports by itself is kept until it is asked for.
 
-use std::io::{BufRead, BufReader, Read, Write};
+mod requests;
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+pub use requests::{Migration, RunState};
+
 use crate::error::{Context, Error, Result};
 
-/// A connection that has negotiated its capabilities. QEMU serves one at a time.
+/// A connection that has negotiated its capabilities. QEMU serves one at a time on each of its
+/// monitors, and tells every one that is connected of its events.
 #[derive(Debug)]
 pub struct Qmp {
     reader: BufReader<UnixStream>,
+    limit: Duration,
+    last_id: u64,
+    /// The beginning of a line whose end has not come yet.
+    line: Vec<u8>,
+    events: VecDeque<Event>,
+    events_dropped: u64,
 }
 
-/// What QEMU says of itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunState {
-    /// Whether the guest's processors run.
-    pub running: bool,
-    /// QEMU's word for the state, such as `running`, `paused` or `shutdown`.
-    pub status: String,
-}
-
-/// What it took to send a guest to another QEMU, as the sender counts it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Migration {
-    /// How long the guest stood still.
-    pub downtime: Duration,
-    /// How long it took in all.
-    pub total: Duration,
+/// What QEMU has reported by itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// QEMU's name for it, such as `DEVICE_DELETED` or `SHUTDOWN`.
+    pub name: String,
+    /// What belongs to it; `null` when nothing does.
+    pub data: Value,
 }
 
 impl Qmp {
-    /// Connects, reads the greeting and leaves negotiation mode.
+    /// Connects, reads the greeting and leaves negotiation mode. Later requests have as much time
+    /// each.
     ///
     /// # Errors
     ///
@@ -43,15 +50,17 @@ impl Qmp {
     pub fn connect(path: &Path, limit: Duration) -> Result<Qmp> {
         let stream = carina_sys::connect_stream(path, limit).context("connect to", path)?;
         stream
-            .set_read_timeout(Some(limit))
-            .context("set the time limit of", path)?;
-        stream
             .set_write_timeout(Some(limit))
             .context("set the time limit of", path)?;
         let mut qmp = Qmp {
             reader: BufReader::new(stream),
+            limit,
+            last_id: 0,
+            line: Vec::new(),
+            events: VecDeque::new(),
+            events_dropped: 0,
         };
-        let greeting = qmp.receive()?;
+        let greeting = qmp.receive("greeting", Instant::now() + limit)?;
         if greeting.get("QMP").is_none() {
             return Err(Error::Qmp(format!(
                 "no greeting on {}: {greeting}",
@@ -62,21 +71,30 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Runs a command and returns its `return` value; events in between are dropped.
+    /// Runs a command and returns its `return` value. Events that come in between are kept, for
+    /// [`Qmp::wait_event`].
     ///
     /// # Errors
     ///
-    /// When QEMU refuses the command, closes the connection, or is silent for too long.
+    /// When QEMU refuses the command, closes the connection, or does not answer in time. The error
+    /// names the command.
     pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value> {
-        let mut line = json!({ "execute": command, "arguments": arguments }).to_string();
-        line.push('\n');
-        let failed = |error: std::io::Error| Error::Qmp(format!("{command}: {error}"));
+        let deadline = Instant::now() + self.limit;
+        self.last_id += 1;
+        let id = self.last_id;
+        let request = json!({ "execute": command, "arguments": arguments, "id": id });
         self.reader
             .get_mut()
-            .write_all(line.as_bytes())
-            .map_err(failed)?;
+            .write_all(format!("{request}\n").as_bytes())
+            .map_err(|error| Error::Qmp(format!("{command}: {error}")))?;
         loop {
-            let mut answer = self.receive()?;
+            let mut answer = self.receive(command, deadline)?;
+            match answer.get("id") {
+                // A line that QEMU could not read at all is refused without an identifier.
+                None => {}
+                Some(value) if *value == json!(id) => {}
+                Some(_) => continue,
+            }
             if let Some(error) = answer.get("error") {
                 let reason = error
                     .get("desc")
@@ -87,119 +105,102 @@ impl Qmp {
             if let Some(value) = answer.get_mut("return") {
                 return Ok(value.take());
             }
+            self.keep_event(answer);
         }
     }
 
-    /// Asks for the state of the guest's processors.
+    /// Waits for an event of a name whose data are the wanted ones, and returns its data. It may
+    /// have come before this call. Others are kept.
     ///
     /// # Errors
     ///
-    /// As [`Qmp::execute`].
-    pub fn status(&mut self) -> Result<RunState> {
-        let value = self.execute("query-status", json!({}))?;
-        let running = value.get("running").and_then(Value::as_bool);
-        let status = value.get("status").and_then(Value::as_str);
-        match (running, status) {
-            (Some(running), Some(status)) => Ok(RunState {
-                running,
-                status: status.to_owned(),
-            }),
-            _ => Err(Error::Qmp(format!("query-status: not understood: {value}"))),
-        }
-    }
-
-    /// The threads of the host that are the guest's processors.
-    ///
-    /// # Errors
-    ///
-    /// As [`Qmp::execute`].
-    pub fn processor_threads(&mut self) -> Result<Vec<i32>> {
-        let value = self.execute("query-cpus-fast", json!({}))?;
-        let threads = value.as_array().map(|cpus| {
-            let ids = cpus.iter().map(|cpu| cpu.get("thread-id")?.as_i64());
-            ids.map(|id| i32::try_from(id?).ok()).collect()
-        });
-        threads
-            .flatten()
-            .ok_or_else(|| Error::Qmp(format!("query-cpus-fast: not understood: {value}")))
-    }
-
-    /// Begins to send the guest to the QEMU that waits at a socket.
-    ///
-    /// # Errors
-    ///
-    /// As [`Qmp::execute`].
-    pub fn migrate(&mut self, socket: &Path) -> Result<()> {
-        let uri = format!("unix:{}", socket.display());
-        self.execute("migrate", json!({ "uri": uri })).map(drop)
-    }
-
-    /// How far that has come; `None` while it goes on.
-    ///
-    /// # Errors
-    ///
-    /// As [`Qmp::execute`], and when the guest cannot be sent.
-    pub fn migration(&mut self) -> Result<Option<Migration>> {
-        let value = self.execute("query-migrate", json!({}))?;
-        let ms = |field: &str| {
-            let ms = value.get(field).and_then(Value::as_u64);
-            Duration::from_millis(ms.unwrap_or_default())
-        };
-        match value.get("status").and_then(Value::as_str) {
-            Some("completed") => Ok(Some(Migration {
-                downtime: ms("downtime"),
-                total: ms("total-time"),
-            })),
-            Some("failed" | "cancelled" | "cancelling") | None => {
-                Err(Error::Qmp(format!("the guest was not sent: {value}")))
+    /// When QEMU closes the connection, or no such event comes within `limit`.
+    pub fn wait_event(
+        &mut self,
+        name: &str,
+        wanted: impl Fn(&Value) -> bool,
+        limit: Duration,
+    ) -> Result<Value> {
+        let deadline = Instant::now() + limit;
+        let is_it = |event: &Event| event.name == name && wanted(&event.data);
+        let mut looked_at = 0;
+        loop {
+            let found = self.events.iter().skip(looked_at).position(is_it);
+            if let Some(event) = found.and_then(|at| self.events.remove(looked_at + at)) {
+                return Ok(event.data);
             }
-            Some(_) => Ok(None),
+            let message = self.receive(&format!("event {name}"), deadline)?;
+            self.keep_event(message);
+            looked_at = self.events.len().saturating_sub(1);
         }
     }
 
-    /// Resets the machine, as its reset button would.
-    ///
-    /// # Errors
-    ///
-    /// As [`Qmp::execute`].
-    pub fn reset(&mut self) -> Result<()> {
-        self.execute("system_reset", json!({})).map(drop)
+    /// Takes the events that have come and that no one has waited for, the oldest first.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        self.events.drain(..).collect()
     }
 
-    /// Presses the power button; a guest without ACPI ignores it.
-    ///
-    /// # Errors
-    ///
-    /// As [`Qmp::execute`].
-    pub fn power_button(&mut self) -> Result<()> {
-        self.execute("system_powerdown", json!({})).map(drop)
+    /// How many events were discarded because 256 were kept already; the oldest goes first.
+    pub fn events_dropped(&self) -> u64 {
+        self.events_dropped
     }
 
-    /// Ends QEMU at once.
-    ///
-    /// # Errors
-    ///
-    /// As [`Qmp::execute`].
-    pub fn quit(&mut self) -> Result<()> {
-        self.execute("quit", json!({})).map(drop)
-    }
-
-    fn receive(&mut self) -> Result<Value> {
-        let mut line = String::new();
-        let length = (&mut self.reader)
-            .take(LINE_BYTES_MAX)
-            .read_line(&mut line)
-            .map_err(|error| Error::Qmp(format!("QEMU does not answer: {error}")))?;
-        if length == 0 {
-            return Err(Error::Qmp("QEMU has closed the connection".into()));
+    fn keep_event(&mut self, mut message: Value) {
+        let Some(name) = message.get("event").and_then(Value::as_str) else {
+            return;
+        };
+        let name = name.to_owned();
+        if self.events.len() == EVENTS_KEPT {
+            self.events.pop_front();
+            self.events_dropped += 1;
         }
-        serde_json::from_str(&line)
-            .map_err(|error| Error::Qmp(format!("not understood ({error}): {line:.200}")))
+        let data = message.get_mut("data").map(Value::take).unwrap_or_default();
+        self.events.push_back(Event { name, data });
+    }
+
+    /// Reads the next line; what was read of one before the deadline is not lost.
+    fn receive(&mut self, awaited: &str, deadline: Instant) -> Result<Value> {
+        let late = || Error::Qmp(format!("{awaited}: QEMU does not answer in time"));
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(late());
+            }
+            let failed = |error: std::io::Error| Error::Qmp(format!("{awaited}: {error}"));
+            let stream = self.reader.get_ref();
+            stream.set_read_timeout(Some(left)).map_err(failed)?;
+            let room = LINE_BYTES_MAX.saturating_sub(self.line.len()) as u64;
+            match (&mut self.reader)
+                .take(room)
+                .read_until(b'\n', &mut self.line)
+            {
+                Ok(_) => break,
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted) => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
+                    return Err(late());
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        let line = std::mem::take(&mut self.line);
+        if line.is_empty() {
+            return Err(Error::Qmp(format!(
+                "{awaited}: QEMU has closed the connection"
+            )));
+        }
+        serde_json::from_slice(&line).map_err(|error| {
+            let line = String::from_utf8_lossy(&line);
+            Error::Qmp(format!("{awaited}: not understood ({error}): {line:.200}"))
+        })
     }
 }
 
 /// Longer than any answer to the commands used here.
-const LINE_BYTES_MAX: u64 = 4 << 20;
+const LINE_BYTES_MAX: usize = 4 << 20;
+/// How many events wait for someone to ask for them.
+const EVENTS_KEPT: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -207,7 +208,8 @@ mod tests {
 
     use super::*;
 
-    /// Serves one connection with prepared lines: the greeting, then one or more per request.
+    /// Serves one connection with prepared lines: the greeting, then one or more per request,
+    /// whose identifier takes the place of ID in them.
     fn qemu(answers: &'static [&'static str]) -> (tempfile::TempDir, std::path::PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("qmp");
@@ -215,11 +217,14 @@ mod tests {
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut requests = BufReader::new(stream.try_clone().unwrap()).lines();
+            let mut id = Value::Null;
             for answer in answers {
+                let answer = answer.replace("ID", &id.to_string());
                 stream.write_all(answer.as_bytes()).unwrap();
-                if requests.next().is_none() {
+                let Some(request) = requests.next() else {
                     return;
-                }
+                };
+                id = serde_json::from_str::<Value>(&request.unwrap()).unwrap()["id"].take();
             }
         });
         (directory, path)
@@ -229,16 +234,20 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(10);
 
     #[test]
-    fn events_between_request_and_answer_are_passed_over() {
+    fn events_between_request_and_answer_wait_for_someone() {
         let (_directory, path) = qemu(&[
             GREETING,
-            "{\"return\": {}}\r\n",
+            "{\"id\": ID, \"return\": {}}\r\n",
             concat!(
                 "{\"event\": \"RESUME\"}\r\n",
-                "{\"return\": {\"running\": true, \"status\": \"running\"}}\n",
+                "{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": \"nic1\"}}\n",
+                "{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": \"nic0\"}}\n",
+                "{\"id\": ID, \"return\": {\"running\": true, \"status\": \"running\"}}\n",
+                "{\"event\": \"STOP\"}\r\n",
             ),
         ]);
-        let state = Qmp::connect(&path, LIMIT).unwrap().status().unwrap();
+        let mut qmp = Qmp::connect(&path, LIMIT).unwrap();
+        let state = qmp.status().unwrap();
         assert_eq!(
             state,
             RunState {
@@ -246,15 +255,49 @@ mod tests {
                 status: "running".into()
             }
         );
+        let card = qmp.wait_event("DEVICE_DELETED", |data| data["device"] == "nic0", LIMIT);
+        assert_eq!(card.unwrap(), json!({ "device": "nic0" }));
+        assert_eq!(
+            qmp.wait_event("STOP", |_| true, LIMIT).unwrap(),
+            Value::Null
+        );
+        let rest: Vec<String> = qmp.take_events().into_iter().map(|e| e.name).collect();
+        assert_eq!(rest, ["RESUME", "DEVICE_DELETED"]);
+        let error = qmp.wait_event("STOP", |_| true, Duration::from_millis(50));
+        let error = error.unwrap_err().to_string();
+        assert_eq!(error, "QMP: event STOP: QEMU does not answer in time");
+    }
+
+    #[test]
+    fn late_answer_is_not_that_of_the_next_request() {
+        let (_directory, path) = qemu(&[
+            GREETING,
+            "{\"id\": ID, \"return\": {}}\n",
+            "{\"id\": 1, \"return\": {\"late\": true}}\n{\"id\": ID, \"return\": {\"now\": true}}\n",
+        ]);
+        let mut qmp = Qmp::connect(&path, LIMIT).unwrap();
+        let answer = qmp.execute("query-something", json!({})).unwrap();
+        assert_eq!(answer, json!({ "now": true }));
+    }
+
+    #[test]
+    fn no_more_than_256_events_are_kept() {
+        let event = "{\"event\": \"RESUME\"}\n".repeat(300);
+        let answer: &'static str = format!("{event}{{\"id\": ID, \"return\": 7}}\n").leak();
+        let answers = vec![GREETING, "{\"id\": ID, \"return\": {}}\n", answer];
+        let (_directory, path) = qemu(answers.leak());
+        let mut qmp = Qmp::connect(&path, LIMIT).unwrap();
+        assert_eq!(qmp.execute("query-something", json!({})).unwrap(), json!(7));
+        assert_eq!((qmp.take_events().len(), qmp.events_dropped()), (256, 44));
     }
 
     #[test]
     fn threads_of_the_processors_are_listed() {
         let (_directory, path) = qemu(&[
             GREETING,
-            "{\"return\": {}}\n",
-            "{\"return\": [{\"cpu-index\": 0, \"thread-id\": 71}, {\"thread-id\": 72}]}\n",
-            "{\"return\": [{\"cpu-index\": 0}]}\n",
+            "{\"id\": ID, \"return\": {}}\n",
+            "{\"id\": ID, \"return\": [{\"cpu-index\": 0, \"thread-id\": 71}, {\"thread-id\": 72}]}\n",
+            "{\"id\": ID, \"return\": [{\"cpu-index\": 0}]}\n",
         ]);
         let mut qmp = Qmp::connect(&path, LIMIT).unwrap();
         assert_eq!(qmp.processor_threads().unwrap(), [71, 72]);
@@ -266,14 +309,14 @@ mod tests {
     fn migration_ends_with_its_times_or_a_reason() {
         let (_directory, path) = qemu(&[
             GREETING,
-            "{\"return\": {}}\n",
-            "{\"return\": {}}\n",
-            "{\"return\": {\"status\": \"active\"}}\n",
+            "{\"id\": ID, \"return\": {}}\n",
+            "{\"id\": ID, \"return\": {}}\n",
+            "{\"id\": ID, \"return\": {\"status\": \"active\"}}\n",
             concat!(
-                "{\"return\": {\"status\": \"completed\", \"downtime\": 12, ",
+                "{\"id\": ID, \"return\": {\"status\": \"completed\", \"downtime\": 12, ",
                 "\"total-time\": 345}}\n",
             ),
-            "{\"return\": {\"status\": \"failed\", \"error-desc\": \"no room\"}}\n",
+            "{\"id\": ID, \"return\": {\"status\": \"failed\", \"error-desc\": \"no room\"}}\n",
         ]);
         let mut qmp = Qmp::connect(&path, LIMIT).unwrap();
         qmp.migrate(Path::new("/m")).unwrap();
@@ -291,8 +334,8 @@ mod tests {
     fn refusal_carries_the_reason_that_qemu_gives() {
         let (_directory, path) = qemu(&[
             GREETING,
-            "{\"return\": {}}\n",
-            "{\"error\": {\"class\": \"GenericError\", \"desc\": \"no such thing\"}}\n",
+            "{\"id\": ID, \"return\": {}}\n",
+            "{\"id\": ID, \"error\": {\"class\": \"GenericError\", \"desc\": \"no such thing\"}}\n",
         ]);
         let error = Qmp::connect(&path, LIMIT).unwrap().reset().unwrap_err();
         assert_eq!(error.to_string(), "QMP: system_reset: no such thing");

@@ -1,0 +1,123 @@
+//! What this crate asks of QEMU, request by request.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::Qmp;
+use crate::error::{Error, Result};
+
+/// What QEMU says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunState {
+    /// Whether the guest's processors run.
+    pub running: bool,
+    /// QEMU's word for the state, such as `running`, `paused` or `shutdown`.
+    pub status: String,
+}
+
+/// What it took to send a guest to another QEMU, as the sender counts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Migration {
+    /// How long the guest stood still.
+    pub downtime: Duration,
+    /// How long it took in all.
+    pub total: Duration,
+}
+
+impl Qmp {
+    /// Asks for the state of the guest's processors.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`].
+    pub fn status(&mut self) -> Result<RunState> {
+        let value = self.execute("query-status", json!({}))?;
+        let running = value.get("running").and_then(Value::as_bool);
+        let status = value.get("status").and_then(Value::as_str);
+        match (running, status) {
+            (Some(running), Some(status)) => Ok(RunState {
+                running,
+                status: status.to_owned(),
+            }),
+            _ => Err(Error::Qmp(format!("query-status: not understood: {value}"))),
+        }
+    }
+
+    /// The threads of the host that are the guest's processors.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`].
+    pub fn processor_threads(&mut self) -> Result<Vec<i32>> {
+        let value = self.execute("query-cpus-fast", json!({}))?;
+        let threads = value.as_array().map(|cpus| {
+            let ids = cpus.iter().map(|cpu| cpu.get("thread-id")?.as_i64());
+            ids.map(|id| i32::try_from(id?).ok()).collect()
+        });
+        threads
+            .flatten()
+            .ok_or_else(|| Error::Qmp(format!("query-cpus-fast: not understood: {value}")))
+    }
+
+    /// Begins to send the guest to the QEMU that waits at a socket.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`].
+    pub fn migrate(&mut self, socket: &Path) -> Result<()> {
+        let uri = format!("unix:{}", socket.display());
+        self.execute("migrate", json!({ "uri": uri })).map(drop)
+    }
+
+    /// How far that has come; `None` while it goes on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`], and when the guest cannot be sent.
+    pub fn migration(&mut self) -> Result<Option<Migration>> {
+        let value = self.execute("query-migrate", json!({}))?;
+        let ms = |field: &str| {
+            let ms = value.get(field).and_then(Value::as_u64);
+            Duration::from_millis(ms.unwrap_or_default())
+        };
+        match value.get("status").and_then(Value::as_str) {
+            Some("completed") => Ok(Some(Migration {
+                downtime: ms("downtime"),
+                total: ms("total-time"),
+            })),
+            Some("failed" | "cancelled" | "cancelling") | None => {
+                Err(Error::Qmp(format!("the guest was not sent: {value}")))
+            }
+            Some(_) => Ok(None),
+        }
+    }
+
+    /// Resets the machine, as its reset button would.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`].
+    pub fn reset(&mut self) -> Result<()> {
+        self.execute("system_reset", json!({})).map(drop)
+    }
+
+    /// Presses the power button; a guest without ACPI ignores it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`].
+    pub fn power_button(&mut self) -> Result<()> {
+        self.execute("system_powerdown", json!({})).map(drop)
+    }
+
+    /// Ends QEMU at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`].
+    pub fn quit(&mut self) -> Result<()> {
+        self.execute("quit", json!({})).map(drop)
+    }
+}
