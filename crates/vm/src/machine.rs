@@ -1,26 +1,20 @@
 //! A virtual machine before it starts: what it is made of, and its files.
 
 mod command_line;
+mod start;
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File};
-use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use carina_api::LocalName;
 use carina_api::control::VmpiKind;
 
-use crate::accel::{self, Accel};
-use crate::cache::{Cache, write_whole};
-use crate::cpio::Archive;
-use crate::error::{Context, Error, Result};
+use crate::accel::Accel;
+use crate::cache::Cache;
+use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::kernel::Kernel;
 use crate::network::Nic;
-use crate::running::Running;
-use crate::state::{Record, start_ticks};
 
 /// What the machine boots.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -239,129 +233,10 @@ impl Machine {
         self
     }
 
-    /// Starts QEMU and returns at once; the guest boots, or waits for the node, meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// When QEMU is missing, a machine of that name runs already, or files cannot be written.
-    pub fn start(self, cache: &Cache) -> Result<Running> {
-        let qemu = accel::qemu()?;
-        let accel = match (self.accel, &self.boot) {
-            (Some(accel), _) => accel,
-            (None, Some(Boot::Disk(_))) if !Path::new("/dev/kvm").exists() => Accel::Tcg,
-            (None, _) => Accel::probe(cache, &Kernel::obtain(cache)?)?,
-        };
-        let args = self.qemu_args(accel)?;
-        self.clear_run_dir()?;
-        self.write_initramfs()?;
-        let qemu_log = self.path("qemu.log");
-        let stderr = File::create(&qemu_log).context("create", &qemu_log)?;
-        let mut command = match self.launcher.split_first() {
-            Some((program, words)) => {
-                let mut command = Command::new(program);
-                command.args(words).arg(qemu);
-                command
-            }
-            None => Command::new(qemu),
-        };
-        if self.dies_with_parent {
-            carina_sys::end_with_parent(&mut command);
-        }
-        let child = command
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(stderr)
-            // An interrupt typed at a terminal is for the program that started the machine.
-            .process_group(0)
-            .spawn()
-            .context("start QEMU for", &self.run_dir.join(&self.name))?;
-        let pid = i32::try_from(child.id()).expect("Linux process numbers are below 2^22");
-        let record = self.record(pid, accel);
-        let running = Running::new(record, self.run_dir.clone(), child);
-        running.record().write(&self.run_dir)?;
-        Ok(running)
-    }
-
-    fn record(&self, pid: i32, accel: Accel) -> Record {
-        Record {
-            name: self.name.clone(),
-            pid,
-            started_ticks: start_ticks(pid).unwrap_or_default(),
-            accel: accel.name().to_owned(),
-            memory_mib: self.memory_mib,
-            cpus: self.cpus,
-            qmp: self.path("qmp"),
-            console: self.path("console"),
-            agent: self.path("agent"),
-            log: self.path("log"),
-            qemu_log: self.path("qemu.log"),
-            from_disk: matches!(self.boot, Some(Boot::Disk(_))),
-            // QEMU makes the sockets that the node connects to, and leaves them when it is killed.
-            files: FILES
-                .iter()
-                .map(|kind| self.path(kind))
-                .chain(self.vmpi.iter().map(|(_, socket)| socket.clone()))
-                .collect(),
-        }
-    }
-
-    fn clear_run_dir(&self) -> Result<()> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.run_dir)
-            .context("create", &self.run_dir)?;
-        if let Some(record) = Record::read(&self.run_dir, &self.name) {
-            if record.is_alive() {
-                return Err(Error::Invalid {
-                    what: format!("machine {}", self.name),
-                    reason: format!("runs already, as process {}", record.pid),
-                });
-            }
-            record.remove_files(&self.run_dir, true);
-        }
-        for path in FILES
-            .iter()
-            .map(|kind| self.path(kind))
-            .chain(self.vmpi.iter().map(|(_, socket)| socket.clone()))
-        {
-            if path.symlink_metadata().is_ok() {
-                fs::remove_file(&path).context("remove the stale", &path)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn write_initramfs(&self) -> Result<()> {
-        let Some(Boot::Direct { initramfs, .. }) = &self.boot else {
-            if self.files.is_empty() {
-                return Ok(());
-            }
-            return Err(Error::Invalid {
-                what: format!("files for machine {}", self.name),
-                reason: "can only be put into a guest that boots from an initramfs".into(),
-            });
-        };
-        if self.files.is_empty() {
-            return Ok(());
-        }
-        let mut bytes = fs::read(initramfs).context("read", initramfs)?;
-        let mut overlay = Archive::new();
-        for (path, mode, data) in &self.files {
-            overlay.file(path, *mode, data);
-        }
-        bytes.extend(overlay.finish());
-        write_whole(&self.path("initrd"), &bytes)
-    }
-
     fn path(&self, kind: &str) -> PathBuf {
         self.run_dir.join(format!("{}.{kind}", self.name))
     }
 }
-
-/// The files of a machine in its run directory, by the end of their names.
-const FILES: [&str; 6] = ["qmp", "console", "agent", "log", "qemu.log", "initrd"];
 
 /// `sun_path` has 108 bytes, of which one is the NUL (unix(7)).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
