@@ -98,13 +98,17 @@ fn key(version: &[u8], kernel: &Kernel) -> String {
     hash.field(kernel.release.as_bytes());
     hash.field(rustix::system::uname().release().to_bytes());
     hash.field(rustix::system::uname().nodename().to_bytes());
+    hash.field(processor_model().as_bytes());
+    hash.to_string()
+}
+
+/// The line of proc(5) that names the host's processor.
+pub(crate) fn processor_model() -> String {
     let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = processors
         .lines()
-        .find(|line| line.starts_with("model name"))
-        .unwrap_or_default();
-    hash.field(model.as_bytes());
-    hash.to_string()
+        .find(|line| line.starts_with("model name"));
+    model.unwrap_or_default().to_owned()
 }
 
 fn boots_under_kvm(qemu: &Path, cache: &Cache, kernel: &Kernel) -> Result<bool> {

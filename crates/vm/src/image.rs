@@ -97,6 +97,7 @@ impl Image {
         let mut hash = Hash::new();
         hash.field(INIT.as_bytes());
         hash.field(AGENT.as_bytes());
+        hash.field(KEEP_NODE.as_bytes());
         hash.field(kernel.release.as_bytes());
         hash.field(&fs::read(busybox).context("read", busybox)?);
         for name in &self.modules {
@@ -162,6 +163,7 @@ fn base(busybox: &Path) -> Result<Archive> {
     archive.file("/etc/group", 0o644, b"root:x:0:\n");
     archive.file("/init", 0o755, INIT.as_bytes());
     archive.file("/sbin/agent", 0o755, AGENT.as_bytes());
+    archive.file("/sbin/keep-node", 0o755, KEEP_NODE.as_bytes());
     Ok(archive)
 }
 
@@ -224,3 +226,4 @@ fn forget_old_images(directory: &Path, keep: &Path) {
 const IMAGES_KEPT: usize = 8;
 const INIT: &str = include_str!("../guest/init");
 const AGENT: &str = include_str!("../guest/agent");
+const KEEP_NODE: &str = include_str!("../guest/keep-node");

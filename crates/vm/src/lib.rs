@@ -24,6 +24,9 @@
 //! a single guest instruction, until the node has connected. So the VM is announced to the node
 //! first (`POST /v1/vms`), and the path that it answers with goes to [`Machine::ivshmem`].
 //!
+//! [`Machine::start_clone`] starts a machine as a copy of one that has booted already, in a
+//! fraction of the time ([`Templates`] keeps those).
+//!
 //! What this crate refuses to do: talk to the node (it takes a socket path), set up bridges or
 //! taps (it takes an interface name), and trust what a guest prints (see [`shell`]).
 
@@ -31,6 +34,7 @@
 
 mod accel;
 mod cache;
+mod clone;
 mod cpio;
 mod elf;
 mod error;
@@ -38,6 +42,7 @@ mod external_vm;
 mod hash;
 mod image;
 mod kernel;
+mod lock;
 mod machine;
 mod modules;
 mod network;
@@ -45,6 +50,7 @@ mod qmp;
 mod running;
 pub mod shell;
 mod state;
+mod template;
 mod tool;
 mod vmlinux;
 
@@ -57,7 +63,8 @@ pub use external_vm::libvirt_xml;
 pub use image::Image;
 pub use kernel::Kernel;
 pub use machine::{Boot, Machine};
-pub use network::{Backend, Model, Nic, mac_text};
+pub use network::{Backend, Model, Nic, NicId, mac_of, mac_text};
 pub use qmp::{Event, Migration, Qmp, RunState};
-pub use running::{Output, Running};
+pub use running::{Output, Running, Times};
 pub use state::{Record, list, stop};
+pub use template::{Template, TemplateInfo, Templates};

@@ -1,6 +1,8 @@
 //! A virtual machine before it starts: what it is made of, and its files.
 
 mod command_line;
+mod identity;
+mod likeness;
 mod start;
 
 use std::ffi::OsString;
@@ -14,7 +16,9 @@ use crate::cache::Cache;
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::kernel::Kernel;
-use crate::network::Nic;
+use crate::network::{Model, Nic};
+
+pub(crate) use command_line::Life;
 
 /// What the machine boots.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,9 +64,12 @@ pub struct Machine {
     accel: Option<Accel>,
     vmpi: Vec<(VmpiKind, PathBuf)>,
     nics: Vec<Nic>,
+    ports: Option<u8>,
     iommu: bool,
     modules: Vec<String>,
     parameters: Vec<String>,
+    commands: Vec<String>,
+    runs_node: bool,
     files: Vec<(String, u32, Vec<u8>)>,
     extra_args: Vec<String>,
     launcher: Vec<OsString>,
@@ -101,9 +108,12 @@ impl Machine {
             accel: None,
             vmpi: Vec::new(),
             nics: Vec::new(),
+            ports: None,
             iommu: false,
             modules: Vec::new(),
             parameters: Vec::new(),
+            commands: Vec::new(),
+            runs_node: false,
             files: Vec::new(),
             extra_args: Vec::new(),
             launcher: Vec::new(),
@@ -156,6 +166,19 @@ impl Machine {
         self
     }
 
+    /// Makes room for so many cards more while the machine runs ([`Running::add_nic`]). Its
+    /// virtio cards then sit on ports of their own as well, so that each can be removed. All in all
+    /// a machine has at most 16 such ports.
+    ///
+    /// [`Running::add_nic`]: crate::Running::add_nic
+    pub fn ports(mut self, free: u8) -> Machine {
+        for module in Model::VirtioNet.modules() {
+            self = self.module(module);
+        }
+        self.ports = Some(free);
+        self
+    }
+
     /// Gives the machine an Intel IOMMU, and has the guest load VFIO: its node then takes doorbell
     /// interrupts in user space.
     pub fn iommu(mut self) -> Machine {
@@ -181,18 +204,11 @@ impl Machine {
         self
     }
 
-    /// Has the guest run a shell command at boot, with its output on the console.
-    pub fn command(self, command: &str) -> Machine {
-        let mut encoded = String::from("carina.cmd=");
-        for byte in command.bytes() {
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'/' | b'.' => {
-                    encoded.push(char::from(byte));
-                }
-                _ => encoded.push_str(&format!("%{byte:02x}")),
-            }
-        }
-        self.parameter(encoded)
+    /// Has the guest run a shell command once it has booted, or as a clone once it has its
+    /// identity, with its output on the console. Several run one after the other.
+    pub fn command(mut self, command: &str) -> Machine {
+        self.commands.push(command.to_owned());
+        self
     }
 
     /// Puts a file into the guest before it boots.
@@ -203,9 +219,9 @@ impl Machine {
 
     /// Gives the guest a node's configuration, and has it run `carina node` with it, again
     /// whenever it ends.
-    pub fn node_config(self, toml: &str) -> Machine {
+    pub fn node_config(mut self, toml: &str) -> Machine {
+        self.runs_node = true;
         self.file("/etc/carina.toml", 0o644, toml)
-            .parameter("carina.node=1")
     }
 
     /// Adds arguments for QEMU.
@@ -216,6 +232,8 @@ impl Machine {
 
     /// Has QEMU wait for a guest that another one sends over a socket, which QEMU makes
     /// ([`Running::migrate`]). Both machines have the same memory and devices.
+    ///
+    /// [`Running::migrate`]: crate::Running::migrate
     pub fn incoming(self, socket: &Path) -> Machine {
         self.extra_args(["-incoming".to_owned(), format!("unix:{}", socket.display())])
     }
@@ -233,6 +251,21 @@ impl Machine {
         self
     }
 
+    /// The memory in MiB.
+    pub(crate) fn memory(&self) -> u32 {
+        self.memory_mib
+    }
+
+    /// The number of processors.
+    pub(crate) fn processors(&self) -> u32 {
+        self.cpus
+    }
+
+    /// The number of cards.
+    pub(crate) fn cards(&self) -> usize {
+        self.nics.len()
+    }
+
     fn path(&self, kind: &str) -> PathBuf {
         self.run_dir.join(format!("{}.{kind}", self.name))
     }
@@ -244,7 +277,7 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::{Backend, Model};
+    use crate::network::Backend;
 
     fn direct() -> Boot {
         Boot::Direct {
@@ -284,7 +317,7 @@ mod tests {
             "-accel tcg,thread=multi -cpu max",
             "socket,path=/run/x/a.sock,id=carina-a-0,server=on,wait=on",
             "ivshmem-doorbell,vectors=32,chardev=carina-a-0",
-            "e1000,netdev=net0,romfile=",
+            "e1000,id=nic0,netdev=net0,romfile=",
             "carina.modules=e1000",
             "carina.cmd=echo%20100%25%20sure",
             "-kernel /k -initrd /i",

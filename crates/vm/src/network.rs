@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use carina_api::qemu::escape;
+use serde_json::{Value, json};
 
 use crate::accel::Accel;
+use crate::error::{Error, Result};
 
 /// The emulated card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,8 +52,27 @@ pub enum Backend {
         /// Packed rings instead of split ones.
         packed: bool,
     },
+    /// Nothing: a card that no cable is plugged into.
+    Unplugged,
     /// Any other `-netdev` value, without its `id=`, such as `socket,udp=…,localaddr=…`.
     Other(String),
+}
+
+/// A network card within its machine. Those that a machine starts with are numbered from 0, in
+/// their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NicId(pub u32);
+
+impl NicId {
+    /// QEMU's name of the card.
+    pub(crate) fn device(self) -> String {
+        format!("nic{}", self.0)
+    }
+
+    /// QEMU's name of what the card is plugged into.
+    pub(crate) fn netdev(self) -> String {
+        format!("net{}", self.0)
+    }
 }
 
 /// A network card of a machine.
@@ -66,56 +87,130 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// The QEMU arguments of the card with number `index` of its machine.
-    pub(crate) fn qemu_args(&self, index: usize, accel: Accel) -> Vec<String> {
-        let id = format!("net{index}");
+    /// The QEMU arguments of a card; `port` is the PCI bus that it sits on, or QEMU's choice.
+    pub(crate) fn qemu_args(&self, id: NicId, port: Option<&str>, accel: Accel) -> Vec<String> {
+        let netdev = id.netdev();
         let mut args = Vec::new();
-        let netdev = match &self.backend {
-            Backend::Tap(interface) => {
-                format!("tap,id={id},ifname={interface},script=no,downscript=no")
-            }
-            Backend::User(forwards) => {
-                let forward =
-                    |(host, guest): &(u16, u16)| format!(",hostfwd=udp:127.0.0.1:{host}-:{guest}");
-                let forwards: String = forwards.iter().map(forward).collect();
-                format!("user,id={id}{forwards}")
-            }
+        let back_end = match &self.backend {
             Backend::VhostUser { socket, queues, .. } => {
                 let socket = escape(socket);
                 args.push("-chardev".to_owned());
-                args.push(format!("socket,id={id}s,path={socket},reconnect=1"));
-                format!("vhost-user,id={id},chardev={id}s,queues={queues}")
+                args.push(format!("socket,id={netdev}s,path={socket},reconnect=1"));
+                format!("vhost-user,id={netdev},chardev={netdev}s,queues={queues}")
             }
             Backend::Other(value) => match value.split_once(',') {
-                Some((kind, rest)) => format!("{kind},id={id},{rest}"),
-                None => format!("{value},id={id}"),
+                Some((kind, rest)) => format!("{kind},id={netdev},{rest}"),
+                None => format!("{value},id={netdev}"),
             },
+            Backend::Tap(_) | Backend::User(_) | Backend::Unplugged => {
+                option(&self.backend.object(id).unwrap_or_default())
+            }
         };
-        // Without romfile= QEMU wants a boot ROM from a package that is only recommended.
-        let mut device = format!("{},netdev={id},romfile=", self.model.device());
-        if let Some(mac) = self.mac {
-            device.push_str(&format!(",mac={}", mac_text(mac)));
-        }
+        let mut device = self.device(id, port);
         if let Backend::VhostUser { queues, packed, .. } = self.backend {
             if queues > 1 {
-                device.push_str(&format!(",mq=on,vectors={}", 2 * queues + 2));
+                device["mq"] = json!(true);
+                device["vectors"] = json!(2 * queues + 2);
             }
             if packed {
-                device.push_str(",packed=on");
+                device["packed"] = json!(true);
             }
             // QEMU 7.2 without KVM dies when the driver turns MSI-X on.
             if accel == Accel::Tcg {
-                device.push_str(",vectors=0");
+                device["vectors"] = json!(0);
             }
         }
-        args.extend(["-netdev".into(), netdev, "-device".into(), device]);
+        args.extend(["-netdev".into(), back_end]);
+        args.extend(["-device".into(), option(&device)]);
         args
+    }
+
+    /// The card as an argument of QMP's `device_add`.
+    pub(crate) fn device(&self, id: NicId, port: Option<&str>) -> Value {
+        // Without romfile QEMU wants a boot ROM from a package that is only recommended.
+        let mut device = json!({
+            "driver": self.model.device(),
+            "id": id.device(),
+            "netdev": id.netdev(),
+            "romfile": "",
+        });
+        if let Some(port) = port {
+            device["bus"] = json!(port);
+        }
+        if let Some(mac) = self.mac {
+            device["mac"] = json!(mac_text(mac));
+        }
+        device
     }
 
     /// Whether the process behind the card needs the guest's memory.
     pub(crate) fn shares_memory(&self) -> bool {
         matches!(self.backend, Backend::VhostUser { .. })
     }
+}
+
+impl Backend {
+    /// What the card is plugged into, as an argument of QMP's `netdev_add`.
+    ///
+    /// # Errors
+    ///
+    /// A machine that runs cannot be given a vhost-user or any other back end.
+    pub(crate) fn object(&self, id: NicId) -> Result<Value> {
+        let netdev = id.netdev();
+        match self {
+            Backend::Tap(interface) => Ok(json!({
+                "type": "tap", "id": netdev, "ifname": interface, "script": "no",
+                "downscript": "no",
+            })),
+            Backend::User(forwards) => {
+                let forward = |(host, guest): &(u16, u16)| json!({ "str": format!("udp:127.0.0.1:{host}-:{guest}") });
+                let forwards: Vec<Value> = forwards.iter().map(forward).collect();
+                Ok(json!({ "type": "user", "id": netdev, "hostfwd": forwards }))
+            }
+            // A hub without another port.
+            Backend::Unplugged => Ok(json!({ "type": "hubport", "id": netdev, "hubid": id.0 })),
+            Backend::VhostUser { .. } | Backend::Other(_) => Err(Error::Invalid {
+                what: format!("back end of card {}", id.0),
+                reason: "only a tap, QEMU's NAT or none can be plugged into a running machine, \
+                         or into a clone"
+                    .into(),
+            }),
+        }
+    }
+}
+
+/// An object of QMP as a command-line option: `TYPE,key=value,…`.
+fn option(object: &Value) -> String {
+    let fields = object.as_object().into_iter().flatten();
+    let mut option = String::new();
+    for (key, value) in fields {
+        let mut add = |value: &str| option.push_str(&format!(",{key}={value}"));
+        match value {
+            Value::String(_) if key == "type" || key == "driver" => {}
+            Value::String(text) => add(&text.replace(',', ",,")),
+            Value::Bool(on) => add(if *on { "on" } else { "off" }),
+            Value::Array(list) => list
+                .iter()
+                .filter_map(|item| item["str"].as_str())
+                .for_each(add),
+            other => add(&other.to_string()),
+        }
+    }
+    let kind = ["type", "driver"]
+        .iter()
+        .find_map(|key| object[key].as_str());
+    format!("{}{option}", kind.unwrap_or_default())
+}
+
+/// An address for a card of a machine that has none: local, and the same at each start.
+pub fn mac_of(machine: &str, card: u32) -> [u8; 6] {
+    let bytes = machine.bytes().chain([0]).chain(card.to_le_bytes());
+    // FNV-1a, of 64 bits.
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    let [a, b, c, d, ..] = (hash >> 32 ^ hash).to_le_bytes();
+    [0x02, 0xca, a, b, c, d]
 }
 
 /// An address as Linux and QEMU write it: `52:54:00:12:34:ff`.
@@ -127,36 +222,47 @@ pub fn mac_text(mac: [u8; 6]) -> String {
 mod tests {
     use super::*;
 
+    fn arguments(model: Model, backend: Backend, mac: Option<[u8; 6]>) -> Vec<String> {
+        let nic = Nic {
+            model,
+            backend,
+            mac,
+        };
+        nic.qemu_args(NicId(2), None, Accel::Tcg)
+    }
+
     #[test]
     fn card_arguments_name_backend_and_address() {
         let mac = Some([0x52, 0x54, 0, 0x12, 0x34, 0xff]);
-        let backend = Backend::Tap("tap0".into());
-        let args = Nic {
-            model: Model::VirtioNet,
-            backend,
-            mac,
-        }
-        .qemu_args(2, Accel::Tcg);
-        assert_eq!(args[1], "tap,id=net2,ifname=tap0,script=no,downscript=no");
+        let args = arguments(Model::VirtioNet, Backend::Tap("tap0".into()), mac);
+        assert_eq!(args[1], "tap,downscript=no,id=net2,ifname=tap0,script=no");
         assert_eq!(
             args[3],
-            "virtio-net-pci,netdev=net2,romfile=,mac=52:54:00:12:34:ff"
+            "virtio-net-pci,id=nic2,mac=52:54:00:12:34:ff,netdev=net2,romfile="
         );
-        let backend = Backend::User(vec![(5000, 7)]);
-        let args = Nic {
-            model: Model::E1000,
-            backend,
-            mac: None,
-        }
-        .qemu_args(0, Accel::Tcg);
-        assert_eq!(args[1], "user,id=net0,hostfwd=udp:127.0.0.1:5000-:7");
-        let backend = Backend::Other("socket,udp=127.0.0.1:1".into());
-        let args = Nic {
-            model: Model::E1000,
-            backend,
-            mac: None,
-        }
-        .qemu_args(0, Accel::Tcg);
-        assert_eq!(args[1], "socket,id=net0,udp=127.0.0.1:1");
+        let args = arguments(Model::E1000, Backend::User(vec![(5000, 7)]), None);
+        assert_eq!(args[1], "user,hostfwd=udp:127.0.0.1:5000-:7,id=net2");
+        let args = arguments(Model::E1000, Backend::Unplugged, None);
+        assert_eq!(args[1], "hubport,hubid=2,id=net2");
+        let other = Backend::Other("socket,udp=127.0.0.1:1".into());
+        let args = arguments(Model::E1000, other, None);
+        assert_eq!(args[1], "socket,id=net2,udp=127.0.0.1:1");
+        let backend = Backend::VhostUser {
+            socket: "/a,b".into(),
+            queues: 2,
+            packed: true,
+        };
+        let args = arguments(Model::VirtioNet, backend, None);
+        assert_eq!(args[1], "socket,id=net2s,path=/a,,b,reconnect=1");
+        assert!(args[5].ends_with("mq=on,netdev=net2,packed=on,romfile=,vectors=0"));
+    }
+
+    #[test]
+    fn addresses_of_cards_are_local_and_differ() {
+        let cards = [("a", 0), ("a", 1), ("b", 0), ("b", 256)];
+        let set = std::collections::BTreeSet::from(cards.map(|(name, n)| mac_of(name, n)));
+        assert_eq!(set.len(), 4);
+        assert!(set.iter().all(|mac| mac[0] & 3 == 2));
+        assert_eq!(mac_of("a", 1), mac_of("a", 1));
     }
 }

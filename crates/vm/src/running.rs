@@ -1,5 +1,7 @@
 //! A virtual machine whose QEMU runs.
 
+mod cards;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
@@ -8,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::qmp::{Migration, Qmp};
-use crate::shell::{NoAnswer, Shell};
+use crate::shell::{NoAnswer, Shell, quoted};
 use crate::state::Record;
 use crate::tool::last_words;
 
@@ -20,6 +22,20 @@ pub struct Running {
     run_dir: PathBuf,
     child: Option<Child>,
     shell: OnceLock<Shell>,
+    times: Option<Times>,
+}
+
+/// How long a clone took, each time from the call that started it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// Until its template was there.
+    pub template: Duration,
+    /// Until QEMU stood where the template was saved.
+    pub restored: Duration,
+    /// Until the guest ran.
+    pub running: Duration,
+    /// Until it had its identity and its commands had ended: the first answer of the guest.
+    pub answered: Duration,
 }
 
 /// What a command in the guest has given.
@@ -57,7 +73,17 @@ impl Running {
             run_dir,
             child: Some(child),
             shell: OnceLock::new(),
+            times: None,
         }
+    }
+
+    pub(crate) fn set_times(&mut self, times: Times) {
+        self.times = Some(times);
+    }
+
+    /// How long it took, if it was started as a clone.
+    pub fn times(&self) -> Option<Times> {
+        self.times
     }
 
     /// What is known of it.
@@ -88,14 +114,19 @@ impl Running {
     ///
     /// When QEMU ends, with its last words, or the time is over.
     pub fn wait_started(&self, limit: Duration) -> Result<()> {
+        self.wait_monitor(limit).map(drop)
+    }
+
+    /// As [`Running::wait_started`]; returns the connection.
+    pub(crate) fn wait_monitor(&self, limit: Duration) -> Result<Qmp> {
         let deadline = Instant::now() + limit;
         while Instant::now() < deadline {
             self.check_running()?;
             // QEMU does not serve its monitor before the node has connected.
-            if Qmp::connect(&self.record.qmp, SLICE).is_ok() {
-                return Ok(());
+            if let Ok(qmp) = Qmp::connect(&self.record.qmp, SLICE) {
+                return Ok(qmp);
             }
-            std::thread::sleep(POLL);
+            std::thread::sleep(START_POLL);
         }
         self.check_running()?;
         Err(self.timeout("connection of a node to its ivshmem socket", limit))
@@ -181,7 +212,7 @@ impl Running {
     ///
     /// As [`Running::run_within`], and when the guest cannot write it.
     pub fn push(&self, guest_path: &str, data: &[u8]) -> Result<()> {
-        let quoted = format!("'{}'", guest_path.replace('\'', "'\\''"));
+        let quoted = quoted(guest_path);
         let octal: String = data.iter().map(|byte| format!("\\0{byte:03o}")).collect();
         let output = self.run(&format!("printf '%b' '{octal}' >{quoted}"))?;
         if output.is_success() {
@@ -200,6 +231,16 @@ impl Running {
     /// As [`Qmp::connect`].
     pub fn qmp(&self) -> Result<Qmp> {
         Qmp::connect(&self.record.qmp, Duration::from_secs(5))
+    }
+
+    /// Connects to QEMU's second monitor, which leaves the first to requests: for
+    /// [`Qmp::wait_event`] over a long time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::connect`].
+    pub fn events(&self) -> Result<Qmp> {
+        Qmp::connect(&self.record.events, Duration::from_secs(5))
     }
 
     /// Resets the machine and waits until the guest takes commands again.
@@ -267,6 +308,15 @@ impl Running {
         Ok(self.shell.get_or_init(|| shell))
     }
 
+    /// Why QEMU has ended, if it has, or is about to.
+    pub(crate) fn reason_of_end(&self) -> Option<Error> {
+        let deadline = Instant::now() + SLICE;
+        while self.is_running() && Instant::now() < deadline {
+            std::thread::sleep(START_POLL);
+        }
+        self.check_running().err()
+    }
+
     fn check_running(&self) -> Result<()> {
         if self.is_running() {
             return Ok(());
@@ -306,4 +356,6 @@ impl Drop for Running {
 }
 
 const POLL: Duration = Duration::from_millis(20);
+/// QEMU takes some 30 ms until it serves its monitor.
+const START_POLL: Duration = Duration::from_millis(2);
 const SLICE: Duration = Duration::from_secs(1);

@@ -17,7 +17,7 @@
 //! The guest is not trusted: lines have a bounded length, outputs a bounded size, and an answer
 //! that no one waits for is dropped.
 
-mod base64;
+pub(crate) mod base64;
 mod decoder;
 
 use std::collections::BTreeMap;
@@ -224,6 +224,11 @@ fn dispatch(mut reader: UnixStream, waiting: &Mutex<Option<Waiting>>) {
     }
     // Dropping the senders ends every call that still waits.
     *lock(waiting) = None;
+}
+
+/// One word of a shell command that means the text, whatever that holds.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -28,6 +28,9 @@ pub struct Record {
     pub cpus: u32,
     /// Unix socket of QMP.
     pub qmp: PathBuf,
+    /// Unix socket of a second monitor, for who waits for QEMU's events.
+    #[serde(default)]
+    pub events: PathBuf,
     /// Unix socket of the first serial port.
     pub console: PathBuf,
     /// Unix socket of the second serial port, obeyed by the guest's agent.
@@ -39,6 +42,9 @@ pub struct Record {
     /// It boots a disk image of the user's, not Carina's own guest.
     #[serde(default)]
     pub from_disk: bool,
+    /// The key of the template that it is a clone of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
     /// Every file to remove with the machine.
     pub files: Vec<PathBuf>,
 }
@@ -47,6 +53,11 @@ impl Record {
     /// Tells whether that very QEMU still runs.
     pub fn is_alive(&self) -> bool {
         start_ticks(self.pid) == Some(self.started_ticks)
+    }
+
+    /// Unix socket over which QEMU takes or gives a guest's state.
+    pub(crate) fn state_socket(&self) -> PathBuf {
+        self.qmp.with_extension("state")
     }
 
     pub(crate) fn path(run_dir: &Path, name: &str) -> PathBuf {
@@ -180,6 +191,7 @@ mod tests {
         let file = directory.join(format!("{name}.console"));
         Record {
             from_disk: false,
+            template: None,
             name: name.into(),
             pid,
             started_ticks,
@@ -187,6 +199,7 @@ mod tests {
             memory_mib: 128,
             cpus: 1,
             qmp: file.clone(),
+            events: file.clone(),
             console: file.clone(),
             agent: file.clone(),
             log: directory.join(format!("{name}.log")),

@@ -1,42 +1,19 @@
-//! Real guests under real QEMU: what the builder promises is what happens.
-//!
-//! Needs QEMU, busybox and, the first time, the distribution's archive; a machine without them
-//! fails these tests with the name of what is missing, because a skipped test proves nothing.
-
-// Helpers of tests may panic as tests may.
-#![allow(clippy::unwrap_used)]
+//! The image, the command port, and the end of machines.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic, Running};
+use carina_vm::{Backend, Model, Nic};
 
-const BOOT: Duration = Duration::from_secs(600);
-
-fn machine(name: &str, run_dir: &Path) -> (Machine, Cache) {
-    let cache = Cache::default_location().unwrap();
-    let boot = Boot::prepare(&cache, &Image::new()).unwrap();
-    (
-        Machine::new(name, run_dir)
-            .unwrap()
-            .boot(boot)
-            .dies_with_parent(),
-        cache,
-    )
-}
-
-fn up(machine: Machine, cache: &Cache) -> Running {
-    let running = machine.start(cache).unwrap();
-    running.wait_ready(BOOT).unwrap();
-    running
-}
+use crate::support::{BOOT, machine, up};
 
 #[test]
 fn guest_boots_obeys_reboots_and_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let (machine, cache) = machine("a", directory.path());
     let started = Instant::now();
-    let vm = up(machine.file("/etc/given", 0o600, "from outside"), &cache);
+    let machine = machine.file("/etc/given", 0o600, "from outside");
+    let vm = up(machine.node_config("# none"), &cache);
     eprintln!(
         "booted in {:?} under {}",
         started.elapsed(),
@@ -45,6 +22,10 @@ fn guest_boots_obeys_reboots_and_leaves_nothing() {
 
     assert_eq!(vm.run("hostname").unwrap().text(), "a");
     assert_eq!(vm.run("cat /etc/given").unwrap().text(), "from outside");
+    // This image has no program for a node.
+    let wait = "until grep -q 'ended with status 127' /var/log/carina.log; do sleep 1; done";
+    assert!(vm.run_within(wait, BOOT).unwrap().is_success());
+    assert_eq!(vm.run("cat /etc/carina.toml").unwrap().text(), "# none");
     let failing = vm.run("echo out; echo err >&2; exit 3").unwrap();
     assert_eq!(
         (failing.status, failing.text(), failing.error_text()),
@@ -134,7 +115,7 @@ fn detached_machine_is_found_by_its_record_and_stopped() {
     let pid = vm.pid();
     let record = vm.detach();
     assert!(record.is_alive());
-    let (again, _) = self::machine("c", directory.path());
+    let (again, _) = crate::support::machine("c", directory.path());
     let error = again.start(&cache).unwrap_err();
     assert!(error.to_string().contains("runs already"), "{error}");
     carina_vm::stop(directory.path(), "c", Duration::ZERO).unwrap();

@@ -1,6 +1,7 @@
 //! The command line of QEMU for a machine, and that of the kernel in it.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use carina_api::control::VmpiKind;
 use carina_api::qemu::{escape, vmpi_args};
@@ -9,15 +10,36 @@ use super::{Boot, Machine};
 use crate::accel::Accel;
 use crate::error::{Error, Result};
 use crate::kernel;
-use crate::network::Nic;
+use crate::network::{Model, Nic, NicId};
+
+/// How the guest comes to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Life<'a> {
+    /// It boots.
+    Cold,
+    /// It boots in a memory file from which clones will be made.
+    Template(&'a Path),
+    /// It goes on where a template was saved, in a private copy of that memory file, once QEMU
+    /// gets the state and the command to run.
+    Clone {
+        /// The template's memory.
+        memory: &'a Path,
+        /// The template's key.
+        key: &'a str,
+    },
+}
 
 impl Machine {
     /// The QEMU arguments, for an accelerator.
     ///
     /// # Errors
     ///
-    /// When [`Machine::boot`] was not called.
+    /// When [`Machine::boot`] was not called, or the machine has too many ports.
     pub fn qemu_args(&self, accel: Accel) -> Result<Vec<OsString>> {
+        self.args_of_life(accel, Life::Cold)
+    }
+
+    pub(crate) fn args_of_life(&self, accel: Accel, life: Life<'_>) -> Result<Vec<OsString>> {
         let mut args: Vec<OsString> = Vec::new();
         let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
         add(&[
@@ -32,16 +54,8 @@ impl Machine {
         if self.iommu && accel == Accel::Kvm {
             machine.push_str(",kernel-irqchip=split");
         }
-        let has_queues = self
-            .vmpi
-            .iter()
-            .any(|(kind, _)| *kind == VmpiKind::Virtqueue);
-        if has_queues || self.nics.iter().any(Nic::shares_memory) {
-            machine.push_str(",memory-backend=shared");
-            let memory = format!(
-                "memory-backend-memfd,id=shared,size={}M,share=on",
-                self.memory_mib
-            );
+        if let Some(memory) = self.memory_object(life) {
+            machine.push_str(",memory-backend=memory");
             add(&["-object", &memory]);
         }
         add(&["-machine", &machine]);
@@ -65,11 +79,13 @@ impl Machine {
             }
             add(&["-chardev", &chardev, "-serial", &format!("chardev:{id}")]);
         }
-        let qmp = format!(
-            "socket,id=qmp,path={},server=on,wait=off",
-            escape(&self.path("qmp"))
-        );
-        add(&["-chardev", &qmp, "-mon", "chardev=qmp,mode=control"]);
+        // QEMU serves one client on each: one is for requests, one for who waits for events.
+        for id in ["qmp", "events"] {
+            let socket = escape(&self.path(id));
+            let chardev = format!("socket,id={id},path={socket},server=on,wait=off");
+            let monitor = format!("chardev={id},mode=control");
+            add(&["-chardev", &chardev, "-mon", &monitor]);
+        }
         if self.iommu {
             add(&["-device", "intel-iommu,intremap=on,caching-mode=on"]);
         }
@@ -78,15 +94,73 @@ impl Machine {
             let device = vmpi_args(&name, *kind, socket);
             args.extend(device.into_iter().map(OsString::from));
         }
-        for (index, nic) in self.nics.iter().enumerate() {
-            args.extend(nic.qemu_args(index, accel).into_iter().map(OsString::from));
+        self.card_args(accel, &mut args)?;
+        if life != Life::Cold {
+            // Tells the guest that it is another one than before: its kernel draws a new seed.
+            args.extend(["-device", "vmgenid,guid=auto"].map(OsString::from));
         }
-        self.boot_args(&mut args)?;
+        if let Life::Clone { .. } = life {
+            args.extend(["-incoming", "defer", "-S"].map(OsString::from));
+        }
+        self.boot_args(life, &mut args)?;
         args.extend(self.extra_args.iter().map(OsString::from));
         Ok(args)
     }
 
-    fn boot_args(&self, args: &mut Vec<OsString>) -> Result<()> {
+    fn memory_object(&self, life: Life<'_>) -> Option<String> {
+        let queues = |(kind, _): &(VmpiKind, _)| *kind == VmpiKind::Virtqueue;
+        let is_shared = self.vmpi.iter().any(queues) || self.nics.iter().any(Nic::shares_memory);
+        let file = |path: &Path, share: &str| {
+            let path = escape(path);
+            format!("memory-backend-file,mem-path={path},share={share}")
+        };
+        let kind = match life {
+            Life::Template(path) => file(path, "on"),
+            Life::Clone { memory, .. } => file(memory, "off"),
+            Life::Cold if is_shared => "memory-backend-memfd,share=on".to_owned(),
+            Life::Cold => return None,
+        };
+        Some(format!("{kind},id=memory,size={}M", self.memory_mib))
+    }
+
+    /// Ports that cards can be plugged into while the machine runs, and the cards it starts with.
+    fn card_args(&self, accel: Accel, args: &mut Vec<OsString>) -> Result<()> {
+        let mut port_of_card = vec![None; self.nics.len()];
+        if let Some(free) = self.ports {
+            let mut ports = 0;
+            for (port, nic) in port_of_card.iter_mut().zip(&self.nics) {
+                if nic.model == Model::VirtioNet {
+                    *port = Some(format!("port{ports}"));
+                    ports += 1;
+                }
+            }
+            let ports = ports + usize::from(free);
+            if ports > PORTS_MAX {
+                return Err(Error::Invalid {
+                    what: format!("machine {}", self.name),
+                    reason: format!(
+                        "needs {ports} ports for its cards and those to come; {PORTS_MAX} fit"
+                    ),
+                });
+            }
+            for port in 0..ports {
+                let slot = port + 1;
+                // What a shared-memory device of 16 MiB needs behind a port.
+                let device = format!(
+                    "pcie-root-port,id=port{port},bus=pcie.0,chassis={slot},slot={slot},\
+                     pref64-reserve=32M"
+                );
+                args.extend(["-device".into(), device.into()]);
+            }
+        }
+        for (id, (nic, port)) in (0..).map(NicId).zip(self.nics.iter().zip(&port_of_card)) {
+            let words = nic.qemu_args(id, port.as_deref(), accel);
+            args.extend(words.into_iter().map(OsString::from));
+        }
+        Ok(())
+    }
+
+    fn boot_args(&self, life: Life<'_>, args: &mut Vec<OsString>) -> Result<()> {
         match &self.boot {
             None => Err(Error::Invalid {
                 what: format!("machine {}", self.name),
@@ -99,7 +173,9 @@ impl Machine {
             }
             Some(Boot::Direct { kernel, initramfs }) => {
                 let own = self.path("initrd");
-                let initramfs = if self.files.is_empty() {
+                // A clone gets its files by the command port.
+                let is_clone = matches!(life, Life::Clone { .. });
+                let initramfs = if self.files.is_empty() || is_clone {
                     initramfs
                 } else {
                     &own
@@ -117,6 +193,13 @@ impl Machine {
         if !self.modules.is_empty() {
             line.push_str(&format!(" carina.modules={}", self.modules.join(",")));
         }
+        if self.runs_node {
+            line.push_str(" carina.node=1");
+        }
+        if !self.commands.is_empty() {
+            line.push_str(" carina.cmd=");
+            line.push_str(&percent_encoded(&self.commands.join("\n")));
+        }
         for word in &self.parameters {
             line.push(' ');
             line.push_str(word);
@@ -124,3 +207,19 @@ impl Machine {
         line
     }
 }
+
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'/' | b'.' => {
+                encoded.push(char::from(byte));
+            }
+            _ => encoded.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    encoded
+}
+
+/// So many ports with room for a shared-memory device fit behind q35.
+const PORTS_MAX: usize = 16;

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::{Boot, Machine};
+use super::{Boot, Life, Machine};
 use crate::accel::{self, Accel};
 use crate::cache::{Cache, write_whole};
 use crate::cpio::Archive;
@@ -22,15 +22,26 @@ impl Machine {
     ///
     /// When QEMU is missing, a machine of that name runs already, or files cannot be written.
     pub fn start(self, cache: &Cache) -> Result<Running> {
+        let accel = self.accel_in(cache)?;
+        self.spawn(accel, Life::Cold)
+    }
+
+    /// The accelerator that was set, or the one found by probing.
+    pub(crate) fn accel_in(&self, cache: &Cache) -> Result<Accel> {
+        match (self.accel, &self.boot) {
+            (Some(accel), _) => Ok(accel),
+            (None, Some(Boot::Disk(_))) if !Path::new("/dev/kvm").exists() => Ok(Accel::Tcg),
+            (None, _) => Accel::probe(cache, &Kernel::obtain(cache)?),
+        }
+    }
+
+    pub(crate) fn spawn(&self, accel: Accel, life: Life<'_>) -> Result<Running> {
         let qemu = accel::qemu()?;
-        let accel = match (self.accel, &self.boot) {
-            (Some(accel), _) => accel,
-            (None, Some(Boot::Disk(_))) if !Path::new("/dev/kvm").exists() => Accel::Tcg,
-            (None, _) => Accel::probe(cache, &Kernel::obtain(cache)?)?,
-        };
-        let args = self.qemu_args(accel)?;
+        let args = self.args_of_life(accel, life)?;
         self.clear_run_dir()?;
-        self.write_initramfs()?;
+        if !matches!(life, Life::Clone { .. }) {
+            self.write_initramfs()?;
+        }
         let qemu_log = self.path("qemu.log");
         let stderr = File::create(&qemu_log).context("create", &qemu_log)?;
         let mut command = match self.launcher.split_first() {
@@ -54,13 +65,13 @@ impl Machine {
             .spawn()
             .context("start QEMU for", &self.run_dir.join(&self.name))?;
         let pid = i32::try_from(child.id()).expect("Linux process numbers are below 2^22");
-        let record = self.record(pid, accel);
+        let record = self.record(pid, accel, life);
         let running = Running::new(record, self.run_dir.clone(), child);
         running.record().write(&self.run_dir)?;
         Ok(running)
     }
 
-    fn record(&self, pid: i32, accel: Accel) -> Record {
+    fn record(&self, pid: i32, accel: Accel, life: Life<'_>) -> Record {
         Record {
             name: self.name.clone(),
             pid,
@@ -69,11 +80,16 @@ impl Machine {
             memory_mib: self.memory_mib,
             cpus: self.cpus,
             qmp: self.path("qmp"),
+            events: self.path("events"),
             console: self.path("console"),
             agent: self.path("agent"),
             log: self.path("log"),
             qemu_log: self.path("qemu.log"),
             from_disk: matches!(self.boot, Some(Boot::Disk(_))),
+            template: match life {
+                Life::Clone { key, .. } => Some(key.to_owned()),
+                Life::Cold | Life::Template(_) => None,
+            },
             // QEMU makes the sockets that the node connects to, and leaves them when it is killed.
             files: FILES
                 .iter()
@@ -134,4 +150,6 @@ impl Machine {
 }
 
 /// The files of a machine in its run directory, by the end of their names.
-const FILES: [&str; 6] = ["qmp", "console", "agent", "log", "qemu.log", "initrd"];
+const FILES: [&str; 8] = [
+    "qmp", "events", "console", "agent", "log", "qemu.log", "initrd", "state",
+];

@@ -94,6 +94,49 @@ impl Qmp {
         }
     }
 
+    /// Has later migrations leave out memory that lies in a shared file: it is there already; and
+    /// has QEMU tell how they go, as `MIGRATION` events. Both ends of a migration need this.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`].
+    pub(crate) fn ignore_shared_memory(&mut self) -> Result<()> {
+        let on = |name| json!({ "capability": name, "state": true });
+        let capabilities = json!([on("x-ignore-shared"), on("events")]);
+        let arguments = json!({ "capabilities": capabilities });
+        self.execute("migrate-set-capabilities", arguments)
+            .map(drop)
+    }
+
+    /// Has QEMU listen at a socket for a guest that is sent to it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`].
+    pub(crate) fn migrate_incoming(&mut self, socket: &Path) -> Result<()> {
+        let uri = format!("unix:{}", socket.display());
+        self.execute("migrate-incoming", json!({ "uri": uri }))
+            .map(drop)
+    }
+
+    /// Has the guest's processors stand still.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`].
+    pub fn pause(&mut self) -> Result<()> {
+        self.execute("stop", json!({})).map(drop)
+    }
+
+    /// Has the guest's processors run on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`].
+    pub fn resume(&mut self) -> Result<()> {
+        self.execute("cont", json!({})).map(drop)
+    }
+
     /// Resets the machine, as its reset button would.
     ///
     /// # Errors

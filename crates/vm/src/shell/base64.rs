@@ -12,7 +12,7 @@ const ENGINE: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// Encodes bytes on one line.
-pub(super) fn encode(bytes: &[u8]) -> String {
+pub(crate) fn encode(bytes: &[u8]) -> String {
     ENGINE.encode(bytes)
 }
 

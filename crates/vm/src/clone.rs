@@ -1,0 +1,122 @@
+//! A machine that goes on where its template was saved.
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::accel::Accel;
+use crate::cache::Cache;
+use crate::error::{Context, Error, Result};
+use crate::machine::{Life, Machine};
+use crate::network::NicId;
+use crate::qmp::Qmp;
+use crate::running::{Running, Times};
+use crate::template::{Template, Templates};
+
+impl Machine {
+    /// Starts the machine as a copy of one that has booted already, and returns when it runs, has
+    /// its identity and its files, and its commands have ended: in a fraction of the time of a
+    /// boot. Where the template is missing, it is made first.
+    ///
+    /// The clone's identity: host name, clock, the addresses of its cards (a card without one gets
+    /// [`mac_of`](crate::mac_of) its name), their cables, and a seed of its own for random numbers.
+    /// Its memory is that of the template until it writes to it. What the template's processes drew
+    /// at random before is the same in all clones; the image's own draw nothing. A clone that
+    /// reboots boots as the machine would, but without its own files.
+    ///
+    /// # Errors
+    ///
+    /// When the machine boots from a disk, has a shared-memory device or a vhost-user card, or
+    /// more than 256 KiB of files; as [`Templates::obtain`] and [`Machine::start`]; and when the
+    /// guest does not take its identity, or its commands do not end, within 3 minutes.
+    pub fn start_clone(self, cache: &Cache, templates: &Templates) -> Result<Running> {
+        let called = Instant::now();
+        let accel = self.accel_in(cache)?;
+        let template = templates.obtain(cache, &self)?;
+        match self.revive(&template, accel, called) {
+            // Memory that someone wrote to may do anything to a clone.
+            Err(_) if !template.is_whole() => {
+                templates.discard(template)?;
+                let template = templates.obtain(cache, &self)?;
+                self.revive(&template, accel, called)
+            }
+            result => result,
+        }
+    }
+
+    /// Starts QEMU with the template's state, and has the guest go on as this machine.
+    fn revive(&self, template: &Template, accel: Accel, called: Instant) -> Result<Running> {
+        let obtained = called.elapsed();
+        let (mut running, mut qmp) = self.restore(template, accel)?;
+        let restored = called.elapsed();
+        for id in (0..).map(NicId).take(self.cards()) {
+            qmp.set_link(id, true)?;
+        }
+        qmp.resume()?;
+        drop(qmp);
+        let resumed = called.elapsed();
+        self.give_identity(&running)?;
+        running.set_times(Times {
+            template: obtained,
+            restored,
+            running: resumed,
+            answered: called.elapsed(),
+        });
+        Ok(running)
+    }
+
+    /// Starts QEMU with the template's state. The guest stands still there.
+    fn restore(&self, template: &Template, accel: Accel) -> Result<(Running, Qmp)> {
+        let memory = template.memory();
+        let life = Life::Clone {
+            memory: &memory,
+            key: &template.info().key,
+        };
+        let running = self.spawn(accel, life)?;
+        let mut qmp = running.wait_monitor(RESTORE_LIMIT)?;
+        let restored = qmp
+            .ignore_shared_memory()
+            .and_then(|()| send_state(&mut qmp, &running, template.state()));
+        match restored {
+            Ok(()) => Ok((running, qmp)),
+            // When QEMU has ended over the state, its last words say more.
+            Err(error) => Err(running.reason_of_end().unwrap_or(error)),
+        }
+    }
+
+    /// Makes the copy another machine than its template, then runs what this machine is to run.
+    fn give_identity(&self, running: &Running) -> Result<()> {
+        let output = running.run_within(&self.identity()?, IDENTITY_LIMIT)?;
+        if output.is_success() {
+            return Ok(());
+        }
+        Err(Error::Guest(format!(
+            "{} does not take its identity (status {}): {}",
+            running.record().name,
+            output.status,
+            output.error_text()
+        )))
+    }
+}
+
+/// Hands the state to a QEMU that waits for it, and waits until it stands where that was saved.
+fn send_state(qmp: &mut Qmp, running: &Running, state: &[u8]) -> Result<()> {
+    let path = running.record().state_socket();
+    qmp.migrate_incoming(&path)?;
+    let mut stream =
+        carina_sys::connect_stream(&path, RESTORE_LIMIT).context("connect to", &path)?;
+    stream
+        .set_write_timeout(Some(RESTORE_LIMIT))
+        .and_then(|()| stream.write_all(state))
+        .and_then(|()| stream.shutdown(Shutdown::Write))
+        .context("send the state to", &path)?;
+    let is_done = |data: &Value| data["status"] == "completed";
+    qmp.wait_event("MIGRATION", is_done, RESTORE_LIMIT)
+        .map(drop)
+}
+
+const RESTORE_LIMIT: Duration = Duration::from_secs(60);
+/// Commands of the machine are in it.
+const IDENTITY_LIMIT: Duration = Duration::from_secs(180);

@@ -1,0 +1,93 @@
+//! What makes a clone another machine than its template.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::Machine;
+use super::likeness::template_mac;
+use crate::error::{Context, Result};
+use crate::network::{NicId, mac_of, mac_text};
+use crate::shell::{base64, quoted};
+
+impl Machine {
+    /// The script that makes a copy another machine than its template, and runs in the guest what
+    /// this machine is to run.
+    pub(crate) fn identity(&self) -> Result<String> {
+        let mut seed = [0; SEED_BYTES];
+        rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::empty())
+            .map_err(std::io::Error::from)
+            .context("draw a seed from", Path::new("getrandom(2)"))?;
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+        let mut script = format!(
+            "hostname {} && date -s @{} >/dev/null &&\n\
+             echo {} | base64 -d >/dev/urandom || exit 1\n{CARD}",
+            self.name,
+            since_1970.unwrap_or_default().as_secs(),
+            base64::encode(&seed)
+        );
+        for (id, nic) in (0..).map(NicId).zip(&self.nics) {
+            let mac = nic.mac.unwrap_or_else(|| mac_of(&self.name, id.0));
+            let (from, to) = (mac_text(template_mac(id)), mac_text(mac));
+            script.push_str(&format!(
+                "ip link set $(card {from}) address {to} || exit 1\n"
+            ));
+        }
+        for (path, mode, data) in &self.files {
+            let (path, data) = (quoted(path), base64::encode(data));
+            script.push_str(&format!(
+                "mkdir -p \"$(dirname {path})\" && echo {data} | base64 -d >{path} && \
+                 chmod {:o} {path} || exit 1\n",
+                mode & 0o7777
+            ));
+        }
+        if self.runs_node {
+            script.push_str("setsid sh /sbin/keep-node >/dev/null 2>&1 &\n");
+        }
+        if !self.commands.is_empty() {
+            let commands = quoted(&self.commands.join("\n"));
+            script.push_str(&format!("sh -c {commands} >/dev/console 2>&1\n"));
+        }
+        script.push_str("exit 0\n");
+        Ok(script)
+    }
+}
+
+/// A shell function that names the interface with an address.
+const CARD: &str = "card() { for i in /sys/class/net/*; do read -r m <$i/address; \
+                    [ \"$m\" = \"$1\" ] && echo ${i##*/}; done; }\n";
+const SEED_BYTES: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::{Backend, Model, Nic};
+
+    #[test]
+    fn identity_has_name_addresses_files_and_commands() {
+        let nic = Nic {
+            model: Model::VirtioNet,
+            backend: Backend::Unplugged,
+            mac: Some([2, 0, 0, 0, 0, 9]),
+        };
+        let machine = Machine::new("r1", "/run/x")
+            .unwrap()
+            .nic(nic.clone())
+            .nic(Nic { mac: None, ..nic })
+            .file("/etc/it's", 0o600, b"hi".to_vec())
+            .command("echo 'a'")
+            .node_config("x");
+        let script = machine.identity().unwrap();
+        let own = mac_text(mac_of("r1", 1));
+        for want in [
+            "hostname r1 &&",
+            "$(card 02:ff:00:00:00:00) address 02:00:00:00:00:09",
+            &format!("$(card 02:ff:00:00:00:01) address {own}"),
+            r"echo aGk= | base64 -d >'/etc/it'\''s' && chmod 600",
+            r"sh -c 'echo '\''a'\''' >/dev/console",
+            "setsid sh /sbin/keep-node",
+        ] {
+            assert!(script.contains(want), "{want} is not in {script}");
+        }
+        assert_ne!(machine.identity().unwrap(), script, "the seed is the same");
+    }
+}

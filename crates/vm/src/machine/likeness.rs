@@ -1,0 +1,93 @@
+//! The machine without what tells it from others of its kind: what a template is made of.
+
+use std::path::{Path, PathBuf};
+
+use super::command_line::Life;
+use super::{Boot, Machine};
+use crate::accel::Accel;
+use crate::error::{Error, Result};
+use crate::network::{Backend, Nic, NicId};
+
+impl Machine {
+    /// The machine that boots for this one and all like it. Its cards have addresses of their own
+    /// ([`template_mac`]) and are plugged into nothing; it runs none of the commands, and no node.
+    ///
+    /// # Errors
+    ///
+    /// When the machine has something that cannot be saved, or that no copy can have: see
+    /// [`Machine::start_clone`].
+    pub(crate) fn likeness(&self, run_dir: PathBuf) -> Result<Machine> {
+        self.check_clonable()?;
+        let mut likeness = self.clone();
+        likeness.name = "template".to_owned();
+        likeness.run_dir = run_dir;
+        for (id, nic) in (0..).map(NicId).zip(&mut likeness.nics) {
+            *nic = Nic {
+                model: nic.model,
+                backend: Backend::Unplugged,
+                mac: Some(template_mac(id)),
+            };
+        }
+        likeness.commands.clear();
+        likeness.files.clear();
+        likeness.launcher.clear();
+        likeness.runs_node = false;
+        likeness.dies_with_parent = true;
+        Ok(likeness)
+    }
+
+    /// QEMU's arguments for a likeness, with nothing that depends on where it runs; and the kernel
+    /// and the initramfs, whose contents count as well.
+    pub(crate) fn essence(&self, accel: Accel) -> Result<(Vec<Vec<u8>>, [PathBuf; 2])> {
+        let mut likeness = self.likeness(PathBuf::from("/run"))?;
+        let Some(Boot::Direct { kernel, initramfs }) = likeness.boot.take() else {
+            return Err(self.refused("boots from a disk", "give it an image"));
+        };
+        likeness.boot = Some(Boot::Direct {
+            kernel: "kernel".into(),
+            initramfs: "initramfs".into(),
+        });
+        let args = likeness.args_of_life(accel, Life::Template(Path::new("memory")))?;
+        let args = args.into_iter().map(std::ffi::OsString::into_encoded_bytes);
+        Ok((args.collect(), [kernel, initramfs]))
+    }
+
+    fn check_clonable(&self) -> Result<()> {
+        if !matches!(self.boot, Some(Boot::Direct { .. })) {
+            return Err(self.refused("boots from a disk", "give it an image"));
+        }
+        if !self.vmpi.is_empty() {
+            return Err(self.refused(
+                "has a shared-memory device, which no template can hold",
+                "give it a card",
+            ));
+        }
+        for (id, nic) in (0..).map(NicId).zip(&self.nics) {
+            nic.backend.object(id)?;
+        }
+        let bytes: usize = self.files.iter().map(|(_, _, data)| data.len()).sum();
+        if bytes > FILES_BYTES_MAX {
+            return Err(self.refused(
+                &format!("has {bytes} bytes of files, and a clone takes {FILES_BYTES_MAX}"),
+                "put them into its image",
+            ));
+        }
+        Ok(())
+    }
+
+    fn refused(&self, why: &str, instead: &str) -> Error {
+        Error::Invalid {
+            what: format!("machine {} as a clone", self.name),
+            reason: format!("{why}; start it cold, or {instead}"),
+        }
+    }
+}
+
+/// The address of a template's card, by which a clone finds it.
+pub(crate) fn template_mac(card: NicId) -> [u8; 6] {
+    let [a, b, c, d] = card.0.to_be_bytes();
+    [0x02, 0xff, a, b, c, d]
+}
+
+/// They go through the guest's serial port.
+const FILES_BYTES_MAX: usize = 256 << 10;

@@ -1,0 +1,123 @@
+//! A template, made: a guest boots in a memory file, and its state is saved.
+
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixListener;
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::MAKING_LIMIT;
+use super::entry::{Entry, Made};
+use crate::accel::{self, Accel};
+use crate::error::{Context, Error, Result};
+use crate::machine::{Life, Machine};
+use crate::network::NicId;
+use crate::running::Running;
+use crate::tool;
+
+/// Makes the template of machines like `machine` at `entry`, which is not there yet.
+pub(super) fn make(entry: &Entry, key: String, machine: &Machine, accel: Accel) -> Result<()> {
+    let directory = &entry.directory;
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(directory)
+        .context("create", directory)?;
+    let likeness = machine.likeness(directory.clone())?;
+    let cards = likeness.cards();
+    let (memory_mib, cpus) = (likeness.memory(), likeness.processors());
+    let version = tool::output(Command::new(accel::qemu()?).arg("--version"))?;
+    let begun = Instant::now();
+    let running = likeness.spawn(accel, Life::Template(&entry.memory()))?;
+    boot(&running, cards)?;
+    let boot_ms = begun.elapsed().as_millis();
+    let state = save(&running)?;
+    // From here on no one writes the memory.
+    drop(running);
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+    let made = Made {
+        key,
+        qemu: first_line(&version),
+        accel: accel.name().to_owned(),
+        memory_mib,
+        cpus,
+        cards,
+        made_s: since_1970.unwrap_or_default().as_secs(),
+        boot_ms: u64::try_from(boot_ms).unwrap_or(u64::MAX),
+    };
+    entry.complete(made, &state).map(drop)
+}
+
+/// Waits until the guest has booted, with the cables of its cards pulled out: a clone has them
+/// plugged in when it has addresses of its own.
+fn boot(running: &Running, cards: usize) -> Result<()> {
+    let deadline = Instant::now() + MAKING_LIMIT;
+    let mut qmp = running.wait_monitor(MAKING_LIMIT)?;
+    for id in (0..).map(NicId).take(cards) {
+        qmp.set_link(id, false)?;
+    }
+    drop(qmp);
+    running.wait_ready(MAKING_LIMIT)?;
+    // The command port answers a little before the first process is done.
+    while !running.console_text().contains(IS_UP) {
+        if Instant::now() >= deadline {
+            return Err(Error::Guest(format!("the template never said {IS_UP:?}")));
+        }
+        std::thread::sleep(POLL);
+    }
+    running.run("true").map(drop)
+}
+
+/// Stops the guest and returns the state of its devices.
+fn save(running: &Running) -> Result<Vec<u8>> {
+    let path = running.record().state_socket();
+    let listener = UnixListener::bind(&path).context("listen at", &path)?;
+    listener.set_nonblocking(true).context("listen at", &path)?;
+    let mut qmp = running.qmp()?;
+    qmp.ignore_shared_memory()?;
+    qmp.migrate(&path)?;
+    let deadline = Instant::now() + SAVING_LIMIT;
+    let stream = loop {
+        match listener.accept() {
+            Ok((stream, _)) => break stream,
+            Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < deadline => {
+                // Has it failed already?
+                qmp.migration()?;
+                std::thread::sleep(POLL);
+            }
+            Err(error) => return Err(error).context("accept at", &path),
+        }
+    };
+    stream
+        .set_nonblocking(false)
+        .and_then(|()| stream.set_read_timeout(Some(SAVING_LIMIT)))
+        .context("set the time limit of", &path)?;
+    let mut state = Vec::new();
+    stream
+        .take(STATE_BYTES_MAX + 1)
+        .read_to_end(&mut state)
+        .context("read the state from", &path)?;
+    if state.len() as u64 > STATE_BYTES_MAX {
+        return Err(Error::Qmp(format!(
+            "migrate: the state has more than {STATE_BYTES_MAX} bytes: the memory is in it"
+        )));
+    }
+    while qmp.migration()?.is_none() {
+        if Instant::now() >= deadline {
+            return Err(Error::Qmp("migrate: does not come to its end".into()));
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(state)
+}
+
+fn first_line(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// What the guest's first process says on the console when it is done.
+const IS_UP: &str = "carina: the guest is up";
+const SAVING_LIMIT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(10);
+/// The state has some 600 KiB; a guest's memory has more than this.
+const STATE_BYTES_MAX: u64 = 64 << 20;

@@ -1,0 +1,67 @@
+//! Room for templates: they lie in memory, so they have a bound.
+
+use std::path::Path;
+
+use rustix::fs::statvfs;
+
+use super::Templates;
+use crate::error::{Context, Error, Result};
+
+impl Templates {
+    /// Removes the templates that were not used for the longest time, except those in use, until
+    /// one with so much memory has room.
+    ///
+    /// # Errors
+    ///
+    /// When it has no room even so.
+    pub(super) fn make_room(&self, memory_mib: u32) -> Result<()> {
+        let wanted = u64::from(memory_mib) << 20;
+        let bound = self.room_bytes()?;
+        let mut entries = self.entries()?;
+        entries.sort_by_key(|(_, entry)| entry.used());
+        let mut taken: u64 = entries.iter().map(|(_, entry)| entry.taken_bytes()).sum();
+        for (key, entry) in entries {
+            if taken + wanted <= bound && free_bytes(&self.root)? >= wanted {
+                break;
+            }
+            let bytes = entry.taken_bytes();
+            if self.try_remove(&key)? {
+                taken -= bytes;
+            }
+        }
+        let free = free_bytes(&self.root)?;
+        if taken + wanted <= bound && free >= wanted {
+            return Ok(());
+        }
+        Err(Error::Invalid {
+            what: format!("a template of {memory_mib} MiB in {}", self.root.display()),
+            reason: format!(
+                "has no room: the bound is {} MiB, of which {} MiB are in use, and {} MiB are \
+                 free; another directory in memory may be set as CARINA_TEMPLATES",
+                bound >> 20,
+                taken >> 20,
+                free >> 20
+            ),
+        })
+    }
+
+    /// The bound in force: the one that was set, or a quarter of the file system.
+    fn room_bytes(&self) -> Result<u64> {
+        if let Some(mib) = self.room_mib {
+            return Ok(mib << 20);
+        }
+        let space = space(&self.root)?;
+        Ok(space.f_blocks.saturating_mul(space.f_frsize) / 4)
+    }
+}
+
+fn free_bytes(path: &Path) -> Result<u64> {
+    let space = space(path)?;
+    Ok(space.f_bavail.saturating_mul(space.f_frsize))
+}
+
+fn space(path: &Path) -> Result<rustix::fs::StatVfs> {
+    statvfs(path)
+        .map_err(std::io::Error::from)
+        .context("look at the room of", path)
+}
