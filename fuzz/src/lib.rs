@@ -44,4 +44,4 @@ pub use ports::{nfv_ports, reads_nfv_ports};
 pub use rings::{reads_vhost_user, vhost_user, vring_device, vring_driver};
 pub use sockets::ivshmem_server;
 pub use text::{configuration, ipc_message, reads_configuration, reads_ipc_message};
-pub use vnet::{reads_vnet_document, vnet_document};
+pub use vnet::{reads_vnet_document, reads_vnet_part, vnet_document, vnet_part};

@@ -1,6 +1,7 @@
-//! Documents of virtual networks.
+//! Documents of virtual networks, and parts of them for hosts.
 
 use carina_vnet::document::{Document, DocumentError, Form};
+use carina_vnet::host_part::HostPart;
 
 /// Documents of virtual networks in any form.
 pub fn vnet_document(data: &[u8]) {
@@ -44,4 +45,27 @@ pub fn reads_vnet_document(data: &[u8]) -> bool {
         }
         Err(DocumentError::TooLong(_)) => false,
     }
+}
+
+/// Parts of virtual networks, as a management node hands them to the agent of a host.
+pub fn vnet_part(data: &[u8]) {
+    reads_vnet_part(data);
+}
+
+/// True when the bytes are a part of a network. Each of its links then ends at interfaces of it,
+/// and it is the same after it was written.
+pub fn reads_vnet_part(data: &[u8]) -> bool {
+    let Ok(part) = HostPart::read(data) else {
+        return false;
+    };
+    for link in &part.links {
+        for end in link.ends() {
+            let interface = part.interface(end).expect("the part was checked");
+            assert_eq!(interface.link, link.number);
+        }
+    }
+    let again = HostPart::read(part.write().as_bytes());
+    assert!(again.is_ok_and(|again| again == part));
+    assert!(!part.absent().is_ready() || part.nodes.is_empty());
+    true
 }

@@ -37,6 +37,12 @@ fn vnet_document_survives_its_corpus() {
 }
 
 #[test]
+fn vnet_part_survives_its_corpus() {
+    replay("vnet_part", carina_fuzz::vnet_part, 5 * MUTATIONS);
+    accepts_what_is_good("vnet_part", carina_fuzz::reads_vnet_part);
+}
+
+#[test]
 fn vmpi_control_survives_its_corpus() {
     replay("vmpi_control", carina_fuzz::vmpi_control, 5 * MUTATIONS);
 }

@@ -202,7 +202,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-vnet",
-        "carina-api carina-random carina-time quick-xml serde serde_json thiserror toml",
+        "carina-api carina-random carina-time carina-wire quick-xml serde serde_json thiserror toml",
     ),
     (
         "carina-nfv",

@@ -38,12 +38,14 @@ use serde::{Deserialize, Serialize};
 
 pub use self::fault::{DocumentError, Fault, Place};
 pub use self::form::{Form, FormError};
+pub use self::name::{is_interface, is_name};
 pub use self::value::{Rate, Share, Span, ValueError};
 
 mod fault;
 mod form;
 mod judge;
 pub mod limits;
+mod name;
 mod toml_form;
 mod value;
 mod xml_form;

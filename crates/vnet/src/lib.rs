@@ -8,5 +8,8 @@
 //! infrastructure providers (PIP).
 #![forbid(unsafe_code)]
 
+pub mod division;
 pub mod document;
+pub mod host_part;
+pub mod layout;
 pub mod store;

@@ -2,4 +2,5 @@
 
 mod faults;
 mod forms;
+mod parts;
 mod store;

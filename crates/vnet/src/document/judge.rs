@@ -6,9 +6,10 @@ use carina_api::spelling::nearest;
 
 use super::fault::{Fault, Finding, Lines, Place};
 use super::limits::{
-    CPUS_MAX, INTERFACE_MAX, LINKS_MAX, LIST_MAX, MEMORY_MIB, NAME_MAX, NICS_MAX, NODES_MAX,
-    OTHERS_MAX, TEXT_VALUE_MAX,
+    CPUS_MAX, LINKS_MAX, LIST_MAX, MEMORY_MIB, NAME_MAX, NICS_MAX, NODES_MAX, OTHERS_MAX,
+    TEXT_VALUE_MAX,
 };
+use super::name::{is_interface, is_name};
 use super::{Boot, Document, End, Kind, Node, Test};
 
 /// Findings that are listed at most, so that the list fits on a page.
@@ -176,9 +177,7 @@ impl Judge<'_> {
     }
 
     fn name(&mut self, place: &Place, name: &str) {
-        let inside = |c: char| c.is_ascii_alphanumeric() || c == '-';
-        let ends = !name.starts_with('-') && !name.ends_with('-');
-        if !(1..=NAME_MAX).contains(&name.len()) || !name.chars().all(inside) || !ends {
+        if !is_name(name) {
             self.find(place, Fault::Name(beginning(name)));
         }
     }
@@ -255,12 +254,6 @@ fn subject(test: &Test) -> Option<&[String; 2]> {
         (Some(pair), None) | (None, Some(pair)) => Some(pair),
         _ => None,
     }
-}
-
-fn is_interface(name: &str) -> bool {
-    let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let is_path = name == "." || name == "..";
-    (1..=INTERFACE_MAX).contains(&name.len()) && name.chars().all(inside) && !is_path
 }
 
 /// The beginning of a text of a stranger, to be printed.

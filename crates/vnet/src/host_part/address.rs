@@ -1,0 +1,114 @@
+//! An address of IPv4 with the length of its prefix.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// An address and the length of its prefix: `10.0.0.1/30`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct InterfaceAddress {
+    address: Ipv4Addr,
+    bits: u8,
+}
+
+/// A text that is no address with a prefix.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?}: an address with its prefix is written 10.0.0.1/30")]
+pub struct AddressError(String);
+
+impl InterfaceAddress {
+    /// An address whose prefix has so many bits; `None` for more than 32.
+    #[must_use]
+    pub fn new(address: Ipv4Addr, bits: u8) -> Option<InterfaceAddress> {
+        (bits <= 32).then_some(InterfaceAddress { address, bits })
+    }
+
+    /// The address.
+    #[must_use]
+    pub fn address(self) -> Ipv4Addr {
+        self.address
+    }
+
+    /// The bits of its prefix, 0 to 32.
+    #[must_use]
+    pub fn bits(self) -> u8 {
+        self.bits
+    }
+
+    /// The prefix itself: the address without the bits behind it.
+    #[must_use]
+    pub fn prefix(self) -> InterfaceAddress {
+        let mask = u32::MAX
+            .checked_shl(32 - u32::from(self.bits))
+            .unwrap_or_default();
+        let address = Ipv4Addr::from_bits(self.address.to_bits() & mask);
+        InterfaceAddress { address, ..self }
+    }
+}
+
+impl fmt::Display for InterfaceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.bits)
+    }
+}
+
+impl FromStr for InterfaceAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<InterfaceAddress, AddressError> {
+        let wrong = || AddressError(text.chars().take(40).collect());
+        let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
+        let is_number = (1..=2).contains(&bits.len()) && bits.bytes().all(|b| b.is_ascii_digit());
+        let bits = bits.parse().ok().filter(|_| is_number).ok_or_else(wrong)?;
+        let address = address.parse().map_err(|_| wrong())?;
+        InterfaceAddress::new(address, bits).ok_or_else(wrong)
+    }
+}
+
+impl TryFrom<String> for InterfaceAddress {
+    type Error = AddressError;
+
+    fn try_from(text: String) -> Result<InterfaceAddress, AddressError> {
+        text.parse()
+    }
+}
+
+impl From<InterfaceAddress> for String {
+    fn from(address: InterfaceAddress) -> String {
+        address.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefix_has_no_bits_behind_it() {
+        let of = |text: &str| {
+            let address: InterfaceAddress = text.parse().unwrap();
+            address.prefix().to_string()
+        };
+        assert_eq!(of("10.1.2.7/30"), "10.1.2.4/30");
+        assert_eq!(of("10.1.2.7/0"), "0.0.0.0/0");
+        assert_eq!(of("10.1.2.7/32"), "10.1.2.7/32");
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for text in [
+            "",
+            "10.0.0.1",
+            "10.0.0.1/33",
+            "10.0.0/8",
+            "10.0.0.1/+8",
+            "/8",
+        ] {
+            let error = text.parse::<InterfaceAddress>().unwrap_err();
+            assert!(error.to_string().contains("10.0.0.1/30"), "{text}: {error}");
+        }
+    }
+}

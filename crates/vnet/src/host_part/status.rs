@@ -1,0 +1,141 @@
+//! What a host says of its part.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::VnetId;
+
+/// What a host says of its part of a network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostStatus {
+    /// The network.
+    pub vnet: VnetId,
+    /// The generation of the part that this is about.
+    pub generation: u64,
+    /// Its nodes by name.
+    pub nodes: BTreeMap<String, NodeStatus>,
+    /// Its links by number.
+    pub links: BTreeMap<u32, LinkStatus>,
+}
+
+/// What a host says of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeStatus {
+    /// How far it is.
+    pub state: NodeState,
+    /// Whether its console has answered.
+    #[serde(default)]
+    pub is_console_ready: bool,
+}
+
+/// How far a node is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeState {
+    /// Nothing of it is there.
+    #[default]
+    Absent,
+    /// It is being made, or boots.
+    Starting,
+    /// It runs and answers.
+    Up,
+    /// It cannot be made, or has ended.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What a host says of a link.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkStatus {
+    /// How far it is.
+    pub state: LinkState,
+    /// Round trip that the last probe from this host took, ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt_ns: Option<u64>,
+}
+
+/// How far a link is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LinkState {
+    /// Nothing of it is there.
+    #[default]
+    Absent,
+    /// It is there, and no probe has passed yet, or none passes any more.
+    Down {
+        /// Why.
+        reason: String,
+    },
+    /// A probe from each end on this host was answered by the other end.
+    Up,
+}
+
+impl HostStatus {
+    /// Whether all that was wanted runs: every node is up, its console answers, and probes have
+    /// passed every link.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let nodes = self.nodes.values();
+        let mut nodes = nodes.map(|node| node.state == NodeState::Up && node.is_console_ready);
+        let mut links = self.links.values();
+        nodes.all(|is_up| is_up) && links.all(|link| link.state == LinkState::Up)
+    }
+
+    /// What keeps it from being ready, the nodes first: `node r1: …`, `link 3: …`.
+    #[must_use]
+    pub fn obstacles(&self) -> Vec<String> {
+        let nodes = self.nodes.iter().filter_map(|(name, node)| {
+            let what = match &node.state {
+                NodeState::Absent => "is not there yet".to_owned(),
+                NodeState::Starting => "starts".to_owned(),
+                NodeState::Failed { reason } => reason.clone(),
+                NodeState::Up if node.is_console_ready => return None,
+                NodeState::Up => "its console has not answered".to_owned(),
+            };
+            Some(format!("node {name}: {what}"))
+        });
+        let links = self.links.iter().filter_map(|(number, link)| {
+            let what = match &link.state {
+                LinkState::Absent => "is not there yet",
+                LinkState::Down { reason } => reason,
+                LinkState::Up => return None,
+            };
+            Some(format!("link {number}: {what}"))
+        });
+        nodes.chain(links).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_is_ready_when_consoles_and_links_answer() {
+        let mut status = HostStatus {
+            vnet: VnetId::new(1),
+            generation: 1,
+            nodes: BTreeMap::from([("a".to_owned(), NodeStatus::default())]),
+            links: BTreeMap::from([(0, LinkStatus::default())]),
+        };
+        assert_eq!(status.obstacles().len(), 2);
+        let node = status.nodes.get_mut("a").unwrap();
+        node.state = NodeState::Up;
+        assert!(!status.is_ready());
+        assert_eq!(
+            status.obstacles()[0],
+            "node a: its console has not answered"
+        );
+        status.nodes.get_mut("a").unwrap().is_console_ready = true;
+        assert!(!status.is_ready());
+        status.links.get_mut(&0).unwrap().state = LinkState::Up;
+        assert!(status.is_ready());
+        assert!(status.obstacles().is_empty());
+    }
+}

@@ -1,0 +1,293 @@
+//! What a document leaves open about its links: their numbers, interfaces and addresses.
+//!
+//! Link `n` has the prefix `10.0.0.0/30 + 4n`; its ends have the first and the second address in
+//! it, and the MAC addresses `02:` uid `:` link `:` end. An end without an interface in the
+//! document gets the next free one of `eth0`, `eth1`, … A layout is made with regard to the one
+//! before it: a link that was there keeps its number, and so its interfaces and addresses, whatever
+//! comes or goes beside it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::Ipv4Addr;
+
+use carina_wire::ether::Mac;
+use serde::{Deserialize, Serialize};
+
+use crate::document::{Carrier, Document, End};
+use crate::host_part::{EndPart, InterfaceAddress, InterfacePart, RoutePart, VnetId};
+
+/// The links of a network with numbers and interfaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Layout {
+    /// The links by number.
+    links: BTreeMap<u32, LaidLink>,
+}
+
+/// A link with its interfaces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LaidLink {
+    /// Its ends as the document has them, by which it is found again in the next document.
+    written: [End; 2],
+    /// Its ends.
+    pub ends: [EndPart; 2],
+    /// Its place among the links of the document.
+    pub place: usize,
+    /// Bytes of the largest packet of IP.
+    pub mtu: u16,
+}
+
+/// The MTU of the substrate's own links.
+const MTU: u16 = 1500;
+
+/// Where routes to all links of a network would be more than this, its nodes get none.
+const ROUTES_MAX: usize = 200_000;
+
+impl Layout {
+    /// The layout of a document; links of `before` that are still wanted stay as they are.
+    #[must_use]
+    pub fn of(document: &Document, before: &Layout) -> Layout {
+        let mut old: BTreeMap<&[End; 2], VecDeque<(u32, &LaidLink)>> = BTreeMap::new();
+        for (number, link) in &before.links {
+            let known = old.entry(&link.written).or_default();
+            known.push_back((*number, link));
+        }
+        let mut layout = Layout::default();
+        let mut fresh = Vec::new();
+        for (place, link) in document.link.iter().enumerate() {
+            let mtu = mtu_of(link.carrier);
+            let known = old.get_mut(&link.ends).and_then(VecDeque::pop_front);
+            match known {
+                None => fresh.push((place, mtu, &link.ends)),
+                Some((number, laid)) => {
+                    let laid = laid.clone();
+                    layout.links.insert(number, LaidLink { place, mtu, ..laid });
+                }
+            }
+        }
+        let mut taken = layout.interfaces_with(&fresh);
+        let mut number = 0;
+        for (place, mtu, written) in fresh {
+            while layout.links.contains_key(&number) {
+                number += 1;
+            }
+            let ends = [0, 1].map(|side| place_end(&written[side], &mut taken));
+            let written = written.clone();
+            let laid = LaidLink {
+                written,
+                ends,
+                place,
+                mtu,
+            };
+            layout.links.insert(number, laid);
+        }
+        layout
+    }
+
+    /// The interfaces that are not free for links without any: those of links that stay, and those
+    /// that the document names.
+    fn interfaces_with(&self, fresh: &[(usize, u16, &[End; 2])]) -> BTreeSet<EndPart> {
+        let stay = self.links.values().flat_map(|link| link.ends.clone());
+        let named = fresh.iter().flat_map(|(_, _, ends)| ends.iter());
+        let named = named.filter_map(|end| {
+            let node = end.node.clone();
+            let interface = end.interface.clone()?;
+            Some(EndPart { node, interface })
+        });
+        stay.chain(named).collect()
+    }
+
+    /// The links with their numbers.
+    pub fn links(&self) -> impl Iterator<Item = (u32, &LaidLink)> {
+        self.links.iter().map(|(number, link)| (*number, link))
+    }
+
+    /// The interfaces of a node, in the order of their names.
+    #[must_use]
+    pub fn interfaces(&self, vnet: VnetId, node: &str) -> Vec<InterfacePart> {
+        let mut found = Vec::new();
+        for (number, link) in self.links() {
+            for (side, end) in link.ends.iter().enumerate() {
+                if end.node == node {
+                    found.push(InterfacePart {
+                        name: end.interface.clone(),
+                        mac: mac_of(vnet, number, side),
+                        address: address_of(number, side),
+                        peer: address_of(number, 1 - side).address(),
+                        mtu: link.mtu,
+                        link: number,
+                    });
+                }
+            }
+        }
+        found.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
+        found
+    }
+
+    /// The routes of each node to the links that it is not at, each over a path of the fewest
+    /// links. Nodes of a network in which they would be more than 200,000 get no routes.
+    #[must_use]
+    pub fn routes(&self) -> BTreeMap<String, Vec<RoutePart>> {
+        let mut at: BTreeMap<&str, Vec<(u32, usize)>> = BTreeMap::new();
+        for (number, link) in self.links() {
+            for (side, end) in link.ends.iter().enumerate() {
+                at.entry(&end.node).or_default().push((number, side));
+            }
+        }
+        if at.len().saturating_mul(self.links.len()) > ROUTES_MAX {
+            return BTreeMap::new();
+        }
+        let nodes = at.keys();
+        let routes = nodes.map(|node| ((*node).to_owned(), self.routes_of(node, &at)));
+        routes.collect()
+    }
+
+    /// Breadth first from a node: the first hop to each other one, then the links that those are
+    /// at.
+    fn routes_of(&self, node: &str, at: &BTreeMap<&str, Vec<(u32, usize)>>) -> Vec<RoutePart> {
+        let mut via: BTreeMap<&str, Option<Ipv4Addr>> = BTreeMap::from([(node, None)]);
+        let mut left = VecDeque::from([node]);
+        let mut known: BTreeSet<u32> = at[node].iter().map(|(number, _)| *number).collect();
+        let mut routes = Vec::new();
+        while let Some(here) = left.pop_front() {
+            for (number, side) in &at[here] {
+                let next = self.links[number].ends[1 - side].node.as_str();
+                let first = via[here].unwrap_or(address_of(*number, 1 - side).address());
+                if !via.contains_key(next) {
+                    via.insert(next, Some(first));
+                    left.push_back(next);
+                }
+                if known.insert(*number) {
+                    let to = address_of(*number, 0).prefix();
+                    routes.push(RoutePart { to, via: first });
+                }
+            }
+        }
+        routes
+    }
+}
+
+/// The end as the document has it, or at the next interface that is free.
+fn place_end(end: &End, taken: &mut BTreeSet<EndPart>) -> EndPart {
+    let at = |interface: String| EndPart {
+        node: end.node.clone(),
+        interface,
+    };
+    if let Some(interface) = &end.interface {
+        return at(interface.clone());
+    }
+    let mut numbers = 0..;
+    loop {
+        // A node has at most as many interfaces as there are links.
+        let number: u32 = numbers.next().unwrap_or_default();
+        let free = at(format!("eth{number}"));
+        if taken.insert(free.clone()) {
+            return free;
+        }
+    }
+}
+
+/// Bytes of IP that a link of this kind carries over a substrate of Ethernet. (RFC 2003; RFC 2784
+/// with the key of RFC 2890 and an Ethernet header inside; RFC 7348)
+fn mtu_of(carrier: Carrier) -> u16 {
+    match carrier {
+        Carrier::Ipip => MTU - 20,
+        Carrier::Gre => MTU - 20 - 8 - 14,
+        Carrier::Vxlan => MTU - 20 - 8 - 8 - 14,
+        // EFCP's header, delimiting and protection of a DIF over Ethernet.
+        Carrier::Dif => MTU - 100,
+    }
+}
+
+fn address_of(link: u32, side: usize) -> InterfaceAddress {
+    let first = Ipv4Addr::new(10, 0, 0, 1).to_bits();
+    let address = first + 4 * link + u32::from(side == 1);
+    InterfaceAddress::new(Ipv4Addr::from_bits(address), 30).expect("30 bits are a prefix")
+}
+
+fn mac_of(vnet: VnetId, link: u32, side: usize) -> Mac {
+    let [a, b, ..] = vnet.number().to_be_bytes();
+    let [_, c, d, e] = (2 * link + u32::from(side == 1)).to_be_bytes();
+    Mac([0x02, a, b, c, d, e])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Form;
+
+    fn document(links: &[&str]) -> Document {
+        let mut text = "[vnet]\nname = \"x\"\n[node.a]\n[node.b]\n[node.c]\n[node.d]\n".to_owned();
+        for link in links {
+            let (one, other) = link.split_once(' ').unwrap();
+            text.push_str(&format!(
+                "[[link]]\nends = [\"{one}\", \"{other}\"]\nrate = \"1Mbps\"\n"
+            ));
+        }
+        Document::read(&text, Form::Toml).unwrap()
+    }
+
+    fn ends(layout: &Layout) -> Vec<String> {
+        let text = |(number, link): (u32, &LaidLink)| {
+            let [one, other] = &link.ends;
+            format!("{number} {one} {other}")
+        };
+        layout.links().map(text).collect()
+    }
+
+    #[test]
+    fn ends_get_interfaces_that_no_other_end_has() {
+        let layout = Layout::of(&document(&["a b", "a:eth0 c", "a b"]), &Layout::default());
+        assert_eq!(
+            ends(&layout),
+            ["0 a:eth1 b:eth0", "1 a:eth0 c:eth0", "2 a:eth2 b:eth1"]
+        );
+        let interfaces = layout.interfaces(VnetId::new(0xabcd << 48), "a");
+        let names: Vec<&str> = interfaces.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["eth0", "eth1", "eth2"]);
+        assert_eq!(interfaces[0].address.to_string(), "10.0.0.5/30");
+        assert_eq!(interfaces[0].peer.to_string(), "10.0.0.6");
+        assert_eq!(interfaces[0].mac.to_string(), "02:ab:cd:00:00:02");
+        assert_eq!((interfaces[0].mtu, interfaces[0].link), (1480, 1));
+    }
+
+    #[test]
+    fn links_keep_their_numbers_when_others_come_and_go() {
+        let first = Layout::of(&document(&["a b", "b c", "c d"]), &Layout::default());
+        let second = Layout::of(&document(&["d a", "c d", "a b"]), &first);
+        assert_eq!(
+            ends(&second),
+            ["0 a:eth0 b:eth0", "1 d:eth1 a:eth1", "2 c:eth1 d:eth0"]
+        );
+        let places: Vec<usize> = second.links().map(|(_, link)| link.place).collect();
+        assert_eq!(places, [2, 0, 1]);
+        assert_eq!(
+            ends(&Layout::of(&document(&["d a", "c d", "a b"]), &second)),
+            ends(&second)
+        );
+    }
+
+    #[test]
+    fn routes_lead_over_the_fewest_links() {
+        let links = ["a b", "b c", "c d", "d a"];
+        let layout = Layout::of(&document(&links[..3]), &Layout::default());
+        let routes = |layout: &Layout, node: &str| -> Vec<String> {
+            let all = layout.routes();
+            let text = |route: &RoutePart| format!("{} {}", route.to, route.via);
+            all[node].iter().map(text).collect()
+        };
+        assert_eq!(
+            routes(&layout, "a"),
+            ["10.0.0.4/30 10.0.0.2", "10.0.0.8/30 10.0.0.2"]
+        );
+        assert_eq!(
+            routes(&layout, "d"),
+            ["10.0.0.4/30 10.0.0.9", "10.0.0.0/30 10.0.0.9"]
+        );
+        let ring = Layout::of(&document(&links), &layout);
+        assert_eq!(
+            routes(&ring, "a"),
+            ["10.0.0.4/30 10.0.0.2", "10.0.0.8/30 10.0.0.13"]
+        );
+    }
+}

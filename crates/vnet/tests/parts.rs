@@ -1,0 +1,107 @@
+//! Networks divided among hosts, and their parts on the wire.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use carina_vnet::division::{DivisionError, Placement, divide};
+use carina_vnet::document::{Document, Form};
+use carina_vnet::host_part::{Far, HostPart, HostStatus, VnetId};
+use carina_vnet::layout::Layout;
+
+const TEXT: &str = "[vnet]\nname = \"x\"\n[node.a]\n[node.b]\nkind = \"namespace\"\n[node.c]\n\
+    [[link]]\nends = [\"a\", \"b\"]\nrate = \"1Mbps\"\n\
+    [[link]]\nends = [\"c\", \"b\"]\nrate = \"2Mbps\"\nas = \"vxlan\"\n";
+const ID: VnetId = VnetId::new(0x0123_4567_89ab_cdef);
+
+fn placement(hosts: &[(&str, &str)]) -> Placement {
+    let owned = |(node, host): &(&str, &str)| ((*node).to_owned(), (*host).to_owned());
+    Placement {
+        hosts: hosts.iter().map(owned).collect(),
+        tags: BTreeMap::from([(0, 70), (1, 71)]),
+        outer: BTreeMap::from([(1, [1, 2].map(|end| Ipv4Addr::new(192, 0, 2, end)))]),
+    }
+}
+
+fn divided(hosts: &[(&str, &str)]) -> Result<BTreeMap<String, HostPart>, DivisionError> {
+    let document = Document::read(TEXT, Form::Toml).expect("the text is a document");
+    let layout = Layout::of(&document, &Layout::default());
+    divide(&document, (ID, 3), &layout, &placement(hosts))
+}
+
+#[test]
+fn every_host_gets_its_nodes_and_the_ends_of_their_links() {
+    let parts = divided(&[("a", "h1"), ("b", "h1"), ("c", "h2")]).unwrap();
+    let (one, two) = (&parts["h1"], &parts["h2"]);
+    assert_eq!((one.nodes.len(), one.links.len()), (2, 2));
+    assert_eq!((two.nodes.len(), two.links.len()), (1, 1));
+    assert!(matches!(&one.links[0].far, Far::Here(end) if end.to_string() == "b:eth0"));
+    let (Far::Host(here), Far::Host(there)) = (&one.links[1].far, &two.links[0].far) else {
+        panic!("{parts:?}");
+    };
+    assert_eq!((here.host.as_str(), there.host.as_str()), ("h2", "h1"));
+    assert_eq!((here.local, here.remote), (there.remote, there.local));
+    assert_eq!(one.links[1].near.to_string(), "b:eth1");
+    assert_eq!(one.links[1].tag, two.links[0].tag);
+    for part in parts.values() {
+        part.check().unwrap();
+    }
+}
+
+#[test]
+fn parts_and_status_survive_the_wire() {
+    let parts = divided(&[("a", "h1"), ("b", "h1"), ("c", "h2")]).unwrap();
+    for part in parts.values() {
+        assert_eq!(HostPart::read(part.write().as_bytes()).unwrap(), *part);
+        let status = part.absent();
+        let text = serde_json::to_vec(&status).unwrap();
+        assert_eq!(serde_json::from_slice::<HostStatus>(&text).unwrap(), status);
+        assert_eq!(
+            status.obstacles().len(),
+            part.nodes.len() + part.links.len()
+        );
+    }
+}
+
+#[test]
+fn what_a_placement_lacks_is_named() {
+    let error = divided(&[("a", "h1"), ("b", "h1")]).unwrap_err();
+    assert_eq!(error.to_string(), "node c has no host");
+    let error = divided(&[("a", "h1"), ("b", "h2"), ("c", "h2")]).unwrap_err();
+    assert_eq!(error, DivisionError::NoOuter(0));
+}
+
+#[test]
+fn part_that_cannot_be_made_is_refused_with_the_reason() {
+    let good = divided(&[("a", "h"), ("b", "h"), ("c", "h")]).unwrap();
+    let good = good["h"].write();
+    let refusal = |from: &str, to: &str| {
+        let bad = good.replace(from, to);
+        assert_ne!(bad, good, "{from}");
+        HostPart::read(bad.as_bytes()).unwrap_err().to_string()
+    };
+    for (from, to, words) in [
+        ("\"name\":\"x\"", "\"name\":\"../x\"", "network \"../x\""),
+        ("\"name\":\"eth0\"", "\"name\":\"a/b\"", "interface \"a/b\""),
+        (
+            "\"name\":\"c\"",
+            "\"name\":\"b\"",
+            "node b stands there twice",
+        ),
+        ("\"number\":1", "\"number\":0", "link 0 stands there twice"),
+        ("\"link\":1", "\"link\":0", "is no interface of this part"),
+        ("\"cpus\":1", "\"cpus\":0", "cpus 0: must be 1 to 256"),
+        (
+            "\"image\":\"carina\"",
+            "\"image\":\"\"",
+            "an image has a name",
+        ),
+        ("\"mtu\":1480", "\"mtu\":9", "mtu 9"),
+        ("10.0.0.6", "10.0.0.9", "must be two of one prefix"),
+        ("02:01:23", "03:01:23", "address of a group"),
+        ("0123456789abcdef", "0123456789ABCDEF", "16 digits"),
+        ("\"generation\"", "\"generatoin\"", "unknown field"),
+    ] {
+        let error = refusal(from, to);
+        assert!(error.contains(words), "{from} -> {to}: {error}");
+    }
+}
