@@ -206,7 +206,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-nfv",
-        "carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-apps carina-netdev carina-ports \
+        "carina-api carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-apps carina-netdev carina-ports \
          carina-dissect carina-measure serde thiserror toml",
     ),
     (

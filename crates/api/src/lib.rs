@@ -9,6 +9,7 @@
 pub mod control;
 pub mod error;
 pub mod ipc;
+pub mod line_counter;
 pub mod names;
 pub mod paths;
 pub mod qemu;

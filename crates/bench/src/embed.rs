@@ -11,7 +11,7 @@ use carina_embed::cases::{Case, Setting, Topology};
 use carina_embed::joint::Joint;
 use carina_embed::online::Online;
 use carina_embed::ranked::{Measure, Ranked};
-use carina_measure::results::{Metric, OURS, Results, Row, Samples, machine};
+use carina_measure::results::{Metric, OURS, Results, Samples, machine};
 use carina_measure::summary::Summary;
 
 use crate::Progress;
@@ -106,17 +106,16 @@ pub fn run(options: &EmbedOptions) -> Result<Results> {
             }
         }
     }
-    let rows = samples.rows();
-    let mut notes = notes();
-    notes.extend(judged(options, &rows));
-    Ok(Results {
+    let mut results = Results {
         bench: "embed".to_owned(),
         machine: machine(),
-        notes,
-        rows,
+        notes: notes(),
+        rows: samples.rows(),
         factors: Vec::new(),
         failures: Vec::new(),
-    })
+    };
+    results.notes.extend(judged(options, &results));
+    Ok(results)
 }
 
 fn case_name(setting: &Setting) -> String {
@@ -171,7 +170,7 @@ fn notes() -> Vec<String> {
 }
 
 /// Compares what was measured with what is published, and Carina with its bars.
-fn judged(options: &EmbedOptions, rows: &[Row]) -> Vec<String> {
+fn judged(options: &EmbedOptions, results: &Results) -> Vec<String> {
     let mut lines = Vec::new();
     for (at, (topology, eta)) in DEFAULTS.iter().enumerate() {
         let setting = options.settings.iter().find(|setting| {
@@ -181,12 +180,8 @@ fn judged(options: &EmbedOptions, rows: &[Row]) -> Vec<String> {
             continue;
         };
         for system in &options.systems {
-            let is_it = |row: &&Row| {
-                row.case == name
-                    && row.system == system.name
-                    && row.metric == Metric::AcceptancePercent
-            };
-            let Some((row, wanted)) = rows.iter().find(is_it).zip(system.published[at]) else {
+            let row = results.row(&name, 0, system.name, Metric::AcceptancePercent);
+            let Some((row, wanted)) = row.zip(system.published[at]) else {
                 continue;
             };
             let mean = row.mean;

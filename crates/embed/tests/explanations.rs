@@ -1,7 +1,5 @@
 //! Why a request does not fit, and what would.
 
-mod random_cases;
-
 use std::sync::Arc;
 
 use carina_embed::explanation::{Constraint, Lack, Names, Numbered, Relaxation, explain};
@@ -13,6 +11,8 @@ use carina_embed::{
 };
 use carina_random::Random;
 use carina_time::Duration;
+
+use crate::random_cases;
 
 /// Two hosts in each of two countries, in a ring; 10 ms between the countries.
 fn ring() -> Residual {

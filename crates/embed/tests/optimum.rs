@@ -1,15 +1,13 @@
 //! Carina's embedder beside the cheapest embedding there is, on small cases.
 
-mod oracle;
-mod random_cases;
-
 use carina_embed::cases::{Case, Setting, Topology};
 use carina_embed::joint::Joint;
 use carina_embed::online::Online;
 use carina_embed::{Embedder, Residual};
 use carina_random::Random;
 
-use oracle::{Answer, cheapest, cheapest_of_all, cost_of_links};
+use crate::oracle::{Answer, cheapest, cheapest_of_all, cost_of_links};
+use crate::random_cases;
 
 /// Steps after which the oracle gives up a case.
 const STEPS: u64 = 3_000_000;

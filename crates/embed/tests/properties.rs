@@ -1,7 +1,5 @@
 //! Thousands of random networks and requests: what holds for each of them.
 
-mod random_cases;
-
 use std::collections::BTreeMap;
 
 use carina_embed::joint::Joint;
@@ -10,6 +8,8 @@ use carina_embed::{Embedder, Embedding, NodeId, Request, Residual, Substrate};
 use carina_random::Random;
 use carina_time::Duration;
 use proptest::prelude::*;
+
+use crate::random_cases;
 
 /// Checks an embedding without any code of the crate but its types: returns what it takes of each
 /// host (processors, memory, cards) and of each link.

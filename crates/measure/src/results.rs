@@ -235,12 +235,16 @@ impl Results {
         found.map(|factor| factor.ratio)
     }
 
+    /// The row of a case, size, system and metric.
+    pub fn row(&self, case: &str, sdu: u64, system: &str, metric: Metric) -> Option<&Row> {
+        let is_it = |row: &&Row| {
+            row.case == case && row.sdu == sdu && row.system == system && row.metric == metric
+        };
+        self.rows.iter().find(is_it)
+    }
+
     fn cell(&self, case: &str, sdu: u64, system: &str, metric: Metric) -> String {
-        let found = self
-            .rows
-            .iter()
-            .find(|r| r.case == case && r.sdu == sdu && r.system == system && r.metric == metric);
-        found.map_or_else(
+        self.row(case, sdu, system, metric).map_or_else(
             || "-".to_owned(),
             |r| format!("{} [{}..{}]", short(r.median), short(r.low), short(r.high)),
         )

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use carina_api::control::{IpcpCreate, IpcpType, VmCreate};
+use carina_api::line_counter::line_of;
 use carina_api::{DifName, LocalName};
 use carina_dataplane::{WORKERS_MAX, Workers};
 use serde::Deserialize;
@@ -148,11 +149,7 @@ impl Config {
         })?;
         config.check().map_err(|(at, what)| ConfigError::Meaning {
             path: path.map(Into::into),
-            line: text.as_bytes()[..at.min(text.len())]
-                .iter()
-                .filter(|b| **b == b'\n')
-                .count()
-                + 1,
+            line: line_of(text, at),
             what,
         })?;
         Ok(config)

@@ -1,7 +1,7 @@
 //! Which pages of a guest were written, for live migration.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 use carina_sys::Mapping;
 
@@ -32,7 +32,9 @@ impl DirtyLog {
         if len == 0 {
             return;
         }
-        // The write must be visible before the page counts as dirty.
+        // The write must be visible before the page is marked, and also before it is found marked:
+        // who clears the mark in between then reads what was written.
+        fence(Ordering::SeqCst);
         let last = guest.saturating_add(len - 1) / PAGE;
         for page in guest / PAGE..=last {
             let (byte, bit) = (page / 8, 1 << (page % 8));

@@ -2,7 +2,7 @@
 
 use carina_bench::embed::{self, EmbedOptions};
 use carina_embed::cases::{ETA_MAX, ETA_MIN, Setting, Topology};
-use carina_measure::results::{Metric, Results, Row};
+use carina_measure::results::{Metric, Results};
 use carina_measure::table::{Table, short};
 use carina_vnet::document::Form;
 use clap::Subcommand;
@@ -167,10 +167,7 @@ fn table(results: &Results) -> Table {
     let acceptances = results.rows.iter();
     for of in acceptances.filter(|row| row.metric == Metric::AcceptancePercent) {
         let cell = |(metric, _): &(Metric, &str)| {
-            let is_it = |row: &&Row| {
-                row.case == of.case && row.system == of.system && row.metric == *metric
-            };
-            let found = results.rows.iter().find(is_it);
+            let found = results.row(&of.case, of.sdu, &of.system, *metric);
             found.map_or_else(String::new, |row| {
                 format!("{} ± {}", short(row.mean), short(row.ci95))
             })

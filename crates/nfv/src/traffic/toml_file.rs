@@ -16,6 +16,7 @@
 
 use std::net::Ipv6Addr;
 
+use carina_api::line_counter::line_of;
 use carina_apps::hex_text::HexText;
 use carina_apps::l2tpv3::L2tpv3Config;
 use carina_apps::mac_text::MacText;
@@ -103,8 +104,7 @@ struct Lines<'a>(&'a str);
 
 impl Lines<'_> {
     fn of(&self, byte: usize) -> usize {
-        let before = &self.0.as_bytes()[..byte.min(self.0.len())];
-        1 + before.iter().filter(|byte| **byte == b'\n').count()
+        line_of(self.0, byte)
     }
 
     fn at<T>(&self, spanned: Spanned<T>) -> At<T> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use carina_api::line_counter::{LineCounter, line_of};
 use carina_api::toml::{inline, quoted};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -40,11 +41,6 @@ fn fault(text: &str, error: &toml::de::Error) -> DocumentError {
     }
 }
 
-fn line_of(text: &str, byte: usize) -> usize {
-    let before = &text.as_bytes()[..byte.min(text.len())];
-    1 + before.iter().filter(|byte| **byte == b'\n').count()
-}
-
 fn lines(text: &str, parts: &Parts) -> Lines {
     let mut places: Vec<(usize, Place)> = Vec::new();
     let tables = [
@@ -66,17 +62,8 @@ fn lines(text: &str, parts: &Parts) -> Lines {
         places.push((test.span().start, Place::Test(number)));
     }
     places.sort();
-    let (mut line, mut from) = (1, 0);
-    let bytes = text.as_bytes();
-    let count = |(at, place): (usize, Place)| {
-        let at = at.min(bytes.len());
-        line += bytes[from..at]
-            .iter()
-            .filter(|byte| **byte == b'\n')
-            .count();
-        from = at;
-        (place, line)
-    };
+    let mut counter = LineCounter::new(text);
+    let count = |(at, place): (usize, Place)| (place, counter.line_at(at));
     places.into_iter().map(count).collect()
 }
 

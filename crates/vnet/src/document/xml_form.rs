@@ -113,9 +113,8 @@ fn node(part: &Element, keys: &[&str]) -> Result<Node, DocumentError> {
     for child in &part.children {
         let is_second = if child.name == "nics" {
             child.has_only(&["count", "via"], &[])?;
-            child.need("count")?;
             let nics = Nics {
-                count: child.read("count")?.unwrap_or(0),
+                count: child.need_read("count")?,
                 via: child.word("via")?.unwrap_or_default(),
             };
             node.nics.replace(nics).is_some()
@@ -149,11 +148,9 @@ fn link(part: &Element) -> Result<Link, DocumentError> {
         );
         wrong(part.line, message)
     })?;
-    part.need("rate")?;
-    let missing = || wrong(part.line, "<link> needs the attribute `rate`");
     Ok(Link {
         ends,
-        rate: part.read("rate")?.ok_or_else(missing)?,
+        rate: part.need_read("rate")?,
         delay_max: part.read("delay-max")?,
         loss_max: part.read("loss-max")?,
         carrier: part.word("as")?.unwrap_or_default(),

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
+use carina_api::line_counter::LineCounter;
 use carina_api::spelling::nearest;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
@@ -33,15 +34,17 @@ pub(super) struct Element {
 /// document types and the entities that those declare, processing instructions.
 pub(super) fn parse(text: &str) -> Result<Element, DocumentError> {
     let mut reader = Reader::from_str(text);
-    let mut place = Lines::new(text);
+    let mut counter = LineCounter::new(text);
+    let mut line_at =
+        |position: u64| counter.line_at(usize::try_from(position).unwrap_or(usize::MAX));
     let mut open: Vec<Element> = Vec::new();
     let mut root = None;
     loop {
-        let line = place.line_at(reader.buffer_position());
+        let line = line_at(reader.buffer_position());
         let event = match reader.read_event() {
             Ok(event) => event,
             Err(error) => {
-                let line = place.line_at(reader.error_position());
+                let line = line_at(reader.error_position());
                 return Err(wrong(line, error));
             }
         };
@@ -75,7 +78,7 @@ pub(super) fn parse(text: &str) -> Result<Element, DocumentError> {
             None => return Err(wrong(whole.line, "a second root element; one is possible")),
         }
     }
-    let end = place.line_at(u64::MAX);
+    let end = line_at(u64::MAX);
     if let Some(element) = open.last() {
         let message = format!("<{}> of line {} does not end", element.name, element.line);
         return Err(wrong(end, message));
@@ -181,6 +184,15 @@ impl Element {
         self.text(key).map(read).transpose()
     }
 
+    /// As [`Element::read`], of an attribute that has to be there.
+    pub(super) fn need_read<T: FromStr>(&self, key: &str) -> Result<T, DocumentError>
+    where
+        T::Err: Display,
+    {
+        let missing = || format!("<{}> needs the attribute `{key}`", self.name);
+        self.read(key)?.ok_or_else(|| wrong(self.line, missing()))
+    }
+
     /// An attribute that is one of some words.
     pub(super) fn word<'a, T: Deserialize<'a>>(
         &'a self,
@@ -192,33 +204,5 @@ impl Element {
             value.map_err(|error| wrong(self.line, format!("{key}: {error}")))
         };
         self.text(key).map(read).transpose()
-    }
-}
-
-/// Lines of places in a text that only grow.
-struct Lines<'a> {
-    text: &'a [u8],
-    at: usize,
-    line: usize,
-}
-
-impl<'a> Lines<'a> {
-    fn new(text: &'a str) -> Self {
-        Self {
-            text: text.as_bytes(),
-            at: 0,
-            line: 1,
-        }
-    }
-
-    /// The line of a place at or after those asked for before.
-    fn line_at(&mut self, position: u64) -> usize {
-        let to = usize::try_from(position).map_or(self.text.len(), |to| to.min(self.text.len()));
-        if to > self.at {
-            let between = &self.text[self.at..to];
-            self.line += between.iter().filter(|byte| **byte == b'\n').count();
-            self.at = to;
-        }
-        self.line
     }
 }

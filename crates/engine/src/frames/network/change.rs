@@ -1,0 +1,234 @@
+//! How a graph that runs becomes another one: apps and links that stay go on as they are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use carina_time::Instant;
+
+use super::{INTERNAL_LINKS, NO_INPUT, NO_OUTPUT, Network, RunningApp};
+use crate::frames::app::{AnyConfig, AppContext, FrameApp, PortList, PortNames};
+use crate::frames::assignment::Way;
+use crate::frames::configure_error::ConfigureError;
+use crate::frames::difference::Difference;
+use crate::frames::graph::{Graph, LinkName};
+use crate::frames::link::FrameLink;
+use crate::frames::neighbour::{Incoming, Outgoing};
+use crate::frames::part::{Part, Prepared};
+
+impl Network {
+    /// Makes the apps that become part of the network, which runs on as it is meanwhile.
+    pub(in crate::frames) fn prepare(&self, part: Part) -> Result<Prepared, ConfigureError> {
+        let difference = Difference::between(&self.graph, &part.graph);
+        let mut built = BTreeMap::new();
+        for name in difference.added.iter().chain(&difference.replaced) {
+            let config = &part.graph.apps[name].config;
+            built.insert(name.clone(), self.build(name, &**config)?);
+        }
+        Ok(Prepared {
+            part,
+            difference,
+            built,
+        })
+    }
+
+    /// Becomes what was prepared, which cannot fail.
+    pub(in crate::frames) fn commit(&mut self, prepared: Prepared) -> Difference {
+        let Prepared {
+            part,
+            difference,
+            built,
+        } = prepared;
+        self.replace_apps(&part.graph, built);
+        for name in &difference.changed {
+            if let Some(running) = self.apps.iter_mut().find(|app| app.name == *name) {
+                part.graph.apps[name].config.apply_any(&mut *running.app);
+            }
+        }
+        self.graph = self.replace_links(part);
+        self.rewire();
+        self.order = order(&self.apps, self.links.len());
+        self.next_tick = Instant::ZERO;
+        difference
+    }
+
+    fn build(
+        &self,
+        name: &str,
+        config: &dyn AnyConfig,
+    ) -> Result<Box<dyn FrameApp>, ConfigureError> {
+        let mut context = AppContext {
+            name,
+            pool: &self.pool,
+            counters: &self.counters,
+        };
+        let app = config.build_any(&mut context);
+        app.map_err(|source| ConfigureError::App {
+            name: name.to_owned(),
+            kind: config.kind(),
+            source,
+        })
+    }
+
+    /// Keeps the apps that stay, and puts those that were built in their places.
+    fn replace_apps(&mut self, graph: &Graph, mut built: BTreeMap<String, Box<dyn FrameApp>>) {
+        let mut old: BTreeMap<String, RunningApp> = std::mem::take(&mut self.apps)
+            .into_iter()
+            .map(|app| (app.name.clone(), app))
+            .collect();
+        for (name, wanted) in &graph.apps {
+            let app = match built.remove(name) {
+                Some(app) => RunningApp::new(name, app, &*wanted.config),
+                None => match old.remove(name) {
+                    Some(app) => app,
+                    None => unreachable!("an app of a graph runs already or was built"),
+                },
+            };
+            self.apps.push(app);
+        }
+        // Descriptors of apps that go leave the set by themselves when they close, unless another
+        // process has them too.
+        for app in old.values() {
+            if let Some((fd, _)) = app.app.wait_fd() {
+                let _ = self.epoll.del(fd);
+            }
+        }
+    }
+
+    /// Keeps the links that stay, with their ends of rings, and makes the others.
+    fn replace_links(&mut self, mut part: Part) -> Graph {
+        let mut links = std::mem::take(&mut self.links);
+        let named = links.split_off(INTERNAL_LINKS);
+        let names = std::mem::take(&mut self.link_names);
+        let name_of = |at: usize| names[at - INTERNAL_LINKS].clone();
+        let incoming = std::mem::take(&mut self.incoming).into_iter();
+        let mut incoming: BTreeMap<_, _> = incoming.map(|(at, end)| (name_of(at), end)).collect();
+        let outgoing = std::mem::take(&mut self.outgoing).into_iter();
+        let mut outgoing: BTreeMap<_, _> = outgoing.map(|(at, end)| (name_of(at), end)).collect();
+        let mut old: BTreeMap<LinkName, FrameLink> = names.into_iter().zip(named).collect();
+        for name in &part.graph.links {
+            let way = Way::of(name, &part.graph);
+            // A link from another network is counted there.
+            let is_shown = way != Way::In;
+            let kept = old.remove(name).filter(|link| link.is_shown() == is_shown);
+            let text = is_shown.then(|| name.to_string());
+            let new = || FrameLink::new(text.as_deref(), &self.counters);
+            let at = links.len();
+            match way {
+                Way::Inside => {}
+                Way::In => {
+                    let end = part.incoming.remove(name).or_else(|| incoming.remove(name));
+                    self.incoming.extend(end.map(|end| (at, end)));
+                }
+                Way::Out => {
+                    let end = part.outgoing.remove(name).or_else(|| outgoing.remove(name));
+                    self.outgoing.extend(end.map(|end| (at, end)));
+                }
+            }
+            let mut link = kept.unwrap_or_else(new);
+            link.has_back_pressure = part.back_pressure.contains(name);
+            links.push(link);
+            self.link_names.push(name.clone());
+        }
+        let mut lost: usize = old.values().map(|link| link.queue.len()).sum();
+        lost += incoming.into_values().map(Incoming::close).sum::<usize>();
+        lost += outgoing.into_values().map(Outgoing::close).sum::<usize>();
+        self.discarded.add(lost as u64);
+        self.links = links;
+        part.graph
+    }
+
+    /// Gives every port its link.
+    fn rewire(&mut self) {
+        for running in &mut self.apps {
+            let config = Arc::clone(&self.graph.apps[&running.name].config);
+            let is_here = |app: &str| app == running.name;
+            let links = || self.link_names.iter().enumerate();
+            let inputs = links()
+                .filter(|(_, link)| is_here(&link.to.app))
+                .map(|(at, link)| (link.to.port.clone(), INTERNAL_LINKS + at))
+                .collect();
+            let outputs = links()
+                .filter(|(_, link)| is_here(&link.from.app))
+                .map(|(at, link)| (link.from.port.clone(), INTERNAL_LINKS + at))
+                .collect();
+            let (inputs, input_names) = numbered(config.inputs(), inputs, NO_INPUT);
+            let (outputs, output_names) = numbered(config.outputs(), outputs, NO_OUTPUT);
+            (running.inputs, running.outputs) = (inputs, outputs);
+            let names = [input_names, output_names];
+            if running.names != names {
+                running.names = names;
+                running.app.rewired(&PortNames {
+                    inputs: &running.names[0],
+                    outputs: &running.names[1],
+                });
+            }
+        }
+        for (index, running) in self.apps.iter().enumerate() {
+            if let Some((fd, interest)) = running.app.wait_fd() {
+                // One that is there already stays; its token is not used.
+                let _ = self.epoll.add(fd, index as u64, interest);
+            }
+        }
+    }
+}
+
+/// The links of an app's ports by number, and the ports' names.
+fn numbered(
+    list: PortList,
+    mut links: Vec<(String, usize)>,
+    unlinked: usize,
+) -> (Box<[usize]>, Vec<String>) {
+    links.sort();
+    match list {
+        PortList::Any => {
+            let (names, links): (Vec<_>, Vec<_>) = links.into_iter().unzip();
+            (links.into_boxed_slice(), names)
+        }
+        PortList::Named(ports) => {
+            let link_of = |name: &str| links.iter().find(|(port, _)| port == name);
+            let links = ports.iter().map(|port| link_of(port.name));
+            let links = links.map(|found| found.map_or(unlinked, |(_, link)| *link));
+            let names = ports.iter().map(|port| port.name.to_owned());
+            (links.collect(), names.collect())
+        }
+    }
+}
+
+/// The apps that have inputs, each behind those whose outputs lead to it. Where links form a
+/// circle, the app that is met first comes first, and what comes round waits for the next breath.
+fn order(apps: &[RunningApp], links: usize) -> Vec<usize> {
+    let mut sinks = vec![None; links];
+    for (at, app) in apps.iter().enumerate() {
+        for input in app.inputs.iter().filter(|link| **link >= INTERNAL_LINKS) {
+            sinks[*input] = Some(at);
+        }
+    }
+    let mut order = Vec::new();
+    let mut is_met = vec![false; apps.len()];
+    // Apps without inputs first, so that a chain is walked from its start.
+    let (starts, others): (Vec<usize>, Vec<usize>) =
+        (0..apps.len()).partition(|at| apps[*at].inputs.is_empty());
+    for start in starts.into_iter().chain(others) {
+        // Depth first, without recursion: the app and the number of its next output.
+        let mut path = Vec::new();
+        if !std::mem::replace(&mut is_met[start], true) {
+            path.push((start, 0));
+        }
+        while let Some((at, output)) = path.last_mut() {
+            let Some(link) = apps[*at].outputs.get(*output) else {
+                order.push(*at);
+                path.pop();
+                continue;
+            };
+            *output += 1;
+            if let Some(next) = sinks[*link]
+                && !std::mem::replace(&mut is_met[next], true)
+            {
+                path.push((next, 0));
+            }
+        }
+    }
+    order.reverse();
+    order.retain(|at| !apps[*at].inputs.is_empty());
+    order
+}
