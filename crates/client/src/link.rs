@@ -87,12 +87,13 @@ impl Link {
         if self.ended() {
             return true;
         }
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        // Mostly there is nothing: then a buffer for a whole message is not worth clearing.
+        if let Err(Errno::AGAIN | Errno::INTR) = recv(&self.socket, &mut [0; 1], flags) {
+            return false;
+        }
         let mut message = [0; 4096];
-        let end = match recv(
-            &self.socket,
-            &mut message,
-            RecvFlags::PEEK | RecvFlags::DONTWAIT,
-        ) {
+        let end = match recv(&self.socket, &mut message, flags) {
             Err(Errno::AGAIN | Errno::INTR) => return false,
             Ok((_, 0)) | Err(_) => End::NodeGone,
             Ok((filled, _)) => end_of(&message[..filled]),

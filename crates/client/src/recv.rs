@@ -99,6 +99,13 @@ impl FlowReceiver {
     /// buffer, the rest is lost, and the next call receives the next SDU.
     #[inline]
     pub fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
+        if let Some(length) = self.take_known(buffer) {
+            return Ok(length);
+        }
+        self.recv_waiting(buffer)
+    }
+
+    fn recv_waiting(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
         loop {
             match self.take_whole_sdu(buffer)? {
                 Front::Sdu(length) => return Ok(length),
@@ -118,11 +125,19 @@ impl FlowReceiver {
     /// # Errors
     ///
     /// As for [`Self::recv`].
+    #[inline]
     pub fn recv_timeout(
         &mut self,
         buffer: &mut [u8],
         limit: Duration,
     ) -> Result<Option<usize>, Error> {
+        if let Some(length) = self.take_known(buffer) {
+            return Ok(Some(length));
+        }
+        self.recv_within(buffer, limit)
+    }
+
+    fn recv_within(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Option<usize>, Error> {
         // The clock is read only when the call has to wait.
         let mut known = None;
         let mut until = || *known.get_or_insert_with(|| Instant::now().checked_add(limit));
@@ -144,6 +159,9 @@ impl FlowReceiver {
     /// As for [`Self::recv`].
     #[inline]
     pub fn try_recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
+        if let Some(length) = self.take_known(buffer) {
+            return Ok(Some(length));
+        }
         match self.take_whole_sdu(buffer)? {
             Front::Sdu(length) => Ok(Some(length)),
             Front::Nothing => self.note_empty().map(|()| None),
@@ -303,8 +321,20 @@ impl FlowReceiver {
         })
     }
 
-    /// Receives the next SDU if it is there in one fragment.
+    /// Receives the next SDU if the last look at the ring showed it, in one fragment, and it fits.
     #[inline]
+    fn take_known(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        if self.partial.is_some() {
+            return None;
+        }
+        let length = self.ring.take_sdu(buffer)?;
+        self.stats.sdus_received += 1;
+        self.release_gathered();
+        self.stats.bytes_received += length as u64;
+        Some(length)
+    }
+
+    /// Receives the next SDU if it is there in one fragment.
     fn take_whole_sdu(&mut self, buffer: &mut [u8]) -> Result<Front, Error> {
         let partial = self.partial.is_some();
         let Some(fragment) = self.front()? else {
@@ -414,17 +444,24 @@ impl FlowReceiver {
         Ok(())
     }
 
-    /// Steps over the fragment at the front; gives space back when enough has come together. The
-    /// sender never needs more than a quarter of the ring at once, so an eighth may be kept.
+    /// Steps over the fragment at the front.
     #[inline]
     fn step(&mut self) {
         self.ring.skip();
+        self.release_gathered();
+    }
+
+    /// Gives space back when enough has come together. The sender never needs more than a quarter
+    /// of the ring at once, so an eighth may be kept.
+    #[inline]
+    fn release_gathered(&mut self) {
         if self.ring.consumed().wrapping_sub(self.ring.released()) >= self.owed_max {
             self.release();
         }
     }
 
     /// Gives the space of all received fragments back and wakes the sender if it waits for it.
+    #[inline(never)]
     fn release(&mut self) {
         if self.ring.release() {
             self.stats.doorbells_rung += 1;

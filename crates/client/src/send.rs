@@ -24,7 +24,11 @@ pub struct FlowSender {
     piece_max: usize,
     /// An SDU that `try_send` has begun: its length and how much of it is in the ring.
     partial: Option<(usize, usize)>,
-    /// SDUs to send before the flow's control socket is looked at again.
+    /// SDUs that may go with no look at anything but the ring's room; 0 while `partial` is set.
+    free_sends: u32,
+    /// What `free_sends` was when it was set: what is missing has been sent and is not counted.
+    granted: u32,
+    /// SDUs to grant before the flow's control socket is looked at again.
     until_look: u32,
     spin_then_sleep: SpinThenSleep,
     stats: FlowStats,
@@ -53,6 +57,8 @@ impl FlowSender {
             peer_doorbell,
             link,
             partial: None,
+            free_sends: 0,
+            granted: 0,
             until_look: LOOK_EVERY,
             spin_then_sleep: SpinThenSleep::new(),
             stats: FlowStats::default(),
@@ -215,24 +221,49 @@ impl FlowSender {
     /// What this half has counted.
     #[must_use]
     pub fn stats(&self) -> FlowStats {
-        self.stats
+        FlowStats {
+            sdus_sent: self.stats.sdus_sent + u64::from(self.granted - self.free_sends),
+            ..self.stats
+        }
     }
 
     /// Puts an SDU that fits in one fragment into the ring, if nothing stands against it.
     #[inline]
     fn push_whole(&mut self, sdu: &[u8]) -> bool {
-        if sdu.len() > self.piece_max
-            || self.until_look == 0
-            || self.partial.is_some()
-            || self.until_look.is_multiple_of(STATE_EVERY) && self.opposite.state() != State::Open
-            || self.ring.push(&[sdu], false).is_err()
-        {
+        if self.free_sends == 0 {
+            return self.push_after_look(sdu);
+        }
+        self.push_free(sdu)
+    }
+
+    /// Puts an SDU into the ring that is one of `free_sends`.
+    #[inline]
+    fn push_free(&mut self, sdu: &[u8]) -> bool {
+        if sdu.len() > self.piece_max || !self.ring.push_sdu(sdu) {
             return false;
         }
-        self.until_look -= 1;
-        self.stats.sdus_sent += 1;
+        self.free_sends -= 1;
         self.stats.bytes_sent += sdu.len() as u64;
         true
+    }
+
+    /// Puts an SDU into the ring if neither a look at the peer's mark of its end nor one at the
+    /// control socket stands against it.
+    #[inline(never)]
+    fn push_after_look(&mut self, sdu: &[u8]) -> bool {
+        if self.partial.is_some() || self.until_look == 0 || self.opposite.state() != State::Open {
+            return false;
+        }
+        self.grant(self.until_look.min(STATE_EVERY));
+        self.until_look -= self.granted;
+        self.push_free(sdu)
+    }
+
+    /// Lets so many SDUs go without a look, and counts those that went.
+    fn grant(&mut self, sdus: u32) {
+        self.stats.sdus_sent += u64::from(self.granted - self.free_sends);
+        self.granted = sdus;
+        self.free_sends = sdus;
     }
 
     /// Makes what was pushed visible and wakes the receiver if it sleeps.
@@ -268,6 +299,7 @@ impl FlowSender {
             let end = sdu.len().min(sent + self.piece_max);
             if let Err(refused) = self.ring.push(&[&sdu[sent..end]], end < sdu.len()) {
                 self.partial = (sent > 0).then_some((sdu.len(), sent));
+                self.grant(0);
                 return not_broken(refused).map(|()| false);
             }
             self.publish();

@@ -150,6 +150,26 @@ impl Consumer {
         Ok(Some((lease, sdus)))
     }
 
+    /// Copies the next piece to the start of `to` and steps over it, if it is known to be there, is
+    /// a whole SDU and fits; returns its length. `None` says only that [`Consumer::peek`] has to
+    /// look.
+    #[inline]
+    pub fn take_sdu(&mut self, to: &mut [u8]) -> Option<usize> {
+        let available = self.tail.wrapping_sub(self.read);
+        if available == 0 || self.front.is_some() {
+            return None;
+        }
+        let (len, flags) = self.map.record_header(self.read);
+        let (len, cost) = (len as usize, record_cost(len as usize));
+        if flags != 0 || cost as u64 > available || len > to.len() {
+            return None;
+        }
+        let piece = PieceRef::new(&self.map, self.read, len as u32, false);
+        piece.copy_to(&mut to[..len]);
+        self.read = self.read.wrapping_add(cost as u64);
+        Some(len)
+    }
+
     /// Looks at the next piece without stepping over it; [`Consumer::skip`] does that. Costs no
     /// reference count.
     ///

@@ -101,30 +101,8 @@ mod x86_64 {
         // touches the first and the last N bytes and is taken only for len in N..=2N.
         unsafe {
             match len {
-                0 => {}
-                1..4 => bytes(from, to, len),
-                4..8 => {
-                    asm!(
-                        "mov {a:e}, dword ptr [{from}]",
-                        "mov {b:e}, dword ptr [{from} + {len} - 4]",
-                        "mov dword ptr [{to}], {a:e}",
-                        "mov dword ptr [{to} + {len} - 4], {b:e}",
-                        from = in(reg) from, to = in(reg) to, len = in(reg) len,
-                        a = out(reg) _, b = out(reg) _,
-                        options(nostack, preserves_flags),
-                    );
-                }
-                8..16 => {
-                    asm!(
-                        "mov {a}, qword ptr [{from}]",
-                        "mov {b}, qword ptr [{from} + {len} - 8]",
-                        "mov qword ptr [{to}], {a}",
-                        "mov qword ptr [{to} + {len} - 8], {b}",
-                        from = in(reg) from, to = in(reg) to, len = in(reg) len,
-                        a = out(reg) _, b = out(reg) _,
-                        options(nostack, preserves_flags),
-                    );
-                }
+                0..16 => short(from, to, len),
+                _ if routine() == WORDS => words(from, to, len),
                 16..=32 => {
                     asm!(
                         "movups {a}, xmmword ptr [{from}]",
@@ -152,13 +130,58 @@ mod x86_64 {
                         options(nostack, preserves_flags),
                     );
                 }
-                _ => match routine() {
-                    WIDE if len < REP_BYTES_MIN_WIDE => wide(from, to, len),
-                    WIDE => rep(from, to, len),
-                    REP if len >= REP_BYTES_MIN => rep(from, to, len),
-                    WORDS => words(from, to, len),
-                    _ => sse(from, to, len),
-                },
+                _ => long(from, to, len),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`copy`], with `len` below 16.
+    #[inline]
+    unsafe fn short(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: as in `copy`.
+        unsafe {
+            match len {
+                0 => {}
+                1..4 => bytes(from, to, len),
+                4..8 => {
+                    asm!(
+                        "mov {a:e}, dword ptr [{from}]",
+                        "mov {b:e}, dword ptr [{from} + {len} - 4]",
+                        "mov dword ptr [{to}], {a:e}",
+                        "mov dword ptr [{to} + {len} - 4], {b:e}",
+                        from = in(reg) from, to = in(reg) to, len = in(reg) len,
+                        a = out(reg) _, b = out(reg) _,
+                        options(nostack, preserves_flags),
+                    );
+                }
+                _ => {
+                    asm!(
+                        "mov {a}, qword ptr [{from}]",
+                        "mov {b}, qword ptr [{from} + {len} - 8]",
+                        "mov qword ptr [{to}], {a}",
+                        "mov qword ptr [{to} + {len} - 8], {b}",
+                        from = in(reg) from, to = in(reg) to, len = in(reg) len,
+                        a = out(reg) _, b = out(reg) _,
+                        options(nostack, preserves_flags),
+                    );
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`copy`], with `len` above 64.
+    #[inline(never)]
+    unsafe fn long(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: the caller's promise, passed on; `WIDE` is the answer only of a processor that
+        // has its instructions.
+        unsafe {
+            match routine() {
+                WIDE if len < REP_BYTES_MIN_WIDE => wide(from, to, len),
+                WIDE => rep(from, to, len),
+                REP if len >= REP_BYTES_MIN => rep(from, to, len),
+                _ => sse(from, to, len),
             }
         }
     }
@@ -259,41 +282,85 @@ mod x86_64 {
         }
     }
 
-    /// 32 bytes a turn through general registers, then the last 32 once more.
+    /// 64 bytes a turn through general registers, then the rest in ever smaller portions, of which
+    /// the last covers bytes of the one before once more.
     ///
     /// # Safety
-    /// As for [`copy`], with `len` above 32.
-    pub(super) unsafe fn words(from: *const u8, to: *mut u8, len: usize) {
-        // SAFETY: the loop covers whole blocks before `len - 32`, the end the last 32 bytes.
+    /// As for [`copy`], with `len` of 16 at least.
+    #[inline(never)]
+    pub(super) unsafe fn words(mut from: *const u8, mut to: *mut u8, mut len: usize) {
+        // SAFETY: each portion is taken only while more bytes than it has are left; the last 16
+        // bytes are there because `len` was at least that.
+        unsafe {
+            if len > 64 {
+                asm!(
+                    "2:",
+                    "mov {a}, qword ptr [{from}]",
+                    "mov {b}, qword ptr [{from} + 8]",
+                    "mov {c}, qword ptr [{from} + 16]",
+                    "mov {d}, qword ptr [{from} + 24]",
+                    "mov qword ptr [{to}], {a}",
+                    "mov qword ptr [{to} + 8], {b}",
+                    "mov qword ptr [{to} + 16], {c}",
+                    "mov qword ptr [{to} + 24], {d}",
+                    "mov {a}, qword ptr [{from} + 32]",
+                    "mov {b}, qword ptr [{from} + 40]",
+                    "mov {c}, qword ptr [{from} + 48]",
+                    "mov {d}, qword ptr [{from} + 56]",
+                    "mov qword ptr [{to} + 32], {a}",
+                    "mov qword ptr [{to} + 40], {b}",
+                    "mov qword ptr [{to} + 48], {c}",
+                    "mov qword ptr [{to} + 56], {d}",
+                    "add {from}, 64",
+                    "add {to}, 64",
+                    "sub {len}, 64",
+                    "cmp {len}, 64",
+                    "ja 2b",
+                    from = inout(reg) from,
+                    to = inout(reg) to,
+                    len = inout(reg) len,
+                    a = out(reg) _, b = out(reg) _, c = out(reg) _, d = out(reg) _,
+                    options(nostack),
+                );
+            }
+            if len > 32 {
+                four_words(from, to);
+                (from, to, len) = (from.add(32), to.add(32), len - 32);
+            }
+            if len > 16 {
+                two_words(from, to);
+            }
+            // Up to 32 bytes were left, and up to 16 of them are copied.
+            two_words(from.add(len).sub(16), to.add(len).sub(16));
+        }
+    }
+
+    /// # Safety
+    /// As for [`copy`], with 16 bytes.
+    #[inline]
+    unsafe fn two_words(from: *const u8, to: *mut u8) {
+        // SAFETY: the caller's promise.
         unsafe {
             asm!(
-                "2:",
                 "mov {a}, qword ptr [{from}]",
                 "mov {b}, qword ptr [{from} + 8]",
-                "mov {c}, qword ptr [{from} + 16]",
-                "mov {d}, qword ptr [{from} + 24]",
                 "mov qword ptr [{to}], {a}",
                 "mov qword ptr [{to} + 8], {b}",
-                "mov qword ptr [{to} + 16], {c}",
-                "mov qword ptr [{to} + 24], {d}",
-                "add {from}, 32",
-                "add {to}, 32",
-                "sub {left}, 32",
-                "ja 2b",
-                "mov {a}, qword ptr [{from} + {left}]",
-                "mov {b}, qword ptr [{from} + {left} + 8]",
-                "mov {c}, qword ptr [{from} + {left} + 16]",
-                "mov {d}, qword ptr [{from} + {left} + 24]",
-                "mov qword ptr [{to} + {left}], {a}",
-                "mov qword ptr [{to} + {left} + 8], {b}",
-                "mov qword ptr [{to} + {left} + 16], {c}",
-                "mov qword ptr [{to} + {left} + 24], {d}",
-                from = inout(reg) from => _,
-                to = inout(reg) to => _,
-                left = inout(reg) len - 32 => _,
-                a = out(reg) _, b = out(reg) _, c = out(reg) _, d = out(reg) _,
-                options(nostack),
+                from = in(reg) from, to = in(reg) to,
+                a = out(reg) _, b = out(reg) _,
+                options(nostack, preserves_flags),
             );
+        }
+    }
+
+    /// # Safety
+    /// As for [`copy`], with 32 bytes.
+    #[inline]
+    unsafe fn four_words(from: *const u8, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            two_words(from, to);
+            two_words(from.add(16), to.add(16));
         }
     }
 
@@ -353,17 +420,27 @@ mod tests {
     fn long_copies_agree_whichever_routine_is_picked() {
         let from: Vec<u8> = (0..9000u32).map(|at| (at * 13) as u8).collect();
         for len in (65..200).chain([1023, 1024, 4096, 8999]) {
-            let (mut sse, mut rep, mut words) = (vec![0; len], vec![0; len], vec![0; len]);
-            // SAFETY: all four vectors have `len` bytes.
+            let (mut sse, mut rep) = (vec![0; len], vec![0; len]);
+            // SAFETY: all three vectors have `len` bytes.
             unsafe {
                 super::x86_64::sse(from.as_ptr(), sse.as_mut_ptr(), len);
                 super::x86_64::rep(from.as_ptr(), rep.as_mut_ptr(), len);
-                super::x86_64::words(from.as_ptr(), words.as_mut_ptr(), len);
             }
-            assert!(
-                sse == from[..len] && rep == from[..len] && words == from[..len],
-                "{len}"
-            );
+            assert!(sse == from[..len] && rep == from[..len], "{len}");
+        }
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[test]
+    fn words_are_copied_exactly_at_every_length() {
+        let from: Vec<u8> = (0..9100u32).map(|at| (at * 13 + 5) as u8).collect();
+        for len in (16..300).chain([1023, 1024, 4096, 8999]) {
+            let mut to = vec![0xee; len + 64];
+            // SAFETY: there are `len` bytes behind those that are skipped.
+            unsafe { super::x86_64::words(from.as_ptr().add(3), to.as_mut_ptr().add(17), len) };
+            assert_eq!(to[17..17 + len], from[3..3 + len], "{len}");
+            let mut around = to[..17].iter().chain(&to[17 + len..]);
+            assert!(around.all(|b| *b == 0xee), "{len}");
         }
     }
 

@@ -9,7 +9,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use carina_sys::{Mapping, Memory};
 
-use crate::{Consumer, HEADER_BYTES, Lease, Producer, RingMap, WakeMode, region_bytes};
+use crate::{
+    Consumer, HEADER_BYTES, Lease, Producer, RingMap, WakeMode, record_cost, region_bytes,
+};
 
 const CAPACITY: usize = 4096;
 const TAIL: usize = 0x080;
@@ -136,6 +138,14 @@ impl Ends {
                     self.held.push(lease);
                 }
             }
+            8 if operation > 127 => {
+                let mut buffer = vec![0; script.number::<2>() as usize];
+                let before = self.rx.consumed();
+                if let Some(len) = self.rx.take_sdu(&mut buffer) {
+                    assert!(len <= buffer.len());
+                    assert_eq!(self.rx.consumed(), before + record_cost(len) as u64);
+                }
+            }
             8 => {
                 if self.rx.peek().is_ok_and(|piece| piece.is_some()) {
                     self.rx.skip();
@@ -171,6 +181,13 @@ impl Ends {
             14 => {
                 let step = script.number::<2>();
                 self.lies_out.atomic_u64(HEAD).fetch_add(step, Relaxed);
+            }
+            15 if operation > 127 => {
+                let sdu = vec![7; script.number::<2>() as usize];
+                let before = self.tx.committed();
+                if self.tx.push_sdu(&sdu) {
+                    assert_eq!(self.tx.committed(), before + record_cost(sdu.len()) as u64);
+                }
             }
             15 => self.send(script.number::<2>() as usize),
             16 => {

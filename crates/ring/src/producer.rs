@@ -24,6 +24,8 @@ pub struct Producer {
     published: u64,
     /// The consumer's index when it was last looked at.
     head: u64,
+    /// The index up to which there is room: `head` and the capacity.
+    limit: u64,
     /// Whether our armed word may be set.
     armed: bool,
 }
@@ -48,6 +50,7 @@ impl Producer {
             return Err(Corrupt::Unaligned { index });
         }
         Ok(Self {
+            limit: head.wrapping_add(map.capacity() as u64),
             map,
             mode,
             tail,
@@ -68,6 +71,7 @@ impl Producer {
         lines.producer.state.store(0, Ordering::Relaxed);
         lines.producer.tail.store(0, Ordering::Release);
         Self {
+            limit: map.capacity() as u64,
             map,
             mode,
             tail: 0,
@@ -173,6 +177,27 @@ impl Producer {
         Ok(())
     }
 
+    /// Writes and commits one SDU whole, as [`Producer::push`] does, in fewer steps; does not
+    /// publish. `false`: it was refused, and [`Producer::push`] says why.
+    #[inline]
+    #[must_use = "an SDU that was refused is not in the ring"]
+    pub fn push_sdu(&mut self, sdu: &[u8]) -> bool {
+        let cost = record_cost(sdu.len());
+        if self.free_known() < cost && !self.finds_room(cost) {
+            return false;
+        }
+        let header = self.tail;
+        let payload = header.wrapping_add(RECORD_HEADER_BYTES as u64);
+        self.map.set_record_header(header, sdu.len() as u32, 0);
+        self.map.note_write(payload, sdu.len());
+        let to = self.map.data(payload);
+        // SAFETY: `cost` bytes are free from `header`, and contiguous because the data is mapped
+        // twice; `sdu` is private memory. What fits into a ring has a length that fits its header.
+        unsafe { copy(sdu.as_ptr(), to, sdu.len()) }
+        self.tail = header.wrapping_add(cost as u64);
+        true
+    }
+
     /// Shows everything committed to the consumer. `true`: it sleeps, ring its data doorbell.
     #[inline]
     #[must_use = "a sleeping consumer must be woken"]
@@ -237,7 +262,7 @@ impl Producer {
 
     #[inline]
     fn free_known(&self) -> usize {
-        self.map.capacity() - self.tail.wrapping_sub(self.head) as usize
+        self.limit.wrapping_sub(self.tail) as usize
     }
 
     fn look_at_head(&mut self) -> Result<(), Corrupt> {
@@ -255,7 +280,13 @@ impl Producer {
             return Err(Corrupt::Unaligned { index: head });
         }
         self.head = head;
+        self.limit = head.wrapping_add(self.map.capacity() as u64);
         Ok(())
+    }
+
+    #[inline(never)]
+    fn finds_room(&mut self, bytes: usize) -> bool {
+        self.look_at_head().is_ok() && self.free_known() >= bytes
     }
 
     #[inline]

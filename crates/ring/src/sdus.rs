@@ -22,17 +22,18 @@ impl Sdus {
     pub(crate) fn at(map: &RingMap, start: u64, bytes: usize, len_max: usize) -> Sdus {
         let mut sdus = Sdus::default();
         let mut left = bytes;
-        while let Some(len) = Sdus::first(map, start.wrapping_add(u64::from(sdus.cost)), left) {
-            if len as usize > len_max {
+        while left >= RECORD_HEADER_BYTES {
+            let (len, flags) = map.record_header(start.wrapping_add((bytes - left) as u64));
+            let cost = record_cost(len as usize);
+            if flags != 0 || len as usize > len_max || cost > left {
                 break;
             }
-            let cost = record_cost(len as usize);
             left -= cost;
             sdus.count += 1;
-            sdus.cost += cost as u32;
             sdus.bytes += len;
             sdus.longest = sdus.longest.max(len);
         }
+        sdus.cost = (bytes - left) as u32;
         sdus
     }
 

@@ -287,6 +287,29 @@ fn bursts_arrive_whole_and_in_order() {
 }
 
 #[test]
+fn every_sdu_is_counted_once_however_it_is_sent() {
+    let Pair {
+        mut a,
+        mut b,
+        node: _node,
+    } = pair(CAPACITY, u64::MAX);
+    let in_fragments = contents(1, CAPACITY / 4 + 100);
+    for round in 1..50 {
+        a.send(&[1; 5]).unwrap();
+        assert!(a.try_send(&[2; 3]).unwrap());
+        a.send_burst(&[&[3], &[4; 2]]).unwrap();
+        a.reserve(7).unwrap().commit();
+        a.send(&in_fragments).unwrap();
+        assert_eq!(a.stats().sdus_sent, 6 * round);
+        for _ in 0..6 {
+            b.recv_vec(CAPACITY).unwrap();
+        }
+        assert_eq!(b.stats().sdus_received, 6 * round);
+        assert_eq!(a.stats().bytes_sent, b.stats().bytes_received);
+    }
+}
+
+#[test]
 fn zero_copy_ends_see_the_same_bytes() {
     let Pair {
         mut a,
