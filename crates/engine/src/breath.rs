@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
 
-use carina_sys::{Epoll, Interest, Ready, cpus_allowed, monotonic_ns};
+use carina_sys::{Epoll, Interest, Ready, cpus_allowed, monotonic_ns, wait_for_turns};
 
 use crate::app::{App, BURST, BURST_BYTES};
 use crate::counters::{Row, Value};
@@ -208,10 +208,7 @@ impl Engine {
             }
         }
         moved |= self.push_all(now);
-        let (packets, bytes) = self.links.take_pushed();
-        let is_full = packets >= BURST || bytes >= BURST_BYTES;
-        self.links
-            .defer_doorbells(self.idle.defers_doorbells(is_full));
+        self.share_processor(now);
         for at in 0..count {
             self.release_burst(self.awake[at], now);
         }
@@ -221,6 +218,19 @@ impl Engine {
             self.row.add(Value::Breaths, 1);
         }
         moved
+    }
+
+    /// Decides, by what this breath has moved, how this thread shares its processor with those that
+    /// it works for.
+    fn share_processor(&mut self, now: u64) {
+        let (packets, bytes) = self.links.take_pushed();
+        let is_full = packets >= BURST || bytes >= BURST_BYTES;
+        self.links
+            .defer_doorbells(self.idle.defers_doorbells(is_full));
+        if let Some(wanted) = self.idle.turns_change(is_full, now) {
+            let is_done = wait_for_turns(wanted);
+            self.idle.set_waits_for_turns(wanted, is_done);
+        }
     }
 
     /// Visits sinks until no link holds a packet that was not offered to its sink.
@@ -344,6 +354,7 @@ impl Engine {
     fn put_idle_to_sleep(&mut self, now: u64) {
         let (slots, links, deadlines) = (&mut self.slots, &mut self.links, &mut self.deadlines);
         let idle = &self.idle;
+        links.leave_processor(idle.leaves_processor(now));
         self.awake.retain(|id| {
             let slot = &mut slots[id.index as usize];
             let Some(app) = slot.app.as_mut() else {

@@ -47,6 +47,12 @@ pub struct IdlePolicy {
     held: u32,
     /// An app that sleeps has been given packets.
     may_ring: bool,
+    /// Until then breaths are those of a stream, in ns.
+    stream_until: u64,
+    /// The system has not refused that the thread waits for its turn.
+    may_wait_for_turns: bool,
+    /// The thread waits for its turn when it is woken.
+    waits_for_turns: bool,
 }
 
 impl IdlePolicy {
@@ -60,7 +66,42 @@ impl IdlePolicy {
             crowded_until: 0,
             held: 0,
             may_ring: false,
+            stream_until: 0,
+            may_wait_for_turns: true,
+            waits_for_turns: false,
         }
+    }
+
+    /// Whether the thread is to wait for its turn from now on when it is woken; `None` for no
+    /// change, and the answer is [`IdlePolicy::set_waits_for_turns`]. `is_full` when the breath at
+    /// `now` moved at least a burst.
+    ///
+    /// On one processor an application that sends as fast as it can wakes this thread by the first
+    /// SDU after each sleep. If it ran then it would find that one; in its turn, when the
+    /// application waits for room or has had its share of the processor, it finds many.
+    pub fn turns_change(&mut self, is_full: bool, now: u64) -> Option<bool> {
+        if is_full && self.is_single && self.may_wait_for_turns {
+            self.stream_until = now + STREAM_NS;
+        }
+        let is_stream = now < self.stream_until;
+        (is_stream != self.waits_for_turns).then_some(is_stream)
+    }
+
+    /// The thread now waits for its turn when it is woken, or does not; or the system has refused
+    /// that, and is not asked again.
+    pub fn set_waits_for_turns(&mut self, wanted: bool, is_done: bool) {
+        self.waits_for_turns = wanted && is_done;
+        if !is_done {
+            self.may_wait_for_turns = false;
+            self.stream_until = 0;
+        }
+    }
+
+    /// Whether apps are to leave the one processor to other threads as soon as they have nothing to
+    /// do, those included that have to look again by themselves.
+    #[must_use]
+    pub fn leaves_processor(&self, now: u64) -> bool {
+        self.is_single && now < self.crowded_until
     }
 
     /// Whether a breath should defer its doorbells; `is_full` when it moved at least a burst. On
@@ -119,8 +160,10 @@ impl IdlePolicy {
     /// Learns from a yield; true when another thread ran.
     fn yielded(&mut self, before: u64, after: u64) -> bool {
         let ns = after.saturating_sub(before);
-        // On one processor a peer's turn takes as long as the work that it was given.
-        if ns > CROWDED_NS && !self.is_single {
+        // On one processor a peer's turn takes as long as the work that it was given. Beside a
+        // thread that wakes this one by each of its SDUs, only waiting for turns makes a sleep
+        // better than looking for work.
+        if ns > CROWDED_NS && (!self.is_single || self.waits_for_turns) {
             self.crowded_until = after + CROWDED_REST_NS;
         }
         let alone = match self.yield_ns_min {
@@ -147,6 +190,9 @@ const BUDGET_NS_MAX: u64 = 200_000;
 const HELD_MAX: u32 = 8;
 /// After such a yield no app is kept awake for so long.
 const CROWDED_REST_NS: u64 = 20_000_000;
+/// A stream ends when no breath was full for so long: some turns of an application that fills its
+/// ring.
+const STREAM_NS: u64 = 20_000_000;
 /// Turns without a system call are short.
 const LOOK_TURNS: u32 = 32;
 /// A device may ring as well, and a slow processor's turns are longer.
@@ -222,6 +268,37 @@ mod tests {
         let mut policy = IdlePolicy::new(2);
         policy.woke_sleepers();
         assert!(!policy.pause(1));
+    }
+
+    #[test]
+    fn in_a_stream_on_one_processor_the_thread_waits_for_turns() {
+        let mut policy = IdlePolicy::new(1);
+        assert_eq!(policy.turns_change(false, 5), None);
+        assert_eq!(policy.turns_change(true, 10), Some(true));
+        policy.set_waits_for_turns(true, true);
+        assert_eq!(policy.turns_change(false, 9 + STREAM_NS), None);
+        assert_eq!(policy.turns_change(false, 10 + STREAM_NS), Some(false));
+        policy.set_waits_for_turns(false, true);
+        assert_eq!(policy.turns_change(false, 11 + STREAM_NS), None);
+        assert_eq!(policy.turns_change(true, 2 * STREAM_NS), Some(true));
+        // Refused once, never asked for again.
+        policy.set_waits_for_turns(true, false);
+        assert_eq!(policy.turns_change(true, 2 * STREAM_NS), None);
+        assert_eq!(IdlePolicy::new(2).turns_change(true, 10), None);
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_turns_leaves_the_processor_to_busy_ones() {
+        let mut policy = IdlePolicy::new(1);
+        policy.yielded(0, CROWDED_NS + 1);
+        assert!(!policy.leaves_processor(CROWDED_NS + 1));
+        policy.set_waits_for_turns(true, true);
+        policy.yielded(0, CROWDED_NS);
+        assert!(!policy.leaves_processor(CROWDED_NS));
+        policy.yielded(0, CROWDED_NS + 1);
+        assert!(policy.leaves_processor(CROWDED_NS + 1));
+        assert_eq!(policy.spin_ns(AdaptiveSpin::default(), CROWDED_NS + 1), 0);
+        assert!(!policy.leaves_processor(CROWDED_NS + 1 + CROWDED_REST_NS));
     }
 
     #[test]

@@ -77,6 +77,7 @@ pub struct Links {
     /// Packets and bytes put on links in this breath.
     pushed: (usize, usize),
     defers_doorbells: bool,
+    leaves_processor: bool,
 }
 
 impl Links {
@@ -90,6 +91,18 @@ impl Links {
     /// Sets whether doorbells are deferred in this breath.
     pub(crate) fn defer_doorbells(&mut self, hold: bool) {
         self.defers_doorbells = hold;
+    }
+
+    /// True when an app that looks for work by itself should sleep until its next look: another
+    /// thread has work for this processor.
+    #[must_use]
+    pub fn leaves_processor(&self) -> bool {
+        self.leaves_processor
+    }
+
+    /// Sets whether apps should leave the processor.
+    pub(crate) fn leave_processor(&mut self, leaves: bool) {
+        self.leaves_processor = leaves;
     }
 
     /// Packets and bytes put on links since the last call.

@@ -30,7 +30,7 @@ pub use crate::memory::Memory;
 pub use crate::numa::{prefer_memory_of_cpu, settle_on_cpu};
 pub use crate::process::{
     allow_cpus, allowed_cpus, ask_for_short_slices, cpus_allowed, cpus_online, cpus_possible,
-    end_with_parent, pin_to_cpu, raise_nofile_limit, yield_now,
+    end_with_parent, pin_to_cpu, raise_nofile_limit, wait_for_turns, yield_now,
 };
 pub use crate::socket::{
     Credentials, accept_seqpacket, connect_seqpacket, connect_stream, listen_seqpacket,

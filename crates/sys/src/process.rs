@@ -92,16 +92,33 @@ pub fn allowed_cpus() -> io::Result<Vec<usize>> {
 ///
 /// Range: 0.1 to 100 ms, elsewhere the nearest. Linux before 6.12 takes the wish and ignores it.
 pub fn ask_for_short_slices(slice_ns: u64) -> bool {
+    change_schedule(|attributes| attributes.runtime = slice_ns)
+}
+
+/// Has the calling thread wait for its turn when it is woken (`SCHED_BATCH`), or run at once if
+/// other threads have had more of the processor (`SCHED_OTHER`). `false`: it stays as it was.
+pub fn wait_for_turns(is_wanted: bool) -> bool {
+    change_schedule(|attributes| {
+        attributes.policy = match is_wanted {
+            true => libc::SCHED_BATCH as u32,
+            false => libc::SCHED_OTHER as u32,
+        };
+    })
+}
+
+/// Changes how the calling thread is scheduled, unless that is as a real-time or idle thread.
+fn change_schedule(change: impl FnOnce(&mut SchedAttr)) -> bool {
     let mut attributes = SchedAttr::default();
     let size = size_of::<SchedAttr>() as u32;
     // SAFETY: the structure has the size that is passed, and outlives the call.
     let is_told =
         unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) == 0 };
-    if !is_told || attributes.policy != libc::SCHED_OTHER as u32 {
+    let fair = [libc::SCHED_OTHER as u32, libc::SCHED_BATCH as u32];
+    if !is_told || !fair.contains(&attributes.policy) {
         return false;
     }
     attributes.size = size;
-    attributes.runtime = slice_ns;
+    change(&mut attributes);
     // SAFETY: as above; the kernel only reads.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) == 0 }
 }
@@ -163,6 +180,24 @@ pub fn yield_now() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn thread_waits_for_turns_only_while_it_is_told_to() {
+        let policy = || {
+            let mut attributes = SchedAttr::default();
+            let size = size_of::<SchedAttr>() as u32;
+            // SAFETY: the structure has the size that is passed, and outlives the call.
+            let told =
+                unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
+            assert_eq!(told, 0);
+            (attributes.policy as i32, attributes.nice)
+        };
+        let nice = policy().1;
+        for (is_wanted, expected) in [(true, libc::SCHED_BATCH), (false, libc::SCHED_OTHER)] {
+            assert!(wait_for_turns(is_wanted));
+            assert_eq!(policy(), (expected, nice));
+        }
+    }
 
     #[test]
     fn lists_of_cpus_are_counted() {

@@ -437,8 +437,9 @@ impl App for Hv {
             return false;
         }
         // A side that polls is not woken: while there is traffic it keeps looking, because a timer
-        // is slower than the next message.
+        // is slower than the next message; unless another thread has work for this processor.
         if self.is_connected
+            && !links.leaves_processor()
             && (self.has_moved || now.saturating_sub(self.moved_at) < HOT_NS)
             && self.device.wait_fd().is_none()
         {
