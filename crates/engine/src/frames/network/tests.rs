@@ -5,7 +5,7 @@ use std::cell::Cell;
 use carina_frame::PoolConfig;
 
 use super::*;
-use crate::frames::app::{AppConfig, AppError, Port};
+use crate::frames::app::{AppConfig, AppContext, AppError, Port, PortList, PortNames};
 use crate::frames::link::FRAME_BURST;
 
 /// Numbers frames with one byte, up to a count for each breath.
