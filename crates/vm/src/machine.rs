@@ -313,7 +313,7 @@ mod tests {
         let line = line(&machine, Accel::Tcg);
         for want in [
             "-name a",
-            "-m 300 -smp 2",
+            "-m size=307208K -smp 2",
             "-accel tcg,thread=multi -cpu max",
             "socket,path=/run/x/a.sock,id=carina-a-0,server=on,wait=on",
             "ivshmem-doorbell,vectors=32,chardev=carina-a-0",
@@ -336,6 +336,7 @@ mod tests {
         let line = line(&machine, Accel::Kvm);
         assert!(line.contains("-initrd /run/x/a.initrd"), "{line}");
         assert!(line.contains("carina.node=1"), "{line}");
+        assert!(line.contains("-m size=256M -smp 1"), "{line}");
     }
 
     #[test]

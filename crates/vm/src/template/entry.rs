@@ -37,6 +37,8 @@ pub struct TemplateInfo {
     state_hash: String,
     memory_hash: String,
     memory_changed_ns: i64,
+    /// Length of the memory file.
+    memory_len: u64,
 }
 
 /// The facts of [`TemplateInfo`] that its maker knows.
@@ -86,6 +88,7 @@ impl Entry {
             state_hash: hash_of(state),
             memory_hash: hash_of_file(&memory)?,
             memory_changed_ns: changed_ns(&metadata),
+            memory_len: metadata.len(),
         };
         let text = serde_json::to_vec_pretty(&info).expect("it has only plain fields");
         write_whole(&self.directory.join(INFO), &text)?;
@@ -102,7 +105,7 @@ impl Entry {
     pub(super) fn open(&self) -> Option<(TemplateInfo, Vec<u8>)> {
         let info = self.info()?;
         let metadata = self.memory().metadata().ok()?;
-        let memory_is_whole = metadata.len() == u64::from(info.memory_mib) << 20
+        let memory_is_whole = metadata.len() == info.memory_len
             && changed_ns(&metadata) == info.memory_changed_ns;
         let state = File::open(self.state()).ok()?;
         let mut bytes = Vec::new();
