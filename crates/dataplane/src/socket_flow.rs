@@ -47,6 +47,8 @@ pub(crate) struct SocketFlow {
     is_writable: bool,
     /// Nothing more comes from the application.
     has_hung_up: bool,
+    /// The manager has ordered the end, and the socket is read once more.
+    has_request: bool,
     /// Ring bytes taken over from the input link.
     taken: u64,
     lingering: Lingering,
@@ -75,6 +77,7 @@ impl SocketFlow {
             is_readable: true,
             is_writable: true,
             has_hung_up: false,
+            has_request: false,
             taken: 0,
             lingering,
             is_lingering: false,
@@ -292,6 +295,11 @@ impl App for SocketFlow {
         }
         if self.flow.is_done {
             return false;
+        }
+        if !self.has_request && self.flow.close_request.borrow().is_some() {
+            // The application may have written, or closed the socket, since it was read last.
+            self.has_request = true;
+            self.is_readable = true;
         }
         let mut moved = false;
         for _ in 0..BURST {

@@ -48,10 +48,15 @@ impl Core {
             }
             DataPath::Relayed { peer, relay } => {
                 self.note_peer_close(peer, graceful);
-                self.plane.send(Command::Deallocate {
-                    port: relay,
-                    reason: reason.into(),
-                });
+                // The relay's port-id stands for the end that has it. The other end sees by itself
+                // that its application is gone, and the first one learns it behind the SDUs that
+                // are under way: asked to end at once, it would lose them.
+                if relay == port {
+                    self.plane.send(Command::Deallocate {
+                        port: relay,
+                        reason: reason.into(),
+                    });
+                }
             }
             DataPath::Direct(peer) | DataPath::Sockets { peer, .. } => {
                 self.note_peer_close(peer, graceful);

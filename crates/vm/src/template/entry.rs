@@ -105,8 +105,8 @@ impl Entry {
     pub(super) fn open(&self) -> Option<(TemplateInfo, Vec<u8>)> {
         let info = self.info()?;
         let metadata = self.memory().metadata().ok()?;
-        let memory_is_whole = metadata.len() == info.memory_len
-            && changed_ns(&metadata) == info.memory_changed_ns;
+        let memory_is_whole =
+            metadata.len() == info.memory_len && changed_ns(&metadata) == info.memory_changed_ns;
         let state = File::open(self.state()).ok()?;
         let mut bytes = Vec::new();
         // No more than was saved, and one to see that there is more.
