@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_waits_for_turns_leaves_the_processor_to_busy_ones() {
+    fn a_thread_that_waits_for_turns_leaves_the_processor() {
         let mut policy = IdlePolicy::new(1);
         policy.yielded(0, CROWDED_NS + 1);
         assert!(!policy.leaves_processor(CROWDED_NS + 1));

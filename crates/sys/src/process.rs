@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thread_waits_for_turns_only_while_it_is_told_to() {
+    fn thread_waits_for_turns_only_while_that_is_wanted() {
         let policy = || {
             let mut attributes = SchedAttr::default();
             let size = size_of::<SchedAttr>() as u32;

@@ -129,9 +129,10 @@ impl Machine {
     /// The size of the memory.
     ///
     /// QEMU 7.2 looks for pages that an emulated guest has written, while it sends the guest
-    /// elsewhere, by two ways. The fast one, for memory of whole 256 KiB, does not tell the emulated
-    /// processors that it starts anew: what they write through addresses that they have looked up
-    /// before is not sent, and the guest is damaged. So emulated guests have a little more memory.
+    /// elsewhere, by two ways. The fast one, for memory of whole 256 KiB, does not tell the
+    /// emulated processors that it starts anew: what they write through addresses that they have
+    /// looked up before is not sent, and the guest is damaged. So emulated guests have a little
+    /// more memory.
     fn memory_size(&self, accel: Accel) -> String {
         match accel {
             Accel::Kvm => format!("{}M", self.memory_mib),
