@@ -42,6 +42,12 @@ impl Accel {
         }
     }
 
+    /// Whether this process may use `/dev/kvm`, which need not mean that guests run there.
+    pub(crate) fn may_be_kvm() -> bool {
+        let mut options = fs::File::options();
+        options.read(true).write(true).open("/dev/kvm").is_ok()
+    }
+
     /// Chooses KVM if a guest boots under it within 15 s, else TCG.
     ///
     /// The answer is kept in the cache for this QEMU, guest kernel, host kernel and processor.
@@ -51,17 +57,13 @@ impl Accel {
     /// When QEMU or busybox is missing or the cache cannot be written; that KVM does not work is
     /// no error.
     pub fn probe(cache: &Cache, kernel: &Kernel) -> Result<Accel> {
-        let usable = fs::File::options()
-            .read(true)
-            .write(true)
-            .open("/dev/kvm")
-            .is_ok();
-        if !usable {
+        if !Accel::may_be_kvm() {
             return Ok(Accel::Tcg);
         }
         let qemu = qemu()?;
-        let version = tool::output(Command::new(&qemu).arg("--version"))?;
-        let path = cache.path("accel").join(key(&version, kernel));
+        let path = cache
+            .path("accel")
+            .join(key(&cache.hash_of(&qemu)?, kernel));
         if let Some(accel) = remembered(&path) {
             return Ok(accel);
         }
@@ -92,9 +94,9 @@ fn remembered(path: &Path) -> Option<Accel> {
     }
 }
 
-fn key(version: &[u8], kernel: &Kernel) -> String {
+fn key(qemu: &str, kernel: &Kernel) -> String {
     let mut hash = Hash::new();
-    hash.field(version);
+    hash.field(qemu.as_bytes());
     hash.field(kernel.release.as_bytes());
     hash.field(rustix::system::uname().release().to_bytes());
     hash.field(rustix::system::uname().nodename().to_bytes());

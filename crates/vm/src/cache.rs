@@ -1,11 +1,13 @@
 //! Where downloaded kernels, built images and probe results are kept.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{Context, Error, Result};
+use crate::hash::{Hash, hash_of_file};
 
 /// A directory that may be deleted at any time between two uses.
 #[derive(Debug, Clone)]
@@ -48,6 +50,31 @@ impl Cache {
         self.root.join(name)
     }
 
+    /// The hash of a file's contents. It is remembered for as long as the file looks the same.
+    pub(crate) fn hash_of(&self, path: &Path) -> Result<String> {
+        let metadata = path.metadata().context("look at", path)?;
+        let mut looks = Hash::new();
+        looks.field(path.as_os_str().as_encoded_bytes());
+        for number in [
+            metadata.dev(),
+            metadata.ino(),
+            metadata.len(),
+            metadata.mtime().cast_unsigned(),
+            metadata.mtime_nsec().cast_unsigned(),
+        ] {
+            looks.field(&number.to_le_bytes());
+        }
+        let remembered = self.path("contents").join(looks.to_string());
+        if let Ok(hash) = fs::read_to_string(&remembered)
+            && hash.len() == HASH_DIGITS
+        {
+            return Ok(hash);
+        }
+        let hash = hash_of_file(path)?;
+        write_whole(&remembered, hash.as_bytes())?;
+        Ok(hash)
+    }
+
     /// Keeps other processes and threads from filling the cache until the guard is dropped.
     pub(crate) fn lock(&self) -> Result<File> {
         let path = self.path("lock");
@@ -63,6 +90,8 @@ impl Cache {
         Ok(file)
     }
 }
+
+const HASH_DIGITS: usize = 32;
 
 /// Writes a file so that a reader sees either nothing or all of it.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {

@@ -4,8 +4,13 @@
 //! which could replace the files too.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 
 use xxhash_rust::xxh3::Xxh3;
+
+use crate::error::{Context, Result};
 
 /// A running hash; `Display` gives 32 hexadecimal digits.
 #[derive(Clone)]
@@ -26,6 +31,19 @@ impl Hash {
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0.digest128())
+    }
+}
+
+/// The hash of a file in parts of a MiB.
+pub(crate) fn hash_of_file(path: &Path) -> Result<String> {
+    let mut file = File::open(path).context("open", path)?;
+    let mut hash = Hash::new();
+    let mut part = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut part).context("read", path)? {
+            0 => return Ok(hash.to_string()),
+            length => hash.field(&part[..length]),
+        }
     }
 }
 

@@ -9,7 +9,7 @@
 //!   host                          guest
 //!   PING id        ───────────▶
 //!                  ◀───────────   PONG id
-//!   PUT id BASE64  ───────────▶   (a part of the command's text; as many as it takes)
+//!   TEXT id TEXT   ───────────▶   (a part of the command's text; as many as it takes)
 //!   RUN id         ───────────▶
 //!                  ◀───────────   BEGIN id status, BASE64 lines, ERROR id, BASE64 lines, END id
 //! ```
@@ -19,6 +19,7 @@
 
 pub(crate) mod base64;
 mod decoder;
+mod escape;
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -31,6 +32,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use decoder::{Decoder, Message, OUTPUT_BYTES_MAX};
+pub(crate) use escape::escape;
 
 use crate::error::{Context, Result};
 
@@ -126,7 +128,7 @@ impl Shell {
             .as_bytes()
             .chunks(PART_BYTES)
             .try_for_each(|part| {
-                let line = format!("PUT {id} {}\n", base64::encode(part));
+                let line = format!("TEXT {id} {}\n", escape(part));
                 self.send(&line, deadline)
             })
             .and_then(|()| self.send(&format!("RUN {id}\n"), deadline));
@@ -246,8 +248,9 @@ const WRITE_LOOK: Duration = Duration::from_millis(200);
 const PING_PAUSE_MIN: Duration = Duration::from_millis(50);
 const PING_PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// Encoded and with its verb, a part stays below the 4096 bytes that a Linux terminal buffers.
-const PART_BYTES: usize = 1500;
+/// With its escapes, up to five bytes for one, and its verb, a part stays below the 4096 bytes that
+/// a Linux terminal buffers.
+const PART_BYTES: usize = 750;
 
 #[cfg(test)]
 mod tests {
@@ -268,11 +271,11 @@ mod tests {
                 ["PING", id] => (&stream)
                     .write_all(format!("~~\nPONG {id}\n").as_bytes())
                     .unwrap(),
-                ["PUT", id, part] => {
+                ["TEXT", id, ..] => {
                     texts
                         .entry(id.into())
                         .or_default()
-                        .extend(base64::decode(part).unwrap());
+                        .extend(escape::unescape(line.splitn(3, ' ').last().unwrap()));
                 }
                 ["RUN", id] => order.push(id.to_owned()),
                 _ => {}

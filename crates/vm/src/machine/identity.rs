@@ -7,7 +7,7 @@ use super::Machine;
 use super::likeness::template_mac;
 use crate::error::{Context, Result};
 use crate::network::{NicId, mac_of, mac_text};
-use crate::shell::{base64, quoted};
+use crate::shell::{base64, escape, quoted};
 
 impl Machine {
     /// The script that makes a copy another machine than its template, and runs in the guest what
@@ -19,43 +19,34 @@ impl Machine {
             .context("draw a seed from", Path::new("getrandom(2)"))?;
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
         let mut script = format!(
-            "hostname {} && date -s @{} >/dev/null &&\n\
-             echo {} | base64 -d >/dev/urandom || exit 1\n{CARD}",
+            "carina_be {} {} '{}' || exit 1\n",
             self.name,
             since_1970.unwrap_or_default().as_secs(),
-            base64::encode(&seed)
+            escape(&seed).replace('\'', "\\0047")
         );
         for (id, nic) in (0..).map(NicId).zip(&self.nics) {
             let mac = nic.mac.unwrap_or_else(|| mac_of(&self.name, id.0));
             let (from, to) = (mac_text(template_mac(id)), mac_text(mac));
-            script.push_str(&format!(
-                "ip link set $(card {from}) address {to} || exit 1\n"
-            ));
+            script.push_str(&format!("carina_card {from} {to} || exit 1\n"));
         }
         for (path, mode, data) in &self.files {
-            let (path, data) = (quoted(path), base64::encode(data));
-            script.push_str(&format!(
-                "mkdir -p \"$(dirname {path})\" && echo {data} | base64 -d >{path} && \
-                 chmod {:o} {path} || exit 1\n",
-                mode & 0o7777
-            ));
+            let (path, mode) = (quoted(path), mode & 0o7777);
+            let data = base64::encode(data);
+            script.push_str(&format!("carina_file {path} {mode:o} {data} || exit 1\n"));
         }
         if self.runs_node {
             script.push_str("setsid sh /sbin/keep-node >/dev/null 2>&1 &\n");
         }
         if !self.commands.is_empty() {
             let commands = quoted(&self.commands.join("\n"));
-            script.push_str(&format!("sh -c {commands} >/dev/console 2>&1\n"));
+            script.push_str(&format!("( eval {commands} ) >/dev/console 2>&1\n"));
         }
         script.push_str("exit 0\n");
         Ok(script)
     }
 }
 
-/// A shell function that names the interface with an address.
-const CARD: &str = "card() { for i in /sys/class/net/*; do read -r m <$i/address; \
-                    [ \"$m\" = \"$1\" ] && echo ${i##*/}; done; }\n";
-const SEED_BYTES: usize = 64;
+const SEED_BYTES: usize = 32;
 
 #[cfg(test)]
 mod tests {
@@ -79,11 +70,11 @@ mod tests {
         let script = machine.identity().unwrap();
         let own = mac_text(mac_of("r1", 1));
         for want in [
-            "hostname r1 &&",
-            "$(card 02:ff:00:00:00:00) address 02:00:00:00:00:09",
-            &format!("$(card 02:ff:00:00:00:01) address {own}"),
-            r"echo aGk= | base64 -d >'/etc/it'\''s' && chmod 600",
-            r"sh -c 'echo '\''a'\''' >/dev/console",
+            "carina_be r1 ",
+            "carina_card 02:ff:00:00:00:00 02:00:00:00:00:09 ||",
+            &format!("carina_card 02:ff:00:00:00:01 {own} ||"),
+            r"carina_file '/etc/it'\''s' 600 aGk= ||",
+            r"( eval 'echo '\''a'\''' ) >/dev/console",
             "setsid sh /sbin/keep-node",
         ] {
             assert!(script.contains(want), "{want} is not in {script}");

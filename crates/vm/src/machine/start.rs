@@ -3,7 +3,6 @@
 use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::{Boot, Life, Machine};
@@ -30,7 +29,7 @@ impl Machine {
     pub(crate) fn accel_in(&self, cache: &Cache) -> Result<Accel> {
         match (self.accel, &self.boot) {
             (Some(accel), _) => Ok(accel),
-            (None, Some(Boot::Disk(_))) if !Path::new("/dev/kvm").exists() => Ok(Accel::Tcg),
+            (None, _) if !Accel::may_be_kvm() => Ok(Accel::Tcg),
             (None, _) => Accel::probe(cache, &Kernel::obtain(cache)?),
         }
     }

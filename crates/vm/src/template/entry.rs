@@ -3,13 +3,13 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use crate::cache::write_whole;
 use crate::error::{Context, Result};
-use crate::hash::Hash;
+use crate::hash::{Hash, hash_of_file};
 
 /// What is known of a template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,7 +108,7 @@ impl Entry {
         let memory_is_whole =
             metadata.len() == info.memory_len && changed_ns(&metadata) == info.memory_changed_ns;
         let state = File::open(self.state()).ok()?;
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(usize::try_from(state.metadata().ok()?.len()).ok()?);
         // No more than was saved, and one to see that there is more.
         (&state)
             .take(info.state_bytes.saturating_add(1))
@@ -163,23 +163,12 @@ fn hash_of(bytes: &[u8]) -> String {
     hash.to_string()
 }
 
-/// The hash of a file in parts of a MiB.
-pub(super) fn hash_of_file(path: &Path) -> Result<String> {
-    let mut file = File::open(path).context("open", path)?;
-    let mut hash = Hash::new();
-    let mut part = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut part).context("read", path)? {
-            0 => return Ok(hash.to_string()),
-            length => hash.field(&part[..length]),
-        }
-    }
-}
-
 const INFO: &str = "template.json";
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn complete(directory: &Path) -> Entry {

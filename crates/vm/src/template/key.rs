@@ -1,13 +1,8 @@
 //! Which machines are alike: the key of their template.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-
-use super::entry::hash_of_file;
 use crate::accel::{self, Accel};
-use crate::cache::{Cache, write_whole};
-use crate::error::{Context, Result};
+use crate::cache::Cache;
+use crate::error::Result;
 use crate::hash::Hash;
 use crate::machine::Machine;
 
@@ -17,9 +12,9 @@ pub(super) fn key(machine: &Machine, accel: Accel, cache: &Cache) -> Result<Stri
     let (args, files) = machine.essence(accel)?;
     let mut hash = Hash::new();
     hash.field(FORMAT);
-    hash.field(content(&accel::qemu()?, cache)?.as_bytes());
+    hash.field(cache.hash_of(&accel::qemu()?)?.as_bytes());
     for path in &files {
-        hash.field(content(path, cache)?.as_bytes());
+        hash.field(cache.hash_of(path)?.as_bytes());
     }
     for arg in &args {
         hash.field(arg);
@@ -31,37 +26,13 @@ pub(super) fn key(machine: &Machine, accel: Accel, cache: &Cache) -> Result<Stri
     Ok(hash.to_string())
 }
 
-/// The hash of a file's contents. It is remembered for as long as the file looks the same.
-fn content(path: &Path, cache: &Cache) -> Result<String> {
-    let metadata = path.metadata().context("look at", path)?;
-    let mut looks = Hash::new();
-    looks.field(path.as_os_str().as_encoded_bytes());
-    for number in [
-        metadata.dev(),
-        metadata.ino(),
-        metadata.len(),
-        metadata.mtime().cast_unsigned(),
-        metadata.mtime_nsec().cast_unsigned(),
-    ] {
-        looks.field(&number.to_le_bytes());
-    }
-    let remembered = cache.path("contents").join(looks.to_string());
-    if let Ok(hash) = fs::read_to_string(&remembered)
-        && hash.len() == HASH_DIGITS
-    {
-        return Ok(hash);
-    }
-    let hash = hash_of_file(path)?;
-    write_whole(&remembered, hash.as_bytes())?;
-    Ok(hash)
-}
-
 /// Counted up when what a template consists of changes.
 const FORMAT: &[u8] = b"1";
-const HASH_DIGITS: usize = 32;
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::machine::Boot;
     use crate::network::{Backend, Model, Nic};
