@@ -10,7 +10,7 @@ use crate::accel::Accel;
 use crate::cache::Cache;
 use crate::error::{Context, Error, Result};
 use crate::machine::{Life, Machine};
-use crate::network::NicId;
+use crate::network::{Backend, NicId};
 use crate::qmp::Qmp;
 use crate::running::{Running, Times};
 use crate::template::{Template, Templates};
@@ -60,6 +60,48 @@ impl Machine {
         self.give_identity(&running)?;
         running.set_times(Times {
             template: obtained,
+            restored,
+            running: resumed,
+            answered: called.elapsed(),
+        });
+        Ok(running)
+    }
+
+    /// Makes a copy that stands still, under the machine's name with a number.
+    pub(crate) fn stand(
+        &self,
+        number: u64,
+        cache: &Cache,
+        templates: &Templates,
+    ) -> Result<Running> {
+        let accel = self.accel_in(cache)?;
+        let template = templates.obtain(cache, self)?;
+        let standing = self.standing(number);
+        standing
+            .restore(&template, accel)
+            .map(|(running, _)| running)
+    }
+
+    /// Has a copy that stands still go on as this machine.
+    pub(crate) fn wake(&self, mut running: Running, called: Instant) -> Result<Running> {
+        self.clear_run_dir()?;
+        running.adopt(self.run_dir(), self.name())?;
+        let mut qmp = running.qmp()?;
+        let restored = called.elapsed();
+        for (id, nic) in (0..).map(NicId).zip(self.nics()) {
+            if nic.backend != Backend::Unplugged {
+                for object in nic.backend.behind_hub(id)? {
+                    qmp.execute("netdev_add", object)?;
+                }
+            }
+            qmp.set_link(id, true)?;
+        }
+        qmp.resume()?;
+        drop(qmp);
+        let resumed = called.elapsed();
+        self.give_identity(&running)?;
+        running.set_times(Times {
+            template: Duration::ZERO,
             restored,
             running: resumed,
             answered: called.elapsed(),

@@ -251,6 +251,18 @@ impl Machine {
         self
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn run_dir(&self) -> &Path {
+        &self.run_dir
+    }
+
+    pub(crate) fn nics(&self) -> &[Nic] {
+        &self.nics
+    }
+
     /// The memory in MiB.
     pub(crate) fn memory(&self) -> u32 {
         self.memory_mib

@@ -69,6 +69,11 @@ impl NicId {
         format!("nic{}", self.0)
     }
 
+    /// QEMU's names of what was joined to its hub later: the back end, and the hub's port for it.
+    pub(crate) fn behind_hub(self) -> [String; 2] {
+        [format!("cable{}", self.0), format!("plug{}", self.0)]
+    }
+
     /// QEMU's name of what the card is plugged into.
     pub(crate) fn netdev(self) -> String {
         format!("net{}", self.0)
@@ -150,6 +155,20 @@ impl Nic {
 }
 
 impl Backend {
+    /// What joins a card to its back end that is plugged into nothing yet ([`Backend::Unplugged`]):
+    /// the back end, and a port of the card's hub for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Backend::object`].
+    pub(crate) fn behind_hub(&self, id: NicId) -> Result<[Value; 2]> {
+        let [cable, plug] = id.behind_hub();
+        let mut back_end = self.object(id)?;
+        back_end["id"] = json!(cable);
+        let port = json!({ "type": "hubport", "id": plug, "hubid": id.0, "netdev": cable });
+        Ok([back_end, port])
+    }
+
     /// What the card is plugged into, as an argument of QMP's `netdev_add`.
     ///
     /// # Errors

@@ -179,7 +179,8 @@ impl Running {
     }
 
     /// Runs a shell command in the guest and waits for its end. Several threads may do so at a
-    /// time. What it leaves in the background goes on, and keeps no one waiting.
+    /// time. What it leaves in the background goes on, and keeps no one waiting. It runs in a
+    /// subshell of the guest's agent: `$$` in it is the agent's process.
     ///
     /// # Errors
     ///
@@ -284,6 +285,31 @@ impl Running {
             }
             std::thread::sleep(POLL);
         }
+    }
+
+    /// Gives the machine another name and run directory on the same file system.
+    pub(crate) fn adopt(&mut self, run_dir: &Path, name: &str) -> Result<()> {
+        self.record = self.record.adopted(&self.run_dir, run_dir, name)?;
+        self.run_dir = run_dir.to_owned();
+        Ok(())
+    }
+
+    /// Has the guest's processors stand still.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`].
+    pub fn pause(&self) -> Result<()> {
+        self.qmp()?.pause()
+    }
+
+    /// Has them run on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`].
+    pub fn resume(&self) -> Result<()> {
+        self.qmp()?.resume()
     }
 
     /// Kills QEMU as `kill -9` does, and leaves its files, as a crash would.

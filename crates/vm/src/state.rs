@@ -75,6 +75,44 @@ impl Record {
         serde_json::from_slice(&text).ok()
     }
 
+    /// Moves the machine's files to another name and run directory of the same file system, and
+    /// returns its new record. QEMU goes on with the files it has open.
+    pub(crate) fn adopted(&self, from: &Path, to: &Path, name: &str) -> Result<Record> {
+        let moved = |path: &PathBuf| {
+            let kind = path
+                .file_name()
+                .and_then(|file| file.to_str()?.strip_prefix(&self.name)?.strip_prefix('.'));
+            kind.map_or_else(|| path.clone(), |kind| to.join(format!("{name}.{kind}")))
+        };
+        for old in &self.files {
+            match fs::rename(old, moved(old)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(error).context("rename", old);
+                }
+                _ => {}
+            }
+        }
+        let mut record = self.clone();
+        record.name = name.to_owned();
+        for path in [
+            &mut record.qmp,
+            &mut record.events,
+            &mut record.console,
+            &mut record.agent,
+            &mut record.log,
+            &mut record.qemu_log,
+        ]
+        .into_iter()
+        .chain(&mut record.files)
+        {
+            *path = moved(path);
+        }
+        record.write(to)?;
+        let old = Record::path(from, &self.name);
+        fs::remove_file(&old).context("remove", &old)?;
+        Ok(record)
+    }
+
     /// Removes the machine's files; the console's log stays unless `log` says otherwise.
     pub(crate) fn remove_files(&self, run_dir: &Path, log: bool) {
         for file in &self.files {

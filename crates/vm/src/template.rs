@@ -149,6 +149,15 @@ impl Templates {
         }
     }
 
+    /// The key of the template of machines like this one.
+    ///
+    /// # Errors
+    ///
+    /// When machines like this one cannot be cloned.
+    pub(crate) fn key_of(&self, cache: &Cache, machine: &Machine) -> Result<String> {
+        key::key(machine, machine.accel_in(cache)?, cache)
+    }
+
     /// Lists the templates that are complete, by key.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use carina_vm::{Machine, NicId, Running, Templates};
+use carina_vm::{Machine, NicId, Pool, Running, Templates};
 
 use crate::support::{BOOT, machine, nat_card, ping_gateway};
 
@@ -96,6 +96,54 @@ fn clones_answer_with_identities_of_their_own() {
     c.reboot(BOOT).unwrap();
     assert_eq!(said(&c, "hostname"), "c");
     drop((a, b, c));
+    let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn machines_of_a_pool_run_as_they_are_wanted() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_shm, templates) = templates();
+    let like = |name: &str| {
+        let (machine, cache) = small(name, directory.path());
+        (machine.nic(nat_card([2, 0xca, 0, 0, 0, 7])).ports(1), cache)
+    };
+    let (kind, cache) = like("pool");
+    let pool = Pool::new(kind, 1, cache, templates).unwrap();
+    pool.wait_ready(1, BOOT).unwrap();
+    let (machine, cache) = like("r1");
+    let vm = pool
+        .take(machine.command("echo it is me >/tmp/said"))
+        .unwrap();
+    eprintln!("of the pool: {:?}", vm.times());
+    assert_eq!(said(&vm, "hostname; cat /tmp/said"), "r1\nit is me");
+    assert!(ping_gateway(&vm, "eth0").contains("1 packets received"));
+    // It is found by its new name, and another has taken its place.
+    pool.wait_ready(1, BOOT).unwrap();
+    let names: Vec<String> = carina_vm::list(directory.path())
+        .unwrap()
+        .into_iter()
+        .map(|record| record.name)
+        .collect();
+    assert_eq!(names, ["pool-1", "r1"]);
+    vm.remove_nic(NicId(0), LIMIT).unwrap();
+    assert_eq!(
+        vm.add_nic(&nat_card([2, 0xca, 0, 0, 1, 7])).unwrap(),
+        NicId(0)
+    );
+
+    let (other, _) = like("r2");
+    let error = pool.take(other.memory_mib(192)).unwrap_err().to_string();
+    assert!(error.contains("must have the memory"), "{error}");
+    // With none ready a machine is cloned.
+    let first = pool.take(like("r3").0).unwrap();
+    let second = pool.take(like("r4").0).unwrap();
+    assert_eq!(
+        said(&first, "hostname") + &said(&second, "hostname"),
+        "r3r4"
+    );
+    assert_eq!(pool.failed(), 0);
+    drop((vm, first, second, pool, cache));
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }

@@ -36,6 +36,17 @@ impl Machine {
         Ok(likeness)
     }
 
+    /// The machine as a pool keeps it: with a number to its name, and cards that are plugged into
+    /// nothing yet.
+    pub(crate) fn standing(&self, number: u64) -> Machine {
+        let mut standing = self.clone();
+        standing.name = format!("{}-{number}", self.name);
+        for nic in &mut standing.nics {
+            nic.backend = Backend::Unplugged;
+        }
+        standing
+    }
+
     /// QEMU's arguments for a likeness, with nothing that depends on where it runs; and the kernel
     /// and the initramfs, whose contents count as well.
     pub(crate) fn essence(&self, accel: Accel) -> Result<(Vec<Vec<u8>>, [PathBuf; 2])> {

@@ -98,7 +98,7 @@ impl Machine {
         }
     }
 
-    fn clear_run_dir(&self) -> Result<()> {
+    pub(crate) fn clear_run_dir(&self) -> Result<()> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)

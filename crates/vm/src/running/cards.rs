@@ -51,6 +51,11 @@ impl Running {
         qmp.execute("device_del", json!({ "id": id.device() }))?;
         let is_it = |data: &Value| data["device"] == id.device().as_str();
         qmp.wait_event("DEVICE_DELETED", is_it, limit)?;
+        let [cable, plug] = id.behind_hub();
+        for name in [plug, cable] {
+            // Only a machine of a pool has them.
+            let _ = qmp.execute("netdev_del", json!({ "id": name }));
+        }
         qmp.execute("netdev_del", json!({ "id": id.netdev() }))
             .map(drop)
     }

@@ -1,0 +1,168 @@
+//! Clones that stand still until they are wanted.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::cache::Cache;
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::running::Running;
+use crate::template::Templates;
+
+/// A number of machines of one kind that have been cloned and stand still. Each that is taken is
+/// replaced. A clone that stands still costs what it has written, and no time of the processor.
+#[derive(Debug)]
+pub struct Pool {
+    shelf: Arc<Shelf>,
+    cache: Cache,
+    templates: Templates,
+    key: String,
+    keeper: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shelf {
+    stock: Mutex<Stock>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Stock {
+    ready: VecDeque<Running>,
+    is_closed: bool,
+    failed: u64,
+}
+
+impl Pool {
+    /// Begins to keep `size` clones of machines like `kind` in its run directory, under its name
+    /// with a number. With [`Machine::dies_with_parent`] those taken out end with the pool, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Templates::obtain`], whose template this makes first.
+    pub fn new(kind: Machine, size: usize, cache: Cache, templates: Templates) -> Result<Pool> {
+        let key = templates.obtain(&cache, &kind)?.info().key.clone();
+        let shelf = Arc::new(Shelf {
+            stock: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let keeper = {
+            let (shelf, cache, templates) = (Arc::clone(&shelf), cache.clone(), templates.clone());
+            std::thread::Builder::new()
+                .name("vm-pool".into())
+                .spawn(move || keep(&shelf, &kind, size, &cache, &templates))
+        };
+        let keeper = keeper.map_err(|error| Error::Invalid {
+            what: "thread of a pool of machines".into(),
+            reason: error.to_string(),
+        })?;
+        Ok(Pool {
+            shelf,
+            cache,
+            templates,
+            key,
+            keeper: Some(keeper),
+        })
+    }
+
+    /// As [`Machine::start_clone`], by a machine of the pool if one is ready: then the guest only
+    /// has to run on and take its identity. Its cards are joined to their back ends by a hub.
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::start_clone`], and when the machine is not of the pool's kind.
+    pub fn take(&self, machine: Machine) -> Result<Running> {
+        let called = Instant::now();
+        if self.templates.key_of(&self.cache, &machine)? != self.key {
+            return Err(Error::Invalid {
+                what: format!("machine {} from a pool", machine.name()),
+                reason: "must have the memory, processors, cards and image of the pool's".into(),
+            });
+        }
+        let taken = self.shelf.lock().ready.pop_front();
+        self.shelf.changed.notify_all();
+        match taken {
+            Some(running) => machine.wake(running, called),
+            None => machine.start_clone(&self.cache, &self.templates),
+        }
+    }
+
+    /// How many are ready.
+    pub fn ready(&self) -> usize {
+        self.shelf.lock().ready.len()
+    }
+
+    /// How many attempts to make one have failed; each is made again after a second.
+    pub fn failed(&self) -> u64 {
+        self.shelf.lock().failed
+    }
+
+    /// Waits until so many are ready.
+    ///
+    /// # Errors
+    ///
+    /// When they are not within `limit`.
+    pub fn wait_ready(&self, wanted: usize, limit: Duration) -> Result<()> {
+        let stock = self.shelf.lock();
+        let too_few = |stock: &mut Stock| stock.ready.len() < wanted;
+        let waited = self.shelf.changed.wait_timeout_while(stock, limit, too_few);
+        let (stock, outcome) = waited.unwrap_or_else(PoisonError::into_inner);
+        if !outcome.timed_out() {
+            return Ok(());
+        }
+        Err(Error::Invalid {
+            what: "pool of machines".into(),
+            reason: format!(
+                "has {} of {wanted} ready after {} s, and {} attempts failed",
+                stock.ready.len(),
+                limit.as_secs(),
+                stock.failed
+            ),
+        })
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shelf.lock().is_closed = true;
+        self.shelf.changed.notify_all();
+        if let Some(keeper) = self.keeper.take() {
+            // A keeper that panicked has nothing left to end.
+            let _ = keeper.join();
+        }
+        self.shelf.lock().ready.clear();
+    }
+}
+
+impl Shelf {
+    fn lock(&self) -> MutexGuard<'_, Stock> {
+        // Every critical section leaves the stock whole.
+        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes clones until the pool is dropped.
+fn keep(shelf: &Shelf, kind: &Machine, size: usize, cache: &Cache, templates: &Templates) {
+    for number in 0_u64.. {
+        let is_full = |stock: &mut Stock| stock.ready.len() >= size && !stock.is_closed;
+        let waited = shelf.changed.wait_while(shelf.lock(), is_full);
+        if waited.unwrap_or_else(PoisonError::into_inner).is_closed {
+            return;
+        }
+        match kind.stand(number, cache, templates) {
+            Ok(running) => shelf.lock().ready.push_back(running),
+            Err(_) => {
+                let mut stock = shelf.lock();
+                stock.failed += 1;
+                let is_open = |stock: &mut Stock| !stock.is_closed;
+                // Whether the second is over or the pool closed, the loop finds out.
+                drop(shelf.changed.wait_timeout_while(stock, AGAIN, is_open));
+            }
+        }
+        shelf.changed.notify_all();
+    }
+}
+
+const AGAIN: Duration = Duration::from_secs(1);
