@@ -182,7 +182,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-sim",
-        "carina-random carina-time carina-wire carina-ipcp carina-protect serde serde_json",
+        "carina-random carina-time carina-wire carina-ipcp carina-protect carina-vnet serde serde_json",
     ),
     ("carina-frame", "carina-sys carina-time thiserror"),
     (
@@ -202,7 +202,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-vnet",
-        "carina-api carina-random carina-time carina-wire quick-xml serde serde_json thiserror toml",
+        "carina-api carina-embed carina-random carina-time carina-wire quick-xml serde serde_json thiserror toml",
     ),
     (
         "carina-nfv",

@@ -86,6 +86,26 @@ impl Residual {
         }
     }
 
+    /// What is free as the caller counts it; nothing is more than there is.
+    ///
+    /// # Panics
+    /// When the lists have not one element for each host and link.
+    #[must_use]
+    pub fn of_free(substrate: Arc<Substrate>, hosts: &[Amounts], rates: &[u64]) -> Residual {
+        let mut residual = Residual::new(substrate);
+        assert_eq!(hosts.len(), residual.hosts.len(), "one for each host");
+        assert_eq!(rates.len(), residual.rates.len(), "one for each link");
+        for (all, free) in residual.hosts.iter_mut().zip(hosts) {
+            all.cpu = all.cpu.min(free.cpu);
+            all.memory = all.memory.min(free.memory);
+            all.nics = all.nics.min(free.nics);
+        }
+        for (all, free) in residual.rates.iter_mut().zip(rates) {
+            *all = (*all).min(*free);
+        }
+        residual
+    }
+
     /// The substrate.
     #[must_use]
     pub fn substrate(&self) -> &Arc<Substrate> {

@@ -43,6 +43,7 @@ pub mod topology;
 pub mod trace;
 mod traffic;
 mod view;
+pub mod vnets;
 pub mod world;
 
 pub use carina_random::Random;

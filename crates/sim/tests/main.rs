@@ -6,3 +6,4 @@ mod dialects;
 mod name_conflict;
 mod scale;
 mod seeds;
+mod vnets;

@@ -293,6 +293,15 @@ impl Document {
         form::read(text, form)
     }
 
+    /// Judges a document that was not [read](Document::read) but came as a value, such as in a
+    /// message of another.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn check(&self) -> Result<(), DocumentError> {
+        form::check(self, &BTreeMap::new())
+    }
+
     /// The document in one of the forms.
     #[must_use]
     pub fn write(&self, form: Form) -> String {

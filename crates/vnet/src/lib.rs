@@ -6,10 +6,21 @@
 //! Virtualization for a Future Internet* (2009): the virtual network operator (VNO) writes a
 //! [`document::Document`], the virtual network provider (VNP) splits it among physical
 //! infrastructure providers (PIP).
+//!
+//! [`vno`], [`vnp`] and [`pip`] are the roles, [`message`] what they say to one another. They are
+//! machines without I/O: time, randomness and the [`store`] are arguments. `docs/vnet-roles.md`
+//! says what they keep to.
 #![forbid(unsafe_code)]
 
 pub mod division;
 pub mod document;
 pub mod host_part;
 pub mod layout;
+pub mod message;
+pub mod mirror;
+mod names;
+pub mod pip;
 pub mod store;
+pub mod timing;
+pub mod vno;
+pub mod vnp;

@@ -207,6 +207,22 @@ pub enum StoreError {
     Twice(String),
 }
 
+impl StoreError {
+    /// Its kind, as counters name it.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            StoreError::Unavailable(_) => "the store did not answer",
+            StoreError::Full(_) => "the store is full",
+            StoreError::Damaged(_) => "the store is damaged",
+            StoreError::NoSuchLease(_) => "the lease had ended",
+            StoreError::Compacted(_) => "the history was compacted",
+            StoreError::TooLarge { .. } => "too large for the store",
+            StoreError::Key(_) | StoreError::Twice(_) => "the store refused",
+        }
+    }
+}
+
 impl KeyRange {
     /// All keys that begin so; `prefix` is not empty.
     #[must_use]

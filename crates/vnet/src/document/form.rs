@@ -64,9 +64,14 @@ pub(super) fn read(text: &str, form: Form) -> Result<Document, DocumentError> {
         Form::Xml => xml_form::read(text)?,
         Form::Json => (from_json(text)?, Lines::new()),
     };
-    let findings = judge::judge(&document, &lines);
+    check(&document, &lines)?;
+    Ok(document)
+}
+
+pub(super) fn check(document: &Document, lines: &Lines) -> Result<(), DocumentError> {
+    let findings = judge::judge(document, lines);
     match findings.is_empty() {
-        true => Ok(document),
+        true => Ok(()),
         false => Err(DocumentError::Wrong(findings)),
     }
 }

@@ -1,0 +1,73 @@
+//! Virtual networks on a virtual clock: operators, providers and hosts that die and come back, over
+//! messages that are lost, late or double.
+//!
+//! Everything comes from the seed: what providers own, what operators want, which process dies at
+//! which write to its store. While it goes wrong, no host and no link may ever carry more than it
+//! has, and no operator may read a name of the substrate. When things have gone right for a while,
+//! each network is ready or was refused with a reason; when all were removed, nothing is left.
+//!
+//! The machines of `carina_vnet` are those of the product. Hosts are played: a node comes up after
+//! a time, a link is up when both its ends name each other.
+
+use std::fmt;
+
+use carina_vnet::timing::Timing;
+
+use self::scenario::Scenario;
+use self::world::World;
+
+mod host;
+mod scenario;
+mod unsteady_store;
+mod world;
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Networks that were ready when all was quiet.
+    pub ready: u64,
+    /// Networks that were refused, with a reason.
+    pub refused: u64,
+    /// Networks whose lease had ended, or that were removed before.
+    pub gone: u64,
+    /// Processes that died and came back.
+    pub deaths: u64,
+    /// Messages that were sent.
+    pub messages: u64,
+}
+
+/// What did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The seed that shows it.
+    pub seed: u64,
+    /// When, in seconds of the run.
+    pub at: String,
+    /// What.
+    pub what: String,
+}
+
+/// Plays the scenario of a seed; `trace` takes a line for each event.
+///
+/// # Errors
+/// What did not hold, first.
+pub fn run(seed: u64, trace: Option<&mut dyn FnMut(&str)>) -> Result<Outcome, Violation> {
+    let scenario = Scenario::new(seed);
+    World::new(scenario, seed, trace).run()
+}
+
+/// How long roles wait for one another in runs: leases short enough to end within one.
+fn timing() -> Timing {
+    Timing {
+        lease: carina_time::Duration::from_secs(90),
+        ..Timing::default()
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {}: at {}: {}", self.seed, self.at, self.what)
+    }
+}
+
+impl std::error::Error for Violation {}

@@ -1,0 +1,141 @@
+//! A host that is played: what it is to have, and how far that is.
+
+use std::collections::BTreeMap;
+
+use carina_time::{Duration, Instant};
+use carina_vnet::host_part::{
+    Far, HostPart, HostStatus, LinkPart, LinkState, LinkStatus, NodeState, NodeStatus, VnetId,
+};
+use carina_vnet::message::{FromAgent, ToAgent};
+
+/// A host with its agent. The agent's own death touches nothing here; that of the host takes all.
+#[derive(Debug)]
+pub(super) struct PlayedHost {
+    pub(super) name: String,
+    /// What it has: processors and memory.
+    pub(super) room: [u64; 2],
+    pub(super) parts: BTreeMap<VnetId, (HostPart, Instant)>,
+    /// What it is to have no more; kept on its disk for ten minutes.
+    removed: BTreeMap<VnetId, (u64, Instant)>,
+}
+
+impl PlayedHost {
+    pub(super) fn new(name: String, room: [u64; 2]) -> PlayedHost {
+        PlayedHost {
+            name,
+            room,
+            parts: BTreeMap::new(),
+            removed: BTreeMap::new(),
+        }
+    }
+
+    /// Carries an order out; nodes are up after `boot`.
+    pub(super) fn handle(&mut self, now: Instant, message: ToAgent, boot: Duration) {
+        match message {
+            ToAgent::Set(part) => {
+                let removed = self.removed.get(&part.vnet).map(|(through, _)| *through);
+                let there = self
+                    .parts
+                    .get(&part.vnet)
+                    .map(|(there, _)| there.generation);
+                if Some(part.generation) > removed.max(there) {
+                    self.parts.insert(part.vnet, (*part, now + boot));
+                }
+            }
+            ToAgent::Remove { vnet, through } => {
+                let there = self.parts.get(&vnet);
+                if there.is_some_and(|(there, _)| there.generation > through) {
+                    return;
+                }
+                self.parts.remove(&vnet);
+                let known = self.removed.get(&vnet).map_or(0, |(known, _)| *known);
+                self.removed.insert(vnet, (through.max(known), now));
+            }
+        }
+    }
+
+    /// Forgets orders of long ago.
+    pub(super) fn tidy(&mut self, now: Instant) {
+        let kept = Duration::from_secs(600);
+        self.removed.retain(|_, (_, at)| now.since(*at) < kept);
+    }
+
+    /// What more it carries than it has room for.
+    pub(super) fn excess(&self) -> Option<String> {
+        let nodes = self.parts.values().flat_map(|(part, _)| &part.nodes);
+        let sums = nodes.fold([0, 0], |[cpus, memory], node| {
+            [cpus + u64::from(node.cpus), memory + node.memory_mib]
+        });
+        let room = self.room;
+        let is_over = sums.iter().zip(room).any(|(sum, room)| *sum > room);
+        is_over.then(|| format!("host {} carries {sums:?} and has {room:?}", self.name))
+    }
+
+    pub(super) fn link(&self, vnet: VnetId, number: u32) -> Option<&LinkPart> {
+        let (part, _) = self.parts.get(&vnet)?;
+        part.links.iter().find(|link| link.number == number)
+    }
+
+    /// What it says; `reaches` tells whether a link finds its other end.
+    pub(super) fn report(
+        &self,
+        now: Instant,
+        reaches: impl Fn(VnetId, &LinkPart) -> bool,
+    ) -> FromAgent {
+        let parts = self.parts.values().map(|(part, up_at)| {
+            let is_up = now >= *up_at;
+            let state = if is_up {
+                NodeState::Up
+            } else {
+                NodeState::Starting
+            };
+            let node = NodeStatus {
+                state,
+                is_console_ready: is_up,
+            };
+            let nodes = part.nodes.iter().map(|it| (it.name.clone(), node.clone()));
+            let links = part.links.iter().map(|link| {
+                let down = LinkState::Down {
+                    reason: format!("{} hears nothing", self.name),
+                };
+                let is_whole = is_up && reaches(part.vnet, link);
+                let state = if is_whole { LinkState::Up } else { down };
+                let rtt_ns = None;
+                (link.number, LinkStatus { state, rtt_ns })
+            });
+            HostStatus {
+                vnet: part.vnet,
+                generation: part.generation,
+                nodes: nodes.collect(),
+                links: links.collect(),
+            }
+        });
+        let removed = self
+            .removed
+            .iter()
+            .map(|(vnet, (through, _))| (*vnet, *through));
+        FromAgent {
+            host: self.name.clone(),
+            parts: parts.collect(),
+            removed: removed.collect(),
+        }
+    }
+}
+
+/// Whether both ends of a link name each other, with the same tag.
+pub(super) fn is_whole(hosts: &[PlayedHost], here: &str, vnet: VnetId, link: &LinkPart) -> bool {
+    match &link.far {
+        Far::Here(_) => true,
+        Far::Host(far) => {
+            let there = hosts.iter().find(|host| host.name == far.host);
+            let other = there.and_then(|there| there.link(vnet, link.number));
+            other.is_some_and(|other| match &other.far {
+                Far::Here(_) => false,
+                Far::Host(back) => {
+                    let addresses = (back.local, back.remote) == (far.remote, far.local);
+                    addresses && back.host == here && other.tag == link.tag
+                }
+            })
+        }
+    }
+}

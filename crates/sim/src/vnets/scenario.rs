@@ -1,0 +1,253 @@
+//! What is there and what happens, by seed.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use carina_random::Random;
+use carina_time::{Duration, Instant};
+use carina_vnet::document::{
+    Carrier, Document, End, Header, Kind, Link, Node, OnInsufficient, Rate, Span,
+};
+use carina_vnet::pip::inventory::{self, Border, Discovery, Host, Inventory};
+
+/// What is there and what happens.
+#[derive(Debug)]
+pub(super) struct Scenario {
+    /// Providers: name, what it owns, and how many processes serve it.
+    pub(super) pips: Vec<(String, Inventory, usize)>,
+    /// VNPs, each with the operators that use it.
+    pub(super) vnps: Vec<(String, Vec<String>)>,
+    /// What operators do.
+    pub(super) wishes: Vec<(Instant, Wish)>,
+    /// Share of messages, of 10,000, that are lost, and that come twice.
+    pub(super) lost: u32,
+    pub(super) doubled: u32,
+    /// The longest that a message usually takes; now and then it takes 20 times that.
+    pub(super) delay_max: Duration,
+    /// Share of calls of stores that break off.
+    pub(super) unanswered: u32,
+    /// Until when things go wrong.
+    pub(super) trouble_ends: Instant,
+    /// Mean time between two deaths.
+    pub(super) death_every: Duration,
+    /// From when all are removed, if the run is to end so.
+    pub(super) removal: Instant,
+    pub(super) end: Instant,
+    pub(super) random: Random,
+}
+
+/// What an operator does.
+#[derive(Clone, Debug)]
+pub(super) enum Wish {
+    /// It wants a network, or wants it so.
+    Apply {
+        vno: String,
+        document: Box<Document>,
+    },
+    /// It wants it no longer.
+    Remove { vno: String, name: String },
+}
+
+/// What begins every name of the substrate, so that it can be looked for.
+pub(super) const MARK: &str = "sub-";
+
+const LOCATIONS: [&str; 3] = ["uk", "de", "fr"];
+
+impl Scenario {
+    pub(super) fn new(seed: u64) -> Scenario {
+        let mut random = Random::new(seed);
+        let mut pips = Vec::new();
+        for number in 0..random.within(1, 4) as usize {
+            let inventory = inventory(&mut random, number);
+            let processes = random.within(1, 2) as usize;
+            pips.push((format!("{MARK}pip{number}"), inventory, processes));
+        }
+        borders(&mut random, &mut pips);
+        let mut vnps = Vec::new();
+        for number in 0..random.within(1, 2) {
+            let count = random.within(1, 2);
+            let vnos = (0..count).map(|it| format!("vno{number}.{it}"));
+            vnps.push((format!("{MARK}vnp{number}"), vnos.collect()));
+        }
+        let trouble_ends = START + Duration::from_secs(random.within(20, 120));
+        let wishes = wishes(&mut random, &vnps, trouble_ends);
+        let removal = trouble_ends + Duration::from_secs(400);
+        Scenario {
+            pips,
+            vnps,
+            wishes,
+            lost: random.below(2000) as u32,
+            doubled: random.below(1500) as u32,
+            delay_max: Duration::from_millis(random.within(1, 200)),
+            unanswered: random.below(500) as u32,
+            trouble_ends,
+            death_every: Duration::from_millis(random.within(500, 20_000)),
+            removal,
+            end: removal + Duration::from_secs(300),
+            random,
+        }
+    }
+}
+
+/// The time at which a run begins; it stands for a moment after 1970.
+pub(super) const START: Instant = Instant::from_secs(1_000_000);
+
+fn inventory(random: &mut Random, pip: usize) -> Inventory {
+    let count = random.within(1, 7) as usize;
+    let mut hosts = Vec::new();
+    for number in 0..count {
+        let labels = match random.chance(3000) {
+            true => BTreeMap::from([("huge".to_owned(), "yes".to_owned())]),
+            false => BTreeMap::new(),
+        };
+        hosts.push(Host {
+            name: format!("{MARK}h{pip}.{number}"),
+            cpus: random.within(2, 12),
+            memory_mib: random.within(256, 2048),
+            nics: random.below(3),
+            location: (*random.pick(&LOCATIONS)).to_owned(),
+            labels,
+            address: Ipv4Addr::new(172, 16 + pip as u8, number as u8, 0),
+            tunnel_addresses: random.within(4, 200) as u32,
+        });
+    }
+    let mut links = Vec::new();
+    for number in 1..count {
+        let mut others = vec![random.index(number)];
+        if random.chance(5000) {
+            others.push(random.index(number));
+        }
+        for other in others {
+            let name = format!("{MARK}l{pip}.{}", links.len());
+            let ends = [number, other].map(|it| format!("{MARK}h{pip}.{it}"));
+            let rate_bps = random.within(50, 400) * 1_000_000;
+            let delay_us = random.within(10, 2000);
+            links.push(inventory::Link {
+                name,
+                ends,
+                rate_bps,
+                delay_us,
+            });
+        }
+    }
+    let discovery = [Discovery::Pip, Discovery::Vnp, Discovery::Abstract];
+    let discovery = *random.pick(&discovery);
+    let borders = Vec::new();
+    Inventory {
+        discovery,
+        hosts,
+        links,
+        borders,
+    }
+}
+
+/// Joins the providers to one another, so that each can be reached.
+fn borders(random: &mut Random, pips: &mut [(String, Inventory, usize)]) {
+    let mut pairs = Vec::new();
+    for number in 1..pips.len() {
+        pairs.push([random.index(number), number]);
+        if random.chance(5000) {
+            pairs.push([random.index(number), number]);
+        }
+    }
+    for (number, pair) in pairs.into_iter().enumerate() {
+        for pip in pair {
+            let inventory = &mut pips[pip].1;
+            let host = random.pick(&inventory.hosts).name.clone();
+            inventory.borders.push(Border {
+                name: format!("{MARK}b{number}"),
+                host,
+                rate_bps: random.within(50, 300) * 1_000_000,
+                delay_us: random.within(10, 5000),
+            });
+        }
+    }
+}
+
+fn wishes(
+    random: &mut Random,
+    vnps: &[(String, Vec<String>)],
+    trouble_ends: Instant,
+) -> Vec<(Instant, Wish)> {
+    let vnos: Vec<&String> = vnps.iter().flat_map(|(_, vnos)| vnos).collect();
+    let mut wishes = Vec::new();
+    let span = trouble_ends.since(START).as_millis();
+    for number in 0..random.within(1, 12) {
+        let vno = (*random.pick(&vnos)).clone();
+        let name = format!("net{number}");
+        let mut at = START + Duration::from_millis(random.below(span));
+        loop {
+            let document = Box::new(document(random, &name));
+            let vno = vno.clone();
+            wishes.push((at, Wish::Apply { vno, document }));
+            at += Duration::from_millis(random.below(span));
+            if random.chance(7000) || at > trouble_ends {
+                break;
+            }
+        }
+        if random.chance(3000) {
+            wishes.push((at, Wish::Remove { vno, name }));
+        }
+    }
+    wishes
+}
+
+fn document(random: &mut Random, name: &str) -> Document {
+    let count = random.within(1, 6) as usize;
+    let mut node = BTreeMap::new();
+    for number in 0..count {
+        let mut wanted = Node {
+            kind: random.chance(3000).then_some(Kind::Namespace),
+            cpus: Some(random.within(1, 4) as u32),
+            memory: Some(random.within(32, 600)),
+            ..Node::default()
+        };
+        if random.chance(3000) {
+            wanted.location = vec![(*random.pick(&LOCATIONS)).to_owned()];
+        }
+        if number > 0 && random.chance(2000) {
+            wanted.apart_from = vec![format!("n{}", random.index(number))];
+        }
+        if random.chance(500) {
+            wanted.labels = BTreeMap::from([("huge".to_owned(), "yes".to_owned())]);
+        }
+        node.insert(format!("n{number}"), wanted);
+    }
+    let mut link = Vec::new();
+    for number in 1..count {
+        for _ in 0..random.within(1, 2) {
+            link.push(wanted_link(random, number));
+        }
+    }
+    let queue = Span::from(Duration::from_secs(random.within(5, 100)));
+    let lease = Span::from(Duration::from_secs(random.within(10, 200)));
+    Document {
+        vnet: Header {
+            name: name.to_owned(),
+            lease: random.chance(2000).then_some(lease),
+            on_insufficient: match random.chance(5000) {
+                true => OnInsufficient::Queue(queue),
+                false => OnInsufficient::Reject,
+            },
+        },
+        defaults: Node::default(),
+        node,
+        link,
+        access: BTreeMap::new(),
+        test: Vec::new(),
+    }
+}
+
+/// A link of a node with one before it.
+fn wanted_link(random: &mut Random, node: usize) -> Link {
+    let carriers = [Carrier::Ipip, Carrier::Gre, Carrier::Vxlan, Carrier::Dif];
+    let other = random.index(node);
+    let delay = Span::from(Duration::from_micros(random.within(100, 20_000)));
+    Link {
+        ends: [other, node].map(|it| End::from(format!("n{it}"))),
+        rate: Rate::from_bps(random.within(1, 60) * 1_000_000).expect("a rate"),
+        delay_max: random.chance(3000).then_some(delay),
+        loss_max: None,
+        carrier: *random.pick(&carriers),
+    }
+}

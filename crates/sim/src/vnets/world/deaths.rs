@@ -1,0 +1,73 @@
+//! What goes wrong with processes and hosts, and when nothing does any more.
+
+use carina_time::{Duration, Instant};
+
+use super::{Event, Who, World};
+
+impl World<'_> {
+    /// From now on nothing goes wrong.
+    pub(super) fn calm(&mut self) {
+        self.note(|| "all is calm from now on".to_owned());
+        let pips = self.pips.iter().flatten().map(|it| &it.trouble);
+        let others = self.vnps.iter().map(|it| &it.trouble);
+        let others = others.chain(self.vnos.iter().map(|it| &it.trouble));
+        for trouble in pips.chain(others) {
+            let mut trouble = trouble.borrow_mut();
+            trouble.unanswered = 0;
+            trouble.changes_left = None;
+        }
+    }
+
+    /// Lets one process or host die, at once or at one of its next writes.
+    pub(super) fn kill_one(&mut self, now: Instant) {
+        if !self.is_troubled() {
+            return;
+        }
+        let every = self.scenario.death_every.as_nanos();
+        let next = now + Duration::from_nanos(self.random.within(every / 2, every * 2));
+        self.queue.put(next.as_nanos(), Event::Death);
+        let pips = self.pips.iter().enumerate();
+        let pips = pips.flat_map(|(pip, all)| (0..all.len()).map(move |it| Who::Pip(pip, it)));
+        let mut all: Vec<Who> = pips.collect();
+        all.extend((0..self.vnps.len()).map(Who::Vnp));
+        all.extend((0..self.vnos.len()).map(Who::Vno));
+        all.extend((0..self.hosts.len()).map(Who::Host));
+        let who = *self.random.pick(&all);
+        let at_a_write = self.random.chance(7000);
+        match self.trouble_of(who) {
+            Some(trouble) if at_a_write => {
+                let writes = 1 + trouble.borrow_mut().random.below(5);
+                trouble.borrow_mut().changes_left = Some(writes);
+            }
+            _ => self.die(now, who),
+        }
+    }
+
+    pub(super) fn die(&mut self, now: Instant, who: Who) {
+        self.outcome.deaths += 1;
+        self.note(|| format!("{who:?} dies"));
+        let back = now + Duration::from_millis(self.random.within(1, 15_000));
+        let back = back.min(
+            self.scenario
+                .trouble_ends
+                .max(now + Duration::from_millis(1)),
+        );
+        match who {
+            Who::Pip(pip, process) => self.pips[pip][process].machine = None,
+            Who::Vnp(number) => self.vnps[number].machine = None,
+            Who::Vno(number) => self.vnos[number].machine = None,
+            Who::Host(host) => {
+                self.down_until[host] = back;
+                if self.random.chance(5000) {
+                    // The machine itself: what ran on it is gone.
+                    self.hosts[host].parts.clear();
+                }
+                return;
+            }
+        }
+        if let Some(trouble) = self.trouble_of(who) {
+            trouble.borrow_mut().is_dead = true;
+        }
+        self.queue.put(back.as_nanos(), Event::Restart(who));
+    }
+}

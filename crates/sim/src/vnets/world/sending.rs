@@ -1,0 +1,155 @@
+//! Messages on their way, which may be lost, late or double.
+
+use carina_time::{Duration, Instant};
+use carina_vnet::message::FromVnp;
+use carina_vnet::{pip, vnp};
+
+use super::super::scenario::MARK;
+use super::{Broken, Event, Packet, Who, World};
+
+impl World<'_> {
+    /// Takes what a process has to send, unless it has died of a write.
+    pub(super) fn flush(&mut self, now: Instant, who: Who) -> Result<(), Broken> {
+        let trouble = self.trouble_of(who);
+        if trouble.is_some_and(|trouble| trouble.borrow().is_dead) {
+            self.die(now, who);
+            return Ok(());
+        }
+        let (packets, next) = match who {
+            Who::Pip(pip, process) => self.sent_by_pip(pip, process)?,
+            Who::Vnp(number) => self.sent_by_vnp(number)?,
+            Who::Vno(number) => self.sent_by_vno(number),
+            Who::Host(_) => (Vec::new(), Instant::MAX),
+        };
+        for (to, packet) in packets {
+            self.send(to, packet);
+        }
+        self.set_timer(now, who, next);
+        Ok(())
+    }
+
+    fn sent_by_pip(&mut self, pip: usize, process: usize) -> Result<Sent, Broken> {
+        let mut packets = Vec::new();
+        let Some(machine) = self.pips[pip][process].machine.as_mut() else {
+            return Ok((packets, Instant::MAX));
+        };
+        while let Some(output) = machine.poll_transmit() {
+            packets.push(match output {
+                pip::Output::ToVnp { vnp, message } => {
+                    let names = self.scenario.vnps.iter().map(|(name, _)| name);
+                    let to = Who::Vnp(place_of("VNP", names, &vnp)?);
+                    (to, Packet::FromPip(pip, message))
+                }
+                pip::Output::ToAgent { host, message } => {
+                    let names = self.hosts.iter().map(|it| &it.name);
+                    let to = Who::Host(place_of("host", names, &host)?);
+                    (to, Packet::ToHost(message))
+                }
+            });
+        }
+        match machine.excess().into_iter().next() {
+            Some(what) => Err(Broken(what)),
+            None => Ok((packets, machine.poll_timeout())),
+        }
+    }
+
+    fn sent_by_vnp(&mut self, number: usize) -> Result<Sent, Broken> {
+        let mut packets = Vec::new();
+        let Some(machine) = self.vnps[number].machine.as_mut() else {
+            return Ok((packets, Instant::MAX));
+        };
+        while let Some(output) = machine.poll_transmit() {
+            packets.push(match output {
+                vnp::Output::ToPip { pip, message } => {
+                    let names = self.scenario.pips.iter().map(|(name, ..)| name);
+                    let to = place_of("PIP", names, &pip)?;
+                    let process = self.random.index(self.pips[to].len());
+                    (Who::Pip(to, process), Packet::ToPip(number, message))
+                }
+                vnp::Output::ToVno { vno, message } => {
+                    no_leak(&message)?;
+                    let names = self.operators.iter().map(|(name, _)| name);
+                    let to = Who::Vno(place_of("VNO", names, &vno)?);
+                    (to, Packet::FromVnp(message))
+                }
+            });
+        }
+        Ok((packets, machine.poll_timeout()))
+    }
+
+    fn sent_by_vno(&mut self, number: usize) -> Sent {
+        let mut packets = Vec::new();
+        let Some(machine) = self.vnos[number].machine.as_mut() else {
+            return (packets, Instant::MAX);
+        };
+        let to = Who::Vnp(self.operators[number].1);
+        while let Some(message) = machine.poll_transmit() {
+            packets.push((to, Packet::ToVnp(number, message)));
+        }
+        (packets, machine.poll_timeout())
+    }
+
+    fn set_timer(&mut self, now: Instant, who: Who, at: Instant) {
+        let slot = match who {
+            Who::Pip(pip, process) => &mut self.pips[pip][process].timer_at,
+            Who::Vnp(number) => &mut self.vnps[number].timer_at,
+            Who::Vno(number) => &mut self.vnos[number].timer_at,
+            Who::Host(_) => return,
+        };
+        // A timer that is due at once waits a little, as a process would.
+        let at = at.max(now + Duration::from_micros(100));
+        if at < *slot && at < Instant::MAX {
+            *slot = at;
+            self.queue.put(at.as_nanos(), Event::Timer(who));
+        }
+    }
+
+    pub(super) fn send(&mut self, to: Who, packet: Packet) {
+        self.outcome.messages += 1;
+        self.note(|| format!("-> {to:?} {packet:?}"));
+        let is_troubled = self.is_troubled();
+        if is_troubled && self.random.chance(self.scenario.lost) {
+            self.note(|| "   lost".to_owned());
+            return;
+        }
+        let copies = match is_troubled && self.random.chance(self.scenario.doubled) {
+            true => 2,
+            false => 1,
+        };
+        for _ in 0..copies {
+            let mut delay =
+                Duration::from_nanos(self.random.below(self.scenario.delay_max.as_nanos()));
+            if is_troubled && self.random.chance(300) {
+                delay = delay * 20;
+            }
+            let at = self.now() + delay;
+            self.queue
+                .put(at.as_nanos(), Event::Deliver(to, packet.clone()));
+        }
+    }
+}
+
+/// Messages, and when the process wants to be called again.
+type Sent = (Vec<(Who, Packet)>, Instant);
+
+fn place_of<'a>(
+    what: &str,
+    mut names: impl Iterator<Item = &'a String>,
+    name: &str,
+) -> Result<usize, Broken> {
+    let place = names.position(|it| it == name);
+    place.ok_or_else(|| {
+        Broken(format!(
+            "a message is for {what} {name}, which is not there"
+        ))
+    })
+}
+
+/// An answer for an operator has no name of the substrate.
+fn no_leak(message: &FromVnp) -> Result<(), Broken> {
+    let text = serde_json::to_string(message).map_err(|error| Broken(error.to_string()))?;
+    match [MARK, "172."].iter().find(|mark| text.contains(**mark)) {
+        Some(mark) => Err(Broken(format!("an operator reads `{mark}`: {text}"))),
+        None => Ok(()),
+    }
+}

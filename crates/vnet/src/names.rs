@@ -1,0 +1,84 @@
+//! Requests in the words of the operator's document, for why they do not fit.
+
+use carina_embed::explanation::{Constraint, Names, Relaxation, explain};
+use carina_embed::joint::Joint;
+use carina_embed::{NodeId, Request, Residual};
+use carina_time::Duration;
+
+use crate::document::limits::MEMORY_MIB;
+use crate::document::{Rate, Span};
+use crate::message::{Reason, ReasonCode};
+
+/// The names of a request's nodes, and where each may be. What lies beyond a border has no name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DocumentNames {
+    /// The nodes, by their numbers in the request.
+    pub(crate) nodes: Vec<String>,
+    /// The locations of each; anywhere if empty.
+    pub(crate) places: Vec<Vec<String>>,
+}
+
+impl Names for DocumentNames {
+    fn node(&self, node: NodeId) -> String {
+        let name = self.nodes.get(node.index());
+        name.map_or_else(|| "another provider".to_owned(), String::clone)
+    }
+
+    fn place(&self, _: &Request, node: NodeId) -> String {
+        match self.places.get(node.index()) {
+            Some(places) if !places.is_empty() => format!(" in {}", places.join(" or ")),
+            _ => String::new(),
+        }
+    }
+
+    fn rate(&self, rate: u64) -> String {
+        Rate::from_bps(rate).map_or_else(|| "no rate".to_owned(), |rate| rate.to_string())
+    }
+
+    fn memory(&self, memory: u64) -> String {
+        format!("{memory} MiB")
+    }
+
+    fn cpu(&self, cpu: u64) -> String {
+        match cpu {
+            1 => "1 processor".to_owned(),
+            _ => format!("{cpu} processors"),
+        }
+    }
+
+    fn delay(&self, delay: Duration) -> String {
+        Span::from(delay).to_string()
+    }
+}
+
+/// Why a request does not fit, with the smallest relaxation that would.
+pub(crate) fn insufficient(
+    residual: &Residual,
+    request: &Request,
+    names: &DocumentNames,
+) -> Reason {
+    let explanation = explain(residual, request, &mut Joint::default());
+    let Some(mut explanation) = explanation else {
+        return Reason::new(ReasonCode::Insufficient, "it does not fit");
+    };
+    // What a document cannot ask for is no relaxation.
+    explanation.relaxation = explanation.relaxation.filter(|it| match it {
+        Relaxation::Cpu(_, cpus) => *cpus > 0,
+        Relaxation::Memory(_, memory) => MEMORY_MIB.contains(memory),
+        Relaxation::Rate(_, rate) => *rate > 0,
+        Relaxation::AllRates(percent) => *percent > 0,
+        _ => true,
+    });
+    let node = match &explanation.constraint {
+        Constraint::Host { node, .. } | Constraint::Node { node } => Some(*node),
+        _ => None,
+    };
+    let node = node.and_then(|node| names.nodes.get(node.index()).cloned());
+    let message = explanation.describe(request, names);
+    let code = ReasonCode::Insufficient;
+    Reason {
+        code,
+        message,
+        node,
+    }
+}

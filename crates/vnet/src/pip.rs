@@ -1,0 +1,430 @@
+//! A physical infrastructure provider: holds parts of networks for VNPs, and has them made.
+//!
+//! The machine does no I/O. It is handed messages and the time, writes to a store, and gives
+//! messages back. All that it must not forget is in the store, so that it may end at any point, and
+//! several of them may serve one provider: what they promise is compared in the store.
+//!
+//! ```text
+//!           Reserve            Commit              Release, or the lease ends
+//!  (nothing) -----> held -----------------> made -----------------------> leaving
+//!      ^             | Cancel, or the lease  ^ |  hosts get orders again until|
+//!      +-------------+ of the store ends     +-+  they have what they should  |
+//!      +----------------------------------------- every host has let go ------+
+//! ```
+//!
+//! What is held is on a lease of the store, and goes without the provider. What is made stays as
+//! long as its VNP names it. A part that changes is held beside what it was; hosts keep both
+//! accounted for until they have let go of the old.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use carina_embed::{HostId, Residual};
+use carina_time::Instant;
+
+use crate::host_part::VnetId;
+use crate::message::{
+    FromAgent, FromPip, PartKey, PartRequest, PartStatus, Reason, ReasonCode, ToAgent, ToPip,
+    TunnelEnd,
+};
+use crate::mirror::to_value;
+use crate::store::{Outcome, Store, StoreError};
+use crate::timing::Timing;
+
+use self::books::{Books, Held, Made};
+use self::inventory::{Ground, Inventory, InventoryError};
+use self::placing::Laid;
+
+mod advertising;
+mod books;
+mod hosting;
+pub mod inventory;
+mod orders;
+mod placing;
+
+/// A provider's machine.
+#[derive(Debug)]
+pub struct Pip<S> {
+    ground: Ground,
+    books: Books,
+    store: S,
+    timing: Timing,
+    reports: BTreeMap<String, (Instant, FromAgent)>,
+    /// What VNPs know of parts, so that they learn of changes.
+    told: BTreeMap<VnetId, PartStatus>,
+    outputs: VecDeque<Output>,
+    discarded: BTreeMap<&'static str, u64>,
+    next_look: Instant,
+}
+
+/// What a provider sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// To a VNP.
+    ToVnp {
+        /// Its name.
+        vnp: String,
+        /// The message.
+        message: FromPip,
+    },
+    /// To the agent of a host.
+    ToAgent {
+        /// The host's name.
+        host: String,
+        /// The message.
+        message: ToAgent,
+    },
+}
+
+/// What has to be done again because another has written in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Done,
+    Again,
+}
+
+impl<S: Store> Pip<S> {
+    /// A provider of this name, with this inventory, which keeps its state in a store.
+    ///
+    /// # Errors
+    /// The inventory contradicts itself.
+    pub fn new(
+        name: &str,
+        inventory: Inventory,
+        store: S,
+        timing: Timing,
+    ) -> Result<Pip<S>, InventoryError> {
+        let ground = Ground::new(inventory)?;
+        Ok(Pip {
+            books: Books::new(name, &ground),
+            ground,
+            store,
+            timing,
+            reports: BTreeMap::new(),
+            told: BTreeMap::new(),
+            outputs: VecDeque::new(),
+            discarded: BTreeMap::new(),
+            next_look: Instant::ZERO,
+        })
+    }
+
+    /// Takes a message of a VNP.
+    pub fn handle_vnp(&mut self, now: Instant, vnp: &str, message: ToPip) {
+        for _ in 0..TRIES {
+            match self.answer(now, vnp, &message) {
+                Ok(Step::Done) => return,
+                Ok(Step::Again) => {}
+                Err(error) => return self.discard(&error),
+            }
+        }
+        self.count("another provider process wrote each time");
+    }
+
+    /// Takes what an agent says.
+    pub fn handle_agent(&mut self, now: Instant, said: FromAgent) {
+        if self.ground.host(&said.host).is_none() {
+            return self.count("report of a host that is not in the inventory");
+        }
+        let host = said.host.clone();
+        self.reports.insert(host.clone(), (now, said));
+        if let Err(error) = self.compare(now, &host) {
+            self.discard(&error);
+        }
+    }
+
+    /// Looks after leases and hosts; to be called when [`Pip::poll_timeout`] says.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now + self.timing.look;
+        if let Err(error) = self.look(now) {
+            self.discard(&error);
+        }
+    }
+
+    /// When [`Pip::handle_timeout`] is due. May change after that alone.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Instant {
+        self.next_look
+    }
+
+    /// The next message to send. May change after any `handle_*`.
+    #[must_use]
+    pub fn poll_transmit(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// What was discarded, by reason.
+    #[must_use]
+    pub fn discarded(&self) -> &BTreeMap<&'static str, u64> {
+        &self.discarded
+    }
+
+    /// Of what more is promised than there is, in words: nothing, unless the inventory shrank.
+    #[must_use]
+    pub fn excess(&self) -> Vec<String> {
+        self.books.excess(&self.ground)
+    }
+
+    fn answer(&mut self, now: Instant, vnp: &str, message: &ToPip) -> Result<Step, StoreError> {
+        self.books.refresh(&mut self.store, now, &self.ground)?;
+        match message {
+            ToPip::Advertise => {
+                let free = self.free(now, None);
+                let seen = advertising::advertise(&self.ground, &free);
+                self.tell(vnp, FromPip::Advertisement(seen));
+                Ok(Step::Done)
+            }
+            ToPip::Reserve { key, part } => self.reserve(now, vnp, *key, part),
+            ToPip::Commit { key, far } => self.commit(now, vnp, *key, far),
+            ToPip::Cancel { key } => self.release(now, vnp, *key, false),
+            ToPip::Release { key } => self.release(now, vnp, *key, true),
+            ToPip::Renew { keys } => self.renew(now, vnp, keys),
+        }
+    }
+
+    fn reserve(
+        &mut self,
+        now: Instant,
+        vnp: &str,
+        key: PartKey,
+        part: &PartRequest,
+    ) -> Result<Step, StoreError> {
+        let made = self.books.made(key.vnet);
+        let held = self.books.held(key.vnet);
+        let rounds = [made.map(|it| it.round), held.map(|it| it.round)];
+        if self.is_of_another(vnp, key.vnet) || rounds.iter().flatten().any(|it| *it > key.round) {
+            self.count("reservation that is late or of another's network");
+            return Ok(Step::Done);
+        }
+        if made.is_some_and(|made| made.round == key.round && !made.is_leaving) {
+            self.tell(vnp, FromPip::Committed { key });
+            return Ok(Step::Done);
+        }
+        if made.is_some_and(|made| made.is_leaving) {
+            let reason = Reason::new(ReasonCode::Conflict, "what it was is being removed");
+            self.tell(vnp, FromPip::Refused { key, reason });
+            return Ok(Step::Done);
+        }
+        if let Some(held) = held.filter(|held| held.round == key.round) {
+            let ends = hosting::offered(&held.laid);
+            if let Some(lease) = self.books.lease(key.vnet) {
+                self.store.renew(now, lease)?;
+            }
+            self.tell(vnp, FromPip::Offered { key, ends });
+            return Ok(Step::Done);
+        }
+        self.hold(now, vnp, key, part)
+    }
+
+    fn hold(
+        &mut self,
+        now: Instant,
+        vnp: &str,
+        key: PartKey,
+        part: &PartRequest,
+    ) -> Result<Step, StoreError> {
+        let before = self.books.made(key.vnet).map(|made| &made.laid);
+        let free = self.free(now, Some(key.vnet));
+        let taken = self.books.taken();
+        let placement = match placing::place(&self.ground, &free, part, before, taken) {
+            Ok(placement) => placement,
+            Err(reason) => {
+                self.tell(vnp, FromPip::Refused { key, reason });
+                return Ok(Step::Done);
+            }
+        };
+        let held = Held {
+            vnp: vnp.to_owned(),
+            round: key.round,
+            laid: Laid {
+                part: part.clone(),
+                placement,
+            },
+        };
+        let lease = self.store.grant(now, self.timing.hold)?;
+        let write = self.books.change(key.vnet, true);
+        let write = write.put_leased(self.books.held_key(key.vnet), to_value(&held), lease);
+        match self.store.commit(now, &write) {
+            Ok(Outcome::Done(_)) => {
+                let ends = hosting::offered(&held.laid);
+                self.tell(vnp, FromPip::Offered { key, ends });
+                Ok(Step::Done)
+            }
+            Ok(Outcome::Conflict) => {
+                self.store.revoke(now, lease)?;
+                Ok(Step::Again)
+            }
+            Err(StoreError::Full(words)) => {
+                let words = format!("the provider cannot write it down: {words}");
+                let reason = Reason::new(ReasonCode::Insufficient, words);
+                self.tell(vnp, FromPip::Refused { key, reason });
+                Ok(Step::Done)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn commit(
+        &mut self,
+        now: Instant,
+        vnp: &str,
+        key: PartKey,
+        far: &[(crate::host_part::EndPart, TunnelEnd)],
+    ) -> Result<Step, StoreError> {
+        let made = self.books.made(key.vnet);
+        if self.is_of_another(vnp, key.vnet) || made.is_some_and(|it| it.round > key.round) {
+            self.count("commitment that is late or of another's network");
+            return Ok(Step::Done);
+        }
+        if made.is_some_and(|it| it.round == key.round && !it.is_leaving) {
+            self.tell(vnp, FromPip::Committed { key });
+            return Ok(Step::Done);
+        }
+        let held = self
+            .books
+            .held(key.vnet)
+            .filter(|held| held.round == key.round);
+        let Some(held) = held.filter(|_| !made.is_some_and(|it| it.is_leaving)) else {
+            self.tell(vnp, FromPip::Lapsed { key });
+            return Ok(Step::Done);
+        };
+        let mut previous = made.map_or_else(Vec::new, |made| made.previous.clone());
+        previous.extend(made.map(|made| made.laid.clone()));
+        let then = Made {
+            vnp: vnp.to_owned(),
+            round: key.round,
+            laid: held.laid.clone(),
+            far: far.to_vec(),
+            expires_ms: (now + self.timing.lease).as_millis(),
+            is_leaving: false,
+            previous,
+        };
+        let write = self.books.change(key.vnet, false);
+        let write = write.put(self.books.made_key(key.vnet), to_value(&then));
+        let write = write.delete(self.books.held_key(key.vnet));
+        if self.store.commit(now, &write)? == Outcome::Conflict {
+            return Ok(Step::Again);
+        }
+        self.tell(vnp, FromPip::Committed { key });
+        self.books.refresh(&mut self.store, now, &self.ground)?;
+        self.order(key.vnet);
+        Ok(Step::Done)
+    }
+
+    /// Lets go what is held, and with `all` what was made, up to a round.
+    fn release(
+        &mut self,
+        now: Instant,
+        vnp: &str,
+        key: PartKey,
+        all: bool,
+    ) -> Result<Step, StoreError> {
+        if self.is_of_another(vnp, key.vnet) {
+            self.count("release of another's network");
+            return Ok(Step::Done);
+        }
+        let is_old = |round: u64| round <= key.round;
+        let held = self.books.held(key.vnet).filter(|held| is_old(held.round));
+        let made = self
+            .books
+            .made(key.vnet)
+            .filter(|made| all && is_old(made.round));
+        let mut write = self.books.change(key.vnet, false);
+        if held.is_some() {
+            write = write.delete(self.books.held_key(key.vnet));
+        }
+        if let Some(made) = made.filter(|made| !made.is_leaving) {
+            let leaving = Made {
+                is_leaving: true,
+                ..made.clone()
+            };
+            write = write.put(self.books.made_key(key.vnet), to_value(&leaving));
+        }
+        let is_gone = made.is_none();
+        if !write.writes.is_empty() && self.store.commit(now, &write)? == Outcome::Conflict {
+            return Ok(Step::Again);
+        }
+        if is_gone {
+            self.tell(vnp, FromPip::Released { key });
+            return Ok(Step::Done);
+        }
+        self.books.refresh(&mut self.store, now, &self.ground)?;
+        self.order(key.vnet);
+        self.settle(now, key.vnet)?;
+        Ok(Step::Done)
+    }
+
+    fn renew(&mut self, now: Instant, vnp: &str, keys: &[PartKey]) -> Result<Step, StoreError> {
+        let named: BTreeMap<VnetId, u64> = keys.iter().map(|key| (key.vnet, key.round)).collect();
+        for key in keys {
+            let made = self.books.made(key.vnet).filter(|made| made.vnp == vnp);
+            match made.filter(|made| !made.is_leaving && made.round >= key.round) {
+                Some(made) if made.round > key.round => {}
+                Some(made) => {
+                    let expires_ms = (now + self.timing.lease).as_millis();
+                    let third = self.timing.lease.as_millis() / 3;
+                    let then = made.clone();
+                    if made.expires_ms + third < expires_ms {
+                        let then = Made { expires_ms, ..then };
+                        self.books.rewrite(&mut self.store, now, key.vnet, &then)?;
+                    }
+                    self.tell_status(now, key.vnet, true);
+                }
+                None => self.tell(vnp, FromPip::Lapsed { key: *key }),
+            }
+        }
+        let all = self.books.all_made();
+        let own = all.filter(|(_, made)| made.vnp == vnp && !made.is_leaving);
+        let unnamed = own.filter(|(vnet, _)| !named.contains_key(vnet));
+        let round = |(vnet, made): (VnetId, &Made)| PartKey {
+            vnet,
+            round: made.round,
+        };
+        let unnamed: Vec<PartKey> = unnamed.map(round).collect();
+        for key in unnamed {
+            self.tell(vnp, FromPip::Held { key });
+        }
+        Ok(Step::Done)
+    }
+
+    fn free(&self, now: Instant, vnet: Option<VnetId>) -> Residual {
+        let is_there = |host: HostId| match self.ground.host_entry(host) {
+            Some(host) => self.is_there(now, &host.name),
+            None => true,
+        };
+        self.books.free(&self.ground, vnet, is_there)
+    }
+
+    fn is_there(&self, now: Instant, host: &str) -> bool {
+        let report = self.reports.get(host);
+        report.is_some_and(|(at, _)| now.since(*at) < self.timing.silence)
+    }
+
+    fn is_of_another(&self, vnp: &str, vnet: VnetId) -> bool {
+        let made = self.books.made(vnet).map(|made| &made.vnp);
+        let held = self.books.held(vnet).map(|held| &held.vnp);
+        made.or(held).is_some_and(|owner| owner != vnp)
+    }
+
+    fn tell(&mut self, vnp: &str, message: FromPip) {
+        let vnp = vnp.to_owned();
+        self.outputs.push_back(Output::ToVnp { vnp, message });
+    }
+
+    fn send(&mut self, host: &str, message: ToAgent) {
+        let host = host.to_owned();
+        self.outputs.push_back(Output::ToAgent { host, message });
+    }
+
+    fn discard(&mut self, error: &StoreError) {
+        self.count(error.kind());
+    }
+
+    fn count(&mut self, reason: &'static str) {
+        *self.discarded.entry(reason).or_default() += 1;
+    }
+}
+
+/// How often a message is tried anew when another process has written in between.
+const TRIES: u32 = 5;

@@ -1,0 +1,294 @@
+//! What a provider has promised, and what is free.
+
+use std::collections::BTreeMap;
+
+use carina_embed::residual::Amounts;
+use carina_embed::{HostId, Residual};
+use carina_time::Instant;
+use serde::{Deserialize, Serialize};
+
+use crate::host_part::{EndPart, VnetId};
+use crate::message::TunnelEnd;
+use crate::mirror::{Mirror, from_value, to_value};
+use crate::store::{Outcome, Store, StoreError, Transaction};
+
+use super::inventory::Ground;
+use super::placing::{Laid, Taken};
+
+/// A part that is held for a time, on a lease of the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Held {
+    pub(super) vnp: String,
+    pub(super) round: u64,
+    pub(super) laid: Laid,
+}
+
+/// A part that is made, or was and is being removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Made {
+    pub(super) vnp: String,
+    pub(super) round: u64,
+    pub(super) laid: Laid,
+    /// Where links lead that leave the provider.
+    pub(super) far: Vec<(EndPart, TunnelEnd)>,
+    /// When it goes unless its VNP names it again, ms since 1970.
+    pub(super) expires_ms: u64,
+    /// Whether it is being removed.
+    pub(super) is_leaving: bool,
+    /// What it was before, until the hosts have let go of that.
+    pub(super) previous: Vec<Laid>,
+}
+
+/// What one network has of the substrate, by the numbers of hosts and links.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Charge {
+    hosts: BTreeMap<usize, Amounts>,
+    rates: BTreeMap<usize, u64>,
+}
+
+/// All parts, as the store has them, and their sums.
+#[derive(Clone, Debug)]
+pub(super) struct Books {
+    prefix: String,
+    mirror: Mirror,
+    held: BTreeMap<VnetId, Held>,
+    made: BTreeMap<VnetId, Made>,
+    charges: BTreeMap<VnetId, Charge>,
+    hosts: Vec<Amounts>,
+    rates: Vec<u64>,
+}
+
+impl Books {
+    pub(super) fn new(pip: &str, ground: &Ground) -> Books {
+        let prefix = format!("pip/{pip}/");
+        Books {
+            mirror: Mirror::new(&prefix),
+            prefix,
+            held: BTreeMap::new(),
+            made: BTreeMap::new(),
+            charges: BTreeMap::new(),
+            hosts: vec![Amounts::default(); ground.substrate.hosts().len()],
+            rates: vec![0; ground.substrate.links().len()],
+        }
+    }
+
+    /// Brings the books up to date with the store.
+    pub(super) fn refresh(
+        &mut self,
+        store: &mut dyn Store,
+        now: Instant,
+        ground: &Ground,
+    ) -> Result<(), StoreError> {
+        for key in self.mirror.refresh(store, now)? {
+            let name = key.strip_prefix(&self.prefix).unwrap_or_default();
+            let Some((kind, vnet)) = name.split_once('/') else {
+                continue;
+            };
+            let Ok(vnet) = vnet.parse::<VnetId>() else {
+                continue;
+            };
+            let entry = self.mirror.entry(&key);
+            match kind {
+                "held" => match entry.map(from_value).transpose()? {
+                    Some(held) => drop(self.held.insert(vnet, held)),
+                    None => drop(self.held.remove(&vnet)),
+                },
+                "made" => match entry.map(from_value).transpose()? {
+                    Some(made) => drop(self.made.insert(vnet, made)),
+                    None => drop(self.made.remove(&vnet)),
+                },
+                _ => continue,
+            }
+            self.charge(vnet, ground);
+        }
+        Ok(())
+    }
+
+    fn charge(&mut self, vnet: VnetId, ground: &Ground) {
+        if let Some(old) = self.charges.remove(&vnet) {
+            self.add(&old, |sum, amount| sum - amount);
+        }
+        let mut charge = Charge::default();
+        let made = self.made.get(&vnet);
+        let laid = made
+            .into_iter()
+            .flat_map(|made| made.previous.iter().chain([&made.laid]));
+        for laid in laid.chain(self.held.get(&vnet).map(|held| &held.laid)) {
+            charge.cover(&Charge::of(laid, ground));
+        }
+        self.add(&charge, |sum, amount| sum + amount);
+        if charge != Charge::default() {
+            self.charges.insert(vnet, charge);
+        }
+    }
+
+    fn add(&mut self, charge: &Charge, with: impl Fn(u64, u64) -> u64) {
+        for (host, amounts) in &charge.hosts {
+            let sum = &mut self.hosts[*host];
+            sum.cpu = with(sum.cpu, amounts.cpu);
+            sum.memory = with(sum.memory, amounts.memory);
+            sum.nics = with(sum.nics, amounts.nics);
+        }
+        for (link, rate) in &charge.rates {
+            self.rates[*link] = with(self.rates[*link], *rate);
+        }
+    }
+
+    pub(super) fn held(&self, vnet: VnetId) -> Option<&Held> {
+        self.held.get(&vnet)
+    }
+
+    pub(super) fn made(&self, vnet: VnetId) -> Option<&Made> {
+        self.made.get(&vnet)
+    }
+
+    pub(super) fn all_made(&self) -> impl Iterator<Item = (VnetId, &Made)> {
+        self.made.iter().map(|(vnet, made)| (*vnet, made))
+    }
+
+    /// What is free for a network, beside all others; nothing on hosts that are not there.
+    pub(super) fn free(
+        &self,
+        ground: &Ground,
+        vnet: Option<VnetId>,
+        is_there: impl Fn(HostId) -> bool,
+    ) -> Residual {
+        let own = vnet.and_then(|vnet| self.charges.get(&vnet));
+        let substrate = &ground.substrate;
+        let mut hosts = Vec::new();
+        for (number, host) in substrate.hosts().iter().enumerate() {
+            let all = Amounts::of_host(host);
+            let used = self.hosts[number];
+            let own = own
+                .and_then(|own| own.hosts.get(&number).copied())
+                .unwrap_or_default();
+            hosts.push(match is_there(HostId::of(number)) {
+                true => Amounts {
+                    cpu: all.cpu.saturating_sub(used.cpu - own.cpu),
+                    memory: all.memory.saturating_sub(used.memory - own.memory),
+                    nics: all.nics.saturating_sub(used.nics - own.nics),
+                },
+                false => Amounts::default(),
+            });
+        }
+        let mut rates = Vec::new();
+        for (number, link) in substrate.links().iter().enumerate() {
+            let own = own
+                .and_then(|own| own.rates.get(&number).copied())
+                .unwrap_or_default();
+            rates.push(link.rate.saturating_sub(self.rates[number] - own));
+        }
+        Residual::of_free(substrate.clone(), &hosts, &rates)
+    }
+
+    /// Of what more is promised than there is.
+    pub(super) fn excess(&self, ground: &Ground) -> Vec<String> {
+        let hosts = ground.substrate.hosts().iter().zip(&self.hosts).enumerate();
+        let hosts = hosts.filter(|(_, (host, used))| !Amounts::of_host(host).contains(**used));
+        let hosts = hosts.map(|(number, (_, used))| {
+            let host = ground.host_entry(HostId::of(number));
+            let name = host.map_or("behind a border", |host| &host.name);
+            format!("host {name}: {used:?} is promised")
+        });
+        let links = ground.substrate.links().iter().zip(&self.rates);
+        let links = links.zip(ground.link_names());
+        let links = links.filter(|((link, used), _)| **used > link.rate);
+        let links = links.map(|((_, used), name)| format!("link {name}: {used} bps are promised"));
+        hosts.chain(links).collect()
+    }
+
+    /// Tags and addresses that there are, also those of the network itself: a tunnel that stays
+    /// keeps its own.
+    pub(super) fn taken(&self) -> Taken {
+        let mut taken = Taken::default();
+        for made in self.made.values() {
+            taken.add(&made.laid.placement);
+            made.previous
+                .iter()
+                .for_each(|laid| taken.add(&laid.placement));
+        }
+        for held in self.held.values() {
+            taken.add(&held.laid.placement);
+        }
+        taken
+    }
+
+    /// A transaction on what a network has, which is refused if that has changed since the books
+    /// were brought up to date. With `takes`, also if anything was promised meanwhile.
+    pub(super) fn change(&self, vnet: VnetId, takes: bool) -> Transaction {
+        let [held, made] = [self.held_key(vnet), self.made_key(vnet)];
+        let transaction = Transaction::new()
+            .if_as_read(&*held, self.mirror.revision(&held))
+            .if_as_read(&*made, self.mirror.revision(&made));
+        if !takes {
+            return transaction;
+        }
+        let sum = format!("{}promises", self.prefix);
+        let transaction = transaction.if_as_read(&*sum, self.mirror.revision(&sum));
+        transaction.put(sum, vec![])
+    }
+
+    pub(super) fn held_key(&self, vnet: VnetId) -> String {
+        format!("{}held/{vnet}", self.prefix)
+    }
+
+    pub(super) fn made_key(&self, vnet: VnetId) -> String {
+        format!("{}made/{vnet}", self.prefix)
+    }
+
+    /// The lease on which a part is held.
+    pub(super) fn lease(&self, vnet: VnetId) -> Option<crate::store::LeaseId> {
+        self.mirror.entry(&self.held_key(vnet))?.lease
+    }
+
+    /// Writes a made part anew, if it is as it was read.
+    pub(super) fn rewrite(
+        &mut self,
+        store: &mut dyn Store,
+        now: Instant,
+        vnet: VnetId,
+        made: &Made,
+    ) -> Result<Outcome, StoreError> {
+        let write = self
+            .change(vnet, false)
+            .put(self.made_key(vnet), to_value(made));
+        store.commit(now, &write)
+    }
+}
+
+impl Charge {
+    fn of(laid: &Laid, ground: &Ground) -> Charge {
+        let mut charge = Charge::default();
+        for wanted in &laid.part.nodes {
+            let host = laid.placement.hosts.get(&wanted.node.name);
+            if let Some(host) = host.and_then(|name| ground.host(name)) {
+                let sum = charge.hosts.entry(host.index()).or_default();
+                sum.cpu += u64::from(wanted.node.cpus);
+                sum.memory += wanted.node.memory_mib;
+                sum.nics += u64::from(wanted.nics);
+            }
+        }
+        for (link, path) in laid.part.links.iter().zip(&laid.placement.paths) {
+            for hop in path.iter().filter_map(|name| ground.link(name)) {
+                *charge.rates.entry(hop.index()).or_default() += link.rate.bps();
+            }
+        }
+        charge
+    }
+
+    /// Grows to what is needed for either: two states of one network are never there at once.
+    fn cover(&mut self, other: &Charge) {
+        for (host, amounts) in &other.hosts {
+            let own = self.hosts.entry(*host).or_default();
+            own.cpu = own.cpu.max(amounts.cpu);
+            own.memory = own.memory.max(amounts.memory);
+            own.nics = own.nics.max(amounts.nics);
+        }
+        for (link, rate) in &other.rates {
+            let own = self.rates.entry(*link).or_default();
+            *own = (*own).max(*rate);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What each host has to make of a part, and how far the hosts are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::host_part::{
+    EndPart, Far, FarHost, HostPart, HostStatus, LinkPart, LinkState, LinkStatus, NodeState, VnetId,
+};
+use crate::message::{Obstacle, PartEnd, PartLink, PartStatus, TunnelEnd};
+
+use super::books::Made;
+use super::placing::{Laid, Tunnel};
+
+/// The hosts that have nodes of a part.
+pub(super) fn hosts(laid: &Laid) -> BTreeSet<&str> {
+    laid.placement.hosts.values().map(String::as_str).collect()
+}
+
+/// All hosts that have, or may still have, something of a part.
+pub(super) fn all_hosts(made: &Made) -> BTreeSet<&str> {
+    let laid = made.previous.iter().chain([&made.laid]);
+    laid.flat_map(hosts).collect()
+}
+
+/// What one host has to make.
+pub(super) fn host_part(vnet: VnetId, made: &Made, host: &str) -> HostPart {
+    let placement = &made.laid.placement;
+    let is_here = |node: &str| placement.hosts.get(node).is_some_and(|it| it == host);
+    let nodes = made.laid.part.nodes.iter().map(|wanted| &wanted.node);
+    let mut links = Vec::new();
+    for (link, tunnel) in made.laid.part.links.iter().zip(&placement.tunnels) {
+        for side in 0..2 {
+            let PartEnd::Node(near) = &link.ends[side] else {
+                continue;
+            };
+            if !is_here(&near.node) {
+                continue;
+            }
+            let far = far(made, host, (link, tunnel), side);
+            let is_whole = matches!(far, Some(Far::Here(_)));
+            links.extend(far.map(|far| LinkPart {
+                number: link.number,
+                tag: tag(made, near, tunnel),
+                carrier: link.carrier,
+                rate: link.rate,
+                near: near.clone(),
+                far,
+            }));
+            if is_whole {
+                break; // Both ends are in it.
+            }
+        }
+    }
+    HostPart {
+        vnet,
+        name: made.laid.part.name.clone(),
+        generation: made.round,
+        nodes: nodes.filter(|node| is_here(&node.name)).cloned().collect(),
+        links,
+    }
+}
+
+/// Where a link leads from one of its sides; none while the provider beyond was not named.
+fn far(made: &Made, host: &str, (link, tunnel): (&PartLink, &Tunnel), side: usize) -> Option<Far> {
+    let hosts = &made.laid.placement.hosts;
+    let local = tunnel.outer[side]?;
+    match (&link.ends[side], &link.ends[1 - side]) {
+        (_, PartEnd::Node(other)) => match hosts.get(&other.node)? {
+            there if there == host => Some(Far::Here(other.clone())),
+            there => Some(Far::Host(FarHost {
+                host: there.clone(),
+                local,
+                remote: tunnel.outer[1 - side]?,
+            })),
+        },
+        (PartEnd::Node(near), PartEnd::Border(_)) => {
+            let end = beyond(made, near)?;
+            Some(Far::Host(FarHost {
+                host: end.host.clone(),
+                local,
+                remote: end.address,
+            }))
+        }
+        (PartEnd::Border(_), PartEnd::Border(_)) => None,
+    }
+}
+
+fn beyond<'a>(made: &'a Made, near: &EndPart) -> Option<&'a TunnelEnd> {
+    let mut far = made.far.iter();
+    far.find(|(end, _)| end == near).map(|(_, there)| there)
+}
+
+/// Both providers use the tag that the VNP has chosen among theirs.
+fn tag(made: &Made, near: &EndPart, tunnel: &Tunnel) -> u32 {
+    beyond(made, near).map_or(tunnel.tag, |there| there.tag)
+}
+
+/// The ends of links that leave the provider, for the provider beyond.
+pub(super) fn offered(laid: &Laid) -> Vec<(EndPart, TunnelEnd)> {
+    let mut ends = Vec::new();
+    for (link, tunnel) in laid.part.links.iter().zip(&laid.placement.tunnels) {
+        for side in 0..2 {
+            let (PartEnd::Node(near), PartEnd::Border(_)) =
+                (&link.ends[side], &link.ends[1 - side])
+            else {
+                continue;
+            };
+            let host = laid.placement.hosts.get(&near.node);
+            if let (Some(host), Some(address)) = (host, tunnel.outer[side]) {
+                let (host, tag) = (host.clone(), tunnel.tag);
+                ends.push((near.clone(), TunnelEnd { host, address, tag }));
+            }
+        }
+    }
+    ends
+}
+
+/// How far a part is by what its hosts say of it; `None` for a host that is silent.
+pub(super) fn status(made: &Made, said: &BTreeMap<&str, Option<&HostStatus>>) -> PartStatus {
+    let mut status = PartStatus {
+        are_nodes_up: true,
+        are_links_up: true,
+        are_consoles_ready: true,
+        obstacle: None,
+    };
+    for host in hosts(&made.laid) {
+        let said = said.get(host).copied().flatten();
+        let Some(said) = said.filter(|said| said.generation == made.round) else {
+            let mut here = made.laid.placement.hosts.iter();
+            let node = here
+                .find(|(_, at)| *at == host)
+                .map(|(node, _)| node.clone());
+            status.are_nodes_up = false;
+            status.are_links_up = false;
+            status.are_consoles_ready = false;
+            status.obstacle = status.obstacle.or(node.map(Obstacle::NodeAbsent));
+            continue;
+        };
+        let mut nodes = said.nodes.values();
+        status.are_nodes_up &= nodes.all(|node| node.state == NodeState::Up);
+        let mut nodes = said.nodes.values();
+        status.are_consoles_ready &= nodes.all(|node| node.is_console_ready);
+        let mut links = said.links.values();
+        status.are_links_up &= links.all(|link| link.state == LinkState::Up);
+        status.obstacle = status.obstacle.or_else(|| obstacle(said));
+    }
+    status
+}
+
+/// The first thing that keeps a host's part from being ready, the nodes first.
+fn obstacle(said: &HostStatus) -> Option<Obstacle> {
+    let node = said.nodes.iter().find_map(|(name, node)| {
+        let name = name.clone();
+        match &node.state {
+            NodeState::Absent => Some(Obstacle::NodeAbsent(name)),
+            NodeState::Starting => Some(Obstacle::NodeStarts(name)),
+            NodeState::Failed { .. } => Some(Obstacle::NodeFailed(name)),
+            NodeState::Up if node.is_console_ready => None,
+            NodeState::Up => Some(Obstacle::ConsoleSilent(name)),
+        }
+    });
+    let mut links = said.links.iter();
+    let is_down = |(_, link): &(&u32, &LinkStatus)| link.state != LinkState::Up;
+    node.or_else(|| {
+        links
+            .find(is_down)
+            .map(|(number, _)| Obstacle::LinkDown(*number))
+    })
+}

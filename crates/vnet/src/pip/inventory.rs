@@ -1,0 +1,401 @@
+//! What a provider owns, as its operator writes it down, and as an embedder sees it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use carina_embed::substrate::{self, SubstrateError};
+use carina_embed::{HostId, Label, LinkId, Location, ProviderId, Substrate};
+use carina_time::Duration;
+use serde::{Deserialize, Serialize};
+
+/// What a provider owns.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Inventory {
+    /// How much of it a VNP may see.
+    #[serde(default)]
+    pub discovery: Discovery,
+    /// Hosts.
+    pub hosts: Vec<Host>,
+    /// Links between them.
+    #[serde(default)]
+    pub links: Vec<Link>,
+    /// Links to other providers.
+    #[serde(default)]
+    pub borders: Vec<Border>,
+}
+
+/// How much of itself a provider shows; a VNP that sees more can place better.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Discovery {
+    /// Locations only: the provider places by itself, and a VNP learns by asking.
+    #[default]
+    Pip,
+    /// Every host and link, with what is free.
+    Vnp,
+    /// What is free at each location together, and between locations. (RFC 8453, section 5.2)
+    Abstract,
+}
+
+/// A host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// Its name.
+    pub name: String,
+    /// Processors that networks may have.
+    pub cpus: u64,
+    /// Memory that networks may have, MiB.
+    pub memory_mib: u64,
+    /// Physical network cards that networks may have.
+    #[serde(default)]
+    pub nics: u64,
+    /// Where it is.
+    #[serde(default)]
+    pub location: String,
+    /// What else it has.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Its address on the substrate, where tunnels with a tag end.
+    pub address: Ipv4Addr,
+    /// How many addresses after that one are for tunnels without a tag, IPv4 in IPv4.
+    #[serde(default)]
+    pub tunnel_addresses: u32,
+}
+
+/// A link between two hosts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// Its name.
+    pub name: String,
+    /// The hosts at its ends.
+    pub ends: [String; 2],
+    /// Bits a second that networks may have.
+    pub rate_bps: u64,
+    /// Its delay, µs.
+    #[serde(default)]
+    pub delay_us: u64,
+}
+
+/// A link to another provider.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Border {
+    /// Its name, the same at both providers.
+    pub name: String,
+    /// The host at this end.
+    pub host: String,
+    /// Bits a second that networks may have.
+    pub rate_bps: u64,
+    /// Half of its delay, µs; the other provider counts the other half.
+    #[serde(default)]
+    pub delay_us: u64,
+}
+
+/// What is wrong with an inventory.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InventoryError {
+    /// Two things have one name.
+    #[error("{what} `{name}` is there twice; give each a name of its own")]
+    Twice {
+        /// What they are.
+        what: &'static str,
+        /// Their name.
+        name: String,
+    },
+    /// A link or border ends at a host that is not there.
+    #[error("{what} `{name}`: there is no host `{host}`")]
+    NoSuchHost {
+        /// What ends there.
+        what: &'static str,
+        /// Its name.
+        name: String,
+        /// The host.
+        host: String,
+    },
+    /// Two hosts would have the same address for tunnels.
+    #[error("host `{host}`: its addresses meet those of host `{other}`; give it others")]
+    Addresses {
+        /// The host.
+        host: String,
+        /// The other one.
+        other: String,
+    },
+    /// A link is impossible.
+    #[error("the links: {0}")]
+    Substrate(#[from] SubstrateError),
+}
+
+/// An inventory as an embedder sees it. Beside the hosts there is one for each border, outside,
+/// which takes no node but stands for what lies behind.
+#[derive(Clone, Debug)]
+pub(super) struct Ground {
+    pub(super) inventory: Inventory,
+    pub(super) substrate: Arc<Substrate>,
+    hosts: BTreeMap<String, usize>,
+    borders: BTreeMap<String, usize>,
+    links: BTreeMap<String, usize>,
+    locations: BTreeMap<String, u32>,
+    labels: BTreeMap<String, u32>,
+}
+
+impl Ground {
+    pub(super) fn new(inventory: Inventory) -> Result<Ground, InventoryError> {
+        let names = inventory.hosts.iter().map(|host| &host.name);
+        let hosts = numbered("host", names)?;
+        let names = inventory.borders.iter().map(|border| &border.name);
+        let mut borders = numbered("border", names)?;
+        borders
+            .values_mut()
+            .for_each(|number| *number += hosts.len());
+        let names = inventory.links.iter().map(|link| &link.name);
+        let links = numbered("link", names.chain(borders.keys()))?;
+        check_addresses(&inventory.hosts)?;
+        let places = inventory.hosts.iter().map(|host| &host.location);
+        let locations = (0..).zip(places.collect::<BTreeSet<_>>());
+        let locations = locations
+            .map(|(number, name)| (name.clone(), number))
+            .collect();
+        let labels = inventory.hosts.iter().flat_map(label_texts);
+        // Below these are labels that pin a node to one host, which has its own number.
+        let first = (hosts.len() + borders.len()) as u32;
+        let labels = (first..).zip(labels.collect::<BTreeSet<_>>());
+        let labels = labels.map(|(number, name)| (name, number)).collect();
+        let mut ground = Ground {
+            substrate: Arc::new(Substrate::new(vec![], vec![], 0)?),
+            inventory,
+            hosts,
+            borders,
+            links,
+            locations,
+            labels,
+        };
+        ground.substrate = Arc::new(ground.seen_by_embedder()?);
+        Ok(ground)
+    }
+
+    fn seen_by_embedder(&self) -> Result<Substrate, InventoryError> {
+        let mut hosts = Vec::new();
+        for (number, host) in self.inventory.hosts.iter().enumerate() {
+            let named = label_texts(host).into_iter().map(|it| self.label(&it));
+            hosts.push(substrate::Host {
+                cpu: host.cpus,
+                memory: host.memory_mib,
+                nics: host.nics,
+                location: self.location(&host.location),
+                labels: named.chain([Label::of(number)]).collect(),
+                provider: ProviderId(0),
+            });
+        }
+        for number in self.borders.values() {
+            let mut outside = substrate::Host {
+                location: UNKNOWN_LOCATION,
+                ..substrate::Host::default()
+            };
+            outside.labels.push(Label::of(*number));
+            hosts.push(outside);
+        }
+        // In the order of their numbers: the inventory's, then the borders by name.
+        hosts[self.hosts.len()..].sort_by(|a, b| a.labels.cmp(&b.labels));
+        let mut links = Vec::new();
+        for link in &self.inventory.links {
+            let [a, b] = [0, 1].map(|side| self.host_at("link", &link.name, &link.ends[side]));
+            links.push(link_between(a?, b?, link.rate_bps, link.delay_us));
+        }
+        let by_name = self.borders.keys();
+        for name in by_name {
+            let number = self.borders[name];
+            let border = &self.inventory.borders[number - self.hosts.len()];
+            let host = self.host_at("border", name, &border.host)?;
+            let outside = HostId::of(number);
+            links.push(link_between(
+                host,
+                outside,
+                border.rate_bps,
+                border.delay_us,
+            ));
+        }
+        Ok(Substrate::new(hosts, links, 0)?)
+    }
+
+    fn host_at(
+        &self,
+        what: &'static str,
+        name: &str,
+        host: &str,
+    ) -> Result<HostId, InventoryError> {
+        let found = self.hosts.get(host).copied().map(HostId::of);
+        found.ok_or_else(|| InventoryError::NoSuchHost {
+            what,
+            name: name.to_owned(),
+            host: host.to_owned(),
+        })
+    }
+
+    /// A host by name.
+    pub(super) fn host(&self, name: &str) -> Option<HostId> {
+        self.hosts.get(name).copied().map(HostId::of)
+    }
+
+    /// What a host is; none for what lies behind a border.
+    pub(super) fn host_entry(&self, host: HostId) -> Option<&Host> {
+        self.inventory.hosts.get(host.index())
+    }
+
+    /// What lies behind a border.
+    pub(super) fn outside(&self, border: &str) -> Option<HostId> {
+        self.borders.get(border).copied().map(HostId::of)
+    }
+
+    /// A link, or the link of a border, by name.
+    pub(super) fn link(&self, name: &str) -> Option<LinkId> {
+        self.links.get(name).copied().map(LinkId::of)
+    }
+
+    /// The names of links by number.
+    pub(super) fn link_names(&self) -> Vec<&str> {
+        let mut names = vec![""; self.links.len()];
+        for (name, number) in &self.links {
+            names[*number] = name;
+        }
+        names
+    }
+
+    /// The label that only this host has.
+    pub(super) fn pin(&self, host: HostId) -> Label {
+        Label(host.0)
+    }
+
+    /// A label by its text; one that no host has if it is unknown.
+    pub(super) fn label(&self, text: &str) -> Label {
+        self.labels.get(text).map_or(UNKNOWN_LABEL, |it| Label(*it))
+    }
+
+    /// A location by name; one where no host is if it is unknown.
+    pub(super) fn location(&self, name: &str) -> Location {
+        self.locations
+            .get(name)
+            .map_or(UNKNOWN_LOCATION, |it| Location(*it))
+    }
+}
+
+/// The labels of a host as texts.
+pub(super) fn label_texts(host: &Host) -> Vec<String> {
+    let labels = host.labels.iter();
+    labels
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect()
+}
+
+fn numbered<'a>(
+    what: &'static str,
+    names: impl Iterator<Item = &'a String>,
+) -> Result<BTreeMap<String, usize>, InventoryError> {
+    let mut numbers = BTreeMap::new();
+    for (number, name) in names.enumerate() {
+        if numbers.insert(name.clone(), number).is_some() {
+            let name = name.clone();
+            return Err(InventoryError::Twice { what, name });
+        }
+    }
+    Ok(numbers)
+}
+
+fn check_addresses(hosts: &[Host]) -> Result<(), InventoryError> {
+    let range = |host: &Host| {
+        let first = u64::from(host.address.to_bits());
+        (first, first + u64::from(host.tunnel_addresses))
+    };
+    let mut sorted: Vec<&Host> = hosts.iter().collect();
+    sorted.sort_by_key(|host| range(host));
+    let meets = |pair: &&[&Host]| range(pair[0]).1 >= range(pair[1]).0;
+    match sorted.windows(2).find(meets) {
+        Some(pair) => Err(InventoryError::Addresses {
+            host: pair[1].name.clone(),
+            other: pair[0].name.clone(),
+        }),
+        None => Ok(()),
+    }
+}
+
+fn link_between(a: HostId, b: HostId, rate: u64, delay_us: u64) -> substrate::Link {
+    substrate::Link {
+        delay: Duration::from_micros(delay_us),
+        ..substrate::Link::new(a, b, rate)
+    }
+}
+
+/// A location where no host is.
+const UNKNOWN_LOCATION: Location = Location(u32::MAX);
+
+/// A label that no host has.
+const UNKNOWN_LABEL: Label = Label(u32::MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(name: &str, address: u32, tunnel_addresses: u32) -> Host {
+        Host {
+            name: name.to_owned(),
+            cpus: 4,
+            memory_mib: 1024,
+            nics: 0,
+            location: "uk".to_owned(),
+            labels: BTreeMap::new(),
+            address: Ipv4Addr::from_bits(address),
+            tunnel_addresses,
+        }
+    }
+
+    fn border(name: &str, host: &str) -> Border {
+        let (name, host) = (name.to_owned(), host.to_owned());
+        let (rate_bps, delay_us) = (7, 0);
+        Border {
+            name,
+            host,
+            rate_bps,
+            delay_us,
+        }
+    }
+
+    fn inventory(hosts: Vec<Host>) -> Inventory {
+        Inventory {
+            discovery: Discovery::Pip,
+            hosts,
+            links: vec![],
+            borders: vec![],
+        }
+    }
+
+    #[test]
+    fn border_leads_to_a_host_outside_that_takes_no_node() {
+        let mut wanted = inventory(vec![host("a", 10, 0), host("b", 20, 0)]);
+        wanted.borders = vec![border("z", "a"), border("y", "b")];
+        let ground = Ground::new(wanted).unwrap();
+        for (name, at) in [("z", "a"), ("y", "b")] {
+            let outside = ground.outside(name).unwrap();
+            let link = &ground.substrate.links()[ground.link(name).unwrap().index()];
+            assert_eq!(link.ends, [ground.host(at).unwrap(), outside]);
+            let host = &ground.substrate.hosts()[outside.index()];
+            assert_eq!((host.cpu, &host.labels), (0, &vec![ground.pin(outside)]));
+        }
+        assert_eq!(ground.link_names().len(), 2);
+    }
+
+    #[test]
+    fn impossible_inventories_are_named() {
+        let refusal = |wanted| Ground::new(wanted).unwrap_err().to_string();
+        let twice = inventory(vec![host("a", 10, 0), host("a", 20, 0)]);
+        assert!(refusal(twice).contains("host `a` is there twice"));
+        let close = inventory(vec![host("a", 10, 5), host("b", 15, 0)]);
+        assert!(refusal(close).contains("host `b`: its addresses meet"));
+        let mut astray = inventory(vec![host("a", 10, 0)]);
+        astray.borders = vec![border("x", "c")];
+        assert!(refusal(astray).contains("border `x`: there is no host `c`"));
+    }
+}

@@ -1,0 +1,293 @@
+//! Finds places for a part: hosts for its nodes, paths and tunnels for its links.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+use carina_embed::joint::Joint;
+use carina_embed::request::{Node, Sharing, VirtualLink};
+use carina_embed::{Embedder, Embedding, HostId, NodeId, Request, Residual};
+use carina_time::Duration;
+use serde::{Deserialize, Serialize};
+
+use crate::document::Carrier;
+use crate::message::{PartEnd, PartLink, PartRequest, Reason, ReasonCode};
+use crate::names::DocumentNames;
+
+use super::inventory::Ground;
+
+/// Where the nodes and links of a part are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Placement {
+    /// The host of each node.
+    pub(super) hosts: BTreeMap<String, String>,
+    /// The substrate links of each link, by its place in the part.
+    pub(super) paths: Vec<Vec<String>>,
+    /// The tunnel of each link.
+    pub(super) tunnels: Vec<Tunnel>,
+}
+
+/// What tells a link from others on the substrate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tunnel {
+    /// Its tag.
+    pub(super) tag: u32,
+    /// The outer address of each end at a node.
+    pub(super) outer: [Option<Ipv4Addr>; 2],
+}
+
+/// A part and where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Laid {
+    pub(super) part: PartRequest,
+    pub(super) placement: Placement,
+}
+
+/// Tags and addresses that other parts have.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Taken {
+    pub(super) tags: BTreeSet<u32>,
+    pub(super) addresses: BTreeSet<Ipv4Addr>,
+}
+
+impl Taken {
+    pub(super) fn add(&mut self, placement: &Placement) {
+        for tunnel in &placement.tunnels {
+            self.tags.insert(tunnel.tag);
+            self.addresses.extend(tunnel.outer.iter().flatten());
+        }
+    }
+}
+
+/// Places a part on what is free. Nodes that `before` has stay where they are if that is possible.
+pub(super) fn place(
+    ground: &Ground,
+    residual: &Residual,
+    part: &PartRequest,
+    before: Option<&Laid>,
+    taken: Taken,
+) -> Result<Placement, Reason> {
+    let wish = |name: &str, chosen: Option<u32>| -> Option<HostId> {
+        let old = before.and_then(|laid| ground.host(laid.placement.hosts.get(name)?));
+        old.or(chosen.map(HostId))
+    };
+    let wishes = part.nodes.iter().map(|it| wish(&it.node.name, it.host));
+    let wishes: Vec<Option<HostId>> = wishes.collect();
+    let free = vec![None; wishes.len()];
+    let mut embedder = Joint::default();
+    let mut found = None;
+    for pins in [&wishes, &free] {
+        let request = request(ground, part, pins)?;
+        if let Ok(embedding) = embedder.embed(residual, &request) {
+            found = Some(embedding);
+            break;
+        }
+    }
+    let Some(embedding) = found else {
+        return Err(why_not(ground, residual, part, &free));
+    };
+    let hosts = named_hosts(ground, part, &embedding);
+    let names = ground.link_names();
+    let path = |path: &Vec<carina_embed::LinkId>| {
+        let hops = path.iter().map(|link| names[link.index()].to_owned());
+        hops.collect::<Vec<String>>()
+    };
+    let paths = embedding.paths.iter().map(path).collect();
+    let tunnels = tunnels(ground, part, &hosts, before, taken)?;
+    Ok(Placement {
+        hosts,
+        paths,
+        tunnels,
+    })
+}
+
+fn named_hosts(
+    ground: &Ground,
+    part: &PartRequest,
+    embedding: &Embedding,
+) -> BTreeMap<String, String> {
+    let mut hosts = BTreeMap::new();
+    for (node, host) in part.nodes.iter().zip(&embedding.hosts) {
+        // Only real hosts have processors, which every node needs.
+        if let Some(host) = ground.host_entry(*host) {
+            hosts.insert(node.node.name.clone(), host.name.clone());
+        }
+    }
+    hosts
+}
+
+/// The part as an embedder takes it: its nodes, then one for each border that it uses.
+fn request(
+    ground: &Ground,
+    part: &PartRequest,
+    pins: &[Option<HostId>],
+) -> Result<Request, Reason> {
+    let impossible = |what: String| Reason::new(ReasonCode::Impossible, what);
+    let mut numbers: BTreeMap<PartEndName, NodeId> = BTreeMap::new();
+    for (number, wanted) in part.nodes.iter().enumerate() {
+        let name = wanted.node.name.as_str();
+        let known = numbers.insert(PartEndName::Node(name), NodeId::of(number));
+        if known.is_some() || wanted.node.cpus == 0 {
+            let words = "it is there twice, or wants no processor";
+            return Err(impossible(format!("node `{name}`: {words}")));
+        }
+    }
+    let number_of = |numbers: &BTreeMap<PartEndName, NodeId>, name: &str| {
+        let found = numbers.get(&PartEndName::Node(name)).copied();
+        found.ok_or_else(|| impossible(format!("node `{name}` is not in the part")))
+    };
+    let mut nodes = Vec::new();
+    for (wanted, pin) in part.nodes.iter().zip(pins) {
+        let named = wanted.labels.iter();
+        let named = named.map(|(key, value)| ground.label(&format!("{key}={value}")));
+        let apart = wanted.apart_from.iter();
+        let apart_from = apart.map(|name| number_of(&numbers, name));
+        nodes.push(Node {
+            cpu: u64::from(wanted.node.cpus),
+            memory: wanted.node.memory_mib,
+            nics: u64::from(wanted.nics),
+            locations: wanted
+                .location
+                .iter()
+                .map(|it| ground.location(it))
+                .collect(),
+            labels: named.chain(pin.map(|host| ground.pin(host))).collect(),
+            apart_from: apart_from.collect::<Result<_, _>>()?,
+        });
+    }
+    let mut links = Vec::new();
+    for link in &part.links {
+        let mut ends = [NodeId(0); 2];
+        for (end, wanted) in ends.iter_mut().zip(&link.ends) {
+            *end = match wanted {
+                PartEnd::Node(end) => number_of(&numbers, &end.node)?,
+                PartEnd::Border(name) => {
+                    let outside = ground.outside(name);
+                    let outside =
+                        outside.ok_or_else(|| impossible("there is no such way out".to_owned()))?;
+                    let next = NodeId::of(nodes.len());
+                    *numbers.entry(PartEndName::Border(name)).or_insert_with(|| {
+                        nodes.push(Node {
+                            labels: vec![ground.pin(outside)],
+                            ..Node::default()
+                        });
+                        next
+                    })
+                }
+            };
+        }
+        links.push(VirtualLink {
+            ends,
+            rate: link.rate.bps(),
+            delay_max: link.delay_max_us.map(Duration::from_micros),
+        });
+    }
+    let request = Request::new(nodes, links, Sharing::UnlessApart);
+    request.map_err(|error| impossible(error.to_string()))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum PartEndName<'a> {
+    Node(&'a str),
+    Border(&'a str),
+}
+
+fn why_not(
+    ground: &Ground,
+    residual: &Residual,
+    part: &PartRequest,
+    free: &[Option<HostId>],
+) -> Reason {
+    let names = DocumentNames {
+        nodes: part.nodes.iter().map(|it| it.node.name.clone()).collect(),
+        places: part.nodes.iter().map(|it| it.location.clone()).collect(),
+    };
+    let request = match request(ground, part, free) {
+        Ok(request) => request,
+        Err(reason) => return reason,
+    };
+    crate::names::insufficient(residual, &request, &names)
+}
+
+/// Tags and outer addresses of a part's links: those that they had, where both ends stay.
+fn tunnels(
+    ground: &Ground,
+    part: &PartRequest,
+    hosts: &BTreeMap<String, String>,
+    before: Option<&Laid>,
+    mut taken: Taken,
+) -> Result<Vec<Tunnel>, Reason> {
+    let mut tunnels = Vec::new();
+    for link in &part.links {
+        if let Some(tunnel) = before.and_then(|laid| kept(laid, link, hosts)) {
+            tunnels.push(tunnel);
+            continue;
+        }
+        let tag = (1..).find(|tag| !taken.tags.contains(tag)).unwrap_or(0);
+        if tag > TAG_MAX {
+            let words = "there is no tag left for a link";
+            return Err(Reason::new(ReasonCode::Insufficient, words));
+        }
+        taken.tags.insert(tag);
+        let mut outer = [None, None];
+        for (address, end) in outer.iter_mut().zip(&link.ends) {
+            *address = outer_address(ground, link.carrier, end, hosts, &mut taken)?;
+        }
+        tunnels.push(Tunnel { tag, outer });
+    }
+    Ok(tunnels)
+}
+
+/// The tunnel that a link had, if its carrier and the hosts of its ends are the same.
+fn kept(laid: &Laid, link: &PartLink, hosts: &BTreeMap<String, String>) -> Option<Tunnel> {
+    let mut links = laid.part.links.iter();
+    let same = |old: &PartLink| {
+        old.number == link.number && old.ends == link.ends && old.carrier == link.carrier
+    };
+    let place = links.position(same)?;
+    let stays = |end: &PartEnd| match end {
+        PartEnd::Node(end) => hosts.get(&end.node) == laid.placement.hosts.get(&end.node),
+        PartEnd::Border(_) => true,
+    };
+    let tunnel = laid.placement.tunnels.get(place);
+    tunnel.filter(|_| link.ends.iter().all(stays)).cloned()
+}
+
+fn outer_address(
+    ground: &Ground,
+    carrier: Carrier,
+    end: &PartEnd,
+    hosts: &BTreeMap<String, String>,
+    taken: &mut Taken,
+) -> Result<Option<Ipv4Addr>, Reason> {
+    let PartEnd::Node(end) = end else {
+        return Ok(None);
+    };
+    let host = hosts.get(&end.node).and_then(|name| ground.host(name));
+    let Some(host) = host.and_then(|host| ground.host_entry(host)) else {
+        return Ok(None);
+    };
+    if carrier != Carrier::Ipip {
+        return Ok(Some(host.address));
+    }
+    let first = host.address.to_bits();
+    let mut pool = (1..=host.tunnel_addresses).map(|it| Ipv4Addr::from_bits(first + it));
+    match pool.find(|address| !taken.addresses.contains(address)) {
+        Some(address) => {
+            taken.addresses.insert(address);
+            Ok(Some(address))
+        }
+        None => {
+            let words = format!(
+                "node {}: its host has no address left for a link as ipip; gre or vxlan would fit",
+                end.node
+            );
+            Err(Reason::new(ReasonCode::Insufficient, words))
+        }
+    }
+}
+
+/// The largest tag: a VNI of VXLAN has 24 bits. (RFC 7348, section 5)
+const TAG_MAX: u32 = (1 << 24) - 1;

@@ -1,0 +1,486 @@
+//! A virtual network provider: makes one network of parts that several providers lease to it.
+//!
+//! The machine does no I/O; what it must not forget is in the store. It works by level: for each
+//! network it reads how far it is and does what comes next, so that it may end at any point and go
+//! on after a restart.
+//!
+//! ```text
+//!                 no: Waiting (queue) or refused
+//!                   ^
+//! Want --> Planning +-> Reserving --all hold--> Committing --all made--> Settled
+//!             ^             | one refuses,          | one has lost         | it changes,
+//!             |             | or time is over       v its part             v or goes
+//!             +-------------+--<-- Releasing <------+-------------------<--+
+//! ```
+//!
+//! - What is asked of whom is written before the first message goes out.
+//! - All providers are asked at once. If one refuses, all let go before the next attempt: a VNP
+//!   never waits while it holds, so that two of them never wait for each other.
+//! - An attempt has a number, its round. What is late is known by it.
+//! - Providers hear again and again which parts are wanted, and answer with those that are not.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use carina_random::Random;
+use carina_time::Instant;
+
+use crate::document::Document;
+use crate::host_part::{EndPart, VnetId};
+use crate::message::{
+    Advertisement, FromPip, FromVnp, PartKey, PartStatus, Reason, ReasonCode, Standing, ToPip,
+    ToVnp, TunnelEnd,
+};
+use crate::mirror::{Mirror, from_value, to_value};
+use crate::store::{Outcome, Store, StoreError, Transaction};
+use crate::timing::Timing;
+
+use self::record::{Record, Step, Then};
+
+mod record;
+mod splitting;
+mod standing;
+mod steps;
+mod view;
+
+/// A VNP's machine.
+#[derive(Debug)]
+pub struct Vnp<S> {
+    prefix: String,
+    pips: BTreeSet<String>,
+    store: S,
+    timing: Timing,
+    random: Random,
+    mirror: Mirror,
+    records: BTreeMap<VnetId, Record>,
+    progress: BTreeMap<VnetId, Progress>,
+    /// When each network is looked at next.
+    due: BTreeSet<(Instant, VnetId)>,
+    /// What providers show, and since when.
+    seen: BTreeMap<String, (Instant, Advertisement)>,
+    /// Providers that were asked what they have, and have not answered.
+    asked: BTreeMap<String, Instant>,
+    next_look: Instant,
+    outputs: VecDeque<Output>,
+    discarded: BTreeMap<&'static str, u64>,
+}
+
+/// What a VNP sends.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// To a PIP.
+    ToPip {
+        /// Its name.
+        pip: String,
+        /// The message.
+        message: ToPip,
+    },
+    /// To a VNO.
+    ToVno {
+        /// Its name.
+        vno: String,
+        /// The message.
+        message: FromVnp,
+    },
+}
+
+/// What is known of a network and need not outlive the process.
+#[derive(Clone, Debug)]
+struct Progress {
+    /// Since when it is in its step.
+    since: Instant,
+    due: Instant,
+    /// When its messages go out again.
+    send_at: Instant,
+    /// Messages sent in vain in this step.
+    tries: u32,
+    offers: BTreeMap<String, Vec<(EndPart, TunnelEnd)>>,
+    done: BTreeSet<String>,
+    /// What providers say of their parts of a round.
+    statuses: BTreeMap<String, (u64, PartStatus)>,
+    told: Option<Standing>,
+}
+
+impl<S: Store> Vnp<S> {
+    /// A VNP of this name that leases from these providers, and keeps its state in a store.
+    pub fn new(
+        name: &str,
+        pips: impl IntoIterator<Item = String>,
+        store: S,
+        timing: Timing,
+        random: Random,
+    ) -> Vnp<S> {
+        let prefix = format!("vnp/{name}/vnet/");
+        Vnp {
+            mirror: Mirror::new(&prefix),
+            prefix,
+            pips: pips.into_iter().collect(),
+            store,
+            timing,
+            random,
+            records: BTreeMap::new(),
+            progress: BTreeMap::new(),
+            due: BTreeSet::new(),
+            seen: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            next_look: Instant::ZERO,
+            outputs: VecDeque::new(),
+            discarded: BTreeMap::new(),
+        }
+    }
+
+    /// Takes a message of a VNO.
+    pub fn handle_vno(&mut self, now: Instant, vno: &str, message: ToVnp) {
+        if let Err(error) = self.refresh(now) {
+            return self.discard(&error);
+        }
+        let vnet = match &message {
+            ToVnp::Want { vnet, .. } | ToVnp::Remove { vnet } => *vnet,
+        };
+        let known = self.records.get(&vnet);
+        if known.is_some_and(|record| record.vno != vno) {
+            return self.count("request about another's network");
+        }
+        match message {
+            ToVnp::Want {
+                generation,
+                document,
+                ..
+            } => self.want(now, (vnet, vno), generation, *document),
+            ToVnp::Remove { .. } => self.remove(now, vnet, vno),
+        }
+    }
+
+    fn want(
+        &mut self,
+        now: Instant,
+        (vnet, vno): (VnetId, &str),
+        generation: u64,
+        document: Document,
+    ) {
+        if let Err(error) = document.check() {
+            self.count("document that is wrong");
+            let reason = Reason::new(ReasonCode::Impossible, error.to_string());
+            let standing = Standing {
+                is_refused: true,
+                ..Standing::without(reason)
+            };
+            let message = FromVnp::Standing {
+                vnet,
+                generation,
+                standing,
+            };
+            let vno = vno.to_owned();
+            return self.outputs.push_back(Output::ToVno { vno, message });
+        }
+        match self.records.get(&vnet) {
+            None => self.write(now, vnet, Record::new(vno, generation, document)),
+            Some(known) if known.generation < generation && known.is_wanted => {
+                let changed = Record {
+                    generation,
+                    document,
+                    tries: 0,
+                    queued_until_ms: None,
+                    refusals: BTreeSet::new(),
+                    ..known.clone()
+                };
+                self.write(now, vnet, changed);
+            }
+            Some(_) => self.tell_standing(vnet, true),
+        }
+        self.advance(now, vnet);
+    }
+
+    fn remove(&mut self, now: Instant, vnet: VnetId, vno: &str) {
+        match self.records.get(&vnet) {
+            None => {
+                let (vno, message) = (vno.to_owned(), FromVnp::Removed { vnet });
+                self.outputs.push_back(Output::ToVno { vno, message });
+            }
+            Some(known) if known.is_wanted => {
+                let gone = Record {
+                    is_wanted: false,
+                    ..known.clone()
+                };
+                self.write(now, vnet, gone);
+                self.advance(now, vnet);
+            }
+            Some(_) => self.tell_standing(vnet, true),
+        }
+    }
+
+    /// Takes a message of a PIP.
+    pub fn handle_pip(&mut self, now: Instant, pip: &str, message: FromPip) {
+        if !self.pips.contains(pip) {
+            return self.count("message of a provider that is not configured");
+        }
+        if let Err(error) = self.refresh(now) {
+            return self.discard(&error);
+        }
+        match message {
+            FromPip::Advertisement(seen) => self.take_advertisement(now, pip, seen),
+            FromPip::Offered { key, ends } => self.take_offer(now, pip, key, ends),
+            FromPip::Refused { key, reason } => self.take_refusal(now, pip, key, reason),
+            FromPip::Committed { key } => {
+                self.take(now, pip, key, |step| {
+                    matches!(step, Step::Committing { .. })
+                });
+            }
+            FromPip::Released { key } => {
+                let is_over = |step: &Step| matches!(step, Step::Releasing { .. } | Step::Settled);
+                self.take(now, pip, key, is_over);
+            }
+            FromPip::Lapsed { key } => self.take_loss(now, pip, key),
+            FromPip::Status { key, status } => {
+                let progress = self.progress_of(now, key.vnet);
+                let known = progress.statuses.get(pip);
+                if known.is_none_or(|(round, _)| *round <= key.round) {
+                    let status = (key.round, status);
+                    progress.statuses.insert(pip.to_owned(), status);
+                    self.tell_standing(key.vnet, false);
+                }
+            }
+            FromPip::Held { key } => self.judge_held(pip, key),
+        }
+    }
+
+    fn take_advertisement(&mut self, now: Instant, pip: &str, seen: Advertisement) {
+        if !view::is_sound(&seen) {
+            return self.count("advertisement that contradicts itself");
+        }
+        self.asked.remove(pip);
+        self.seen.insert(pip.to_owned(), (now, seen));
+        let is_planned = |record: &&Record| matches!(record.step, Step::Planning);
+        let plans = self.records.iter().filter(|(_, record)| is_planned(record));
+        let plans: Vec<VnetId> = plans.map(|(vnet, _)| *vnet).collect();
+        for vnet in plans {
+            self.advance(now, vnet);
+        }
+    }
+
+    fn take_offer(
+        &mut self,
+        now: Instant,
+        pip: &str,
+        key: PartKey,
+        ends: Vec<(EndPart, TunnelEnd)>,
+    ) {
+        self.seen.remove(pip);
+        let record = self.records.get(&key.vnet);
+        let is_awaited = |record: &Record| match &record.step {
+            Step::Reserving(intent) => intent.parts.contains_key(pip),
+            _ => false,
+        };
+        if !record.is_some_and(|record| record.round == key.round && is_awaited(record)) {
+            return self.count("offer that is late");
+        }
+        let progress = self.progress_of(now, key.vnet);
+        progress.offers.insert(pip.to_owned(), ends);
+        self.advance(now, key.vnet);
+    }
+
+    /// Notes that a provider has done what the step asks for.
+    fn take(&mut self, now: Instant, pip: &str, key: PartKey, is_right: impl Fn(&Step) -> bool) {
+        let record = self.records.get(&key.vnet);
+        if !record.is_some_and(|record| record.round == key.round && is_right(&record.step)) {
+            return self.count("answer that is late");
+        }
+        self.progress_of(now, key.vnet).done.insert(pip.to_owned());
+        self.advance(now, key.vnet);
+    }
+
+    /// A provider has a part that was not named: it is let go unless it has just come to be.
+    fn judge_held(&mut self, pip: &str, key: PartKey) {
+        if let Some(record) = self.records.get(&key.vnet) {
+            let is_live = record
+                .live
+                .as_ref()
+                .is_some_and(|live| live.round == key.round && live.pips.contains(pip));
+            if is_live || !matches!(record.step, Step::Settled) {
+                return;
+            }
+        }
+        self.count("part that was not wanted");
+        self.send(pip, ToPip::Release { key });
+    }
+
+    /// Does what is due; to be called when [`Vnp::poll_timeout`] says.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if let Err(error) = self.refresh(now) {
+            self.next_look = self.next_look.max(now + self.timing.repeat);
+            self.discard(&error);
+            let late: Vec<VnetId> = self.due_until(now);
+            let at = now + self.timing.repeat;
+            late.into_iter().for_each(|vnet| self.set_due(vnet, at));
+            return;
+        }
+        for vnet in self.due_until(now) {
+            self.set_due(vnet, now + self.timing.look);
+            self.advance(now, vnet);
+        }
+        if self.next_look <= now {
+            self.next_look = now + self.timing.look;
+            self.renew();
+        }
+    }
+
+    fn due_until(&self, now: Instant) -> Vec<VnetId> {
+        let due = self.due.iter().take_while(|(at, _)| *at <= now);
+        due.map(|(_, vnet)| *vnet).collect()
+    }
+
+    /// Names to each provider what it is to keep.
+    fn renew(&mut self) {
+        let mut keys: BTreeMap<String, Vec<PartKey>> = BTreeMap::new();
+        for pip in &self.pips {
+            keys.insert(pip.clone(), Vec::new());
+        }
+        for (vnet, record) in &self.records {
+            if let (Some(live), false) = (&record.live, record.is_being_removed()) {
+                let (vnet, round) = (*vnet, live.round);
+                for pip in &live.pips {
+                    let key = PartKey { vnet, round };
+                    keys.entry(pip.clone()).or_default().push(key);
+                }
+            }
+        }
+        for (pip, keys) in keys {
+            self.send(&pip, ToPip::Renew { keys });
+        }
+    }
+
+    /// When [`Vnp::handle_timeout`] is due. May change after any `handle_*`.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Instant {
+        let first = self.due.first().map(|(at, _)| *at);
+        first.map_or(self.next_look, |at| at.min(self.next_look))
+    }
+
+    /// The next message to send. May change after any `handle_*`.
+    #[must_use]
+    pub fn poll_transmit(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// What was discarded, by reason.
+    #[must_use]
+    pub fn discarded(&self) -> &BTreeMap<&'static str, u64> {
+        &self.discarded
+    }
+
+    /// Brings the records up to date with the store.
+    fn refresh(&mut self, now: Instant) -> Result<(), StoreError> {
+        for key in self.mirror.refresh(&mut self.store, now)? {
+            let name = key.strip_prefix(&self.prefix).unwrap_or_default();
+            let Ok(vnet) = name.parse::<VnetId>() else {
+                continue;
+            };
+            match self.mirror.entry(&key).map(from_value).transpose()? {
+                Some(record) => {
+                    self.records.insert(vnet, record);
+                    self.progress_of(now, vnet);
+                }
+                None => {
+                    self.records.remove(&vnet);
+                    if let Some(progress) = self.progress.remove(&vnet) {
+                        self.due.remove(&(progress.due, vnet));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn progress_of(&mut self, now: Instant, vnet: VnetId) -> &mut Progress {
+        let due = &mut self.due;
+        self.progress.entry(vnet).or_insert_with(|| {
+            due.insert((now, vnet));
+            Progress {
+                since: now,
+                due: now,
+                send_at: now,
+                tries: 0,
+                offers: BTreeMap::new(),
+                done: BTreeSet::new(),
+                statuses: BTreeMap::new(),
+                told: None,
+            }
+        })
+    }
+
+    fn set_due(&mut self, vnet: VnetId, at: Instant) {
+        if let Some(progress) = self.progress.get_mut(&vnet) {
+            self.due.remove(&(progress.due, vnet));
+            progress.due = at;
+            self.due.insert((at, vnet));
+        }
+    }
+
+    /// Writes a record if it is as it was read. When it was not, or the store does not answer, the
+    /// network is looked at again.
+    fn write(&mut self, now: Instant, vnet: VnetId, record: Record) {
+        let key = format!("{}{vnet}", self.prefix);
+        let write = Transaction::new().if_as_read(&*key, self.mirror.revision(&key));
+        let forgets = matches!(
+            record.step,
+            Step::Releasing {
+                then: Then::Forget,
+                ..
+            }
+        ) && record.to_release(true).is_empty();
+        let write = match forgets {
+            true => write.delete(key),
+            false => write.put(key, to_value(&record)),
+        };
+        let step = self.records.get(&vnet).map(|record| record.step.clone());
+        let outcome = self.store.commit(now, &write);
+        let outcome = outcome.and_then(|outcome| self.refresh(now).map(|()| outcome));
+        match outcome {
+            Ok(Outcome::Done(_)) if forgets => {
+                let (vno, message) = (record.vno, FromVnp::Removed { vnet });
+                self.outputs.push_back(Output::ToVno { vno, message });
+            }
+            Ok(Outcome::Done(_)) => {
+                if step.as_ref() != Some(&record.step) {
+                    let progress = self.progress_of(now, vnet);
+                    progress.since = now;
+                    progress.send_at = now;
+                    progress.tries = 0;
+                    progress.offers.clear();
+                    progress.done.clear();
+                }
+                self.set_due(vnet, now);
+                self.tell_standing(vnet, false);
+            }
+            Ok(Outcome::Conflict) => self.set_due(vnet, now + self.timing.repeat),
+            Err(error) => {
+                self.discard(&error);
+                self.set_due(vnet, now + self.timing.repeat);
+            }
+        }
+    }
+
+    fn send(&mut self, pip: &str, message: ToPip) {
+        let pip = pip.to_owned();
+        self.outputs.push_back(Output::ToPip { pip, message });
+    }
+
+    fn discard(&mut self, error: &StoreError) {
+        self.count(error.kind());
+    }
+
+    fn count(&mut self, reason: &'static str) {
+        *self.discarded.entry(reason).or_default() += 1;
+    }
+}
+
+impl Record {
+    fn is_being_removed(&self) -> bool {
+        matches!(self.step, Step::Releasing { all: true, .. })
+    }
+
+    /// Why nothing came of an attempt that was not refused.
+    fn unreachable() -> Reason {
+        let words = "a provider that has to take part did not answer in time";
+        Reason::new(ReasonCode::Unreachable, words)
+    }
+}

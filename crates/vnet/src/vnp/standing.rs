@@ -1,0 +1,101 @@
+//! How far a network is, for its operator: no name of a host or a provider is in it.
+
+use crate::host_part::VnetId;
+use crate::message::{Condition, FromVnp, PartStatus, Reason, ReasonCode, Standing};
+use crate::store::Store;
+
+use super::record::{Record, Step};
+use super::{Output, Progress, Vnp};
+
+impl<S: Store> Vnp<S> {
+    /// Tells the VNO how far a network is: when that has changed, or `always`.
+    pub(super) fn tell_standing(&mut self, vnet: VnetId, always: bool) {
+        let record = self.records.get(&vnet);
+        let (Some(record), Some(progress)) = (record, self.progress.get_mut(&vnet)) else {
+            return;
+        };
+        let standing = standing(record, progress);
+        if always || progress.told.as_ref() != Some(&standing) {
+            progress.told = Some(standing.clone());
+            let generation = record.generation;
+            let message = FromVnp::Standing {
+                vnet,
+                generation,
+                standing,
+            };
+            let vno = record.vno.clone();
+            self.outputs.push_back(Output::ToVno { vno, message });
+        }
+    }
+}
+
+fn standing(record: &Record, progress: &Progress) -> Standing {
+    let mut standing = Standing::default();
+    let is_refused = record.refused == Some(record.generation);
+    if !is_refused {
+        standing.holds.insert(Condition::Admitted);
+    }
+    let status = record.live.as_ref().map(|live| {
+        let of_pip = |pip: &String| progress.statuses.get(pip);
+        let known = live.pips.iter().map(of_pip);
+        known.map(|known| {
+            known
+                .filter(|(round, _)| *round == live.round)
+                .map(|(_, it)| it)
+        })
+    });
+    if let Some(parts) = status {
+        standing.holds.insert(Condition::Reserved);
+        let parts: Vec<Option<&PartStatus>> = parts.collect();
+        let all = |holds: fn(&PartStatus) -> bool| parts.iter().all(|it| it.is_some_and(holds));
+        let conditions = [
+            (Condition::Provisioned, all(|it| it.are_nodes_up)),
+            (Condition::LinksUp, all(|it| it.are_links_up)),
+            (Condition::ConsoleReady, all(|it| it.are_consoles_ready)),
+        ];
+        let holding = conditions.iter().filter(|(_, holds)| *holds);
+        standing
+            .holds
+            .extend(holding.map(|(condition, _)| *condition));
+        let is_current = matches!(record.step, Step::Settled) && !record.is_behind();
+        if conditions.iter().all(|(_, holds)| *holds) && is_current && !is_refused {
+            standing.holds.insert(Condition::Ready);
+        }
+        let obstacle = parts.iter().flatten().find_map(|it| it.obstacle.as_ref());
+        if let Some(obstacle) = obstacle {
+            standing.reason = Some(Reason::new(ReasonCode::Working, obstacle.to_string()));
+        }
+    }
+    if is_refused {
+        standing.is_refused = true;
+        standing.reason = record.reason.clone();
+    } else if !standing.is_ready() {
+        let why = why(record, standing.reason.take());
+        standing.reason = Some(why);
+    } else {
+        standing.reason = None;
+    }
+    standing
+}
+
+/// Why a network that was not refused is not ready.
+fn why(record: &Record, obstacle: Option<Reason>) -> Reason {
+    let working = |words: &str| Reason::new(ReasonCode::Working, words);
+    if !record.is_wanted {
+        return Reason::new(ReasonCode::Removing, "it is being removed");
+    }
+    match &record.step {
+        Step::Planning => working("places are looked for"),
+        Step::Waiting { .. } => match &record.reason {
+            Some(reason) => Reason {
+                code: ReasonCode::Queued,
+                ..reason.clone()
+            },
+            None => Reason::new(ReasonCode::Queued, "it waits for resources"),
+        },
+        Step::Reserving(_) => working("its resources are being reserved"),
+        Step::Committing { .. } => working("all its resources are held; it is being made"),
+        Step::Releasing { .. } => working("another attempt is prepared"),
+        Step::Settled => obstacle.unwrap_or_else(|| working("it is being made")),
+    }
+}

@@ -1,0 +1,176 @@
+//! The substrate of all providers, as far as they show it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use carina_embed::request::AMOUNT_MAX;
+use carina_embed::substrate::{Host, Link};
+use carina_embed::{HostId, Label, LinkId, Location, ProviderId, Substrate};
+use carina_time::Duration;
+
+use crate::message::{AdvertisedBorder, AdvertisedHost, Advertisement};
+
+/// The substrate of all providers.
+#[derive(Clone, Debug)]
+pub(super) struct View {
+    pub(super) substrate: Substrate,
+    pips: Vec<String>,
+    /// For each host, its number in its provider's advertisement if that is exact.
+    numbers: Vec<Option<u32>>,
+    borders: BTreeMap<LinkId, Border>,
+    locations: BTreeMap<(String, String), u32>,
+    labels: BTreeMap<String, u32>,
+    /// Whether every host is what it seems.
+    pub(super) is_exact: bool,
+}
+
+/// A link between two providers.
+#[derive(Clone, Debug)]
+pub(super) struct Border {
+    pub(super) name: String,
+    /// Each provider's share of its delay, µs, in the order of the link's ends.
+    pub(super) delays_us: [u64; 2],
+}
+
+/// Whether an advertisement can be true: numbers are those of hosts, and the sizes are bounded.
+pub(super) fn is_sound(seen: &Advertisement) -> bool {
+    let hosts = seen.hosts.len();
+    let there = |host: u32| (host as usize) < hosts;
+    let mut links = seen.links.iter().map(|link| link.ends);
+    let mut names = BTreeSet::new();
+    hosts <= ADVERTISED_MAX
+        && seen.links.len() <= ADVERTISED_MAX
+        && seen.borders.len() <= ADVERTISED_MAX
+        && links.all(|[a, b]| a != b && there(a) && there(b))
+        && seen
+            .borders
+            .iter()
+            .all(|it| there(it.host) && names.insert(&it.name))
+}
+
+impl View {
+    /// What several providers show. What `roomy` ones have free is taken for boundless: a network
+    /// lives there already, and what it has is not shown as free.
+    pub(super) fn new(seen: &BTreeMap<&str, &Advertisement>, roomy: &BTreeSet<String>) -> View {
+        let mut view = View {
+            substrate: Substrate::new(vec![], vec![], 0).expect("nothing is sound"),
+            pips: seen.keys().map(|pip| (*pip).to_owned()).collect(),
+            numbers: vec![],
+            borders: BTreeMap::new(),
+            locations: BTreeMap::new(),
+            labels: BTreeMap::new(),
+            is_exact: roomy.is_empty() && seen.values().all(|it| it.is_exact),
+        };
+        let (mut hosts, mut links) = (Vec::new(), Vec::new());
+        let mut ways: BTreeMap<&str, Vec<(HostId, &AdvertisedBorder)>> = BTreeMap::new();
+        for (number, (pip, seen)) in seen.iter().enumerate() {
+            let first = hosts.len() as u32;
+            let is_roomy = roomy.contains(*pip);
+            let amount = |free: u64| {
+                if is_roomy {
+                    AMOUNT_MAX
+                } else {
+                    free.min(AMOUNT_MAX)
+                }
+            };
+            for (own, host) in (0..).zip(&seen.hosts) {
+                hosts.push(view.host(number, host, amount));
+                view.numbers
+                    .push((seen.is_exact && !is_roomy).then_some(own));
+            }
+            for link in &seen.links {
+                let [a, b] = link.ends.map(|end| HostId(first + end));
+                links.push(Link {
+                    delay: Duration::from_micros(link.delay_us),
+                    ..Link::new(a, b, amount(link.rate_bps))
+                });
+            }
+            for border in &seen.borders {
+                let end = (HostId(first + border.host), border);
+                ways.entry(&border.name).or_default().push(end);
+            }
+        }
+        for (name, ends) in ways {
+            // One end alone leads to a provider that is not seen; more than two contradict.
+            let [(a, one), (b, other)] = ends[..] else {
+                continue;
+            };
+            let delays_us = [one.delay_us, other.delay_us];
+            let delay_us = one.delay_us.saturating_add(other.delay_us);
+            let rate = one.rate_bps.min(other.rate_bps).min(AMOUNT_MAX);
+            let name = name.to_owned();
+            view.borders
+                .insert(LinkId::of(links.len()), Border { name, delays_us });
+            links.push(Link {
+                delay: Duration::from_micros(delay_us),
+                ..Link::new(a, b, rate)
+            });
+        }
+        let substrate = Substrate::new(hosts, links, BORDER_PRICE);
+        view.substrate = substrate.expect("advertisements are sound");
+        view
+    }
+
+    fn host(&mut self, pip: usize, seen: &AdvertisedHost, amount: impl Fn(u64) -> u64) -> Host {
+        let at = (self.pips[pip].clone(), seen.location.clone());
+        let next = self.locations.len() as u32;
+        let location = *self.locations.entry(at).or_insert(next);
+        let labels = seen.labels.iter().map(|text| {
+            let next = self.labels.len() as u32;
+            Label(*self.labels.entry(text.clone()).or_insert(next))
+        });
+        Host {
+            cpu: amount(seen.cpus),
+            memory: amount(seen.memory_mib),
+            nics: seen.nics.min(AMOUNT_MAX),
+            location: Location(location),
+            labels: labels.collect(),
+            provider: ProviderId(pip as u32),
+        }
+    }
+
+    /// The provider of a host.
+    pub(super) fn pip(&self, host: HostId) -> &str {
+        &self.pips[self.substrate.hosts()[host.index()].provider.index()]
+    }
+
+    /// The number of a host for its provider, if that wants to know.
+    pub(super) fn number(&self, host: HostId) -> Option<u32> {
+        self.numbers[host.index()]
+    }
+
+    /// The border that a link is, if it leads to another provider.
+    pub(super) fn border(&self, link: LinkId) -> Option<&Border> {
+        self.borders.get(&link)
+    }
+
+    /// A label by its text; one that no host has if it is unknown.
+    pub(super) fn label(&self, text: &str) -> Label {
+        self.labels
+            .get(text)
+            .map_or(Label(u32::MAX), |it| Label(*it))
+    }
+
+    /// The locations of these names at the providers that `takes` says; all names if there are
+    /// none.
+    pub(super) fn locations(
+        &self,
+        names: &[String],
+        takes: impl Fn(&str) -> bool,
+    ) -> Vec<Location> {
+        let known = self.locations.iter();
+        let right = known
+            .filter(|((pip, name), _)| takes(pip) && (names.is_empty() || names.contains(name)));
+        let right: Vec<Location> = right.map(|(_, number)| Location(*number)).collect();
+        match right.is_empty() {
+            // No list at all would mean anywhere.
+            true => vec![Location(u32::MAX)],
+            false => right,
+        }
+    }
+}
+
+/// What a unit of rate costs on a link to another provider, beside what it costs within one.
+const BORDER_PRICE: u32 = 9;
+
+/// Hosts, links and borders of one advertisement.
+const ADVERTISED_MAX: usize = 20_000;
