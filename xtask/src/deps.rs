@@ -205,6 +205,10 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-api carina-embed carina-random carina-time carina-wire quick-xml serde serde_json thiserror toml",
     ),
     (
+        "carina-vnet-roles",
+        "carina-api carina-time carina-vnet base64 rusqlite serde serde_json",
+    ),
+    (
         "carina-nfv",
         "carina-api carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-apps carina-netdev carina-ports \
          carina-dissect carina-measure serde thiserror toml",

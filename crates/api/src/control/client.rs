@@ -4,7 +4,7 @@
 //! beyond 16 MiB.
 
 mod dif;
-mod reply;
+pub(super) mod reply;
 
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

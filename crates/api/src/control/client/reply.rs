@@ -19,7 +19,7 @@ enum Framing {
 ///
 /// # Errors
 /// The connection breaks, or what comes is no answer within the bounds (`InvalidData`).
-pub(super) fn read_reply(reader: &mut impl BufRead) -> io::Result<(u16, Vec<u8>)> {
+pub fn read_reply(reader: &mut impl BufRead) -> io::Result<(u16, Vec<u8>)> {
     let status_line = read_line(reader)?;
     let status = status_line
         .strip_prefix("HTTP/1.1 ")
