@@ -256,6 +256,12 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-api carina-ipcp carina-node carina-sys carina-vm rustix serde serde_json thiserror",
     ),
     (
+        "carina-vnet-host",
+        "carina-api carina-apps carina-embed carina-engine carina-frame carina-lab carina-ports \
+         carina-sys carina-time carina-vm carina-vnet carina-wire axum rustix serde serde_json \
+         thiserror tokio tracing",
+    ),
+    (
         "carina-bench",
         "carina-api carina-apps carina-client carina-embed carina-engine carina-frame carina-lab carina-measure carina-ports \
          carina-sys carina-time carina-vm plotters rustix serde serde_json thiserror",

@@ -58,7 +58,10 @@ pub fn remove_strays(labs: &Labs, name: &str) -> Result<Vec<String>> {
 }
 
 /// Ends the processes in namespaces, and removes those that exist.
-fn remove_namespaces(access: &NamespaceAccess, names: &[String]) -> Result<()> {
+///
+/// # Errors
+/// `ip` is missing, or one cannot be removed.
+pub fn remove_namespaces(access: &NamespaceAccess, names: &[String]) -> Result<()> {
     let existing = access.list()?;
     let own = std::process::id().cast_signed();
     let mut inside = Vec::new();

@@ -1,8 +1,9 @@
 //! Network namespaces and the links between them, made with `ip`, by root or in a user namespace.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -84,6 +85,38 @@ impl NamespaceAccess {
         })
     }
 
+    /// Runs lines of `ip` in a network namespace, in one process; it stops at the first that fails.
+    ///
+    /// # Errors
+    /// `ip` is missing or a line fails; the lines and its message are in the error.
+    pub fn ip_batch(&self, namespace: &str, lines: &[String]) -> Result<()> {
+        let what = || format!("ip -n {namespace} -batch - (`{}`)", lines.join("; "));
+        let mut child = self
+            .command("ip")
+            .args(["-n", namespace, "-batch", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .attempt(format!("{} (`ip` is in the package iproute2)", what()))?;
+        let mut text = lines.join("\n");
+        text.push('\n');
+        // `ip` says next to nothing before it has read all; its status says that it ended early.
+        let written = child
+            .stdin
+            .take()
+            .map(|mut to| to.write_all(text.as_bytes()));
+        let output = child.wait_with_output().attempt(what())?;
+        if output.status.success() {
+            return written.unwrap_or(Ok(())).attempt(what());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(Error::Command {
+            command: what(),
+            said: said.trim().to_owned(),
+        })
+    }
+
     /// The names of all network namespaces.
     ///
     /// # Errors
@@ -103,6 +136,11 @@ impl NamespaceAccess {
             .filter_map(|line| line.trim().parse().ok())
             .collect()
     }
+}
+
+/// The file that names a network namespace.
+pub fn namespace_file(namespace: &str) -> PathBuf {
+    Path::new(NETNS).join(namespace)
 }
 
 /// Starts a process that holds a user namespace open in which an ordinary user may make network

@@ -2,89 +2,158 @@
 
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
-use std::fmt::Write;
 
-use crate::topology::Topology;
+use crate::topology::{Dif, Topology};
 
-/// The picture, in SVG.
+/// Systems and the lines between them, to be drawn.
+#[derive(Debug, Clone, Default)]
+pub struct Drawing {
+    /// The boxes.
+    pub systems: Vec<DrawnSystem>,
+    /// The lines. An end that is no system is drawn as a junction with its name.
+    pub edges: Vec<DrawnEdge>,
+}
+
+/// A box of a drawing.
+#[derive(Debug, Clone)]
+pub struct DrawnSystem {
+    /// What stands in it first, and what edges name it by.
+    pub name: String,
+    /// What stands below.
+    pub text: String,
+    /// Whether it is a virtual machine, whose box has corners.
+    pub is_machine: bool,
+    /// Whether it runs; the frame of one that does not is dashed.
+    pub is_up: bool,
+}
+
+/// A line of a drawing.
+#[derive(Debug, Clone)]
+pub struct DrawnEdge {
+    /// The names of its ends.
+    pub ends: [String; 2],
+    /// What stands at it.
+    pub text: String,
+    /// Whether it carries anything; one that does not is dashed.
+    pub is_up: bool,
+}
+
+/// The picture of a topology, in SVG.
 pub fn svg(title: &str, topology: &Topology) -> String {
-    let edges = topology.edges();
-    let mut points: Vec<&str> = topology.systems.iter().map(|s| s.name.as_str()).collect();
-    for (_, end, _) in &edges {
-        if !points.contains(&end.as_str()) {
-            points.push(end);
-        }
-    }
-    let places = layout(&points, &edges);
-    let width = places.values().map(|at| at.0).fold(0.0, f64::max) + 2.0 * MARGIN;
-    let height = places.values().map(|at| at.1).fold(0.0, f64::max) + 2.0 * MARGIN;
-    let at = |name: &str| {
-        let (x, y) = places.get(name).copied().unwrap_or_default();
-        (x + MARGIN, y + MARGIN)
-    };
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" \
-         font-family=\"sans-serif\" font-size=\"13\" text-anchor=\"middle\">\n<title>{}</title>\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
-        escaped(title)
-    );
-    for (a, b, name) in &edges {
-        let ((ax, ay), (bx, by)) = (at(a), at(b));
-        let (mx, my) = (f64::midpoint(ax, bx), f64::midpoint(ay, by) - 4.0);
-        let _ = writeln!(
-            text,
-            "<line x1=\"{ax:.1}\" y1=\"{ay:.1}\" x2=\"{bx:.1}\" y2=\"{by:.1}\" stroke=\"#607080\" \
-             stroke-width=\"2\"/><text x=\"{mx:.1}\" y=\"{my:.1}\" fill=\"#405060\" \
-             font-size=\"11\">{}</text>",
-            escaped(name)
-        );
-    }
-    for name in points {
-        let (x, y) = at(name);
-        let Some(system) = topology.system(name) else {
-            let _ = writeln!(
-                text,
-                "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"40\" height=\"14\" fill=\"#90a0b0\"/>\
-                 <text x=\"{x:.1}\" y=\"{:.1}\" font-size=\"11\">{}</text>",
-                x - 20.0,
-                y - 7.0,
-                y + 4.0,
-                escaped(name)
-            );
-            continue;
-        };
-        let (fill, corner) = match system.vm {
-            Some(_) => ("#d8ecd8", 0),
-            None => ("#dce8f6", 8),
-        };
-        let (left, top) = (x - BOX.0 / 2.0, y - BOX.1 / 2.0);
-        let difs = topology
-            .difs
-            .iter()
-            .filter(|dif| dif.member(name).is_some());
+    let systems = topology.systems.iter().map(|system| {
+        let member_of = |dif: &&Dif| dif.member(&system.name).is_some();
+        let difs = topology.difs.iter().filter(member_of);
         let difs: Vec<&str> = difs.map(|dif| dif.name.as_str()).collect();
-        let _ = writeln!(
-            text,
-            "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{}\" height=\"{}\" rx=\"{corner}\" \
-             fill=\"{fill}\" stroke=\"#2060a0\"/><text x=\"{x:.1}\" y=\"{:.1}\" \
-             font-weight=\"bold\">{}</text><text x=\"{x:.1}\" y=\"{:.1}\" font-size=\"10\">{}</text>",
-            BOX.0,
-            BOX.1,
-            y - 2.0,
-            escaped(name),
-            y + 13.0,
-            escaped(&difs.join(", "))
+        DrawnSystem {
+            name: system.name.clone(),
+            text: difs.join(", "),
+            is_machine: system.vm.is_some(),
+            is_up: true,
+        }
+    });
+    let edges = topology.edges().into_iter().map(|(a, b, text)| DrawnEdge {
+        ends: [a, b],
+        text,
+        is_up: true,
+    });
+    let drawing = Drawing {
+        systems: systems.collect(),
+        edges: edges.collect(),
+    };
+    drawing.svg(title)
+}
+
+impl Drawing {
+    /// The picture, in SVG.
+    pub fn svg(&self, title: &str) -> String {
+        let mut points: Vec<&str> = self.systems.iter().map(|it| it.name.as_str()).collect();
+        for end in self.edges.iter().flat_map(|edge| &edge.ends) {
+            if !points.contains(&end.as_str()) {
+                points.push(end);
+            }
+        }
+        let places = layout(&points, &self.edges);
+        let width = places.values().map(|at| at.0).fold(0.0, f64::max) + 2.0 * MARGIN;
+        let height = places.values().map(|at| at.1).fold(0.0, f64::max) + 2.0 * MARGIN;
+        let at = |name: &str| {
+            let (x, y) = places.get(name).copied().unwrap_or_default();
+            (x + MARGIN, y + MARGIN)
+        };
+        let mut text = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" \
+             font-family=\"sans-serif\" font-size=\"13\" text-anchor=\"middle\">\n\
+             <title>{}</title>\n\
+             <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
+            escaped(title)
         );
+        for edge in &self.edges {
+            let ends = [at(&edge.ends[0]), at(&edge.ends[1])];
+            text.push_str(&line(edge, ends));
+        }
+        for name in points {
+            let system = self.systems.iter().find(|system| system.name == name);
+            text.push_str(&match system {
+                Some(system) => boxed(system, at(name)),
+                None => junction(name, at(name)),
+            });
+        }
+        text + "</svg>\n"
     }
-    text + "</svg>\n"
+}
+
+fn line(edge: &DrawnEdge, [(ax, ay), (bx, by)]: [(f64, f64); 2]) -> String {
+    let (mx, my) = (f64::midpoint(ax, bx), f64::midpoint(ay, by) - 4.0);
+    format!(
+        "<line x1=\"{ax:.1}\" y1=\"{ay:.1}\" x2=\"{bx:.1}\" y2=\"{by:.1}\" stroke=\"#607080\" \
+         stroke-width=\"2\"{}/><text x=\"{mx:.1}\" y=\"{my:.1}\" fill=\"#405060\" \
+         font-size=\"11\">{}</text>\n",
+        dashes(edge.is_up),
+        escaped(&edge.text)
+    )
+}
+
+fn junction(name: &str, (x, y): (f64, f64)) -> String {
+    format!(
+        "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"40\" height=\"14\" fill=\"#90a0b0\"/>\
+         <text x=\"{x:.1}\" y=\"{:.1}\" font-size=\"11\">{}</text>\n",
+        x - 20.0,
+        y - 7.0,
+        y + 4.0,
+        escaped(name)
+    )
+}
+
+fn boxed(system: &DrawnSystem, (x, y): (f64, f64)) -> String {
+    let (fill, corner) = match system.is_machine {
+        true => ("#d8ecd8", 0),
+        false => ("#dce8f6", 8),
+    };
+    let (left, top) = (x - BOX.0 / 2.0, y - BOX.1 / 2.0);
+    format!(
+        "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{}\" height=\"{}\" rx=\"{corner}\" \
+         fill=\"{fill}\" stroke=\"#2060a0\"{}/><text x=\"{x:.1}\" y=\"{:.1}\" \
+         font-weight=\"bold\">{}</text><text x=\"{x:.1}\" y=\"{:.1}\" font-size=\"10\">{}</text>\n",
+        BOX.0,
+        BOX.1,
+        dashes(system.is_up),
+        y - 2.0,
+        escaped(&system.name),
+        y + 13.0,
+        escaped(&system.text)
+    )
+}
+
+fn dashes(is_up: bool) -> &'static str {
+    if is_up {
+        ""
+    } else {
+        " stroke-dasharray=\"5 4\""
+    }
 }
 
 /// Positions of points, by force-directed layout from a circle: lines attract their ends, points
 /// repel each other, in ever smaller steps.
-fn layout<'a>(
-    points: &[&'a str],
-    edges: &[(String, String, String)],
-) -> BTreeMap<&'a str, (f64, f64)> {
+fn layout<'a>(points: &[&'a str], edges: &[DrawnEdge]) -> BTreeMap<&'a str, (f64, f64)> {
     let count = points.len().max(1) as f64;
     let radius = SPACING * count.sqrt();
     let mut places: Vec<(f64, f64)> = (0..points.len())
@@ -96,7 +165,7 @@ fn layout<'a>(
     let index = |name: &str| points.iter().position(|point| *point == name);
     let lines: Vec<(usize, usize)> = edges
         .iter()
-        .filter_map(|(a, b, _)| Some((index(a)?, index(b)?)))
+        .filter_map(|edge| Some((index(&edge.ends[0])?, index(&edge.ends[1])?)))
         .collect();
     for step in 0..STEPS {
         let reach = SPACING * (1.0 - f64::from(step) / f64::from(STEPS));

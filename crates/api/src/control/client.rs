@@ -253,7 +253,9 @@ impl Client {
     }
 
     /// The client for a request that the node answers after `wait`.
-    fn waiting(&self, wait: Duration) -> Self {
+    /// The client with a limit for answers that is longer by what a request itself waits for.
+    #[must_use]
+    pub fn waiting(&self, wait: Duration) -> Self {
         self.clone()
             .with_answer_limit(self.answer_limit.saturating_add(wait))
     }
@@ -280,22 +282,49 @@ impl Client {
         String::from_utf8(reply).map_err(|e| self.protocol(e.to_string()))
     }
 
-    fn get<T: DeserializeOwned>(&self, target: &str) -> Result<T, ClientError> {
+    /// A `GET` of a target that has no method here; other sockets with the same form of requests
+    /// and refusals have theirs.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn get<T: DeserializeOwned>(&self, target: &str) -> Result<T, ClientError> {
         let reply = self.exchange("GET", target, None)?;
         self.read_json(&reply)
     }
 
-    fn post<B: Serialize, T: DeserializeOwned>(
+    /// A `POST`, as [`Client::get`].
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn post<B: Serialize, T: DeserializeOwned>(
         &self,
         target: &str,
         body: &B,
     ) -> Result<T, ClientError> {
-        let body = serde_json::to_vec(body).map_err(|e| self.protocol(e.to_string()))?;
-        let reply = self.exchange("POST", target, Some(("application/json", &body)))?;
+        let body = serde_json::to_string(body).map_err(|e| self.protocol(e.to_string()))?;
+        self.send("POST", target, &body)
+    }
+
+    /// A request with a body that is JSON already, as [`Client::get`].
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn send<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        target: &str,
+        json: &str,
+    ) -> Result<T, ClientError> {
+        let body = Some(("application/json", json.as_bytes()));
+        let reply = self.exchange(method, target, body)?;
         self.read_json(&reply)
     }
 
-    fn delete(&self, target: &str) -> Result<(), ClientError> {
+    /// A `DELETE`, as [`Client::get`].
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn delete(&self, target: &str) -> Result<(), ClientError> {
         self.exchange("DELETE", target, None).map(drop)
     }
 
@@ -399,7 +428,7 @@ impl Read for Answer {
 }
 
 /// Writes `text` as one segment of a path.
-fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'~');
     text.bytes()
         .map(|b| {

@@ -1,0 +1,229 @@
+//! Whether a network fits on this host, and why not.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+
+use carina_embed::embedder::Embedder;
+use carina_embed::explanation::{Names, explain};
+use carina_embed::joint::Joint;
+use carina_embed::request::{Node, Request, Sharing, VirtualLink};
+use carina_embed::substrate::{Host, Substrate};
+use carina_embed::{Label, NodeId, Residual};
+use carina_vnet::document::{Document, Kind};
+use carina_vnet::host_part::HostPart;
+
+use crate::error::{Error, Result};
+
+/// What a host has for nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Virtual processors.
+    pub cpus: u64,
+    /// Memory, MiB.
+    pub memory_mib: u64,
+}
+
+impl Capacity {
+    /// What this machine has: sixteen virtual processors for each of its own, and the memory that
+    /// is available now but for a tenth.
+    #[must_use]
+    pub fn of_this_machine() -> Capacity {
+        let cpus = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+        let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        Capacity {
+            cpus: cpus * CPUS_SHARED,
+            memory_mib: available_mib(&text).unwrap_or_default() / 10 * 9,
+        }
+    }
+
+    /// What is left beside the nodes of some parts.
+    fn beside<'a>(self, parts: impl Iterator<Item = &'a HostPart>) -> Capacity {
+        let mut left = self;
+        for node in parts.flat_map(|part| &part.nodes) {
+            let (cpus, memory) = demand(node.kind, node.cpus, node.memory_mib);
+            left.cpus = left.cpus.saturating_sub(cpus);
+            left.memory_mib = left.memory_mib.saturating_sub(memory);
+        }
+        left
+    }
+
+    /// Finds out whether a network fits beside those that are there.
+    ///
+    /// # Errors
+    /// It does not; the constraint that binds, and the smallest relaxation that would fit.
+    pub fn admit<'a>(
+        self,
+        document: &Document,
+        others: impl Iterator<Item = &'a HostPart>,
+    ) -> Result<()> {
+        let left = self.beside(others);
+        let names = NodeNames::of(document);
+        let refuse = |reason: String| Error::NotAdmitted {
+            vnet: document.vnet.name.clone(),
+            reason,
+        };
+        let request = request_of(document, &names).map_err(refuse)?;
+        let host = Host {
+            cpu: left.cpus,
+            memory: left.memory_mib,
+            ..Host::default()
+        };
+        let substrate = Substrate::new(vec![host], Vec::new(), 0);
+        let substrate = substrate.map_err(|error| refuse(error.to_string()))?;
+        let residual = Residual::new(Arc::new(substrate));
+        let mut embedder = Joint::default();
+        let Err(refusal) = embedder.embed(&residual, &request) else {
+            return Ok(());
+        };
+        let explanation = explain(&residual, &request, &mut embedder);
+        Err(refuse(match explanation {
+            Some(explanation) => explanation.describe(&request, &names),
+            None => refusal.to_string(),
+        }))
+    }
+}
+
+/// Processors and memory that a node takes; a namespace takes none for itself.
+fn demand(kind: Kind, cpus: u32, memory_mib: u64) -> (u64, u64) {
+    match kind {
+        Kind::Vm => (u64::from(cpus), memory_mib),
+        Kind::Namespace => (0, 0),
+    }
+}
+
+/// The request of a document. This host is at every location: it says nothing of where it is.
+fn request_of(document: &Document, names: &NodeNames) -> std::result::Result<Request, String> {
+    let number = |name: &String| names.numbers.get(name.as_str()).copied();
+    let nodes = names.nodes.iter().map(|name| {
+        let wanted = document
+            .resolved(name)
+            .ok_or_else(|| format!("no node {name}"))?;
+        let (cpu, memory) = demand(wanted.kind, wanted.cpus, wanted.memory);
+        let apart = document.node.get(*name).map(|node| &node.apart_from);
+        let labels = 0..wanted.labels.len();
+        Ok(Node {
+            cpu,
+            memory,
+            nics: u64::from(wanted.nics.count),
+            locations: Vec::new(),
+            labels: labels.map(Label::of).collect(),
+            apart_from: apart.into_iter().flatten().filter_map(number).collect(),
+        })
+    });
+    let nodes: Vec<Node> = nodes.collect::<std::result::Result<_, String>>()?;
+    let links = document.link.iter().filter_map(|link| {
+        let [one, other] = &link.ends;
+        Some(VirtualLink {
+            ends: [number(&one.node)?, number(&other.node)?],
+            rate: link.rate.bps().div_ceil(KBPS),
+            delay_max: link.delay_max.map(|span| span.duration()),
+        })
+    });
+    let request = Request::new(nodes, links.collect(), Sharing::UnlessApart);
+    request.map_err(|error| error.to_string())
+}
+
+/// The names of a document's nodes, in order.
+struct NodeNames<'a> {
+    nodes: Vec<&'a str>,
+    numbers: BTreeMap<&'a str, NodeId>,
+}
+
+impl<'a> NodeNames<'a> {
+    fn of(document: &'a Document) -> Self {
+        let nodes: Vec<&str> = document.node.keys().map(String::as_str).collect();
+        let numbers = nodes.iter().enumerate();
+        let numbers = numbers
+            .map(|(index, name)| (*name, NodeId::of(index)))
+            .collect();
+        NodeNames { nodes, numbers }
+    }
+}
+
+impl Names for NodeNames<'_> {
+    fn node(&self, node: NodeId) -> String {
+        self.nodes[node.index()].to_owned()
+    }
+
+    fn rate(&self, rate: u64) -> String {
+        format!("{rate} kbps")
+    }
+
+    fn memory(&self, memory: u64) -> String {
+        format!("{memory} MiB of memory")
+    }
+
+    fn cpu(&self, cpu: u64) -> String {
+        format!("{cpu} processors")
+    }
+}
+
+/// `MemAvailable` of proc(5), in MiB.
+fn available_mib(text: &str) -> Option<u64> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib / 1024)
+}
+
+/// Virtual processors that share one of the machine's.
+const CPUS_SHARED: u64 = 16;
+/// The unit of rates in requests, bits a second.
+const KBPS: u64 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use carina_vnet::document::Form;
+
+    use super::*;
+
+    const ROOM: Capacity = Capacity {
+        cpus: 4,
+        memory_mib: 1000,
+    };
+
+    fn refusal(text: &str) -> Option<String> {
+        let text = format!("[vnet]\nname = \"x\"\n{text}");
+        let document = Document::read(&text, Form::Toml).unwrap();
+        let refusal = ROOM.admit(&document, std::iter::empty());
+        refusal.err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn network_that_fits_is_admitted_wherever_it_wants_to_be() {
+        let link = "[[link]]\nends = [\"a\", \"b\"]\nrate = \"10Gbps\"\n";
+        let nodes = "[node.a]\nlocation = [\"uk\"]\nmemory = 500\n[node.b]\nmemory = 500\n";
+        assert_eq!(refusal(&format!("{nodes}{link}")), None);
+        let many: String = (0..100).map(|n| format!("[node.n{n}]\n")).collect();
+        assert_eq!(
+            refusal(&format!("[defaults]\nkind = \"namespace\"\n{many}")),
+            None
+        );
+    }
+
+    #[test]
+    fn refusal_names_what_binds_and_what_would_fit() {
+        let error = refusal("[node.a]\nmemory = 2000\n").unwrap();
+        assert!(
+            error.contains("2000 MiB") && error.contains("1000 MiB"),
+            "{error}"
+        );
+        let error = refusal("[node.a]\n[node.b]\napart_from = [\"a\"]\n").unwrap();
+        assert!(error.contains('a') && error.contains("fit"), "{error}");
+        let error = refusal("[node.a]\nnics = { count = 1 }\n").unwrap();
+        assert!(error.contains("network card"), "{error}");
+        let error = refusal("[node.a]\nlabels = { rack = \"1\" }\n").unwrap();
+        assert!(error.contains("label"), "{error}");
+        let nodes: String = (0..5).map(|n| format!("[node.n{n}]\n")).collect();
+        assert!(refusal(&nodes).is_some());
+    }
+
+    #[test]
+    fn available_memory_is_read_in_mib() {
+        let text = "MemTotal:  8000000 kB\nMemAvailable:    2048 kB\n";
+        assert_eq!(available_mib(text), Some(2));
+        assert_eq!(available_mib("MemFree: 1 kB"), None);
+    }
+}

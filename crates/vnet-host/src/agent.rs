@@ -1,0 +1,241 @@
+//! The networks of a host: made, watched, changed and removed, each on a thread of its own.
+
+mod network;
+mod tests_of_document;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use carina_api::paths::RunDir;
+use carina_vnet::division::{Placement, divide};
+use carina_vnet::document::Document;
+use carina_vnet::host_part::{HostPart, VnetId};
+use carina_vnet::layout::Layout;
+
+use self::network::Network;
+use crate::admission::Capacity;
+use crate::directory::{Record, Vnets};
+use crate::error::{Error, Result};
+use crate::node::{Images, Output};
+use crate::progress::Event;
+use crate::remains;
+use crate::report::{TestReport, VnetReport};
+
+/// The networks of a host. When this value goes they stay; a new agent takes them up again.
+#[derive(Debug)]
+pub struct Agent {
+    vnets: Vnets,
+    images: Arc<Images>,
+    capacity: Capacity,
+    networks: Mutex<BTreeMap<String, Arc<Network>>>,
+}
+
+impl Agent {
+    /// Takes up the networks of an earlier agent of this run directory.
+    ///
+    /// # Errors
+    /// Their records cannot be read.
+    pub fn new(run_dir: &RunDir) -> Result<Agent> {
+        let agent = Agent {
+            vnets: Vnets::of(run_dir),
+            images: Arc::default(),
+            capacity: Capacity::of_this_machine(),
+            networks: Mutex::default(),
+        };
+        for record in agent.vnets.list()? {
+            let name = record.part.name.clone();
+            let dir = agent.vnets.vnet(&name);
+            let network = Network::start(dir, record, &agent.images, Instant::now())?;
+            agent.lock().insert(name, Arc::new(network));
+        }
+        Ok(agent)
+    }
+
+    /// Begins to make a network.
+    ///
+    /// # Errors
+    /// There is one of this name, it does not fit, or its record cannot be written.
+    pub fn create(&self, document: &Document) -> Result<VnetReport> {
+        let began = Instant::now();
+        let name = &document.vnet.name;
+        let mut networks = self.lock();
+        if networks.contains_key(name) {
+            return Err(Error::Exists(name.clone()));
+        }
+        let parts = others(&networks, None);
+        self.capacity.admit(document, parts.iter())?;
+        let vnet = random_id()?;
+        let layout = Layout::of(document, &Layout::default());
+        let record = record_of(document, vnet, 1, layout)?;
+        let dir = self.vnets.vnet(name);
+        dir.create()?;
+        let made = dir
+            .write(&record)
+            .and_then(|()| Network::start(dir.clone(), record, &self.images, began));
+        let network = made.inspect_err(|_| {
+            // Nothing but the directory is there.
+            let _ = dir.remove();
+        })?;
+        let report = network.report();
+        networks.insert(name.clone(), Arc::new(network));
+        Ok(report)
+    }
+
+    /// Begins to change a network to what a document says.
+    ///
+    /// # Errors
+    /// There is no such network, it does not fit, or its record cannot be written.
+    pub fn apply(&self, document: &Document) -> Result<VnetReport> {
+        let began = Instant::now();
+        let networks = self.lock();
+        let name = &document.vnet.name;
+        let network = find(&networks, name)?;
+        let parts = others(&networks, Some(name));
+        self.capacity.admit(document, parts.iter())?;
+        let before = network.record();
+        let layout = Layout::of(document, &before.layout);
+        let generation = before.part.generation + 1;
+        let record = record_of(document, before.vnet, generation, layout)?;
+        network.change(record, began)?;
+        Ok(network.report())
+    }
+
+    /// What is known of all networks, by name.
+    #[must_use]
+    pub fn list(&self) -> Vec<VnetReport> {
+        self.lock()
+            .values()
+            .map(|network| network.report())
+            .collect()
+    }
+
+    /// What is known of a network.
+    ///
+    /// # Errors
+    /// There is no such network.
+    pub fn report(&self, name: &str) -> Result<VnetReport> {
+        Ok(self.network(name)?.report())
+    }
+
+    /// What is wanted of a network.
+    ///
+    /// # Errors
+    /// There is no such network.
+    pub fn document(&self, name: &str) -> Result<Document> {
+        Ok(self.network(name)?.record().document)
+    }
+
+    /// The events of a network after a number, when there is one, at the latest after `wait`.
+    ///
+    /// # Errors
+    /// There is no such network.
+    pub fn events(&self, name: &str, since: u64, wait: Duration) -> Result<Vec<Event>> {
+        Ok(self.network(name)?.events(since, wait))
+    }
+
+    /// Runs a shell command in a node.
+    ///
+    /// # Errors
+    /// There is no such network or node, or it does not answer.
+    pub fn run(&self, name: &str, node: &str, command: &str, limit: Duration) -> Result<Output> {
+        self.network(name)?.vnet()?.run(node, command, limit)
+    }
+
+    /// Probes all links of a network, and runs the tests of its document.
+    ///
+    /// # Errors
+    /// There is no such network, or it is not made yet.
+    pub fn test(&self, name: &str) -> Result<Vec<TestReport>> {
+        let network = self.network(name)?;
+        tests_of_document::run(&*network.vnet()?, &network.record())
+    }
+
+    /// Removes a network, also one of which an agent that was killed has left no more than a
+    /// directory.
+    ///
+    /// # Errors
+    /// There is no such network, or something of it cannot be removed.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        match self.network(name) {
+            Ok(network) => {
+                network.stop();
+                remains::remove(&self.vnets.vnet(name), &network.record())?;
+                self.lock().remove(name);
+                Ok(())
+            }
+            Err(_) if self.vnets.has(name) => remains::remove_recorded(&self.vnets.vnet(name)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether no network is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    fn network(&self, name: &str) -> Result<Arc<Network>> {
+        find(&self.lock(), name)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Network>>> {
+        // Every critical section leaves the map whole.
+        self.networks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn find(networks: &BTreeMap<String, Arc<Network>>, name: &str) -> Result<Arc<Network>> {
+    networks.get(name).map(Arc::clone).ok_or_else(|| {
+        let known: Vec<&str> = networks.keys().map(String::as_str).collect();
+        Error::NoVnet {
+            name: name.to_owned(),
+            known: match known.is_empty() {
+                true => "none".to_owned(),
+                false => known.join(", "),
+            },
+        }
+    })
+}
+
+/// The parts of all networks but one.
+fn others(networks: &BTreeMap<String, Arc<Network>>, but: Option<&str>) -> Vec<HostPart> {
+    let all = networks.iter();
+    let all = all.filter(|(name, _)| Some(name.as_str()) != but);
+    all.map(|(_, network)| network.record().part).collect()
+}
+
+/// The record of a network all of which is on this host.
+fn record_of(document: &Document, vnet: VnetId, generation: u64, layout: Layout) -> Result<Record> {
+    let nodes = document.node.keys();
+    let numbers = layout.links().map(|(number, _)| number);
+    let placement = Placement {
+        hosts: nodes.map(|node| (node.clone(), HERE.to_owned())).collect(),
+        // No link leaves the host.
+        tags: numbers.map(|number| (number, number)).collect(),
+        outer: BTreeMap::new(),
+    };
+    let mut parts = divide(document, (vnet, generation), &layout, &placement)?;
+    let part = parts.remove(HERE).ok_or(Error::Ended("the only host"))?;
+    Ok(Record {
+        vnet,
+        document: document.clone(),
+        layout,
+        part,
+        is_settled: false,
+    })
+}
+
+fn random_id() -> Result<VnetId> {
+    let mut bytes = [0; 8];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let flags = rustix::rand::GetRandomFlags::empty();
+        let more = rustix::rand::getrandom(&mut bytes[filled..], flags);
+        filled += crate::error::Attempt::attempt(more, "drawing a uid")?;
+    }
+    Ok(VnetId::new(u64::from_le_bytes(bytes)))
+}
+
+/// The name of the only host.
+const HERE: &str = "here";

@@ -1,0 +1,348 @@
+//! One network of an agent, with the thread that makes and watches it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use carina_vnet::host_part::{EndPart, Far, HostPart, HostStatus};
+
+use crate::directory::{Record, VnetDir};
+use crate::error::{Attempt, Error, Result};
+use crate::names::{port_app, rate_app};
+use crate::node::Images;
+use crate::progress::{Event, Progress};
+use crate::report::{InterfaceReport, LinkReport, NodeReport, Passed, VnetReport, VnetState};
+use crate::vnet::Vnet;
+
+/// One network of an agent.
+#[derive(Debug)]
+pub struct Network {
+    dir: VnetDir,
+    shared: Arc<Shared>,
+    commands: Mutex<Option<Sender<Box<Change>>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the network's thread and those who ask share.
+#[derive(Debug)]
+struct Shared {
+    progress: Arc<Progress>,
+    /// Machines run on when the thread ends.
+    leaves: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    record: Record,
+    vnet: Option<Arc<Vnet>>,
+    outcome: Outcome,
+    ready_after: Option<Duration>,
+}
+
+#[derive(Clone, Debug)]
+enum Outcome {
+    Changing,
+    Done,
+    Failed(String),
+}
+
+/// Something else is wanted, since an instant.
+struct Change {
+    record: Record,
+    began: Instant,
+    /// What was done for it before this thread gets it: it was admitted, and its record written.
+    discovery: Duration,
+}
+
+impl Change {
+    fn new(record: Record, began: Instant) -> Change {
+        let discovery = began.elapsed();
+        Change {
+            record,
+            began,
+            discovery,
+        }
+    }
+}
+
+impl Network {
+    /// Starts the thread that makes what a record says.
+    pub fn start(
+        dir: VnetDir,
+        record: Record,
+        images: &Arc<Images>,
+        began: Instant,
+    ) -> Result<Network> {
+        let progress = Arc::new(Progress::new(&record.part));
+        let shared = Arc::new(Shared {
+            progress,
+            leaves: AtomicBool::new(false),
+            state: Mutex::new(State {
+                record: record.clone(),
+                vnet: None,
+                outcome: Outcome::Changing,
+                ready_after: None,
+            }),
+        });
+        let (commands, changes) = channel();
+        let (thread_dir, thread_shared) = (dir.clone(), Arc::clone(&shared));
+        let images = Arc::clone(images);
+        let first = Box::new(Change::new(record, began));
+        let run = move || {
+            thread_shared.run(&thread_dir, first, &images, &changes);
+        };
+        let thread = std::thread::Builder::new().name("vnet".into());
+        Ok(Network {
+            dir,
+            shared,
+            commands: Mutex::new(Some(commands)),
+            thread: Mutex::new(Some(thread.spawn(run).attempt("starting a thread")?)),
+        })
+    }
+
+    /// Begins a change to another record, which is written first.
+    pub fn change(&self, record: Record, began: Instant) -> Result<()> {
+        self.dir.write(&record)?;
+        let mut state = self.shared.lock();
+        state.record = record.clone();
+        state.outcome = Outcome::Changing;
+        drop(state);
+        let commands = lock(&self.commands);
+        let commands = commands.as_ref().ok_or(Error::Cancelled)?;
+        let change = Box::new(Change::new(record, began));
+        commands.send(change).map_err(|_| Error::Cancelled)
+    }
+
+    /// What is wanted.
+    pub fn record(&self) -> Record {
+        self.shared.lock().record.clone()
+    }
+
+    /// What there is of it.
+    pub fn vnet(&self) -> Result<Arc<Vnet>> {
+        let vnet = self.shared.lock().vnet.clone();
+        vnet.ok_or_else(|| Error::NotMade(self.dir.name()))
+    }
+
+    pub fn events(&self, since: u64, wait: Duration) -> Vec<Event> {
+        self.shared.progress.events(since, wait)
+    }
+
+    /// Ends the thread. Machines that it waits for are stopped.
+    pub fn stop(&self) {
+        self.shared.progress.cancel();
+        *lock(&self.commands) = None;
+        let Some(thread) = lock(&self.thread).take() else {
+            return;
+        };
+        while !thread.is_finished() {
+            let machines = self.dir.machines();
+            for machine in carina_vm::list(&machines).unwrap_or_default() {
+                // It may end at this very moment.
+                let _ = carina_vm::stop(&machines, &machine.name, Duration::ZERO);
+            }
+            std::thread::sleep(LOOK);
+        }
+        // One that panicked has ended, too.
+        let _ = thread.join();
+    }
+
+    /// What is known of it.
+    pub fn report(&self) -> VnetReport {
+        let (record, vnet, outcome, ready_after) = {
+            let state = self.shared.lock();
+            let vnet = state.vnet.clone();
+            (
+                state.record.clone(),
+                vnet,
+                state.outcome.clone(),
+                state.ready_after,
+            )
+        };
+        let status = self.shared.progress.status();
+        let counts = vnet.and_then(|vnet| vnet.counts().ok()).unwrap_or_default();
+        let passed = |link: u32, side: usize| {
+            let (port, rate) = (port_app(link, side), rate_app(link, side));
+            let mut passed = Passed::default();
+            for (name, count) in &counts {
+                if name.from.app == port {
+                    (passed.frames, passed.bytes) = (count.packets, count.bytes);
+                    passed.dropped += count.packets + count.drops;
+                }
+                if name.from.app == rate {
+                    // What has not left the bucket was dropped in it, or waits for a moment.
+                    passed.dropped = passed.dropped.saturating_sub(count.packets);
+                }
+            }
+            passed
+        };
+        let (state, obstacles) = match outcome {
+            Outcome::Changing => (VnetState::Changing, status.obstacles()),
+            Outcome::Failed(reason) => (VnetState::Failed, vec![reason]),
+            Outcome::Done if status.is_ready() => (VnetState::Ready, Vec::new()),
+            Outcome::Done => (VnetState::Degraded, status.obstacles()),
+        };
+        VnetReport {
+            name: record.part.name.clone(),
+            vnet: record.vnet,
+            generation: record.part.generation,
+            state,
+            obstacles,
+            nodes: nodes_of(&record.part, &status),
+            links: links_of(&record.part, &status, passed),
+            phases: self.shared.progress.phases(),
+            ready_after_ms: ready_after.map(|time| time.as_secs_f64() * 1000.0),
+        }
+    }
+}
+
+impl Drop for Network {
+    /// Lets what there is of it run on, unless it was stopped.
+    fn drop(&mut self) {
+        self.shared.progress.cancel();
+        self.shared.leaves.store(true, Ordering::Release);
+        *lock(&self.commands) = None;
+        if let Some(thread) = lock(&self.thread).take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn nodes_of(part: &HostPart, status: &HostStatus) -> Vec<NodeReport> {
+    let node = |node: &carina_vnet::host_part::NodePart| {
+        let now = status.nodes.get(&node.name).cloned().unwrap_or_default();
+        let interfaces = node.interfaces.iter().map(|it| InterfaceReport {
+            name: it.name.clone(),
+            address: it.address.to_string(),
+            mac: it.mac.to_string(),
+            mtu: it.mtu,
+            link: it.link,
+        });
+        NodeReport {
+            name: node.name.clone(),
+            kind: node.kind,
+            state: now.state,
+            is_console_ready: now.is_console_ready,
+            interfaces: interfaces.collect(),
+        }
+    };
+    part.nodes.iter().map(node).collect()
+}
+
+fn links_of(
+    part: &HostPart,
+    status: &HostStatus,
+    passed: impl Fn(u32, usize) -> Passed,
+) -> Vec<LinkReport> {
+    let mut links = Vec::new();
+    for link in &part.links {
+        let now = status.links.get(&link.number).cloned().unwrap_or_default();
+        let far = match &link.far {
+            Far::Here(end) => EndPart::to_string(end),
+            // An operator sees no host.
+            Far::Host(_) => String::new(),
+        };
+        links.push(LinkReport {
+            number: link.number,
+            ends: [link.near.to_string(), far],
+            carrier: link.carrier,
+            rate: link.rate,
+            state: now.state,
+            rtt_ns: now.rtt_ns,
+            passed: [0, 1].map(|side| passed(link.number, side)),
+        });
+    }
+    links
+}
+
+impl Shared {
+    /// Makes what is wanted, again and again, and looks after it in between, until it is stopped.
+    fn run(
+        &self,
+        dir: &VnetDir,
+        first: Box<Change>,
+        images: &Arc<Images>,
+        changes: &Receiver<Box<Change>>,
+    ) {
+        let vnet = match Vnet::take_up(dir, &first.record, images, &self.progress) {
+            Ok(vnet) => Arc::new(vnet),
+            Err(error) => return self.fail(&error),
+        };
+        self.lock().vnet = Some(Arc::clone(&vnet));
+        let mut wanted = Some(first);
+        let mut probed = Instant::now();
+        loop {
+            if let Some(change) = wanted.take() {
+                match vnet.become_part(&change.record.part, change.discovery) {
+                    Ok(()) => self.settle(dir, &change),
+                    Err(error) => self.fail(&error),
+                }
+                probed = Instant::now();
+            }
+            match changes.recv_timeout(LOOK_AFTER) {
+                Ok(change) => wanted = Some(change),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    let has_ended = vnet.look_after_nodes();
+                    if has_ended || probed.elapsed() > PROBE_AGAIN {
+                        let part = self.lock().record.part.clone();
+                        // What does not answer stands in the status.
+                        let _ = vnet.probe(&part, PROBE);
+                        probed = Instant::now();
+                    }
+                }
+            }
+        }
+        self.lock().vnet = None;
+        // Without it they end with their values.
+        if self.leaves.load(Ordering::Acquire)
+            && let Some(vnet) = Arc::into_inner(vnet)
+        {
+            vnet.leave();
+        }
+    }
+
+    fn settle(&self, dir: &VnetDir, change: &Change) {
+        let mut state = self.lock();
+        if state.record.part.generation != change.record.part.generation {
+            // Another change waits.
+            return;
+        }
+        state.record.is_settled = true;
+        let written = dir.write(&state.record);
+        state.outcome = match written {
+            Ok(()) => Outcome::Done,
+            Err(error) => Outcome::Failed(error.to_string()),
+        };
+        let took = change.began.elapsed();
+        state.ready_after = Some(took);
+        drop(state);
+        self.progress
+            .tell(format!("ready after {} ms", took.as_millis()));
+    }
+
+    fn fail(&self, error: &Error) {
+        self.lock().outcome = Outcome::Failed(error.to_string());
+        self.progress.tell(format!("failed: {error}"));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every critical section leaves what it holds whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const LOOK: Duration = Duration::from_millis(20);
+/// How often nodes are looked after.
+const LOOK_AFTER: Duration = Duration::from_secs(2);
+/// How often links are probed while nothing happens.
+const PROBE_AGAIN: Duration = Duration::from_secs(30);
+/// How long the other end of a link that was up may take to answer.
+const PROBE: Duration = Duration::from_secs(10);

@@ -1,0 +1,71 @@
+//! The tests that stand in a document, tried on the network that it describes.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use carina_vnet::document::Test;
+use carina_vnet::host_part::HostPart;
+
+use crate::directory::Record;
+use crate::error::Result;
+use crate::report::TestReport;
+use crate::vnet::Vnet;
+
+/// Probes all links, then tries each test of the document.
+pub fn run(vnet: &Vnet, record: &Record) -> Result<Vec<TestReport>> {
+    let probed = vnet.probe(&record.part, PING);
+    let mut reports = vec![TestReport {
+        test: "every link, both ways".to_owned(),
+        holds: probed.is_ok(),
+        seen: match probed {
+            Ok(()) => "probes have passed".to_owned(),
+            Err(error) => error.to_string(),
+        },
+    }];
+    let tests = record.document.test.iter();
+    reports.extend(tests.map(|test| one(vnet, &record.part, test)));
+    Ok(reports)
+}
+
+fn one(vnet: &Vnet, part: &HostPart, test: &Test) -> TestReport {
+    let (holds, seen, words) = match (&test.ping, &test.throughput) {
+        (Some([from, to]), _) => {
+            let (holds, seen) = ping(vnet, part, [from, to], test);
+            (holds, seen, format!("ping {from} {to}"))
+        }
+        (_, Some([from, to])) => {
+            let seen = "throughput is not measured yet".to_owned();
+            (false, seen, format!("throughput {from} {to}"))
+        }
+        // A document that was read has one of them.
+        (None, None) => (false, "it tests nothing".to_owned(), String::new()),
+    };
+    TestReport {
+        test: words,
+        holds,
+        seen,
+    }
+}
+
+fn ping(vnet: &Vnet, part: &HostPart, [from, to]: [&str; 2], test: &Test) -> (bool, String) {
+    let Some(address) = address_of(part, to) else {
+        return (false, format!("{to} has no interface"));
+    };
+    match vnet.echo(from, address, PING) {
+        Err(error) => (false, error.to_string()),
+        Ok(round_trip) => {
+            let most = test.rtt_max.map(|span| span.duration().as_nanos());
+            let is_late = most.is_some_and(|most| round_trip.as_nanos() > u128::from(most));
+            let seen = format!("{:.3} ms", round_trip.as_secs_f64() * 1000.0);
+            (!is_late, seen)
+        }
+    }
+}
+
+fn address_of(part: &HostPart, node: &str) -> Option<Ipv4Addr> {
+    let first = part.node(node)?.interfaces.first()?;
+    Some(first.address.address())
+}
+
+/// How long an answer may take.
+const PING: Duration = Duration::from_secs(30);

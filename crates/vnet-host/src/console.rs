@@ -1,0 +1,295 @@
+//! Consoles: a stream that many can watch and one can write to.
+//!
+//! A hub holds the one connection that the console of a node has, keeps the last that was said,
+//! and serves a Unix socket. A viewer that connects gets the last 4 KiB, and from then on what the
+//! node says; the one who is connected longest writes.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::error::{Attempt, Error, Result};
+
+/// The hub of one node's console. It ends with this value.
+#[derive(Debug)]
+pub struct Console {
+    path: PathBuf,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// The console itself.
+    node: UnixStream,
+    state: Mutex<State>,
+    said: Condvar,
+    is_ending: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Bytes that the node has said so far.
+    said: u64,
+    last: VecDeque<u8>,
+    viewers: Vec<Viewer>,
+    next: u64,
+    is_closed: bool,
+}
+
+#[derive(Debug)]
+struct Viewer {
+    number: u64,
+    stream: UnixStream,
+}
+
+impl Console {
+    /// Serves the console at the other end of `node` on a socket at `path`.
+    pub fn serve(path: &Path, node: UnixStream) -> Result<Console> {
+        let what = || format!("serving the console {}", path.display());
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error).attempt(what())?,
+            _ => {}
+        }
+        let listener = UnixListener::bind(path).attempt(what())?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).attempt(what())?;
+        listener.set_nonblocking(true).attempt(what())?;
+        let reader = node.try_clone().attempt(what())?;
+        node.set_write_timeout(Some(WRITE)).attempt(what())?;
+        let shared = Arc::new(Shared {
+            node,
+            state: Mutex::default(),
+            said: Condvar::new(),
+            is_ending: AtomicBool::new(false),
+        });
+        let mut console = Console {
+            path: path.to_owned(),
+            shared: Arc::clone(&shared),
+            threads: Vec::new(),
+        };
+        let listens = Arc::clone(&shared);
+        for (name, run) in [
+            ("console-said", thread(move || shared.pass_on(reader))),
+            ("console-door", thread(move || listens.welcome(&listener))),
+        ] {
+            let builder = std::thread::Builder::new().name(name.into());
+            console.threads.push(builder.spawn(run).attempt(what())?);
+        }
+        Ok(console)
+    }
+
+    /// Sends an empty line and waits until the node says something.
+    pub fn wait_for_answer(&self, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        let before = self.shared.lock().said;
+        loop {
+            // A node that has just begun to listen may not have seen the line before.
+            let _ = (&self.shared.node).write_all(b"\n");
+            let again = deadline.min(Instant::now() + ASK_AGAIN);
+            let mut state = self.shared.lock();
+            loop {
+                if state.said > before {
+                    return Ok(());
+                }
+                if state.is_closed {
+                    return Err(Error::Ended("the console"));
+                }
+                let left = again.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    break;
+                }
+                let waited = self.shared.said.wait_timeout(state, left);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            drop(state);
+            if Instant::now() >= deadline {
+                let what = "the console has not answered".to_owned();
+                return Err(Error::Timeout { what, limit });
+            }
+        }
+    }
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        self.shared.is_ending.store(true, Ordering::Release);
+        // Both ends may have gone.
+        let _ = self.shared.node.shutdown(Shutdown::Both);
+        for viewer in self.shared.lock().viewers.drain(..) {
+            let _ = viewer.stream.shutdown(Shutdown::Both);
+        }
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every critical section leaves the state whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Passes on what the node says until it ends.
+    fn pass_on(&self, mut node: UnixStream) {
+        let mut buffer = [0; 4096];
+        while let Ok(length @ 1..) = node.read(&mut buffer) {
+            let said = &buffer[..length];
+            let mut state = self.lock();
+            state.said += length as u64;
+            state.last.extend(said);
+            let surplus = state.last.len().saturating_sub(LAST_BYTES);
+            state.last.drain(..surplus);
+            // One that reads nothing, or has gone, is sent away; the others wait for no one.
+            state.viewers.retain(|viewer| {
+                let is_well = (&viewer.stream).write_all(said).is_ok();
+                if !is_well {
+                    let _ = viewer.stream.shutdown(Shutdown::Both);
+                }
+                is_well
+            });
+            self.said.notify_all();
+        }
+        self.lock().is_closed = true;
+        self.said.notify_all();
+    }
+
+    fn welcome(self: &Arc<Shared>, listener: &UnixListener) {
+        while !self.is_ending.load(Ordering::Acquire) {
+            match listener.accept() {
+                Ok((stream, _)) => self.admit(stream),
+                Err(_) => std::thread::sleep(LOOK),
+            }
+        }
+    }
+
+    fn admit(self: &Arc<Shared>, stream: UnixStream) {
+        let Ok(reader) = stream.try_clone() else {
+            return;
+        };
+        let mut state = self.lock();
+        if state.viewers.len() >= VIEWERS_MAX {
+            return;
+        }
+        let last: Vec<u8> = state.last.iter().copied().collect();
+        let is_ready = stream.set_nonblocking(false).is_ok()
+            && stream.set_write_timeout(Some(VIEWER_WRITE)).is_ok()
+            && (&stream).write_all(&last).is_ok();
+        if !is_ready {
+            return;
+        }
+        let number = state.next;
+        state.next += 1;
+        state.viewers.push(Viewer { number, stream });
+        drop(state);
+        let shared = Arc::clone(self);
+        let builder = std::thread::Builder::new().name("console-typed".into());
+        if builder
+            .spawn(move || shared.listen_to(reader, number))
+            .is_err()
+        {
+            self.send_away(number);
+        }
+    }
+
+    /// Passes on what a viewer types while it is the one who writes.
+    fn listen_to(&self, mut reader: UnixStream, number: u64) {
+        let mut buffer = [0; 1024];
+        while let Ok(length @ 1..) = reader.read(&mut buffer) {
+            let first = self.lock().viewers.first().map(|viewer| viewer.number);
+            if first == Some(number) && (&self.node).write_all(&buffer[..length]).is_err() {
+                break;
+            }
+        }
+        self.send_away(number);
+    }
+
+    fn send_away(&self, number: u64) {
+        self.lock().viewers.retain(|viewer| viewer.number != number);
+    }
+}
+
+fn thread(run: impl FnOnce() + Send + 'static) -> Box<dyn FnOnce() + Send> {
+    Box::new(run)
+}
+
+/// What a new viewer gets of what was said before.
+const LAST_BYTES: usize = 4096;
+const VIEWERS_MAX: usize = 32;
+const LOOK: Duration = Duration::from_millis(50);
+/// How long the console of a node may take to accept what is typed.
+const WRITE: Duration = Duration::from_secs(5);
+/// How long a viewer may hold up the others.
+const VIEWER_WRITE: Duration = Duration::from_millis(20);
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(stream: &UnixStream, bytes: usize) -> String {
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut buffer = vec![0; bytes];
+        let mut stream = stream;
+        stream.read_exact(&mut buffer).unwrap();
+        String::from_utf8(buffer).unwrap()
+    }
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn all_viewers_see_what_is_said_and_the_first_writes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.console");
+        let (mut node, end) = UnixStream::pair().unwrap();
+        let console = Console::serve(&path, end).unwrap();
+        node.write_all(b"before;").unwrap();
+        while console.shared.lock().said < 7 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let first = UnixStream::connect(&path).unwrap();
+        assert_eq!(read(&first, 7), "before;");
+        let second = UnixStream::connect(&path).unwrap();
+        assert_eq!(read(&second, 7), "before;");
+        node.write_all(b"now").unwrap();
+        assert_eq!(
+            (read(&first, 3), read(&second, 3)),
+            ("now".into(), "now".into())
+        );
+        (&second).write_all(b"lost").unwrap();
+        (&first).write_all(b"typed").unwrap();
+        assert_eq!(read(&node, 5), "typed");
+        drop(first);
+        while console.shared.lock().viewers.len() > 1 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        (&second).write_all(b"mine").unwrap();
+        assert_eq!(read(&node, 4), "mine");
+        drop(console);
+        assert!(!path.exists());
+        assert_eq!((&second).read(&mut [0]).unwrap(), 0);
+    }
+
+    #[test]
+    fn silent_console_is_a_timeout_and_a_closed_one_an_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let (node, end) = UnixStream::pair().unwrap();
+        let console = Console::serve(&directory.path().join("a.console"), end).unwrap();
+        let error = console
+            .wait_for_answer(Duration::from_millis(50))
+            .unwrap_err();
+        assert!(error.to_string().contains("has not answered"), "{error}");
+        drop(node);
+        let error = console.wait_for_answer(LIMIT).unwrap_err();
+        assert_eq!(error.to_string(), "the console has ended");
+    }
+}

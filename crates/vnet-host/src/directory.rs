@@ -1,0 +1,172 @@
+//! What a host's agent keeps of networks in files, from which any process can find and remove
+//! them.
+//!
+//! ```text
+//!   RUN/vnet/NAME/record.json      the record
+//!   RUN/vnet/NAME/NODE.console     socket of the node's console
+//!   RUN/vnet/NAME/vm/              files of QEMU
+//!   RUN/vnet/NAME/counters         counters of the links
+//! ```
+
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use carina_api::paths::RunDir;
+use carina_vnet::document::{Document, is_name};
+use carina_vnet::host_part::{HostPart, VnetId};
+use carina_vnet::layout::Layout;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Attempt, Error, Result};
+
+/// The directory of all networks of an agent.
+#[derive(Clone, Debug)]
+pub struct Vnets(PathBuf);
+
+/// The directory of one network.
+#[derive(Clone, Debug)]
+pub struct VnetDir(PathBuf);
+
+/// A network as a host knows it. It is written before anything of the network is made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The uid.
+    pub vnet: VnetId,
+    /// What its operator wants.
+    pub document: Document,
+    /// Numbers and interfaces of its links.
+    pub layout: Layout,
+    /// What this host makes of it.
+    pub part: HostPart,
+    /// Whether it is made: no change was under way when this was written.
+    pub is_settled: bool,
+}
+
+impl Vnets {
+    /// The networks whose agent has this run directory.
+    #[must_use]
+    pub fn of(run_dir: &RunDir) -> Vnets {
+        Vnets(run_dir.path().join("vnet"))
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The directory of a network, whether it is there or not.
+    #[must_use]
+    pub fn vnet(&self, name: &str) -> VnetDir {
+        VnetDir(self.0.join(name))
+    }
+
+    /// Whether there is anything of a network of this name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        is_name(name) && self.vnet(name).0.exists()
+    }
+
+    /// The records of all networks, by name. What cannot be read is passed over.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn list(&self) -> Result<Vec<Record>> {
+        let entries = match fs::read_dir(&self.0) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.attempt(format!("reading {}", self.0.display()))?,
+        };
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        let mut records: Vec<Record> = paths.filter_map(|path| VnetDir(path).read().ok()).collect();
+        records.sort_by(|a, b| a.part.name.cmp(&b.part.name));
+        Ok(records)
+    }
+}
+
+impl VnetDir {
+    /// The directory itself.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The name of the network.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let name = self.0.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    /// The directory of QEMU's files.
+    #[must_use]
+    pub fn machines(&self) -> PathBuf {
+        self.0.join("vm")
+    }
+
+    /// The socket of a node's console.
+    #[must_use]
+    pub fn console(&self, node: &str) -> PathBuf {
+        self.0.join(format!("{node}.console"))
+    }
+
+    /// The counters of the links.
+    #[must_use]
+    pub fn counters(&self) -> PathBuf {
+        self.0.join("counters")
+    }
+
+    /// Makes the directory.
+    ///
+    /// # Errors
+    /// It is there already, or cannot be made.
+    pub fn create(&self) -> Result<()> {
+        let what = || format!("making {}", self.0.display());
+        let mut builder = DirBuilder::new();
+        builder.mode(0o700);
+        if let Some(parent) = self.0.parent() {
+            builder.recursive(true).create(parent).attempt(what())?;
+        }
+        match builder.recursive(false).create(&self.0) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                Err(Error::Exists(self.name()))
+            }
+            made => made.attempt(what()),
+        }
+    }
+
+    /// Reads the record.
+    ///
+    /// # Errors
+    /// It does not exist or cannot be parsed.
+    pub fn read(&self) -> Result<Record> {
+        let path = self.0.join("record.json");
+        let text = fs::read(&path).attempt(format!("reading {}", path.display()))?;
+        serde_json::from_slice(&text).attempt(format!("reading {}", path.display()))
+    }
+
+    /// Writes the record, whole or not at all.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn write(&self, record: &Record) -> Result<()> {
+        let path = self.0.join("record.json");
+        let part = self.0.join("record.json.part");
+        let text = serde_json::to_vec_pretty(record).attempt("writing a record")?;
+        fs::write(&part, text)
+            .and_then(|()| fs::rename(&part, &path))
+            .attempt(format!("writing {}", path.display()))
+    }
+
+    /// Removes the directory; one that is not there is as good as removed.
+    ///
+    /// # Errors
+    /// Something in it cannot be removed.
+    pub fn remove(&self) -> Result<()> {
+        match fs::remove_dir_all(&self.0) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed.attempt(format!("removing {}", self.0.display())),
+        }
+    }
+}

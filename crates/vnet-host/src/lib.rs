@@ -1,0 +1,46 @@
+//! The hands of virtual networks on one host: what a [`HostPart`](carina_vnet::host_part::HostPart)
+//! says is made so, watched, and removed.
+//!
+//! ```text
+//!   node r1 (namespace)      namespace of ports           node r2 (VM)
+//!   +---------------+      +------------------------+      +-----------+
+//!   | eth0 ---veth--|------| l0.0 == engine == l0.1 |-tap--| eth0      |
+//!   +---------------+      +------------------------+      +-----------+
+//!                            a token bucket each way
+//! ```
+//!
+//! A node is a network namespace or a virtual machine. Each end of a link is a port: a veth or a
+//! tap in a namespace that belongs to this network alone, where nothing has an address. The engine
+//! joins the two ports of a link and no others, in a graph of its own for each network: there is
+//! no bridge, no table of addresses, and no graph in which two networks meet.
+//!
+//! All names are made of the network's uid ([`names`]), so that what is left behind by an agent
+//! that was killed is found, and strangers are left alone. [`Agent`] makes and changes networks;
+//! [`remains::remove`] removes one, also without the agent that made it.
+
+#![forbid(unsafe_code)]
+
+pub mod admission;
+pub mod agent;
+pub mod client;
+mod console;
+mod data_plane;
+pub mod directory;
+mod error;
+mod graph;
+mod making;
+pub mod names;
+mod namespace;
+mod node;
+mod probe;
+pub mod progress;
+pub mod remains;
+pub mod report;
+pub mod server;
+mod steps;
+mod vnet;
+
+pub use agent::Agent;
+pub use directory::{Record, VnetDir, Vnets};
+pub use error::{Error, Result};
+pub use node::Output;

@@ -1,0 +1,80 @@
+//! Names of what a network has on a host; all begin with its uid or lie in a namespace that does.
+
+use carina_vnet::host_part::{EndPart, HostPart, InterfacePart, VnetId};
+
+/// The namespace of a network's ports, in which its engine works.
+#[must_use]
+pub fn ports_namespace(vnet: VnetId) -> String {
+    format!("cv-{vnet}")
+}
+
+/// The namespace that is a node.
+#[must_use]
+pub fn node_namespace(vnet: VnetId, node: &str) -> String {
+    format!("cv-{vnet}-{node}")
+}
+
+/// Whether a namespace belongs to a network.
+#[must_use]
+pub fn is_of(vnet: VnetId, namespace: &str) -> bool {
+    let rest = namespace.strip_prefix(ports_namespace(vnet).as_str());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+/// The port of a link: of its near end (side 0), or of the far one if that is on this host, too.
+#[must_use]
+pub fn port(link: u32, side: usize) -> String {
+    format!("l{link}.{side}")
+}
+
+/// The port of a node's interface.
+#[must_use]
+pub fn port_of(part: &HostPart, node: &str, interface: &InterfacePart) -> String {
+    let link = part.links.iter().find(|link| link.number == interface.link);
+    let is_near = |end: &EndPart| end.node == node && end.interface == interface.name;
+    let side = link.map_or(0, |link| usize::from(!is_near(&link.near)));
+    port(interface.link, side)
+}
+
+/// The app of the engine that is the port of a link.
+#[must_use]
+pub fn port_app(link: u32, side: usize) -> String {
+    format!("l{link}-{side}")
+}
+
+/// The app of the engine that bounds the rate of what comes from a port.
+#[must_use]
+pub fn rate_app(link: u32, side: usize) -> String {
+    format!("l{link}-{side}-rate")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steps::tests::part;
+
+    #[test]
+    fn namespaces_of_other_networks_are_strangers() {
+        let (this, other) = (VnetId::new(1), VnetId::new(2));
+        for namespace in [ports_namespace(this), node_namespace(this, "a-b")] {
+            assert!(is_of(this, &namespace) && !is_of(other, &namespace));
+        }
+        assert!(!is_of(this, "carina-lab-a"));
+        assert!(!is_of(this, &format!("{}0", ports_namespace(this))));
+    }
+
+    #[test]
+    fn node_knows_the_ports_of_its_interfaces() {
+        let part = part(&["a b", "c b"]);
+        let ports = |node: &str| -> Vec<String> {
+            let interfaces = &part.node(node).unwrap().interfaces;
+            let port = |it| port_of(&part, node, it);
+            interfaces.iter().map(port).collect()
+        };
+        assert_eq!(
+            (ports("a"), ports("c")),
+            (vec!["l0.0".into()], vec!["l1.0".into()])
+        );
+        assert_eq!(ports("b"), ["l0.1", "l1.1"]);
+    }
+}

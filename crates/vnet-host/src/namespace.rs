@@ -1,0 +1,68 @@
+//! Work inside of a network namespace.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+
+use carina_lab::{NamespaceAccess, namespace_file};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::error::{Attempt, Error, Result};
+
+/// Moves this thread into a namespace, for good; so are threads that it starts later.
+pub fn enter(namespace: &str) -> Result<()> {
+    let path = namespace_file(namespace);
+    let file = File::open(&path).attempt(format!("opening {}", path.display()))?;
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+        .attempt(format!("entering {}", path.display()))
+}
+
+/// Does something on a thread inside of a namespace.
+pub fn within<T: Send>(namespace: &str, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let inside = scope.spawn(|| {
+            enter(namespace)?;
+            act()
+        });
+        inside
+            .join()
+            .unwrap_or(Err(Error::Ended("work inside of a namespace")))
+    })
+}
+
+/// Writes a setting of the kernel's network, of the namespace that this thread is in. One that
+/// this kernel does not have is passed over.
+pub fn set(setting: &str, value: &str) -> Result<()> {
+    let path = format!("/proc/sys/net/{setting}");
+    match std::fs::write(&path, value) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        written => written.attempt(format!("writing {path}")),
+    }
+}
+
+/// Makes a namespace unless it is there; `existing` are those that are.
+pub fn make(existing: &[String], namespace: &str) -> Result<()> {
+    if existing.iter().any(|known| known == namespace) {
+        return Ok(());
+    }
+    NamespaceAccess::of_root().ip(&["netns", "add", namespace])?;
+    batch(namespace, &["link set dev lo up".to_owned()])
+}
+
+/// Runs lines of `ip` in a namespace, all in one process.
+pub fn batch(namespace: &str, lines: &[String]) -> Result<()> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    Ok(NamespaceAccess::of_root().ip_batch(namespace, lines)?)
+}
+
+/// The names of the interfaces in a namespace.
+pub fn interfaces(namespace: &str) -> Result<Vec<String>> {
+    let text = NamespaceAccess::of_root().ip(&["-n", namespace, "-o", "link", "show"])?;
+    // `3: l0.0@if2: <BROADCAST,…`
+    let name = |line: &str| {
+        let name = line.split(": ").nth(1)?;
+        Some(name.split('@').next().unwrap_or(name).to_owned())
+    };
+    Ok(text.lines().filter_map(name).collect())
+}

@@ -1,0 +1,131 @@
+//! A node of a network that runs on this host.
+
+mod machine;
+mod namespace;
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use carina_vnet::document::Kind;
+use carina_vnet::host_part::{HostPart, NodePart};
+
+pub use carina_vm::Output;
+
+pub use self::machine::Images;
+use self::machine::MachineNode;
+use self::namespace::NamespaceNode;
+use crate::console::Console;
+use crate::directory::VnetDir;
+use crate::error::{Error, Result};
+
+/// A node that runs. Its console ends with this value; the node does not.
+#[derive(Debug)]
+pub struct Node {
+    name: String,
+    // It ends before the system: a shell ends with its console.
+    console: Console,
+    system: System,
+}
+
+#[derive(Debug)]
+enum System {
+    Namespace(NamespaceNode),
+    Machine(MachineNode),
+}
+
+impl Node {
+    /// Makes a node, or takes up the one that is there, and waits until it takes commands.
+    pub fn make(whole: &HostPart, part: &NodePart, dir: &VnetDir, images: &Images) -> Result<Node> {
+        let (system, console) = match part.kind {
+            Kind::Namespace => {
+                let (node, console) = NamespaceNode::make(whole.vnet, &part.name)?;
+                (System::Namespace(node), console)
+            }
+            Kind::Vm => {
+                let (node, console) = MachineNode::make(whole, part, dir, images)?;
+                (System::Machine(node), console)
+            }
+        };
+        Ok(Node {
+            name: part.name.clone(),
+            system,
+            console: Console::serve(&dir.console(&part.name), console)?,
+        })
+    }
+
+    /// Gives it the cards of links that have come, and takes those of links that have gone; the
+    /// ports of `fresh` links are other ones than before. A namespace has them already.
+    pub fn rewire(&self, whole: &HostPart, part: &NodePart, fresh: &[u32]) -> Result<()> {
+        match &self.system {
+            System::Namespace(_) => Ok(()),
+            System::Machine(node) => node.rewire(whole, part, fresh),
+        }
+    }
+
+    /// Gives its interfaces their names and addresses, and it its routes.
+    pub fn configure(&self, part: &NodePart) -> Result<()> {
+        match &self.system {
+            System::Namespace(node) => node.configure(part),
+            System::Machine(node) => {
+                let script = machine::configuration(part);
+                let output = node.run(&script, CONFIGURE)?;
+                match output.is_success() {
+                    true => Ok(()),
+                    false => Err(Error::NodeCommand {
+                        node: self.name.clone(),
+                        command: "configuring its interfaces".to_owned(),
+                        status: output.status,
+                        said: output.error_text(),
+                    }),
+                }
+            }
+        }
+    }
+
+    /// Runs a shell command in it to its end.
+    pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
+        match &self.system {
+            System::Namespace(node) => node.run(command, limit),
+            System::Machine(node) => node.run(command, limit),
+        }
+    }
+
+    /// Asks an address for an echo from inside of the node; the round trip.
+    pub fn echo(&self, own: Ipv4Addr, peer: Ipv4Addr, limit: Duration) -> Result<Duration> {
+        match &self.system {
+            System::Namespace(node) => node.echo(own, peer, limit),
+            System::Machine(node) => node.echo(own, peer, limit),
+        }
+    }
+
+    /// Its console.
+    pub fn console(&self) -> &Console {
+        &self.console
+    }
+
+    /// Whether it runs.
+    pub fn is_alive(&self) -> bool {
+        match &self.system {
+            System::Namespace(node) => node.is_alive(),
+            System::Machine(node) => node.is_alive(),
+        }
+    }
+
+    /// Ends and removes it.
+    pub fn remove(&self) -> Result<()> {
+        match &self.system {
+            System::Namespace(node) => node.remove(),
+            System::Machine(node) => node.remove(),
+        }
+    }
+
+    /// Lets it run on without this agent.
+    pub fn leave(self) {
+        if let System::Machine(node) = self.system {
+            node.leave();
+        }
+    }
+}
+
+/// How long the configuration of a node's interfaces may take.
+const CONFIGURE: Duration = Duration::from_secs(120);

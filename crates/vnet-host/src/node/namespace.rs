@@ -1,0 +1,96 @@
+//! A node that is a network namespace.
+
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+use std::time::Duration;
+
+use carina_lab::{ChildProcess, NamespaceAccess, namespace_file, remove_namespaces, run_within};
+use carina_vnet::host_part::{NodePart, VnetId};
+
+use crate::error::{Attempt, Result};
+use crate::names::node_namespace;
+use crate::node::Output;
+use crate::{namespace, probe};
+
+/// A namespace, with the shell of its console.
+#[derive(Debug)]
+pub struct NamespaceNode {
+    namespace: String,
+    _shell: ChildProcess,
+}
+
+impl NamespaceNode {
+    /// Takes up a namespace, which was made with its ports, and starts the shell of its console.
+    pub fn make(vnet: VnetId, name: &str) -> Result<(NamespaceNode, UnixStream)> {
+        let namespace = node_namespace(vnet, name);
+        namespace::within(&namespace, || namespace::set("ipv4/ip_forward", "1"))?;
+        let (ours, theirs) = UnixStream::pair().attempt("making a console")?;
+        let end = || -> Result<Stdio> {
+            let end = theirs.try_clone().attempt("making a console")?;
+            Ok(Stdio::from(OwnedFd::from(end)))
+        };
+        // `script` gives the shell a terminal, and ends with its standard input.
+        let mut command = NamespaceAccess::of_root().command_in(&namespace, "script");
+        command
+            .args(["--quiet", "--flush", "--return", "--command"])
+            .arg("exec sh -i")
+            .arg("/dev/null")
+            .env("PS1", format!("{name}# "))
+            .env("CARINA_NODE", name)
+            .stdin(end()?)
+            .stdout(end()?)
+            .stderr(end()?);
+        let what = format!("the console of {name} (`script` is in the package bsdutils)");
+        let shell = ChildProcess::start(&mut command, what)?;
+        let node = NamespaceNode {
+            namespace,
+            _shell: shell,
+        };
+        Ok((node, ours))
+    }
+
+    /// Gives interfaces and routes to it; those that were there are replaced.
+    pub fn configure(&self, part: &NodePart) -> Result<()> {
+        let mut lines = vec!["route flush proto static".to_owned()];
+        for interface in &part.interfaces {
+            let (name, mac, mtu) = (&interface.name, interface.mac, interface.mtu);
+            let address = interface.address;
+            lines.push(format!("link set dev {name} address {mac} mtu {mtu} up"));
+            lines.push(format!("address replace {address} dev {name}"));
+        }
+        for route in &part.routes {
+            let (to, via) = (route.to, route.via);
+            lines.push(format!("route replace {to} via {via} proto static"));
+        }
+        namespace::batch(&self.namespace, &lines)
+    }
+
+    /// Runs a shell command in it.
+    pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
+        let mut shell = NamespaceAccess::of_root().command_in(&self.namespace, "sh");
+        let output = run_within(shell.args(["-c", command]), &format!("`{command}`"), limit)?;
+        Ok(Output {
+            // A command that a signal has ended has the status that a shell gives it.
+            status: output.status.code().unwrap_or(SIGNALLED),
+            stdout: output.stdout,
+            stderr: output.stderr,
+        })
+    }
+
+    pub fn echo(&self, own: Ipv4Addr, peer: Ipv4Addr, limit: Duration) -> Result<Duration> {
+        namespace::within(&self.namespace, || probe::echo(own, peer, limit))
+    }
+
+    pub fn is_alive(&self) -> bool {
+        namespace_file(&self.namespace).exists()
+    }
+
+    pub fn remove(&self) -> Result<()> {
+        let names = std::slice::from_ref(&self.namespace);
+        Ok(remove_namespaces(&NamespaceAccess::of_root(), names)?)
+    }
+}
+
+const SIGNALLED: i32 = 128;

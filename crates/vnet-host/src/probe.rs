@@ -1,0 +1,125 @@
+//! Whether the other end of a link answers: an echo of ICMP (RFC 792) from inside a namespace.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::{Duration, Instant};
+
+use carina_wire::inet::{Ipv4Header, PROTOCOL_ICMP, checksum};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketType, bind, ipproto, recv, sendto, socket, sockopt,
+};
+
+use crate::error::{Attempt, Error, Result};
+
+/// Asks `peer` for echos, from `own` and in the namespace that this thread is in, until one comes;
+/// its round trip.
+pub fn echo(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration) -> Result<Duration> {
+    let what = || format!("probing {peer} from {own}");
+    let icmp = Some(ipproto::ICMP);
+    let socket = socket(AddressFamily::INET, SocketType::RAW, icmp).attempt(what())?;
+    bind(&socket, &SocketAddrV4::new(own, 0)).attempt(what())?;
+    let number = std::process::id() as u16;
+    let deadline = Instant::now() + limit;
+    for sequence in 0_u16.. {
+        let sent = Instant::now();
+        // The route may be missing for a moment; the deadline is what counts.
+        let to = SocketAddrV4::new(peer, 0);
+        let _ = sendto(&socket, &request(number, sequence), SendFlags::empty(), &to);
+        let again = deadline.min(sent + ASK_AGAIN);
+        loop {
+            let left = again.saturating_duration_since(Instant::now());
+            if left < LEAST {
+                break;
+            }
+            let timeout = sockopt::Timeout::Recv;
+            sockopt::set_socket_timeout(&socket, timeout, Some(left)).attempt(what())?;
+            let mut buffer = [0; 512];
+            let Ok((length, _)) = recv(&socket, &mut buffer, RecvFlags::empty()) else {
+                continue;
+            };
+            if is_reply(&buffer[..length], peer, number, sequence) {
+                return Ok(sent.elapsed());
+            }
+        }
+        if deadline.saturating_duration_since(Instant::now()) < LEAST {
+            break;
+        }
+    }
+    Err(Error::Timeout {
+        what: format!("{peer} has not answered {own}"),
+        limit,
+    })
+}
+
+fn request(number: u16, sequence: u16) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[0] = ECHO;
+    bytes[4..6].copy_from_slice(&number.to_be_bytes());
+    bytes[6..8].copy_from_slice(&sequence.to_be_bytes());
+    let sum = checksum(&bytes, 0);
+    bytes[2..4].copy_from_slice(&sum.to_be_bytes());
+    bytes
+}
+
+fn is_reply(packet: &[u8], peer: Ipv4Addr, number: u16, sequence: u16) -> bool {
+    let Ok(header) = Ipv4Header::decode(packet) else {
+        return false;
+    };
+    let message = &packet[header.header_bytes..header.total_bytes];
+    let [kind, _, _, _, a, b, c, d, ..] = *message else {
+        return false;
+    };
+    header.protocol == PROTOCOL_ICMP
+        && header.source == peer.octets()
+        && kind == ECHO_REPLY
+        && u16::from_be_bytes([a, b]) == number
+        && u16::from_be_bytes([c, d]) == sequence
+}
+
+/// The round trip in what busybox's or iputils' `ping` prints: `… time=1.034 ms`.
+pub fn round_trip_in(text: &str) -> Option<Duration> {
+    let (_, rest) = text.split_once("time=")?;
+    let milliseconds: f64 = rest.split_whitespace().next()?.parse().ok()?;
+    let is_possible = (0.0..=MILLISECONDS_MAX).contains(&milliseconds);
+    is_possible.then(|| Duration::from_secs_f64(milliseconds / 1000.0))
+}
+
+/// Types of messages.
+const ECHO: u8 = 8;
+const ECHO_REPLY: u8 = 0;
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+/// The kernel takes a timeout of nothing as none at all.
+const LEAST: Duration = Duration::from_millis(1);
+const MILLISECONDS_MAX: f64 = 3_600_000.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reply_is_known_by_peer_number_and_sequence() {
+        let peer = Ipv4Addr::new(10, 0, 0, 2);
+        let mut packet = vec![0x45, 0, 0, 36, 0, 0, 0, 0, 64, PROTOCOL_ICMP, 0, 0];
+        packet.extend(peer.octets());
+        packet.extend([10, 0, 0, 1]);
+        let sum = checksum(&packet, 0);
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        let mut message = request(7, 3);
+        assert_eq!(checksum(&message, 0), 0);
+        message[0] = ECHO_REPLY;
+        packet.extend(message);
+        assert!(is_reply(&packet, peer, 7, 3));
+        assert!(!is_reply(&packet, peer, 7, 4));
+        assert!(!is_reply(&packet, peer, 8, 3));
+        assert!(!is_reply(&packet, Ipv4Addr::LOCALHOST, 7, 3));
+        assert!(!is_reply(&packet[..27], peer, 7, 3));
+    }
+
+    #[test]
+    fn round_trip_is_read_from_what_ping_prints() {
+        let text = "64 bytes from 10.0.0.2: seq=0 ttl=64 time=1.5 ms\n";
+        assert_eq!(round_trip_in(text), Some(Duration::from_micros(1500)));
+        for text in ["", "time=", "time=-1 ms", "time=NaN ms", "time=1e99 ms"] {
+            assert_eq!(round_trip_in(text), None, "{text}");
+        }
+    }
+}

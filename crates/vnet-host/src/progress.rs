@@ -1,0 +1,251 @@
+//! How far the making of a network is, for those who wait for it.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use carina_vnet::host_part::{HostPart, HostStatus, LinkStatus, NodeStatus};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// The phases of an instantiation, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Hosts are found for nodes.
+    Discovery,
+    /// Namespaces, ports and the engine between them.
+    Tunnels,
+    /// Nodes are made, boot, and get their addresses.
+    Nodes,
+    /// Consoles answer.
+    Consoles,
+    /// Probes pass every link both ways.
+    Probes,
+}
+
+/// A phase with the time it took.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PhaseTime {
+    /// The phase.
+    pub phase: Phase,
+    /// How long it took, ms.
+    pub took_ms: f64,
+}
+
+/// Something that happened to a network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Event {
+    /// Its number, from 1.
+    pub number: u64,
+    /// When, ms after the agent took the network up.
+    pub at_ms: u64,
+    /// What happened.
+    pub what: String,
+}
+
+/// How far a network is, shared by the thread that makes it and those that ask.
+#[derive(Debug)]
+pub struct Progress {
+    began: Instant,
+    state: Mutex<State>,
+    changed: Condvar,
+    is_cancelled: AtomicBool,
+}
+
+#[derive(Debug)]
+struct State {
+    status: HostStatus,
+    phases: Vec<PhaseTime>,
+    events: VecDeque<Event>,
+    last: u64,
+}
+
+impl Progress {
+    /// Nothing of a part is made yet.
+    #[must_use]
+    pub fn new(part: &HostPart) -> Progress {
+        Progress {
+            began: Instant::now(),
+            state: Mutex::new(State {
+                status: part.absent(),
+                phases: Vec::new(),
+                events: VecDeque::new(),
+                last: 0,
+            }),
+            changed: Condvar::new(),
+            is_cancelled: AtomicBool::new(false),
+        }
+    }
+
+    /// What the host says of its part now.
+    #[must_use]
+    pub fn status(&self) -> HostStatus {
+        self.lock().status.clone()
+    }
+
+    /// The phases of the last change that have ended.
+    #[must_use]
+    pub fn phases(&self) -> Vec<PhaseTime> {
+        self.lock().phases.clone()
+    }
+
+    /// The events after a number, at once or when there is one, at the latest after `wait`.
+    #[must_use]
+    pub fn events(&self, since: u64, wait: Duration) -> Vec<Event> {
+        let state = self.lock();
+        let waited = self
+            .changed
+            .wait_timeout_while(state, wait, |state| state.last <= since);
+        let state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let after = state.events.iter().filter(|event| event.number > since);
+        after.cloned().collect()
+    }
+
+    /// Tells what happened.
+    pub fn tell(&self, what: impl Into<String>) {
+        let mut state = self.lock();
+        state.last += 1;
+        let event = Event {
+            number: state.last,
+            at_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            what: what.into(),
+        };
+        state.events.push_back(event);
+        if state.events.len() > EVENTS_MAX {
+            state.events.pop_front();
+        }
+        self.changed.notify_all();
+    }
+
+    /// Has the making end at its next step.
+    pub fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::Release);
+    }
+
+    /// Whether the making goes on.
+    ///
+    /// # Errors
+    /// It was cancelled.
+    pub fn check(&self) -> Result<()> {
+        match self.is_cancelled.load(Ordering::Acquire) {
+            true => Err(Error::Cancelled),
+            false => Ok(()),
+        }
+    }
+
+    /// Another part is wanted: what it shares with the one before keeps its status.
+    pub(crate) fn begin(&self, part: &HostPart) {
+        let mut state = self.lock();
+        let mut status = part.absent();
+        let before = std::mem::replace(&mut state.status, part.absent());
+        for (name, node) in before.nodes {
+            status.nodes.entry(name).and_modify(|now| *now = node);
+        }
+        for (number, link) in before.links {
+            status.links.entry(number).and_modify(|now| *now = link);
+        }
+        state.status = status;
+        state.phases.clear();
+    }
+
+    /// Does the work of a phase and notes how long it took.
+    pub(crate) fn phase(&self, phase: Phase, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.check()?;
+        let began = Instant::now();
+        work()?;
+        self.note(phase, began.elapsed());
+        Ok(())
+    }
+
+    /// Notes how long a phase took.
+    pub fn note(&self, phase: Phase, took: Duration) {
+        let took_ms = took.as_secs_f64() * 1000.0;
+        self.lock().phases.push(PhaseTime { phase, took_ms });
+        self.tell(format!("{}: {took_ms:.0} ms", phase.name()));
+    }
+
+    pub(crate) fn node(&self, name: &str, change: impl FnOnce(&mut NodeStatus)) {
+        if let Some(node) = self.lock().status.nodes.get_mut(name) {
+            change(node);
+        }
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn link(&self, number: u32, change: impl FnOnce(&mut LinkStatus)) {
+        if let Some(link) = self.lock().status.links.get_mut(&number) {
+            change(link);
+        }
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every critical section leaves the state whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Phase {
+    /// All of them, in their order.
+    pub const ALL: [Phase; 5] = [
+        Phase::Discovery,
+        Phase::Tunnels,
+        Phase::Nodes,
+        Phase::Consoles,
+        Phase::Probes,
+    ];
+
+    /// The name, as in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Discovery => "discovery",
+            Phase::Tunnels => "tunnels",
+            Phase::Nodes => "nodes",
+            Phase::Consoles => "consoles",
+            Phase::Probes => "probes",
+        }
+    }
+}
+
+const EVENTS_MAX: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use carina_vnet::host_part::NodeState;
+
+    use super::*;
+    use crate::steps::tests::part;
+
+    #[test]
+    fn waiting_for_events_ends_with_the_next_one() {
+        let progress = Progress::new(&part(&["a b"]));
+        assert!(progress.events(0, Duration::ZERO).is_empty());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| progress.events(0, Duration::from_secs(60)));
+            progress.tell("one");
+            let events = waits.join().unwrap();
+            assert_eq!(events[0].what, "one");
+        });
+        progress.note(Phase::Probes, Duration::from_millis(2));
+        let events = progress.events(1, Duration::from_secs(60));
+        assert_eq!((events.len(), events[0].number), (1, 2));
+        assert_eq!(progress.phases()[0].took_ms, 2.0);
+    }
+
+    #[test]
+    fn what_two_parts_share_keeps_its_status() {
+        let progress = Progress::new(&part(&["a b"]));
+        progress.node("a", |node| node.state = NodeState::Up);
+        progress.begin(&part(&["a b", "b c"]));
+        let status = progress.status();
+        assert_eq!(status.nodes["a"].state, NodeState::Up);
+        assert_eq!(status.links.len(), 2);
+        progress.cancel();
+        assert!(progress.phase(Phase::Nodes, || Ok(())).is_err());
+    }
+}

@@ -1,0 +1,54 @@
+//! What is there of a network, and its removal, with or without the agent that made it.
+
+use std::time::Duration;
+
+use carina_lab::{NamespaceAccess, remove_namespaces};
+use carina_vnet::host_part::VnetId;
+
+use crate::directory::{Record, VnetDir};
+use crate::error::{Attempt, Result};
+use crate::names::is_of;
+
+/// Ends and removes all that this host has of a network: machines, processes in its namespaces,
+/// the namespaces with the ports in them, its directory. Parts that have gone are skipped.
+///
+/// # Errors
+/// Something cannot be removed.
+pub fn remove(dir: &VnetDir, record: &Record) -> Result<()> {
+    end(dir, record)?;
+    dir.remove()
+}
+
+/// As [`remove`], of what the record in the directory names. A directory without one is from an
+/// agent that was killed before it made anything else.
+///
+/// # Errors
+/// Something cannot be removed.
+pub fn remove_recorded(dir: &VnetDir) -> Result<()> {
+    match dir.read() {
+        Ok(record) => remove(dir, &record),
+        Err(_) => dir.remove(),
+    }
+}
+
+/// As [`remove`]; the directory stays.
+pub(crate) fn end(dir: &VnetDir, record: &Record) -> Result<()> {
+    let machines = dir.machines();
+    let running = carina_vm::list(&machines).attempt("listing machines")?;
+    for machine in running {
+        carina_vm::stop(&machines, &machine.name, Duration::ZERO)
+            .attempt(format!("stopping VM {}", machine.name))?;
+    }
+    let namespaces = namespaces(record.vnet)?;
+    Ok(remove_namespaces(&NamespaceAccess::of_root(), &namespaces)?)
+}
+
+/// The namespaces of a network.
+///
+/// # Errors
+/// `ip` is missing.
+pub fn namespaces(vnet: VnetId) -> Result<Vec<String>> {
+    let mut all = NamespaceAccess::of_root().list()?;
+    all.retain(|namespace| is_of(vnet, namespace));
+    Ok(all)
+}

@@ -1,0 +1,148 @@
+//! What an agent says of networks, and is asked for: JSON on `vnet.sock`.
+
+use carina_vnet::document::{Carrier, Kind, Rate};
+use carina_vnet::host_part::{LinkState, NodeState, VnetId};
+use serde::{Deserialize, Serialize};
+
+use crate::progress::PhaseTime;
+
+/// A network, as its operator sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VnetReport {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub vnet: VnetId,
+    /// The generation of what is wanted.
+    pub generation: u64,
+    /// How far it is.
+    pub state: VnetState,
+    /// Why it is not ready.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub obstacles: Vec<String>,
+    /// Its nodes.
+    pub nodes: Vec<NodeReport>,
+    /// Its links.
+    pub links: Vec<LinkReport>,
+    /// How long the phases of the last change took.
+    pub phases: Vec<PhaseTime>,
+    /// From the request until it was ready, ms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_after_ms: Option<f64>,
+}
+
+/// How far a network is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VnetState {
+    /// It is being made or changed.
+    Changing,
+    /// Every console has answered, and probes have passed every link both ways.
+    Ready,
+    /// It was ready, and something of it has ended or does not answer.
+    Degraded,
+    /// It cannot be made.
+    Failed,
+}
+
+/// A node of a network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeReport {
+    /// Its name.
+    pub name: String,
+    /// What makes it.
+    pub kind: Kind,
+    /// How far it is.
+    pub state: NodeState,
+    /// Whether its console has answered.
+    pub is_console_ready: bool,
+    /// Its interfaces.
+    pub interfaces: Vec<InterfaceReport>,
+}
+
+/// An interface of a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InterfaceReport {
+    /// Its name.
+    pub name: String,
+    /// Its address with the prefix.
+    pub address: String,
+    /// Its address on the link.
+    pub mac: String,
+    /// Bytes of the largest packet of IP.
+    pub mtu: u16,
+    /// The number of its link.
+    pub link: u32,
+}
+
+/// A link of a network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkReport {
+    /// Its number.
+    pub number: u32,
+    /// Its ends, `NODE:INTERFACE`.
+    pub ends: [String; 2],
+    /// What carries it between hosts.
+    pub carrier: Carrier,
+    /// The rate that it carries.
+    pub rate: Rate,
+    /// How far it is.
+    pub state: LinkState,
+    /// Round trip of the last probe, ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt_ns: Option<u64>,
+    /// What passed from the first end to the second, and back.
+    pub passed: [Passed; 2],
+}
+
+/// What passed over one direction of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Passed {
+    /// Frames that came from the node.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Frames above the rate of the link, or for which there was no room.
+    pub dropped: u64,
+}
+
+/// A command to be run in a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exec {
+    /// The node.
+    pub node: String,
+    /// The command, for a shell.
+    pub command: String,
+    /// How long it may take, ms.
+    pub limit_ms: u64,
+}
+
+/// What a command has said.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExecReply {
+    /// Its exit status.
+    pub status: i32,
+    /// Its standard output, bytes.
+    pub stdout: Vec<u8>,
+    /// Its standard error, bytes.
+    pub stderr: Vec<u8>,
+}
+
+/// The outcome of one of the tests of a document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TestReport {
+    /// What was tried, as in `ping r1 r3`.
+    pub test: String,
+    /// Whether it holds.
+    pub holds: bool,
+    /// What was seen.
+    pub seen: String,
+}

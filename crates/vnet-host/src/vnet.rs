@@ -1,0 +1,376 @@
+//! A network on this host: what is wanted is made so, by difference.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use carina_engine::frames::{LinkCounts, LinkName};
+use carina_vnet::document::Kind;
+use carina_vnet::host_part::{EndPart, HostPart, LinkPart, LinkState, NodePart, NodeState};
+
+use crate::data_plane::DataPlane;
+use crate::directory::{Record, VnetDir};
+use crate::error::{Attempt, Error, Result};
+use crate::graph::graph_of;
+use crate::making::{make_namespaces, make_ports, remove_ports};
+use crate::names::{node_namespace, port, ports_namespace};
+use crate::namespace;
+use crate::node::{Images, Node, Output};
+use crate::progress::{Phase, Progress};
+use crate::remains;
+use crate::steps::Steps;
+
+/// A network on this host. What it is made of stays when this value goes; [`remains::remove`]
+/// removes it.
+#[derive(Debug)]
+pub struct Vnet {
+    dir: VnetDir,
+    images: Arc<Images>,
+    progress: Arc<Progress>,
+    plane: DataPlane,
+    nodes: Mutex<BTreeMap<String, Arc<Node>>>,
+    /// What is there. It is locked while it becomes something else.
+    part: Mutex<HostPart>,
+}
+
+impl Vnet {
+    /// Takes up what there is of a network, which may be nothing. What an unfinished change has
+    /// left is removed first.
+    ///
+    /// # Errors
+    /// The namespace of its ports cannot be made, or the engine not started.
+    pub fn take_up(
+        dir: &VnetDir,
+        record: &Record,
+        images: &Arc<Images>,
+        progress: &Arc<Progress>,
+    ) -> Result<Vnet> {
+        let part = &record.part;
+        let mut existing = remains::namespaces(part.vnet)?;
+        if !record.is_settled {
+            remains::end(dir, record)?;
+            existing.clear();
+        }
+        namespace::make(&existing, &ports_namespace(part.vnet))?;
+        let plane = DataPlane::start(&ports_namespace(part.vnet), &dir.counters())?;
+        let there = observed(dir, part, &existing)?;
+        Ok(Vnet {
+            dir: dir.clone(),
+            images: Arc::clone(images),
+            progress: Arc::clone(progress),
+            plane,
+            nodes: Mutex::default(),
+            part: Mutex::new(there),
+        })
+    }
+
+    /// Becomes what `part` says, by difference: nodes and links that stay are not touched. Returns
+    /// when every console has answered and probes have passed every link both ways. `discovery` is
+    /// the time that it took to find out what belongs on this host.
+    ///
+    /// # Errors
+    /// The first thing that cannot be made, or does not answer. What was made stays.
+    pub fn become_part(&self, part: &HostPart, discovery: Duration) -> Result<()> {
+        let mut there = lock(&self.part);
+        self.progress.begin(part);
+        self.progress.note(Phase::Discovery, discovery);
+        let done = self.change(&there, part);
+        *there = match done {
+            Ok(()) => part.clone(),
+            Err(_) => observed(&self.dir, part, &remains::namespaces(part.vnet)?)?,
+        };
+        done
+    }
+
+    fn change(&self, there: &HostPart, part: &HostPart) -> Result<()> {
+        let steps = Steps::between(there, part);
+        self.progress
+            .phase(Phase::Tunnels, || self.relink(there, part, &steps))?;
+        self.progress
+            .phase(Phase::Nodes, || self.make_nodes(part, &steps))?;
+        self.progress
+            .phase(Phase::Consoles, || self.ask_consoles(part))?;
+        self.progress
+            .phase(Phase::Probes, || self.probe(part, PROBE))
+    }
+
+    /// Removes nodes and links that are no longer wanted, and makes the ports of those that are.
+    fn relink(&self, there: &HostPart, part: &HostPart, steps: &Steps) -> Result<()> {
+        let mut kept = part.clone();
+        kept.links
+            .retain(|link| !steps.linked.contains(&link.number));
+        // The engine lets go of ports before they go.
+        self.plane.become_graph(graph_of(&kept)?)?;
+        for name in &steps.ended {
+            if let Some(node) = self.take(name) {
+                node.remove()?;
+                self.progress.tell(format!("node {name} is removed"));
+            }
+        }
+        remove_ports(there, &steps.unlinked)?;
+        make_namespaces(part, &remains::namespaces(part.vnet)?)?;
+        make_ports(part, &steps.linked)?;
+        self.plane.become_graph(graph_of(part)?)
+    }
+
+    fn make_nodes(&self, part: &HostPart, steps: &Steps) -> Result<()> {
+        each(&part.nodes, |node| {
+            self.progress.check()?;
+            let is_new = !lock(&self.nodes).contains_key(&node.name);
+            if !is_new && !steps.changed.contains(&node.name) {
+                return Ok(());
+            }
+            if is_new {
+                self.progress
+                    .node(&node.name, |it| it.state = NodeState::Starting);
+            }
+            let done = match is_new {
+                true => self.make_node(part, node),
+                false => self.change_node(part, node, &steps.linked),
+            };
+            self.progress.node(&node.name, |it| match &done {
+                Ok(()) => it.state = NodeState::Up,
+                Err(error) => {
+                    let reason = error.to_string();
+                    it.state = NodeState::Failed { reason };
+                }
+            });
+            if done.is_ok() && is_new {
+                self.progress.tell(format!("node {} is up", node.name));
+            }
+            done
+        })
+    }
+
+    fn make_node(&self, part: &HostPart, wanted: &NodePart) -> Result<()> {
+        let node = Node::make(part, wanted, &self.dir, &self.images)?;
+        lock(&self.nodes).insert(wanted.name.clone(), Arc::new(node));
+        self.node(&wanted.name)?.configure(wanted)
+    }
+
+    /// Gives a node that stays its interfaces and routes. One that cannot get them while it runs is
+    /// made anew.
+    fn change_node(&self, part: &HostPart, wanted: &NodePart, fresh: &[u32]) -> Result<()> {
+        let node = self.node(&wanted.name)?;
+        let Err(error) = node.rewire(part, wanted, fresh) else {
+            return node.configure(wanted);
+        };
+        self.progress
+            .tell(format!("node {} is made anew: {error}", wanted.name));
+        self.progress
+            .node(&wanted.name, |it| it.is_console_ready = false);
+        let _ = self.take(&wanted.name);
+        node.remove()?;
+        drop(node);
+        self.make_node(part, wanted)
+    }
+
+    fn ask_consoles(&self, part: &HostPart) -> Result<()> {
+        each(&part.nodes, |wanted| {
+            let is_ready = self
+                .progress
+                .status()
+                .nodes
+                .get(&wanted.name)
+                .is_some_and(|it| it.is_console_ready);
+            if is_ready {
+                return Ok(());
+            }
+            self.node(&wanted.name)?
+                .console()
+                .wait_for_answer(CONSOLE)?;
+            self.progress
+                .node(&wanted.name, |it| it.is_console_ready = true);
+            Ok(())
+        })
+    }
+
+    /// Probes every link from each of its ends.
+    ///
+    /// # Errors
+    /// The first link over which no answer comes within `limit`.
+    pub fn probe(&self, part: &HostPart, limit: Duration) -> Result<()> {
+        each(&part.links, |link| {
+            self.progress.check()?;
+            let done = self.probe_link(part, link, limit);
+            self.progress.link(link.number, |it| match &done {
+                Ok(round_trip) => {
+                    it.state = LinkState::Up;
+                    it.rtt_ns = u64::try_from(round_trip.as_nanos()).ok();
+                }
+                Err(error) => {
+                    let reason = error.to_string();
+                    it.state = LinkState::Down { reason };
+                }
+            });
+            done.map(drop)
+        })
+    }
+
+    /// The round trip of a link: the longer one of those from its ends.
+    fn probe_link(&self, part: &HostPart, link: &LinkPart, limit: Duration) -> Result<Duration> {
+        let echo = |end: &EndPart| -> Result<Duration> {
+            let interface = part.interface(end);
+            let interface = interface.expect("the part was checked: its links end at interfaces");
+            let own = interface.address.address();
+            self.node(&end.node)?.echo(own, interface.peer, limit)
+        };
+        let times: Vec<Duration> = link.ends().map(echo).collect::<Result<_>>()?;
+        Ok(times.into_iter().max().unwrap_or_default())
+    }
+
+    /// Runs a shell command in a node to its end.
+    ///
+    /// # Errors
+    /// There is no such node, or it does not answer. A command that fails is reported by its
+    /// status.
+    pub fn run(&self, node: &str, command: &str, limit: Duration) -> Result<Output> {
+        self.node(node)?.run(command, limit)
+    }
+
+    /// The round trip of an echo from one node to an address.
+    ///
+    /// # Errors
+    /// There is no such node, or nothing answers within `limit`.
+    pub fn echo(&self, from: &str, to: Ipv4Addr, limit: Duration) -> Result<Duration> {
+        let own = {
+            let part = lock(&self.part);
+            let wanted = part.node(from).ok_or_else(|| self.no_node(from))?;
+            source_towards(wanted, to)
+        };
+        self.node(from)?.echo(own, to, limit)
+    }
+
+    /// What went over each link of the engine's graph.
+    ///
+    /// # Errors
+    /// The engine has ended.
+    pub fn counts(&self) -> Result<Vec<(LinkName, LinkCounts)>> {
+        self.plane.counts()
+    }
+
+    /// Notes which nodes have ended by themselves; true when one has.
+    pub fn look_after_nodes(&self) -> bool {
+        let nodes: Vec<(String, Arc<Node>)> = {
+            let all = lock(&self.nodes);
+            let pairs = all
+                .iter()
+                .map(|(name, node)| (name.clone(), Arc::clone(node)));
+            pairs.collect()
+        };
+        let mut has_ended = false;
+        for (name, node) in nodes {
+            let is_up = self
+                .progress
+                .status()
+                .nodes
+                .get(&name)
+                .is_some_and(|it| it.state == NodeState::Up);
+            if is_up && !node.is_alive() {
+                has_ended = true;
+                self.progress.node(&name, |it| {
+                    let reason = "it has ended".to_owned();
+                    it.state = NodeState::Failed { reason };
+                    it.is_console_ready = false;
+                });
+                self.progress.tell(format!("node {name} has ended"));
+            }
+        }
+        has_ended
+    }
+
+    /// Lets everything run on without this agent.
+    pub fn leave(self) {
+        let nodes = self
+            .nodes
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        for node in nodes.into_values() {
+            if let Some(node) = Arc::into_inner(node) {
+                node.leave();
+            }
+        }
+    }
+
+    fn node(&self, name: &str) -> Result<Arc<Node>> {
+        let found = lock(&self.nodes).get(name).map(Arc::clone);
+        found.ok_or_else(|| self.no_node(name))
+    }
+
+    fn take(&self, name: &str) -> Option<Arc<Node>> {
+        lock(&self.nodes).remove(name)
+    }
+
+    fn no_node(&self, name: &str) -> Error {
+        let known: Vec<String> = lock(&self.nodes).keys().cloned().collect();
+        Error::NoNode {
+            vnet: self.dir.name(),
+            node: name.to_owned(),
+            known: known.join(", "),
+        }
+    }
+}
+
+/// The part of a part that is there.
+fn observed(dir: &VnetDir, part: &HostPart, namespaces: &[String]) -> Result<HostPart> {
+    let machines = carina_vm::list(&dir.machines()).attempt("listing machines")?;
+    let mut there = part.clone();
+    there.nodes.retain(|node| match node.kind {
+        Kind::Namespace => namespaces.contains(&node_namespace(part.vnet, &node.name)),
+        Kind::Vm => machines.iter().any(|machine| machine.name == node.name),
+    });
+    let ports = namespace::interfaces(&ports_namespace(part.vnet))?;
+    there.links.retain(|link| {
+        let mut sides = link.ends().enumerate();
+        sides.all(|(side, _)| ports.contains(&port(link.number, side)))
+    });
+    Ok(there)
+}
+
+/// The address of a node from which it reaches another one.
+fn source_towards(node: &NodePart, to: Ipv4Addr) -> Ipv4Addr {
+    let via = node.routes.iter().find(|route| {
+        let prefix = carina_vnet::host_part::InterfaceAddress::new(to, route.to.bits());
+        prefix.is_some_and(|it| it.prefix() == route.to)
+    });
+    let next = via.map_or(to, |route| route.via);
+    let beside = node.interfaces.iter().find(|it| it.peer == next);
+    beside
+        .or(node.interfaces.first())
+        .map_or(Ipv4Addr::UNSPECIFIED, |it| it.address.address())
+}
+
+/// Does something for each of several, on some threads; the first error, once all have ended.
+fn each<T: Sync>(items: &[T], act: impl Fn(&T) -> Result<()> + Sync) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let first = Mutex::new(None);
+    let work = || {
+        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(error) = act(item) {
+                lock(&first).get_or_insert(error);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..items.len().min(THREADS) {
+            scope.spawn(work);
+        }
+    });
+    match lock(&first).take() {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A thread that panicked in a critical section has left what it holds whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many nodes and links are worked on at a time.
+const THREADS: usize = 16;
+const CONSOLE: Duration = Duration::from_secs(60);
+/// How long the other end of a new link may take to answer.
+const PROBE: Duration = Duration::from_secs(60);

@@ -1,0 +1,114 @@
+//! An agent asked over its socket.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use carina_api::ErrorCode;
+use carina_api::control::ClientError;
+use carina_api::paths::RunDir;
+use carina_vnet::document::{Document, Form};
+use carina_vnet_host::client::{Client, REMOVAL, socket_of};
+use carina_vnet_host::report::{Exec, VnetState};
+use carina_vnet_host::{Agent, Vnets, server};
+
+use crate::waiting::{LIMIT, is_root, left_of};
+
+const TEXT: &str = "[vnet]\nname = \"asked\"\n[defaults]\nkind = \"namespace\"\n[node.a]\n\
+    [node.b]\n[[link]]\nends = [\"a\", \"b\"]\nrate = \"1Mbps\"\n";
+
+fn code_of(error: ClientError) -> Option<ErrorCode> {
+    match error {
+        ClientError::Refused { body, .. } => Some(body.code),
+        _ => None,
+    }
+}
+
+#[test]
+fn network_is_made_used_and_removed_over_the_socket() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let run_dir = RunDir::new(directory.path());
+    let listener = UnixListener::bind(socket_of(&run_dir)).unwrap();
+    let agent = Arc::new(Agent::new(&run_dir).unwrap());
+    let (_stop, stopped) = server::stop_handle();
+    let serving = std::thread::spawn(move || server::serve(listener, agent, true, stopped));
+    let client = Client::new(&run_dir, LIMIT);
+    let document = Document::read(TEXT, Form::Toml).unwrap();
+    let made = client.create(&document).unwrap();
+    let again = client.create(&document).unwrap_err();
+    assert_eq!(code_of(again), Some(ErrorCode::DuplicateName));
+    let deadline = Instant::now() + LIMIT;
+    let mut seen = 0;
+    while client.report("asked").unwrap().state == VnetState::Changing {
+        for event in client
+            .events("asked", seen, Duration::from_millis(100))
+            .unwrap()
+        {
+            assert_eq!(event.number, seen + 1);
+            seen = event.number;
+        }
+        assert!(Instant::now() < deadline);
+    }
+    assert_eq!(client.list().unwrap()[0].state, VnetState::Ready);
+    assert_eq!(client.document("asked").unwrap(), document);
+    let exec = Exec {
+        node: "a".into(),
+        command: "echo out; echo err >&2; exit 7".into(),
+        limit_ms: 60_000,
+    };
+    let reply = client.exec("asked", &exec).unwrap();
+    assert_eq!(
+        (reply.status, &reply.stdout[..], &reply.stderr[..]),
+        (7, &b"out\n"[..], &b"err\n"[..])
+    );
+    let nowhere = Exec {
+        node: "z".into(),
+        ..exec
+    };
+    let error = client.exec("asked", &nowhere).unwrap_err();
+    assert!(error.to_string().contains("it has: a, b"), "{error}");
+    // The console is a shell in the node.
+    let mut console = UnixStream::connect(Vnets::of(&run_dir).vnet("asked").console("b")).unwrap();
+    console.set_read_timeout(Some(LIMIT)).unwrap();
+    console.write_all(b"echo $((40+2)):$CARINA_NODE\n").unwrap();
+    let mut said = Vec::new();
+    while !String::from_utf8_lossy(&said).contains("42:b") {
+        let mut buffer = [0; 256];
+        let length = console.read(&mut buffer).unwrap();
+        assert!(length > 0, "{}", String::from_utf8_lossy(&said));
+        said.extend_from_slice(&buffer[..length]);
+    }
+    assert!(client.test("asked").unwrap().iter().all(|test| test.holds));
+    client.remove("asked", REMOVAL).unwrap();
+    assert_eq!(left_of(&made.vnet.to_string()), Vec::<String>::new());
+    // The agent was one that ends with its last network.
+    serving.join().unwrap().unwrap();
+}
+
+#[test]
+fn refusals_say_what_is_wrong() {
+    let directory = tempfile::tempdir().unwrap();
+    let run_dir = RunDir::new(directory.path());
+    let listener = UnixListener::bind(socket_of(&run_dir)).unwrap();
+    let agent = Arc::new(Agent::new(&run_dir).unwrap());
+    let (stop, stopped) = server::stop_handle();
+    let serving = std::thread::spawn(move || server::serve(listener, agent, false, stopped));
+    let client = Client::new(&run_dir, LIMIT);
+    let error = client.remove("none", LIMIT).unwrap_err();
+    assert!(error.to_string().contains("there are: none"), "{error}");
+    assert_eq!(code_of(error), Some(ErrorCode::NotFound));
+    let path = client.remove("../..", LIMIT).unwrap_err();
+    assert_eq!(code_of(path), Some(ErrorCode::NotFound));
+    let text = TEXT.replace("[node.b]", "[node.b]\nkind = \"vm\"\nmemory = 1048576");
+    let document = Document::read(&text, Form::Toml).unwrap();
+    let error = client.create(&document).unwrap_err();
+    assert!(error.to_string().contains("does not fit"), "{error}");
+    assert_eq!(code_of(error), Some(ErrorCode::LimitReached));
+    assert!(client.list().unwrap().is_empty());
+    drop(stop);
+    serving.join().unwrap().unwrap();
+}
