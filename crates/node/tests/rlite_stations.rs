@@ -272,7 +272,12 @@ fn a_refused_connect_frees_the_flow_of_its_station() {
         "{reason}"
     );
     eventually("the flow is free", || wire.flows().is_empty());
-    assert_eq!(wire.connect("c.IPCP", "a.IPCP"), ACCEPTED);
+    // The manager knows that a moment before the shim, which drops what comes in between.
+    eventually("the station connects anew", || {
+        let answer = wire.connect("c.IPCP", "a.IPCP");
+        assert!(answer.is_none() || answer == ACCEPTED, "{answer:?}");
+        answer.is_some()
+    });
     assert_eq!(wire.flows(), ["c.IPCP"]);
 }
 
