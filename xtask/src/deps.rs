@@ -268,7 +268,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-cli",
-        "carina-apps carina-nfv carina-vnet carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
+        "carina-apps carina-nfv carina-vnet carina-vnet-host carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
          carina-wire carina-ipcp carina-netdev carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     (

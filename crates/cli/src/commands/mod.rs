@@ -28,6 +28,7 @@ pub mod policy;
 pub mod register;
 pub mod rib;
 pub mod sim;
+mod terminal;
 pub mod top;
 pub mod trace;
 pub mod vlan_translate;

@@ -23,7 +23,11 @@ pub struct Source {
 }
 
 impl Source {
-    fn read(&self) -> Result<Document, Failure> {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the document is wrong.
+    pub fn read(&self) -> Result<Document, Failure> {
         let name = self.file.display();
         let form = self
             .from

@@ -1,0 +1,80 @@
+//! This terminal as the terminal of a console at a Unix socket.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::failure::{Attempt, Outcome};
+use crate::report::{print_bytes, progress};
+
+/// Ctrl-], as telnet and virsh have it.
+const LEAVE: u8 = 0x1d;
+
+/// Connects this terminal to the console at a socket, until either end leaves. `what` names the
+/// system in errors.
+///
+/// # Errors
+/// Nothing listens on the socket within `limit`.
+pub fn connect(path: &Path, what: &str, limit: Duration) -> Outcome {
+    let connected = carina_sys::connect_stream(path, limit);
+    let socket = connected.attempt(format!("connecting the console of {what}"))?;
+    progress("connected; Ctrl-] leaves");
+    let raw = RawTerminal::enter();
+    let outcome = relay(socket);
+    drop(raw);
+    outcome
+}
+
+/// Relays between the terminal and the console until either side ends.
+fn relay(socket: UnixStream) -> Outcome {
+    let mut to = socket.try_clone().attempt("sharing the console's socket")?;
+    std::thread::spawn(move || {
+        let mut stdin = std::io::stdin();
+        let mut buffer = [0; 256];
+        while let Ok(len @ 1..) = stdin.read(&mut buffer) {
+            let typed = &buffer[..len];
+            let end = typed.iter().position(|byte| *byte == LEAVE);
+            if to.write_all(&typed[..end.unwrap_or(len)]).is_err() || end.is_some() {
+                break;
+            }
+        }
+        // The loop that shows the console's output wakes when its socket is shut; it may have
+        // ended before.
+        let _ = to.shutdown(std::net::Shutdown::Both);
+    });
+    let mut from = socket;
+    let mut buffer = [0; 4096];
+    while let Ok(len @ 1..) = from.read(&mut buffer) {
+        print_bytes(&buffer[..len])?;
+    }
+    Ok(())
+}
+
+/// The terminal without echo and line editing; as it was when dropped.
+struct RawTerminal {
+    before: Option<rustix::termios::Termios>,
+}
+
+impl RawTerminal {
+    /// Does nothing when standard input is no terminal.
+    fn enter() -> Self {
+        let stdin = std::io::stdin();
+        let before = rustix::termios::tcgetattr(&stdin).ok();
+        if let Some(mut raw) = before.clone() {
+            raw.make_raw();
+            // A terminal that stays as it is can still be used.
+            let _ = rustix::termios::tcsetattr(&stdin, rustix::termios::OptionalActions::Now, &raw);
+        }
+        Self { before }
+    }
+}
+
+impl Drop for RawTerminal {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let now = rustix::termios::OptionalActions::Now;
+            let _ = rustix::termios::tcsetattr(std::io::stdin(), now, before);
+        }
+    }
+}

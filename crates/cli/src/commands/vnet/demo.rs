@@ -1,0 +1,160 @@
+//! `carina vnet demo`: six virtual machines on demand, beside the published figures.
+
+use carina_measure::table::{Table, short};
+use carina_vnet::document::{Boot, Document, Form};
+use carina_vnet_host::client::{Client, REMOVAL};
+use carina_vnet_host::progress::Phase;
+use carina_vnet_host::report::VnetReport;
+use serde_json::json;
+
+use super::agent::reach_or_start;
+use super::network::follow;
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, failed};
+use crate::interrupt::{Interrupt, TAKING_SIGNALS};
+use crate::report::{print_json, print_line, progress};
+
+/// Options of `carina vnet demo`.
+#[derive(Debug, clap::Args)]
+pub struct DemoArgs {
+    /// How the machines come to run: cold, clone
+    #[arg(long, value_name = "HOW", default_value = "clone", value_parser = boot)]
+    boot: Boot,
+    /// How often the network is made
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: u32,
+    /// Leave the last one up, to look at
+    #[arg(long)]
+    keep: bool,
+}
+
+/// The network of the demonstration: `examples/vnets/six.toml`.
+const SIX: &str = include_str!("../../../../../examples/vnets/six.toml");
+
+/// What P. Papadimitriou et al., *Implementing Network Virtualization for a Future Internet*
+/// (2009), section V.C, tables I and II, measured from request to console, s: least, mean, most,
+/// standard deviation. Its machines were of that time, and the number of its nodes is not told.
+const PAPER: [(&str, [f64; 4]); 2] = [
+    ("paper, VMs on demand", [103.38, 109.47, 119.27, 4.43]),
+    ("paper, VMs made in advance", [15.72, 16.75, 17.59, 0.41]),
+];
+
+fn boot(text: &str) -> Result<Boot, String> {
+    match text {
+        "cold" => Ok(Boot::Cold),
+        "clone" => Ok(Boot::Clone),
+        _ => Err("machines boot `cold`, or are a `clone`".to_owned()),
+    }
+}
+
+/// Makes the network of the demonstration, shows its phases, and removes it.
+///
+/// # Errors
+/// It cannot be made, or one of its tests does not hold.
+pub fn run(shared: &Shared, args: &DemoArgs) -> Outcome {
+    let mut document = Document::read(SIX, Form::Toml).attempt("reading the demonstration")?;
+    document.defaults.boot = Some(args.boot);
+    let name = &document.vnet.name;
+    let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
+    let mut reports = Vec::new();
+    for number in 1..=args.runs {
+        progress(format!(
+            "run {number} of {}: {} nodes",
+            args.runs,
+            document.node.len()
+        ));
+        let client = reach_or_start(shared)?;
+        client
+            .create(&document)
+            .attempt(format!("making network {name}"))?;
+        let outcome = follow(&client, name, &interrupt).and_then(|report| {
+            hold(&client, name)?;
+            Ok(report)
+        });
+        let is_kept = args.keep && number == args.runs && outcome.is_ok();
+        if !is_kept {
+            client
+                .remove(name, REMOVAL)
+                .attempt(format!("removing network {name}"))?;
+        }
+        reports.push(outcome?);
+    }
+    show(shared, &reports)
+}
+
+/// Checks that the tests of the network hold.
+fn hold(client: &Client, name: &str) -> Result<(), Failure> {
+    let tests = client
+        .test(name)
+        .attempt(format!("testing network {name}"))?;
+    match tests.into_iter().find(|test| !test.holds) {
+        None => Ok(()),
+        Some(test) => Err(failed(format!("{}: {}", test.test, test.seen))),
+    }
+}
+
+fn show(shared: &Shared, reports: &[VnetReport]) -> Outcome {
+    let seconds = |of: &dyn Fn(&VnetReport) -> Option<f64>| -> Vec<f64> {
+        let all = reports.iter().filter_map(of);
+        all.map(|ms| ms / 1000.0).collect()
+    };
+    let mut rows = vec![(
+        "carina, all phases".to_owned(),
+        summary(&seconds(&|report| report.ready_after_ms)),
+    )];
+    for phase in Phase::ALL {
+        let took = |report: &VnetReport| {
+            let found = report.phases.iter().find(|it| it.phase == phase);
+            found.map(|it| it.took_ms)
+        };
+        rows.push((format!("  {}", phase.name()), summary(&seconds(&took))));
+    }
+    let paper = PAPER.iter().map(|(what, of)| ((*what).to_owned(), *of));
+    if shared.json {
+        let all: Vec<_> = rows.into_iter().chain(paper).collect();
+        let rows = all.iter().map(|(what, [min, avg, max, sd])| {
+            json!({ "system": what.trim(), "min_s": min, "avg_s": avg, "max_s": max, "sd_s": sd })
+        });
+        return print_json(&json!({ "runs": reports, "rows": rows.collect::<Vec<_>>() }));
+    }
+    let mut table = Table::new(["FROM REQUEST TO READY, s", "MIN", "AVG", "MAX", "SD"]);
+    for (what, values) in rows.into_iter().chain(paper) {
+        let cells = values.map(short);
+        table.row(std::iter::once(what).chain(cells));
+    }
+    print_line(table)?;
+    print_line(
+        "\nHere: six nodes on this machine, with consoles and links that have answered. The paper: \
+         Xen on machines\nof 2008, up to the console; it does not say how many nodes.",
+    )
+}
+
+/// Least, mean, most and standard deviation.
+fn summary(values: &[f64]) -> [f64; 4] {
+    let count = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares = values.iter().map(|value| (value - mean).powi(2));
+    let freedom = (count - 1.0).max(1.0);
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(0.0, f64::max);
+    [least, mean, most, (squares.sum::<f64>() / freedom).sqrt()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summary_is_that_of_the_published_tables() {
+        let [least, mean, most, sd] = summary(&[1.0, 2.0, 3.0]);
+        assert_eq!((least, mean, most, sd), (1.0, 2.0, 3.0, 1.0));
+        assert_eq!(summary(&[4.0]), [4.0, 4.0, 4.0, 0.0]);
+    }
+
+    #[test]
+    fn demonstration_is_a_document_of_six_machines() {
+        let document = Document::read(SIX, Form::Toml).unwrap();
+        assert_eq!((document.node.len(), document.link.len()), (6, 6));
+        assert!(boot("pool").is_err());
+    }
+}

@@ -1,0 +1,377 @@
+//! `carina vnet up`, `apply`, `down`, `list`, `status`, `events`, `test`: whole networks.
+
+use std::time::Duration;
+
+use carina_api::control::ClientError;
+use carina_measure::table::{Table, short};
+use carina_vnet::host_part::{LinkState, NodeState};
+use carina_vnet_host::client::{Client, REMOVAL};
+use carina_vnet_host::report::{LinkReport, VnetReport, VnetState};
+use carina_vnet_host::{Vnets, remains};
+use serde_json::json;
+
+use super::agent::reach_or_start;
+use super::document::Source;
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, failed, usage};
+use crate::interrupt::{Interrupt, TAKING_SIGNALS, end_with_signal};
+use crate::report::{print_json, print_line, progress};
+
+/// Options of `carina vnet up`.
+#[derive(Debug, clap::Args)]
+pub struct UpArgs {
+    #[command(flatten)]
+    source: Source,
+    /// Leave what was made when something fails, to look at
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Options of `carina vnet apply`.
+#[derive(Debug, clap::Args)]
+pub struct ApplyArgs {
+    #[command(flatten)]
+    source: Source,
+}
+
+/// Makes a network and waits until it is ready.
+///
+/// # Errors
+/// The document is wrong, the network does not fit, or something of it cannot be made.
+pub fn up(shared: &Shared, args: &UpArgs) -> Outcome {
+    let document = args.source.read()?;
+    let name = &document.vnet.name;
+    let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
+    let client = reach_or_start(shared)?;
+    client
+        .create(&document)
+        .attempt(format!("making network {name}"))?;
+    let outcome = follow(&client, name, &interrupt);
+    if let Err(failure) = &outcome
+        && !args.keep
+    {
+        // Who presses Ctrl-C does not wait: the agent goes on with the removal.
+        let limit = match failure {
+            Failure::Interrupted(_) => HASTE,
+            _ => REMOVAL,
+        };
+        progress(format!("removing what was made of {name}"));
+        match client.remove(name, limit) {
+            Ok(()) | Err(ClientError::Silent { .. }) => {}
+            Err(error) => progress(format!("{error}; `carina vnet down {name}` removes it")),
+        }
+    }
+    show_report(shared, &outcome?)
+}
+
+/// Changes a network and waits until it is ready.
+///
+/// # Errors
+/// As [`up`]. What was made stays.
+pub fn apply(shared: &Shared, args: &ApplyArgs) -> Outcome {
+    let document = args.source.read()?;
+    let name = &document.vnet.name;
+    let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
+    let client = client(shared);
+    client
+        .apply(&document)
+        .attempt(format!("changing network {name}"))?;
+    show_report(shared, &follow(&client, name, &interrupt)?)
+}
+
+/// Shows what happens until the network is ready.
+///
+/// # Errors
+/// It cannot be made, or Ctrl-C comes first.
+pub fn follow(client: &Client, name: &str, interrupt: &Interrupt) -> Result<VnetReport, Failure> {
+    let mut seen = 0;
+    loop {
+        let events = client.events(name, seen, FOLLOW);
+        for event in events.attempt(format!("waiting for network {name}"))? {
+            seen = event.number;
+            progress(format!("{:>7} ms  {}", event.at_ms, event.what));
+        }
+        let report = client
+            .report(name)
+            .attempt(format!("waiting for network {name}"))?;
+        match report.state {
+            VnetState::Ready => return Ok(report),
+            VnetState::Changing => {}
+            VnetState::Failed | VnetState::Degraded => {
+                let why = report.obstacles.join("; ");
+                return Err(failed(format!("network {name} is not ready: {why}")));
+            }
+        }
+        if interrupt.is_there().attempt(TAKING_SIGNALS)? {
+            return Err(Failure::Interrupted(format!(
+                "network {name} was not ready yet"
+            )));
+        }
+    }
+}
+
+/// Removes networks, with or without their agent.
+///
+/// # Errors
+/// There is no such network, or something of it cannot be removed.
+pub fn down(shared: &Shared, name: Option<&str>, all: bool) -> Outcome {
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let vnets = Vnets::of(&shared.run_dir());
+    let records = vnets.list().attempt("listing networks")?;
+    let known = records.iter().map(|record| record.part.name.clone());
+    let known: Vec<String> = known.collect();
+    let names = match all {
+        true => known,
+        false => vec![chosen(name, &known)?],
+    };
+    let client = client(shared);
+    let has_agent = client.list().is_ok();
+    for name in &names {
+        let what = format!("removing network {name}");
+        match has_agent {
+            true => client.remove(name, REMOVAL).attempt(what)?,
+            false if vnets.has(name) => {
+                remains::remove_recorded(&vnets.vnet(name)).attempt(what)?;
+            }
+            false => return Err(failed(format!("there is no network {name} here"))),
+        }
+    }
+    match shared.json {
+        true => print_json(&json!({ "removed": names })),
+        false if names.is_empty() => print_line("there is no network"),
+        false => print_line(format!("{}: removed", names.join(", "))),
+    }
+}
+
+/// Lists networks.
+///
+/// # Errors
+/// The agent fails.
+pub fn list(shared: &Shared) -> Outcome {
+    let reports = match client(shared).list() {
+        Err(ClientError::Connect { .. }) => Vec::new(),
+        reports => reports.attempt("listing networks")?,
+    };
+    if shared.json {
+        return print_json(&reports);
+    }
+    let mut table = Table::new(["NETWORK", "STATE", "NODES", "LINKS"]);
+    for report in reports {
+        let (nodes, links) = (
+            report.nodes.len().to_string(),
+            report.links.len().to_string(),
+        );
+        table.row([
+            report.name,
+            state_word(report.state).to_owned(),
+            nodes,
+            links,
+        ]);
+    }
+    print_line(table)
+}
+
+/// Shows a network.
+///
+/// # Errors
+/// There is no such network.
+pub fn status(shared: &Shared, name: Option<&str>) -> Outcome {
+    show_report(shared, &report_of(shared, name)?)
+}
+
+/// Shows what has happened to a network.
+///
+/// # Errors
+/// There is no such network.
+pub fn events(shared: &Shared, name: Option<&str>, follows: bool) -> Outcome {
+    let name = report_of(shared, name)?.name;
+    let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
+    let (client, mut seen) = (client(shared), 0);
+    let mut wait = Duration::ZERO;
+    loop {
+        for event in client
+            .events(&name, seen, wait)
+            .attempt(format!("asking for {name}"))?
+        {
+            seen = event.number;
+            match shared.json {
+                true => print_json(&event)?,
+                false => print_line(format!("{:>7} ms  {}", event.at_ms, event.what))?,
+            }
+        }
+        if !follows || interrupt.is_there().attempt(TAKING_SIGNALS)? {
+            return Ok(());
+        }
+        wait = FOLLOW;
+    }
+}
+
+/// Tries the tests of a network.
+///
+/// # Errors
+/// One does not hold.
+pub fn test(shared: &Shared, name: Option<&str>) -> Outcome {
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let name = report_of(shared, name)?.name;
+    let tests = client(shared)
+        .test(&name)
+        .attempt(format!("testing network {name}"))?;
+    if shared.json {
+        print_json(&tests)?;
+    } else {
+        let mut table = Table::new(["TEST", "HOLDS", "SEEN"]);
+        for test in &tests {
+            let holds = if test.holds { "yes" } else { "no" };
+            table.row([test.test.as_str(), holds, test.seen.as_str()]);
+        }
+        print_line(table)?;
+    }
+    match tests.iter().filter(|test| !test.holds).count() {
+        0 => Ok(()),
+        count => Err(failed(format!(
+            "{count} of {} tests do not hold",
+            tests.len()
+        ))),
+    }
+}
+
+/// The report of a network, or of the only one.
+///
+/// # Errors
+/// There is no such network, or no agent.
+pub fn report_of(shared: &Shared, name: Option<&str>) -> Result<VnetReport, Failure> {
+    let mut reports = match client(shared).list() {
+        // Without an agent there is no network.
+        Err(ClientError::Connect { .. }) => Vec::new(),
+        reports => reports.attempt("asking for networks")?,
+    };
+    let known: Vec<String> = reports.iter().map(|report| report.name.clone()).collect();
+    let name = chosen(name, &known)?;
+    let place = reports.iter().position(|report| report.name == name);
+    match place {
+        Some(place) => Ok(reports.swap_remove(place)),
+        None if known.is_empty() => Err(failed(format!("there is no network {name} here"))),
+        None => {
+            let known = known.join(", ");
+            Err(failed(format!(
+                "there is no network {name} here; there are: {known}"
+            )))
+        }
+    }
+}
+
+/// The name that was given, or the only one.
+fn chosen(name: Option<&str>, known: &[String]) -> Result<String, Failure> {
+    match (name, known) {
+        (Some(name), _) => Ok(name.to_owned()),
+        (None, [only]) => Ok(only.clone()),
+        (None, []) => Err(failed(
+            "there is no network here; `carina vnet up` makes one",
+        )),
+        (None, _) => Err(usage(format!(
+            "there are several networks; name one of {}",
+            known.join(", ")
+        ))),
+    }
+}
+
+/// A client of the agent that runs.
+pub fn client(shared: &Shared) -> Client {
+    Client::new(&shared.run_dir(), shared.answer_limit())
+}
+
+fn show_report(shared: &Shared, report: &VnetReport) -> Outcome {
+    match shared.json {
+        true => print_json(report),
+        false => print_line(report_text(report)),
+    }
+}
+
+fn report_text(report: &VnetReport) -> String {
+    let mut text = format!("{}: {}", report.name, state_word(report.state));
+    if let Some(ms) = report.ready_after_ms {
+        text.push_str(&format!(", ready after {} s", short(ms / 1000.0)));
+    }
+    let phases = report.phases.iter();
+    let phases = phases.map(|it| format!("{} {} s", it.phase.name(), short(it.took_ms / 1000.0)));
+    text.push_str(&format!(" ({})\n", phases.collect::<Vec<_>>().join(", ")));
+    for obstacle in &report.obstacles {
+        text.push_str(&format!("  {obstacle}\n"));
+    }
+    let mut nodes = Table::new(["NODE", "STATE", "CONSOLE", "INTERFACES"]);
+    for node in &report.nodes {
+        let interfaces = node
+            .interfaces
+            .iter()
+            .map(|it| format!("{} {}", it.name, it.address));
+        let console = if node.is_console_ready {
+            "answers"
+        } else {
+            "-"
+        };
+        let interfaces: Vec<String> = interfaces.collect();
+        nodes.row([
+            node.name.as_str(),
+            node_word(&node.state),
+            console,
+            &interfaces.join(", "),
+        ]);
+    }
+    let mut links = Table::new(["LINK", "ENDS", "RATE", "STATE", "RTT", "FRAMES", "DROPPED"]);
+    for link in &report.links {
+        links.row(link_cells(link));
+    }
+    format!("{text}\n{nodes}\n\n{links}")
+}
+
+fn link_cells(link: &LinkReport) -> [String; 7] {
+    let rtt = link.rtt_ns.map_or_else(
+        || "-".to_owned(),
+        |ns| format!("{} ms", short(ns as f64 / 1e6)),
+    );
+    let both = |of: fn(&carina_vnet_host::report::Passed) -> u64| {
+        let [one, other] = &link.passed;
+        format!("{} / {}", of(one), of(other))
+    };
+    [
+        link.number.to_string(),
+        link.ends.join(" -- "),
+        link.rate.to_string(),
+        link_word(&link.state).to_owned(),
+        rtt,
+        both(|passed| passed.frames),
+        both(|passed| passed.dropped),
+    ]
+}
+
+fn state_word(state: VnetState) -> &'static str {
+    match state {
+        VnetState::Changing => "changing",
+        VnetState::Ready => "ready",
+        VnetState::Degraded => "degraded",
+        VnetState::Failed => "failed",
+    }
+}
+
+fn node_word(state: &NodeState) -> &'static str {
+    match state {
+        NodeState::Absent => "absent",
+        NodeState::Starting => "starts",
+        NodeState::Up => "up",
+        NodeState::Failed { .. } => "failed",
+    }
+}
+
+/// The state of a link in a word.
+pub fn link_word(state: &LinkState) -> &'static str {
+    match state {
+        LinkState::Absent => "absent",
+        LinkState::Down { .. } => "down",
+        LinkState::Up => "up",
+    }
+}
+
+/// How long a command that was interrupted waits for the agent.
+const HASTE: Duration = Duration::from_secs(1);
+/// How long a wait for events lasts; Ctrl-C is looked for in between.
+const FOLLOW: Duration = Duration::from_millis(200);

@@ -1,0 +1,51 @@
+//! `carina vnet show`: a network as a picture.
+
+use std::path::Path;
+
+use carina_lab::{Drawing, DrawnEdge, DrawnSystem};
+use carina_vnet::document::Kind;
+use carina_vnet::host_part::{LinkState, NodeState};
+use carina_vnet_host::report::VnetReport;
+
+use super::network::report_of;
+use crate::Shared;
+use crate::failure::{Attempt, Outcome};
+use crate::report::print_bytes;
+
+/// Draws a network.
+///
+/// # Errors
+/// There is no such network, or the file cannot be written.
+pub fn show(shared: &Shared, name: Option<&str>, file: Option<&Path>) -> Outcome {
+    let text = svg(&report_of(shared, name)?);
+    match file {
+        None => print_bytes(text.as_bytes()),
+        Some(file) => std::fs::write(file, text).attempt(format!("writing {}", file.display())),
+    }
+}
+
+/// Nodes with their kinds, links with their rates; what is not up is dashed.
+fn svg(report: &VnetReport) -> String {
+    let systems = report.nodes.iter().map(|node| DrawnSystem {
+        name: node.name.clone(),
+        text: match node.kind {
+            Kind::Vm => "VM".to_owned(),
+            Kind::Namespace => "namespace".to_owned(),
+        },
+        is_machine: node.kind == Kind::Vm,
+        is_up: node.state == NodeState::Up,
+    });
+    let edges = report.links.iter().map(|link| {
+        let node = |end: &String| end.split(':').next().unwrap_or_default().to_owned();
+        DrawnEdge {
+            ends: [node(&link.ends[0]), node(&link.ends[1])],
+            text: link.rate.to_string(),
+            is_up: link.state == LinkState::Up,
+        }
+    });
+    let drawing = Drawing {
+        systems: systems.collect(),
+        edges: edges.collect(),
+    };
+    drawing.svg(&format!("network {}", report.name))
+}
