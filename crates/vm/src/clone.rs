@@ -49,17 +49,29 @@ impl Machine {
     /// Starts QEMU with the template's state, and has the guest go on as this machine.
     fn revive(&self, template: &Template, accel: Accel, called: Instant) -> Result<Running> {
         let obtained = called.elapsed();
-        let (mut running, mut qmp) = self.restore(template, accel)?;
+        let (running, mut qmp) = self.restore(template, accel)?;
         let restored = called.elapsed();
         for id in (0..).map(NicId).take(self.cards()) {
             qmp.set_link(id, true)?;
         }
+        self.go_on(running, qmp, called, [obtained, restored])
+    }
+
+    /// Has a guest that stands still, with its cables in, go on as this machine. `template` and
+    /// `restored` are how long after the call its template was there, and the guest restored.
+    fn go_on(
+        &self,
+        mut running: Running,
+        mut qmp: Qmp,
+        called: Instant,
+        [template, restored]: [Duration; 2],
+    ) -> Result<Running> {
         qmp.resume()?;
         drop(qmp);
         let resumed = called.elapsed();
         self.give_identity(&running)?;
         running.set_times(Times {
-            template: obtained,
+            template,
             restored,
             running: resumed,
             answered: called.elapsed(),
@@ -96,17 +108,7 @@ impl Machine {
             }
             qmp.set_link(id, true)?;
         }
-        qmp.resume()?;
-        drop(qmp);
-        let resumed = called.elapsed();
-        self.give_identity(&running)?;
-        running.set_times(Times {
-            template: Duration::ZERO,
-            restored,
-            running: resumed,
-            answered: called.elapsed(),
-        });
-        Ok(running)
+        self.go_on(running, qmp, called, [Duration::ZERO, restored])
     }
 
     /// Starts QEMU with the template's state. The guest stands still there.
