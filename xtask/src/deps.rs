@@ -104,12 +104,8 @@ fn duplicates(metadata: &Value) -> Vec<String> {
         if macros.contains(id) || is_control || !seen.insert(id) {
             continue;
         }
-        let normal = list(nodes[id], "deps").filter(|dependency| {
-            list(dependency, "dep_kinds").any(|kind| {
-                // loom is there for `--cfg loom` only.
-                kind["kind"].is_null() && !kind["target"].as_str().is_some_and(is_model)
-            })
-        });
+        let normal = list(nodes[id], "deps")
+            .filter(|dependency| list(dependency, "dep_kinds").any(|kind| kind["kind"].is_null()));
         todo.extend(normal.map(|dependency| text(dependency, "pkg")));
     }
     let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -125,10 +121,6 @@ fn duplicates(metadata: &Value) -> Vec<String> {
 
 fn is_macro(target: &Value) -> bool {
     list(target, "kind").any(|kind| kind == "proc-macro")
-}
-
-fn is_model(target: &str) -> bool {
-    target.contains("loom")
 }
 
 fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
@@ -150,7 +142,8 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-api",
         "carina-wire carina-sys serde serde_json strsim thiserror",
     ),
-    ("carina-ring", "carina-sys rustix thiserror loom"),
+    ("carina-ring", "carina-sys rustix thiserror"),
+    ("carina-ring-model", "carina-sys thiserror loom"),
     ("carina-vring", "carina-ring carina-sys thiserror"),
     (
         "carina-vhost-user",

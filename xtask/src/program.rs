@@ -11,7 +11,7 @@ use serde_json::Value;
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// Programs that run for half a minute and more, longest first; most of it guests that boot.
-const LONG: [&str; 7] = [
+const LONG: [&str; 8] = [
     "cli guests",
     "sim all",
     "cli all",
@@ -19,6 +19,7 @@ const LONG: [&str; 7] = [
     "client all",
     "node all",
     "vm boot",
+    "model loom",
 ];
 
 /// A test program.

@@ -296,7 +296,7 @@ impl SleepFlag {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 

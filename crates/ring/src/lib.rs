@@ -44,9 +44,9 @@ mod stretch;
 
 pub mod bare;
 pub mod between;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 pub mod channel;
-#[cfg(all(not(loom), any(test, feature = "fuzzing")))]
+#[cfg(all(not(feature = "loom"), any(test, feature = "fuzzing")))]
 pub mod fuzz;
 pub mod waiting;
 
@@ -79,7 +79,7 @@ pub enum WakeMode {
     /// `carina_sys::membarrier_register` with success.
     Light,
     /// No barrier at either end: loses wakes, which the models must notice.
-    #[cfg(loom)]
+    #[cfg(feature = "loom")]
     Unordered,
 }
 
@@ -90,7 +90,7 @@ impl WakeMode {
         match self {
             Self::Fence => primitive::fence_full(),
             Self::Light => primitive::fence_of_compiler(),
-            #[cfg(loom)]
+            #[cfg(feature = "loom")]
             Self::Unordered => {}
         }
     }
@@ -104,7 +104,7 @@ impl WakeMode {
                 true
             }
             Self::Light => primitive::fence_of_everyone(),
-            #[cfg(loom)]
+            #[cfg(feature = "loom")]
             Self::Unordered => true,
         }
     }

@@ -1,11 +1,11 @@
 //! The memory of one ring.
 
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 use std::io;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 use std::os::fd::BorrowedFd;
 
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 use carina_sys::{Mapping, PAGE_BYTES};
 
 use crate::primitive::{AtomicU32, AtomicU64, Ordering};
@@ -37,9 +37,9 @@ pub enum State {
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct RingMap {
-    #[cfg(not(loom))]
+    #[cfg(not(feature = "loom"))]
     mapping: Mapping,
-    #[cfg(loom)]
+    #[cfg(feature = "loom")]
     model: model::Model,
     capacity: usize,
 }
@@ -50,7 +50,7 @@ impl RingMap {
     /// # Errors
     /// `InvalidInput` when the capacity is no power of two or below 4096 or above 2^31, or when
     /// the file does not reach that far; the kernel's refusal.
-    #[cfg(not(loom))]
+    #[cfg(not(feature = "loom"))]
     pub fn map(fd: BorrowedFd<'_>, offset: u64, capacity: usize) -> io::Result<Self> {
         check_capacity(capacity)?;
         let mapping = Mapping::mirrored(fd, offset, HEADER_BYTES, capacity)?;
@@ -63,7 +63,7 @@ impl RingMap {
     ///
     /// # Errors
     /// `InvalidInput` when the capacity is no power of two or the mapping is shorter.
-    #[cfg(not(loom))]
+    #[cfg(not(feature = "loom"))]
     pub fn foreign(mapping: Mapping, capacity: usize) -> io::Result<Self> {
         if !capacity.is_power_of_two() || mapping.len() < region_bytes(capacity) {
             return Err(io::Error::new(
@@ -85,7 +85,7 @@ impl RingMap {
     ///
     /// # Errors
     /// As for [`RingMap::map`].
-    #[cfg(not(loom))]
+    #[cfg(not(feature = "loom"))]
     pub fn with_own_header(fd: BorrowedFd<'_>, offset: u64, capacity: usize) -> io::Result<Self> {
         check_capacity(capacity)?;
         let mapping = Mapping::mirrored_behind_page(fd, offset, capacity)?;
@@ -93,7 +93,7 @@ impl RingMap {
     }
 
     /// The memory: a header page, then the data twice.
-    #[cfg(not(loom))]
+    #[cfg(not(feature = "loom"))]
     #[must_use]
     pub fn mapping(&self) -> &Mapping {
         &self.mapping
@@ -143,7 +143,7 @@ impl RingMap {
         self.lines().producer.state.store(word, Ordering::Release);
     }
 
-    #[cfg(not(loom))]
+    #[cfg(not(feature = "loom"))]
     #[inline]
     pub(crate) fn lines(&self) -> &Lines {
         // SAFETY: the mapping starts with a header page, larger than `Lines` and page-aligned;
@@ -152,7 +152,7 @@ impl RingMap {
     }
 
     /// The byte of data at a free-running index; `capacity` bytes from there are mapped.
-    #[cfg(not(loom))]
+    #[cfg(not(feature = "loom"))]
     #[inline]
     pub(crate) fn data(&self, index: u64) -> *mut u8 {
         let at = HEADER_BYTES + (index as usize & (self.capacity - 1));
@@ -161,12 +161,12 @@ impl RingMap {
     }
 
     /// Tells a model checker that the producer writes these bytes.
-    #[cfg(not(loom))]
+    #[cfg(not(feature = "loom"))]
     #[inline]
     pub(crate) fn note_write(&self, _index: u64, _bytes: usize) {}
 
     /// Tells a model checker that the consumer reads these bytes.
-    #[cfg(not(loom))]
+    #[cfg(not(feature = "loom"))]
     #[inline]
     pub(crate) fn note_read(&self, _index: u64, _bytes: usize) {}
 
@@ -192,7 +192,7 @@ impl RingMap {
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 fn check_capacity(capacity: usize) -> io::Result<()> {
     if capacity.is_power_of_two() && (PAGE_BYTES..=1 << 31).contains(&capacity) {
         return Ok(());
@@ -201,7 +201,7 @@ fn check_capacity(capacity: usize) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 #[path = "map_model.rs"]
 mod model;
 
@@ -254,7 +254,7 @@ pub(crate) struct ProducerWait {
 /// "CARINARG", little-endian.
 const MAGIC: u64 = u64::from_le_bytes(*b"CARINARG");
 
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 const _: () = {
     assert!(core::mem::offset_of!(Lines, producer) == 0x080);
     assert!(core::mem::offset_of!(Lines, consumer_wait) == 0x100);

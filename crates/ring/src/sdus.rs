@@ -47,7 +47,7 @@ impl Sdus {
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;

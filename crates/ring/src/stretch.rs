@@ -134,7 +134,7 @@ impl<'a> Run<'a> {
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;

@@ -1,7 +1,6 @@
 //! Two ends of a channel in two threads, sleeping and waking through the doorbells.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
-#![cfg(not(loom))]
 
 use carina_ring::channel::{ChannelMemory, Endpoint, Side};
 use carina_ring::waiting::AdaptiveSpin;

@@ -1,7 +1,6 @@
 //! A peer that lies in every word it can write.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
-#![cfg(not(loom))]
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

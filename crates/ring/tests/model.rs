@@ -1,7 +1,6 @@
 //! Random operations on a ring against an oracle of plain collections.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
-#![cfg(not(loom))]
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;

@@ -1,7 +1,6 @@
 //! One ring in one process: what it carries, when it is full, when it wakes whom.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
-#![cfg(not(loom))]
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

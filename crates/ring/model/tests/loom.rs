@@ -1,10 +1,9 @@
 //! Every interleaving of small runs: no lost wake (loom reports it as a deadlock), no access to
 //! data that the indices do not order.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p carina-ring --test loom --release`
+//! `cargo test -p carina-ring-model`
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
-#![cfg(loom)]
 
 use std::sync::Arc;
 
