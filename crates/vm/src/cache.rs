@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -92,15 +93,42 @@ impl Cache {
 }
 
 const HASH_DIGITS: usize = 32;
+static PARTS: AtomicU64 = AtomicU64::new(0);
 
 /// Writes a file so that a reader sees either nothing or all of it.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).context("create", parent)?;
     }
+    // Neither another process nor another thread may write the same part.
+    let number = PARTS.fetch_add(1, Ordering::Relaxed);
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
+    name.push(format!(".{}.{number}.part", std::process::id()));
     let part = path.with_file_name(name);
     fs::write(&part, bytes).context("write", &part)?;
     fs::rename(&part, path).context("rename to", path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_write_one_file_at_once_all_succeed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("contents/file");
+        std::thread::scope(|scope| {
+            for letter in b'a'..=b'h' {
+                let path = &path;
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        write_whole(path, &[letter; 64]).unwrap();
+                    }
+                });
+            }
+        });
+        let left = fs::read(&path).unwrap();
+        assert!(left.len() == 64 && left.iter().all(|byte| *byte == left[0]));
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
 }
