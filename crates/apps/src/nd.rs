@@ -165,7 +165,10 @@ impl Nd {
             false => (ALL_NODES, group_mac(ALL_NODES)),
         };
         let message = Neighbour {
-            kind: NeighbourKind::Advertisement { is_solicited },
+            kind: NeighbourKind::Advertisement {
+                is_solicited,
+                is_router: false,
+            },
             source: self.address,
             destination,
             target: self.address,

@@ -17,6 +17,8 @@ pub const PROTOCOL_UDP: u8 = 17;
 pub const PROTOCOL_GRE: u8 = 47;
 /// Protocol number of ESP.
 pub const PROTOCOL_ESP: u8 = 50;
+/// Protocol number of ICMPv6.
+pub const PROTOCOL_ICMP6: u8 = 58;
 /// Protocol number of L2TPv3.
 pub const PROTOCOL_L2TP: u8 = 115;
 
@@ -33,6 +35,13 @@ pub fn checksum(bytes: &[u8], start: u32) -> u16 {
         sum = (sum >> 16) + (sum & 0xffff);
     }
     !(sum as u16)
+}
+
+/// Sum over the pseudo header of IPv6: source and destination, and the length of what follows.
+/// (RFC 8200 §8.1)
+#[must_use]
+pub fn pseudo_sum6(addresses: &[u8; 32], length: usize, protocol: u8) -> u32 {
+    u32::from(!checksum(addresses, 0)) + length as u32 + u32::from(protocol)
 }
 
 /// A header of IPv4 that was checked.

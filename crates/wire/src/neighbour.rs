@@ -5,7 +5,7 @@
 //!   | target 16 | options: type 1 or 2, length 1 of 8 bytes, MAC address 6
 //! ```
 
-use crate::inet::checksum;
+use crate::inet::{PROTOCOL_ICMP6 as ICMP6, checksum, pseudo_sum6};
 
 /// A solicitation or an advertisement with the packet's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub enum NeighbourKind {
     Advertisement {
         /// It answers a solicitation of the destination.
         is_solicited: bool,
+        /// The sender forwards packets.
+        is_router: bool,
     },
 }
 
@@ -48,11 +50,10 @@ pub enum NeighbourError {
 /// Bytes of a packet with one option.
 pub const NEIGHBOUR_BYTES: usize = 72;
 
-/// Protocol number of ICMPv6.
-const ICMP6: u8 = 58;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
-/// Flags: solicited, and override.
+/// Flags: router, solicited, and override.
+const ROUTER: u8 = 0x80;
 const SOLICITED: u8 = 0x40;
 const OVERRIDE: u8 = 0x20;
 /// Types of options with the MAC address of the source and of the target.
@@ -88,15 +89,18 @@ impl Neighbour {
         let is_valid = head[7] == 255
             && fixed[1] == 0
             && target[0] != 0xff
-            && checksum(message, pseudo_sum(addresses, length)) == 0;
+            && checksum(message, pseudo_sum6(addresses, length, ICMP6)) == 0;
         if !is_valid {
             return None;
         }
         let (kind, wanted) = match fixed[0] {
             SOLICITATION => (NeighbourKind::Solicitation, SOURCE_LINK),
             _ => {
-                let is_solicited = fixed[4] & SOLICITED != 0;
-                (NeighbourKind::Advertisement { is_solicited }, TARGET_LINK)
+                let advertisement = NeighbourKind::Advertisement {
+                    is_solicited: fixed[4] & SOLICITED != 0,
+                    is_router: fixed[4] & ROUTER != 0,
+                };
+                (advertisement, TARGET_LINK)
             }
         };
         let mut link = None;
@@ -109,6 +113,19 @@ impl Neighbour {
                 link = options[2..].first_chunk::<6>().copied();
             }
             options = &options[length..];
+        }
+        let is_meant = match kind {
+            // Who has no address yet asks the group, and cannot be answered by its MAC address.
+            NeighbourKind::Solicitation if *source == [0; 16] => {
+                *destination == solicited_node(*target) && link.is_none()
+            }
+            NeighbourKind::Solicitation => true,
+            NeighbourKind::Advertisement { is_solicited, .. } => {
+                !(is_solicited && destination[0] == 0xff)
+            }
+        };
+        if !is_meant {
+            return None;
         }
         Some(Neighbour {
             kind,
@@ -128,10 +145,14 @@ impl Neighbour {
         packet[24..40].copy_from_slice(&self.destination);
         let (kind, flags, option) = match self.kind {
             NeighbourKind::Solicitation => (SOLICITATION, 0, SOURCE_LINK),
-            NeighbourKind::Advertisement { is_solicited: true } => {
-                (ADVERTISEMENT, SOLICITED | OVERRIDE, TARGET_LINK)
+            NeighbourKind::Advertisement {
+                is_solicited,
+                is_router,
+            } => {
+                let solicited = if is_solicited { SOLICITED } else { 0 };
+                let router = if is_router { ROUTER } else { 0 };
+                (ADVERTISEMENT, router | solicited | OVERRIDE, TARGET_LINK)
             }
-            NeighbourKind::Advertisement { .. } => (ADVERTISEMENT, OVERRIDE, TARGET_LINK),
         };
         (packet[40], packet[44]) = (kind, flags);
         packet[48..64].copy_from_slice(&self.target);
@@ -139,15 +160,10 @@ impl Neighbour {
         packet[66..].copy_from_slice(&self.link.unwrap_or_default());
         let mut addresses = [0; 32];
         addresses.copy_from_slice(&packet[8..40]);
-        let sum = checksum(&packet[40..], pseudo_sum(&addresses, 32));
+        let sum = checksum(&packet[40..], pseudo_sum6(&addresses, 32, ICMP6));
         packet[42..44].copy_from_slice(&sum.to_be_bytes());
         packet
     }
-}
-
-/// Sum over the pseudo header. (RFC 8200 §8.1)
-fn pseudo_sum(addresses: &[u8; 32], length: usize) -> u32 {
-    u32::from(!checksum(addresses, 0)) + length as u32 + u32::from(ICMP6)
 }
 
 /// The group that the owner of an address listens on. (RFC 4291 §2.7.1)
@@ -182,19 +198,50 @@ mod tests {
 
     #[test]
     fn messages_read_what_they_write() {
+        let advertisement = |is_solicited, is_router| NeighbourKind::Advertisement {
+            is_solicited,
+            is_router,
+        };
         for kind in [
             NeighbourKind::Solicitation,
-            NeighbourKind::Advertisement { is_solicited: true },
-            NeighbourKind::Advertisement {
-                is_solicited: false,
-            },
+            advertisement(true, false),
+            advertisement(false, true),
         ] {
             let message = Neighbour {
                 kind,
+                destination: [0xfd; 16],
                 ..solicitation()
             };
             assert_eq!(Neighbour::decode(&message.encode()), Ok(message));
         }
+    }
+
+    #[test]
+    fn messages_that_no_station_may_send_are_invalid() {
+        let unspecified = Neighbour {
+            source: [0; 16],
+            ..solicitation()
+        };
+        let mut packet = unspecified.encode();
+        let invalid = Err(NeighbourError::Invalid);
+        assert_eq!(Neighbour::decode(&packet), invalid);
+        // Another option in place of the MAC address makes it good; its sum follows by RFC 1624.
+        packet[64] = 14;
+        let sum = u32::from(u16::from_be_bytes([packet[42], packet[43]])) + 0xffff - 0x0d00;
+        let sum = (sum % 0xffff) as u16;
+        packet[42..44].copy_from_slice(&sum.to_be_bytes());
+        assert_eq!(
+            Neighbour::decode(&packet).map(|message| message.link),
+            Ok(None)
+        );
+        let to_group = Neighbour {
+            kind: NeighbourKind::Advertisement {
+                is_solicited: true,
+                is_router: true,
+            },
+            ..solicitation()
+        };
+        assert_eq!(Neighbour::decode(&to_group.encode()), invalid);
     }
 
     #[test]
