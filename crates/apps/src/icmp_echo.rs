@@ -58,11 +58,16 @@ impl AppConfig for IcmpEchoConfig {
 const SOUTH: usize = 0;
 const NORTH: usize = 1;
 
-/// What a frame is to this app.
-enum Found {
+/// What a frame is to who answers echo requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// No request for the address.
     Other,
+    /// A request, which is the answer now.
     Answered,
+    /// A request with a wrong checksum of IP or ICMP.
     BadChecksum,
+    /// A part of a request.
     Fragment,
 }
 
@@ -84,7 +89,7 @@ impl FrameApp for IcmpEcho {
 }
 
 /// Turns an echo request for `address` into its answer, in place.
-fn answer(frame: &mut [u8], address: [u8; 4]) -> Found {
+pub fn answer(frame: &mut [u8], address: [u8; 4]) -> Found {
     let is_ours = frame
         .get(12..15)
         .is_some_and(|kind| kind[..2] == [8, 0] && kind[2] >> 4 == 4)

@@ -19,13 +19,14 @@
 //! | [`arp`], [`nd`], [`icmp_echo`] | find and give MAC addresses, answer echo requests |
 //!
 //! [`graph_file`] reads graphs from TOML, [`runner`] runs one, [`picture`] draws one, [`trace`]
-//! copies what passes its links.
+//! copies what passes its links. [`fragment`] and [`reassembly`] cut packets and put them together.
 #![forbid(unsafe_code)]
 
 pub mod arp;
 pub mod bridge;
 pub mod esp;
 pub mod flow_hash;
+pub mod fragment;
 pub mod graph_file;
 pub mod gre;
 pub mod hex_text;
@@ -47,6 +48,7 @@ pub mod pcap_write;
 pub mod picture;
 pub mod prefix;
 pub mod rate_limiter;
+pub mod reassembly;
 pub mod repeater;
 pub mod route4;
 pub mod route6;

@@ -1,0 +1,462 @@
+//! Fragments put together again, in bounded memory.
+//!
+//! Fragments that overlap discard their packet, and all of it that is still to come (RFC 5722 §4);
+//! one that was sent twice is passed over. When there is no room for a packet more, one that is
+//! chosen at random makes it, so that a sender who never finishes what it begins takes no more than
+//! its share of the room.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use carina_time::{Duration, Instant};
+
+/// What reassembly may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Packets at a time.
+    pub packets: usize,
+    /// Fragments of a packet.
+    pub fragments: usize,
+    /// Bytes of all fragments together, with what it takes to keep them.
+    pub bytes: usize,
+    /// How long a packet may stay incomplete.
+    pub time: Duration,
+}
+
+/// A part of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment<'a> {
+    /// Headers in front of the payload; those of the first fragment are kept.
+    pub head: &'a [u8],
+    /// Where the payload belongs, in bytes.
+    pub offset: usize,
+    /// No more follows.
+    pub is_last: bool,
+    /// The payload.
+    pub payload: &'a [u8],
+}
+
+/// A packet, or the first fragment of one that stayed incomplete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Whole {
+    /// The headers of the first fragment.
+    pub head: Vec<u8>,
+    /// The payload.
+    pub payload: Vec<u8>,
+}
+
+/// The outcome of a fragment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is kept; the packet has to wait for more.
+    Kept,
+    /// It was the last that was missing.
+    Complete(Whole),
+    /// It was there already, or its packet is discarded.
+    PassedOver,
+    /// It and all of its packet are discarded.
+    Discarded(Discard),
+}
+
+/// Why a packet is discarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discard {
+    /// Fragments overlap, or disagree about the end.
+    Overlap,
+    /// A fragment but the last has no payload, or one whose length is no multiple of 8.
+    Length,
+    /// The packet would be longer than any packet of IP.
+    TooLong,
+    /// It has more fragments than the bounds allow.
+    TooMany,
+}
+
+/// The longest payload of a packet of IP.
+const PAYLOAD_MAX: usize = 65_535;
+/// What it takes to keep a packet and a fragment, in bytes, beside their contents.
+const PACKET_BYTES: usize = 256;
+const FRAGMENT_BYTES: usize = 64;
+
+/// Packets by what identifies them.
+#[derive(Clone, Debug)]
+pub struct Reassembly<K> {
+    bounds: Bounds,
+    /// Where a packet is among `packets`.
+    places: HashMap<K, usize>,
+    packets: Vec<Packet<K>>,
+    bytes: usize,
+    evicted: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Packet<K> {
+    key: K,
+    began: Instant,
+    /// The headers of the first fragment, once it is there.
+    head: Option<Vec<u8>>,
+    /// In order, without overlaps.
+    parts: Vec<(usize, Vec<u8>)>,
+    payload_bytes: usize,
+    /// Where the payload ends, once the last fragment is there.
+    end: Option<usize>,
+    is_discarded: bool,
+}
+
+impl<K: Copy + Eq + Hash> Reassembly<K> {
+    /// Without packets.
+    #[must_use]
+    pub fn new(bounds: Bounds) -> Reassembly<K> {
+        Reassembly {
+            bounds,
+            places: HashMap::new(),
+            packets: Vec::new(),
+            bytes: 0,
+            evicted: 0,
+        }
+    }
+
+    /// Bytes that it holds, with what it takes to keep them.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Packets that made room for others, since the beginning.
+    #[must_use]
+    pub fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    /// Takes a fragment. `random` gives any number, from which follows who makes room.
+    pub fn add(
+        &mut self,
+        key: K,
+        fragment: &Fragment<'_>,
+        now: Instant,
+        random: impl Fn() -> u64,
+    ) -> Outcome {
+        let place = match self.places.get(&key) {
+            Some(place) => *place,
+            None => match self.begin(key, now, &random) {
+                Some(place) => place,
+                None => return Outcome::Discarded(Discard::TooMany),
+            },
+        };
+        let packet = &mut self.packets[place];
+        if packet.is_discarded {
+            return Outcome::PassedOver;
+        }
+        let added = packet.add(fragment, self.bounds.fragments);
+        match added {
+            Added::Again => Outcome::PassedOver,
+            Added::Wrong(why) => {
+                self.bytes -= packet.discard();
+                Outcome::Discarded(why)
+            }
+            Added::Bytes(bytes) => {
+                self.bytes += bytes;
+                if self.packets[place].is_complete() {
+                    return Outcome::Complete(self.take(place).whole());
+                }
+                self.make_room(key, &random)
+            }
+        }
+    }
+
+    fn begin(&mut self, key: K, now: Instant, random: &impl Fn() -> u64) -> Option<usize> {
+        if self.bounds.packets == 0 {
+            return None;
+        }
+        if self.packets.len() >= self.bounds.packets {
+            self.evict(random);
+        }
+        let place = self.packets.len();
+        self.places.insert(key, place);
+        self.packets.push(Packet {
+            key,
+            began: now,
+            head: None,
+            parts: Vec::new(),
+            payload_bytes: 0,
+            end: None,
+            is_discarded: false,
+        });
+        self.bytes += PACKET_BYTES;
+        Some(place)
+    }
+
+    fn evict(&mut self, random: &impl Fn() -> u64) {
+        let place = (random() % self.packets.len() as u64) as usize;
+        self.take(place);
+        self.evicted += 1;
+    }
+
+    /// Keeps to the bound of bytes, for which even the packet with this key may have to go.
+    fn make_room(&mut self, key: K, random: &impl Fn() -> u64) -> Outcome {
+        while self.bytes > self.bounds.bytes && !self.packets.is_empty() {
+            self.evict(random);
+        }
+        match self.places.contains_key(&key) {
+            true => Outcome::Kept,
+            false => Outcome::PassedOver,
+        }
+    }
+
+    fn take(&mut self, place: usize) -> Packet<K> {
+        let packet = self.packets.swap_remove(place);
+        self.places.remove(&packet.key);
+        if let Some(moved) = self.packets.get(place) {
+            self.places.insert(moved.key, place);
+        }
+        self.bytes -= packet.bytes();
+        packet
+    }
+
+    /// Gives up packets that have been incomplete for too long; `each` gets the key, and the first
+    /// fragment if it came. Looks at all packets: for every second or so.
+    pub fn expire(&mut self, now: Instant, mut each: impl FnMut(K, Option<Whole>)) {
+        let mut place = 0;
+        while let Some(packet) = self.packets.get(place) {
+            if now.since(packet.began) < self.bounds.time {
+                place += 1;
+                continue;
+            }
+            let packet = self.take(place);
+            if !packet.is_discarded {
+                each(packet.key, packet.first());
+            }
+        }
+    }
+}
+
+/// The outcome of a fragment at its packet.
+enum Added {
+    /// It takes so many bytes.
+    Bytes(usize),
+    /// It was there.
+    Again,
+    Wrong(Discard),
+}
+
+impl<K> Packet<K> {
+    fn add(&mut self, fragment: &Fragment<'_>, fragments_max: usize) -> Added {
+        let &Fragment {
+            head,
+            offset,
+            is_last,
+            payload,
+        } = fragment;
+        let end = offset + payload.len();
+        if payload.is_empty() || (!is_last && !payload.len().is_multiple_of(8)) {
+            return Added::Wrong(Discard::Length);
+        }
+        if end > PAYLOAD_MAX {
+            return Added::Wrong(Discard::TooLong);
+        }
+        let at = self.parts.partition_point(|(start, _)| *start < offset);
+        if let Some((start, bytes)) = self.parts.get(at)
+            && *start == offset
+            && bytes == payload
+        {
+            return Added::Again;
+        }
+        let before = at.checked_sub(1).and_then(|at| self.parts.get(at));
+        let overlaps = before.is_some_and(|(start, bytes)| start + bytes.len() > offset)
+            || self.parts.get(at).is_some_and(|(start, _)| *start < end);
+        let is_behind_end = match self.end {
+            Some(known) => end > known || is_last,
+            None => {
+                let last = self.parts.last();
+                is_last && last.is_some_and(|(start, bytes)| start + bytes.len() > end)
+            }
+        };
+        if overlaps || is_behind_end {
+            return Added::Wrong(Discard::Overlap);
+        }
+        if self.parts.len() >= fragments_max {
+            return Added::Wrong(Discard::TooMany);
+        }
+        let mut bytes = payload.len() + FRAGMENT_BYTES;
+        if offset == 0 {
+            self.head = Some(head.to_vec());
+            bytes += head.len();
+        }
+        if is_last {
+            self.end = Some(end);
+        }
+        self.payload_bytes += payload.len();
+        self.parts.insert(at, (offset, payload.to_vec()));
+        Added::Bytes(bytes)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.end == Some(self.payload_bytes)
+    }
+
+    fn bytes(&self) -> usize {
+        let head = self.head.as_ref().map_or(0, Vec::len);
+        PACKET_BYTES + self.parts.len() * FRAGMENT_BYTES + self.payload_bytes + head
+    }
+
+    /// Forgets what there is; returns how many bytes that was.
+    fn discard(&mut self) -> usize {
+        let bytes = self.bytes();
+        self.parts = Vec::new();
+        self.head = None;
+        self.payload_bytes = 0;
+        self.is_discarded = true;
+        bytes - self.bytes()
+    }
+
+    fn whole(self) -> Whole {
+        let mut payload = Vec::with_capacity(self.payload_bytes);
+        for (_, bytes) in &self.parts {
+            payload.extend_from_slice(bytes);
+        }
+        Whole {
+            head: self.head.unwrap_or_default(),
+            payload,
+        }
+    }
+
+    fn first(self) -> Option<Whole> {
+        let (_, payload) = self.parts.into_iter().next()?;
+        self.head.map(|head| Whole { head, payload })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds {
+        packets: 4,
+        fragments: 3,
+        bytes: 4000,
+        time: Duration::from_secs(30),
+    };
+
+    fn part(offset: usize, is_last: bool, payload: &[u8]) -> Fragment<'_> {
+        Fragment {
+            head: b"head",
+            offset,
+            is_last,
+            payload,
+        }
+    }
+
+    fn add(reassembly: &mut Reassembly<u32>, key: u32, fragment: Fragment<'_>) -> Outcome {
+        reassembly.add(key, &fragment, Instant::ZERO, || 7)
+    }
+
+    #[test]
+    fn fragments_in_any_order_make_the_packet() {
+        let bytes: Vec<u8> = (0..20).collect();
+        let parts = [(0, false, 0..8), (8, false, 8..16), (16, true, 16..20)];
+        for order in [
+            [0, 1, 2],
+            [0, 2, 1],
+            [1, 0, 2],
+            [1, 2, 0],
+            [2, 0, 1],
+            [2, 1, 0],
+        ] {
+            let mut reassembly = Reassembly::new(BOUNDS);
+            for (number, at) in order.into_iter().enumerate() {
+                let (offset, is_last, range) = parts[at].clone();
+                let outcome = add(&mut reassembly, 1, part(offset, is_last, &bytes[range]));
+                match number {
+                    2 => {
+                        let head = b"head".to_vec();
+                        let payload = bytes.clone();
+                        assert_eq!(outcome, Outcome::Complete(Whole { head, payload }));
+                    }
+                    _ => assert_eq!(outcome, Outcome::Kept),
+                }
+            }
+            assert_eq!(reassembly.bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn overlap_discards_the_packet_and_what_follows() {
+        let cases = [
+            (part(0, false, &[1; 16]), part(8, false, &[2; 8])),
+            (part(8, false, &[2; 8]), part(0, false, &[1; 16])),
+            (part(8, true, &[2; 8]), part(16, false, &[1; 8])),
+            (part(8, true, &[2; 8]), part(16, true, &[1; 8])),
+            (part(16, false, &[2; 8]), part(8, true, &[1; 8])),
+            (part(0, false, &[1; 8]), part(0, false, &[2; 8])),
+        ];
+        for (one, two) in cases {
+            let mut reassembly = Reassembly::new(BOUNDS);
+            assert_eq!(add(&mut reassembly, 1, one), Outcome::Kept);
+            let outcome = add(&mut reassembly, 1, two);
+            assert_eq!(outcome, Outcome::Discarded(Discard::Overlap));
+            let outcome = add(&mut reassembly, 1, part(40, true, &[3]));
+            assert_eq!(outcome, Outcome::PassedOver);
+            assert_eq!(reassembly.bytes(), PACKET_BYTES);
+        }
+        let mut reassembly = Reassembly::new(BOUNDS);
+        add(&mut reassembly, 1, part(0, false, &[1; 8]));
+        let again = add(&mut reassembly, 1, part(0, false, &[1; 8]));
+        assert_eq!(again, Outcome::PassedOver);
+        let last = add(&mut reassembly, 1, part(8, true, &[1; 8]));
+        assert!(matches!(last, Outcome::Complete(_)));
+    }
+
+    #[test]
+    fn impossible_fragments_discard_their_packet() {
+        for (fragment, why) in [
+            (part(0, false, &[1; 9]), Discard::Length),
+            (part(0, false, &[]), Discard::Length),
+            (part(65_528, true, &[1; 8]), Discard::TooLong),
+        ] {
+            let mut reassembly = Reassembly::new(BOUNDS);
+            let outcome = add(&mut reassembly, 1, fragment);
+            assert_eq!(outcome, Outcome::Discarded(why));
+        }
+        let mut reassembly = Reassembly::new(BOUNDS);
+        for at in 0..3 {
+            add(&mut reassembly, 1, part(at * 16, false, &[1; 8]));
+        }
+        let outcome = add(&mut reassembly, 1, part(48, false, &[1; 8]));
+        assert_eq!(outcome, Outcome::Discarded(Discard::TooMany));
+    }
+
+    #[test]
+    fn flood_of_packets_that_never_end_keeps_to_the_bounds() {
+        let mut reassembly = Reassembly::new(BOUNDS);
+        for key in 0..1000 {
+            add(&mut reassembly, key, part(8, false, &[1; 800]));
+            assert!(reassembly.bytes() <= BOUNDS.bytes);
+            assert!(reassembly.packets.len() <= BOUNDS.packets);
+            assert_eq!(reassembly.places.len(), reassembly.packets.len());
+        }
+        assert!(reassembly.evicted() >= 996);
+        let none = Bounds {
+            packets: 0,
+            ..BOUNDS
+        };
+        let outcome = add(&mut Reassembly::new(none), 1, part(0, false, &[1; 8]));
+        assert!(matches!(outcome, Outcome::Discarded(_)));
+    }
+
+    #[test]
+    fn packets_that_stay_incomplete_are_given_up_in_time() {
+        let mut reassembly = Reassembly::new(BOUNDS);
+        let (first, late) = (part(0, false, &[1; 8]), part(8, false, &[2; 8]));
+        reassembly.add(1, &first, Instant::from_secs(1), || 0);
+        reassembly.add(2, &late, Instant::from_secs(2), || 0);
+        reassembly.add(3, &late, Instant::from_secs(3), || 0);
+        let mut expired = Vec::new();
+        reassembly.expire(Instant::from_secs(32), |key, first| {
+            expired.push((key, first.map(|first| first.payload.len())));
+        });
+        expired.sort_unstable();
+        assert_eq!(expired, [(1, Some(8)), (2, None)]);
+        assert_eq!(reassembly.packets.len(), 1);
+        reassembly.expire(Instant::from_secs(33), |_, _| {});
+        assert_eq!(reassembly.bytes(), 0);
+    }
+}
