@@ -202,6 +202,10 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-api carina-time carina-vnet base64 rusqlite serde serde_json",
     ),
     (
+        "carina-lwaftr",
+        "carina-time carina-wire carina-frame carina-engine carina-filter carina-apps crc32fast thiserror",
+    ),
+    (
         "carina-nfv",
         "carina-api carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-apps carina-netdev carina-ports \
          carina-dissect carina-measure serde thiserror toml",
@@ -261,14 +265,14 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-cli",
-        "carina-apps carina-nfv carina-vnet carina-vnet-host carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
+        "carina-apps carina-lwaftr carina-nfv carina-vnet carina-vnet-host carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
          carina-wire carina-ipcp carina-netdev carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     (
         "carina-fuzz",
         "carina-time carina-wire carina-api carina-sys carina-ring carina-vring carina-vhost-user carina-vmpi carina-node carina-cdap \
          carina-efcp carina-routing carina-ipcp carina-protect carina-netdev carina-sim \
-         carina-shims carina-dissect carina-import carina-lab carina-apps carina-nfv carina-vnet carina-filter carina-engine carina-frame libfuzzer-sys tempfile",
+         carina-shims carina-dissect carina-import carina-lab carina-apps carina-lwaftr carina-nfv carina-vnet carina-filter carina-engine carina-frame libfuzzer-sys tempfile",
     ),
     ("xtask", "serde_json"),
 ];

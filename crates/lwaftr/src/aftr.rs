@@ -1,0 +1,337 @@
+//! The function: frames in, frames out, no I/O. (RFC 7596 §6)
+//!
+//! ```text
+//!                 external, IPv4                        internal, IPv6
+//!   in:   tag off, reassemble, filter,          tag off, reassemble, filter,
+//!         ARP, echo                             neighbours, echo
+//!            |                                        |
+//!         softwire of the destination           softwire of the inner source
+//!            | encapsulate                            | decapsulate
+//!   out:     +------------------------> internal      +---> external, or back (hairpin)
+//!         header of Ethernet, filter, cut, tag
+//! ```
+
+mod arrived;
+mod external;
+mod internal;
+mod parts;
+mod tell;
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use carina_filter::FilterError;
+use carina_frame::{Frame, Pool};
+use carina_time::{Duration, Instant};
+use carina_wire::ether::{ETHERTYPE_ARP, Mac, TPID_CUSTOMER};
+use carina_wire::inet::{ETHERTYPE_IPV4, PROTOCOL_IPV4};
+
+use crate::config::{Config, NextHopAddress, Queue, Rules};
+use crate::counters::{Counters, Of};
+use crate::icmp::{HOP_LIMIT, Limit};
+use crate::link::{ETHER, Ether, Family, Leaving, Link};
+use crate::table::{Table, Tunnel};
+
+use self::parts::Parts;
+
+/// One worker's AFTR: that of a queue.
+pub struct Aftr {
+    rules: Rules,
+    table: Arc<Table>,
+    external: Link,
+    internal: Link,
+    own: Own,
+    policy: Policy,
+    limit4: Limit,
+    limit6: Limit,
+    parts: Parts,
+    counters: Counters,
+    pool: Pool,
+    numbers: Numbers,
+    out: Outputs,
+    next_visit: Instant,
+}
+
+/// Own addresses, and the next hops that are asked for.
+#[derive(Clone, Copy)]
+struct Own {
+    ipv4: [u8; 4],
+    ipv6: [u8; 16],
+    next4: Option<[u8; 4]>,
+    next6: Option<[u8; 16]>,
+}
+
+/// What the configuration allows.
+#[derive(Clone, Copy)]
+struct Policy {
+    has_hairpinning: bool,
+    allows_icmp4: bool,
+    allows_icmp6: bool,
+    sends_errors4: bool,
+    sends_errors6: bool,
+    flow_label: u32,
+}
+
+/// Frames that leave, in order.
+#[derive(Debug, Default)]
+pub struct Outputs {
+    /// Towards the IPv4 Internet.
+    pub external: Vec<Frame>,
+    /// Towards the IPv6 access network.
+    pub internal: Vec<Frame>,
+}
+
+/// Numbers that cannot be predicted from outside. (RFC 7739)
+struct Numbers {
+    key: RandomState,
+    count: u64,
+}
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        self.key.hash_one(self.count)
+    }
+}
+
+impl Aftr {
+    /// The AFTR of a queue.
+    ///
+    /// # Errors
+    /// A filter cannot be compiled, as one of a file that was read always can.
+    pub fn new(
+        config: &Config,
+        queue: &Queue,
+        table: Arc<Table>,
+        rules: Rules,
+        pool: Pool,
+    ) -> Result<Aftr, FilterError> {
+        let (external, internal) = (&config.external, &config.internal);
+        let (next4, mac4) = split(queue.external.next_hop);
+        let (next6, mac6) = split(queue.internal.next_hop);
+        let ether4 = Ether {
+            mac: queue.external.mac,
+            vlan: queue.external.vlan,
+            next: mac4,
+        };
+        let ether6 = Ether {
+            mac: queue.internal.mac,
+            vlan: queue.internal.vlan,
+            next: mac6,
+        };
+        Ok(Aftr {
+            rules,
+            table,
+            external: Link::new(Family::V4, ether4, external.mtu, &external.side)?,
+            internal: Link::new(Family::V6, ether6, internal.mtu, &internal.side)?,
+            own: Own {
+                ipv4: queue.external.ip.octets(),
+                ipv6: queue.internal.ip.octets(),
+                next4: next4.map(|ip| ip.octets()),
+                next6: next6.map(|ip| ip.octets()),
+            },
+            policy: Policy {
+                has_hairpinning: internal.has_hairpinning,
+                allows_icmp4: external.side.allows_icmp,
+                allows_icmp6: internal.side.allows_icmp,
+                sends_errors4: external.side.sends_icmp_errors,
+                sends_errors6: internal.side.sends_icmp_errors,
+                flow_label: internal.flow_label,
+            },
+            limit4: Limit::new(external.side.error_rate),
+            limit6: Limit::new(internal.side.error_rate),
+            parts: Parts::new(external.side.reassembly, internal.side.reassembly),
+            counters: Counters::default(),
+            pool,
+            numbers: Numbers {
+                key: RandomState::new(),
+                count: 0,
+            },
+            out: Outputs::default(),
+            next_visit: Instant::ZERO,
+        })
+    }
+}
+
+impl Aftr {
+    /// Takes a frame that came from the Internet.
+    pub fn handle_external(&mut self, mut frame: Frame, now: Instant) {
+        let bytes = frame.len();
+        match self.external.untag(&mut frame) {
+            true => self.external_frame(frame, now),
+            false => self.drop4(Of::DropWrongVlan, bytes),
+        }
+    }
+
+    /// Asks for the memory of the table that a frame from the Internet will need: those of a burst
+    /// then wait for it at the same time. What it returns means nothing.
+    #[must_use]
+    #[inline]
+    pub fn touch_external(&self, frame: &[u8]) -> u64 {
+        self.touch(frame, ETHER, 16, 22)
+    }
+
+    /// As [`Aftr::touch_external`], for a frame from the access network.
+    #[must_use]
+    #[inline]
+    pub fn touch_internal(&self, frame: &[u8]) -> u64 {
+        self.touch(frame, ETHER + 40, 12, 20)
+    }
+
+    /// Of a packet of IPv4 without options, at `start`, with the address and the port that count.
+    #[inline]
+    fn touch(&self, frame: &[u8], start: usize, address: usize, port: usize) -> u64 {
+        let Some(packet) = frame.get(start..).and_then(|rest| rest.first_chunk::<24>()) else {
+            return 0;
+        };
+        let mut ipv4 = [0; 4];
+        ipv4.copy_from_slice(&packet[address..address + 4]);
+        let port = u16::from_be_bytes([packet[port], packet[port + 1]]);
+        self.table.touch(ipv4, port)
+    }
+
+    /// Takes a frame that came from the access network.
+    pub fn handle_internal(&mut self, mut frame: Frame, now: Instant) {
+        let bytes = frame.len();
+        match self.internal.untag(&mut frame) {
+            true => self.internal_frame(frame, now),
+            false => self.drop6(Of::DropWrongVlan, bytes),
+        }
+    }
+
+    /// Takes a frame of the one segment on which both sides are: IPv4 and ARP are external.
+    pub fn handle_stick(&mut self, frame: Frame, now: Instant) {
+        let bytes = frame.bytes();
+        let word = |at: usize| match bytes.get(at..at + 2) {
+            Some(&[high, low]) => u16::from_be_bytes([high, low]),
+            _ => 0,
+        };
+        let ethertype = match word(12) {
+            TPID_CUSTOMER => word(16),
+            ethertype => ethertype,
+        };
+        match ethertype {
+            ETHERTYPE_IPV4 | ETHERTYPE_ARP => self.handle_external(frame, now),
+            _ => self.handle_internal(frame, now),
+        }
+    }
+
+    /// Does what is due by time: asks for next hops, gives up packets that stay incomplete. To be
+    /// called every 100 ms or so.
+    pub fn handle_time(&mut self, now: Instant) {
+        if self.external.must_ask(now)
+            && let Some(next) = self.own.next4
+        {
+            self.ask4(next);
+        }
+        if self.internal.must_ask(now)
+            && let Some(next) = self.own.next6
+        {
+            self.ask6(next);
+        }
+        if now >= self.next_visit {
+            self.next_visit = now + EXPIRE_EVERY;
+            self.expire(now);
+        }
+    }
+
+    /// What has to leave; the caller takes it.
+    pub fn outputs(&mut self) -> &mut Outputs {
+        &mut self.out
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Whether the MAC addresses of the external and of the internal next hop are known.
+    #[must_use]
+    pub fn are_resolved(&self) -> [bool; 2] {
+        [self.external.is_resolved(), self.internal.is_resolved()]
+    }
+
+    /// Takes another table from the next frame on.
+    pub fn set_table(&mut self, table: Arc<Table>) {
+        self.table = table;
+    }
+
+    /// The table.
+    #[must_use]
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    fn drop4(&mut self, of: Of, bytes: usize) {
+        self.counters.count(of, bytes);
+        self.counters.count(Of::DropAllIpv4Iface, bytes);
+    }
+
+    fn drop6(&mut self, of: Of, bytes: usize) {
+        self.counters.count(of, bytes);
+        self.counters.count(Of::DropAllIpv6Iface, bytes);
+    }
+
+    /// Sends a packet of IPv4 to the Internet.
+    fn send4(&mut self, packet: Frame) {
+        self.counters.count(Of::OutIpv4, ETHER + packet.len());
+        let (link, leaving) = self.leaving4();
+        link.send(packet, leaving);
+    }
+
+    /// Sends a packet of IPv6 to the access network.
+    fn send6(&mut self, packet: Frame) {
+        self.counters.count(Of::OutIpv6, ETHER + packet.len());
+        let (link, leaving) = self.leaving6();
+        link.send(packet, leaving);
+    }
+
+    fn leaving4(&mut self) -> (&mut Link, Leaving<'_>) {
+        let leaving = Leaving {
+            out: &mut self.out.external,
+            counters: &mut self.counters,
+            pool: &self.pool,
+            id: 0,
+        };
+        (&mut self.external, leaving)
+    }
+
+    fn leaving6(&mut self) -> (&mut Link, Leaving<'_>) {
+        let leaving = Leaving {
+            out: &mut self.out.internal,
+            counters: &mut self.counters,
+            pool: &self.pool,
+            id: self.numbers.next() as u32,
+        };
+        (&mut self.internal, leaving)
+    }
+
+    /// Sends a packet of IPv4 through a softwire; what is too long is cut outside. (RFC 2473 §3.1)
+    fn encapsulate(&mut self, mut packet: Frame, tunnel: &Tunnel) {
+        let class = packet.bytes().get(1).copied().unwrap_or(0);
+        let word = 6 << 28 | u32::from(class) << 20 | self.policy.flow_label;
+        let mut header = [0; 40];
+        header[..4].copy_from_slice(&word.to_be_bytes());
+        header[4..6].copy_from_slice(&(packet.len() as u16).to_be_bytes());
+        (header[6], header[7]) = (PROTOCOL_IPV4, HOP_LIMIT);
+        header[8..24].copy_from_slice(&tunnel.br);
+        header[24..].copy_from_slice(&tunnel.b4);
+        match packet.prepend(&header) {
+            true => self.send6(packet),
+            false => self.counters.count(Of::DropNoFrame, packet.len()),
+        }
+    }
+}
+
+/// A next hop by its IP address or by its MAC address.
+fn split<T>(next_hop: NextHopAddress<T>) -> (Option<T>, Option<Mac>) {
+    match next_hop {
+        NextHopAddress::Ip(ip) => (Some(ip), None),
+        NextHopAddress::Mac(mac) => (None, Some(mac)),
+    }
+}
+
+/// How often incomplete packets are looked at.
+const EXPIRE_EVERY: Duration = Duration::from_secs(1);

@@ -1,0 +1,208 @@
+//! What comes from the Internet.
+
+use carina_apps::fragment::{fragment4, must_not_be_cut, whole4};
+use carina_apps::icmp_echo::{Found, answer};
+use carina_apps::reassembly::Outcome;
+use carina_frame::Frame;
+use carina_time::Instant;
+use carina_wire::ether::{ETHERTYPE_ARP, Mac};
+use carina_wire::inet::{ARP4_BYTES, Arp4, ETHERTYPE_IPV4, Ipv4Header};
+
+use super::Aftr;
+use super::arrived::{Arrived, How, Outer};
+use super::parts::Key4;
+use crate::counters::{Of, Single};
+use crate::icmp::{Message, NO_HOP4, UNREACHABLE4};
+use crate::link::ETHER;
+use crate::packet::{Packet4, Way, count_hop};
+use crate::table::Tunnel;
+
+impl Aftr {
+    pub(super) fn external_frame(&mut self, frame: Frame, now: Instant) {
+        let bytes = frame.len();
+        let ethertype = match frame.bytes().get(12..ETHER) {
+            Some(&[high, low]) => u16::from_be_bytes([high, low]),
+            _ => 0,
+        };
+        match ethertype {
+            ETHERTYPE_ARP if self.external.lets_in(frame.bytes()) => self.arp(&frame, now),
+            ETHERTYPE_ARP => self.drop4(Of::DropFilteredInIpv4, bytes),
+            ETHERTYPE_IPV4 => self.ipv4(frame, now),
+            _ => self.drop4(Of::DropMisplacedNotIpv4, bytes),
+        }
+    }
+
+    fn ipv4(&mut self, mut frame: Frame, now: Instant) {
+        let bytes = frame.len();
+        let Ok(mut header) = Ipv4Header::decode(&frame.bytes()[ETHER..]) else {
+            return self.drop4(Of::DropMalformedIpv4, bytes);
+        };
+        if header.is_fragment {
+            let Some((whole, its)) = self.put_together4(&frame, ETHER, &header, None, now) else {
+                return;
+            };
+            (frame, header) = (whole, its);
+        } else {
+            self.counters.add(Single::InIpv4FragReassemblyUnneeded, 1);
+        }
+        // What follows is Ethernet's padding.
+        frame.truncate(ETHER + header.total_bytes);
+        let bytes = frame.len();
+        if !self.external.lets_in(frame.bytes()) {
+            return self.drop4(Of::DropFilteredInIpv4, bytes);
+        }
+        if header.destination == self.own.ipv4 && self.echo4(&mut frame) {
+            let (link, leaving) = self.leaving4();
+            return link.send_frame(frame, false, leaving);
+        }
+        self.counters.count(Of::InIpv4, bytes);
+        let is_group = Mac(*frame.bytes().first_chunk().unwrap_or(&[0; 6])).is_group();
+        frame.advance(ETHER);
+        let how = How { is_group, now };
+        let arrived = Arrived { header, how };
+        if let Err(of) = self.forward_from_internet(frame, &arrived) {
+            self.drop4(of, bytes);
+        }
+    }
+
+    /// Makes an echo request the answer; a request that is damaged goes the way of other packets.
+    fn echo4(&mut self, frame: &mut Frame) -> bool {
+        let bytes = frame.len();
+        let is_answered = answer(frame.bytes_mut(), self.own.ipv4) == Found::Answered;
+        if is_answered {
+            self.counters.count(Of::InIcmpv4Echo, bytes);
+            self.counters.count(Of::OutIcmpv4Echo, bytes);
+        }
+        is_answered
+    }
+
+    /// Takes a fragment of IPv4 that stands behind `head_bytes` of other headers; returns its
+    /// packet when it was the last that was missing.
+    pub(super) fn put_together4(
+        &mut self,
+        frame: &Frame,
+        head_bytes: usize,
+        header: &Ipv4Header,
+        outer: Option<Outer>,
+        now: Instant,
+    ) -> Option<(Frame, Ipv4Header)> {
+        let key = Key4::new(&frame.bytes()[head_bytes..], header, outer);
+        let fragment = fragment4(frame.bytes(), head_bytes, header);
+        let random = self.numbers.next();
+        let outcome = self
+            .parts
+            .add4(key, &fragment, now, random, &mut self.counters);
+        let Outcome::Complete(whole) = outcome else {
+            return None;
+        };
+        let made = whole4(&whole.head, head_bytes, &whole.payload, &self.pool);
+        let decoded = made.ok().and_then(|frame| {
+            let header = Ipv4Header::decode(&frame.bytes()[head_bytes..]).ok()?;
+            Some((frame, header))
+        });
+        if decoded.is_none() {
+            self.counters.count(Of::DropNoFrame, whole.payload.len());
+        }
+        decoded
+    }
+
+    fn forward_from_internet(&mut self, packet: Frame, arrived: &Arrived) -> Result<(), Of> {
+        let view = Packet4::checked(packet.bytes(), &arrived.header);
+        if view.is_icmp() && !self.policy.allows_icmp4 {
+            return Err(Of::DropInByPolicyIcmpv4);
+        }
+        if view.is_damaged_icmp() {
+            return Err(Of::DropBadChecksumIcmpv4);
+        }
+        let port = view.port(Way::ToB4, &self.rules);
+        match self.table.find(view.destination, port) {
+            Some(tunnel) => self.forward_to_b4(packet, &tunnel, arrived),
+            None => Err(self.unbound(&packet, arrived)),
+        }
+    }
+
+    /// No softwire has the destination: its sender gets an error, but for ICMP. (RFC 7596 §6.2,
+    /// §8.1)
+    pub(super) fn unbound(&mut self, packet: &Frame, arrived: &Arrived) -> Of {
+        let view = Packet4::checked(packet.bytes(), &arrived.header);
+        if view.is_icmp() {
+            return Of::DropInByRfc7596Icmpv4;
+        }
+        self.tell4(UNREACHABLE4, &view, arrived.how);
+        Of::DropNoDestSoftwireIpv4
+    }
+
+    /// Forwards a packet to a B4.
+    pub(super) fn forward_to_b4(
+        &mut self,
+        mut packet: Frame,
+        tunnel: &Tunnel,
+        arrived: &Arrived,
+    ) -> Result<(), Of> {
+        let view = Packet4::checked(packet.bytes(), &arrived.header);
+        if arrived.header.ttl <= 1 {
+            self.tell4(NO_HOP4, &view, arrived.how);
+            return Err(Of::DropTtlZeroIpv4);
+        }
+        let longest = self.internal.mtu() - 40;
+        if packet.len() > longest && must_not_be_cut(packet.bytes()) {
+            self.tell4(Message::must_cut(longest), &view, arrived.how);
+            return Err(Of::DropOverMtuButDontFragmentIpv4);
+        }
+        count_hop(packet.bytes_mut());
+        self.encapsulate(packet, tunnel);
+        Ok(())
+    }
+}
+
+/// ARP for the own address. (RFC 826)
+impl Aftr {
+    fn arp(&mut self, frame: &Frame, now: Instant) {
+        let bytes = frame.len();
+        let Some(arp) = Arp4::decode(&frame.bytes()[ETHER..]) else {
+            return self.drop4(Of::DropMalformedArp, bytes);
+        };
+        let of = match arp.is_reply {
+            true => Of::InArpReply,
+            false => Of::InArpRequest,
+        };
+        self.counters.count(of, bytes);
+        if arp.target.1 != self.own.ipv4 {
+            return;
+        }
+        if Some(arp.sender.1) == self.own.next4 {
+            self.external
+                .resolved(arp.sender.0, now, &mut self.out.external);
+        }
+        if !arp.is_reply {
+            self.send_arp(true, arp.sender, arp.sender.0);
+        }
+    }
+
+    pub(super) fn ask4(&mut self, next: [u8; 4]) {
+        self.send_arp(false, ([0; 6], next), Mac::BROADCAST.0);
+    }
+
+    fn send_arp(&mut self, is_reply: bool, target: ([u8; 6], [u8; 4]), to: [u8; 6]) {
+        let arp = Arp4 {
+            is_reply,
+            sender: (self.external.mac(), self.own.ipv4),
+            target,
+        };
+        let mut bytes = [0; ETHER + ARP4_BYTES];
+        bytes[..6].copy_from_slice(&to);
+        bytes[6..12].copy_from_slice(&self.external.mac());
+        bytes[12..ETHER].copy_from_slice(&ETHERTYPE_ARP.to_be_bytes());
+        bytes[ETHER..].copy_from_slice(&arp.encode());
+        let Some(frame) = self.pool.frame_of(&bytes) else {
+            return self.counters.count(Of::DropNoFrame, bytes.len());
+        };
+        let of = match is_reply {
+            true => Of::OutArpReply,
+            false => Of::OutArpRequest,
+        };
+        self.counters.count(of, bytes.len());
+        let (link, leaving) = self.leaving4();
+        link.send_frame(frame, false, leaving);
+    }
+}

@@ -1,0 +1,366 @@
+//! What comes from the access network.
+
+use carina_apps::fragment::{FRAGMENT_HEADER, fragment6, must_not_be_cut, whole6};
+use carina_apps::reassembly::{Discard, Outcome};
+use carina_frame::Frame;
+use carina_time::Instant;
+use carina_wire::inet::{ETHERTYPE_IPV6, Ipv4Header, PROTOCOL_ICMP6, PROTOCOL_IPV4};
+use carina_wire::neighbour::{
+    NEIGHBOUR_BYTES, Neighbour, NeighbourError, NeighbourKind, group_mac, solicited_node,
+};
+
+use super::Aftr;
+use super::arrived::{Arrived, How, Outer};
+use super::parts::Key6;
+use crate::counters::{Of, Single};
+use crate::icmp::{Message, NO_HOP4, UNREACHABLE4, WRONG_SOURCE6, answer6, sum6};
+use crate::link::ETHER;
+use crate::packet::{Packet4, Way, carry_congestion, count_hop};
+use crate::table::Tunnel;
+
+impl Aftr {
+    pub(super) fn internal_frame(&mut self, frame: Frame, now: Instant) {
+        let bytes = frame.len();
+        if frame.bytes().get(12..ETHER) != Some(&ETHERTYPE_IPV6.to_be_bytes()) {
+            return self.drop6(Of::DropMisplacedNotIpv6, bytes);
+        }
+        let Some((outer, length)) = header6(frame.bytes()) else {
+            return self.drop6(Of::DropMalformedIpv6, bytes);
+        };
+        let whole = match outer.header[6] {
+            FRAGMENT_HEADER => self.put_together6(&frame, &outer, now),
+            _ => {
+                self.counters.add(Single::InIpv6FragReassemblyUnneeded, 1);
+                let mut frame = frame;
+                frame.truncate(ETHER + 40 + length);
+                Some(frame)
+            }
+        };
+        if let Some(frame) = whole {
+            self.ipv6(frame, now);
+        }
+    }
+
+    fn put_together6(&mut self, frame: &Frame, outer: &Outer, now: Instant) -> Option<Frame> {
+        let Some((fragment, id)) = fragment6(frame.bytes(), ETHER) else {
+            self.drop6(Of::DropMalformedIpv6, frame.len());
+            return None;
+        };
+        let (key, random) = (Key6::new(outer, id), self.numbers.next());
+        let outcome = self
+            .parts
+            .add6(key, &fragment, now, random, &mut self.counters);
+        let whole = match outcome {
+            Outcome::Complete(whole) => whole,
+            Outcome::Discarded(why) => {
+                // The fields that are wrong: payload length, and offset. (RFC 8200 §4.5)
+                let pointer = match why {
+                    Discard::Length => 4,
+                    Discard::TooLong => 42,
+                    _ => return None,
+                };
+                self.parameter_problem(pointer, frame, outer, now);
+                return None;
+            }
+            Outcome::Kept | Outcome::PassedOver => return None,
+        };
+        let made = whole6(&whole.head, ETHER, &whole.payload, &self.pool);
+        if made.is_err() {
+            self.counters.count(Of::DropNoFrame, whole.payload.len());
+        }
+        made.ok()
+    }
+
+    fn parameter_problem(&mut self, pointer: u32, frame: &Frame, outer: &Outer, now: Instant) {
+        if !self.rules.answers_fragments {
+            return;
+        }
+        let message = Message {
+            word: pointer,
+            ..Message::of(4, 0)
+        };
+        let [_, destination] = outer.ends();
+        let how = How {
+            is_group: is_group(frame),
+            now,
+        };
+        self.tell6(message, destination, &frame.bytes()[ETHER..], how);
+    }
+
+    fn ipv6(&mut self, mut frame: Frame, now: Instant) {
+        let bytes = frame.len();
+        if !self.internal.lets_in(frame.bytes()) {
+            return self.drop6(Of::DropFilteredInIpv6, bytes);
+        }
+        let Some((outer, _)) = header6(frame.bytes()) else {
+            return self.drop6(Of::DropMalformedIpv6, bytes);
+        };
+        if outer.header[6] == PROTOCOL_ICMP6 {
+            match Neighbour::decode(&frame.bytes()[ETHER..]) {
+                Ok(message) => return self.neighbour(&message, &frame, now),
+                Err(NeighbourError::Invalid) => return self.drop6(Of::DropMalformedNdp, bytes),
+                Err(_) => {}
+            }
+            if answer6(frame.bytes_mut(), self.own.ipv6) {
+                self.counters.count(Of::InIcmpv6Echo, bytes);
+                self.counters.count(Of::OutIcmpv6Echo, bytes);
+                let (link, leaving) = self.leaving6();
+                return link.send_frame(frame, false, leaving);
+            }
+        }
+        self.counters.count(Of::InIpv6, bytes);
+        let how = How {
+            is_group: is_group(&frame),
+            now,
+        };
+        frame.advance(ETHER);
+        let result = match outer.header[6] {
+            PROTOCOL_IPV4 => self.forward_from_b4(frame, outer, how),
+            PROTOCOL_ICMP6 => self.translate(&frame, how),
+            _ => Err(Of::DropUnknownProtocolIpv6),
+        };
+        if let Err(of) = result {
+            self.drop6(of, bytes);
+        }
+    }
+
+    /// Takes a packet out of its tunnel.
+    fn forward_from_b4(&mut self, mut frame: Frame, outer: Outer, how: How) -> Result<(), Of> {
+        frame.advance(40);
+        let header = Ipv4Header::decode(frame.bytes()).map_err(|_| Of::DropMalformedIpv4)?;
+        frame.truncate(header.total_bytes);
+        let arrived = |header| Arrived { header, how };
+        if !header.is_fragment {
+            return self.decapsulated(frame, &outer, &arrived(header));
+        }
+        // A later fragment has no port by which it could be looked up.
+        match self.put_together4(&frame, 0, &header, Some(outer), how.now) {
+            Some((whole, header)) => self.decapsulated(whole, &outer, &arrived(header)),
+            None => Ok(()),
+        }
+    }
+
+    /// Forwards a packet that came through a softwire, if it is its owner's.
+    fn decapsulated(
+        &mut self,
+        mut packet: Frame,
+        outer: &Outer,
+        arrived: &Arrived,
+    ) -> Result<(), Of> {
+        let view = Packet4::checked(packet.bytes(), &arrived.header);
+        if view.is_damaged_icmp() {
+            return Err(Of::DropBadChecksumIcmpv4);
+        }
+        let [b4, br] = outer.ends();
+        let owner = self
+            .table
+            .find(view.source, view.port(Way::FromB4, &self.rules));
+        if owner != Some(Tunnel { b4, br }) {
+            let softwire = owner.filter(|_| self.rules.answers_from_softwire);
+            let source = softwire.map_or(br, |owner| owner.br);
+            self.wrong_source(packet, source, outer, arrived.how);
+            return Err(Of::DropNoSourceSoftwireIpv6);
+        }
+        if self.rules.carries_congestion && !carry_congestion(outer.class(), packet.bytes_mut()) {
+            return Err(Of::DropCeButNotEctIpv4);
+        }
+        if self.policy.has_hairpinning && self.table.has_address(arrived.header.destination) {
+            return self.hairpin(packet, arrived);
+        }
+        self.forward_to_internet(packet, arrived)
+    }
+
+    fn wrong_source(&mut self, mut packet: Frame, from: [u8; 16], outer: &Outer, how: How) {
+        let mut header = outer.header;
+        let length = u16::try_from(packet.len()).unwrap_or(u16::MAX);
+        header[4..6].copy_from_slice(&length.to_be_bytes());
+        header[6] = PROTOCOL_IPV4;
+        if packet.prepend(&header) {
+            self.tell6(WRONG_SOURCE6, from, packet.bytes(), how);
+        }
+    }
+
+    /// Forwards a packet from a B4 to a B4. (RFC 7596 §6.2)
+    fn hairpin(&mut self, packet: Frame, arrived: &Arrived) -> Result<(), Of> {
+        let view = Packet4::checked(packet.bytes(), &arrived.header);
+        let is_dropped = self.rules.drops_hairpinned_icmp && !self.policy.allows_icmp4;
+        if view.is_icmp() && is_dropped {
+            return Err(Of::DropInByPolicyIcmpv4);
+        }
+        self.counters.count(Of::HairpinIpv4, ETHER + packet.len());
+        let port = view.port(Way::ToB4, &self.rules);
+        match self.table.find(view.destination, port) {
+            Some(tunnel) => self.forward_to_b4(packet, &tunnel, arrived),
+            None => Err(self.unbound(&packet, arrived)),
+        }
+    }
+
+    fn forward_to_internet(&mut self, mut packet: Frame, arrived: &Arrived) -> Result<(), Of> {
+        let view = Packet4::checked(packet.bytes(), &arrived.header);
+        let is_hop = self.rules.decapsulation_is_a_hop;
+        if is_hop && arrived.header.ttl <= 1 {
+            self.tell4(NO_HOP4, &view, arrived.how);
+            return Err(Of::DropTtlZeroIpv4);
+        }
+        let longest = self.external.mtu();
+        if packet.len() > longest && must_not_be_cut(packet.bytes()) {
+            if self.rules.answers_too_long {
+                self.tell4(Message::must_cut(longest), &view, arrived.how);
+            }
+            return Err(Of::DropOverMtuButDontFragmentIpv4);
+        }
+        if is_hop {
+            count_hop(packet.bytes_mut());
+        }
+        self.send4(packet);
+        Ok(())
+    }
+}
+
+/// Errors of ICMPv6 from within tunnels. (RFC 2473 §8)
+impl Aftr {
+    /// Tells the sender of the packet that an error quotes.
+    fn translate(&mut self, packet: &Frame, how: How) -> Result<(), Of> {
+        let bytes = packet.bytes();
+        if !self.policy.allows_icmp6 {
+            return Err(Of::DropInByPolicyIcmpv6);
+        }
+        if bytes.len() < 48 || sum6(bytes) != 0 {
+            return Err(Of::DropBadChecksumIcmpv6);
+        }
+        let (kind, code) = (bytes[40], bytes[41]);
+        let word = u32::from_be_bytes([bytes[44], bytes[45], bytes[46], bytes[47]]);
+        let message = match (kind, code) {
+            (1, _) | (3, 0) | (4, _) => UNREACHABLE4,
+            (2, 0) => Message::must_cut((word as usize).saturating_sub(40).max(MTU4_MIN)),
+            (2, _) => return Err(Of::DropTooBigTypeButNotCodeIcmpv6),
+            (3, _) => return Err(Of::DropOverTimeButNotHopLimitIcmpv6),
+            _ => return Err(Of::DropUnknownProtocolIcmpv6),
+        };
+        let (outer, inner) = quoted(&bytes[48..]).ok_or(Of::DropNotOursIcmpv6)?;
+        let [br, b4] = outer.ends();
+        let owner = || {
+            self.table
+                .find(inner.destination, inner.port(Way::ToB4, &self.rules))
+        };
+        if self.rules.checks_quoted && owner() != Some(Tunnel { b4, br }) {
+            return Err(Of::DropNotOursIcmpv6);
+        }
+        self.tell4(message, &inner, how);
+        Ok(())
+    }
+}
+
+/// The least MTU of IPv4. (RFC 791 §3.2)
+const MTU4_MIN: usize = 68;
+
+/// The packet that an ICMPv6 error quotes: the header of the tunnel, and what is within.
+fn quoted(bytes: &[u8]) -> Option<(Outer, Packet4<'_>)> {
+    let (header, rest) = bytes.split_first_chunk::<40>()?;
+    if header[0] >> 4 != 6 {
+        return None;
+    }
+    let inner = match header[6] {
+        PROTOCOL_IPV4 => rest,
+        FRAGMENT_HEADER => {
+            let (fragment, inner) = rest.split_first_chunk::<8>()?;
+            let is_first = fragment[2] == 0 && fragment[3] & 0xf8 == 0;
+            (fragment[0] == PROTOCOL_IPV4 && is_first).then_some(inner)?
+        }
+        _ => return None,
+    };
+    Some((Outer { header: *header }, Packet4::quoted(inner)?))
+}
+
+/// The header of a frame of IPv6, and how many bytes follow it; `None` when they do not.
+fn header6(frame: &[u8]) -> Option<(Outer, usize)> {
+    let packet = frame.get(ETHER..)?;
+    let header = packet.first_chunk::<40>()?;
+    let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    let is_good = header[0] >> 4 == 6 && packet.len() >= 40 + length;
+    is_good.then_some((Outer { header: *header }, length))
+}
+
+fn is_group(frame: &Frame) -> bool {
+    frame.bytes().first().is_some_and(|byte| byte & 1 != 0)
+}
+
+/// Neighbour discovery for the own address. (RFC 4861 §7)
+impl Aftr {
+    fn neighbour(&mut self, message: &Neighbour, frame: &Frame, now: Instant) {
+        let bytes = frame.len();
+        match message.kind {
+            NeighbourKind::Solicitation => {
+                self.counters.count(Of::InNdpNs, bytes);
+                if message.target == self.own.ipv6 {
+                    self.advertise(message, frame);
+                }
+            }
+            NeighbourKind::Advertisement { is_solicited, .. } => {
+                self.counters.count(Of::InNdpNa, bytes);
+                if let Some(mac) = message.link
+                    && is_solicited
+                    && Some(message.target) == self.own.next6
+                {
+                    self.internal.resolved(mac, now, &mut self.out.internal);
+                }
+            }
+        }
+    }
+
+    fn advertise(&mut self, asked: &Neighbour, frame: &Frame) {
+        // A station that tests whether an address is free has none yet. (RFC 4861 §7.2.4)
+        let is_solicited = asked.source != [0; 16];
+        let (destination, mac) = match is_solicited {
+            true => {
+                let sender = frame.bytes().get(6..12).and_then(|mac| mac.try_into().ok());
+                (asked.source, asked.link.or(sender).unwrap_or_default())
+            }
+            false => (ALL_NODES, group_mac(ALL_NODES)),
+        };
+        let kind = NeighbourKind::Advertisement {
+            is_solicited,
+            is_router: true,
+        };
+        self.send_neighbour(kind, destination, self.own.ipv6, mac);
+    }
+
+    pub(super) fn ask6(&mut self, next: [u8; 16]) {
+        let group = solicited_node(next);
+        self.send_neighbour(NeighbourKind::Solicitation, group, next, group_mac(group));
+    }
+
+    fn send_neighbour(
+        &mut self,
+        kind: NeighbourKind,
+        destination: [u8; 16],
+        target: [u8; 16],
+        to: [u8; 6],
+    ) {
+        let message = Neighbour {
+            kind,
+            source: self.own.ipv6,
+            destination,
+            target,
+            link: Some(self.internal.mac()),
+        };
+        let mut bytes = [0; ETHER + NEIGHBOUR_BYTES];
+        bytes[..6].copy_from_slice(&to);
+        bytes[6..12].copy_from_slice(&self.internal.mac());
+        bytes[12..ETHER].copy_from_slice(&ETHERTYPE_IPV6.to_be_bytes());
+        bytes[ETHER..].copy_from_slice(&message.encode());
+        let Some(frame) = self.pool.frame_of(&bytes) else {
+            return self.counters.count(Of::DropNoFrame, bytes.len());
+        };
+        let of = match kind {
+            NeighbourKind::Solicitation => Of::OutNdpNs,
+            NeighbourKind::Advertisement { .. } => Of::OutNdpNa,
+        };
+        self.counters.count(of, bytes.len());
+        let (link, leaving) = self.leaving6();
+        link.send_frame(frame, false, leaving);
+    }
+}
+
+/// All nodes of the link. (RFC 4291 §2.7.1)
+const ALL_NODES: [u8; 16] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];

@@ -1,0 +1,323 @@
+//! Frames of two files through an AFTR, and what leaves beside what should leave.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use carina_apps::fragment::FRAGMENT_HEADER;
+use carina_apps::pcap_file::{PcapError, file_header, read_pcap, record};
+use carina_filter::FilterError;
+use carina_frame::{Pool, PoolConfig, PoolError};
+use carina_time::Instant;
+use carina_wire::ether::TPID_CUSTOMER;
+use carina_wire::inet::ETHERTYPE_IPV6;
+
+use crate::aftr::Aftr;
+use crate::config::{Config, Queue, Rules};
+use crate::counters::Counters;
+use crate::file::Loaded;
+
+/// Frames of a file of captured frames, with the time since its first one.
+pub type Frames = Vec<(Instant, Vec<u8>)>;
+
+/// What came in.
+#[derive(Clone, Debug, Default)]
+pub struct Inputs {
+    /// From the Internet.
+    pub external: Frames,
+    /// From the access network.
+    pub internal: Frames,
+    /// Both sides are one segment.
+    pub is_stick: bool,
+}
+
+/// What left, and what was counted.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    /// Towards the Internet.
+    pub external: Vec<Vec<u8>>,
+    /// Towards the access network.
+    pub internal: Vec<Vec<u8>>,
+    /// Counters.
+    pub counters: Counters,
+}
+
+/// Why nothing was run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// A file is no capture.
+    #[error(transparent)]
+    Pcap(#[from] PcapError),
+    /// A file ends within a frame.
+    #[error("{0} bytes behind the last whole frame: the file is cut")]
+    Cut(usize),
+    /// The configuration has no queue.
+    #[error(
+        "the configuration has no instance with a queue, which says what addresses the AFTR has"
+    )]
+    NoQueue,
+    /// A filter cannot be compiled.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// There is no memory for frames.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// A line is no counter.
+    #[error("line {line}: {text:?}: a name and a number are expected, such as in-ipv4-packets 1")]
+    Counter {
+        /// The line.
+        line: usize,
+        /// What stands there.
+        text: String,
+    },
+    /// There is no such counter.
+    #[error("line {line}: there is no counter {name}")]
+    NoCounter {
+        /// The line.
+        line: usize,
+        /// The name.
+        name: String,
+    },
+}
+
+/// The frames of a file.
+///
+/// # Errors
+/// It has no Ethernet frames, or is cut.
+pub fn read_frames(file: &[u8]) -> Result<Frames, CheckError> {
+    let read = read_pcap(file)?;
+    if read.cut > 0 {
+        return Err(CheckError::Cut(read.cut));
+    }
+    let first = read.frames.first().map_or(0, |(nanos, _)| *nanos);
+    let frames = read.frames.into_iter().map(|(nanos, place)| {
+        let time = Instant::from_nanos(nanos.saturating_sub(first));
+        (time, file[place].to_vec())
+    });
+    Ok(frames.collect())
+}
+
+/// A file of frames, all with time 0.
+#[must_use]
+pub fn write_frames(frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut file = file_header(SNAP).to_vec();
+    for frame in frames {
+        file.extend(record(0, frame.len(), frame.len()));
+        file.extend(frame);
+    }
+    file
+}
+
+const SNAP: u32 = 65_535;
+
+/// The queue that a configuration describes first.
+///
+/// # Errors
+/// It describes none.
+pub fn first_queue(config: &Config) -> Result<&Queue, CheckError> {
+    let mut instances = config.instances.iter();
+    let queue = instances.find_map(|instance| instance.queues.first());
+    queue.ok_or(CheckError::NoQueue)
+}
+
+/// Runs frames through, each at its time; of two at the same time the external one is first.
+///
+/// # Errors
+/// There is no AFTR to run.
+pub fn run(loaded: &Loaded, rules: Rules, inputs: &Inputs) -> Result<Ran, CheckError> {
+    let pool = Pool::new(PoolConfig {
+        frames: POOL_FRAMES,
+        frame_bytes: LONGEST_FRAME,
+    })?;
+    let table = Arc::new(loaded.table.clone());
+    let queue = first_queue(&loaded.config)?;
+    let mut aftr = Aftr::new(&loaded.config, queue, table, rules, pool.clone())?;
+    let mut ran = Ran {
+        external: Vec::new(),
+        internal: Vec::new(),
+        counters: Counters::default(),
+    };
+    let mut waiting: Vec<(Instant, bool, &[u8])> = Vec::new();
+    for (frames, is_internal) in [(&inputs.external, false), (&inputs.internal, true)] {
+        let of = frames
+            .iter()
+            .map(|(time, frame)| (*time, is_internal, frame.as_slice()));
+        waiting.extend(of);
+    }
+    waiting.sort_by_key(|(time, is_internal, _)| (*time, *is_internal));
+    aftr.handle_time(Instant::ZERO);
+    for (time, is_internal, bytes) in waiting {
+        aftr.handle_time(time);
+        if let Some(frame) = pool.frame_of(bytes) {
+            match (inputs.is_stick, is_internal) {
+                (true, _) => aftr.handle_stick(frame, time),
+                (false, false) => aftr.handle_external(frame, time),
+                (false, true) => aftr.handle_internal(frame, time),
+            }
+        }
+        let out = aftr.outputs();
+        let bytes = |frame: carina_frame::Frame| frame.bytes().to_vec();
+        ran.external.extend(out.external.drain(..).map(bytes));
+        ran.internal.extend(out.internal.drain(..).map(bytes));
+    }
+    let out = aftr.outputs();
+    ran.external
+        .extend(out.external.drain(..).map(|frame| frame.bytes().to_vec()));
+    ran.internal
+        .extend(out.internal.drain(..).map(|frame| frame.bytes().to_vec()));
+    ran.counters = aftr.counters().clone();
+    Ok(ran)
+}
+
+/// The longest packet of IP, and its headers of Ethernet.
+const LONGEST_FRAME: usize = 65_535 + 18;
+const POOL_FRAMES: usize = 1024;
+
+/// What differs between frames that left and frames that should have left; nothing if they are the
+/// same. The identification of IPv6 fragments is unpredictable, and is not compared.
+#[must_use]
+pub fn differences(found: &[Vec<u8>], expected: &[Vec<u8>]) -> Vec<String> {
+    let mut differences = Vec::new();
+    if found.len() != expected.len() {
+        differences.push(format!(
+            "{} frames left, {} are expected",
+            found.len(),
+            expected.len()
+        ));
+    }
+    for (number, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let (one, other) = (without_id(found), without_id(expected));
+        if one == other {
+            continue;
+        }
+        let at = one.iter().zip(&other).position(|(one, other)| one != other);
+        let what = match at {
+            Some(at) => format!("byte {at} is {:#04x}, not {:#04x}", one[at], other[at]),
+            None => format!("it has {} bytes, not {}", one.len(), other.len()),
+        };
+        differences.push(format!("frame {}: {what}", number + 1));
+        if differences.len() == DIFFERENCES_MAX {
+            break;
+        }
+    }
+    differences
+}
+
+/// More are not listed.
+const DIFFERENCES_MAX: usize = 20;
+
+/// A frame without the identification of an IPv6 fragment.
+fn without_id(frame: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let is_type =
+        |at: usize, ethertype: u16| frame.get(at..at + 2) == Some(&ethertype.to_be_bytes());
+    let at = if is_type(12, TPID_CUSTOMER) { 18 } else { 14 };
+    let is_fragment =
+        is_type(at - 2, ETHERTYPE_IPV6) && frame.get(at + 6) == Some(&FRAGMENT_HEADER);
+    if is_fragment && let Some(id) = frame.get_mut(at + 44..at + 48) {
+        id.fill(0);
+    }
+    frame
+}
+
+/// Reads a file of counters: a line `name value` each, or a table of Lua as Snabb's tests have it.
+///
+/// # Errors
+/// A line is something else, or names no counter.
+pub fn read_counters(text: &str) -> Result<BTreeMap<String, u64>, CheckError> {
+    let names = Counters::names();
+    let mut counters = BTreeMap::new();
+    for (number, text) in text.lines().enumerate() {
+        let line = number + 1;
+        let is_punctuation =
+            |c: char| matches!(c, '[' | ']' | '"' | '\'' | ',' | ';' | '=' | '{' | '}');
+        let plain = text.replace(is_punctuation, " ");
+        let words: Vec<&str> = plain.split_whitespace().collect();
+        let (name, value) = match *words.as_slice() {
+            [] | ["return"] => continue,
+            [first, ..] if first.starts_with("--") || first.starts_with('#') => continue,
+            [name, value] => (name, value),
+            _ => ("", ""),
+        };
+        let value = value.parse::<u64>().map_err(|_| CheckError::Counter {
+            line,
+            text: text.chars().take(80).collect(),
+        })?;
+        if !names.iter().any(|known| known == name) {
+            let name = name.to_owned();
+            return Err(CheckError::NoCounter { line, name });
+        }
+        counters.insert(name.to_owned(), value);
+    }
+    Ok(counters)
+}
+
+/// A file of the counters that are not 0.
+#[must_use]
+pub fn write_counters(counters: &Counters) -> String {
+    let all = counters.all();
+    let lines = all.iter().filter(|(_, value)| *value > 0);
+    lines
+        .map(|(name, value)| format!("{name} {value}\n"))
+        .collect()
+}
+
+/// Which of the expected counters differ.
+#[must_use]
+pub fn counter_differences(found: &Counters, expected: &BTreeMap<String, u64>) -> Vec<String> {
+    let all: BTreeMap<String, u64> = found.all().into_iter().collect();
+    let differ = expected
+        .iter()
+        .filter(|(name, value)| all.get(*name) != Some(*value));
+    differ
+        .map(|(name, value)| {
+            let found = all.get(name).copied().unwrap_or(0);
+            format!("{name} is {found}, not {value}")
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_read_in_both_forms() {
+        let lua = "return {\n   [\"in-ipv4-bytes\"] = 66,\n   [\"in-ipv4-packets\"] = 1,\n}\n";
+        let plain = "# as written here\nin-ipv4-bytes 66\nin-ipv4-packets = 1\n";
+        let read = read_counters(lua).unwrap();
+        assert_eq!(read, read_counters(plain).unwrap());
+        assert_eq!(read.len(), 2);
+        let differ = counter_differences(&Counters::default(), &read);
+        assert_eq!(differ[0], "in-ipv4-bytes is 0, not 66");
+        let error = read_counters("a b c\n").unwrap_err().to_string();
+        assert!(
+            error.starts_with("line 1: \"a b c\": a name and"),
+            "{error}"
+        );
+        let error = read_counters("\nin-ipv5-packets 1\n").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "line 2: there is no counter in-ipv5-packets"
+        );
+    }
+
+    #[test]
+    fn frames_that_differ_are_named_by_number_and_byte() {
+        let frames = [vec![1, 2, 3], vec![4; 60]];
+        assert_eq!(differences(&frames, &frames), [""; 0]);
+        let other = [vec![1, 9, 3], vec![4; 61], vec![5]];
+        assert_eq!(
+            differences(&frames, &other),
+            [
+                "2 frames left, 3 are expected",
+                "frame 1: byte 1 is 0x02, not 0x09",
+                "frame 2: it has 60 bytes, not 61",
+            ]
+        );
+        let file = write_frames(&frames);
+        let again = read_frames(&file).unwrap();
+        assert_eq!(again.len(), 2);
+        assert!(matches!(read_frames(&file[..70]), Err(CheckError::Cut(_))));
+    }
+}

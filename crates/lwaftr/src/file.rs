@@ -1,0 +1,201 @@
+//! Files of configuration: `softwire-config` of `snabb-softwire` (version 2 and 3, whose text is
+//! the same but for what version 3 added), and `br-instances` of `ietf-softwire-br` (RFC 8676).
+//!
+//! The IETF model has no interfaces. A file may have both: what `br-instances` says then stands in
+//! place of what `softwire-config` says of the same.
+
+mod compiled;
+mod ietf;
+mod snabb;
+mod write;
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use carina_filter::Filter;
+
+use crate::config::{Config, External, Internal, Side};
+use crate::table::{PortSets, Softwire, Table, TableBuilder};
+use crate::text::{Fault, ReadError, Reader, Statement};
+
+pub use self::compiled::{CompiledFileError, compile, is_compiled, read_compiled};
+pub use self::write::write;
+
+/// What a file has.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// Everything but the binding table.
+    pub config: Config,
+    /// The binding table.
+    pub table: Table,
+    /// What is read, but not as its writer may think.
+    pub warnings: Vec<String>,
+}
+
+/// Reads a file. `as_snabb`: see [`PortSets::first_port`].
+///
+/// # Errors
+/// What is wrong, and in which line.
+pub fn read(text: &str, as_snabb: bool) -> Result<Loaded, ReadError> {
+    // A softwire takes about 150 bytes.
+    let builder = TableBuilder::with_capacity(text.len() / 150);
+    let mut file = File {
+        reader: Reader::new(text),
+        config: Config::default(),
+        builder,
+        unmatched: Unmatched::default(),
+    };
+    let mut is_empty = true;
+    while let Some(statement) = file.reader.statement()? {
+        is_empty = false;
+        match statement.keyword {
+            "softwire-config" => file.softwire_config(&statement)?,
+            "br-instances" => file.br_instances(&statement)?,
+            "softwire-state" => {
+                statement.expect_block()?;
+                file.reader.skip_block()?;
+            }
+            _ => return Err(statement.unknown("the file", "softwire-config, br-instances")),
+        }
+    }
+    if is_empty {
+        let (container, missing) = ("the file", "softwire-config and no br-instances");
+        return Err(Fault::Missing { container, missing }.at(file.reader.line()));
+    }
+    check(&file.config).map_err(|fault| fault.at(file.reader.line()))?;
+    let table = file.builder.build(as_snabb);
+    Ok(Loaded {
+        config: file.config,
+        table: table.map_err(|(line, error)| Fault::Model(error.to_string()).at(line))?,
+        warnings: file.unmatched.warnings(),
+    })
+}
+
+/// Softwires that no port can match.
+#[derive(Default)]
+struct Unmatched {
+    count: u64,
+    first: Option<(u32, Softwire)>,
+}
+
+impl Unmatched {
+    fn warnings(&self) -> Vec<String> {
+        let warning = self.first.as_ref().map(|(line, softwire)| {
+            let Softwire {
+                ipv4, psid, ports, ..
+            } = softwire;
+            format!(
+                "{} softwires have a PSID that does not fit into psid-length, and are left out; \
+                 the first, in line {line}, is {ipv4} psid {psid} of psid-length {}",
+                self.count, ports.psid_bits
+            )
+        });
+        warning.into_iter().collect()
+    }
+}
+
+struct File<'a> {
+    reader: Reader<'a>,
+    config: Config,
+    builder: TableBuilder,
+    unmatched: Unmatched,
+}
+
+impl<'a> File<'a> {
+    /// Reads a block, statement by statement.
+    fn block(
+        &mut self,
+        opening: &Statement<'_>,
+        mut member: impl FnMut(&mut Self, &Statement<'a>) -> Result<(), ReadError>,
+    ) -> Result<(), ReadError> {
+        opening.expect_block()?;
+        while let Some(statement) = self.reader.statement()? {
+            member(self, &statement)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, line: u32, softwire: &Softwire) -> Result<(), ReadError> {
+        let is_matched = u32::from(softwire.psid) < 1 << softwire.ports.psid_bits.min(16);
+        if !is_matched {
+            self.unmatched.count += 1;
+            self.unmatched.first.get_or_insert((line, *softwire));
+            return Ok(());
+        }
+        let added = self.builder.add(softwire, line);
+        added.map_err(|error| Fault::Model(error.to_string()).at(line))
+    }
+}
+
+/// A softwire while it is read.
+#[derive(Default)]
+struct Parts {
+    ipv4: Option<Ipv4Addr>,
+    psid: Option<u16>,
+    b4: Option<Ipv6Addr>,
+    br: Option<Ipv6Addr>,
+    ports: PortSets,
+}
+
+impl Parts {
+    fn whole(self, line: u32, names: [&'static str; 4]) -> Result<Softwire, ReadError> {
+        let missing = |missing| {
+            let container = "the softwire";
+            Fault::Missing { container, missing }.at(line)
+        };
+        let [ipv4, psid, b4, br] = names;
+        Ok(Softwire {
+            ipv4: self.ipv4.ok_or_else(|| missing(ipv4))?,
+            psid: self.psid.ok_or_else(|| missing(psid))?,
+            ports: self.ports,
+            b4: self.b4.ok_or_else(|| missing(b4))?,
+            br: self.br.ok_or_else(|| missing(br))?,
+        })
+    }
+}
+
+const BITS: &str = "a number of bits, 0 to 16,";
+const PORT: &str = "a number, 0 to 65535,";
+const ADDRESS4: &str = "an IPv4 address";
+const ADDRESS6: &str = "an IPv6 address";
+const YES_NO: &str = "true or false";
+
+fn bits(statement: &Statement<'_>) -> Result<u8, ReadError> {
+    statement.parse_where(BITS, |bits: &u8| *bits <= 16)
+}
+
+/// What several statements together must meet.
+fn check(config: &Config) -> Result<(), Fault> {
+    let External { mtu, .. } = config.external;
+    if mtu < External::MTU_MIN {
+        let least = External::MTU_MIN;
+        return Err(Fault::Model(format!(
+            "the external mtu is {mtu}: at least {least} is needed"
+        )));
+    }
+    let Internal { mtu, .. } = config.internal;
+    if mtu < Internal::MTU_MIN {
+        let least = Internal::MTU_MIN;
+        return Err(Fault::Model(format!(
+            "the internal mtu is {mtu}: at least {least} is needed"
+        )));
+    }
+    for (name, side) in [
+        ("external-interface", &config.external.side),
+        ("internal-interface", &config.internal.side),
+    ] {
+        let Side {
+            ingress_filter,
+            egress_filter,
+            ..
+        } = side;
+        for (direction, filter) in [("ingress", ingress_filter), ("egress", egress_filter)] {
+            if let Some(Err(error)) = filter.as_deref().map(Filter::compile) {
+                return Err(Fault::Model(format!("{name}: {direction}-filter: {error}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

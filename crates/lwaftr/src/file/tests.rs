@@ -1,0 +1,139 @@
+//! Files of both models, and faults in them.
+
+use super::*;
+use crate::config::NextHopAddress;
+
+const SNABB: &str = include_str!("../../tests/files/snabb-v3.conf");
+const IETF: &str = include_str!("../../tests/files/ietf.conf");
+
+#[test]
+fn file_of_the_snabb_model_is_read_as_it_is() {
+    let loaded = read(SNABB, false).unwrap();
+    let Config {
+        name,
+        instances,
+        external,
+        internal,
+    } = &loaded.config;
+    assert_eq!(name.as_deref(), Some("site one"));
+    let queue = &instances[0].queues[0];
+    assert_eq!(queue.external.ip, Ipv4Addr::new(10, 0, 0, 1));
+    assert_eq!(queue.external.vlan, Some(444));
+    let hop = NextHopAddress::Ip("fd00::2".parse().unwrap());
+    assert_eq!(queue.internal.next_hop, hop);
+    assert_eq!((external.mtu, internal.mtu), (1460, 1540));
+    assert_eq!(external.side.error_rate.packets, 600_000);
+    assert_eq!(internal.side.reassembly.fragments, 20);
+    assert!(!external.side.allows_icmp && !internal.has_hairpinning);
+    let filter = external.side.ingress_filter.as_deref();
+    assert_eq!(filter, Some("ip and not host 192.0.2.9"));
+    assert_eq!(loaded.table.len(), 4);
+    assert_eq!(loaded.warnings.len(), 1, "{:?}", loaded.warnings);
+    assert!(loaded.warnings[0].contains("178.79.150.15 psid 64"));
+    let tunnel = loaded.table.find([178, 79, 150, 233], Some(80)).unwrap();
+    assert_eq!(Ipv6Addr::from(tunnel.b4).to_string(), "127:2:3:4:5:6:7:128");
+    assert_eq!(Ipv6Addr::from(tunnel.br).to_string(), "8:9:a:b:c:d:e:f");
+}
+
+#[test]
+fn file_of_the_ietf_model_gives_the_same_table() {
+    let ietf = read(IETF, false).unwrap();
+    let snabb = read(SNABB, false).unwrap();
+    assert_eq!(ietf.table.compile(), snabb.table.compile());
+    assert_eq!(ietf.config.internal.mtu, 1540);
+    assert_eq!(ietf.config.external.side.error_rate.period_s, 1);
+    assert!(!ietf.config.internal.side.sends_icmp_errors);
+    let both = format!("{}\n{IETF}", SNABB.replace("softwire {", "version {"));
+    let both = read(&both, false).unwrap();
+    assert_eq!(both.config.instances, snabb.config.instances);
+    assert_eq!(both.table.compile(), snabb.table.compile());
+}
+
+#[test]
+fn files_that_cannot_be_meant_are_refused_with_their_line() {
+    let wrong = |from: &str, to: &str| {
+        assert!(SNABB.contains(from), "{from}");
+        let error = read(&SNABB.replacen(from, to, 1), false).unwrap_err();
+        error.to_string()
+    };
+    for (from, to, words) in [
+        ("mtu 1540", "mtu 1279", "the internal mtu is 1279"),
+        ("mtu 1460", "mtu 67", "the external mtu is 67"),
+        ("mtu 1460", "mtu many", "mtu is \"many\": a number"),
+        ("psid-length 6;", "", "port-set has no psid-length"),
+        (
+            "psid-length 6",
+            "psid-length 17",
+            "\"17\": a number of bits",
+        ),
+        ("id 0;", "", "queue has no id"),
+        ("id 0;", "id 0; id 1;", "id is there twice"),
+        ("id 0;", "id { }", "id needs a value"),
+        (
+            "hairpinning",
+            "hairpining",
+            "internal-interface has no \"hairpining\"",
+        ),
+        ("period 2", "period 0", "seconds from 1 on"),
+        ("device \"00:05.0\"", "x y", "instance has no \"x\""),
+        (
+            "02:00:00:00:00:01",
+            "03:00:00:00:00:01",
+            "a MAC address is expected",
+        ),
+        ("softwire-config", "softwire-confi", "the file has no"),
+        ("softwire {", "psid-map {", "version 1 of the model"),
+    ] {
+        let error = wrong(from, to);
+        assert!(error.contains(words), "{to}: {error}");
+        assert!(error.starts_with("line "), "{error}");
+    }
+    let error = wrong("ip and not host", "ip and not hosts");
+    assert!(
+        error.contains("external-interface: ingress-filter"),
+        "{error}"
+    );
+    let error = wrong("psid 2;", "psid 1;");
+    assert!(error.contains("178.79.150.15 psid 1 is in line"), "{error}");
+    assert!(read("", false).is_err());
+}
+
+#[test]
+fn softwires_that_fill_a_line_each_are_read() {
+    let mut text = String::from("softwire-config { binding-table {\n");
+    for n in 0..20_000_u32 {
+        let (ipv4, psid) = (Ipv4Addr::from(0x0a00_0000 + n / 64), n % 64);
+        text += &format!(
+            "softwire {{ ipv4 {ipv4}; psid {psid}; b4-ipv6 fd00::{n:x}; br-address fd01::1; \
+             port-set {{ psid-length 6; }} }}\n"
+        );
+    }
+    text += "} }";
+    assert_eq!(read(&text, false).unwrap().table.len(), 20_000);
+}
+
+#[test]
+fn configuration_is_read_as_it_was_written() {
+    let loaded = read(SNABB, false).unwrap();
+    let again = read(&write(&loaded.config), false).unwrap();
+    assert_eq!(again.config, loaded.config);
+    let mut odd = loaded.config;
+    odd.name = Some("a \"b\" \\ c;".to_owned());
+    assert_eq!(read(&write(&odd), false).unwrap().config, odd);
+}
+
+#[test]
+fn compiled_file_is_the_same_and_is_refused_when_changed() {
+    let loaded = read(SNABB, false).unwrap();
+    let file = compile(&loaded);
+    assert!(is_compiled(&file) && !is_compiled(SNABB.as_bytes()));
+    let again = read_compiled(&file, false).unwrap();
+    assert_eq!(again.config, loaded.config);
+    assert_eq!(again.table.compile(), loaded.table.compile());
+    for at in 0..file.len() {
+        assert!(read_compiled(&file[..at], false).is_err(), "cut at {at}");
+        let mut bad = file.clone();
+        bad[at] ^= 4;
+        assert!(read_compiled(&bad, false).is_err(), "byte {at}");
+    }
+}

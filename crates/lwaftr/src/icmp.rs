@@ -1,0 +1,208 @@
+//! Messages of ICMP for IPv4 and IPv6 that this end sends.
+
+use carina_frame::{Frame, Pool};
+use carina_time::{Duration, Instant};
+use carina_wire::inet::{PROTOCOL_ICMP, PROTOCOL_ICMP6, checksum, pseudo_sum6};
+
+use crate::config::ErrorRate;
+
+/// What an error says: type, code, and the word behind the checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Its type.
+    pub kind: u8,
+    /// Its code.
+    pub code: u8,
+    /// What stands behind its checksum: an MTU, a pointer, or 0.
+    pub word: u32,
+}
+
+impl Message {
+    /// One whose word is 0.
+    #[must_use]
+    pub const fn of(kind: u8, code: u8) -> Message {
+        Message {
+            kind,
+            code,
+            word: 0,
+        }
+    }
+
+    /// ICMPv4 "fragmentation needed and DF set". (RFC 1191 §4)
+    #[must_use]
+    pub fn must_cut(mtu: usize) -> Message {
+        Message {
+            kind: 3,
+            code: 4,
+            word: u32::from(u16::try_from(mtu).unwrap_or(u16::MAX)),
+        }
+    }
+}
+
+/// ICMPv4 "host unreachable".
+pub const UNREACHABLE4: Message = Message::of(3, 1);
+/// ICMPv4 "time to live exceeded in transit".
+pub const NO_HOP4: Message = Message::of(11, 0);
+/// ICMPv4 "fragment reassembly time exceeded".
+pub const EXPIRED4: Message = Message::of(11, 1);
+/// ICMPv6 "source address failed ingress/egress policy". (RFC 4443 §3.1)
+pub const WRONG_SOURCE6: Message = Message::of(1, 5);
+/// ICMPv6 "fragment reassembly time exceeded".
+pub const EXPIRED6: Message = Message::of(3, 1);
+
+/// An error is no longer than this. (RFC 1812 §4.3.2.3)
+const LONGEST4: usize = 576;
+/// And this. (RFC 4443 §2.4c)
+const LONGEST6: usize = 1280;
+/// Hop limit of what is sent here. (RFC 1700)
+pub const HOP_LIMIT: u8 = 64;
+/// Precedence of network control. (RFC 1812 §4.3.2.5)
+const PRECEDENCE: u8 = 6 << 5;
+
+/// A packet of IPv4 with an error that quotes as much as fits, also into the MTU.
+#[must_use]
+pub fn error4(
+    pool: &Pool,
+    [source, destination]: [[u8; 4]; 2],
+    message: Message,
+    about: &[u8],
+    mtu: usize,
+) -> Option<Frame> {
+    let quoted = &about[..about.len().min(LONGEST4.min(mtu).saturating_sub(28))];
+    let mut head = [0; 28];
+    let total = (28 + quoted.len()) as u16;
+    // A packet that is not cut needs no identification. (RFC 6864 §4.1)
+    (head[0], head[1], head[6]) = (0x45, PRECEDENCE, 0x40);
+    head[2..4].copy_from_slice(&total.to_be_bytes());
+    (head[8], head[9]) = (HOP_LIMIT, PROTOCOL_ICMP);
+    head[12..16].copy_from_slice(&source);
+    head[16..20].copy_from_slice(&destination);
+    let sum = checksum(&head[..20], 0);
+    head[10..12].copy_from_slice(&sum.to_be_bytes());
+    let mut frame = begun(pool, &head, 20, message, quoted)?;
+    let sum = checksum(&frame.bytes()[20..], 0);
+    frame.bytes_mut()[22..24].copy_from_slice(&sum.to_be_bytes());
+    Some(frame)
+}
+
+/// A packet of IPv6 with an error that quotes as much as fits.
+#[must_use]
+pub fn error6(
+    pool: &Pool,
+    [source, destination]: [[u8; 16]; 2],
+    message: Message,
+    about: &[u8],
+) -> Option<Frame> {
+    let quoted = &about[..about.len().min(LONGEST6 - 48)];
+    let mut head = [0; 48];
+    let length = (8 + quoted.len()) as u16;
+    head[0] = 0x60;
+    head[4..6].copy_from_slice(&length.to_be_bytes());
+    (head[6], head[7]) = (PROTOCOL_ICMP6, HOP_LIMIT);
+    head[8..24].copy_from_slice(&source);
+    head[24..40].copy_from_slice(&destination);
+    let mut frame = begun(pool, &head, 40, message, quoted)?;
+    let sum = sum6(frame.bytes());
+    frame.bytes_mut()[42..44].copy_from_slice(&sum.to_be_bytes());
+    Some(frame)
+}
+
+fn begun(pool: &Pool, head: &[u8], at: usize, message: Message, quoted: &[u8]) -> Option<Frame> {
+    let mut frame = pool.take()?;
+    if !(frame.append(head) && frame.append(quoted)) {
+        return None;
+    }
+    let bytes = &mut frame.bytes_mut()[at..];
+    (bytes[0], bytes[1]) = (message.kind, message.code);
+    bytes[4..8].copy_from_slice(&message.word.to_be_bytes());
+    Some(frame)
+}
+
+/// The checksum of a packet of ICMPv6 whose field is 0; 0 for a packet whose field is right. Its
+/// header must be there, and its length be that of the bytes.
+#[must_use]
+pub fn sum6(packet: &[u8]) -> u16 {
+    let (header, message) = packet.split_at(40);
+    let mut addresses = [0; 32];
+    addresses.copy_from_slice(&header[8..40]);
+    checksum(
+        message,
+        pseudo_sum6(&addresses, message.len(), PROTOCOL_ICMP6),
+    )
+}
+
+/// Whether an ICMPv6 error about a packet may be sent. (RFC 4443 §2.4e)
+#[must_use]
+pub fn may_be_answered6(packet: &[u8]) -> bool {
+    let Some(header) = packet.first_chunk::<40>() else {
+        return false;
+    };
+    let (source, destination) = (&header[8..24], &header[24..40]);
+    let is_host = source[0] != 0xff && source[..15].iter().any(|byte| *byte != 0);
+    let is_error = header[6] == PROTOCOL_ICMP6
+        && packet
+            .get(40)
+            .is_none_or(|kind| *kind < 128 || *kind == REDIRECT);
+    is_host && destination[0] != 0xff && !is_error
+}
+
+const REDIRECT: u8 = 137;
+
+/// Turns an ICMPv6 echo request for `address` into its answer, in place; false for any other
+/// frame. One with a wrong checksum is left to others.
+#[must_use]
+pub fn answer6(frame: &mut [u8], address: [u8; 16]) -> bool {
+    const ECHO_REQUEST: u8 = 128;
+    const ECHO_REPLY: u8 = 129;
+    let Some((ether, packet)) = frame.split_first_chunk_mut::<14>() else {
+        return false;
+    };
+    let is_ours = packet.len() >= 48
+        && packet[6] == PROTOCOL_ICMP6
+        && packet[24..40] == address
+        && packet[40..42] == [ECHO_REQUEST, 0];
+    if !is_ours || sum6(packet) != 0 || !may_be_answered6(packet) {
+        return false;
+    }
+    packet.copy_within(8..24, 24);
+    packet[8..24].copy_from_slice(&address);
+    (packet[7], packet[40]) = (HOP_LIMIT, ECHO_REPLY);
+    packet[42..44].fill(0);
+    let sum = sum6(packet);
+    packet[42..44].copy_from_slice(&sum.to_be_bytes());
+    let (to, from) = ether[..12].split_at_mut(6);
+    to.swap_with_slice(from);
+    true
+}
+
+/// Lets so many errors pass in each period.
+#[derive(Clone, Debug)]
+pub struct Limit {
+    rate: ErrorRate,
+    began: Option<Instant>,
+    sent: u32,
+}
+
+impl Limit {
+    /// A limit of which nothing is used.
+    #[must_use]
+    pub fn new(rate: ErrorRate) -> Limit {
+        Limit {
+            rate,
+            began: None,
+            sent: 0,
+        }
+    }
+
+    /// Whether one more may be sent.
+    #[must_use]
+    pub fn allows(&mut self, now: Instant) -> bool {
+        let period = Duration::from_secs(u64::from(self.rate.period_s));
+        if self.began.is_none_or(|began| now.since(began) >= period) {
+            (self.began, self.sent) = (Some(now), 0);
+        }
+        let is_allowed = self.sent < self.rate.packets;
+        self.sent += u32::from(is_allowed);
+        is_allowed
+    }
+}

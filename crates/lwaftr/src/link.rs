@@ -1,0 +1,251 @@
+//! One side of an AFTR towards its segment: VLAN, filters, the next hop, fragments that leave.
+
+use std::collections::VecDeque;
+
+use carina_apps::fragment::{CutError, cut4, cut6};
+use carina_apps::next_hop::NextHop;
+use carina_apps::vlan::{Tag, pop_tag, push_tag, vlan_of};
+use carina_filter::{Filter, FilterError};
+use carina_frame::{Frame, Pool};
+use carina_time::Instant;
+use carina_wire::ether::{Mac, TPID_CUSTOMER};
+use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
+
+use crate::config::Side;
+use crate::counters::{Counters, Of, Single};
+
+/// Bytes of an Ethernet header without tag.
+pub const ETHER: usize = 14;
+
+/// A side.
+pub struct Link {
+    family: Family,
+    mac: [u8; 6],
+    mtu: usize,
+    vlan: Option<(u16, Tag)>,
+    next: NextHop,
+    ingress: Option<Filter>,
+    egress: Option<Filter>,
+    /// Frames that wait for the next hop's MAC address.
+    held: VecDeque<Frame>,
+}
+
+/// What a side carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4: the external side.
+    V4,
+    /// IPv6: the internal side.
+    V6,
+}
+
+impl Family {
+    fn ethertype(self) -> u16 {
+        match self {
+            Family::V4 => ETHERTYPE_IPV4,
+            Family::V6 => ETHERTYPE_IPV6,
+        }
+    }
+}
+
+/// The Ethernet addresses of a side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ether {
+    /// Own MAC address.
+    pub mac: Mac,
+    /// VLAN of all frames.
+    pub vlan: Option<u16>,
+    /// The next hop, if its MAC address need not be asked for.
+    pub next: Option<Mac>,
+}
+
+/// What a frame needs to leave.
+pub struct Leaving<'a> {
+    /// Where it is put.
+    pub out: &'a mut Vec<Frame>,
+    /// Counters.
+    pub counters: &'a mut Counters,
+    /// Where fragments come from.
+    pub pool: &'a Pool,
+    /// Identification of fragments of IPv6.
+    pub id: u32,
+}
+
+/// At most so many frames wait for the next hop. (RFC 4861 §7.2.2 wants one at least)
+const HELD_MAX: usize = 64;
+
+impl Link {
+    /// A side.
+    ///
+    /// # Errors
+    /// A filter cannot be compiled.
+    pub fn new(family: Family, ether: Ether, mtu: u16, side: &Side) -> Result<Link, FilterError> {
+        let compile = |text: &Option<String>| text.as_deref().map(Filter::compile).transpose();
+        let tag = |vlan| Some((vlan, Tag::new(TPID_CUSTOMER, vlan, 0).ok()?));
+        Ok(Link {
+            family,
+            mac: ether.mac.0,
+            mtu: usize::from(mtu),
+            vlan: ether.vlan.and_then(tag),
+            next: NextHop::new(ether.next.map(|mac| mac.0)),
+            ingress: compile(&side.ingress_filter)?,
+            egress: compile(&side.egress_filter)?,
+            held: VecDeque::new(),
+        })
+    }
+
+    /// Own MAC address.
+    #[must_use]
+    pub fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    /// The longest packet that leaves, in bytes.
+    #[must_use]
+    pub fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    /// Takes the tag of the side's VLAN off; false for a frame of another VLAN.
+    #[must_use]
+    #[inline]
+    pub fn untag(&self, frame: &mut Frame) -> bool {
+        let beside = frame.vlan().map(|control| control & 0x0fff);
+        let within = vlan_of(frame.bytes(), TPID_CUSTOMER);
+        let wanted = self.vlan.as_ref().map(|(vlan, _)| *vlan);
+        match (beside, within) {
+            (None, None) => wanted.is_none(),
+            (Some(found), _) => {
+                frame.set_vlan(None);
+                wanted == Some(found)
+            }
+            (None, Some(found)) => {
+                let is_ours = wanted == Some(found);
+                if is_ours {
+                    pop_tag(frame);
+                }
+                is_ours
+            }
+        }
+    }
+
+    /// Whether the filter lets a whole frame without tag in.
+    #[must_use]
+    #[inline]
+    pub fn lets_in(&self, frame: &[u8]) -> bool {
+        let filter = self.ingress.as_ref();
+        filter.is_none_or(|filter| filter.matches(frame))
+    }
+
+    /// Sends a packet to the next hop.
+    #[inline]
+    pub fn send(&mut self, mut packet: Frame, leaving: Leaving<'_>) {
+        let mut header = [0; ETHER];
+        header[..6].copy_from_slice(&self.next.mac().unwrap_or_default());
+        header[6..12].copy_from_slice(&self.mac);
+        header[12..].copy_from_slice(&self.family.ethertype().to_be_bytes());
+        match packet.prepend(&header) {
+            true => self.send_frame(packet, true, leaving),
+            false => leaving.counters.count(Of::DropNoFrame, packet.len()),
+        }
+    }
+
+    /// Sends a frame without tag. One `to_next` waits until the next hop's MAC address is known.
+    #[inline]
+    pub fn send_frame(&mut self, frame: Frame, to_next: bool, mut leaving: Leaving<'_>) {
+        let filter = self.egress.as_ref();
+        if filter.is_some_and(|filter| !filter.matches(frame.bytes())) {
+            let of = match self.family {
+                Family::V4 => Of::DropFilteredOutIpv4,
+                Family::V6 => Of::DropFilteredOutIpv6,
+            };
+            return leaving.counters.count(of, frame.len());
+        }
+        if frame.len() - ETHER > self.mtu {
+            return self.cut(&frame, to_next, &mut leaving);
+        }
+        leaving.counters.add(
+            match self.family {
+                Family::V4 => Single::OutIpv4FragNot,
+                Family::V6 => Single::OutIpv6FragNot,
+            },
+            1,
+        );
+        self.put(frame, to_next, &mut leaving);
+    }
+
+    fn cut(&mut self, frame: &Frame, to_next: bool, leaving: &mut Leaving<'_>) {
+        let Some((ether, packet)) = frame.bytes().split_first_chunk::<ETHER>() else {
+            return;
+        };
+        let mut parts = Vec::new();
+        let take = |part: Frame| parts.push(part);
+        let cut = match self.family {
+            Family::V4 => cut4(packet, self.mtu, leaving.pool, take),
+            Family::V6 => cut6(packet, self.mtu, leaving.id, leaving.pool, take),
+        };
+        match (cut, self.family) {
+            (Ok(count), Family::V4) => leaving.counters.add(Single::OutIpv4Frag, count),
+            (Ok(count), Family::V6) => leaving.counters.add(Single::OutIpv6Frag, count),
+            (Err(CutError::DontFragment), _) => {
+                let of = Of::DropOverMtuButDontFragmentIpv4;
+                return leaving.counters.count(of, frame.len());
+            }
+            // A packet of which a part is missing is of no use.
+            (Err(_), _) => return leaving.counters.count(Of::DropNoFrame, frame.len()),
+        }
+        for mut part in parts {
+            match part.prepend(ether) {
+                true => self.put(part, to_next, leaving),
+                false => leaving.counters.count(Of::DropNoFrame, part.len()),
+            }
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, mut frame: Frame, to_next: bool, leaving: &mut Leaving<'_>) {
+        if let Some((_, tag)) = self.vlan
+            && !push_tag(&mut frame, tag)
+        {
+            return leaving.counters.count(Of::DropNoFrame, frame.len());
+        }
+        if !to_next || self.next.mac().is_some() {
+            return leaving.out.push(frame);
+        }
+        if self.held.len() == HELD_MAX
+            && let Some(oldest) = self.held.pop_front()
+        {
+            let of = match self.family {
+                Family::V4 => Of::DropUnresolvedIpv4,
+                Family::V6 => Of::DropUnresolvedIpv6,
+            };
+            // Bytes are counted without the tag.
+            let tag = if self.vlan.is_some() { 4 } else { 0 };
+            leaving.counters.count(of, oldest.len() - tag);
+        }
+        self.held.push_back(frame);
+    }
+
+    /// Notes that the next hop has answered, and lets go what has waited for it.
+    pub fn resolved(&mut self, mac: [u8; 6], now: Instant, out: &mut Vec<Frame>) {
+        if Mac(mac).is_group() || !self.next.answered(mac, now) {
+            return;
+        }
+        for mut frame in self.held.drain(..) {
+            frame.bytes_mut()[..6].copy_from_slice(&mac);
+            out.push(frame);
+        }
+    }
+
+    /// Whether the next hop's MAC address is known.
+    #[must_use]
+    pub fn is_resolved(&self) -> bool {
+        self.next.mac().is_some()
+    }
+
+    /// Whether to ask for it now; the caller does.
+    #[must_use]
+    pub fn must_ask(&mut self, now: Instant) -> bool {
+        self.next.is_due(now)
+    }
+}

@@ -1,0 +1,13 @@
+//! Tests of the whole function: captures in, captures out, judged by `etherparse`.
+
+// Helpers of tests may panic as tests may.
+#![allow(clippy::unwrap_used)]
+
+mod app;
+mod binding;
+mod fragments;
+mod harness;
+mod icmp;
+mod neighbours;
+mod random;
+mod reference;
