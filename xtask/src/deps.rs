@@ -186,7 +186,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ("carina-embed", "carina-random carina-time thiserror"),
     (
         "carina-apps",
-        "carina-time carina-wire carina-sys carina-frame carina-engine carina-filter aws-lc-rs serde thiserror toml",
+        "carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-netdev aws-lc-rs \
+         serde thiserror toml",
     ),
     (
         "carina-ports",

@@ -35,6 +35,7 @@ use crate::esp::EspConfig;
 use crate::gre::GreConfig;
 use crate::hop::HopConfig;
 use crate::icmp_echo::IcmpEchoConfig;
+use crate::impair::ImpairConfig;
 use crate::ipip::IpipConfig;
 use crate::join::JoinConfig;
 use crate::l2tpv3::L2tpv3Config;
@@ -68,13 +69,14 @@ pub struct Kind {
 }
 
 /// The stock kinds of apps. Ports have kinds beside them, which `carina_ports` has.
-pub const KINDS: [Kind; 28] = [
+pub const KINDS: [Kind; 29] = [
     Kind::of::<ArpConfig>(),
     Kind::of::<BridgeConfig>(),
     Kind::of::<EspConfig>(),
     Kind::of::<TunnelConfig<GreConfig>>(),
     Kind::of::<HopConfig>(),
     Kind::of::<IcmpEchoConfig>(),
+    Kind::of::<ImpairConfig>(),
     Kind::of::<TunnelConfig<IpipConfig>>(),
     Kind::of::<JoinConfig>(),
     Kind::of::<TunnelConfig<L2tpv3Config>>(),

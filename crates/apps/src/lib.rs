@@ -14,6 +14,7 @@
 //! | [`mac_mux`] | share an uplink among stations with known addresses and VLANs |
 //! | [`vlan_tag`], [`vlan_untag`], [`vlan_mux`] | put VLAN tags in, take them out, make a trunk |
 //! | [`pcap_filter`], [`rate_limiter`] | let frames pass by a filter, by a rate |
+//! | [`impair`] | lose, delay, reorder and duplicate frames |
 //! | [`l2tpv3`], [`gre`], [`vxlan`], [`ipip`] | tunnels of Ethernet frames and of IP packets |
 //! | [`esp`] | protect packets of IPv6 |
 //! | [`arp`], [`nd`], [`icmp_echo`] | find and give MAC addresses, answer echo requests |
@@ -32,6 +33,7 @@ pub mod gre;
 pub mod hex_text;
 pub mod hop;
 pub mod icmp_echo;
+pub mod impair;
 pub mod ipip;
 pub mod join;
 pub mod l2tpv3;

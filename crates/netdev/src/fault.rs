@@ -120,6 +120,13 @@ pub struct Fault<T> {
 }
 
 impl<T: Clone> Fault<T> {
+    /// Puts an item of `bytes` bytes on the line at `now` (ns). False when it was lost.
+    pub fn offer(&mut self, now: u64, item: T, bytes: usize) -> bool {
+        self.offer_with(now, item, bytes, |item| Some(item.clone()))
+    }
+}
+
+impl<T> Fault<T> {
     /// An empty line.
     #[must_use]
     pub fn new(plan: FaultPlan) -> Fault<T> {
@@ -134,8 +141,19 @@ impl<T: Clone> Fault<T> {
         }
     }
 
-    /// Puts an item of `bytes` bytes on the line at `now` (ns). False when it was lost.
-    pub fn offer(&mut self, now: u64, item: T, bytes: usize) -> bool {
+    /// Another plan holds for items that are offered from here on.
+    pub fn change(&mut self, plan: FaultPlan) {
+        self.plan = plan;
+    }
+
+    /// As [`Fault::offer`], of items that `copy` copies, or cannot at present.
+    pub fn offer_with(
+        &mut self,
+        now: u64,
+        item: T,
+        bytes: usize,
+        copy: impl FnOnce(&T) -> Option<T>,
+    ) -> bool {
         self.counts.offered += 1;
         // All three are drawn for every item, so that changing one share leaves the other
         // decisions as they are.
@@ -145,7 +163,8 @@ impl<T: Clone> Fault<T> {
             return false;
         }
         let overtakes = first < self.plan.reorder;
-        let copy = (twice < self.plan.duplicate).then(|| item.clone());
+        let is_twice = twice < self.plan.duplicate;
+        let copy = if is_twice { copy(&item) } else { None };
         let is_queued = self.enqueue(now, item, bytes, overtakes);
         if let Some(copy) = copy
             && self.enqueue(now, copy, bytes, overtakes)

@@ -4,6 +4,7 @@
 //!   snap 96                        bytes of each frame; all where the line is missing
 //!   link eth1.output -> hop.input  one for each link; all links without one
 //!   link hop.output                the link at a port
+//!   link hop.output as r1 -> r2    it has this name in the file
 //! ```
 
 use std::fmt;
@@ -17,7 +18,8 @@ use carina_wire::pcapng::INTERFACES_MAX;
 pub struct TraceRequest {
     /// Bytes of each frame, from 1; all without it.
     pub snap_bytes: Option<u32>,
-    /// The links, each `APP.PORT -> APP.PORT` or the port at one of its ends; all without one.
+    /// The links, each `APP.PORT -> APP.PORT` or the port at one of its ends, and with ` as NAME`
+    /// behind it where it is to have another name in the file; all without one.
     pub links: Vec<String>,
 }
 
@@ -84,26 +86,32 @@ impl fmt::Display for TraceRequest {
 }
 
 impl TraceRequest {
-    /// The links of `graph` that are asked for, each once, in the order of their names.
+    /// The links of `graph` that are asked for, each once, in the order of their names, with what
+    /// they are called in the file.
     ///
     /// # Errors
     /// The graph does not have one of them.
-    pub fn links_of(&self, graph: &Graph) -> Result<Vec<LinkName>, RequestError> {
-        let mut links: Vec<LinkName> = match self.links.is_empty() {
-            true => graph.links().cloned().collect(),
-            false => {
-                let found = self.links.iter().map(|text| find(text, graph));
-                found.collect::<Result<_, _>>()?
-            }
+    pub fn links_of(&self, graph: &Graph) -> Result<Vec<(LinkName, String)>, RequestError> {
+        let under_own_name = |link: &LinkName| (link.clone(), link.to_string());
+        let named = |text: &String| match text.split_once(AS) {
+            Some((link, name)) => Ok((find(link, graph)?, name.to_owned())),
+            None => find(text, graph).map(|link| under_own_name(&link)),
+        };
+        let mut links: Vec<(LinkName, String)> = match self.links.is_empty() {
+            true => graph.links().map(under_own_name).collect(),
+            false => self.links.iter().map(named).collect::<Result<_, _>>()?,
         };
         links.sort();
-        links.dedup();
+        links.dedup_by(|one, other| one.0 == other.0);
         match links.len() {
             0..=INTERFACES_MAX => Ok(links),
             count => Err(RequestError::TooMany(count)),
         }
     }
 }
+
+/// What stands between a link and its name in the file; no name of a port has spaces.
+const AS: &str = " as ";
 
 /// The link of a graph that is meant by a text.
 fn find(text: &str, graph: &Graph) -> Result<LinkName, RequestError> {
@@ -165,7 +173,7 @@ mod tests {
         let graph = read_graph(GRAPH).unwrap();
         let links = |wanted: &[&str]| {
             let found = request(wanted).links_of(&graph);
-            let names = |links: Vec<LinkName>| links.iter().map(ToString::to_string).collect();
+            let names = |links: Vec<(LinkName, String)>| links.into_iter().map(|it| it.1).collect();
             found.map(names).map_err(|error| error.to_string())
         };
         let all: Vec<String> = graph.links().map(ToString::to_string).collect();
@@ -175,6 +183,11 @@ mod tests {
             Ok(all[..2].to_vec())
         );
         assert_eq!(links(&["b.output", "c.input"]), Ok(all[1..2].to_vec()));
+        let named = ["b.output as r1 -> r2", "a.output as r1 as r2"];
+        assert_eq!(
+            links(&named),
+            Ok(vec!["r1 as r2".to_owned(), "r1 -> r2".to_owned()])
+        );
         let unknown = links(&["a.o"]).unwrap_err();
         assert_eq!(
             unknown,

@@ -133,11 +133,11 @@ fn taps(workers: &Workers, request: &TraceRequest) -> Result<TapFile, Refusal> {
         .snap_bytes
         .map_or(usize::MAX, |bytes| bytes as usize);
     let mut taps = Vec::with_capacity(links.len());
-    for link in links {
+    for (link, name) in links {
         let (tap, reader) = Tap::new(snap);
         let interface = Interface {
             link: LinkType::ETHERNET,
-            name: link.to_string(),
+            name,
             description: String::new(),
             snap_bytes: request.snap_bytes.unwrap_or(0),
         };

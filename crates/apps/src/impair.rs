@@ -1,0 +1,196 @@
+//! **impair**: loses, delays, reorders and duplicates frames, and bounds their rate, as a bad line
+//! does.
+//!
+//! - inputs: `input`
+//! - outputs: `output`
+//! - configuration: `loss`, `duplicate`, `reorder`: shares of frames, 0 to 1; `delay_us`;
+//!   `jitter_us`, by which the delay differs up or down; `bits_per_second`, 0 for no bound;
+//!   `queue_bytes`: what may wait for the rate and the delay, where nothing is said 16 MiB; `seed`;
+//!   all may be missing
+//! - counters: `drop_loss`, frames lost on purpose; `drop_full`, frames for which there was no
+//!   room; `drop_no_frame`: the pool had none for a second copy; `duplicated`, `reordered`
+//! - cost: a frame that waits is moved twice, and keeps its place in the pool
+//!
+//! At most 4096 frames wait, whatever their bytes. What is random repeats with the seed. A changed
+//! configuration holds for frames that come from then on; those that wait keep their times.
+
+use carina_engine::counter_file::Counter;
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
+use carina_frame::{Frame, Pool};
+use carina_netdev::{Fault, FaultCounts, FaultPlan};
+use carina_time::Instant;
+use serde::{Deserialize, Serialize};
+
+/// The configuration of an impairment.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ImpairConfig {
+    /// Share of frames lost.
+    pub loss: f64,
+    /// Share of frames that pass twice.
+    pub duplicate: f64,
+    /// Share of frames that are not delayed, and so overtake others.
+    pub reorder: f64,
+    /// Delay of each frame, µs.
+    pub delay_us: u64,
+    /// How much the delay differs at most, µs.
+    pub jitter_us: u64,
+    /// The rate, bits of frames; 0 for none.
+    pub bits_per_second: u64,
+    /// Bytes that may wait.
+    pub queue_bytes: usize,
+    /// For all that is random.
+    pub seed: u64,
+}
+
+impl Default for ImpairConfig {
+    /// Nothing is impaired.
+    fn default() -> ImpairConfig {
+        let plan = FaultPlan::default();
+        ImpairConfig {
+            loss: plan.loss,
+            duplicate: plan.duplicate,
+            reorder: plan.reorder,
+            delay_us: 0,
+            jitter_us: 0,
+            bits_per_second: plan.rate_bps,
+            queue_bytes: plan.queue_bytes,
+            seed: plan.seed,
+        }
+    }
+}
+
+/// The app.
+pub struct Impair {
+    line: Fault<Frame>,
+    pool: Pool,
+    counted: FaultCounts,
+    lost: Counter,
+    full: Counter,
+    no_frame: Counter,
+    duplicated: Counter,
+    reordered: Counter,
+}
+
+/// Why there is no such app.
+#[derive(Debug, thiserror::Error)]
+#[error("{name} = {us} µs: at most {DELAY_US_MAX} are possible")]
+struct DelayError {
+    name: &'static str,
+    us: u64,
+}
+
+impl ImpairConfig {
+    /// The plan that does it.
+    ///
+    /// # Errors
+    /// The first value that is out of its range.
+    pub fn plan(&self) -> Result<FaultPlan, AppError> {
+        for (name, us) in [("delay_us", self.delay_us), ("jitter_us", self.jitter_us)] {
+            if us > DELAY_US_MAX {
+                return Err(Box::new(DelayError { name, us }));
+            }
+        }
+        let plan = FaultPlan {
+            loss: self.loss,
+            duplicate: self.duplicate,
+            reorder: self.reorder,
+            delay_ns: self.delay_us * 1000,
+            jitter_ns: self.jitter_us * 1000,
+            rate_bps: self.bits_per_second,
+            queue_bytes: self.queue_bytes,
+            seed: self.seed,
+        };
+        plan.check()?;
+        Ok(plan)
+    }
+}
+
+impl AppConfig for ImpairConfig {
+    const KIND: &'static str = "impair";
+    const INPUTS: PortList = PortList::INPUT;
+    const OUTPUTS: PortList = PortList::OUTPUT;
+
+    type App = Impair;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<Impair, AppError> {
+        Ok(Impair {
+            line: Fault::new(self.plan()?),
+            pool: context.pool().clone(),
+            counted: FaultCounts::default(),
+            lost: context.counter("drop_loss"),
+            full: context.counter("drop_full"),
+            no_frame: context.counter("drop_no_frame"),
+            duplicated: context.counter("duplicated"),
+            reordered: context.counter("reordered"),
+        })
+    }
+
+    fn can_apply(&self, _old: &ImpairConfig) -> bool {
+        self.plan().is_ok()
+    }
+
+    fn apply(&self, app: &mut Impair) {
+        if let Ok(plan) = self.plan() {
+            app.line.change(plan);
+        }
+    }
+}
+
+impl FrameApp for Impair {
+    fn pull(&mut self, ports: &mut Ports<'_>) {
+        self.release(ports);
+    }
+
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        let now = ports.now().as_nanos();
+        let (mut overfull, mut missing) = (0, 0);
+        let (line, pool) = (&mut self.line, &self.pool);
+        ports.drain(0, |frame| {
+            if line.len() >= FRAMES_MAX {
+                overfull += 1;
+                return;
+            }
+            let bytes = frame.len();
+            line.offer_with(now, frame, bytes, |frame| {
+                let copy = pool.copy_of(frame);
+                missing += u64::from(copy.is_none());
+                copy
+            });
+        });
+        self.no_frame.add(missing);
+        self.full.add(overfull);
+        self.release(ports);
+        self.count();
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.line.next_due().map(Instant::from_nanos)
+    }
+}
+
+impl Impair {
+    /// Sends what has arrived at the other end of the line.
+    fn release(&mut self, ports: &mut Ports<'_>) {
+        if self.line.is_empty() {
+            return;
+        }
+        let now = ports.now().as_nanos();
+        let room = ports.room(0);
+        ports.fill(0, room, || self.line.take_due(now));
+    }
+
+    fn count(&mut self) {
+        let (now, before) = (self.line.counts(), self.counted);
+        self.lost.add(now.lost - before.lost);
+        self.full.add(now.overflowed - before.overflowed);
+        self.duplicated.add(now.duplicated - before.duplicated);
+        self.reordered.add(now.reordered - before.reordered);
+        self.counted = now;
+    }
+}
+
+/// Frames that wait at most: a quarter of the pool of a graph.
+const FRAMES_MAX: usize = 4096;
+/// The longest delay: a minute.
+const DELAY_US_MAX: u64 = 60_000_000;
