@@ -8,6 +8,8 @@
 //! - configuration:
 //!   - `interface`: its name
 //!   - `promiscuous`: take frames for other stations too; `true` where nothing is said
+//!   - `netns`: file of the network namespace that has the interface, `/run/netns/NAME` or
+//!     `/proc/PID/ns/net`; that of the graph where nothing is said
 //!   - `offload`: take frames from programs of this system without having their checksums filled in
 //!     and long ones cut; `false` where nothing is said
 //! - counters: `is_up`: 1 while the interface is there and up; `pool_empty`: bursts cut short
@@ -22,7 +24,9 @@
 //! up again within 100 ms.
 
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
@@ -33,7 +37,7 @@ use carina_netdev::{
     Interface, InterfaceWatch, Layout, MAC_HEADER_BYTES, PacketSocket, TAG_BYTES,
     VNET_HEADER_BYTES, plain_frames,
 };
-use carina_sys::Interest;
+use carina_sys::{Interest, NetworkNamespace};
 use carina_time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +55,9 @@ pub struct AfPacketConfig {
     /// Frames keep what is left to be done with them in their metadata.
     #[serde(default)]
     pub offload: bool,
+    /// File of the network namespace that has the interface; that of this thread otherwise.
+    #[serde(default)]
+    pub netns: Option<PathBuf>,
 }
 
 fn yes() -> bool {
@@ -65,6 +72,7 @@ impl AfPacketConfig {
             interface: interface.to_owned(),
             promiscuous: true,
             offload: false,
+            netns: None,
         }
     }
 }
@@ -72,6 +80,7 @@ impl AfPacketConfig {
 /// The app.
 pub struct AfPacket {
     config: AfPacketConfig,
+    elsewhere: Elsewhere,
     interface: Interface,
     watch: InterfaceWatch,
     socket: PacketSocket,
@@ -111,6 +120,31 @@ pub(crate) enum PortError {
         needed: usize,
         has: usize,
     },
+    /// The namespace of the interface cannot be opened or entered.
+    #[error("netns = {}: {source}; a network namespace is /run/netns/NAME", path.display())]
+    Namespace { path: PathBuf, source: io::Error },
+}
+
+/// The namespace that has the interface, if it is another one.
+struct Elsewhere(Option<NetworkNamespace>);
+
+impl Elsewhere {
+    fn open(path: Option<&Path>) -> Result<Elsewhere, PortError> {
+        let open = |path: &Path| {
+            NetworkNamespace::open(path).map_err(|source| PortError::Namespace {
+                path: path.to_owned(),
+                source,
+            })
+        };
+        path.map(open).transpose().map(Elsewhere)
+    }
+
+    fn within<T>(&self, act: impl FnOnce() -> T) -> io::Result<T> {
+        match &self.0 {
+            None => Ok(act()),
+            Some(namespace) => namespace.within(act),
+        }
+    }
 }
 
 /// Refuses an interface whose frames do not fit into those of the pool.
@@ -137,18 +171,12 @@ impl AppConfig for AfPacketConfig {
     type App = AfPacket;
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<AfPacket, AppError> {
-        let watch = InterfaceWatch::new()?;
-        let interface = Interface::named(&self.interface)?;
-        check_mtu(&interface.name, interface.mtu, context.pool().frame_bytes())?;
-        let layout = Layout {
-            has_vnet_header: true,
-            takes_long: true,
-            ..Layout::for_mtu(interface.mtu)
-        };
-        let socket = PacketSocket::open(&interface, layout, None)?;
-        if self.promiscuous {
-            socket.be_promiscuous(&interface)?;
-        }
+        let elsewhere = Elsewhere::open(self.netns.as_deref())?;
+        let opened = elsewhere.within(|| self.open(context.pool().frame_bytes()));
+        let (watch, interface, socket) = opened.map_err(|source| PortError::Namespace {
+            path: self.netns.clone().unwrap_or_default(),
+            source,
+        })??;
         let counters = Counters {
             is_up: context.counter("is_up"),
             pool_empty: context.counter("pool_empty"),
@@ -163,6 +191,7 @@ impl AppConfig for AfPacketConfig {
         counters.is_up.set(u64::from(interface.is_up));
         Ok(AfPacket {
             config: self.clone(),
+            elsewhere,
             interface,
             watch,
             socket,
@@ -175,6 +204,28 @@ impl AppConfig for AfPacketConfig {
             retry_at: None,
             moved_at: Instant::ZERO,
         })
+    }
+}
+
+impl AfPacketConfig {
+    /// Opens the interface in the namespace of this thread.
+    fn open(
+        &self,
+        frame_bytes: usize,
+    ) -> Result<(InterfaceWatch, Interface, PacketSocket), AppError> {
+        let watch = InterfaceWatch::new()?;
+        let interface = Interface::named(&self.interface)?;
+        check_mtu(&interface.name, interface.mtu, frame_bytes)?;
+        let layout = Layout {
+            has_vnet_header: true,
+            takes_long: true,
+            ..Layout::for_mtu(interface.mtu)
+        };
+        let socket = PacketSocket::open(&interface, layout, None)?;
+        if self.promiscuous {
+            socket.be_promiscuous(&interface)?;
+        }
+        Ok((watch, interface, socket))
     }
 }
 
@@ -323,8 +374,11 @@ impl AfPacket {
 
     /// Looks at the interface, which may be a new one of the same name.
     fn look(&mut self) {
-        match Interface::named(&self.config.interface) {
-            Ok(found) => {
+        let found = self
+            .elsewhere
+            .within(|| Interface::named(&self.config.interface));
+        match found {
+            Ok(Ok(found)) => {
                 let is_new = found.index != self.interface.index;
                 let is_bound = !is_new || self.socket.bind(&found).is_ok();
                 if is_new && self.config.promiscuous {
@@ -338,7 +392,7 @@ impl AfPacket {
                     ..found
                 };
             }
-            Err(_) => self.interface.is_up = false,
+            _ => self.interface.is_up = false,
         }
         self.counters.is_up.set(u64::from(self.interface.is_up));
     }

@@ -1,4 +1,5 @@
-//! The operating system, safely: memfd, mmap, eventfd, doorbells, epoll, fd passing, membarrier.
+//! The operating system, safely: memfd, mmap, eventfd, doorbells, epoll, fd passing, membarrier,
+//! network namespaces.
 //!
 //! Every system call the workspace needs beyond `std` is here, so that the crates above can
 //! forbid `unsafe`. Nothing here knows what the memory or the messages mean, and nothing here
@@ -14,6 +15,7 @@ mod huge_pages;
 mod mapping;
 mod membarrier;
 mod memory;
+mod network_namespace;
 mod numa;
 mod process;
 mod socket;
@@ -27,6 +29,7 @@ pub use crate::huge_pages::{huge_page_file, physical_addresses};
 pub use crate::mapping::{HUGE_PAGE_BYTES, Mapping, PAGE_BYTES, Pages};
 pub use crate::membarrier::{membarrier_global, membarrier_register};
 pub use crate::memory::Memory;
+pub use crate::network_namespace::NetworkNamespace;
 pub use crate::numa::{prefer_memory_of_cpu, settle_on_cpu};
 pub use crate::process::{
     allow_cpus, allowed_cpus, ask_for_short_slices, cpus_allowed, cpus_online, cpus_possible,
