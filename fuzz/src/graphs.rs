@@ -114,7 +114,7 @@ type App = (
     &'static [&'static str],
 );
 
-const APPS: [App; 20] = [
+const APPS: [App; 21] = [
     ("kind = \"hop\"", &["input"], &["output"]),
     (
         "kind = \"bridge\"\naddresses = 4",
@@ -208,6 +208,16 @@ const APPS: [App; 20] = [
          { name = \"b\", vlan = 5 }, { name = \"c\" }]",
         &["uplink", "a", "b", "c"],
         &["uplink", "a", "b", "c"],
+    ),
+    (
+        "kind = \"tunnel_mux\"\nmac = \"02:00:00:00:00:01\"\ntunnels = [\
+         { name = \"a\", carrier = \"gre\", local = \"10.0.0.1\", remote = \"10.0.0.2\", \
+         tag = 5 }, \
+         { name = \"b\", carrier = \"vxlan\", local = \"10.0.0.1\", remote = \"10.0.0.2\", \
+         tag = 5 }, \
+         { name = \"c\", carrier = \"ipip\", local = \"10.0.0.1\", remote = \"10.0.0.2\" }]",
+        &["wire", "a", "b", "c"],
+        &["wire", "a", "b", "c"],
     ),
 ];
 

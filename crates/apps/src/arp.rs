@@ -137,17 +137,7 @@ impl Arp {
             sender: (self.mac, self.address),
             target,
         };
-        let to = match is_reply {
-            true => target.0,
-            false => Mac::BROADCAST.0,
-        };
-        // 60 bytes are the least that Ethernet carries, without the FCS. (IEEE 802.3 §4A.4.2)
-        let mut bytes = [0; 60];
-        bytes[..6].copy_from_slice(&to);
-        bytes[6..12].copy_from_slice(&self.mac);
-        bytes[12..14].copy_from_slice(&ETHERTYPE_ARP.to_be_bytes());
-        bytes[14..42].copy_from_slice(&arp.encode());
-        if let Some(frame) = self.pool.frame_of(&bytes) {
+        if let Some(frame) = self.pool.frame_of(&ether_of(&arp)) {
             ports.transmit(SOUTH, frame);
             match is_reply {
                 true => self.counters.replies_sent.add(1),
@@ -155,4 +145,19 @@ impl Arp {
             }
         }
     }
+}
+
+/// ARP as a frame: a request to all stations, a reply to the one that has asked.
+pub(crate) fn ether_of(arp: &Arp4) -> [u8; 60] {
+    let to = match arp.is_reply {
+        true => arp.target.0,
+        false => Mac::BROADCAST.0,
+    };
+    // 60 bytes are the least that Ethernet carries, without the FCS. (IEEE 802.3 §4A.4.2)
+    let mut bytes = [0; 60];
+    bytes[..6].copy_from_slice(&to);
+    bytes[6..12].copy_from_slice(&arp.sender.0);
+    bytes[12..14].copy_from_slice(&ETHERTYPE_ARP.to_be_bytes());
+    bytes[14..42].copy_from_slice(&arp.encode());
+    bytes
 }

@@ -55,6 +55,7 @@ use crate::split::SplitConfig;
 use crate::tee::TeeConfig;
 use crate::truncate::TruncateConfig;
 use crate::tunnel::TunnelConfig;
+use crate::tunnel_mux::TunnelMuxConfig;
 use crate::vlan_mux::VlanMuxConfig;
 use crate::vlan_tag::VlanTagConfig;
 use crate::vlan_untag::VlanUntagConfig;
@@ -69,7 +70,7 @@ pub struct Kind {
 }
 
 /// The stock kinds of apps. Ports have kinds beside them, which `carina_ports` has.
-pub const KINDS: [Kind; 29] = [
+pub const KINDS: [Kind; 30] = [
     Kind::of::<ArpConfig>(),
     Kind::of::<BridgeConfig>(),
     Kind::of::<EspConfig>(),
@@ -95,6 +96,7 @@ pub const KINDS: [Kind; 29] = [
     Kind::of::<SplitConfig>(),
     Kind::of::<TeeConfig>(),
     Kind::of::<TruncateConfig>(),
+    Kind::of::<TunnelMuxConfig>(),
     Kind::of::<VlanMuxConfig>(),
     Kind::of::<VlanTagConfig>(),
     Kind::of::<VlanUntagConfig>(),

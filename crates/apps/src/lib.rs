@@ -16,6 +16,7 @@
 //! | [`pcap_filter`], [`rate_limiter`] | let frames pass by a filter, by a rate |
 //! | [`impair`] | lose, delay, reorder and duplicate frames |
 //! | [`l2tpv3`], [`gre`], [`vxlan`], [`ipip`] | tunnels of Ethernet frames and of IP packets |
+//! | [`tunnel_mux`] | share an interface among tunnels, each with a far end of its own |
 //! | [`esp`] | protect packets of IPv6 |
 //! | [`arp`], [`nd`], [`icmp_echo`] | find and give MAC addresses, answer echo requests |
 //!
@@ -67,6 +68,7 @@ pub mod tee;
 pub mod trace;
 pub mod truncate;
 pub mod tunnel;
+pub mod tunnel_mux;
 pub mod vlan;
 pub mod vlan_mux;
 pub mod vlan_tag;

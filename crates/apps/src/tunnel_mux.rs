@@ -1,0 +1,442 @@
+//! **tunnel_mux**: shares an Ethernet interface among tunnels of IPv4, each of which gets packets
+//! from its own far end and no others.
+//!
+//! Tunnels may have the same addresses: protocol and tag tell them apart. The tag is the key
+//! of GRE (RFC 2890) and the VNI of VXLAN (RFC 7348). IPv4 in IPv4 (RFC 2003) has none. The app
+//! answers ARP (RFC 826) for the tunnels' own addresses and asks for those of next hops.
+//!
+//! - inputs, outputs: `wire`, the interface; and one of each for every tunnel, its south
+//! - configuration:
+//!   - `mac`: the address of the interface
+//!   - `tunnels`: a list of `{ name, carrier, local, remote, tag }`; `carrier` is `gre`, `vxlan` or
+//!     `ipip`, which has no `tag`
+//!   - `gateway`: `{ prefix, address }`: ends outside of `prefix` are behind this next hop; where
+//!     nothing is said all are on the segment
+//! - counters: `other`: not for a tunnel, such as what the kernel has on the interface;
+//!   `drop_stranger`: for a tunnel, from an address that is not its far end; `drop_fragment`: a
+//!   part of a packet for a tunnel; `drop_unresolved`: to a next hop that has not answered;
+//!   `drop_port_name`: of a port that is not in the list; `drop_short`; `requests_sent`,
+//!   `replies_sent`, `resolved`: ARP
+//! - cost: a search by halves in the list of tunnels; a write of 12 bytes
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use carina_engine::counter_file::Counter;
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, FrameApp, PortList, PortNames, Ports,
+};
+use carina_frame::{Frame, Pool};
+use carina_time::Duration;
+use carina_wire::ether::{ETHERTYPE_ARP, Mac};
+use carina_wire::inet::{Arp4, ETHERTYPE_IPV4, PROTOCOL_GRE, PROTOCOL_IPV4, PROTOCOL_UDP};
+use serde::{Deserialize, Serialize};
+
+use crate::arp::ether_of;
+use crate::mac_text::MacText;
+use crate::next_hop::{NextHop, check_macs};
+use crate::prefix::Prefix4;
+
+/// The configuration of a mux.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TunnelMuxConfig {
+    /// MAC address of the interface.
+    pub mac: MacText,
+    /// The tunnels.
+    pub tunnels: Vec<MuxTunnel>,
+    /// The way to far ends that are not on the segment.
+    #[serde(default)]
+    pub gateway: Option<Gateway>,
+}
+
+/// A tunnel of a mux.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MuxTunnel {
+    /// Name of the input and of the output.
+    pub name: String,
+    /// Its protocol.
+    pub carrier: MuxCarrier,
+    /// Address of this end.
+    pub local: Ipv4Addr,
+    /// Address of the other end.
+    pub remote: Ipv4Addr,
+    /// Key of GRE, VNI of VXLAN; 0 of IPv4 in IPv4.
+    #[serde(default)]
+    pub tag: u32,
+}
+
+/// A protocol of tunnels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MuxCarrier {
+    /// GRE with a key.
+    Gre,
+    /// VXLAN on port 4789.
+    Vxlan,
+    /// IPv4 in IPv4.
+    Ipip,
+}
+
+/// Where packets for far ends outside of a prefix go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gateway {
+    /// The addresses on the segment.
+    pub prefix: Prefix4,
+    /// The next hop of all others.
+    pub address: Ipv4Addr,
+}
+
+impl Gateway {
+    /// The next hop on the way to an address.
+    #[must_use]
+    pub fn next_hop(self, remote: Ipv4Addr) -> Ipv4Addr {
+        match Prefix4::new(remote, self.prefix.bits()) == self.prefix {
+            true => remote,
+            false => self.address,
+        }
+    }
+}
+
+/// The name of the port that all tunnels share.
+pub const WIRE: &str = "wire";
+
+/// Why there is no mux.
+#[derive(Debug, thiserror::Error)]
+enum TunnelMuxError {
+    #[error("tunnel {0}: there are two tunnels of this name")]
+    TwoNames(String),
+    #[error("tunnel {WIRE}: this name is that of the interface")]
+    Wire,
+    #[error("tunnel {name}: tunnel {other} has the same ends, carrier and tag")]
+    TwoAlike { name: String, other: String },
+    #[error("tunnel {name}: remote = {remote}: must differ from local")]
+    Same { name: String, remote: Ipv4Addr },
+    #[error("tunnel {name}: tag = {tag}: an ipip tunnel has none")]
+    Tag { name: String, tag: u32 },
+}
+
+/// What identifies the tunnel of a packet: this end, protocol, tag, and then the other end.
+type Key = ((u32, MuxCarrier, u32), u32);
+
+impl MuxTunnel {
+    fn key(&self) -> Key {
+        let at_this_end = (self.local.to_bits(), self.carrier, self.tag);
+        (at_this_end, self.remote.to_bits())
+    }
+}
+
+impl TunnelMuxConfig {
+    fn check(&self) -> Result<(), AppError> {
+        check_macs(self.mac, None)?;
+        let mut names: BTreeMap<&str, ()> = BTreeMap::new();
+        let mut keys: BTreeMap<Key, &str> = BTreeMap::new();
+        for tunnel in &self.tunnels {
+            let name = tunnel.name.clone();
+            if name == WIRE {
+                return Err(TunnelMuxError::Wire.into());
+            }
+            if names.insert(&tunnel.name, ()).is_some() {
+                return Err(TunnelMuxError::TwoNames(name).into());
+            }
+            if tunnel.local == tunnel.remote {
+                let remote = tunnel.remote;
+                return Err(TunnelMuxError::Same { name, remote }.into());
+            }
+            if tunnel.carrier == MuxCarrier::Ipip && tunnel.tag != 0 {
+                let tag = tunnel.tag;
+                return Err(TunnelMuxError::Tag { name, tag }.into());
+            }
+            if let Some(other) = keys.insert(tunnel.key(), &tunnel.name) {
+                let other = other.to_owned();
+                return Err(TunnelMuxError::TwoAlike { name, other }.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn next_hop(&self, tunnel: &MuxTunnel) -> Ipv4Addr {
+        let next = self.gateway.map(|it| it.next_hop(tunnel.remote));
+        next.unwrap_or(tunnel.remote)
+    }
+}
+
+/// The app.
+pub struct TunnelMux {
+    config: TunnelMuxConfig,
+    names: [Vec<String>; 2],
+    pool: Pool,
+    /// What each input is.
+    inputs: Vec<Side>,
+    wire: Option<usize>,
+    /// The output of each tunnel, in the order of [`Key`].
+    tunnels: Vec<(Key, Option<usize>)>,
+    /// What is known of next hops, and the address from which each is asked for.
+    next_hops: BTreeMap<[u8; 4], (NextHop, [u8; 4])>,
+    counters: Counters,
+}
+
+/// Where frames come from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Wire,
+    /// A tunnel, by the address of its next hop.
+    Tunnel([u8; 4]),
+    Unknown,
+}
+
+struct Counters {
+    other: Counter,
+    stranger: Counter,
+    fragment: Counter,
+    unresolved: Counter,
+    port_name: Counter,
+    short: Counter,
+    requests_sent: Counter,
+    replies_sent: Counter,
+    resolved: Counter,
+}
+
+impl AppConfig for TunnelMuxConfig {
+    const KIND: &'static str = "tunnel_mux";
+    const INPUTS: PortList = PortList::Any;
+    const OUTPUTS: PortList = PortList::Any;
+    const TICK: Option<Duration> = Some(Duration::from_millis(100));
+
+    type App = TunnelMux;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<TunnelMux, AppError> {
+        self.check()?;
+        Ok(TunnelMux {
+            config: self.clone(),
+            names: Default::default(),
+            pool: context.pool().clone(),
+            inputs: Vec::new(),
+            wire: None,
+            tunnels: Vec::new(),
+            next_hops: BTreeMap::new(),
+            counters: Counters {
+                other: context.counter("other"),
+                stranger: context.counter("drop_stranger"),
+                fragment: context.counter("drop_fragment"),
+                unresolved: context.counter("drop_unresolved"),
+                port_name: context.counter("drop_port_name"),
+                short: context.counter("drop_short"),
+                requests_sent: context.counter("requests_sent"),
+                replies_sent: context.counter("replies_sent"),
+                resolved: context.counter("resolved"),
+            },
+        })
+    }
+
+    fn can_apply(&self, _old: &TunnelMuxConfig) -> bool {
+        self.check().is_ok()
+    }
+
+    fn apply(&self, app: &mut TunnelMux) {
+        app.config = self.clone();
+        app.rebuild();
+    }
+}
+
+impl FrameApp for TunnelMux {
+    fn rewired(&mut self, ports: &PortNames<'_>) {
+        self.names = [ports.inputs.to_vec(), ports.outputs.to_vec()];
+        self.rebuild();
+    }
+
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        for input in 0..ports.inputs() {
+            match self.inputs[input] {
+                Side::Wire => ports.each(input, |frame, ports| self.take_of_wire(frame, ports)),
+                Side::Tunnel(next) => self.send(input, next, ports),
+                Side::Unknown => {
+                    self.counters.port_name.add(ports.waiting(input) as u64);
+                    ports.drain(input, drop);
+                }
+            }
+        }
+    }
+
+    fn tick(&mut self, ports: &mut Ports<'_>) {
+        let now = ports.now();
+        let due = self.next_hops.iter_mut().filter_map(|(next, (hop, from))| {
+            let is_due = hop.is_due(now);
+            is_due.then_some((*next, *from))
+        });
+        let due: Vec<([u8; 4], [u8; 4])> = due.collect();
+        for (next, from) in due {
+            let arp = Arp4 {
+                is_reply: false,
+                sender: (self.config.mac.0.0, from),
+                target: ([0; 6], next),
+            };
+            if self.put(&arp, ports) {
+                self.counters.requests_sent.add(1);
+            }
+        }
+    }
+}
+
+impl TunnelMux {
+    /// Brings configuration and wiring together, whichever of both has changed. What is known of
+    /// next hops stays.
+    fn rebuild(&mut self) {
+        let [inputs, outputs] = &self.names;
+        let output_of = |name: &str| outputs.iter().position(|output| output == name);
+        self.wire = output_of(WIRE);
+        let mut known = std::mem::take(&mut self.next_hops);
+        self.tunnels.clear();
+        for tunnel in &self.config.tunnels {
+            let next = self.config.next_hop(tunnel).octets();
+            let hop = known.remove(&next).map(|(hop, _)| hop);
+            let fresh = || {
+                (
+                    hop.unwrap_or_else(|| NextHop::new(None)),
+                    tunnel.local.octets(),
+                )
+            };
+            self.next_hops.entry(next).or_insert_with(fresh);
+            self.tunnels.push((tunnel.key(), output_of(&tunnel.name)));
+        }
+        self.tunnels.sort_unstable_by_key(|(key, _)| *key);
+        let side_of = |name: &String| {
+            let mut tunnels = self.config.tunnels.iter();
+            match tunnels.find(|tunnel| tunnel.name == *name) {
+                Some(tunnel) => Side::Tunnel(self.config.next_hop(tunnel).octets()),
+                None if name == WIRE => Side::Wire,
+                None => Side::Unknown,
+            }
+        };
+        self.inputs = inputs.iter().map(side_of).collect();
+    }
+
+    fn take_of_wire(&mut self, frame: Frame, ports: &mut Ports<'_>) {
+        let Some(head) = frame.bytes().first_chunk::<14>() else {
+            return self.counters.short.add(1);
+        };
+        match u16::from_be_bytes([head[12], head[13]]) {
+            ETHERTYPE_ARP => match Arp4::decode(&frame.bytes()[14..]) {
+                Some(arp) => self.on_arp(arp, ports),
+                None => self.counters.other.add(1),
+            },
+            ETHERTYPE_IPV4 if head[..6] == self.config.mac.0.0 => self.on_ip(frame, ports),
+            _ => self.counters.other.add(1),
+        }
+    }
+
+    fn on_ip(&self, frame: Frame, ports: &mut Ports<'_>) {
+        let Some(packet) = packet_of(&frame.bytes()[14..]) else {
+            return self.counters.other.add(1);
+        };
+        let place = packet.at_this_end;
+        let first = self.tunnels.partition_point(|(key, _)| *key < (place, 0));
+        let here = self.tunnels[first..].iter();
+        let mut here = here.take_while(|((at, _), _)| *at == place).peekable();
+        let is_known = here.peek().is_some();
+        match here.find(|((_, remote), _)| *remote == packet.source) {
+            // Tunnels do not put parts together.
+            Some(_) if packet.is_part => self.counters.fragment.add(1),
+            Some((_, Some(output))) => ports.transmit(*output, frame),
+            Some((_, None)) => self.counters.port_name.add(1),
+            None if is_known => self.counters.stranger.add(1),
+            None => self.counters.other.add(1),
+        }
+    }
+
+    fn on_arp(&mut self, arp: Arp4, ports: &mut Ports<'_>) {
+        if let Some((hop, _)) = self.next_hops.get_mut(&arp.sender.1)
+            && !Mac(arp.sender.0).is_group()
+            && hop.answered(arp.sender.0, ports.now())
+        {
+            self.counters.resolved.add(1);
+        }
+        let target = u32::from_be_bytes(arp.target.1);
+        let mut tunnels = self.config.tunnels.iter();
+        if arp.is_reply || !tunnels.any(|tunnel| tunnel.local.to_bits() == target) {
+            return;
+        }
+        let reply = Arp4 {
+            is_reply: true,
+            sender: (self.config.mac.0.0, arp.target.1),
+            target: arp.sender,
+        };
+        if self.put(&reply, ports) {
+            self.counters.replies_sent.add(1);
+        }
+    }
+
+    /// Puts ARP on the wire.
+    fn put(&self, arp: &Arp4, ports: &mut Ports<'_>) -> bool {
+        let (Some(wire), Some(frame)) = (self.wire, self.pool.frame_of(&ether_of(arp))) else {
+            return false;
+        };
+        ports.transmit(wire, frame);
+        true
+    }
+
+    /// Sends the packets of a tunnel to its next hop.
+    fn send(&self, input: usize, next: [u8; 4], ports: &mut Ports<'_>) {
+        let mac = self.next_hops.get(&next).and_then(|(hop, _)| hop.mac());
+        let (Some(mac), Some(wire)) = (mac, self.wire) else {
+            self.counters.unresolved.add(ports.waiting(input) as u64);
+            return ports.drain(input, drop);
+        };
+        let (own, mut short) = (self.config.mac.0.0, 0);
+        ports.forward(input, wire, |frame| {
+            let Some(addresses) = frame.bytes_mut().first_chunk_mut::<12>() else {
+                short += 1;
+                return false;
+            };
+            addresses[..6].copy_from_slice(&mac);
+            addresses[6..].copy_from_slice(&own);
+            true
+        });
+        self.counters.short.add(short);
+    }
+}
+
+/// What a mux reads of a packet.
+struct Packet {
+    at_this_end: (u32, MuxCarrier, u32),
+    source: u32,
+    is_part: bool,
+}
+
+/// What identifies the tunnel of a packet; none for one of no tunnel. The tunnel checks the rest.
+fn packet_of(packet: &[u8]) -> Option<Packet> {
+    let head = packet.first_chunk::<20>()?;
+    if head[0] >> 4 != 4 {
+        return None;
+    }
+    let payload = packet.get(usize::from(head[0] & 0xf) * 4..)?;
+    let word = |at: usize| Some(u32::from_be_bytes(*payload.get(at..)?.first_chunk()?));
+    let (carrier, tag) = match head[9] {
+        PROTOCOL_IPV4 => (MuxCarrier::Ipip, 0),
+        PROTOCOL_GRE => {
+            let flags = u16::from_be_bytes(*payload.first_chunk()?);
+            let at = if flags & HAS_CHECKSUM == 0 { 4 } else { 8 };
+            let key = (flags & HAS_KEY != 0).then(|| word(at))?;
+            (MuxCarrier::Gre, key?)
+        }
+        PROTOCOL_UDP if payload.get(2..4)? == VXLAN_PORT.to_be_bytes() => {
+            (MuxCarrier::Vxlan, word(12)? >> 8)
+        }
+        _ => return None,
+    };
+    let local = u32::from_be_bytes([head[16], head[17], head[18], head[19]]);
+    Some(Packet {
+        at_this_end: (local, carrier, tag),
+        source: u32::from_be_bytes([head[12], head[13], head[14], head[15]]),
+        // More fragments, or an offset. (RFC 791, section 3.1)
+        is_part: u16::from_be_bytes([head[6], head[7]]) & 0x3fff != 0,
+    })
+}
+
+/// Flags of GRE. (RFC 2784, RFC 2890)
+const HAS_CHECKSUM: u16 = 0x8000;
+const HAS_KEY: u16 = 0x2000;
+/// The port of VXLAN. (RFC 7348, section 5)
+const VXLAN_PORT: u16 = 4789;
