@@ -255,9 +255,9 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-vnet-host",
-        "carina-api carina-apps carina-embed carina-engine carina-frame carina-lab carina-ports \
-         carina-sys carina-time carina-vm carina-vnet carina-wire axum rustix serde serde_json \
-         thiserror tokio tracing",
+        "carina-api carina-apps carina-embed carina-engine carina-frame carina-lab carina-netdev \
+         carina-ports carina-sys carina-time carina-vm carina-vnet carina-wire axum rustix serde \
+         serde_json thiserror tokio tracing",
     ),
     (
         "carina-bench",

@@ -5,13 +5,13 @@ use std::fs;
 use std::sync::Arc;
 
 use carina_embed::embedder::Embedder;
-use carina_embed::explanation::{Names, explain};
 use carina_embed::joint::Joint;
 use carina_embed::request::{Node, Request, Sharing, VirtualLink};
 use carina_embed::substrate::{Host, Substrate};
 use carina_embed::{Label, NodeId, Residual};
 use carina_vnet::document::{Document, Kind};
 use carina_vnet::host_part::HostPart;
+use carina_vnet::names::{DocumentNames, insufficient};
 
 use crate::error::{Error, Result};
 
@@ -58,12 +58,11 @@ impl Capacity {
         others: impl Iterator<Item = &'a HostPart>,
     ) -> Result<()> {
         let left = self.beside(others);
-        let names = NodeNames::of(document);
         let refuse = |reason: String| Error::NotAdmitted {
             vnet: document.vnet.name.clone(),
             reason,
         };
-        let request = request_of(document, &names).map_err(refuse)?;
+        let request = request_of(document).map_err(refuse)?;
         let host = Host {
             cpu: left.cpus,
             memory: left.memory_mib,
@@ -72,15 +71,15 @@ impl Capacity {
         let substrate = Substrate::new(vec![host], Vec::new(), 0);
         let substrate = substrate.map_err(|error| refuse(error.to_string()))?;
         let residual = Residual::new(Arc::new(substrate));
-        let mut embedder = Joint::default();
-        let Err(refusal) = embedder.embed(&residual, &request) else {
+        if Joint::default().embed(&residual, &request).is_ok() {
             return Ok(());
+        }
+        // This host is at every place, and says nothing of where it is.
+        let names = DocumentNames {
+            nodes: document.node.keys().cloned().collect(),
+            places: Vec::new(),
         };
-        let explanation = explain(&residual, &request, &mut embedder);
-        Err(refuse(match explanation {
-            Some(explanation) => explanation.describe(&request, &names),
-            None => refusal.to_string(),
-        }))
+        Err(refuse(insufficient(&residual, &request, &names).message))
     }
 }
 
@@ -93,14 +92,18 @@ fn demand(kind: Kind, cpus: u32, memory_mib: u64) -> (u64, u64) {
 }
 
 /// The request of a document. This host is at every location: it says nothing of where it is.
-fn request_of(document: &Document, names: &NodeNames) -> std::result::Result<Request, String> {
-    let number = |name: &String| names.numbers.get(name.as_str()).copied();
-    let nodes = names.nodes.iter().map(|name| {
+fn request_of(document: &Document) -> std::result::Result<Request, String> {
+    let names = document.node.keys().enumerate();
+    let numbers: BTreeMap<&str, NodeId> = names
+        .map(|(index, name)| (name.as_str(), NodeId::of(index)))
+        .collect();
+    let number = |name: &String| numbers.get(name.as_str()).copied();
+    let nodes = document.node.keys().map(|name| {
         let wanted = document
             .resolved(name)
             .ok_or_else(|| format!("no node {name}"))?;
         let (cpu, memory) = demand(wanted.kind, wanted.cpus, wanted.memory);
-        let apart = document.node.get(*name).map(|node| &node.apart_from);
+        let apart = document.node.get(name).map(|node| &node.apart_from);
         let labels = 0..wanted.labels.len();
         Ok(Node {
             cpu,
@@ -116,47 +119,12 @@ fn request_of(document: &Document, names: &NodeNames) -> std::result::Result<Req
         let [one, other] = &link.ends;
         Some(VirtualLink {
             ends: [number(&one.node)?, number(&other.node)?],
-            rate: link.rate.bps().div_ceil(KBPS),
+            rate: link.rate.bps(),
             delay_max: link.delay_max.map(|span| span.duration()),
         })
     });
     let request = Request::new(nodes, links.collect(), Sharing::UnlessApart);
     request.map_err(|error| error.to_string())
-}
-
-/// The names of a document's nodes, in order.
-struct NodeNames<'a> {
-    nodes: Vec<&'a str>,
-    numbers: BTreeMap<&'a str, NodeId>,
-}
-
-impl<'a> NodeNames<'a> {
-    fn of(document: &'a Document) -> Self {
-        let nodes: Vec<&str> = document.node.keys().map(String::as_str).collect();
-        let numbers = nodes.iter().enumerate();
-        let numbers = numbers
-            .map(|(index, name)| (*name, NodeId::of(index)))
-            .collect();
-        NodeNames { nodes, numbers }
-    }
-}
-
-impl Names for NodeNames<'_> {
-    fn node(&self, node: NodeId) -> String {
-        self.nodes[node.index()].to_owned()
-    }
-
-    fn rate(&self, rate: u64) -> String {
-        format!("{rate} kbps")
-    }
-
-    fn memory(&self, memory: u64) -> String {
-        format!("{memory} MiB of memory")
-    }
-
-    fn cpu(&self, cpu: u64) -> String {
-        format!("{cpu} processors")
-    }
 }
 
 /// `MemAvailable` of proc(5), in MiB.
@@ -170,8 +138,6 @@ fn available_mib(text: &str) -> Option<u64> {
 
 /// Virtual processors that share one of the machine's.
 const CPUS_SHARED: u64 = 16;
-/// The unit of rates in requests, bits a second.
-const KBPS: u64 = 1000;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,7 @@
 //! The networks of a host: made, watched, changed and removed, each on a thread of its own.
 
 mod network;
+mod orders;
 mod tests_of_document;
 
 use std::collections::BTreeMap;
@@ -13,22 +14,30 @@ use carina_vnet::document::Document;
 use carina_vnet::host_part::{HostPart, VnetId};
 use carina_vnet::layout::Layout;
 
-use self::network::Network;
+use self::network::{Host, Network};
+use self::orders::Orders;
 use crate::admission::Capacity;
-use crate::directory::{Record, Vnets};
+use crate::directory::{Record, VnetDir, Vnets, Wanted};
 use crate::error::{Error, Result};
-use crate::node::{Images, Output};
+use crate::node::Output;
 use crate::progress::Event;
 use crate::remains;
+use crate::removed::Removed;
 use crate::report::{TestReport, VnetReport};
+use crate::underlay::{HostSettings, own_name};
 
 /// The networks of a host. When this value goes they stay; a new agent takes them up again.
 #[derive(Debug)]
 pub struct Agent {
+    /// The name of this host at its provider.
+    name: String,
     vnets: Vnets,
-    images: Arc<Images>,
+    host: Host,
     capacity: Capacity,
-    networks: Mutex<BTreeMap<String, Arc<Network>>>,
+    orders: Orders,
+    removed: Removed,
+    /// By the names of their directories.
+    networks: Arc<Mutex<BTreeMap<String, Arc<Network>>>>,
 }
 
 impl Agent {
@@ -37,16 +46,43 @@ impl Agent {
     /// # Errors
     /// Their records cannot be read.
     pub fn new(run_dir: &RunDir) -> Result<Agent> {
-        let agent = Agent {
-            vnets: Vnets::of(run_dir),
-            images: Arc::default(),
-            capacity: Capacity::of_this_machine(),
-            networks: Mutex::default(),
+        let settings = HostSettings {
+            name: own_name(),
+            underlay: None,
         };
-        for record in agent.vnets.list()? {
-            let name = record.part.name.clone();
+        Agent::of_host(run_dir, settings)
+    }
+
+    /// As [`Agent::new`], of a host that a provider knows.
+    ///
+    /// # Errors
+    /// As [`Agent::new`]; or what an earlier agent had to remove cannot be removed.
+    pub fn of_host(run_dir: &RunDir, settings: HostSettings) -> Result<Agent> {
+        let vnets = Vnets::of(run_dir);
+        let removed = Removed::read(&vnets)?;
+        let agent = Agent {
+            name: settings.name,
+            host: Host {
+                images: Arc::default(),
+                underlay: settings.underlay,
+                bell: Arc::default(),
+            },
+            capacity: Capacity::of_this_machine(),
+            orders: Orders::default(),
+            networks: Arc::default(),
+            removed,
+            vnets,
+        };
+        for (name, record) in agent.vnets.list()? {
             let dir = agent.vnets.vnet(&name);
-            let network = Network::start(dir, record, &agent.images, Instant::now())?;
+            let through = record
+                .provider_vnet()
+                .and_then(|it| agent.removed.through(it));
+            if through >= Some(record.part.generation) {
+                remains::remove(&dir, &record)?;
+                continue;
+            }
+            let network = Network::start(dir, record, &agent.host, Instant::now())?;
             agent.lock().insert(name, Arc::new(network));
         }
         Ok(agent)
@@ -68,18 +104,23 @@ impl Agent {
         let vnet = random_id()?;
         let layout = Layout::of(document, &Layout::default());
         let record = record_of(document, vnet, 1, layout)?;
-        let dir = self.vnets.vnet(name);
+        let network = self.begin(self.vnets.vnet(name), record, began)?;
+        let report = network.report();
+        networks.insert(name.clone(), network);
+        Ok(report)
+    }
+
+    /// Begins to make what a record says, in a directory that is not there yet.
+    fn begin(&self, dir: VnetDir, record: Record, began: Instant) -> Result<Arc<Network>> {
         dir.create()?;
         let made = dir
             .write(&record)
-            .and_then(|()| Network::start(dir.clone(), record, &self.images, began));
+            .and_then(|()| Network::start(dir.clone(), record, &self.host, began));
         let network = made.inspect_err(|_| {
             // Nothing but the directory is there.
             let _ = dir.remove();
         })?;
-        let report = network.report();
-        networks.insert(name.clone(), Arc::new(network));
-        Ok(report)
+        Ok(Arc::new(network))
     }
 
     /// Begins to change a network to what a document says.
@@ -94,7 +135,10 @@ impl Agent {
         let parts = others(&networks, Some(name));
         self.capacity.admit(document, parts.iter())?;
         let before = network.record();
-        let layout = Layout::of(document, &before.layout);
+        let Wanted::Here { layout, .. } = &before.wanted else {
+            return Err(Error::OfProvider(name.clone()));
+        };
+        let layout = Layout::of(document, layout);
         let generation = before.part.generation + 1;
         let record = record_of(document, before.vnet, generation, layout)?;
         network.change(record, began)?;
@@ -121,9 +165,12 @@ impl Agent {
     /// What is wanted of a network.
     ///
     /// # Errors
-    /// There is no such network.
+    /// There is no such network, or it is a part of one that a provider has handed over.
     pub fn document(&self, name: &str) -> Result<Document> {
-        Ok(self.network(name)?.record().document)
+        match self.network(name)?.record().wanted {
+            Wanted::Here { document, .. } => Ok(*document),
+            Wanted::Provider { .. } => Err(Error::OfProvider(name.to_owned())),
+        }
     }
 
     /// The events of a network after a number, when there is one, at the latest after `wait`.
@@ -155,9 +202,13 @@ impl Agent {
     /// directory.
     ///
     /// # Errors
-    /// There is no such network, or something of it cannot be removed.
+    /// There is no such network, it is a part of one that a provider has handed over, or something
+    /// of it cannot be removed.
     pub fn remove(&self, name: &str) -> Result<()> {
         match self.network(name) {
+            Ok(network) if network.record().provider_vnet().is_some() => {
+                Err(Error::OfProvider(name.to_owned()))
+            }
             Ok(network) => {
                 network.stop();
                 remains::remove(&self.vnets.vnet(name), &network.record())?;
@@ -219,8 +270,10 @@ fn record_of(document: &Document, vnet: VnetId, generation: u64, layout: Layout)
     let part = parts.remove(HERE).ok_or(Error::Ended("the only host"))?;
     Ok(Record {
         vnet,
-        document: document.clone(),
-        layout,
+        wanted: Wanted::Here {
+            document: Box::new(document.clone()),
+            layout,
+        },
         part,
         is_settled: false,
     })

@@ -2,11 +2,15 @@
 //! them.
 //!
 //! ```text
+//!   RUN/vnet/removed.json          what providers have had removed, for a time
 //!   RUN/vnet/NAME/record.json      the record
 //!   RUN/vnet/NAME/NODE.console     socket of the node's console
 //!   RUN/vnet/NAME/vm/              files of QEMU
 //!   RUN/vnet/NAME/counters         counters of the links
 //! ```
+//!
+//! `NAME` is that of the network, or `@UID` for a part that a provider has handed over: networks of
+//! several operators may have the same name.
 
 use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
@@ -32,17 +36,70 @@ pub struct VnetDir(PathBuf);
 /// A network as a host knows it. It is written before anything of the network is made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// The uid.
+    /// The uid in the names of all that is made of it on this host.
     pub vnet: VnetId,
-    /// What its operator wants.
-    pub document: Document,
-    /// Numbers and interfaces of its links.
-    pub layout: Layout,
+    /// Who wants it.
+    pub wanted: Wanted,
     /// What this host makes of it.
     pub part: HostPart,
     /// Whether it is made: no change was under way when this was written.
     pub is_settled: bool,
 }
+
+/// Who wants a network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Wanted {
+    /// An operator at this host, all of it.
+    Here {
+        /// What the operator wants.
+        document: Box<Document>,
+        /// Numbers and interfaces of its links.
+        layout: Layout,
+    },
+    /// A provider, whose agent this host has; other parts of it are on other hosts.
+    Provider {
+        /// The uid of the network at the provider. Two agents of one machine may have parts of the
+        /// same network: what they make has uids of its own.
+        vnet: VnetId,
+    },
+}
+
+impl Record {
+    /// The document of an operator at this host.
+    #[must_use]
+    pub fn document(&self) -> Option<&Document> {
+        match &self.wanted {
+            Wanted::Here { document, .. } => Some(document),
+            Wanted::Provider { .. } => None,
+        }
+    }
+
+    /// The uid at the provider that wants it.
+    #[must_use]
+    pub fn provider_vnet(&self) -> Option<VnetId> {
+        match self.wanted {
+            Wanted::Here { .. } => None,
+            Wanted::Provider { vnet } => Some(vnet),
+        }
+    }
+}
+
+/// The name on this host of a part that a provider has handed over.
+#[must_use]
+pub fn part_name(vnet: VnetId) -> String {
+    format!("{PART}{vnet}")
+}
+
+/// Whether a name is that of a part that a provider has handed over.
+#[must_use]
+pub fn is_part_name(name: &str) -> bool {
+    let uid = name.strip_prefix(PART);
+    uid.is_some_and(|uid| uid.parse::<VnetId>().is_ok())
+}
+
+/// What no name of a network has.
+const PART: char = '@';
 
 impl Vnets {
     /// The networks whose agent has this run directory.
@@ -66,22 +123,38 @@ impl Vnets {
     /// Whether there is anything of a network of this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        is_name(name) && self.vnet(name).0.exists()
+        (is_name(name) || is_part_name(name)) && self.vnet(name).0.exists()
     }
 
-    /// The records of all networks, by name. What cannot be read is passed over.
+    /// The names of all networks that have a directory, with a record or, from an agent that was
+    /// killed before it wrote one, without.
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub fn list(&self) -> Result<Vec<Record>> {
+    pub fn names(&self) -> Result<Vec<String>> {
         let entries = match fs::read_dir(&self.0) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.attempt(format!("reading {}", self.0.display()))?,
         };
-        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-        let mut records: Vec<Record> = paths.filter_map(|path| VnetDir(path).read().ok()).collect();
-        records.sort_by(|a, b| a.part.name.cmp(&b.part.name));
-        Ok(records)
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut names: Vec<String> = names
+            .filter(|name| self.has(name) && self.vnet(name).0.is_dir())
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// The networks with records, by name. A record that cannot be read is passed over.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn list(&self) -> Result<Vec<(String, Record)>> {
+        let names = self.names()?.into_iter();
+        let read = |name: String| {
+            let record = self.vnet(&name).read().ok()?;
+            Some((name, record))
+        };
+        Ok(names.filter_map(read).collect())
     }
 }
 
@@ -168,5 +241,26 @@ impl VnetDir {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             removed => removed.attempt(format!("removing {}", self.0.display())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_are_found_with_and_without_records() {
+        let directory = tempfile::tempdir().unwrap();
+        let vnets = Vnets::of(&RunDir::new(directory.path()));
+        assert!(vnets.names().unwrap().is_empty());
+        let part = part_name(VnetId::new(7));
+        for name in ["b", &part] {
+            vnets.vnet(name).create().unwrap();
+        }
+        fs::create_dir(vnets.path().join("no name")).unwrap();
+        fs::write(vnets.path().join("removed.json"), "{}").unwrap();
+        assert_eq!(vnets.names().unwrap(), [part.as_str(), "b"]);
+        assert!(vnets.list().unwrap().is_empty());
+        assert!(is_part_name(&part) && !is_part_name("@7") && !is_name(&part));
     }
 }

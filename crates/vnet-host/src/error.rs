@@ -29,6 +29,9 @@ pub enum Error {
         /// The reason.
         source: carina_vm::Error,
     },
+    /// The interface over which links leave this host.
+    #[error("the underlay: {0}")]
+    Underlay(carina_netdev::NetdevError),
     /// The engine's part of the links.
     #[error("the graph of the links: {0}")]
     Graph(#[from] GraphError),
@@ -106,6 +109,20 @@ pub enum Error {
     /// A network cannot be divided into parts.
     #[error(transparent)]
     Division(#[from] carina_vnet::division::DivisionError),
+    /// A part that a provider has handed over cannot be made.
+    #[error("the part: {0}")]
+    Part(#[from] carina_vnet::host_part::PartError),
+    /// A part that a provider has handed over is not for operators of this host.
+    #[error("network {0} is a part of one that a provider has handed over: it is changed there")]
+    OfProvider(String),
+    /// Two links would have the same tunnel.
+    #[error("link {link}: network {other} has a tunnel of the same ends and tag")]
+    TunnelTaken {
+        /// The link.
+        link: u32,
+        /// The network that has it.
+        other: String,
+    },
     /// Nothing of a network is there yet.
     #[error("network {0} is not made yet")]
     NotMade(String),

@@ -12,7 +12,8 @@
 //! A node is a network namespace or a virtual machine. Each end of a link is a port: a veth or a
 //! tap in a namespace that belongs to this network alone, where nothing has an address. The engine
 //! joins the two ports of a link and no others, in a graph of its own for each network: there is
-//! no bridge, no table of addresses, and no graph in which two networks meet.
+//! no bridge, no table of addresses, and no graph in which two networks meet. A link to another
+//! host goes into a tunnel over the [`underlay`], an interface of the host.
 //!
 //! All names are made of the network's uid ([`names`]), so that what is left behind by an agent
 //! that was killed is found, and strangers are left alone. [`Agent`] makes and changes networks;
@@ -22,6 +23,8 @@
 
 pub mod admission;
 pub mod agent;
+mod bell;
+mod carrier;
 pub mod client;
 mod console;
 mod data_plane;
@@ -35,12 +38,15 @@ mod node;
 mod probe;
 pub mod progress;
 pub mod remains;
+mod removed;
 pub mod report;
 pub mod server;
 mod steps;
+pub mod underlay;
 mod vnet;
 
 pub use agent::Agent;
-pub use directory::{Record, VnetDir, Vnets};
+pub use directory::{Record, VnetDir, Vnets, Wanted};
 pub use error::{Error, Result};
 pub use node::Output;
+pub use underlay::{HostSettings, Underlay, own_name};

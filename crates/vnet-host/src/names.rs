@@ -48,6 +48,24 @@ pub fn rate_app(link: u32, side: usize) -> String {
     format!("l{link}-{side}-rate")
 }
 
+/// The app of the engine that is the tunnel of a link to another host.
+#[must_use]
+pub fn tunnel_app(link: u32) -> String {
+    format!("l{link}-tunnel")
+}
+
+/// The app of the engine that answers the node's ARP where the tunnel carries no Ethernet.
+#[must_use]
+pub fn arp_app(link: u32) -> String {
+    format!("l{link}-arp")
+}
+
+/// The app of the engine that shares the underlay among tunnels.
+pub const MUX_APP: &str = "underlay-mux";
+
+/// The app of the engine that is the interface of the underlay.
+pub const UNDERLAY_APP: &str = "underlay";
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carina_vnet::host_part::{HostPart, HostStatus, LinkStatus, NodeStatus};
 use serde::{Deserialize, Serialize};
 
+use crate::bell::Bell;
 use crate::error::{Error, Result};
 
 /// The phases of an instantiation, in their order.
@@ -55,6 +56,8 @@ pub struct Progress {
     state: Mutex<State>,
     changed: Condvar,
     is_cancelled: AtomicBool,
+    /// Rung when the status has changed.
+    bell: Arc<Bell>,
 }
 
 #[derive(Debug)]
@@ -69,6 +72,12 @@ impl Progress {
     /// Nothing of a part is made yet.
     #[must_use]
     pub fn new(part: &HostPart) -> Progress {
+        Progress::with_bell(part, Arc::default())
+    }
+
+    /// As [`Progress::new`], with a bell that rings when the status has changed.
+    #[must_use]
+    pub(crate) fn with_bell(part: &HostPart, bell: Arc<Bell>) -> Progress {
         Progress {
             began: Instant::now(),
             state: Mutex::new(State {
@@ -79,6 +88,7 @@ impl Progress {
             }),
             changed: Condvar::new(),
             is_cancelled: AtomicBool::new(false),
+            bell,
         }
     }
 
@@ -122,6 +132,11 @@ impl Progress {
         self.changed.notify_all();
     }
 
+    /// Rings the bell: something has changed that others ask for.
+    pub(crate) fn ring(&self) {
+        self.bell.ring();
+    }
+
     /// Has the making end at its next step.
     pub fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::Release);
@@ -151,6 +166,7 @@ impl Progress {
         }
         state.status = status;
         state.phases.clear();
+        self.bell.ring();
     }
 
     /// Does the work of a phase and notes how long it took.
@@ -174,6 +190,7 @@ impl Progress {
             change(node);
         }
         self.changed.notify_all();
+        self.bell.ring();
     }
 
     pub(crate) fn link(&self, number: u32, change: impl FnOnce(&mut LinkStatus)) {
@@ -181,6 +198,7 @@ impl Progress {
             change(link);
         }
         self.changed.notify_all();
+        self.bell.ring();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

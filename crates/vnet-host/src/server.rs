@@ -238,7 +238,7 @@ impl From<Error> for ErrorBody {
             Error::NoVnet { .. } | Error::NoNode { .. } => ErrorCode::NotFound,
             Error::Exists(_) => ErrorCode::DuplicateName,
             Error::NotAdmitted { .. } => ErrorCode::LimitReached,
-            Error::NotMade(_) | Error::Cancelled => ErrorCode::Conflict,
+            Error::NotMade(_) | Error::Cancelled | Error::OfProvider(_) => ErrorCode::Conflict,
             Error::Unsupported { .. } => ErrorCode::Unsupported,
             Error::Timeout { .. } => ErrorCode::TimedOut,
             _ => ErrorCode::Internal,

@@ -41,8 +41,9 @@ impl Steps {
             let mut ends = link.ends();
             ends.any(|end| steps.ended.contains(&end.node))
         };
-        let same_ends =
-            |a: &LinkPart, b: &LinkPart| a.number == b.number && a.near == b.near && a.far == b.far;
+        let same_ends = |a: &LinkPart, b: &LinkPart| {
+            (a.number, a.carrier) == (b.number, b.carrier) && (&a.near, &a.far) == (&b.near, &b.far)
+        };
         // The rate of a link that stays is the engine's to change.
         let stays = |link: &LinkPart, others: &[LinkPart]| {
             !is_touched(link) && others.iter().any(|other| same_ends(link, other))

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use carina_engine::frames::{LinkCounts, LinkName};
+use carina_engine::frames::{Graph, LinkCounts, LinkName};
 use carina_vnet::document::Kind;
-use carina_vnet::host_part::{EndPart, HostPart, LinkPart, LinkState, NodePart, NodeState};
+use carina_vnet::host_part::{EndPart, Far, HostPart, LinkPart, LinkState, NodePart, NodeState};
 
 use crate::data_plane::DataPlane;
 use crate::directory::{Record, VnetDir};
@@ -21,6 +21,7 @@ use crate::node::{Images, Node, Output};
 use crate::progress::{Phase, Progress};
 use crate::remains;
 use crate::steps::Steps;
+use crate::underlay::Underlay;
 
 /// A network on this host. What it is made of stays when this value goes; [`remains::remove`]
 /// removes it.
@@ -29,6 +30,7 @@ pub struct Vnet {
     dir: VnetDir,
     images: Arc<Images>,
     progress: Arc<Progress>,
+    underlay: Option<Underlay>,
     plane: DataPlane,
     nodes: Mutex<BTreeMap<String, Arc<Node>>>,
     /// What is there. It is locked while it becomes something else.
@@ -45,6 +47,7 @@ impl Vnet {
         dir: &VnetDir,
         record: &Record,
         images: &Arc<Images>,
+        underlay: Option<&Underlay>,
         progress: &Arc<Progress>,
     ) -> Result<Vnet> {
         let part = &record.part;
@@ -60,6 +63,7 @@ impl Vnet {
             dir: dir.clone(),
             images: Arc::clone(images),
             progress: Arc::clone(progress),
+            underlay: underlay.cloned(),
             plane,
             nodes: Mutex::default(),
             part: Mutex::new(there),
@@ -92,8 +96,22 @@ impl Vnet {
             .phase(Phase::Nodes, || self.make_nodes(part, &steps))?;
         self.progress
             .phase(Phase::Consoles, || self.ask_consoles(part))?;
-        self.progress
-            .phase(Phase::Probes, || self.probe(part, PROBE))
+        self.progress.phase(Phase::Probes, || {
+            let is_here = |link: &&LinkPart| matches!(link.far, Far::Here(_));
+            let (here, far): (Vec<_>, Vec<_>) = part.links.iter().partition(is_here);
+            self.probe_links(part, &here, PROBE)?;
+            // The other host may not be as far. What does not answer stands in the status.
+            let _ = self.probe_links(part, &far, FAR_PROBE);
+            Ok(())
+        })
+    }
+
+    /// The graph of a part, with the underlay as it is now.
+    fn graph(&self, part: &HostPart) -> Result<Graph> {
+        let leaves = part.links.iter().any(|it| matches!(it.far, Far::Host(_)));
+        let underlay = self.underlay.as_ref().filter(|_| leaves);
+        let underlay = underlay.map(Underlay::look).transpose()?;
+        graph_of(part, underlay.as_ref())
     }
 
     /// Removes nodes and links that are no longer wanted, and makes the ports of those that are.
@@ -102,7 +120,7 @@ impl Vnet {
         kept.links
             .retain(|link| !steps.linked.contains(&link.number));
         // The engine lets go of ports before they go.
-        self.plane.become_graph(graph_of(&kept)?)?;
+        self.plane.become_graph(self.graph(&kept)?)?;
         for name in &steps.ended {
             if let Some(node) = self.take(name) {
                 node.remove()?;
@@ -112,7 +130,7 @@ impl Vnet {
         remove_ports(there, &steps.unlinked)?;
         make_namespaces(part, &remains::namespaces(part.vnet)?)?;
         make_ports(part, &steps.linked)?;
-        self.plane.become_graph(graph_of(part)?)
+        self.plane.become_graph(self.graph(part)?)
     }
 
     fn make_nodes(&self, part: &HostPart, steps: &Steps) -> Result<()> {
@@ -192,7 +210,24 @@ impl Vnet {
     /// # Errors
     /// The first link over which no answer comes within `limit`.
     pub fn probe(&self, part: &HostPart, limit: Duration) -> Result<()> {
-        each(&part.links, |link| {
+        let links: Vec<&LinkPart> = part.links.iter().collect();
+        self.probe_links(part, &links, limit)
+    }
+
+    /// Probes again the links over which no probe has passed.
+    pub fn probe_silent(&self, part: &HostPart) {
+        let status = self.progress.status();
+        let is_up = |link: &LinkPart| {
+            let known = status.links.get(&link.number);
+            known.is_some_and(|known| known.state == LinkState::Up)
+        };
+        let silent: Vec<&LinkPart> = part.links.iter().filter(|link| !is_up(link)).collect();
+        // What does not answer stands in the status.
+        let _ = self.probe_links(part, &silent, FAR_PROBE);
+    }
+
+    fn probe_links(&self, part: &HostPart, links: &[&LinkPart], limit: Duration) -> Result<()> {
+        each(links, |link| {
             self.progress.check()?;
             let done = self.probe_link(part, link, limit);
             self.progress.link(link.number, |it| match &done {
@@ -279,6 +314,24 @@ impl Vnet {
             }
         }
         has_ended
+    }
+
+    /// Removes what is left of nodes that have ended, so that they are made anew.
+    ///
+    /// # Errors
+    /// Something of them cannot be removed.
+    pub fn clear_ended(&self) -> Result<()> {
+        let ended: Vec<String> = {
+            let all = lock(&self.nodes);
+            let ended = all.iter().filter(|(_, node)| !node.is_alive());
+            ended.map(|(name, _)| name.clone()).collect()
+        };
+        for name in ended {
+            if let Some(node) = self.take(&name) {
+                node.remove()?;
+            }
+        }
+        Ok(())
     }
 
     /// Lets everything run on without this agent.
@@ -374,3 +427,5 @@ const THREADS: usize = 16;
 const CONSOLE: Duration = Duration::from_secs(60);
 /// How long the other end of a new link may take to answer.
 const PROBE: Duration = Duration::from_secs(60);
+/// How long one on another host may, before other work is looked for.
+const FAR_PROBE: Duration = Duration::from_secs(2);

@@ -18,7 +18,7 @@ pub mod host_part;
 pub mod layout;
 pub mod message;
 pub mod mirror;
-mod names;
+pub mod names;
 pub mod pip;
 pub mod store;
 pub mod timing;

@@ -11,11 +11,11 @@ use crate::message::{Reason, ReasonCode};
 
 /// The names of a request's nodes, and where each may be. What lies beyond a border has no name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct DocumentNames {
+pub struct DocumentNames {
     /// The nodes, by their numbers in the request.
-    pub(crate) nodes: Vec<String>,
+    pub nodes: Vec<String>,
     /// The locations of each; anywhere if empty.
-    pub(crate) places: Vec<Vec<String>>,
+    pub places: Vec<Vec<String>>,
 }
 
 impl Names for DocumentNames {
@@ -51,12 +51,9 @@ impl Names for DocumentNames {
     }
 }
 
-/// Why a request does not fit, with the smallest relaxation that would.
-pub(crate) fn insufficient(
-    residual: &Residual,
-    request: &Request,
-    names: &DocumentNames,
-) -> Reason {
+/// Why a request does not fit, with the smallest relaxation that would. Rates are bits a second.
+#[must_use]
+pub fn insufficient(residual: &Residual, request: &Request, names: &DocumentNames) -> Reason {
     let explanation = explain(residual, request, &mut Joint::default());
     let Some(mut explanation) = explanation else {
         return Reason::new(ReasonCode::Insufficient, "it does not fit");

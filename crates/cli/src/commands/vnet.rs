@@ -105,15 +105,14 @@ pub enum VnetCommand {
     )]
     Demo(demo::DemoArgs),
     /// Hold the networks of this host, until Ctrl-C; they go on without it
+    ///
+    /// Parts of networks that a provider hands over have links to other hosts, over the underlay.
+    /// Their outer addresses are the agent's: it answers ARP for them.
     #[command(
-        after_help = "Example:\n  carina vnet agent\n\n`carina vnet up` starts one where \
-        none runs."
+        after_help = "Examples:\n  carina vnet agent\n  carina vnet agent --host h1 \
+        --underlay eth1\n\n`carina vnet up` starts one where none runs."
     )]
-    Agent {
-        /// End when the last network is removed
-        #[arg(long)]
-        transient: bool,
-    },
+    Agent(agent::AgentArgs),
     /// Read a document and say what is wrong with it, or what it asks for
     ///
     /// A document says what is wanted of a virtual network; docs/vnet-documents.md has all of it.
@@ -196,7 +195,7 @@ pub fn run(shared: &Shared, command: VnetCommand) -> Outcome {
         VnetCommand::Console { node, vnet } => inside::console(shared, vnet.as_deref(), &node),
         VnetCommand::Test { name } => network::test(shared, name.as_deref()),
         VnetCommand::Demo(args) => demo::run(shared, &args),
-        VnetCommand::Agent { transient } => agent::serve(shared, transient),
+        VnetCommand::Agent(args) => agent::serve(shared, &args),
         VnetCommand::Check(source) => document::check(shared, &source),
         VnetCommand::Convert { source, to } => document::convert(&source, to),
         VnetCommand::Schema => document::schema(),

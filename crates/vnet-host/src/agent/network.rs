@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carina_vnet::host_part::{EndPart, Far, HostPart, HostStatus};
+use carina_vnet::host_part::{EndPart, Far, HostPart, HostStatus, NodeState};
 
+use crate::bell::Bell;
 use crate::directory::{Record, VnetDir};
 use crate::error::{Attempt, Error, Result};
 use crate::names::{port_app, rate_app};
 use crate::node::Images;
 use crate::progress::{Event, Progress};
 use crate::report::{InterfaceReport, LinkReport, NodeReport, Passed, VnetReport, VnetState};
+use crate::underlay::Underlay;
 use crate::vnet::Vnet;
 
 /// One network of an agent.
@@ -23,6 +25,15 @@ pub struct Network {
     shared: Arc<Shared>,
     commands: Mutex<Option<Sender<Box<Change>>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What a host gives to all of its networks.
+#[derive(Clone, Debug)]
+pub struct Host {
+    pub images: Arc<Images>,
+    pub underlay: Option<Underlay>,
+    /// Rung when the status of a network has changed.
+    pub bell: Arc<Bell>,
 }
 
 /// What the network's thread and those who ask share.
@@ -70,13 +81,9 @@ impl Change {
 
 impl Network {
     /// Starts the thread that makes what a record says.
-    pub fn start(
-        dir: VnetDir,
-        record: Record,
-        images: &Arc<Images>,
-        began: Instant,
-    ) -> Result<Network> {
-        let progress = Arc::new(Progress::new(&record.part));
+    pub fn start(dir: VnetDir, record: Record, host: &Host, began: Instant) -> Result<Network> {
+        let progress = Progress::with_bell(&record.part, Arc::clone(&host.bell));
+        let progress = Arc::new(progress);
         let shared = Arc::new(Shared {
             progress,
             leaves: AtomicBool::new(false),
@@ -89,10 +96,10 @@ impl Network {
         });
         let (commands, changes) = channel();
         let (thread_dir, thread_shared) = (dir.clone(), Arc::clone(&shared));
-        let images = Arc::clone(images);
+        let host = host.clone();
         let first = Box::new(Change::new(record, began));
         let run = move || {
-            thread_shared.run(&thread_dir, first, &images, &changes);
+            thread_shared.run(&thread_dir, first, &host, &changes);
         };
         let thread = std::thread::Builder::new().name("vnet".into());
         Ok(Network {
@@ -121,10 +128,38 @@ impl Network {
         self.shared.lock().record.clone()
     }
 
+    /// The generation of what is wanted.
+    pub fn generation(&self) -> u64 {
+        self.shared.lock().record.part.generation
+    }
+
+    /// What its provider hears of it; none for a network of this host's own operator.
+    pub fn status_for_provider(&self) -> Option<HostStatus> {
+        let state = self.shared.lock();
+        let vnet = state.record.provider_vnet()?;
+        let mut status = HostStatus {
+            vnet,
+            ..self.shared.progress.status()
+        };
+        if let Outcome::Failed(reason) = &state.outcome {
+            let nodes = status.nodes.values_mut();
+            for node in nodes.filter(|node| node.state != NodeState::Up) {
+                let reason = reason.clone();
+                node.state = NodeState::Failed { reason };
+            }
+        }
+        Some(status)
+    }
+
     /// What there is of it.
     pub fn vnet(&self) -> Result<Arc<Vnet>> {
         let vnet = self.shared.lock().vnet.clone();
         vnet.ok_or_else(|| Error::NotMade(self.dir.name()))
+    }
+
+    /// Tells those who follow its events.
+    pub fn tell(&self, what: String) {
+        self.shared.progress.tell(what);
     }
 
     pub fn events(&self, since: u64, wait: Duration) -> Vec<Event> {
@@ -167,6 +202,7 @@ impl Network {
         let passed = |link: u32, side: usize| {
             let (port, rate) = (port_app(link, side), rate_app(link, side));
             let mut passed = Passed::default();
+            let mut from_afar = None;
             for (name, count) in &counts {
                 if name.from.app == port {
                     (passed.frames, passed.bytes) = (count.packets, count.bytes);
@@ -175,9 +211,16 @@ impl Network {
                 if name.from.app == rate {
                     // What has not left the bucket was dropped in it, or waits for a moment.
                     passed.dropped = passed.dropped.saturating_sub(count.packets);
+                } else if side == 1 && name.to.app == port_app(link, 0) {
+                    from_afar = Some(Passed {
+                        frames: count.packets,
+                        bytes: count.bytes,
+                        dropped: count.drops,
+                    });
                 }
             }
-            passed
+            // The bucket of the other direction is at the other host.
+            from_afar.unwrap_or(passed)
         };
         let (state, obstacles) = match outcome {
             Outcome::Changing => (VnetState::Changing, status.obstacles()),
@@ -186,7 +229,7 @@ impl Network {
             Outcome::Done => (VnetState::Degraded, status.obstacles()),
         };
         VnetReport {
-            name: record.part.name.clone(),
+            name: self.dir.name(),
             vnet: record.vnet,
             generation: record.part.generation,
             state,
@@ -242,8 +285,7 @@ fn links_of(
         let now = status.links.get(&link.number).cloned().unwrap_or_default();
         let far = match &link.far {
             Far::Here(end) => EndPart::to_string(end),
-            // An operator sees no host.
-            Far::Host(_) => String::new(),
+            Far::Host(far) => format!("host {}", far.host),
         };
         links.push(LinkReport {
             number: link.number,
@@ -260,25 +302,25 @@ fn links_of(
 
 impl Shared {
     /// Makes what is wanted, again and again, and looks after it in between, until it is stopped.
-    fn run(
-        &self,
-        dir: &VnetDir,
-        first: Box<Change>,
-        images: &Arc<Images>,
-        changes: &Receiver<Box<Change>>,
-    ) {
-        let vnet = match Vnet::take_up(dir, &first.record, images, &self.progress) {
-            Ok(vnet) => Arc::new(vnet),
-            Err(error) => return self.fail(&error),
+    fn run(&self, dir: &VnetDir, first: Box<Change>, host: &Host, changes: &Receiver<Box<Change>>) {
+        let Some((vnet, first)) = self.take_up(dir, first, host, changes) else {
+            return;
         };
         self.lock().vnet = Some(Arc::clone(&vnet));
         let mut wanted = Some(first);
         let mut probed = Instant::now();
+        let mut again = Again::default();
         loop {
             if let Some(change) = wanted.take() {
                 match vnet.become_part(&change.record.part, change.discovery) {
-                    Ok(()) => self.settle(dir, &change),
-                    Err(error) => self.fail(&error),
+                    Ok(()) => {
+                        self.settle(dir, &change);
+                        again = Again::default();
+                    }
+                    Err(error) => {
+                        self.fail(&error);
+                        again.later();
+                    }
                 }
                 probed = Instant::now();
             }
@@ -287,11 +329,15 @@ impl Shared {
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
                     let has_ended = vnet.look_after_nodes();
-                    if has_ended || probed.elapsed() > PROBE_AGAIN {
-                        let part = self.lock().record.part.clone();
+                    let record = self.lock().record.clone();
+                    if self.is_due(&vnet, &record, has_ended, &again) {
+                        wanted = Some(Box::new(Change::new(record, Instant::now())));
+                    } else if has_ended || probed.elapsed() > PROBE_AGAIN {
                         // What does not answer stands in the status.
-                        let _ = vnet.probe(&part, PROBE);
+                        let _ = vnet.probe(&record.part, PROBE);
                         probed = Instant::now();
+                    } else {
+                        vnet.probe_silent(&record.part);
                     }
                 }
             }
@@ -302,6 +348,51 @@ impl Shared {
             && let Some(vnet) = Arc::into_inner(vnet)
         {
             vnet.leave();
+        }
+    }
+
+    /// Takes up what there is. What a provider wants is tried again until it can be.
+    fn take_up(
+        &self,
+        dir: &VnetDir,
+        mut first: Box<Change>,
+        host: &Host,
+        changes: &Receiver<Box<Change>>,
+    ) -> Option<(Arc<Vnet>, Box<Change>)> {
+        let mut again = Again::default();
+        loop {
+            let (images, underlay) = (&host.images, host.underlay.as_ref());
+            match Vnet::take_up(dir, &first.record, images, underlay, &self.progress) {
+                Ok(vnet) => return Some((Arc::new(vnet), first)),
+                Err(error) => self.fail(&error),
+            }
+            first.record.provider_vnet()?;
+            again.later();
+            match changes.recv_timeout(again.wait) {
+                Ok(change) => first = change,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+
+    /// Whether what a provider wants is to be made again: it could not be some time ago, or nodes
+    /// of it have ended. An operator at this host reads that, and decides.
+    fn is_due(&self, vnet: &Vnet, record: &Record, has_ended: bool, again: &Again) -> bool {
+        if record.provider_vnet().is_none() {
+            return false;
+        }
+        let has_failed = matches!(self.lock().outcome, Outcome::Failed(_));
+        let is_due = has_ended || (has_failed && again.is_due());
+        if !is_due {
+            return false;
+        }
+        match vnet.clear_ended() {
+            Ok(()) => true,
+            Err(error) => {
+                self.fail(&error);
+                false
+            }
         }
     }
 
@@ -327,10 +418,37 @@ impl Shared {
     fn fail(&self, error: &Error) {
         self.lock().outcome = Outcome::Failed(error.to_string());
         self.progress.tell(format!("failed: {error}"));
+        self.progress.ring();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+}
+
+/// When something that has failed is tried again: after longer and longer times.
+struct Again {
+    wait: Duration,
+    failed_at: Instant,
+}
+
+impl Default for Again {
+    fn default() -> Again {
+        Again {
+            wait: Duration::ZERO,
+            failed_at: Instant::now(),
+        }
+    }
+}
+
+impl Again {
+    fn later(&mut self) {
+        self.wait = (self.wait * 2).clamp(AGAIN_MIN, AGAIN_MAX);
+        self.failed_at = Instant::now();
+    }
+
+    fn is_due(&self) -> bool {
+        self.failed_at.elapsed() >= self.wait
     }
 }
 
@@ -340,6 +458,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 const LOOK: Duration = Duration::from_millis(20);
+const AGAIN_MIN: Duration = Duration::from_secs(4);
+const AGAIN_MAX: Duration = Duration::from_secs(60);
 /// How often nodes are looked after.
 const LOOK_AFTER: Duration = Duration::from_secs(2);
 /// How often links are probed while nothing happens.

@@ -22,7 +22,7 @@ pub fn run(vnet: &Vnet, record: &Record) -> Result<Vec<TestReport>> {
             Err(error) => error.to_string(),
         },
     }];
-    let tests = record.document.test.iter();
+    let tests = record.document().into_iter().flat_map(|it| &it.test);
     reports.extend(tests.map(|test| one(vnet, &record.part, test)));
     Ok(reports)
 }

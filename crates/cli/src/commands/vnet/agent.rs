@@ -9,24 +9,80 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carina_api::paths::RunDir;
+use carina_apps::prefix::Prefix4;
+use carina_apps::tunnel_mux::Gateway;
+use carina_vnet::host_part::InterfaceAddress;
 use carina_vnet_host::client::{Client, socket_of};
-use carina_vnet_host::{Agent, server};
+use carina_vnet_host::{Agent, HostSettings, Underlay, own_name, server};
 
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::progress;
 
+/// Options of `carina vnet agent`.
+#[derive(Debug, clap::Args)]
+pub struct AgentArgs {
+    /// End when the last network is removed
+    #[arg(long)]
+    transient: bool,
+    /// The name of this host in the inventory of its provider [default: the system's]
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// The interface over which links to other hosts leave
+    #[arg(long, value_name = "INTERFACE")]
+    underlay: Option<String>,
+    /// The next hop of hosts that are not on its segment, with the length of the segment's prefix:
+    /// 192.0.2.254/24 [default: all are on it]
+    #[arg(long, value_name = "ADDRESS/BITS", requires = "underlay")]
+    gateway: Option<InterfaceAddress>,
+}
+
+impl AgentArgs {
+    fn agent(&self, run_dir: &RunDir) -> carina_vnet_host::Result<Agent> {
+        let gateway = self.gateway.map(|it| Gateway {
+            prefix: Prefix4::new(it.address(), it.bits()),
+            address: it.address(),
+        });
+        let underlay = self.underlay.as_deref().map(|interface| Underlay {
+            gateway,
+            ..Underlay::of(interface)
+        });
+        if let Some(underlay) = &underlay {
+            // Better said now than with the first link.
+            underlay.look()?;
+        }
+        let settings = HostSettings {
+            name: self.host.clone().unwrap_or_else(own_name),
+            underlay,
+        };
+        Agent::of_host(run_dir, settings)
+    }
+}
+
 /// Serves `vnet.sock` until a signal comes, or the last network goes.
 ///
 /// # Errors
 /// Another agent has the run directory, or the socket cannot be made.
-pub fn serve(shared: &Shared, is_transient: bool) -> Outcome {
+pub fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
     let run_dir = shared.run_dir();
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     fs::create_dir_all(run_dir.path()).attempt(format!("making {}", run_dir.path().display()))?;
-    let _lock = lock(&run_dir)?;
-    let agent = Agent::new(&run_dir).attempt("taking up networks")?;
+    let _lock = match lock(&run_dir)? {
+        Some(lock) => lock,
+        None if args.transient => {
+            // The command that has started this one finds the other.
+            progress("another agent has the run directory");
+            return Ok(());
+        }
+        None => {
+            return Err(failed(format!(
+                "an agent with the run directory {} runs already",
+                run_dir.path().display()
+            )));
+        }
+    };
+    let agent = args.agent(&run_dir).attempt("taking up networks")?;
     let path = socket_of(&run_dir);
     let what = || format!("listening on {}", path.display());
     match fs::remove_file(&path) {
@@ -38,6 +94,7 @@ pub fn serve(shared: &Shared, is_transient: bool) -> Outcome {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).attempt(what())?;
     let (ended, end) = std::sync::mpsc::channel();
     let (stop, stopped) = server::stop_handle();
+    let is_transient = args.transient;
     let serving = std::thread::spawn(move || {
         let served = server::serve(listener, Arc::new(agent), is_transient, stopped);
         // The other end may have gone.
@@ -55,16 +112,13 @@ pub fn serve(shared: &Shared, is_transient: bool) -> Outcome {
     served.attempt("serving vnet.sock")
 }
 
-/// The lock of the agent of a run directory.
-fn lock(run_dir: &RunDir) -> Result<File, Failure> {
+/// The lock of the agent of a run directory; none if another agent has it.
+fn lock(run_dir: &RunDir) -> Result<Option<File>, Failure> {
     let path = run_dir.path().join("vnet.lock");
     let file = File::create(&path).attempt(format!("making {}", path.display()))?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(failed(format!(
-            "an agent with the run directory {} runs already",
-            run_dir.path().display()
-        ))),
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
         Err(TryLockError::Error(error)) => Err(error).attempt("locking vnet.lock"),
     }
 }
@@ -81,7 +135,9 @@ pub fn reach_or_start(shared: &Shared) -> Result<Client, Failure> {
     }
     fs::create_dir_all(run_dir.path()).attempt(format!("making {}", run_dir.path().display()))?;
     let log = run_dir.path().join("vnet.log");
-    let stderr = File::create(&log).attempt(format!("writing {}", log.display()))?;
+    let stderr = File::options().append(true).create(true).open(&log);
+    let stderr = stderr.attempt(format!("writing {}", log.display()))?;
+    let before = stderr.metadata().map_or(0, |file| file.len());
     let program = std::env::current_exe().attempt("finding this program")?;
     let mut child = Command::new(program)
         .args(["vnet", "agent", "--transient", "--run"])
@@ -99,11 +155,13 @@ pub fn reach_or_start(shared: &Shared) -> Result<Client, Failure> {
             return Ok(client);
         }
         let ended = child.try_wait().attempt("looking after the agent")?;
-        if ended.is_some() || Instant::now() > deadline {
-            let said = fs::read_to_string(&log).unwrap_or_default();
+        // One that has ended well has found that another agent is about to answer.
+        if ended.is_some_and(|status| !status.success()) || Instant::now() > deadline {
+            let said = fs::read(&log).unwrap_or_default();
+            let said = said.get(before as usize..).unwrap_or_default();
             return Err(failed(format!(
                 "the agent does not answer: {}",
-                said.trim()
+                String::from_utf8_lossy(said).trim()
             )));
         }
         std::thread::sleep(LOOK_AGAIN);

@@ -6,6 +6,7 @@ use carina_api::control::ClientError;
 use carina_measure::table::{Table, short};
 use carina_vnet::host_part::{LinkState, NodeState};
 use carina_vnet_host::client::{Client, REMOVAL};
+use carina_vnet_host::directory::is_part_name;
 use carina_vnet_host::report::{LinkReport, VnetReport, VnetState};
 use carina_vnet_host::{Vnets, remains};
 use serde_json::json;
@@ -117,15 +118,17 @@ pub fn follow(client: &Client, name: &str, interrupt: &Interrupt) -> Result<Vnet
 pub fn down(shared: &Shared, name: Option<&str>, all: bool) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let vnets = Vnets::of(&shared.run_dir());
-    let records = vnets.list().attempt("listing networks")?;
-    let known = records.iter().map(|record| record.part.name.clone());
-    let known: Vec<String> = known.collect();
+    let mut known = vnets.names().attempt("listing networks")?;
+    let client = client(shared);
+    let has_agent = client.list().is_ok();
+    if has_agent {
+        // The provider would have them made again.
+        known.retain(|name| !is_part_name(name));
+    }
     let names = match all {
         true => known,
         false => vec![chosen(name, &known)?],
     };
-    let client = client(shared);
-    let has_agent = client.list().is_ok();
     for name in &names {
         let what = format!("removing network {name}");
         match has_agent {

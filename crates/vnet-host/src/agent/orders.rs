@@ -1,0 +1,238 @@
+//! Orders of a provider, and what it hears.
+
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use carina_apps::tunnel_mux::MuxCarrier;
+use carina_vnet::host_part::{Far, HostPart, HostStatus, LinkPart, NodeState, VnetId};
+use carina_vnet::message::{FromAgent, ToAgent};
+
+use super::network::Network;
+use super::{Agent, random_id};
+use crate::carrier::carrier_of;
+use crate::directory::{Record, Wanted, part_name};
+use crate::error::{Attempt, Error, Result};
+use crate::remains;
+
+/// What an agent remembers of orders, beside the networks that it has.
+#[derive(Debug, Default)]
+pub struct Orders {
+    /// Parts that cannot be made, as they are reported.
+    refused: Mutex<BTreeMap<VnetId, HostStatus>>,
+    /// Networks that are being removed, by name.
+    leaving: Arc<Mutex<BTreeSet<String>>>,
+    removals: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Agent {
+    /// Carries out an order of the provider. Making and removing go on on threads of their own;
+    /// the outcome stands in [`Agent::say`]. An order that is older than what is there, or
+    /// than what was removed, is left undone. A part that cannot be made on this host is not tried:
+    /// its nodes have failed, with the reason.
+    ///
+    /// # Errors
+    /// The agent's own files cannot be written; the same order may succeed later.
+    pub fn tell(&self, order: &ToAgent) -> Result<()> {
+        let done = match order {
+            ToAgent::Set(part) => self.set(part),
+            ToAgent::Remove { vnet, through } => self.let_go(*vnet, *through),
+        };
+        self.host.bell.ring();
+        done
+    }
+
+    /// What a provider wants to know: parts that it has handed over, and what was removed. Networks
+    /// of operators at this host are not in it.
+    #[must_use]
+    pub fn say(&self) -> FromAgent {
+        let networks: Vec<Arc<Network>> = self.lock().values().map(Arc::clone).collect();
+        let made = networks.iter().filter_map(|it| it.status_for_provider());
+        let mut parts: Vec<HostStatus> = made.collect();
+        for (vnet, status) in &*lock(&self.orders.refused) {
+            // What there is of an earlier generation is what counts.
+            if parts.iter().all(|part| part.vnet != *vnet) {
+                parts.push(status.clone());
+            }
+        }
+        FromAgent {
+            host: self.name.clone(),
+            parts,
+            removed: self.removed.all(),
+        }
+    }
+
+    /// The number of changes to what [`Agent::say`] says, as soon as it differs from `seen`, at the
+    /// latest after `wait`.
+    #[must_use]
+    pub fn changed(&self, seen: u64, wait: Duration) -> u64 {
+        self.host.bell.wait(seen, wait)
+    }
+
+    fn set(&self, part: &HostPart) -> Result<()> {
+        let began = Instant::now();
+        let (vnet, name) = (part.vnet, part_name(part.vnet));
+        let mut networks = self.lock();
+        let there = networks.get(&name);
+        let newest = there.map(|network| network.generation());
+        let is_late = Some(part.generation) <= newest.max(self.removed.through(vnet));
+        // The provider tells again what comes too early.
+        if is_late || lock(&self.orders.leaving).contains(&name) {
+            return Ok(());
+        }
+        if let Some(network) = there
+            && self.removed.through(vnet) >= newest
+        {
+            // It was to be removed, and could not be.
+            return self.begin_removal(name, Arc::clone(network));
+        }
+        if let Err(error) = self.check(part, &networks) {
+            let status = refusal(part, &error.to_string());
+            lock(&self.orders.refused).insert(vnet, status);
+            return Ok(());
+        }
+        lock(&self.orders.refused).remove(&vnet);
+        let own = match there {
+            Some(network) => network.record().vnet,
+            None => random_id()?,
+        };
+        let record = Record {
+            vnet: own,
+            wanted: Wanted::Provider { vnet },
+            part: HostPart {
+                vnet: own,
+                ..part.clone()
+            },
+            is_settled: false,
+        };
+        match networks.entry(name) {
+            Entry::Occupied(network) => network.get().change(record, began),
+            Entry::Vacant(place) => {
+                let dir = self.vnets.vnet(place.key());
+                place.insert(self.begin(dir, record, began)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Checks what a part needs of this host, and that no other network has it.
+    fn check(&self, part: &HostPart, networks: &BTreeMap<String, Arc<Network>>) -> Result<()> {
+        part.check()?;
+        let mut tunnels = BTreeMap::new();
+        let own = part_name(part.vnet);
+        for (name, network) in networks.iter().filter(|(name, _)| **name != own) {
+            let record = network.record();
+            // What could not be carried was refused.
+            let keys = record
+                .part
+                .links
+                .iter()
+                .filter_map(|link| tunnel_of(link).ok()?);
+            tunnels.extend(keys.map(|key| (key, name.clone())));
+        }
+        for link in &part.links {
+            let Some(tunnel) = tunnel_of(link)? else {
+                continue;
+            };
+            if self.host.underlay.is_none() {
+                return Err(Error::Unsupported {
+                    what: format!("link {} to another host", link.number),
+                    instead: crate::underlay::NEEDED,
+                });
+            }
+            if let Some(other) = tunnels.insert(tunnel, own.clone()) {
+                let link = link.number;
+                return Err(Error::TunnelTaken { link, other });
+            }
+        }
+        Ok(())
+    }
+
+    fn let_go(&self, vnet: VnetId, through: u64) -> Result<()> {
+        let name = part_name(vnet);
+        let network = self.lock().get(&name).map(Arc::clone);
+        if network.as_ref().is_some_and(|it| it.generation() > through) {
+            return Ok(());
+        }
+        // An agent that is killed from here on removes it when it is back.
+        self.removed.note(vnet, through)?;
+        lock(&self.orders.refused).retain(|of, status| *of != vnet || status.generation > through);
+        match network {
+            Some(network) => self.begin_removal(name, network),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes a network on a thread of its own. What cannot be removed stays in the list, and is
+    /// tried again with the next order.
+    fn begin_removal(&self, name: String, network: Arc<Network>) -> Result<()> {
+        if !lock(&self.orders.leaving).insert(name.clone()) {
+            return Ok(());
+        }
+        let dir = self.vnets.vnet(&name);
+        let networks = Arc::clone(&self.networks);
+        let leaving = Arc::clone(&self.orders.leaving);
+        let bell = Arc::clone(&self.host.bell);
+        let left = name.clone();
+        let removal = move || {
+            network.stop();
+            match remains::remove(&dir, &network.record()) {
+                Ok(()) => drop(lock(&networks).remove(&name)),
+                Err(error) => network.tell(format!("it cannot be removed: {error}")),
+            }
+            lock(&leaving).remove(&name);
+            bell.ring();
+        };
+        let thread = std::thread::Builder::new().name("vnet-removal".into());
+        let begun = thread.spawn(removal).attempt("starting a thread");
+        let begun = begun.inspect_err(|_| {
+            lock(&self.orders.leaving).remove(&left);
+        })?;
+        let mut removals = lock(&self.orders.removals);
+        removals.retain(|thread| !thread.is_finished());
+        removals.push(begun);
+        Ok(())
+    }
+}
+
+impl Drop for Orders {
+    fn drop(&mut self) {
+        for removal in lock(&self.removals).drain(..) {
+            // One that panicked has ended, too.
+            let _ = removal.join();
+        }
+    }
+}
+
+/// What no two links of a host have.
+type TunnelKey = (Ipv4Addr, Ipv4Addr, (MuxCarrier, u32));
+
+/// The tunnel of a link to another host.
+///
+/// # Errors
+/// This host has no such carrier.
+fn tunnel_of(link: &LinkPart) -> Result<Option<TunnelKey>> {
+    match &link.far {
+        Far::Here(_) => Ok(None),
+        Far::Host(far) => Ok(Some((far.local, far.remote, carrier_of(link)?.tag(link)))),
+    }
+}
+
+/// The status of a part that is not tried.
+fn refusal(part: &HostPart, reason: &str) -> HostStatus {
+    let mut status = part.absent();
+    for node in status.nodes.values_mut() {
+        node.state = NodeState::Failed {
+            reason: reason.to_owned(),
+        };
+    }
+    status
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every critical section leaves what it holds whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

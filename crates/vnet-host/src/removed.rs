@@ -1,0 +1,142 @@
+//! What a host is to have no more, so that an order that is late makes nothing again.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use carina_vnet::host_part::VnetId;
+use serde::{Deserialize, Serialize};
+
+use crate::directory::Vnets;
+use crate::error::{Attempt, Result};
+
+/// Networks of providers that were removed, kept in a file for [`KEPT`].
+#[derive(Debug)]
+pub struct Removed {
+    path: PathBuf,
+    notes: Mutex<BTreeMap<VnetId, Note>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Note {
+    /// Up to this generation.
+    through: u64,
+    /// When, seconds since 1970.
+    at_s: u64,
+}
+
+impl Removed {
+    /// What an earlier agent has noted.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read(vnets: &Vnets) -> Result<Removed> {
+        let path = vnets.path().join("removed.json");
+        let notes = match fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
+            text => {
+                let what = || format!("reading {}", path.display());
+                serde_json::from_slice(&text.attempt(what())?).attempt(what())?
+            }
+        };
+        let notes = Mutex::new(notes);
+        Ok(Removed { path, notes })
+    }
+
+    /// Notes that nothing of a network is to be left up to a generation. It is on the disk when
+    /// this returns.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn note(&self, vnet: VnetId, through: u64) -> Result<()> {
+        let now = now_s();
+        let mut notes = self.lock();
+        notes.retain(|_, note| is_kept(*note, now));
+        let known = notes.get(&vnet).map_or(0, |note| note.through);
+        let through = through.max(known);
+        notes.insert(vnet, Note { through, at_s: now });
+        let text = serde_json::to_vec(&*notes).attempt("writing what was removed")?;
+        let part = self.path.with_extension("json.part");
+        let parent = self.path.parent().map_or(Ok(()), fs::create_dir_all);
+        parent
+            .and_then(|()| fs::write(&part, text))
+            .and_then(|()| fs::rename(&part, &self.path))
+            .attempt(format!("writing {}", self.path.display()))
+    }
+
+    /// Up to which generation a network was removed, if that is not long ago.
+    pub fn through(&self, vnet: VnetId) -> Option<u64> {
+        let now = now_s();
+        let notes = self.lock();
+        let note = notes.get(&vnet).filter(|note| is_kept(**note, now));
+        note.map(|note| note.through)
+    }
+
+    /// All that was removed not long ago.
+    pub fn all(&self) -> BTreeMap<VnetId, u64> {
+        let now = now_s();
+        let notes = self.lock();
+        let kept = notes.iter().filter(|(_, note)| is_kept(**note, now));
+        kept.map(|(vnet, note)| (*vnet, note.through)).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<VnetId, Note>> {
+        // Every critical section leaves the map whole.
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_kept(note: Note, now_s: u64) -> bool {
+    // A clock that was set back keeps a note for longer, which does no harm.
+    now_s.saturating_sub(note.at_s) < KEPT.as_secs()
+}
+
+fn now_s() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// How long orders may be late.
+const KEPT: Duration = Duration::from_secs(600);
+
+#[cfg(test)]
+mod tests {
+    use carina_api::paths::RunDir;
+
+    use super::*;
+
+    #[test]
+    fn notes_outlive_the_agent_and_end_in_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let vnets = Vnets::of(&RunDir::new(directory.path()));
+        let removed = Removed::read(&vnets).unwrap();
+        removed.note(VnetId::new(1), 5).unwrap();
+        removed.note(VnetId::new(1), 3).unwrap();
+        let removed = Removed::read(&vnets).unwrap();
+        assert_eq!(removed.through(VnetId::new(1)), Some(5));
+        assert_eq!(removed.through(VnetId::new(2)), None);
+        let old = Note {
+            through: 9,
+            at_s: now_s() - KEPT.as_secs() - 1,
+        };
+        removed.lock().insert(VnetId::new(2), old);
+        assert_eq!(removed.through(VnetId::new(2)), None);
+        assert_eq!(removed.all(), BTreeMap::from([(VnetId::new(1), 5)]));
+        removed.note(VnetId::new(3), 1).unwrap();
+        assert!(!removed.lock().contains_key(&VnetId::new(2)));
+    }
+
+    #[test]
+    fn file_that_is_damaged_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let vnets = Vnets::of(&RunDir::new(directory.path()));
+        fs::create_dir_all(vnets.path()).unwrap();
+        fs::write(vnets.path().join("removed.json"), "{").unwrap();
+        let error = Removed::read(&vnets).unwrap_err().to_string();
+        assert!(error.contains("removed.json"), "{error}");
+    }
+}
