@@ -1,6 +1,6 @@
 //! What a provider has promised, and what is free.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use carina_embed::residual::Amounts;
 use carina_embed::{HostId, Residual};
@@ -41,6 +41,14 @@ pub(super) struct Made {
     pub(super) previous: Vec<Laid>,
 }
 
+impl Made {
+    /// All hosts that have, or may still have, something of it.
+    pub(super) fn hosts(&self) -> BTreeSet<&str> {
+        let laid = self.previous.iter().chain([&self.laid]);
+        laid.flat_map(Laid::hosts).collect()
+    }
+}
+
 /// What one network has of the substrate, by the numbers of hosts and links.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Charge {
@@ -55,6 +63,8 @@ pub(super) struct Books {
     mirror: Mirror,
     held: BTreeMap<VnetId, Held>,
     made: BTreeMap<VnetId, Made>,
+    /// The networks that are made at each host, as [`Made::hosts`] says.
+    at: BTreeMap<String, BTreeSet<VnetId>>,
     charges: BTreeMap<VnetId, Charge>,
     hosts: Vec<Amounts>,
     rates: Vec<u64>,
@@ -68,6 +78,7 @@ impl Books {
             prefix,
             held: BTreeMap::new(),
             made: BTreeMap::new(),
+            at: BTreeMap::new(),
             charges: BTreeMap::new(),
             hosts: vec![Amounts::default(); ground.substrate.hosts().len()],
             rates: vec![0; ground.substrate.links().len()],
@@ -95,15 +106,30 @@ impl Books {
                     Some(held) => drop(self.held.insert(vnet, held)),
                     None => drop(self.held.remove(&vnet)),
                 },
-                "made" => match entry.map(from_value).transpose()? {
-                    Some(made) => drop(self.made.insert(vnet, made)),
-                    None => drop(self.made.remove(&vnet)),
-                },
+                "made" => {
+                    let made = entry.map(from_value).transpose()?;
+                    self.replace_made(vnet, made);
+                }
                 _ => continue,
             }
             self.charge(vnet, ground);
         }
         Ok(())
+    }
+
+    fn replace_made(&mut self, vnet: VnetId, made: Option<Made>) {
+        if let Some(old) = self.made.remove(&vnet) {
+            for host in old.hosts() {
+                if let Some(there) = self.at.get_mut(host) {
+                    there.remove(&vnet);
+                }
+            }
+        }
+        let Some(made) = made else { return };
+        for host in made.hosts() {
+            self.at.entry(host.to_owned()).or_default().insert(vnet);
+        }
+        self.made.insert(vnet, made);
     }
 
     fn charge(&mut self, vnet: VnetId, ground: &Ground) {
@@ -142,6 +168,11 @@ impl Books {
 
     pub(super) fn made(&self, vnet: VnetId) -> Option<&Made> {
         self.made.get(&vnet)
+    }
+
+    /// The networks of which a host has, or may still have, something.
+    pub(super) fn at(&self, host: &str) -> BTreeSet<VnetId> {
+        self.at.get(host).cloned().unwrap_or_default()
     }
 
     pub(super) fn all_made(&self) -> impl Iterator<Item = (VnetId, &Made)> {

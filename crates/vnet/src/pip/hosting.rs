@@ -1,6 +1,6 @@
 //! What each host has to make of a part, and how far the hosts are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::host_part::{
     EndPart, Far, FarHost, HostPart, HostStatus, LinkPart, LinkState, LinkStatus, NodeState, VnetId,
@@ -9,17 +9,6 @@ use crate::message::{Obstacle, PartEnd, PartLink, PartStatus, TunnelEnd};
 
 use super::books::Made;
 use super::placing::{Laid, Tunnel};
-
-/// The hosts that have nodes of a part.
-pub(super) fn hosts(laid: &Laid) -> BTreeSet<&str> {
-    laid.placement.hosts.values().map(String::as_str).collect()
-}
-
-/// All hosts that have, or may still have, something of a part.
-pub(super) fn all_hosts(made: &Made) -> BTreeSet<&str> {
-    let laid = made.previous.iter().chain([&made.laid]);
-    laid.flat_map(hosts).collect()
-}
 
 /// What one host has to make.
 pub(super) fn host_part(vnet: VnetId, made: &Made, host: &str) -> HostPart {
@@ -122,7 +111,7 @@ pub(super) fn status(made: &Made, said: &BTreeMap<&str, Option<&HostStatus>>) ->
         are_consoles_ready: true,
         obstacle: None,
     };
-    for host in hosts(&made.laid) {
+    for host in made.laid.hosts() {
         let said = said.get(host).copied().flatten();
         let Some(said) = said.filter(|said| said.generation == made.round) else {
             let mut here = made.laid.placement.hosts.iter();

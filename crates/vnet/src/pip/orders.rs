@@ -15,12 +15,7 @@ impl<S: Store> Pip<S> {
     /// Compares what a host has with what it should have.
     pub(super) fn compare(&mut self, now: Instant, host: &str) -> Result<(), StoreError> {
         self.books.refresh(&mut self.store, now, &self.ground)?;
-        let mut vnets = BTreeSet::new();
-        for (vnet, made) in self.books.all_made() {
-            if hosting::all_hosts(made).contains(host) {
-                vnets.insert(vnet);
-            }
-        }
+        let mut vnets = self.books.at(host);
         let Some((_, said)) = self.reports.get(host) else {
             return Ok(());
         };
@@ -49,7 +44,7 @@ impl<S: Store> Pip<S> {
     /// Tells the hosts of a network what they should have of it.
     pub(super) fn order(&mut self, vnet: VnetId) {
         let made = self.books.made(vnet);
-        let hosts = made.map_or_else(BTreeSet::new, hosting::all_hosts);
+        let hosts = made.map_or_else(BTreeSet::new, Made::hosts);
         let hosts: Vec<String> = hosts.into_iter().map(str::to_owned).collect();
         for host in hosts {
             self.order_host(vnet, &host);
@@ -61,7 +56,7 @@ impl<S: Store> Pip<S> {
         let Some(made) = self.books.made(vnet) else {
             return;
         };
-        let is_wanted = !made.is_leaving && hosting::hosts(&made.laid).contains(host);
+        let is_wanted = !made.is_leaving && made.laid.hosts().contains(host);
         let generation = self.said(vnet, host).map(|said| said.generation);
         if is_wanted && generation < Some(made.round) {
             let part = hosting::host_part(vnet, made, host);
@@ -106,9 +101,9 @@ impl<S: Store> Pip<S> {
     fn have_let_go(&self, vnet: VnetId, made: &Made) -> bool {
         let wanted = match made.is_leaving {
             true => BTreeSet::new(),
-            false => hosting::hosts(&made.laid),
+            false => made.laid.hosts(),
         };
-        let known = hosting::all_hosts(made).into_iter();
+        let known = made.hosts().into_iter();
         let mut known = known.filter(|host| self.ground.host(host).is_some());
         known.all(|host| match wanted.contains(host) {
             true => self
@@ -145,7 +140,7 @@ impl<S: Store> Pip<S> {
         let Some(made) = self.books.made(vnet).filter(|made| !made.is_leaving) else {
             return;
         };
-        let hosts = hosting::hosts(&made.laid).into_iter();
+        let hosts = made.laid.hosts().into_iter();
         let said = hosts.map(|host| {
             let said = self.said(vnet, host);
             (host, said.filter(|_| self.is_there(now, host)))

@@ -52,6 +52,13 @@ pub(super) struct Taken {
     pub(super) addresses: BTreeSet<Ipv4Addr>,
 }
 
+impl Laid {
+    /// The hosts that have nodes of it.
+    pub(super) fn hosts(&self) -> BTreeSet<&str> {
+        self.placement.hosts.values().map(String::as_str).collect()
+    }
+}
+
 impl Taken {
     pub(super) fn add(&mut self, placement: &Placement) {
         for tunnel in &placement.tunnels {
