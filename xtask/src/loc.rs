@@ -80,10 +80,11 @@ fn is_test_module(source: &Source) -> bool {
 
 const LL: &str = "crates/vmpi/src/ll";
 const GUEST: &[&str] = &[
+    "interrupts.rs",
     "ivshmem/guest.rs",
-    "ivshmem/guest/vfio.rs",
     "pci.rs",
     "polling.rs",
+    "vfio.rs",
 ];
 const HOST: &[&str] = &["ivshmem/host.rs", "ivshmem/server.rs", "qemu.rs"];
 const SHARED: &[&str] = &[

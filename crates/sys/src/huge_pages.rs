@@ -32,6 +32,13 @@ pub fn huge_page_file(name: &str, bytes: usize) -> io::Result<Memory> {
     Memory::file(&path, bytes)
 }
 
+/// Whether [`huge_page_file`] has made a file of this name since the system booted.
+#[must_use]
+pub fn huge_page_file_exists(name: &str) -> bool {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    mounted(&mounts).is_some_and(|directory| directory.join(name).exists())
+}
+
 /// The physical address of each huge page of a mapping of such a file, from byte `offset` of the
 /// mapping on, `bytes` bytes; both multiples of [`HUGE_PAGE_BYTES`] as seen from the first page.
 ///

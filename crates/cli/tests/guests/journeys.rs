@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::house::{Host, SOON, told};
+use crate::house::{Guest, Host, SOON, told};
 
 #[test]
 fn host_and_guest_reach_applications_of_each_other() {
@@ -33,7 +33,12 @@ fn host_and_guest_reach_applications_of_each_other() {
 fn guest_with_an_iommu_is_woken_by_doorbells() {
     let host = Host::start();
     let guest = host.boot_with("a", |machine| machine.iommu());
-    guest.serves_echo(&host, "echo");
+    is_woken(&host, &guest, "0x1110");
+}
+
+/// The guest's node takes interrupts of the device that has this PCI id.
+pub fn is_woken(host: &Host, guest: &Guest, pci_id: &str) {
+    let server = guest.serves_echo(host, "echo");
     let rung = guest.interrupts();
     // Slowly, so that the guest's node goes to sleep in between.
     host.pings_every("50ms", "echo", "64", 20);
@@ -41,8 +46,13 @@ fn guest_with_an_iommu_is_woken_by_doorbells() {
     assert!(rung > 0, "the guest was never interrupted");
     let driver =
         guest.does("for link in /sys/bus/pci/drivers/vfio-pci/0000*; do basename $link; done");
-    let device = guest.does("grep -lx 0x1110 /sys/bus/pci/devices/*/device | cut -d/ -f6");
+    let find = format!("grep -lx {pci_id} /sys/bus/pci/devices/*/device | cut -d/ -f6");
+    let device = guest.does(&find);
     assert_eq!(driver, device, "the device is not driven by vfio-pci");
+    guest.does(&format!("kill {server}"));
+    host.until("the name is gone", SOON, || {
+        (!host.knows("echo")).then_some(())
+    });
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use carina_api::control::VmpiKind;
 
 use crate::house::{BOOT, Guest, Host, SOON};
+use crate::journeys::is_woken;
 
 fn boot(host: &Host, name: &str) -> Guest {
     host.boot_over(VmpiKind::Virtqueue, name, |machine| machine)
@@ -26,7 +27,23 @@ fn applications_reach_each_other_over_virtqueues() {
 fn both_nodes_may_be_killed_over_virtqueues() {
     let mut host = Host::start();
     let guest = boot(&host, "q");
-    guest.serves_echo(&host, "echo");
+    nodes_are_killed(&mut host, &guest);
+}
+
+#[test]
+fn guest_with_an_iommu_is_woken_over_virtqueues() {
+    let mut host = Host::start();
+    let guest = host.boot_over(VmpiKind::Virtqueue, "q", |machine| machine.iommu());
+    is_woken(&host, &guest, "0x1041");
+    nodes_are_killed(&mut host, &guest);
+    is_woken(&host, &guest, "0x1041");
+    guest.vm.reboot(BOOT).unwrap();
+    host.until_link(&guest, "up");
+    is_woken(&host, &guest, "0x1041");
+}
+
+fn nodes_are_killed(host: &mut Host, guest: &Guest) {
+    guest.serves_echo(host, "echo");
     host.pings("echo", "64", 5);
 
     // The guest's init starts its node again.
@@ -34,14 +51,14 @@ fn both_nodes_may_be_killed_over_virtqueues() {
     host.until("the name is gone", SOON, || {
         (!host.knows("echo")).then_some(())
     });
-    host.until_link(&guest, "up");
+    host.until_link(guest, "up");
     guest.does("until carina app list; do sleep 0.1; done");
-    guest.serves_echo(&host, "echo.again");
+    guest.serves_echo(host, "echo.again");
     host.pings("echo.again", "1400", 20);
 
     host.kill_node();
     host.start_node();
-    host.until_link(&guest, "up");
+    host.until_link(guest, "up");
     host.until_reachable("echo.again");
     host.pings("echo.again", "1400", 20);
     assert!(!host.log().contains("panicked"), "{}", host.log());

@@ -4,8 +4,8 @@ use carina_api::control::{HvSide, IpcpCreate, IpcpType, VmpiKind};
 use carina_api::{ErrorBody, ErrorCode, LocalName};
 use carina_shims::{HvBuilder, HvShim};
 use carina_vmpi::hl::{Config as HlConfig, Side};
-use carina_vmpi::ll::ivshmem::{self, GuestDevice, Interrupts};
-use carina_vmpi::ll::{PciAddress, VmpiImpl, virtqueue};
+use carina_vmpi::ll::ivshmem::{self, GuestDevice};
+use carina_vmpi::ll::{Interrupts, PciAddress, VmpiImpl, virtqueue};
 use carina_wire::vmpi::DEVICE_MAC;
 
 use super::{Context, Opened, SpecError};
@@ -34,17 +34,16 @@ pub(super) fn open(create: &IpcpCreate, context: &Context<'_>) -> Result<Opened,
         let what = format!("IPCP {name}: PCI device {pci}: {error}");
         ErrorBody::new(ErrorCode::NotFound, what)
     };
-    let (device, why) = match kind {
-        VmpiKind::Ivshmem => {
-            let opened = GuestDevice::open(&pci, Interrupts::Auto).map_err(failed)?;
-            (opened.device, opened.polls_because)
-        }
-        VmpiKind::Virtqueue => (virtqueue::open_guest(&pci).map_err(failed)?, None),
+    let opened = match kind {
+        VmpiKind::Ivshmem => GuestDevice::open(&pci, Interrupts::Auto),
+        VmpiKind::Virtqueue => virtqueue::open_guest(&pci, Interrupts::Auto),
     };
+    let opened = opened.map_err(failed)?;
+    let told = |why| format!("no interrupts, the device is polled: {why}");
     Ok(Opened {
         pci: Some(pci),
-        notice: why.map(|why| format!("no interrupts, the device is polled: {why}")),
-        ..open_device(name, context.system, device)
+        notice: opened.polls_because.map(told),
+        ..open_device(name, context.system, opened.device)
     })
 }
 

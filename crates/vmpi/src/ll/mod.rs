@@ -10,6 +10,7 @@
 mod attach;
 mod device;
 mod host_port;
+mod interrupts;
 pub mod ivshmem;
 mod layout;
 pub mod memfd;
@@ -19,6 +20,7 @@ mod qemu;
 mod station;
 #[cfg(test)]
 mod tests;
+mod vfio;
 pub mod virtqueue;
 
 use std::fmt;
@@ -30,6 +32,7 @@ use crate::hl::Side;
 
 pub use attach::{HEARTBEAT_NS, SILENCE_NS_MAX};
 pub use host_port::HostPort;
+pub use interrupts::{Interrupts, Opened};
 pub use layout::{
     Layout, REGION_BYTES_DEFAULT, REGION_BYTES_MAX, REGION_BYTES_MIN, RegionSizeError,
 };

@@ -1,7 +1,5 @@
 //! The guest's end: the PCI device, mapped from user space through sysfs.
 
-mod vfio;
-
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
@@ -10,38 +8,21 @@ use std::sync::atomic::Ordering;
 
 use carina_sys::{EventFd, Mapping, PAGE_BYTES};
 
-use self::vfio::VfioDevice;
 use super::VECTORS;
 use crate::hl::Side;
 use crate::ll::device::{Device, Doorbells};
+use crate::ll::interrupts::{Interrupts, Opened};
 use crate::ll::layout::Layout;
 use crate::ll::pci::{
     PciAddress, check_address, device_directory, devices_with_id, file_error, open_file, write,
 };
 use crate::ll::station::Half;
+use crate::ll::vfio::{self, Line, VfioDevice};
 use crate::ll::{HEARTBEAT_NS, VmpiImpl};
-
-/// How the guest learns that the host rang.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Interrupts {
-    /// By an interrupt through VFIO when the guest has an IOMMU and the kernel's vfio-pci, else by
-    /// polling.
-    Auto,
-    /// By polling, which needs nothing.
-    Poll,
-}
 
 /// Opens devices.
 #[derive(Debug)]
 pub struct GuestDevice;
-
-/// A device that was opened.
-pub struct Opened {
-    /// The device.
-    pub device: Box<dyn VmpiImpl + Send>,
-    /// Why it polls although interrupts were wanted; none when it has them or they were not.
-    pub polls_because: Option<String>,
-}
 
 /// PCI vendor and device of ivshmem, from QEMU's `docs/specs/pci-ids`.
 const PCI_ID: (&str, &str) = ("0x1af4", "0x1110");
@@ -65,26 +46,8 @@ impl GuestDevice {
     pub fn open(address: &str, interrupts: Interrupts) -> io::Result<Opened> {
         check_address(address)?;
         let path = device_directory(address);
-        let polls_because = match interrupts {
-            Interrupts::Poll => None,
-            Interrupts::Auto if !path.join("iommu_group").exists() => {
-                Some("this system has no IOMMU for the device".to_owned())
-            }
-            // Without vfio-pci in the guest's kernel polling does as well, only less promptly.
-            Interrupts::Auto => match open_vfio(&path, address) {
-                Ok(device) => {
-                    return Ok(Opened {
-                        device,
-                        polls_because: None,
-                    });
-                }
-                Err(error) => Some(format!("VFIO: {error}")),
-            },
-        };
-        Ok(Opened {
-            device: open_sysfs(&path)?,
-            polls_because,
-        })
+        let by_vfio = || open_vfio(&path, address);
+        interrupts.open(&path, by_vfio, || open_sysfs(&path))
     }
 }
 
@@ -108,7 +71,7 @@ fn open_sysfs(path: &Path) -> io::Result<Box<dyn VmpiImpl + Send>> {
 }
 
 fn open_vfio(path: &Path, address: &str) -> io::Result<Box<dyn VmpiImpl + Send>> {
-    let device = VfioDevice::open(path, address)?;
+    let device = VfioDevice::open(path, address, Line::Msix)?;
     let (registers, memory) = (device.region(0)?, device.region(2)?);
     let fd = device.as_fd().try_clone_to_owned()?;
     let layout = layout_of(memory.bytes)?;

@@ -12,7 +12,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-pub use guest::{GuestDevice, Interrupts, Opened, guest_devices};
+pub use guest::{GuestDevice, guest_devices};
 pub use host::HostPort;
 
 /// Interrupt vectors that the device is to have (`vectors=` of QEMU): one for each node of the host

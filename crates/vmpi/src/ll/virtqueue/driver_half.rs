@@ -35,6 +35,13 @@ pub(super) trait Transport: Send {
 
     /// What the device signals. `None`: it does not, and is polled.
     fn signal(&self) -> Option<&EventFd>;
+
+    /// Takes note of signals, so that the next one wakes again.
+    fn silence(&self) {
+        if let Some(signal) = self.signal() {
+            signal.drain();
+        }
+    }
 }
 
 /// The queues of a device.
@@ -318,9 +325,7 @@ impl<T: Transport> Queues for DriverHalf<T> {
             return true;
         };
         self.is_armed = true;
-        if let Some(signal) = self.transport.signal() {
-            signal.drain();
-        }
+        self.transport.silence();
         rings.to_guest.arm() && (!wants_room || rings.from_guest.arm())
     }
 

@@ -1,32 +1,33 @@
-//! In a guest: a virtio device on the PCI bus, driven from user space through sysfs, as of VIRTIO
-//! 1.2 §4.1 (modern devices only).
+//! In a guest: a virtio device on the PCI bus, driven from user space, as of VIRTIO 1.2 §4.1 (modern
+//! devices only). Through VFIO, where the guest has an IOMMU, it interrupts; through sysfs it is
+//! polled.
 //!
-//! No IOMMU stands between the device and memory here: the device gets physical addresses of huge
-//! pages. Their file stays when the process ends, so that a device that was not stopped does not
-//! write into memory of others.
+//! No IOMMU stands between the device and memory either way, because a device that does not offer
+//! `VIRTIO_F_ACCESS_PLATFORM` goes past it (§6.1): it gets physical addresses of huge pages. Their
+//! file stays when the process ends, so that a device that was not stopped does not write into
+//! memory of others.
+
+mod registers;
 
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use carina_sys::{EventFd, Mapping, PAGE_BYTES};
+use carina_sys::{EventFd, huge_page_file_exists};
 use carina_vhost_user::features::VERSION_1;
 use carina_wire::vmpi::DEVICE_MAC;
 
+use self::registers::{Access, COMMON, Finder, ISR, NOTIFY, Registers, SPECIFIC, bad};
 use super::device::QueueDevice;
 use super::device_memory::{DeviceMemory, RingAddresses};
 use super::driver_half::{DriverHalf, Transport};
 use super::{FROM_GUEST, TO_GUEST};
 use crate::hl::Side;
 use crate::ll::VmpiImpl;
-use crate::ll::pci::{
-    PciAddress, check_address, claim, device_directory, devices_with_id, file_error, open_file,
-    write,
-};
+use crate::ll::interrupts::{Interrupts, Opened};
+use crate::ll::pci::{PciAddress, check_address, claim, device_directory, devices_with_id, write};
+use crate::ll::vfio::{self, Line, VfioDevice};
 
 /// PCI vendor and device of a network device. (VIRTIO 1.2 §4.1.2)
 const PCI_ID: (&str, &str) = ("0x1af4", "0x1041");
@@ -58,17 +59,33 @@ pub fn guest_devices() -> io::Result<Vec<PciAddress>> {
 /// # Errors
 /// What sysfs says, with the file; `InvalidData` when it is no such device; `OutOfMemory` when
 /// there are too few huge pages.
-pub fn open_guest(address: &str) -> io::Result<Box<dyn VmpiImpl + Send>> {
+pub fn open_guest(address: &str, interrupts: Interrupts) -> io::Result<Opened> {
     check_address(address)?;
-    claim(address)?;
-    let mut device = PciDevice::open(address)?;
+    let path = device_directory(address);
+    let by_vfio = || {
+        let vfio = VfioDevice::open(&path, address, Line::Intx)?;
+        start(PciDevice::over_vfio(address, vfio)?)
+    };
+    let by_sysfs = || {
+        vfio::release(&path)?;
+        claim(address)?;
+        start(PciDevice::over_sysfs(address)?)
+    };
+    interrupts.open(&path, by_vfio, by_sysfs)
+}
+
+fn start(mut device: PciDevice) -> io::Result<Box<dyn VmpiImpl + Send>> {
     // First of all, so that the queues of a process that was killed are left alone.
     device.reset()?;
-    let memory = DeviceMemory::physical(&format!("carina-vmpi-{address}"))?;
+    let memory = DeviceMemory::physical(&memory_name(&device.address))?;
     let (tx, rx) = (memory.pipe(FROM_GUEST)?, memory.pipe(TO_GUEST)?);
     let mut half = DriverHalf::new(device, memory);
     half.start()?;
     Ok(Box::new(QueueDevice::new(Side::Guest, half, tx, rx)))
+}
+
+fn memory_name(address: &str) -> String {
+    format!("carina-vmpi-{address}")
 }
 
 fn mac_of(address: &str) -> io::Result<[u8; 6]> {
@@ -76,12 +93,17 @@ fn mac_of(address: &str) -> io::Result<[u8; 6]> {
     if let Some(mac) = mac_of_interface(&directory) {
         return Ok(mac);
     }
+    if vfio::is_bound(&directory) && huge_page_file_exists(&memory_name(address)) {
+        // A node has given it memory since this system booted. To ask the device itself would
+        // reset it.
+        return Ok(DEVICE_MAC);
+    }
     if directory.join("driver").exists() {
         // Another's, which is left alone.
         return Ok([0; 6]);
     }
     write(&directory.join("enable"), "1")?;
-    let device = PciDevice::open(address)?;
+    let device = PciDevice::over_sysfs(address)?;
     Ok([0, 1, 2, 3, 4, 5].map(|at| device.specific.read_u8(at)))
 }
 
@@ -110,60 +132,6 @@ fn entry_with_prefix(directory: &Path, prefix: &str) -> Option<PathBuf> {
     })
 }
 
-/// Registers of a device, in a BAR.
-#[derive(Clone)]
-struct Registers {
-    bar: Arc<Mapping>,
-    offset: usize,
-    len: usize,
-}
-
-impl Registers {
-    fn at(&self, offset: usize, bytes: usize) -> usize {
-        assert!(
-            offset <= self.len && bytes <= self.len - offset,
-            "register {offset:#x} of {:#x} bytes",
-            self.len
-        );
-        self.offset + offset
-    }
-
-    fn read_u8(&self, at: usize) -> u8 {
-        self.bar.atomic_u8(self.at(at, 1)).load(Ordering::Acquire)
-    }
-
-    fn write_u8(&self, at: usize, value: u8) {
-        let to = self.bar.atomic_u8(self.at(at, 1));
-        to.store(value, Ordering::Release);
-    }
-
-    fn read_u16(&self, at: usize) -> u16 {
-        let from = self.bar.atomic_u16(self.at(at, 2));
-        u16::from_le(from.load(Ordering::Acquire))
-    }
-
-    fn write_u16(&self, at: usize, value: u16) {
-        let to = self.bar.atomic_u16(self.at(at, 2));
-        to.store(value.to_le(), Ordering::Release);
-    }
-
-    fn read_u32(&self, at: usize) -> u32 {
-        let from = self.bar.atomic_u32(self.at(at, 4));
-        u32::from_le(from.load(Ordering::Acquire))
-    }
-
-    fn write_u32(&self, at: usize, value: u32) {
-        let to = self.bar.atomic_u32(self.at(at, 4));
-        to.store(value.to_le(), Ordering::Release);
-    }
-
-    /// In halves, the lower first, as VIRTIO 1.2 §4.1.3.1 wants it.
-    fn write_u64(&self, at: usize, value: u64) {
-        self.write_u32(at, value as u32);
-        self.write_u32(at + 4, (value >> 32) as u32);
-    }
-}
-
 /// The device, as of VIRTIO 1.2 §4.1.4.
 struct PciDevice {
     address: PciAddress,
@@ -171,6 +139,10 @@ struct PciDevice {
     notify: Registers,
     notify_multiplier: u32,
     specific: Registers,
+    /// Why it interrupts; read, it takes the interrupt back. (VIRTIO 1.2 §4.1.4.5)
+    isr: Registers,
+    /// With which it interrupts.
+    vfio: Option<VfioDevice>,
     /// Where each ring's notification goes, in `notify`.
     notify_at: [usize; 2],
 }
@@ -188,6 +160,7 @@ const QUEUE_NOTIFY_OFF: usize = 30;
 const QUEUE_DESC: usize = 32;
 const QUEUE_DRIVER: usize = 40;
 const QUEUE_DEVICE: usize = 48;
+const COMMON_BYTES: usize = 56;
 
 // Device status. (VIRTIO 1.2 §2.1)
 const ACKNOWLEDGE: u8 = 1;
@@ -199,42 +172,31 @@ const FEATURES_OK: u8 = 8;
 const RESET: Duration = Duration::from_secs(1);
 
 impl PciDevice {
-    fn open(address: &str) -> io::Result<PciDevice> {
+    fn over_sysfs(address: &str) -> io::Result<PciDevice> {
         let directory = device_directory(address);
-        let path = directory.join("config");
-        let config = fs::read(&path).map_err(|error| file_error(&path, &error))?;
-        let capabilities = Capabilities::of(&config);
-        let mut bars: [Option<Arc<Mapping>>; 6] = Default::default();
-        let mut registers = |kind: u8, name: &str| {
-            let missing = || bad(address, &format!("no capability of virtio for its {name}"));
-            let place = capabilities.find(kind).ok_or_else(missing)?;
-            let bar = match bars.get(usize::from(place.bar)).ok_or_else(missing)? {
-                Some(bar) => Arc::clone(bar),
-                None => {
-                    let path = directory.join(format!("resource{}", place.bar));
-                    let bar = Arc::new(map_bar(&path)?);
-                    bars[usize::from(place.bar)] = Some(Arc::clone(&bar));
-                    bar
-                }
-            };
-            let (offset, len) = (place.offset as usize, place.len as usize);
-            if offset > bar.len() || len > bar.len() - offset {
-                return Err(bad(
-                    address,
-                    &format!("{name} outside of BAR {}", place.bar),
-                ));
-            }
-            Ok((Registers { bar, offset, len }, place))
-        };
-        let (common, _) = registers(COMMON, "common configuration")?;
-        let (notify, notify_place) = registers(NOTIFY, "notifications")?;
-        let (specific, _) = registers(SPECIFIC, "own configuration")?;
+        PciDevice::over(address, Access::Sysfs(&directory))
+    }
+
+    fn over_vfio(address: &str, vfio: VfioDevice) -> io::Result<PciDevice> {
+        let mut device = PciDevice::over(address, Access::Vfio(&vfio))?;
+        device.vfio = Some(vfio);
+        Ok(device)
+    }
+
+    fn over(address: &str, access: Access<'_>) -> io::Result<PciDevice> {
+        let mut finder = Finder::new(address, access)?;
+        let (common, _) = finder.registers(COMMON, COMMON_BYTES, "common configuration")?;
+        let (notify, notify_place) = finder.registers(NOTIFY, 2, "notifications")?;
+        let (isr, _) = finder.registers(ISR, 1, "interrupt status")?;
+        let (specific, _) = finder.registers(SPECIFIC, 6, "own configuration")?;
         Ok(PciDevice {
             address: address.to_owned(),
             common,
             notify,
             notify_multiplier: notify_place.multiplier,
             specific,
+            isr,
+            vfio: None,
             notify_at: [0; 2],
         })
     }
@@ -281,7 +243,7 @@ impl PciDevice {
         let offset = offset
             .checked_mul(self.notify_multiplier)
             .map(|offset| offset as usize);
-        let len = self.notify.len;
+        let len = self.notify.len();
         self.notify_at[ring] = offset
             .filter(|offset| offset.is_multiple_of(2) && offset + 2 <= len)
             .ok_or_else(|| bad(&self.address, "a notification outside of its BAR"))?;
@@ -332,104 +294,15 @@ impl Transport for PciDevice {
     }
 
     fn signal(&self) -> Option<&EventFd> {
-        None
-    }
-}
-
-fn map_bar(path: &Path) -> io::Result<Mapping> {
-    let file = open_file(path)?;
-    let bytes = fs::metadata(path).map_err(|error| file_error(path, &error))?;
-    let bytes = (bytes.len() as usize).next_multiple_of(PAGE_BYTES);
-    Mapping::shared(file.as_fd(), 0, bytes).map_err(|error| file_error(path, &error))
-}
-
-fn bad(address: &str, what: &str) -> io::Error {
-    let text = format!("PCI device {address}: {what}");
-    io::Error::new(io::ErrorKind::InvalidData, text)
-}
-
-// Kinds of capabilities. (VIRTIO 1.2 §4.1.4)
-const COMMON: u8 = 1;
-const NOTIFY: u8 = 2;
-const SPECIFIC: u8 = 4;
-
-/// The capabilities in a device's configuration space.
-struct Capabilities<'a> {
-    config: &'a [u8],
-}
-
-/// Where registers lie.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
-    bar: u8,
-    offset: u32,
-    len: u32,
-    /// Of notifications: what a ring's offset is multiplied by.
-    multiplier: u32,
-}
-
-impl Capabilities<'_> {
-    fn of(config: &[u8]) -> Capabilities<'_> {
-        Capabilities { config }
+        self.vfio.as_ref().map(VfioDevice::interrupt)
     }
 
-    fn byte(&self, at: usize) -> Option<u8> {
-        self.config.get(at).copied()
-    }
-
-    fn word(&self, at: usize) -> Option<u32> {
-        let bytes = self.config.get(at..at + 4)?;
-        Some(u32::from_le_bytes(bytes.try_into().ok()?))
-    }
-
-    /// The first capability of virtio of a kind.
-    fn find(&self, kind: u8) -> Option<Place> {
-        const FIRST: usize = 0x34;
-        const VENDOR: u8 = 9;
-        let mut at = usize::from(self.byte(FIRST)? & !3);
-        // There is room for this many; a list that bites its tail ends.
-        for _ in 0..48 {
-            if at < 0x40 {
-                return None;
-            }
-            if self.byte(at)? == VENDOR && self.byte(at + 3)? == kind {
-                return Some(Place {
-                    bar: self.byte(at + 4)?,
-                    offset: self.word(at + 8)?,
-                    len: self.word(at + 12)?,
-                    multiplier: match kind {
-                        NOTIFY => self.word(at + 16)?,
-                        _ => 0,
-                    },
-                });
-            }
-            at = usize::from(self.byte(at + 1)? & !3);
+    fn silence(&self) {
+        let Some(vfio) = &self.vfio else { return };
+        if vfio.interrupt().drain() > 0 {
+            self.isr.read_u8(0);
+            // A device that was taken away falls silent, which is noticed.
+            let _ = vfio.unmask();
         }
-        None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn capabilities_are_found_and_loops_end() {
-        let mut config = vec![0; 256];
-        config[0x34] = 0x40;
-        config[0x40..0x44].copy_from_slice(&[0x11, 0x50, 0, 0]);
-        config[0x50..0x56].copy_from_slice(&[9, 0x40, 20, NOTIFY, 4, 0]);
-        config[0x58..0x64].copy_from_slice(&[0, 0x30, 0, 0, 0, 0x10, 0, 0, 4, 0, 0, 0]);
-        let capabilities = Capabilities::of(&config);
-        let place = Place {
-            bar: 4,
-            offset: 0x3000,
-            len: 0x1000,
-            multiplier: 4,
-        };
-        assert_eq!(capabilities.find(NOTIFY), Some(place));
-        assert_eq!(capabilities.find(COMMON), None);
-        assert_eq!(Capabilities::of(&config[..0x52]).find(NOTIFY), None);
-        assert_eq!(Capabilities::of(&[]).find(COMMON), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The device through VFIO: the kernel's way to give a PCI device with interrupts to a process. It
+//! A device through VFIO: the kernel's way to give a PCI device with interrupts to a process. It
 //! needs an IOMMU in the guest and the module vfio-pci. Constants and structures are those of
 //! `linux/vfio.h`.
 //!
@@ -14,15 +14,27 @@ use std::path::Path;
 use carina_sys::EventFd;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 
-use crate::ll::pci::{file_error, open_file, write};
+use super::pci::{file_error, open_file, write};
 
-/// A device that vfio-pci drives for this process. Dropping it gives the device up.
+/// A device that vfio-pci drives for this process. Dropping it gives the device up, and the kernel
+/// resets it.
 pub(super) struct VfioDevice {
     device: OwnedFd,
+    line: Line,
     interrupt: EventFd,
     // The device works only while its group is in a container.
     _group: OwnedFd,
     _container: OwnedFd,
+}
+
+/// How a device interrupts, by VFIO's number for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Line {
+    /// By its pin, which stays asserted until the device has been asked why. The kernel masks it
+    /// with each interrupt, until [`VfioDevice::unmask`].
+    Intx = 0,
+    /// By messages, of which nothing has to be taken back.
+    Msix = 2,
 }
 
 /// A BAR or the configuration space, as a part of the device's file.
@@ -34,9 +46,11 @@ pub(super) struct Region {
 
 const TYPE1_IOMMU: usize = 1;
 const CONFIG_REGION: u32 = 7;
-const MSIX: u32 = 2;
+/// Bytes of configuration space that hold all of a device's older capabilities.
+const CONFIG_BYTES: usize = 256;
 const SET_EVENTFD_TRIGGER: u32 = 1 << 2 | 1 << 5;
 const SET_NONE_TRIGGER: u32 = 1 << 0 | 1 << 5;
+const SET_NONE_UNMASK: u32 = 1 << 0 | 1 << 4;
 
 const SET_IOMMU: u8 = 102;
 const GROUP_SET_CONTAINER: u8 = 104;
@@ -51,7 +65,7 @@ const PCI_COMMAND_ENABLE: u16 = 1 << 1 | 1 << 2;
 
 impl VfioDevice {
     /// Binds the device to vfio-pci and opens it with its first interrupt on an eventfd.
-    pub(super) fn open(path: &Path, address: &str) -> io::Result<VfioDevice> {
+    pub(super) fn open(path: &Path, address: &str, line: Line) -> io::Result<VfioDevice> {
         bind(path, address)?;
         let group_link =
             fs::read_link(path.join("iommu_group")).map_err(|e| file_error(path, &e))?;
@@ -63,6 +77,7 @@ impl VfioDevice {
         let device = device_fd(&group, address)?;
         let vfio = VfioDevice {
             device,
+            line,
             interrupt: EventFd::new()?,
             _group: group,
             _container: container,
@@ -75,6 +90,21 @@ impl VfioDevice {
     /// What becomes readable when the host rings.
     pub(super) fn interrupt(&self) -> &EventFd {
         &self.interrupt
+    }
+
+    /// Lets the pin interrupt again, after the device was asked why it did. It does so at once where
+    /// it is asserted still.
+    pub(super) fn unmask(&self) -> io::Result<()> {
+        self.set_irqs(SET_NONE_UNMASK, 0, 1)
+    }
+
+    /// The device's configuration space.
+    pub(super) fn config(&self) -> io::Result<Vec<u8>> {
+        let offset = self.region(CONFIG_REGION)?.offset;
+        let mut config = vec![0; CONFIG_BYTES];
+        let read = rustix::io::pread(&self.device, &mut config[..], offset)?;
+        config.truncate(read);
+        Ok(config)
     }
 
     /// Where a region lies in the device's file.
@@ -109,30 +139,26 @@ impl VfioDevice {
     /// Takes the interrupt from another of the device's vectors from now on.
     pub(super) fn route_interrupt(&self, vector: u32) -> io::Result<()> {
         // VFIO has room for as many vectors as were asked for first, so it begins anew.
-        let mut none = IrqSet {
-            argsz: size_of::<IrqSet>() as u32,
-            flags: SET_NONE_TRIGGER,
-            index: MSIX,
-            start: 0,
-            count: 0,
-            eventfd: -1,
-        };
-        call(&self.device, DEVICE_SET_IRQS, &mut none)?;
+        self.set_irqs(SET_NONE_TRIGGER, 0, 0)?;
         self.interrupt.drain();
         self.trigger(vector)
     }
 
     fn trigger(&self, vector: u32) -> io::Result<()> {
+        self.set_irqs(SET_EVENTFD_TRIGGER, vector, 1)
+    }
+
+    fn set_irqs(&self, flags: u32, start: u32, count: u32) -> io::Result<()> {
         let mut irqs = IrqSet {
             argsz: size_of::<IrqSet>() as u32,
-            flags: SET_EVENTFD_TRIGGER,
-            index: MSIX,
-            start: vector,
-            count: 1,
+            flags,
+            index: self.line as u32,
+            start,
+            count,
+            // Read only where the flags say that there is one.
             eventfd: self.interrupt.as_raw_fd(),
         };
-        call(&self.device, DEVICE_SET_IRQS, &mut irqs)?;
-        Ok(())
+        call(&self.device, DEVICE_SET_IRQS, &mut irqs)
     }
 }
 
@@ -168,6 +194,7 @@ fn bind(path: &Path, address: &str) -> io::Result<()> {
     if is_bound(path) {
         return Ok(());
     }
+    write(&path.join("driver_override"), "\n")?;
     let text = format!(
         "{}: vfio-pci did not take the device; is the module loaded?",
         path.display()
@@ -175,7 +202,8 @@ fn bind(path: &Path, address: &str) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::NotFound, text))
 }
 
-fn is_bound(path: &Path) -> bool {
+/// Whether vfio-pci has the device.
+pub(super) fn is_bound(path: &Path) -> bool {
     let driver = fs::read_link(path.join("driver")).unwrap_or_default();
     driver.file_name().is_some_and(|name| name == "vfio-pci")
 }
