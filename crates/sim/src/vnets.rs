@@ -10,16 +10,29 @@
 //! a time, a link is up when both its ends name each other.
 
 use std::fmt;
+use std::ops::AddAssign;
 
 use carina_vnet::timing::Timing;
 
 use self::scenario::Scenario;
 use self::world::World;
 
+mod asked;
 mod host;
 mod scenario;
 mod unsteady_store;
 mod world;
+
+/// How much there is; what is not said is drawn by the seed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Providers; else 1 to 4.
+    pub pips: Option<u8>,
+    /// Hosts of each; else 1 to 7.
+    pub hosts: Option<u8>,
+    /// Networks that are wanted; else 1 to 12.
+    pub networks: Option<u16>,
+}
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,8 +41,6 @@ pub struct Outcome {
     pub ready: u64,
     /// Networks that were refused, with a reason.
     pub refused: u64,
-    /// Networks whose lease had ended, or that were removed before.
-    pub gone: u64,
     /// Processes that died and came back.
     pub deaths: u64,
     /// Messages that were sent.
@@ -51,8 +62,12 @@ pub struct Violation {
 ///
 /// # Errors
 /// What did not hold, first.
-pub fn run(seed: u64, trace: Option<&mut dyn FnMut(&str)>) -> Result<Outcome, Violation> {
-    let scenario = Scenario::new(seed);
+pub fn run(
+    seed: u64,
+    size: Size,
+    trace: Option<&mut dyn FnMut(&str)>,
+) -> Result<Outcome, Violation> {
+    let scenario = Scenario::new(seed, size);
     World::new(scenario, seed, trace).run()
 }
 
@@ -61,6 +76,15 @@ fn timing() -> Timing {
     Timing {
         lease: carina_time::Duration::from_secs(90),
         ..Timing::default()
+    }
+}
+
+impl AddAssign for Outcome {
+    fn add_assign(&mut self, other: Outcome) {
+        self.ready += other.ready;
+        self.refused += other.refused;
+        self.deaths += other.deaths;
+        self.messages += other.messages;
     }
 }
 

@@ -1,8 +1,10 @@
 //! `carina sim`: networks of whole IPCPs on a virtual clock.
 
+mod all_cpus;
 mod figure;
 mod scale;
 mod soak;
+mod vnets;
 
 use std::ops::Range;
 use std::time::Instant;
@@ -38,6 +40,13 @@ pub enum SimCommand {
     #[command(after_help = "Examples:\n  carina sim scale\n  \
         carina sim scale --systems 200 --regions 8 --json > scale.json")]
     Scale(scale::ScaleArgs),
+    /// Virtual networks whose operators, providers and hosts die at any step
+    #[command(after_help = "Examples:\n  carina sim vnet --seeds 0..1000\n  \
+        carina sim vnet --seeds 7..8 --trace > events.txt\n  \
+        carina sim vnet --pips 10 --hosts 100 --networks 1000 --seeds 0..10\n\nNothing may ever carry more than it \
+        has; each network ends ready or refused with a reason;\nwhen all are removed, nothing is \
+        left.")]
+    Vnet(vnets::VnetArgs),
 }
 
 /// Options of `carina sim run`.
@@ -125,6 +134,7 @@ pub fn run(shared: &Shared, command: SimCommand) -> Outcome {
         SimCommand::Run(args) => run_one(shared, &args),
         SimCommand::Soak(args) => soak::run(shared, &args),
         SimCommand::Scale(args) => scale::run(shared, &args),
+        SimCommand::Vnet(args) => vnets::run(shared, &args),
     }
 }
 

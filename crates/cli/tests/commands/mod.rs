@@ -10,6 +10,7 @@ mod nfv;
 pub mod node;
 mod ping;
 mod policies;
+mod sim;
 mod stalls;
 mod stopped;
 mod unread;

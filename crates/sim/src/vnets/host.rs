@@ -1,29 +1,40 @@
 //! A host that is played: what it is to have, and how far that is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use carina_time::{Duration, Instant};
+use carina_vnet::document::Carrier;
 use carina_vnet::host_part::{
     Far, HostPart, HostStatus, LinkPart, LinkState, LinkStatus, NodeState, NodeStatus, VnetId,
 };
 use carina_vnet::message::{FromAgent, ToAgent};
+use carina_vnet::pip::inventory::{Host, Inventory};
 
 /// A host with its agent. The agent's own death touches nothing here; that of the host takes all.
 #[derive(Debug)]
 pub(super) struct PlayedHost {
     pub(super) name: String,
-    /// What it has: processors and memory.
-    pub(super) room: [u64; 2],
+    /// What it is.
+    pub(super) owns: Host,
+    /// The rates of all its links to other hosts together, bits a second.
+    rate_bps: u64,
     pub(super) parts: BTreeMap<VnetId, (HostPart, Instant)>,
     /// What it is to have no more; kept on its disk for ten minutes.
     removed: BTreeMap<VnetId, (u64, Instant)>,
 }
 
 impl PlayedHost {
-    pub(super) fn new(name: String, room: [u64; 2]) -> PlayedHost {
+    /// A host of a provider's.
+    pub(super) fn new(owns: &Host, inventory: &Inventory) -> PlayedHost {
+        let links = inventory.links.iter();
+        let links = links.filter(|link| link.ends.contains(&owns.name));
+        let borders = inventory.borders.iter();
+        let borders = borders.filter(|border| border.host == owns.name);
+        let rates = links.map(|link| link.rate_bps);
         PlayedHost {
-            name,
-            room,
+            name: owns.name.clone(),
+            owns: owns.clone(),
+            rate_bps: rates.chain(borders.map(|it| it.rate_bps)).sum(),
             parts: BTreeMap::new(),
             removed: BTreeMap::new(),
         }
@@ -60,15 +71,37 @@ impl PlayedHost {
         self.removed.retain(|_, (_, at)| now.since(*at) < kept);
     }
 
-    /// What more it carries than it has room for.
-    pub(super) fn excess(&self) -> Option<String> {
-        let nodes = self.parts.values().flat_map(|(part, _)| &part.nodes);
-        let sums = nodes.fold([0, 0], |[cpus, memory], node| {
-            [cpus + u64::from(node.cpus), memory + node.memory_mib]
-        });
-        let room = self.room;
-        let is_over = sums.iter().zip(room).any(|(sum, room)| *sum > room);
-        is_over.then(|| format!("host {} carries {sums:?} and has {room:?}", self.name))
+    /// What more it carries than it has room for. `nics` says how many cards a node has of it.
+    pub(super) fn excess(&self, nics: impl Fn(&HostPart, &str) -> u64) -> Option<String> {
+        let owns = &self.owns;
+        let room = [owns.cpus, owns.memory_mib, owns.nics, self.rate_bps];
+        let mut sums = [0; 4];
+        let parts = || self.parts.values().map(|(part, _)| part);
+        for part in parts() {
+            for node in &part.nodes {
+                sums[0] += u64::from(node.cpus);
+                sums[1] += node.memory_mib;
+                sums[2] += nics(part, &node.name);
+            }
+        }
+        let links = || parts().flat_map(|part| &part.links);
+        let leaving = links().filter(|link| matches!(link.far, Far::Host(_)));
+        sums[3] = leaving.map(|link| link.rate.bps()).sum();
+        if sums.iter().zip(room).any(|(sum, room)| *sum > room) {
+            return Some(format!(
+                "host {} carries {sums:?} and has {room:?}",
+                self.name
+            ));
+        }
+        let mut known = BTreeSet::new();
+        links().find_map(|link| {
+            let Far::Host(far) = &link.far else {
+                return None;
+            };
+            let tag = (link.carrier != Carrier::Ipip).then_some(link.tag);
+            let is_new = known.insert((far.local, far.remote, tag));
+            (!is_new).then(|| format!("host {}: two tunnels are one: {far:?} {tag:?}", self.name))
+        })
     }
 
     pub(super) fn link(&self, vnet: VnetId, number: u32) -> Option<&LinkPart> {

@@ -6,9 +6,11 @@ use std::net::Ipv4Addr;
 use carina_random::Random;
 use carina_time::{Duration, Instant};
 use carina_vnet::document::{
-    Carrier, Document, End, Header, Kind, Link, Node, OnInsufficient, Rate, Span,
+    Carrier, Document, End, Header, Kind, Link, Nics, Node, OnInsufficient, Rate, Span, Via,
 };
 use carina_vnet::pip::inventory::{self, Border, Discovery, Host, Inventory};
+
+use super::Size;
 
 /// What is there and what happens.
 #[derive(Debug)]
@@ -30,7 +32,11 @@ pub(super) struct Scenario {
     pub(super) trouble_ends: Instant,
     /// Mean time between two deaths.
     pub(super) death_every: Duration,
-    /// From when all are removed, if the run is to end so.
+    /// The VNP that is lost when things stop going wrong, with all that it knows.
+    pub(super) lost_vnp: Option<usize>,
+    /// When peers ask about networks of others.
+    pub(super) meddling: Instant,
+    /// From when all are removed.
     pub(super) removal: Instant,
     pub(super) end: Instant,
     pub(super) random: Random,
@@ -54,11 +60,11 @@ pub(super) const MARK: &str = "sub-";
 const LOCATIONS: [&str; 3] = ["uk", "de", "fr"];
 
 impl Scenario {
-    pub(super) fn new(seed: u64) -> Scenario {
+    pub(super) fn new(seed: u64, size: Size) -> Scenario {
         let mut random = Random::new(seed);
         let mut pips = Vec::new();
-        for number in 0..random.within(1, 4) as usize {
-            let inventory = inventory(&mut random, number);
+        for number in 0..drawn(&mut random, size.pips, 4) as usize {
+            let inventory = inventory(&mut random, number, size);
             let processes = random.within(1, 2) as usize;
             pips.push((format!("{MARK}pip{number}"), inventory, processes));
         }
@@ -70,7 +76,12 @@ impl Scenario {
             vnps.push((format!("{MARK}vnp{number}"), vnos.collect()));
         }
         let trouble_ends = START + Duration::from_secs(random.within(20, 120));
-        let wishes = wishes(&mut random, &vnps, trouble_ends);
+        let wishes = wishes(&mut random, &vnps, size, trouble_ends);
+        let lost_vnp = match vnps.len() > 1 && random.chance(2000) {
+            true => Some(random.index(vnps.len())),
+            false => None,
+        };
+        let meddling = trouble_ends + Duration::from_secs(350);
         let removal = trouble_ends + Duration::from_secs(400);
         Scenario {
             pips,
@@ -82,6 +93,8 @@ impl Scenario {
             unanswered: random.below(500) as u32,
             trouble_ends,
             death_every: Duration::from_millis(random.within(500, 20_000)),
+            lost_vnp,
+            meddling,
             removal,
             end: removal + Duration::from_secs(300),
             random,
@@ -92,8 +105,13 @@ impl Scenario {
 /// The time at which a run begins; it stands for a moment after 1970.
 pub(super) const START: Instant = Instant::from_secs(1_000_000);
 
-fn inventory(random: &mut Random, pip: usize) -> Inventory {
-    let count = random.within(1, 7) as usize;
+/// What was asked for, or 1 to `most`.
+fn drawn(random: &mut Random, wanted: Option<u8>, most: u64) -> u64 {
+    wanted.map_or_else(|| random.within(1, most), u64::from)
+}
+
+fn inventory(random: &mut Random, pip: usize, size: Size) -> Inventory {
+    let count = drawn(random, size.hosts, 7) as usize;
     let mut hosts = Vec::new();
     for number in 0..count {
         let labels = match random.chance(3000) {
@@ -167,12 +185,14 @@ fn borders(random: &mut Random, pips: &mut [(String, Inventory, usize)]) {
 fn wishes(
     random: &mut Random,
     vnps: &[(String, Vec<String>)],
+    size: Size,
     trouble_ends: Instant,
 ) -> Vec<(Instant, Wish)> {
     let vnos: Vec<&String> = vnps.iter().flat_map(|(_, vnos)| vnos).collect();
     let mut wishes = Vec::new();
     let span = trouble_ends.since(START).as_millis();
-    for number in 0..random.within(1, 12) {
+    let count = size.networks.map(u64::from);
+    for number in 0..count.unwrap_or_else(|| random.within(1, 12)) {
         let vno = (*random.pick(&vnos)).clone();
         let name = format!("net{number}");
         let mut at = START + Duration::from_millis(random.below(span));
@@ -204,6 +224,10 @@ fn document(random: &mut Random, name: &str) -> Document {
         };
         if random.chance(3000) {
             wanted.location = vec![(*random.pick(&LOCATIONS)).to_owned()];
+        }
+        if random.chance(700) {
+            let (count, via) = (1, Via::Forwarder);
+            wanted.nics = Some(Nics { count, via });
         }
         if number > 0 && random.chance(2000) {
             wanted.apart_from = vec![format!("n{}", random.index(number))];

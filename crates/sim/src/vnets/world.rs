@@ -1,10 +1,13 @@
 //! The roles, the messages between them, and what goes wrong.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use carina_random::Random;
 use carina_time::{Duration, Instant};
+use carina_vnet::document::Document;
+use carina_vnet::host_part::{HostPart, VnetId};
 use carina_vnet::message::{FromAgent, FromPip, FromVnp, ToAgent, ToPip, ToVnp};
 use carina_vnet::pip::Pip;
 use carina_vnet::store::memory::MemoryStore;
@@ -19,6 +22,7 @@ use crate::event_queue::EventQueue;
 
 mod deaths;
 mod ending;
+mod meddling;
 mod sending;
 
 /// A process, or a host.
@@ -50,6 +54,7 @@ enum Event {
     Wish(Wish),
     Death,
     Restart(Who),
+    Meddle,
     RemoveAll,
 }
 
@@ -80,6 +85,12 @@ pub(super) struct World<'a> {
     /// The provider of each host, and until when the host is down.
     host_of: Vec<usize>,
     down_until: Vec<Instant>,
+    /// What operators want, by operator and name, since they were heard.
+    wanted: BTreeMap<(usize, String), (Instant, Document)>,
+    /// Cards that the nodes of each attempt are to have.
+    nics: BTreeMap<(VnetId, u64, String), u64>,
+    /// What hosts had when peers began to ask about networks of others.
+    before_meddling: Vec<(usize, VnetId, u64)>,
     random: Random,
     outcome: Outcome,
     trace: Option<&'a mut dyn FnMut(&str)>,
@@ -97,8 +108,7 @@ impl<'a> World<'a> {
         let mut host_of = Vec::new();
         for (number, (_, inventory, _)) in scenario.pips.iter().enumerate() {
             for host in &inventory.hosts {
-                let room = [host.cpus, host.memory_mib];
-                hosts.push(PlayedHost::new(host.name.clone(), room));
+                hosts.push(PlayedHost::new(host, inventory));
                 host_of.push(number);
             }
         }
@@ -117,6 +127,9 @@ impl<'a> World<'a> {
             down_until: vec![Instant::ZERO; hosts.len()],
             hosts,
             host_of,
+            wanted: BTreeMap::new(),
+            nics: BTreeMap::new(),
+            before_meddling: Vec::new(),
             random,
             outcome: Outcome::default(),
             seed,
@@ -147,6 +160,9 @@ impl<'a> World<'a> {
             self.start(Who::Vno(number));
         }
         for number in 0..self.hosts.len() {
+            if self.random.chance(NEVER_THERE) {
+                self.down_until[number] = Instant::MAX;
+            }
             let at = START + Duration::from_millis(self.random.below(1000));
             self.queue.put(at.as_nanos(), Event::Report(number, true));
         }
@@ -154,6 +170,8 @@ impl<'a> World<'a> {
             self.queue.put(at.as_nanos(), Event::Wish(wish));
         }
         self.queue.put(START.as_nanos(), Event::Death);
+        let meddling = self.scenario.meddling;
+        self.queue.put(meddling.as_nanos(), Event::Meddle);
         let removal = self.scenario.removal;
         self.queue.put(removal.as_nanos(), Event::RemoveAll);
     }
@@ -257,9 +275,14 @@ impl<'a> World<'a> {
                 self.kill_one(now);
                 Ok(())
             }
+            Event::Restart(who) if self.is_lost(who) => Ok(()),
             Event::Restart(who) => {
                 self.note(|| format!("{who:?} starts again"));
                 self.start(who);
+                Ok(())
+            }
+            Event::Meddle => {
+                self.meddle();
                 Ok(())
             }
             Event::RemoveAll => self.remove_all(now),
@@ -315,9 +338,12 @@ impl<'a> World<'a> {
         }
         let boot = Duration::from_millis(self.random.within(50, 3000));
         self.hosts[host].handle(now, message, boot);
-        self.hosts[host]
-            .excess()
-            .map_or(Ok(()), |what| Err(Broken(what)))?;
+        let nics = |part: &HostPart, node: &str| {
+            let key = (part.vnet, part.generation, node.to_owned());
+            self.nics.get(&key).copied().unwrap_or_default()
+        };
+        let excess = self.hosts[host].excess(nics);
+        excess.map_or(Ok(()), |what| Err(Broken(what)))?;
         self.tell_pips(now, host);
         let up = now + boot;
         self.queue.put(up.as_nanos(), Event::Report(host, false));
@@ -399,6 +425,16 @@ impl<'a> World<'a> {
             }
         });
         self.note(|| format!("wish {wish:?}: {is_heard}"));
+        match (&wish, is_heard) {
+            (Wish::Apply { document, .. }, true) => {
+                let key = (number, document.vnet.name.clone());
+                self.wanted.insert(key, (now, (**document).clone()));
+            }
+            (Wish::Remove { name, .. }, true) => {
+                self.wanted.remove(&(number, name.clone()));
+            }
+            (_, false) => {}
+        }
         if !is_heard && now < self.scenario.removal {
             let again = now + Duration::from_secs(2);
             self.queue.put(again.as_nanos(), Event::Wish(wish));
@@ -414,6 +450,9 @@ impl<'a> World<'a> {
         }
     }
 }
+
+/// The share of hosts, of 10,000, that never say anything.
+const NEVER_THERE: u32 = 400;
 
 /// What did not hold.
 struct Broken(String);

@@ -1,13 +1,13 @@
 //! `carina sim soak`: many scenarios on all CPUs, and those that fail made smaller.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use carina_sim::scenario::{Scenario, Shrunk, shrink};
 use carina_wire::dif::Dialect;
 use serde_json::json;
 
+use super::all_cpus::on_all_cpus;
 use super::{SoakArgs, WantedArgs};
 use crate::Shared;
 use crate::failure::{Outcome, failed};
@@ -28,44 +28,27 @@ struct Failing {
     command: String,
 }
 
-/// Runs the seeds on all CPUs; each run has one thread to itself.
+/// Runs the seeds on all CPUs.
 pub fn run(shared: &Shared, args: &SoakArgs) -> Outcome {
-    let next = AtomicU64::new(args.seeds.start);
     let shrunk = AtomicU64::new(0);
-    let (results, inbox) = mpsc::channel();
     let began = Instant::now();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let (mut done, mut bad) = (0_u64, Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            let results = results.clone();
-            let (next, shrunk) = (&next, &shrunk);
-            scope.spawn(move || {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= args.seeds.end || results.send(judge(args, seed, shrunk)).is_err() {
-                        return;
-                    }
-                }
-            });
+    let take = |result| {
+        done += 1;
+        if let Some(failing) = result {
+            let Failing {
+                seed,
+                failure,
+                command,
+            } = &failing;
+            progress(format!("seed {seed}: {failure}\n  again: {command}"));
+            bad.push(failing);
         }
-        drop(results);
-        for result in inbox {
-            done += 1;
-            if let Some(failing) = result {
-                let Failing {
-                    seed,
-                    failure,
-                    command,
-                } = &failing;
-                progress(format!("seed {seed}: {failure}\n  again: {command}"));
-                bad.push(failing);
-            }
-            if done.is_multiple_of(1_000) {
-                progress(format!("{done} seeds, {} failed", bad.len()));
-            }
+        if done.is_multiple_of(1_000) {
+            progress(format!("{done} seeds, {} failed", bad.len()));
         }
-    });
+    };
+    on_all_cpus(&args.seeds, |seed| judge(args, seed, &shrunk), take);
     bad.sort_unstable_by_key(|failing| failing.seed);
     let seeds: Vec<u64> = bad.iter().map(|failing| failing.seed).collect();
     let took = began.elapsed().as_secs_f64();

@@ -16,6 +16,15 @@ impl World<'_> {
             trouble.unanswered = 0;
             trouble.changes_left = None;
         }
+        if let Some(lost) = self.scenario.lost_vnp {
+            self.note(|| format!("VNP {lost} is lost"));
+            self.vnps[lost].machine = None;
+        }
+    }
+
+    /// Whether a process does not come back.
+    pub(super) fn is_lost(&self, who: Who) -> bool {
+        !self.is_troubled() && self.scenario.lost_vnp.map(Who::Vnp) == Some(who)
     }
 
     /// Lets one process or host die, at once or at one of its next writes.
@@ -57,7 +66,7 @@ impl World<'_> {
             Who::Vnp(number) => self.vnps[number].machine = None,
             Who::Vno(number) => self.vnos[number].machine = None,
             Who::Host(host) => {
-                self.down_until[host] = back;
+                self.down_until[host] = back.max(self.down_until[host]);
                 if self.random.chance(5000) {
                     // The machine itself: what ran on it is gone.
                     self.hosts[host].parts.clear();

@@ -1,15 +1,24 @@
 //! How networks ended.
 
-use carina_time::Instant;
+use carina_time::{Duration, Instant};
 use carina_vnet::store::{KeyRange, Store};
 use carina_vnet::vno::Seen;
 
+use super::super::asked::difference;
 use super::{Broken, Who, World};
+
+/// How long after a lease nothing may be left.
+const SETTLES: Duration = Duration::from_secs(60);
 
 impl World<'_> {
     /// When all has been calm for a while: looks at what has come of each network, and removes it.
     pub(super) fn remove_all(&mut self, now: Instant) -> Result<(), Broken> {
+        self.check_unmoved()?;
+        self.check_owned()?;
         for number in 0..self.operators.len() {
+            if self.is_lost(Who::Vnp(self.operators[number].1)) {
+                continue;
+            }
             let Some(machine) = self.vnos[number].machine.as_mut() else {
                 return Err(Broken(format!("operator {number} did not come back")));
             };
@@ -20,15 +29,45 @@ impl World<'_> {
                 let removed = machine.remove(now, name);
                 removed.map_err(|error| Broken(format!("{name} cannot be removed: {error}")))?;
             }
+            self.check_wanted(now, number, &names)?;
             for network in seen {
-                self.judge(&network)?;
+                self.judge(number, &network)?;
             }
             self.flush(now, Who::Vno(number))?;
         }
         Ok(())
     }
 
-    fn judge(&mut self, seen: &Seen) -> Result<(), Broken> {
+    /// Hosts have nothing of networks that nobody has: those of a lost VNP went with their leases.
+    fn check_owned(&self) -> Result<(), Broken> {
+        let owners = self.owners();
+        for host in &self.hosts {
+            if let Some(vnet) = host.parts.keys().find(|vnet| !owners.contains_key(vnet)) {
+                return Err(Broken(format!(
+                    "{} has {vnet}, which is nobody's",
+                    host.name
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// An operator has those networks that it wants, and no longer than their leases.
+    fn check_wanted(&self, now: Instant, vno: usize, names: &[String]) -> Result<(), Broken> {
+        let own = (vno, String::new())..(vno + 1, String::new());
+        for ((_, name), (heard, document)) in self.wanted.range(own) {
+            let lease = document.vnet.lease.map(|lease| *heard + lease.duration());
+            let is_over = lease.is_some_and(|end| end + SETTLES < now);
+            let is_there = names.contains(name);
+            if is_there == is_over && (is_over || lease.is_none()) {
+                let what = format!("{name}: there: {is_there}, its lease is over: {is_over}");
+                return Err(Broken(what));
+            }
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, vno: usize, seen: &Seen) -> Result<(), Broken> {
         let standing = &seen.standing;
         let nodes = self
             .hosts
@@ -38,10 +77,11 @@ impl World<'_> {
         self.note(|| format!("{seen:?}, {nodes} nodes"));
         if standing.is_ready() {
             self.outcome.ready += 1;
-            return match nodes {
-                0 => Err(Broken(format!("{} is ready and has no node", seen.name))),
-                _ => Ok(()),
+            let Some((_, document)) = self.wanted.get(&(vno, seen.name.clone())) else {
+                return Err(Broken(format!("nobody wants {}", seen.name)));
             };
+            let difference = difference(document, seen.vnet, &self.hosts);
+            return difference.map_or(Ok(()), |what| Err(Broken(what)));
         }
         let reason = standing
             .reason
@@ -67,8 +107,13 @@ impl World<'_> {
             from: "!".to_owned(),
             to: "~".to_owned(),
         };
-        let stores = [&self.pip_stores, &self.vnp_stores, &self.vno_stores];
-        for store in stores.into_iter().flatten() {
+        let is_there = |vnp: usize| !self.is_lost(Who::Vnp(vnp));
+        let vnps = (0..).zip(&self.vnp_stores);
+        let vnps = vnps.filter(|(vnp, _)| is_there(*vnp));
+        let vnos = self.operators.iter().zip(&self.vno_stores);
+        let vnos = vnos.filter(|((_, vnp), _)| is_there(*vnp));
+        let stores = self.pip_stores.iter().chain(vnps.map(|(_, store)| store));
+        for store in stores.chain(vnos.map(|(_, store)| store)) {
             let snapshot = store.borrow_mut().range(now, &all);
             let snapshot = snapshot.map_err(|error| Broken(error.to_string()))?;
             let mut keys = snapshot.entries.iter().map(|entry| &entry.key);

@@ -1,7 +1,7 @@
 //! Messages on their way, which may be lost, late or double.
 
 use carina_time::{Duration, Instant};
-use carina_vnet::message::FromVnp;
+use carina_vnet::message::{FromVnp, ToPip};
 use carina_vnet::{pip, vnp};
 
 use super::super::scenario::MARK;
@@ -61,6 +61,12 @@ impl World<'_> {
         while let Some(output) = machine.poll_transmit() {
             packets.push(match output {
                 vnp::Output::ToPip { pip, message } => {
+                    if let ToPip::Reserve { key, part } = &message {
+                        for it in &part.nodes {
+                            let node = (key.vnet, key.round, it.node.name.clone());
+                            self.nics.insert(node, u64::from(it.nics));
+                        }
+                    }
                     let names = self.scenario.pips.iter().map(|(name, ..)| name);
                     let to = place_of("PIP", names, &pip)?;
                     let process = self.random.index(self.pips[to].len());
@@ -68,6 +74,7 @@ impl World<'_> {
                 }
                 vnp::Output::ToVno { vno, message } => {
                     no_leak(&message)?;
+                    no_gap(&message)?;
                     let names = self.operators.iter().map(|(name, _)| name);
                     let to = Who::Vno(place_of("VNO", names, &vno)?);
                     (to, Packet::FromVnp(message))
@@ -144,6 +151,20 @@ fn place_of<'a>(
         ))
     })
 }
+
+/// What is ready has all that this needs.
+fn no_gap(message: &FromVnp) -> Result<(), Broken> {
+    let FromVnp::Standing { standing, .. } = message else {
+        return Ok(());
+    };
+    match standing.is_ready() && standing.holds.len() < CONDITIONS {
+        true => Err(Broken(format!("ready without the rest: {standing:?}"))),
+        false => Ok(()),
+    }
+}
+
+/// There are so many of [`carina_vnet::message::Condition`].
+const CONDITIONS: usize = 6;
 
 /// An answer for an operator has no name of the substrate.
 fn no_leak(message: &FromVnp) -> Result<(), Broken> {

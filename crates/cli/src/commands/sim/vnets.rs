@@ -1,0 +1,110 @@
+//! `carina sim vnet`: virtual networks whose roles die at any step, by seed, on all CPUs.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use carina_sim::vnets::{self, Outcome as Run, Size, Violation};
+use serde_json::json;
+
+use super::all_cpus::on_all_cpus;
+use super::parse_seeds;
+use crate::Shared;
+use crate::failure::{Outcome, failed};
+use crate::report::{print_json, print_line, progress};
+
+/// Options of `carina sim vnet`.
+#[derive(Debug, clap::Args)]
+pub struct VnetArgs {
+    /// Seeds, the last one not included
+    #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
+    seeds: Range<u64>,
+    /// Providers; drawn by the seed unless given
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=16))]
+    pips: Option<u8>,
+    /// Hosts of each provider; drawn by the seed unless given
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=200))]
+    hosts: Option<u8>,
+    /// Networks that are wanted; drawn by the seed unless given
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    networks: Option<u16>,
+    /// Print every event, one seed after the other
+    #[arg(long)]
+    trace: bool,
+}
+
+impl VnetArgs {
+    /// The options of the size that were given, for the command that plays a seed again.
+    fn size_words(&self) -> String {
+        let word = |option: &str, count: Option<u64>| {
+            count.map_or(String::new(), |count| format!("--{option} {count} "))
+        };
+        let pips = word("pips", self.pips.map(u64::from));
+        let hosts = word("hosts", self.hosts.map(u64::from));
+        pips + &hosts + &word("networks", self.networks.map(u64::from))
+    }
+}
+
+/// Runs the seeds.
+pub fn run(shared: &Shared, args: &VnetArgs) -> Outcome {
+    let began = Instant::now();
+    let size = Size {
+        pips: args.pips,
+        hosts: args.hosts,
+        networks: args.networks,
+    };
+    let (mut sum, mut done, mut bad) = (Run::default(), 0_u64, Vec::new());
+    let mut take = |result: Result<Run, Violation>| {
+        done += 1;
+        match result {
+            Ok(run) => sum += run,
+            Err(violation) => {
+                progress(&violation);
+                bad.push(violation);
+            }
+        }
+        if done.is_multiple_of(1_000) {
+            progress(format!("{done} seeds, {} failed", bad.len()));
+        }
+    };
+    if args.trace {
+        for seed in args.seeds.clone() {
+            // A reader that went away shows at the end.
+            let mut line = |line: &str| drop(print_line(line));
+            take(vnets::run(seed, size, Some(&mut line)));
+        }
+    } else {
+        on_all_cpus(&args.seeds, |seed| vnets::run(seed, size, None), take);
+    }
+    bad.sort_unstable_by_key(|violation| violation.seed);
+    let seeds = args.seeds.end - args.seeds.start;
+    let took = began.elapsed().as_secs_f64();
+    if shared.json {
+        let failures = bad
+            .iter()
+            .map(|it| json!({"seed": it.seed, "at": it.at, "what": it.what}));
+        print_json(&json!({
+            "seeds": seeds, "failures": failures.collect::<Vec<_>>(), "ready": sum.ready,
+            "refused": sum.refused, "deaths": sum.deaths, "messages": sum.messages,
+            "seconds": took,
+        }))?;
+    } else {
+        print_line(format!(
+            "{seeds} seeds in {took:.0} s, {} failed; {} networks ready, {} refused with a reason, \
+             {} deaths, {} messages",
+            bad.len(),
+            sum.ready,
+            sum.refused,
+            sum.deaths,
+            sum.messages
+        ))?;
+    }
+    match bad.first() {
+        None => Ok(()),
+        Some(first) => Err(failed(format!(
+            "{first}\n  look with: carina sim vnet {}--seeds {}..{} --trace",
+            args.size_words(),
+            first.seed,
+            first.seed + 1
+        ))),
+    }
+}

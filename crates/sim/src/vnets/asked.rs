@@ -1,0 +1,90 @@
+//! Whether a network that is ready is the one that was asked for.
+
+use std::collections::BTreeMap;
+
+use carina_vnet::document::Document;
+use carina_vnet::host_part::{Far, HostPart, VnetId};
+
+use super::host::{PlayedHost, is_whole};
+
+/// How what hosts have of a network differs from its document.
+pub(super) fn difference(
+    document: &Document,
+    vnet: VnetId,
+    hosts: &[PlayedHost],
+) -> Option<String> {
+    let parts = hosts.iter();
+    let parts = parts.filter_map(|host| Some((host, &host.parts.get(&vnet)?.0)));
+    let parts: Vec<(&PlayedHost, &HostPart)> = parts.collect();
+    let difference = nodes(document, &parts).or_else(|| links(document, &parts, hosts));
+    difference.map(|what| format!("{} is ready, but {what}", document.vnet.name))
+}
+
+type Parts<'a> = [(&'a PlayedHost, &'a HostPart)];
+
+fn nodes(document: &Document, parts: &Parts<'_>) -> Option<String> {
+    let mut places: BTreeMap<&str, &PlayedHost> = BTreeMap::new();
+    for (host, part) in parts {
+        for node in &part.nodes {
+            let name = node.name.as_str();
+            let Some(wanted) = document.resolved(name) else {
+                return Some(format!("nobody wants its node {name}"));
+            };
+            let owns = &host.owns;
+            let is_right = (node.cpus, node.memory_mib, node.kind)
+                == (wanted.cpus, wanted.memory, wanted.kind);
+            let is_there = wanted.location.is_empty() || wanted.location.contains(&owns.location);
+            let mut labels = wanted.labels.iter();
+            let is_fit = labels.all(|(key, value)| owns.labels.get(key) == Some(value));
+            if places.insert(name, host).is_some() || !(is_right && is_there && is_fit) {
+                return Some(format!("{node:?} on {owns:?} should be {wanted:?}"));
+            }
+        }
+    }
+    document.node.iter().find_map(|(name, node)| {
+        let Some(here) = places.get(name.as_str()) else {
+            return Some(format!("node {name} is nowhere"));
+        };
+        let mut others = node.apart_from.iter();
+        let is_shared = |other: &&String| {
+            let there = places.get(other.as_str());
+            there.is_some_and(|there| there.name == here.name)
+        };
+        let other = others.find(is_shared)?;
+        Some(format!("nodes {name} and {other} share {}", here.name))
+    })
+}
+
+/// Each link is there once, between the right nodes, with its rate, and its ends name each other.
+fn links(document: &Document, parts: &Parts<'_>, hosts: &[PlayedHost]) -> Option<String> {
+    let mut found: BTreeMap<u32, (Vec<&str>, String)> = BTreeMap::new();
+    for (host, part) in parts {
+        for link in &part.links {
+            let kind = format!("{:?} {:?}", link.rate, link.carrier);
+            let (ends, _) = found.entry(link.number).or_insert((Vec::new(), kind));
+            ends.push(&link.near.node);
+            match &link.far {
+                Far::Here(far) => ends.push(&far.node),
+                Far::Host(_) if is_whole(hosts, &host.name, part.vnet, link) => {}
+                Far::Host(_) => return Some(format!("link {} is not whole", link.number)),
+            }
+        }
+    }
+    let found = found.into_values();
+    let mut found: Vec<(Vec<&str>, String)> = found
+        .map(|(mut ends, kind)| {
+            ends.sort_unstable();
+            (ends, kind)
+        })
+        .collect();
+    let wanted = document.link.iter().map(|link| {
+        let mut ends = link.ends.each_ref().map(|end| end.node.as_str());
+        ends.sort_unstable();
+        let kind = format!("{:?} {:?}", link.rate, link.carrier);
+        (ends.to_vec(), kind)
+    });
+    let mut wanted: Vec<(Vec<&str>, String)> = wanted.collect();
+    found.sort_unstable();
+    wanted.sort_unstable();
+    (found != wanted).then(|| format!("its links are {found:?}, and should be {wanted:?}"))
+}

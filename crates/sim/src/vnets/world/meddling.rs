@@ -1,0 +1,82 @@
+//! Peers that ask about networks of others.
+
+use std::collections::BTreeMap;
+
+use carina_vnet::host_part::VnetId;
+use carina_vnet::message::{PartKey, ToPip, ToVnp};
+
+use super::{Broken, Packet, Who, World};
+
+impl World<'_> {
+    /// Every VNP and every operator asks that what others have be changed or removed.
+    pub(super) fn meddle(&mut self) {
+        self.before_meddling = self.all_parts();
+        let owners = self.owners();
+        let mut messages = Vec::new();
+        for (host, vnet, round) in &self.before_meddling {
+            let key = PartKey {
+                vnet: *vnet,
+                round: *round,
+            };
+            let owner = owners.get(vnet).map(|vno| self.operators[*vno].1);
+            for vnp in (0..self.vnps.len()).filter(|vnp| Some(*vnp) != owner) {
+                let wishes = [
+                    ToPip::Cancel { key },
+                    ToPip::Commit { key, far: vec![] },
+                    ToPip::Release { key },
+                ];
+                let pip = Who::Pip(self.host_of[*host], 0);
+                let packets = wishes.map(|message| (pip, Packet::ToPip(vnp, message)));
+                messages.extend(packets);
+            }
+        }
+        for (vnet, owner) in &owners {
+            let vnp = self.operators[*owner].1;
+            for vno in (0..self.operators.len()).filter(|vno| vno != owner) {
+                let remove = ToVnp::Remove { vnet: *vnet };
+                messages.push((Who::Vnp(vnp), Packet::ToVnp(vno, remove)));
+            }
+        }
+        for (to, packet) in messages {
+            self.send(to, packet);
+        }
+    }
+
+    /// What others ask changes nothing.
+    pub(super) fn check_unmoved(&self) -> Result<(), Broken> {
+        let after = self.all_parts();
+        if after == self.before_meddling {
+            return Ok(());
+        }
+        let before = &self.before_meddling;
+        Err(Broken(format!(
+            "what others asked for has changed {before:?} to {after:?}"
+        )))
+    }
+
+    /// All that hosts have: host, network and round.
+    fn all_parts(&self) -> Vec<(usize, VnetId, u64)> {
+        let hosts = self.hosts.iter().enumerate();
+        let parts = hosts.flat_map(|(number, host)| {
+            let parts = host.parts.iter();
+            parts.map(move |(vnet, (part, _))| (number, *vnet, part.generation))
+        });
+        parts.collect()
+    }
+
+    /// The operators of all networks whose VNP is there.
+    pub(super) fn owners(&self) -> BTreeMap<VnetId, usize> {
+        let mut owners = BTreeMap::new();
+        for (number, process) in self.vnos.iter().enumerate() {
+            if self.is_lost(Who::Vnp(self.operators[number].1)) {
+                continue;
+            }
+            let Some(machine) = &process.machine else {
+                continue;
+            };
+            let seen = machine.names().filter_map(|name| machine.seen(name));
+            owners.extend(seen.map(|seen| (seen.vnet, number)));
+        }
+        owners
+    }
+}
