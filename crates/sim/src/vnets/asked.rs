@@ -28,7 +28,7 @@ fn nodes(document: &Document, parts: &Parts<'_>) -> Option<String> {
         for node in &part.nodes {
             let name = node.name.as_str();
             let Some(wanted) = document.resolved(name) else {
-                return Some(format!("nobody wants its node {name}"));
+                return Some(format!("no operator wants its node {name}"));
             };
             let owns = &host.owns;
             let is_right = (node.cpus, node.memory_mib, node.kind)

@@ -92,8 +92,8 @@ impl VfioDevice {
         &self.interrupt
     }
 
-    /// Lets the pin interrupt again, after the device was asked why it did. It does so at once where
-    /// it is asserted still.
+    /// Lets the pin interrupt again, after the device was asked why it did. It does so at once
+    /// where it is asserted still.
     pub(super) fn unmask(&self) -> io::Result<()> {
         self.set_irqs(SET_NONE_UNMASK, 0, 1)
     }

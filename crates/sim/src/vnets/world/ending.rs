@@ -38,13 +38,14 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Hosts have nothing of networks that nobody has: those of a lost VNP went with their leases.
+    /// Hosts have nothing of networks that no operator has: those of a lost VNP went with their
+    /// leases.
     fn check_owned(&self) -> Result<(), Broken> {
         let owners = self.owners();
         for host in &self.hosts {
             if let Some(vnet) = host.parts.keys().find(|vnet| !owners.contains_key(vnet)) {
                 return Err(Broken(format!(
-                    "{} has {vnet}, which is nobody's",
+                    "{} has {vnet}, which no operator has",
                     host.name
                 )));
             }
@@ -78,7 +79,7 @@ impl World<'_> {
         if standing.is_ready() {
             self.outcome.ready += 1;
             let Some((_, document)) = self.wanted.get(&(vno, seen.name.clone())) else {
-                return Err(Broken(format!("nobody wants {}", seen.name)));
+                return Err(Broken(format!("no operator wants {}", seen.name)));
             };
             let difference = difference(document, seen.vnet, &self.hosts);
             return difference.map_or(Ok(()), |what| Err(Broken(what)));

@@ -1,6 +1,6 @@
-//! In a guest: a virtio device on the PCI bus, driven from user space, as of VIRTIO 1.2 §4.1 (modern
-//! devices only). Through VFIO, where the guest has an IOMMU, it interrupts; through sysfs it is
-//! polled.
+//! In a guest: a virtio device on the PCI bus, driven from user space, as of VIRTIO 1.2 §4.1
+//! (modern devices only). Through VFIO, where the guest has an IOMMU, it interrupts; through sysfs
+//! it is polled.
 //!
 //! No IOMMU stands between the device and memory either way, because a device that does not offer
 //! `VIRTIO_F_ACCESS_PLATFORM` goes past it (§6.1): it gets physical addresses of huge pages. Their
