@@ -21,6 +21,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use carina_apps::metadata::complete;
 use carina_filter::FilterError;
 use carina_frame::{Frame, Pool};
 use carina_time::{Duration, Instant};
@@ -158,9 +159,10 @@ impl Aftr {
     /// Takes a frame that came from the Internet.
     pub fn handle_external(&mut self, mut frame: Frame, now: Instant) {
         let bytes = frame.len();
-        match self.external.untag(&mut frame) {
-            true => self.external_frame(frame, now),
-            false => self.drop4(Of::DropWrongVlan, bytes),
+        match (complete(&mut frame), self.external.untag(&mut frame)) {
+            (true, true) => self.external_frame(frame, now),
+            (true, false) => self.drop4(Of::DropWrongVlan, bytes),
+            (false, _) => self.drop4(Of::DropUnfinished, bytes),
         }
     }
 
@@ -194,14 +196,18 @@ impl Aftr {
     /// Takes a frame that came from the access network.
     pub fn handle_internal(&mut self, mut frame: Frame, now: Instant) {
         let bytes = frame.len();
-        match self.internal.untag(&mut frame) {
-            true => self.internal_frame(frame, now),
-            false => self.drop6(Of::DropWrongVlan, bytes),
+        match (complete(&mut frame), self.internal.untag(&mut frame)) {
+            (true, true) => self.internal_frame(frame, now),
+            (true, false) => self.drop6(Of::DropWrongVlan, bytes),
+            (false, _) => self.drop6(Of::DropUnfinished, bytes),
         }
     }
 
     /// Takes a frame of the one segment on which both sides are: IPv4 and ARP are external.
-    pub fn handle_stick(&mut self, frame: Frame, now: Instant) {
+    pub fn handle_stick(&mut self, mut frame: Frame, now: Instant) {
+        if !complete(&mut frame) {
+            return self.drop4(Of::DropUnfinished, frame.len());
+        }
         let bytes = frame.bytes();
         let word = |at: usize| match bytes.get(at..at + 2) {
             Some(&[high, low]) => u16::from_be_bytes([high, low]),

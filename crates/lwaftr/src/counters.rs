@@ -84,7 +84,8 @@ names! {
         DropNoFrame = "drop-no-frame",
         DropNotOursIcmpv6 = "drop-not-ours-icmpv6",
         DropOverRateLimitIcmpv4 = "drop-over-rate-limit-icmpv4",
-        DropUnresolvedIpv4 = "drop-unresolved-ipv4",
+        DropUnfinished = "drop-unfinished",
+    DropUnresolvedIpv4 = "drop-unresolved-ipv4",
         DropUnresolvedIpv6 = "drop-unresolved-ipv6",
         DropWrongVlan = "drop-wrong-vlan",
 }

@@ -106,27 +106,16 @@ impl Link {
         self.mtu
     }
 
-    /// Takes the tag of the side's VLAN off; false for a frame of another VLAN.
+    /// Takes the tag of the side's VLAN out of the bytes; false for a frame of another VLAN.
     #[must_use]
     #[inline]
     pub fn untag(&self, frame: &mut Frame) -> bool {
-        let beside = frame.vlan().map(|control| control & 0x0fff);
-        let within = vlan_of(frame.bytes(), TPID_CUSTOMER);
-        let wanted = self.vlan.as_ref().map(|(vlan, _)| *vlan);
-        match (beside, within) {
-            (None, None) => wanted.is_none(),
-            (Some(found), _) => {
-                frame.set_vlan(None);
-                wanted == Some(found)
-            }
-            (None, Some(found)) => {
-                let is_ours = wanted == Some(found);
-                if is_ours {
-                    pop_tag(frame);
-                }
-                is_ours
-            }
+        let found = vlan_of(frame.bytes(), TPID_CUSTOMER);
+        let is_ours = found == self.vlan.as_ref().map(|(vlan, _)| *vlan);
+        if is_ours && found.is_some() {
+            pop_tag(frame);
         }
+        is_ours
     }
 
     /// Whether the filter lets a whole frame without tag in.
