@@ -2,20 +2,14 @@
 
 use std::path::PathBuf;
 
-use carina_bench::embed::{self, EmbedOptions};
-use carina_embed::cases::{ETA_MAX, ETA_MIN, Setting, Topology};
-use carina_measure::results::{Metric, Results};
-use carina_measure::table::{Table, short};
 use carina_vnet::document::Form;
 use clap::Subcommand;
 
 use crate::Shared;
-use crate::commands::bench::{PROGRESS, chosen};
-use crate::failure::{Attempt, Failure, Outcome, usage};
-use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
-use crate::report::{print_json, print_line};
+use crate::failure::Outcome;
 
 mod agent;
+mod bench;
 mod demo;
 mod document;
 mod inside;
@@ -139,42 +133,7 @@ pub enum VnetCommand {
         subcommand,
         after_help = "Example:\n  carina vnet bench embed --topology geant --seeds 3"
     )]
-    Bench(VnetBenchCommand),
-}
-
-/// Measure parts of it beside published ones
-#[derive(Debug, Subcommand)]
-pub enum VnetBenchCommand {
-    /// Requests for virtual networks that come and go on a substrate, in published cases: how many
-    /// Carina and three published embedders place, at what cost, in what time
-    #[command(
-        after_help = "Examples:\n  carina vnet bench embed --json > embed.json\n  \
-        carina vnet bench embed --topology wx100 --eta 0.14,0.3 --seeds 3\n  \
-        carina vnet bench embed --topology geant,brain --systems carina,grc\n\nEverything runs on \
-        one thread; all cases with ten seeds take minutes."
-    )]
-    Embed(EmbedArgs),
-}
-
-/// Options of `carina vnet bench embed`.
-#[derive(Debug, clap::Args)]
-pub struct EmbedArgs {
-    /// Substrates: wx100, geant, brain [default: all, or wx100 with --eta]
-    #[arg(long, value_delimiter = ',')]
-    topology: Vec<String>,
-    /// Rates of arrivals: requests in a unit of time [default: 0.14, 0.2, 0.3 and 0.4 of wx100,
-    /// 0.016 of geant, 0.004 of brain]
-    #[arg(long, value_delimiter = ',')]
-    eta: Vec<f64>,
-    /// How many cases are drawn of each, from seed 1
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
-    seeds: u64,
-    /// How many requests come in each
-    #[arg(long, default_value_t = embed::REQUESTS)]
-    requests: usize,
-    /// Systems [default: carina,grc,nrm,rw]
-    #[arg(long, value_delimiter = ',')]
-    systems: Vec<String>,
+    Bench(bench::VnetBenchCommand),
 }
 
 /// Runs the command.
@@ -199,130 +158,6 @@ pub fn run(shared: &Shared, command: VnetCommand) -> Outcome {
         VnetCommand::Check(source) => document::check(shared, &source),
         VnetCommand::Convert { source, to } => document::convert(&source, to),
         VnetCommand::Schema => document::schema(),
-        VnetCommand::Bench(VnetBenchCommand::Embed(args)) => bench_embed(shared, &args),
-    }
-}
-
-fn bench_embed(shared: &Shared, args: &EmbedArgs) -> Outcome {
-    let options = args.options()?;
-    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
-    let results = embed::run(&options)?;
-    if shared.json {
-        return print_json(&results);
-    }
-    print_line(format!("{}\n\n{}\n", results.machine, table(&results)))?;
-    let mut notes = results.notes.iter();
-    notes.try_for_each(|note| print_line(format!("- {note}")))
-}
-
-impl EmbedArgs {
-    fn options(&self) -> Result<EmbedOptions, Failure> {
-        Ok(EmbedOptions {
-            settings: self.settings()?,
-            systems: chosen("system", &embed::SYSTEMS, |it| it.name, &self.systems)?,
-            seeds: self.seeds,
-            progress: PROGRESS,
-        })
-    }
-
-    fn settings(&self) -> Result<Vec<Setting>, Failure> {
-        let possible = ETA_MIN..=ETA_MAX;
-        if let Some(eta) = self.eta.iter().find(|eta| !possible.contains(eta)) {
-            return Err(usage(format!(
-                "--eta {eta}: rates of arrivals are {ETA_MIN} to {ETA_MAX}"
-            )));
-        }
-        if self.requests == 0 {
-            return Err(usage("--requests 0: at least 1 comes"));
-        }
-        let mut topologies = chosen("topology", &Topology::ALL, |it| it.name(), &self.topology)?;
-        if self.topology.is_empty() && !self.eta.is_empty() {
-            topologies = vec![Topology::Wx100];
-        }
-        let requests = self.requests;
-        let setting = |topology, eta| Setting {
-            topology,
-            eta,
-            requests,
-        };
-        if self.eta.is_empty() {
-            let defaults = embed::DEFAULTS.iter();
-            let wanted = defaults.filter(|(topology, _)| topologies.contains(topology));
-            return Ok(wanted
-                .map(|(topology, eta)| setting(*topology, *eta))
-                .collect());
-        }
-        let all = topologies.iter();
-        let of = |topology: &Topology| {
-            let topology = *topology;
-            self.eta.iter().map(move |eta| setting(topology, *eta))
-        };
-        Ok(all.flat_map(of).collect())
-    }
-}
-
-/// A line for each case and system: means over the seeds, with their 95 % intervals.
-fn table(results: &Results) -> Table {
-    let metrics = [
-        (Metric::AcceptancePercent, "acceptance, %"),
-        (Metric::RevenueToCost, "revenue/cost"),
-        (Metric::SolveMs, "solve, ms"),
-        (Metric::SolveP99Ms, "p99, ms"),
-    ];
-    let head = ["case", "system"].into_iter();
-    let mut table = Table::new(head.chain(metrics.iter().map(|(_, title)| *title)));
-    let acceptances = results.rows.iter();
-    for of in acceptances.filter(|row| row.metric == Metric::AcceptancePercent) {
-        let cell = |(metric, _): &(Metric, &str)| {
-            let found = results.row(&of.case, of.sdu, &of.system, *metric);
-            found.map_or_else(String::new, |row| {
-                format!("{} ± {}", short(row.mean), short(row.ci95))
-            })
-        };
-        let words = [of.case.clone(), of.system.clone()];
-        table.row(words.into_iter().chain(metrics.iter().map(cell)));
-    }
-    table
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn args(topology: &[&str], eta: &[f64]) -> EmbedArgs {
-        EmbedArgs {
-            topology: topology.iter().map(|it| (*it).to_owned()).collect(),
-            eta: eta.to_vec(),
-            seeds: 1,
-            requests: 10,
-            systems: Vec::new(),
-        }
-    }
-
-    fn names(args: &EmbedArgs) -> Vec<String> {
-        let settings = args.settings().unwrap();
-        let name = |it: &Setting| format!("{}/{}", it.topology.name(), it.eta);
-        settings.iter().map(name).collect()
-    }
-
-    #[test]
-    fn cases_are_those_of_the_options_or_the_published_ones() {
-        assert_eq!(names(&args(&[], &[])).len(), 6);
-        assert_eq!(names(&args(&["brain"], &[])), ["brain/0.004"]);
-        assert_eq!(names(&args(&[], &[0.3, 0.5])), ["wx100/0.3", "wx100/0.5"]);
-        let both = args(&["geant", "brain"], &[0.01]);
-        assert_eq!(names(&both), ["geant/0.01", "brain/0.01"]);
-    }
-
-    #[test]
-    fn impossible_options_are_named() {
-        let words = |args: EmbedArgs| args.options().err().map(|error| error.to_string());
-        let error = words(args(&["mars"], &[])).unwrap();
-        assert!(error.contains("wx100, geant, brain"), "{error}");
-        let error = words(args(&[], &[0.0])).unwrap();
-        assert!(error.contains("0.0001 to 1000"), "{error}");
-        let mut none = args(&[], &[]);
-        none.requests = 0;
-        assert!(words(none).unwrap().contains("at least 1"));
+        VnetCommand::Bench(command) => bench::run(shared, &command),
     }
 }
