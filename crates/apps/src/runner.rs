@@ -8,6 +8,7 @@ use carina_engine::frames::{
     ConfigureError, Difference, Graph, LinkCounts, LinkName, WorkerReport, Workers,
 };
 use carina_frame::{PoolConfig, PoolError};
+use carina_sys::EventFd;
 use carina_time::Duration;
 
 use crate::trace::TraceServer;
@@ -84,6 +85,27 @@ impl GraphRunner {
             Some(traces) => traces.serve_for(&self.workers, time),
             None => std::thread::sleep(time),
         }
+        self.check()
+    }
+
+    /// As [`GraphRunner::run_for`], at most until a bell rings, which stays rung.
+    ///
+    /// # Errors
+    /// One of the workers has ended, or the system refuses to wait for the bell.
+    pub fn run_until(&mut self, bell: &EventFd, time: Duration) -> Result<(), RunnerError> {
+        match &self.traces {
+            Some(traces) => {
+                let time = std::time::Duration::from_nanos(time.as_nanos());
+                traces.serve_until(&self.workers, bell, time)?;
+            }
+            None => {
+                bell.wait(Some(time.as_nanos()))?;
+            }
+        }
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), RunnerError> {
         match self.workers.ended() {
             Some(worker) => Err(RunnerError::Ended(worker)),
             None => Ok(()),
@@ -146,6 +168,24 @@ mod tests {
             runner.run_for(Duration::from_millis(500)).unwrap();
             let spent = cpu_ns(&runner) - before;
             assert!(spent < 5_000_000, "{spent} ns of CPU time");
+        }
+    }
+
+    #[test]
+    fn run_ends_with_the_bell_that_rings() {
+        let directory = tempfile::tempdir().unwrap();
+        for counters in [None, Some(directory.path().join("a.counters"))] {
+            let pool = PoolConfig::default();
+            let mut runner = GraphRunner::new(pool, counters.as_deref()).unwrap();
+            let bell = EventFd::new().unwrap();
+            let begin = std::time::Instant::now();
+            let run = runner.run_until(&bell, Duration::from_millis(20));
+            assert!(run.is_ok() && begin.elapsed().as_millis() >= 20);
+            bell.signal();
+            let begin = std::time::Instant::now();
+            runner.run_until(&bell, Duration::from_secs(600)).unwrap();
+            assert!(begin.elapsed().as_secs() < 120);
+            assert_eq!(bell.drain(), 1);
         }
     }
 

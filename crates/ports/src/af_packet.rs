@@ -21,7 +21,7 @@
 //! - cost: one copy each way, and one system call for each burst that is sent
 //!
 //! An interface that goes down or away and comes back, also as a new one of the same name, is taken
-//! up again within 100 ms.
+//! up again within 100 ms, or with the first frame that is to be sent.
 
 use std::collections::VecDeque;
 use std::io;
@@ -278,6 +278,10 @@ impl FrameApp for AfPacket {
     }
 
     fn push(&mut self, ports: &mut Ports<'_>) {
+        // One that has come up a moment ago loses no frame to the time until the next tick.
+        if !self.interface.is_up && self.watch.has_changed() {
+            self.look();
+        }
         if !self.interface.is_up {
             let counters = &self.counters;
             return ports.drain(0, |_| counters.down.add(1));

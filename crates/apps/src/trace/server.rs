@@ -27,6 +27,8 @@ use super::{NO, OK, socket_of};
 pub(crate) struct TraceServer {
     path: PathBuf,
     wanted: Receiver<Wanted>,
+    /// Rung when a request waits.
+    called: Arc<EventFd>,
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
@@ -40,6 +42,20 @@ struct Stop {
 struct Wanted {
     request: TraceRequest,
     reply: Sender<Result<TapFile, Refusal>>,
+}
+
+impl Wanted {
+    fn answer(self, workers: &Workers) {
+        // A reader that has gone needs no answer.
+        let _ = self.reply.send(taps(workers, &self.request));
+    }
+}
+
+/// The way to the owner of the graph.
+#[derive(Clone)]
+struct Owner {
+    wanted: Sender<Wanted>,
+    called: Arc<EventFd>,
 }
 
 /// Why a trace does not begin.
@@ -82,16 +98,22 @@ impl TraceServer {
         epoll.add(&listener, 0, Interest::Read)?;
         epoll.add(stop.bell.as_fd(), 1, Interest::Read)?;
         let (sender, wanted) = mpsc::channel();
+        let called = Arc::new(EventFd::new()?);
+        let owner = Owner {
+            wanted: sender,
+            called: Arc::clone(&called),
+        };
         let door = Door {
             listener,
             epoll,
             stop: Arc::clone(&stop),
-            wanted: sender,
+            owner,
         };
         let thread = std::thread::Builder::new().name("traces".into());
         Ok(TraceServer {
             path,
             wanted,
+            called,
             stop,
             thread: Some(thread.spawn(move || door.run())?),
         })
@@ -103,13 +125,35 @@ impl TraceServer {
         loop {
             let left = time.saturating_sub(begin.elapsed());
             match self.wanted.recv_timeout(left) {
-                Ok(wanted) => {
-                    // A reader that has gone needs no answer.
-                    let _ = wanted.reply.send(taps(workers, &wanted.request));
-                }
+                Ok(wanted) => wanted.answer(workers),
                 Err(RecvTimeoutError::Timeout) => return,
                 // The thread ends only with this value; should it, the graph goes on.
                 Err(RecvTimeoutError::Disconnected) => return std::thread::sleep(left),
+            }
+        }
+    }
+
+    /// The same, at most until a bell rings.
+    pub(crate) fn serve_until(
+        &self,
+        workers: &Workers,
+        bell: &EventFd,
+        time: Duration,
+    ) -> io::Result<()> {
+        let begin = Instant::now();
+        let epoll = Epoll::new()?;
+        epoll.add(bell, BELL, Interest::Read)?;
+        epoll.add(&*self.called, CALLED, Interest::Read)?;
+        let mut ready = Vec::new();
+        loop {
+            let left = time.saturating_sub(begin.elapsed());
+            epoll.wait(&mut ready, u64::try_from(left.as_nanos()).ok())?;
+            self.called.drain();
+            for wanted in self.wanted.try_iter() {
+                wanted.answer(workers);
+            }
+            if left.is_zero() || ready.iter().any(|it| it.token == BELL) {
+                return Ok(());
             }
         }
     }
@@ -152,7 +196,7 @@ struct Door {
     listener: UnixListener,
     epoll: Epoll,
     stop: Arc<Stop>,
-    wanted: Sender<Wanted>,
+    owner: Owner,
 }
 
 impl Door {
@@ -170,9 +214,9 @@ impl Door {
                         stopped: None,
                         has_place: threads.len() < TRACES_MAX,
                     };
-                    let wanted = self.wanted.clone();
+                    let owner = self.owner.clone();
                     let thread = std::thread::Builder::new().name("trace".into());
-                    threads.extend(thread.spawn(move || reader.serve(&wanted)));
+                    threads.extend(thread.spawn(move || reader.serve(&owner)));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // Such as too many open files, which may pass.
@@ -202,18 +246,18 @@ struct Reader {
 
 impl Reader {
     /// Serves it to its end; one that went away ends it.
-    fn serve(mut self, wanted: &Sender<Wanted>) {
-        let _ = self.try_serve(wanted);
+    fn serve(mut self, owner: &Owner) {
+        let _ = self.try_serve(owner);
     }
 
-    fn try_serve(&mut self, wanted: &Sender<Wanted>) -> io::Result<()> {
+    fn try_serve(&mut self, owner: &Owner) -> io::Result<()> {
         self.socket.set_nonblocking(false)?;
         self.socket.set_read_timeout(Some(TURN))?;
         self.socket.set_write_timeout(Some(TURN))?;
         let Some(text) = self.request()? else {
             return Ok(());
         };
-        match text.and_then(|text| self.begin(&text, wanted)) {
+        match text.and_then(|text| self.begin(&text, owner)) {
             Ok(file) => self.give(file),
             Err(refusal) => {
                 let line = refusal.to_string().replace('\n', " ");
@@ -244,14 +288,15 @@ impl Reader {
         Ok(Some(text))
     }
 
-    fn begin(&self, text: &str, wanted: &Sender<Wanted>) -> Result<TapFile, Refusal> {
+    fn begin(&self, text: &str, owner: &Owner) -> Result<TapFile, Refusal> {
         if !self.has_place {
             return Err(Refusal::TooMany);
         }
         let request: TraceRequest = text.parse()?;
         let (reply, answer) = mpsc::channel();
         // Where the owner has gone, no answer comes either.
-        let _ = wanted.send(Wanted { request, reply });
+        let _ = owner.wanted.send(Wanted { request, reply });
+        owner.called.signal();
         let begin = Instant::now();
         while begin.elapsed() < ANSWER_TIME && !self.stop.is_set() {
             match answer.recv_timeout(TURN) {
@@ -317,6 +362,9 @@ fn is_passing(error: &io::Error) -> bool {
     )
 }
 
+/// What an owner waits for.
+const BELL: u64 = 0;
+const CALLED: u64 = 1;
 /// Traces of one graph at a time.
 const TRACES_MAX: usize = 8;
 /// Bytes of a request.
