@@ -11,10 +11,11 @@ use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use carina_sys::{Epoll, EventFd, Interest};
 
 use crate::error::{Attempt, Error, Result};
 
@@ -32,7 +33,7 @@ struct Shared {
     node: UnixStream,
     state: Mutex<State>,
     said: Condvar,
-    is_ending: AtomicBool,
+    ending: EventFd,
 }
 
 #[derive(Debug, Default)]
@@ -68,8 +69,12 @@ impl Console {
             node,
             state: Mutex::default(),
             said: Condvar::new(),
-            is_ending: AtomicBool::new(false),
+            ending: EventFd::new().attempt(what())?,
         });
+        let door = Epoll::new().attempt(what())?;
+        door.add(&listener, 0, Interest::Read).attempt(what())?;
+        door.add(&shared.ending, 1, Interest::Read)
+            .attempt(what())?;
         let mut console = Console {
             path: path.to_owned(),
             shared: Arc::clone(&shared),
@@ -78,7 +83,7 @@ impl Console {
         let listens = Arc::clone(&shared);
         for (name, run) in [
             ("console-said", thread(move || shared.pass_on(reader))),
-            ("console-door", thread(move || listens.welcome(&listener))),
+            ("console-door", thread(move || listens.welcome(&listener, &door))),
         ] {
             let builder = std::thread::Builder::new().name(name.into());
             console.threads.push(builder.spawn(run).attempt(what())?);
@@ -120,7 +125,7 @@ impl Console {
 
 impl Drop for Console {
     fn drop(&mut self) {
-        self.shared.is_ending.store(true, Ordering::Release);
+        self.shared.ending.signal();
         // Both ends may have gone.
         let _ = self.shared.node.shutdown(Shutdown::Both);
         for viewer in self.shared.lock().viewers.drain(..) {
@@ -163,13 +168,21 @@ impl Shared {
         self.said.notify_all();
     }
 
-    fn welcome(self: &Arc<Shared>, listener: &UnixListener) {
-        while !self.is_ending.load(Ordering::Acquire) {
+    fn welcome(self: &Arc<Shared>, listener: &UnixListener, door: &Epoll) {
+        let mut ready = Vec::new();
+        while door.wait(&mut ready, None).is_ok() && !self.is_ending() {
             match listener.accept() {
                 Ok((stream, _)) => self.admit(stream),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // Such as too many open files, which may pass.
                 Err(_) => std::thread::sleep(LOOK),
             }
         }
+    }
+
+    fn is_ending(&self) -> bool {
+        // It stays rung.
+        self.ending.wait(Some(0)).unwrap_or(true)
     }
 
     fn admit(self: &Arc<Shared>, stream: UnixStream) {

@@ -1,13 +1,15 @@
 //! The engine of one network, on threads in the namespace of its ports.
 
 use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use carina_apps::runner::GraphRunner;
 use carina_engine::frames::{Graph, LinkCounts, LinkName};
 use carina_frame::PoolConfig;
+use carina_sys::EventFd;
+use carina_time::Duration;
 
 use crate::error::{Attempt, Error, Result};
 use crate::namespace;
@@ -16,6 +18,8 @@ use crate::namespace;
 #[derive(Debug)]
 pub struct DataPlane {
     commands: Option<Sender<Command>>,
+    /// Rung when a command waits, or none will come.
+    bell: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -31,11 +35,13 @@ impl DataPlane {
         let (commands, received) = channel();
         let (started, is_started) = sync_channel(1);
         let (namespace, counters) = (namespace.to_owned(), counters.to_owned());
+        let bell = Arc::new(EventFd::new().attempt("making a bell for the engine")?);
+        let rung = Arc::clone(&bell);
         let run = move || match begin(&namespace, &counters) {
             Ok(runner) => {
                 // The other end waits.
                 let _ = started.send(Ok(()));
-                serve(runner, &received);
+                serve(runner, &received, &rung);
             }
             Err(error) => {
                 let _ = started.send(Err(error));
@@ -47,6 +53,7 @@ impl DataPlane {
             .attempt("starting the engine's thread")?;
         let plane = DataPlane {
             commands: Some(commands),
+            bell,
             thread: Some(thread),
         };
         is_started.recv().unwrap_or(Err(Error::Ended(ENGINE)))?;
@@ -66,6 +73,7 @@ impl DataPlane {
     fn ask<T>(&self, command: impl FnOnce(SyncSender<Result<T>>) -> Command) -> Result<T> {
         let (reply, answer) = sync_channel(1);
         let sent = self.commands.as_ref().map(|to| to.send(command(reply)));
+        self.bell.signal();
         match sent {
             Some(Ok(())) => answer.recv().unwrap_or(Err(Error::Ended(ENGINE))),
             _ => Err(Error::Ended(ENGINE)),
@@ -76,6 +84,7 @@ impl DataPlane {
 impl Drop for DataPlane {
     fn drop(&mut self) {
         self.commands = None;
+        self.bell.signal();
         if let Some(thread) = self.thread.take() {
             // One that panicked has ended, too.
             let _ = thread.join();
@@ -93,30 +102,36 @@ fn begin(namespace: &str, counters: &Path) -> Result<GraphRunner> {
     Ok(GraphRunner::new(PoolConfig::default(), Some(counters))?)
 }
 
-fn serve(mut runner: GraphRunner, commands: &Receiver<Command>) {
+fn serve(mut runner: GraphRunner, commands: &Receiver<Command>, bell: &EventFd) {
     loop {
-        match commands.recv_timeout(LOOK) {
-            Ok(Command::Become(graph, reply)) => {
-                let done = runner.configure(&graph);
-                // Who asked may have gone.
-                let _ = reply.send(done.map(drop).map_err(Error::from));
+        bell.drain();
+        loop {
+            match commands.try_recv() {
+                Ok(command) => obey(&mut runner, command),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return,
             }
-            Ok(Command::Count(reply)) => {
-                let _ = reply.send(runner.link_counts().map_err(Error::from));
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
         }
-        if runner
-            .run_for(carina_time::Duration::from_millis(1))
-            .is_err()
-        {
+        if runner.run_until(bell, LOOK).is_err() {
             // A worker has ended, and its links with it: probes and counters tell.
             return;
         }
     }
 }
 
+/// Who asked may have gone.
+fn obey(runner: &mut GraphRunner, command: Command) {
+    match command {
+        Command::Become(graph, reply) => {
+            let done = runner.configure(&graph);
+            let _ = reply.send(done.map(drop).map_err(Error::from));
+        }
+        Command::Count(reply) => {
+            let _ = reply.send(runner.link_counts().map_err(Error::from));
+        }
+    }
+}
+
 const ENGINE: &str = "the engine of the links";
-/// How long who wants to trace a link waits at most.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often it is looked whether a worker has ended.
+const LOOK: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use carina_engine::frames::{Graph, LinkCounts, LinkName};
 use carina_vnet::document::Kind;
-use carina_vnet::host_part::{EndPart, Far, HostPart, LinkPart, LinkState, NodePart, NodeState};
+use carina_vnet::host_part::{Far, HostPart, LinkPart, LinkState, NodePart, NodeState};
 
 use crate::data_plane::DataPlane;
 use crate::directory::{Record, VnetDir};
@@ -205,7 +205,7 @@ impl Vnet {
         })
     }
 
-    /// Probes every link from each of its ends.
+    /// Probes every link: an echo passes it one way, and its answer the other.
     ///
     /// # Errors
     /// The first link over which no answer comes within `limit`.
@@ -244,16 +244,12 @@ impl Vnet {
         })
     }
 
-    /// The round trip of a link: the longer one of those from its ends.
+    /// The round trip of a link, from its near end.
     fn probe_link(&self, part: &HostPart, link: &LinkPart, limit: Duration) -> Result<Duration> {
-        let echo = |end: &EndPart| -> Result<Duration> {
-            let interface = part.interface(end);
-            let interface = interface.expect("the part was checked: its links end at interfaces");
-            let own = interface.address.address();
-            self.node(&end.node)?.echo(own, interface.peer, limit)
-        };
-        let times: Vec<Duration> = link.ends().map(echo).collect::<Result<_>>()?;
-        Ok(times.into_iter().max().unwrap_or_default())
+        let interface = part.interface(&link.near);
+        let interface = interface.expect("the part was checked: its links end at interfaces");
+        let own = interface.address.address();
+        self.node(&link.near.node)?.echo(own, interface.peer, limit)
     }
 
     /// Runs a shell command in a node to its end.

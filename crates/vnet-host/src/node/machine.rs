@@ -149,7 +149,8 @@ impl MachineNode {
     pub fn echo(&self, own: Ipv4Addr, peer: Ipv4Addr, limit: Duration) -> Result<Duration> {
         let tries = limit.as_secs().max(1);
         let command = format!(
-            "for i in $(seq {tries}); do ping -c 1 -W 1 -I {own} {peer} && exit; done; exit 1"
+            "n=0; while [ $n -lt {tries} ]; do ping -c 1 -W 1 -I {own} {peer} && exit; \
+             n=$((n+1)); done; exit 1"
         );
         let output = self.run(&command, limit + ANSWER)?;
         let text = output.text();
@@ -233,13 +234,13 @@ fn card(whole: &HostPart, part: &NodePart, interface: &InterfacePart) -> Nic {
 }
 
 /// A script that names the interfaces, which are found by their MAC addresses, and gives addresses
-/// and routes.
+/// and routes. To start a program takes a guest longer than all that a shell does by itself, above
+/// all in a clone; so it starts few.
 pub fn configuration(part: &NodePart) -> String {
     let mut script = format!(
-        "hostname {}\necho 1 >/proc/sys/net/ipv4/ip_forward\n\
-         dev() {{ for d in /sys/class/net/*; do\n\
-         [ \"$(cat $d/address)\" = $1 ] && echo ${{d##*/}} && return; done\n\
-         echo \"there is no card $1\" >&2; exit 1; }}\n",
+        "echo {} >/proc/sys/kernel/hostname\necho 1 >/proc/sys/net/ipv4/ip_forward\n\
+         dev() {{ for d in /sys/class/net/*; do read -r m <$d/address\n\
+         [ $m = $1 ] && d=${{d##*/}} && return; done; echo \"there is no card $1\" >&2; exit 1; }}\n",
         part.name
     );
     // Names are given in two passes: what has the name of another gets out of its way first.
@@ -247,7 +248,7 @@ pub fn configuration(part: &NodePart) -> String {
         let (name, mac) = (&interface.name, interface.mac);
         let _ = writeln!(
             script,
-            "d=$(dev {mac}) || exit 1; [ $d = {name} ] || \
+            "dev {mac}; [ $d = {name} ] || \
              {{ ip link set dev $d down; ip link set dev $d name carina{number}; }}"
         );
     }
@@ -256,11 +257,14 @@ pub fn configuration(part: &NodePart) -> String {
         let address = interface.address;
         let _ = writeln!(
             script,
-            "d=$(dev {mac}) || exit 1; [ $d = {name} ] || ip link set dev $d name {name}\n\
-             ip addr flush dev {name}; ip link set dev {name} mtu {mtu} up || exit 1\n\
-             ip addr add {address} dev {name} || exit 1"
+            "dev {mac}; [ $d = {name} ] || ip link set dev $d name {name}\n\
+             [ ! -e {CONFIGURED} ] || ip addr flush dev {name}\n\
+             ip link set dev {name} mtu {mtu} up || exit 1\n\
+             ip addr add {address} dev {name} || exit 1\n\
+             echo {ASK_AGAIN_MS} >/proc/sys/net/ipv4/neigh/{name}/retrans_time_ms"
         );
     }
+    script.push_str(&format!(": >{CONFIGURED}\n"));
     for route in &part.routes {
         let _ = writeln!(
             script,
@@ -271,6 +275,11 @@ pub fn configuration(part: &NodePart) -> String {
     script
 }
 
+/// A file of a guest whose interfaces have had addresses: others may be left of before.
+const CONFIGURED: &str = "/run/carina-configured";
+/// When a guest asks again for the MAC address of a neighbour, ms; Linux' own second would be the
+/// longest part of a probe whose first frame was lost.
+const ASK_AGAIN_MS: u32 = 100;
 /// How long a guest may take to boot; under translation it is slow.
 const BOOT: Duration = Duration::from_secs(180);
 /// How long a guest may take to see a card, or to let go of it.
