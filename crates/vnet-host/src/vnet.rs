@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carina_engine::frames::{Graph, LinkCounts, LinkName};
 use carina_vnet::document::Kind;
@@ -90,10 +90,7 @@ impl Vnet {
 
     fn change(&self, there: &HostPart, part: &HostPart) -> Result<()> {
         let steps = Steps::between(there, part);
-        self.progress
-            .phase(Phase::Tunnels, || self.relink(there, part, &steps))?;
-        self.progress
-            .phase(Phase::Nodes, || self.make_nodes(part, &steps))?;
+        self.make_links_and_nodes(there, part, &steps)?;
         self.progress
             .phase(Phase::Consoles, || self.ask_consoles(part))?;
         self.progress.phase(Phase::Probes, || {
@@ -114,6 +111,31 @@ impl Vnet {
         graph_of(part, underlay.as_ref())
     }
 
+    /// Nodes need the ports of their links. The engine's side of the ports, of which the kernel
+    /// takes tens of milliseconds each without work for a processor, is made beside the nodes; what
+    /// these have to wait for it counts as a phase of the links.
+    fn make_links_and_nodes(&self, there: &HostPart, part: &HostPart, steps: &Steps) -> Result<()> {
+        self.progress.check()?;
+        let graph = self.graph(part)?;
+        let began = Instant::now();
+        self.relink(there, part, steps)?;
+        let of_ports = began.elapsed();
+        let began = Instant::now();
+        let (joined, made, of_nodes) = std::thread::scope(|scope| {
+            let engine = scope.spawn(|| self.plane.become_graph(graph));
+            let made = self.make_nodes(part, steps);
+            let of_nodes = began.elapsed();
+            let joined = engine.join();
+            (joined, made, of_nodes)
+        });
+        let waited = began.elapsed().saturating_sub(of_nodes);
+        joined.unwrap_or(Err(Error::Ended("the change of the engine")))?;
+        made?;
+        self.progress.note(Phase::Tunnels, of_ports + waited);
+        self.progress.note(Phase::Nodes, of_nodes);
+        Ok(())
+    }
+
     /// Removes nodes and links that are no longer wanted, and makes the ports of those that are.
     fn relink(&self, there: &HostPart, part: &HostPart, steps: &Steps) -> Result<()> {
         let mut kept = part.clone();
@@ -129,8 +151,7 @@ impl Vnet {
         }
         remove_ports(there, &steps.unlinked)?;
         make_namespaces(part, &remains::namespaces(part.vnet)?)?;
-        make_ports(part, &steps.linked)?;
-        self.plane.become_graph(self.graph(part)?)
+        make_ports(part, &steps.linked)
     }
 
     fn make_nodes(&self, part: &HostPart, steps: &Steps) -> Result<()> {
