@@ -8,7 +8,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use crate::error::NetdevError;
@@ -126,6 +126,12 @@ impl Tap {
             return Err(NetdevError::of_device(what, io::Error::last_os_error()));
         }
         Ok(())
+    }
+
+    /// The open file of the device, for another process that is to be behind it.
+    #[must_use]
+    pub fn into_fd(self) -> OwnedFd {
+        self.file.into()
     }
 
     /// The name of the interface.

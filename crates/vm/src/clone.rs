@@ -10,7 +10,6 @@ use crate::accel::Accel;
 use crate::cache::Cache;
 use crate::error::{Context, Error, Result};
 use crate::machine::{Life, Machine};
-use crate::network::{Backend, NicId};
 use crate::qmp::Qmp;
 use crate::running::{Running, Times};
 use crate::template::{Template, Templates};
@@ -20,8 +19,9 @@ impl Machine {
     /// its identity and its files, and its commands have ended: in a fraction of the time of a
     /// boot. Where the template is missing, it is made first.
     ///
-    /// The clone's identity: host name, clock, the addresses of its cards (a card without one gets
-    /// [`mac_of`](crate::mac_of) its name), their cables, and a seed of its own for random numbers.
+    /// The clone's identity: host name, clock, a seed of its own for random numbers, and the
+    /// addresses and cables of its cards (a card without an address gets
+    /// [`mac_of`](crate::mac_of) its name; one that is plugged into nothing stays as it is).
     /// Its memory is that of the template until it writes to it. What the template's processes drew
     /// at random before is the same in all clones; the image's own draw nothing. A clone that
     /// reboots boots as the machine would, but without its own files.
@@ -51,7 +51,7 @@ impl Machine {
         let obtained = called.elapsed();
         let (running, mut qmp) = self.restore(template, accel)?;
         let restored = called.elapsed();
-        for id in (0..).map(NicId).take(self.cards()) {
+        for (id, _) in self.plugged() {
             qmp.set_link(id, true)?;
         }
         self.go_on(running, qmp, called, [obtained, restored])
@@ -97,15 +97,13 @@ impl Machine {
     /// Has a copy that stands still go on as this machine.
     pub(crate) fn wake(&self, mut running: Running, called: Instant) -> Result<Running> {
         self.clear_run_dir()?;
-        running.adopt(self.run_dir(), self.name())?;
+        running.adopt(self.run_dir(), self.name(), self.taps_in())?;
         let mut qmp = running.qmp()?;
         let restored = called.elapsed();
-        for (id, nic) in (0..).map(NicId).zip(self.nics()) {
-            if nic.backend != Backend::Unplugged {
-                for object in nic.backend.behind_hub(id)? {
-                    qmp.execute("netdev_add", object)?;
-                }
-            }
+        for (id, nic) in self.plugged() {
+            let [back_end, port] = nic.backend.behind_hub(id)?;
+            qmp.add_back_end(back_end, self.taps_in())?;
+            qmp.execute("netdev_add", port)?;
             qmp.set_link(id, true)?;
         }
         self.go_on(running, qmp, called, [Duration::ZERO, restored])

@@ -16,7 +16,7 @@ use crate::cache::Cache;
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::kernel::Kernel;
-use crate::network::{Model, Nic};
+use crate::network::{Backend, Model, Nic, NicId};
 
 pub(crate) use command_line::Life;
 
@@ -73,6 +73,7 @@ pub struct Machine {
     files: Vec<(String, u32, Vec<u8>)>,
     extra_args: Vec<String>,
     launcher: Vec<OsString>,
+    network: Option<PathBuf>,
     dies_with_parent: bool,
 }
 
@@ -117,6 +118,7 @@ impl Machine {
             files: Vec::new(),
             extra_args: Vec::new(),
             launcher: Vec::new(),
+            network: None,
             dies_with_parent: false,
         })
     }
@@ -245,6 +247,14 @@ impl Machine {
         self
     }
 
+    /// Says in which network namespace the taps of its cards are: the file that names it. QEMU is
+    /// started in it; one of a [`Pool`](crate::Pool), which runs elsewhere, is given its taps from
+    /// there.
+    pub fn network_namespace(mut self, file: impl Into<PathBuf>) -> Machine {
+        self.network = Some(file.into());
+        self
+    }
+
     /// Has the kernel kill QEMU when the *thread* that starts it ends, however it ends.
     pub fn dies_with_parent(mut self) -> Machine {
         self.dies_with_parent = true;
@@ -259,8 +269,15 @@ impl Machine {
         &self.run_dir
     }
 
-    pub(crate) fn nics(&self) -> &[Nic] {
-        &self.nics
+    /// The cards with a cable.
+    pub(crate) fn plugged(&self) -> impl Iterator<Item = (NicId, &Nic)> {
+        let all = (0..).map(NicId).zip(&self.nics);
+        all.filter(|(_, nic)| nic.backend != Backend::Unplugged)
+    }
+
+    /// The network namespace of its taps.
+    pub(crate) fn taps_in(&self) -> Option<&Path> {
+        self.network.as_deref()
     }
 
     /// The memory in MiB.
@@ -289,7 +306,6 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::Backend;
 
     fn direct() -> Boot {
         Boot::Direct {

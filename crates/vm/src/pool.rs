@@ -12,7 +12,8 @@ use crate::running::Running;
 use crate::template::Templates;
 
 /// A number of machines of one kind that have been cloned and stand still. Each that is taken is
-/// replaced. A clone that stands still costs what it has written, and no time of the processor.
+/// replaced, once none has been wanted for a second: until then the processors are for those that
+/// were taken. A clone that stands still costs what it has written, and no time of the processor.
 #[derive(Debug)]
 pub struct Pool {
     shelf: Arc<Shelf>,
@@ -33,6 +34,8 @@ struct Stock {
     ready: VecDeque<Running>,
     is_closed: bool,
     failed: u64,
+    /// When one was last wanted.
+    taken: Option<Instant>,
 }
 
 impl Pool {
@@ -81,7 +84,11 @@ impl Pool {
                 reason: "must have the memory, processors, cards and image of the pool's".into(),
             });
         }
-        let taken = self.shelf.lock().ready.pop_front();
+        let taken = {
+            let mut stock = self.shelf.lock();
+            stock.taken = Some(called);
+            stock.ready.pop_front()
+        };
         self.shelf.changed.notify_all();
         match taken {
             Some(running) => machine.wake(running, called),
@@ -143,12 +150,29 @@ impl Shelf {
     }
 }
 
+impl Shelf {
+    /// Waits until one is to be made; false when the pool is dropped.
+    fn wait_for_need(&self, size: usize) -> bool {
+        let mut stock = self.lock();
+        loop {
+            let since = stock.taken.map(|at| at.elapsed());
+            let rest = since.map_or(Duration::ZERO, |since| REST.saturating_sub(since));
+            let wait = match stock.ready.len() < size {
+                _ if stock.is_closed => return false,
+                true if rest.is_zero() => return true,
+                true => rest,
+                false => FOREVER,
+            };
+            let waited = self.changed.wait_timeout(stock, wait);
+            stock = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
 /// Makes clones until the pool is dropped.
 fn keep(shelf: &Shelf, kind: &Machine, size: usize, cache: &Cache, templates: &Templates) {
     for number in 0_u64.. {
-        let is_full = |stock: &mut Stock| stock.ready.len() >= size && !stock.is_closed;
-        let waited = shelf.changed.wait_while(shelf.lock(), is_full);
-        if waited.unwrap_or_else(PoisonError::into_inner).is_closed {
+        if !shelf.wait_for_need(size) {
             return;
         }
         match kind.stand(number, cache, templates) {
@@ -166,3 +190,7 @@ fn keep(shelf: &Shelf, kind: &Machine, size: usize, cache: &Cache, templates: &T
 }
 
 const AGAIN: Duration = Duration::from_secs(1);
+/// How long after one was wanted another is made.
+const REST: Duration = Duration::from_secs(1);
+/// Until something changes.
+const FOREVER: Duration = Duration::from_secs(86_400);

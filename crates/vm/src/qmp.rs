@@ -7,6 +7,7 @@ mod requests;
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -79,14 +80,26 @@ impl Qmp {
     /// When QEMU refuses the command, closes the connection, or does not answer in time. The error
     /// names the command.
     pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value> {
+        self.execute_with(command, arguments, &[])
+    }
+
+    /// The same, with open files that the command takes.
+    pub(crate) fn execute_with(
+        &mut self,
+        command: &str,
+        arguments: Value,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<Value> {
         let deadline = Instant::now() + self.limit;
         self.last_id += 1;
         let id = self.last_id;
         let request = json!({ "execute": command, "arguments": arguments, "id": id });
-        self.reader
-            .get_mut()
-            .write_all(format!("{request}\n").as_bytes())
-            .map_err(|error| Error::Qmp(format!("{command}: {error}")))?;
+        let line = format!("{request}\n");
+        let sent = match files {
+            [] => self.reader.get_mut().write_all(line.as_bytes()),
+            files => carina_sys::send_with_fds(self.reader.get_ref(), line.as_bytes(), files),
+        };
+        sent.map_err(|error| Error::Qmp(format!("{command}: {error}")))?;
         loop {
             let mut answer = self.receive(command, deadline)?;
             match answer.get("id") {

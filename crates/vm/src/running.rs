@@ -22,6 +22,8 @@ pub struct Running {
     run_dir: PathBuf,
     child: Option<Child>,
     shell: OnceLock<Shell>,
+    /// The network namespace of its taps, if they are not in that of this process.
+    network: Option<PathBuf>,
     times: Option<Times>,
 }
 
@@ -67,12 +69,18 @@ impl Output {
 }
 
 impl Running {
-    pub(crate) fn new(record: Record, run_dir: PathBuf, child: Child) -> Running {
+    pub(crate) fn new(
+        record: Record,
+        run_dir: PathBuf,
+        child: Child,
+        network: Option<&Path>,
+    ) -> Running {
         Running {
             record,
             run_dir,
             child: Some(child),
             shell: OnceLock::new(),
+            network: network.map(Path::to_owned),
             times: None,
         }
     }
@@ -287,8 +295,15 @@ impl Running {
         }
     }
 
-    /// Gives the machine another name and run directory on the same file system.
-    pub(crate) fn adopt(&mut self, run_dir: &Path, name: &str) -> Result<()> {
+    /// Gives the machine another name and run directory on the same file system, and says where
+    /// its taps are.
+    pub(crate) fn adopt(
+        &mut self,
+        run_dir: &Path,
+        name: &str,
+        network: Option<&Path>,
+    ) -> Result<()> {
+        self.network = network.map(Path::to_owned);
         self.record = self.record.adopted(&self.run_dir, run_dir, name)?;
         self.run_dir = run_dir.to_owned();
         Ok(())

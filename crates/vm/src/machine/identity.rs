@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::Machine;
 use super::likeness::template_mac;
 use crate::error::{Context, Result};
-use crate::network::{NicId, mac_of, mac_text};
+use crate::network::{mac_of, mac_text};
 use crate::shell::{base64, escape, quoted};
 
 impl Machine {
@@ -24,7 +24,7 @@ impl Machine {
             since_1970.unwrap_or_default().as_secs(),
             escape(&seed).replace('\'', "\\0047")
         );
-        for (id, nic) in (0..).map(NicId).zip(&self.nics) {
+        for (id, nic) in self.plugged() {
             let mac = nic.mac.unwrap_or_else(|| mac_of(&self.name, id.0));
             let (from, to) = (mac_text(template_mac(id)), mac_text(mac));
             script.push_str(&format!("carina_card {from} {to} || exit 1\n"));
@@ -57,13 +57,18 @@ mod tests {
     fn identity_has_name_addresses_files_and_commands() {
         let nic = Nic {
             model: Model::VirtioNet,
-            backend: Backend::Unplugged,
+            backend: Backend::Tap("tap0".into()),
             mac: Some([2, 0, 0, 0, 0, 9]),
+        };
+        let spare = Nic {
+            backend: Backend::Unplugged,
+            ..nic.clone()
         };
         let machine = Machine::new("r1", "/run/x")
             .unwrap()
             .nic(nic.clone())
             .nic(Nic { mac: None, ..nic })
+            .nic(spare)
             .file("/etc/it's", 0o600, b"hi".to_vec())
             .command("echo 'a'")
             .node_config("x");
@@ -79,6 +84,7 @@ mod tests {
         ] {
             assert!(script.contains(want), "{want} is not in {script}");
         }
+        assert!(!script.contains("02:ff:00:00:00:02"), "{script}");
         assert_ne!(machine.identity().unwrap(), script, "the seed is the same");
     }
 }

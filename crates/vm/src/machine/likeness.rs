@@ -31,16 +31,18 @@ impl Machine {
         likeness.commands.clear();
         likeness.files.clear();
         likeness.launcher.clear();
+        likeness.network = None;
         likeness.runs_node = false;
         likeness.dies_with_parent = true;
         Ok(likeness)
     }
 
-    /// The machine as a pool keeps it: with a number to its name, and cards that are plugged into
-    /// nothing yet.
+    /// The machine as a pool keeps it: with a number to its name, in no network namespace of its
+    /// own, and with cards that are plugged into nothing yet.
     pub(crate) fn standing(&self, number: u64) -> Machine {
         let mut standing = self.clone();
         standing.name = format!("{}-{number}", self.name);
+        standing.network = None;
         for nic in &mut standing.nics {
             nic.backend = Backend::Unplugged;
         }

@@ -1,5 +1,6 @@
 //! QEMU of a machine, started.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
@@ -43,7 +44,8 @@ impl Machine {
         }
         let qemu_log = self.path("qemu.log");
         let stderr = File::create(&qemu_log).context("create", &qemu_log)?;
-        let mut command = match self.launcher.split_first() {
+        let words = self.launching();
+        let mut command = match words.split_first() {
             Some((program, words)) => {
                 let mut command = Command::new(program);
                 command.args(words).arg(qemu);
@@ -65,9 +67,19 @@ impl Machine {
             .context("start QEMU for", &self.run_dir.join(&self.name))?;
         let pid = i32::try_from(child.id()).expect("Linux process numbers are below 2^22");
         let record = self.record(pid, accel, life);
-        let running = Running::new(record, self.run_dir.clone(), child);
+        let running = Running::new(record, self.run_dir.clone(), child, self.taps_in());
         running.record().write(&self.run_dir)?;
         Ok(running)
+    }
+
+    /// What QEMU is started by.
+    fn launching(&self) -> Vec<OsString> {
+        let entering = self.network.iter().flat_map(|file| {
+            let mut option = OsString::from("--net=");
+            option.push(file);
+            ["nsenter".into(), option, "--".into()]
+        });
+        entering.chain(self.launcher.iter().cloned()).collect()
     }
 
     fn record(&self, pid: i32, accel: Accel, life: Life<'_>) -> Record {

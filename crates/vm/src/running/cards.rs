@@ -1,12 +1,17 @@
 //! Network cards plugged into and pulled out of a running machine.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
+use carina_netdev::{Tap, TapLayer, TapOffload};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
 
 use super::Running;
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 use crate::network::{Nic, NicId, mac_text};
 use crate::qmp::Qmp;
 
@@ -31,7 +36,7 @@ impl Running {
                 plugged.ports.len()
             ),
         })?;
-        qmp.execute("netdev_add", nic.backend.object(id)?)?;
+        qmp.add_back_end(nic.backend.object(id)?, self.network.as_deref())?;
         let added = qmp.execute("device_add", nic.device(id, Some(port)));
         if added.is_err() {
             // The first error is the one to tell.
@@ -95,11 +100,44 @@ impl Running {
 }
 
 impl Qmp {
+    /// Makes what a card is plugged into. A tap in another network namespace than QEMU's is opened
+    /// there and handed to QEMU.
+    pub(crate) fn add_back_end(&mut self, mut object: Value, network: Option<&Path>) -> Result<()> {
+        let tap = object["ifname"].as_str().map(str::to_owned);
+        if let (Some(tap), Some(network)) = (tap, network) {
+            let id = object["id"].as_str().unwrap_or_default().to_owned();
+            let file = open_tap(&tap, network)?;
+            self.execute_with("getfd", json!({ "fdname": id }), &[file.as_fd()])?;
+            object = json!({ "type": "tap", "id": id, "fd": id });
+        }
+        self.execute("netdev_add", object).map(drop)
+    }
+
     /// As [`Running::set_link`].
     pub(crate) fn set_link(&mut self, id: NicId, up: bool) -> Result<()> {
         self.execute("set_link", json!({ "name": id.device(), "up": up }))
             .map(drop)
     }
+}
+
+/// Opens a tap that is there, in the network namespace that a file names.
+fn open_tap(name: &str, network: &Path) -> Result<OwnedFd> {
+    let open = || {
+        let file = File::open(network).context("open", network)?;
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(std::io::Error::from)
+            .context("enter", network)?;
+        let opened = Tap::open(name, TapLayer::Ethernet, TapOffload::default());
+        opened.map(Tap::into_fd).map_err(|error| Error::Invalid {
+            what: format!("tap {name} in {}", network.display()),
+            reason: error.to_string(),
+        })
+    };
+    // The thread ends in that namespace.
+    std::thread::scope(|scope| {
+        let opened = scope.spawn(open).join();
+        opened.expect("opening a file does not panic")
+    })
 }
 
 /// The ports and cards of a machine, by QEMU's names.
