@@ -220,6 +220,22 @@ impl Agent {
         }
     }
 
+    /// Begins to keep so many machines ready for nodes with `boot = "pool"`. Returns when the first
+    /// is about to be made. They end with this value; those of an agent that was killed are ended
+    /// first.
+    ///
+    /// # Errors
+    /// There is no guest, or no template of it.
+    pub fn keep_ready(&self, size: usize) -> Result<()> {
+        self.host.images.keep_ready(&self.vnets.pool(), size)
+    }
+
+    /// How many machines stand ready.
+    #[must_use]
+    pub fn count_ready(&self) -> usize {
+        self.host.images.count_ready()
+    }
+
     /// Whether no network is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {

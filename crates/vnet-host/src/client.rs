@@ -8,7 +8,7 @@ use carina_api::paths::RunDir;
 use carina_vnet::document::{Document, Form};
 
 use crate::progress::Event;
-use crate::report::{Exec, ExecReply, TestReport, VnetReport};
+use crate::report::{Exec, ExecReply, PoolReport, TestReport, VnetReport};
 
 /// The socket of the agent with a run directory.
 #[must_use]
@@ -45,6 +45,14 @@ impl Client {
     /// No agent answers, or it refuses; as of every call below.
     pub fn list(&self) -> Answer<Vec<VnetReport>> {
         self.http.get("/v1/vnets")
+    }
+
+    /// The machines that stand ready.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn pool(&self) -> Answer<PoolReport> {
+        self.http.get("/v1/pool")
     }
 
     /// Has the agent begin to make a network.

@@ -83,7 +83,10 @@ impl Console {
         let listens = Arc::clone(&shared);
         for (name, run) in [
             ("console-said", thread(move || shared.pass_on(reader))),
-            ("console-door", thread(move || listens.welcome(&listener, &door))),
+            (
+                "console-door",
+                thread(move || listens.welcome(&listener, &door)),
+            ),
         ] {
             let builder = std::thread::Builder::new().name(name.into());
             console.threads.push(builder.spawn(run).attempt(what())?);

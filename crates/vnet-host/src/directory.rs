@@ -7,6 +7,7 @@
 //!   RUN/vnet/NAME/NODE.console     socket of the node's console
 //!   RUN/vnet/NAME/vm/              files of QEMU
 //!   RUN/vnet/NAME/counters         counters of the links
+//!   RUN/vnet.pool/                 files of machines that stand ready
 //! ```
 //!
 //! `NAME` is that of the network, or `@UID` for a part that a provider has handed over: networks of
@@ -118,6 +119,12 @@ impl Vnets {
     #[must_use]
     pub fn vnet(&self, name: &str) -> VnetDir {
         VnetDir(self.0.join(name))
+    }
+
+    /// The directory of machines that stand ready.
+    #[must_use]
+    pub fn pool(&self) -> PathBuf {
+        self.0.with_extension("pool")
     }
 
     /// Whether there is anything of a network of this name.

@@ -1,5 +1,6 @@
 //! A node of a network that runs on this host.
 
+mod images;
 mod machine;
 mod namespace;
 
@@ -11,7 +12,7 @@ use carina_vnet::host_part::{HostPart, NodePart};
 
 pub use carina_vm::Output;
 
-pub use self::machine::Images;
+pub use self::images::{Images, end_pool};
 use self::machine::MachineNode;
 use self::namespace::NamespaceNode;
 use crate::console::Console;

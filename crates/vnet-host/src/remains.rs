@@ -5,9 +5,10 @@ use std::time::Duration;
 use carina_lab::{NamespaceAccess, remove_namespaces};
 use carina_vnet::host_part::VnetId;
 
-use crate::directory::{Record, VnetDir};
+use crate::directory::{Record, VnetDir, Vnets};
 use crate::error::{Attempt, Result};
 use crate::names::is_of;
+use crate::node::end_pool;
 
 /// Ends and removes all that this host has of a network: machines, processes in its namespaces,
 /// the namespaces with the ports in them, its directory. Parts that have gone are skipped.
@@ -29,6 +30,14 @@ pub fn remove_recorded(dir: &VnetDir) -> Result<()> {
         Ok(record) => remove(dir, &record),
         Err(_) => dir.remove(),
     }
+}
+
+/// Ends the machines that stood ready for an agent that was killed.
+///
+/// # Errors
+/// One cannot be ended.
+pub fn remove_pool(vnets: &Vnets) -> Result<()> {
+    end_pool(&vnets.pool())
 }
 
 /// As [`remove`]; the directory stays.

@@ -111,6 +111,14 @@ pub struct Passed {
     pub dropped: u64,
 }
 
+/// The machines that stand ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolReport {
+    /// How many there are.
+    pub ready: usize,
+}
+
 /// A command to be run in a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

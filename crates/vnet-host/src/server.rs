@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::agent::Agent;
 use crate::error::Error;
-use crate::report::{Exec, ExecReply};
+use crate::report::{Exec, ExecReply, PoolReport};
 
 /// What ends a server when it is dropped.
 #[derive(Debug)]
@@ -94,6 +94,7 @@ type Shared = State<Service>;
 fn router(service: Service) -> Router {
     Router::new()
         .route("/v1/vnets", get(list).post(create).put(apply))
+        .route("/v1/pool", get(pool))
         .route("/v1/vnets/{name}", get(report).delete(remove))
         .route("/v1/vnets/{name}/document", get(document))
         .route("/v1/vnets/{name}/events", get(events))
@@ -106,6 +107,11 @@ fn router(service: Service) -> Router {
 
 async fn list(State(service): Shared) -> Response {
     answer(move || Ok(service.agent.list())).await
+}
+
+async fn pool(State(service): Shared) -> Response {
+    let ready = service.agent.count_ready();
+    answer(move || Ok(PoolReport { ready })).await
 }
 
 async fn create(State(service): Shared, body: Bytes) -> Response {

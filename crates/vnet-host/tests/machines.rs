@@ -1,20 +1,25 @@
 //! Networks whose nodes are virtual machines.
 
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
 use carina_api::paths::RunDir;
 use carina_vnet::document::{Document, Form};
-use carina_vnet_host::Agent;
-use carina_vnet_host::report::VnetState;
+use carina_vnet_host::report::{VnetReport, VnetState};
+use carina_vnet_host::{Agent, Vnets};
 
-use crate::waiting::{is_root, left_of, run, wait_until_settled};
+use crate::waiting::{LIMIT, is_root, left_of, run, wait_until_settled};
 
 /// Two machines and a namespace in a row; with a link more, in a ring.
-fn document(is_ring: bool) -> Document {
-    let mut text = "[vnet]\nname = \"vms\"\n[defaults]\nboot = \"clone\"\nmemory = 128\n\
+fn document(boot: &str, is_ring: bool) -> Document {
+    let mut text = format!("[vnet]\nname = \"vms\"\n[defaults]\nboot = \"{boot}\"\n");
+    text.push_str(
+        "memory = 128\n\
         [node.a]\n[node.b]\n[node.c]\nkind = \"namespace\"\nboot = \"cold\"\n\
         [[link]]\nends = [\"a\", \"b:lan\"]\nrate = \"100Mbps\"\n\
         [[link]]\nends = [\"b\", \"c\"]\nrate = \"100Mbps\"\n\
-        [[test]]\nping = [\"a\", \"c\"]\n"
-        .to_owned();
+        [[test]]\nping = [\"a\", \"c\"]\n",
+    );
     if is_ring {
         text.push_str("[[link]]\nends = [\"c\", \"a\"]\nrate = \"100Mbps\"\n");
     }
@@ -28,11 +33,61 @@ fn running_machines_get_and_lose_links_without_a_restart() {
     }
     let directory = tempfile::tempdir().unwrap();
     let agent = Agent::new(&RunDir::new(directory.path())).unwrap();
-    agent.create(&document(false)).unwrap();
-    let report = wait_until_settled(&agent, "vms");
+    let report = links_come_and_go(&agent, "clone");
+    assert_eq!(run(&agent, "vms", "a", "ls /sys/class/net"), "eth0\nlo");
+    agent.remove("vms").unwrap();
+    assert_eq!(left_of(&report.vnet.to_string()), Vec::<String>::new());
+    assert!(agent.is_empty());
+}
+
+#[test]
+fn nodes_are_machines_of_the_pool_and_change_as_others_do() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let run_dir = RunDir::new(directory.path());
+    let agent = Agent::new(&run_dir).unwrap();
+    agent.keep_ready(2).unwrap();
+    wait_for_pool(&agent, 2);
+    let standing = carina_vm::list(&Vnets::of(&run_dir).pool()).unwrap();
+    let report = links_come_and_go(&agent, "pool");
+    let machines = carina_vm::list(&Vnets::of(&run_dir).vnet("vms").machines()).unwrap();
+    let pids = |machines: &[carina_vm::Record]| -> BTreeSet<i32> {
+        machines.iter().map(|machine| machine.pid).collect()
+    };
+    assert_eq!(pids(&machines), pids(&standing));
+    // Others have taken their place.
+    wait_for_pool(&agent, 2);
+    agent.remove("vms").unwrap();
+    assert_eq!(left_of(&report.vnet.to_string()), Vec::<String>::new());
+    drop(agent);
+    assert!(
+        carina_vm::list(&Vnets::of(&run_dir).pool())
+            .unwrap()
+            .is_empty()
+    );
+}
+
+fn wait_for_pool(agent: &Agent, wanted: usize) {
+    let deadline = Instant::now() + LIMIT;
+    while agent.count_ready() < wanted {
+        assert!(
+            Instant::now() < deadline,
+            "{} are ready",
+            agent.count_ready()
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Makes the network, adds a link to it and takes that away again.
+fn links_come_and_go(agent: &Agent, boot: &str) -> VnetReport {
+    agent.create(&document(boot, false)).unwrap();
+    let report = wait_until_settled(agent, "vms");
     assert_eq!(report.state, VnetState::Ready, "{report:?}");
-    assert_eq!(run(&agent, "vms", "b", "hostname"), "b");
-    let text = run(&agent, "vms", "b", "ip address show dev lan");
+    assert_eq!(run(agent, "vms", "b", "hostname"), "b");
+    let text = run(agent, "vms", "b", "ip address show dev lan");
     assert!(
         text.contains("10.0.0.2/30") && text.contains("mtu 1480"),
         "{text}"
@@ -40,10 +95,10 @@ fn running_machines_get_and_lose_links_without_a_restart() {
     let tests = agent.test("vms").unwrap();
     assert!(tests.iter().all(|test| test.holds), "{tests:?}");
     for node in ["a", "b"] {
-        run(&agent, "vms", node, "echo here >/tmp/mark");
+        run(agent, "vms", node, "echo here >/tmp/mark");
     }
-    agent.apply(&document(true)).unwrap();
-    let report = wait_until_settled(&agent, "vms");
+    agent.apply(&document(boot, true)).unwrap();
+    let report = wait_until_settled(agent, "vms");
     assert_eq!(
         (report.state, report.links.len()),
         (VnetState::Ready, 3),
@@ -51,20 +106,15 @@ fn running_machines_get_and_lose_links_without_a_restart() {
     );
     // What was written into a guest's memory before is there: it was not restarted.
     for node in ["a", "b"] {
-        assert_eq!(run(&agent, "vms", node, "cat /tmp/mark"), "here");
+        assert_eq!(run(agent, "vms", node, "cat /tmp/mark"), "here");
     }
-    agent.apply(&document(false)).unwrap();
-    let report = wait_until_settled(&agent, "vms");
+    agent.apply(&document(boot, false)).unwrap();
+    let report = wait_until_settled(agent, "vms");
     assert_eq!(
         (report.state, report.links.len()),
         (VnetState::Ready, 2),
         "{report:?}"
     );
-    assert_eq!(
-        run(&agent, "vms", "a", "cat /tmp/mark; ls /sys/class/net"),
-        "here\neth0\nlo"
-    );
-    agent.remove("vms").unwrap();
-    assert_eq!(left_of(&report.vnet.to_string()), Vec::<String>::new());
-    assert!(agent.is_empty());
+    assert_eq!(run(agent, "vms", "a", "cat /tmp/mark"), "here");
+    report
 }

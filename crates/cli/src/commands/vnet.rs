@@ -158,6 +158,6 @@ pub fn run(shared: &Shared, command: VnetCommand) -> Outcome {
         VnetCommand::Check(source) => document::check(shared, &source),
         VnetCommand::Convert { source, to } => document::convert(&source, to),
         VnetCommand::Schema => document::schema(),
-        VnetCommand::Bench(command) => bench::run(shared, &command),
+        VnetCommand::Bench(command) => bench::run(shared, command),
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use carina_lab::{Guest, namespace_file};
-use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic, NicId, Running, Templates};
+use carina_vm::{Backend, Machine, Model, Nic, NicId, Running, Templates};
 use carina_vnet::document;
 use carina_vnet::host_part::{HostPart, InterfacePart, NodePart};
 
@@ -17,6 +17,7 @@ use crate::directory::VnetDir;
 use crate::error::{Attempt, Error, Result};
 use crate::names::{port_of, ports_namespace};
 use crate::node::Output;
+use crate::node::images::{Images, unplugged};
 use crate::probe::round_trip_in;
 
 /// A machine and the way into it.
@@ -34,32 +35,6 @@ enum Access {
     Started(Box<Running>, Mutex<BTreeMap<[u8; 6], NicId>>),
     /// An earlier agent has.
     Found(Guest),
-}
-
-/// What machines boot, made when the first one needs it.
-#[derive(Debug, Default)]
-pub struct Images {
-    ready: Mutex<Option<(Cache, Boot)>>,
-}
-
-impl Images {
-    /// The kernel and the image `carina`.
-    fn obtain(&self, image: &str) -> Result<(Cache, Boot)> {
-        if image != "carina" {
-            return Err(Error::Unsupported {
-                what: format!("image {image:?}"),
-                instead: "machines boot Carina's own guest so far, `carina`",
-            });
-        }
-        let mut ready = self.ready.lock().map_err(|_| Error::Ended("the image"))?;
-        if let Some(known) = &*ready {
-            return Ok(known.clone());
-        }
-        let cache = Cache::default_location().attempt("opening the cache")?;
-        let boot = Boot::prepare(&cache, &Image::new()).attempt("preparing the guest")?;
-        *ready = Some((cache.clone(), boot.clone()));
-        Ok((cache, boot))
-    }
 }
 
 impl MachineNode {
@@ -187,7 +162,6 @@ impl MachineNode {
 fn boot(whole: &HostPart, part: &NodePart, machines: &Path, images: &Images) -> Result<Running> {
     let what = || format!("starting VM {}", part.name);
     let (cache, boot) = images.obtain(&part.image)?;
-    let namespace = namespace_file(&ports_namespace(whole.vnet));
     let memory = u32::try_from(part.memory_mib).unwrap_or(u32::MAX);
     let mut machine = Machine::new(&part.name, machines)
         .attempt(what())?
@@ -195,13 +169,18 @@ fn boot(whole: &HostPart, part: &NodePart, machines: &Path, images: &Images) -> 
         .memory_mib(memory)
         .cpus(part.cpus)
         // The taps are in the namespace of the ports.
-        .launcher([
-            "nsenter".to_owned(),
-            format!("--net={}", namespace.display()),
-            "--".to_owned(),
-        ]);
+        .network_namespace(namespace_file(&ports_namespace(whole.vnet)));
     for interface in &part.interfaces {
         machine = machine.nic(card(whole, part, interface));
+    }
+    if part.boot == document::Boot::Pool
+        && let Some(spare) = images.spare_cards(part)
+    {
+        for _ in 0..spare {
+            machine = machine.nic(unplugged());
+        }
+        let machine = machine.ports(PORTS_FREE as u8);
+        return images.take(machine).attempt(what());
     }
     let free = PORTS_MAX
         .saturating_sub(part.interfaces.len())
@@ -213,14 +192,10 @@ fn boot(whole: &HostPart, part: &NodePart, machines: &Path, images: &Images) -> 
             running.wait_ready(BOOT).attempt(what())?;
             Ok(running)
         }
-        document::Boot::Clone => {
+        document::Boot::Clone | document::Boot::Pool => {
             let templates = Templates::default_location().attempt("opening the templates")?;
             machine.start_clone(&cache, &templates).attempt(what())
         }
-        document::Boot::Pool => Err(Error::Unsupported {
-            what: format!("node {}: boot = \"pool\"", part.name),
-            instead: "machines boot `cold`, or are a `clone`",
-        }),
     }
 }
 
@@ -286,7 +261,7 @@ const BOOT: Duration = Duration::from_secs(180);
 const PLUG: Duration = Duration::from_secs(60);
 /// Cards that a machine has at most, and how many of them are left for links to come.
 const PORTS_MAX: usize = 16;
-const PORTS_FREE: usize = 4;
+pub(super) const PORTS_FREE: usize = 4;
 const CONNECT: Duration = Duration::from_secs(5);
 /// How much later than its own limit a command in a guest may answer.
 const ANSWER: Duration = Duration::from_secs(30);

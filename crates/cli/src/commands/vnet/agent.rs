@@ -26,6 +26,12 @@ pub struct AgentArgs {
     /// End when the last network is removed
     #[arg(long)]
     transient: bool,
+    /// Keep so many machines ready for nodes with `boot = "pool"` [default: none]
+    ///
+    /// They are of one processor and 128 MiB, with up to four links; other nodes are clones.
+    #[arg(long, value_name = "MACHINES", default_value_t = 0, hide_default_value = true,
+          value_parser = clap::value_parser!(u16).range(..=256))]
+    pool: u16,
     /// The name of this host in the inventory of its provider [default: the system's]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
@@ -82,7 +88,7 @@ pub fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
             )));
         }
     };
-    let agent = args.agent(&run_dir).attempt("taking up networks")?;
+    let agent = Arc::new(args.agent(&run_dir).attempt("taking up networks")?);
     let path = socket_of(&run_dir);
     let what = || format!("listening on {}", path.display());
     match fs::remove_file(&path) {
@@ -94,9 +100,15 @@ pub fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).attempt(what())?;
     let (ended, end) = std::sync::mpsc::channel();
     let (stop, stopped) = server::stop_handle();
-    let is_transient = args.transient;
+    let (is_transient, pool) = (args.transient, args.pool.into());
+    let (serves, keeps) = (Arc::clone(&agent), agent);
+    std::thread::spawn(move || {
+        if let Err(error) = keeps.keep_ready(pool) {
+            progress(format!("no machines stand ready: {error}"));
+        }
+    });
     let serving = std::thread::spawn(move || {
-        let served = server::serve(listener, Arc::new(agent), is_transient, stopped);
+        let served = server::serve(listener, serves, is_transient, stopped);
         // The other end may have gone.
         let _ = ended.send(());
         served

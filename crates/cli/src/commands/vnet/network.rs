@@ -139,6 +139,9 @@ pub fn down(shared: &Shared, name: Option<&str>, all: bool) -> Outcome {
             false => return Err(failed(format!("there is no network {name} here"))),
         }
     }
+    if all && !has_agent {
+        remains::remove_pool(&vnets).attempt("ending the machines that stood ready")?;
+    }
     match shared.json {
         true => print_json(&json!({ "removed": names })),
         false if names.is_empty() => print_line("there is no network"),

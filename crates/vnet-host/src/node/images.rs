@@ -1,0 +1,138 @@
+//! What machines boot, and machines that stand ready.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic, Pool, Running, Templates};
+use carina_vnet::host_part::NodePart;
+
+use super::machine::PORTS_FREE;
+use crate::error::{Attempt, Error, Result};
+
+/// What machines boot, made when the first one needs it, and a pool of machines, if there is one.
+#[derive(Debug, Default)]
+pub struct Images {
+    ready: Mutex<Option<(Cache, Boot)>>,
+    pool: Mutex<Option<Arc<Pool>>>,
+}
+
+impl Images {
+    /// The kernel and the image `carina`.
+    pub(super) fn obtain(&self, image: &str) -> Result<(Cache, Boot)> {
+        if image != IMAGE {
+            return Err(Error::Unsupported {
+                what: format!("image {image:?}"),
+                instead: "machines boot Carina's own guest so far, `carina`",
+            });
+        }
+        let mut ready = lock(&self.ready);
+        if let Some(known) = &*ready {
+            return Ok(known.clone());
+        }
+        let cache = Cache::default_location().attempt("opening the cache")?;
+        let boot = Boot::prepare(&cache, &Image::new()).attempt("preparing the guest")?;
+        *ready = Some((cache.clone(), boot.clone()));
+        Ok((cache, boot))
+    }
+
+    /// Begins to keep `size` machines that stand ready, with their files in a directory. Returns
+    /// when their template is there. Those of an agent that was killed are ended first.
+    ///
+    /// # Errors
+    /// There is no guest, or no template.
+    pub fn keep_ready(&self, directory: &Path, size: usize) -> Result<()> {
+        end_pool(directory)?;
+        if size == 0 {
+            return Ok(());
+        }
+        let (cache, boot) = self.obtain(IMAGE)?;
+        let mut kind = Machine::new("ready", directory)
+            .attempt("describing the machines of the pool")?
+            .boot(boot)
+            .memory_mib(MEMORY_MIB)
+            .cpus(CPUS);
+        for _ in 0..CARDS {
+            kind = kind.nic(unplugged());
+        }
+        let kind = kind.ports(PORTS_FREE as u8);
+        let templates = Templates::default_location().attempt("opening the templates")?;
+        let pool = Pool::new(kind, size, cache, templates).attempt("making a pool of machines")?;
+        *lock(&self.pool) = Some(Arc::new(pool));
+        Ok(())
+    }
+
+    /// How many machines stand ready.
+    pub fn count_ready(&self) -> usize {
+        lock(&self.pool).as_ref().map_or(0, |pool| pool.ready())
+    }
+
+    /// How many cards a machine of the pool has beside those of a node; none if the node is of
+    /// another kind, or there is no pool.
+    pub(super) fn spare_cards(&self, part: &NodePart) -> Option<usize> {
+        let is_alike = part.cpus == CPUS && part.memory_mib == u64::from(MEMORY_MIB);
+        let spare = CARDS.checked_sub(part.interfaces.len());
+        spare.filter(|_| is_alike && lock(&self.pool).is_some())
+    }
+
+    /// A machine of the pool as the one that is described.
+    pub(super) fn take(&self, machine: Machine) -> std::result::Result<Running, carina_vm::Error> {
+        let pool = lock(&self.pool).as_ref().map(Arc::clone);
+        let pool = pool.expect("whoever takes a machine has seen the pool, and it stays");
+        pool.take(machine)
+    }
+}
+
+/// Ends the machines of a pool whose agent was killed.
+///
+/// # Errors
+/// One cannot be ended.
+pub fn end_pool(directory: &Path) -> Result<()> {
+    for machine in carina_vm::list(directory).attempt("listing machines")? {
+        carina_vm::stop(directory, &machine.name, Duration::ZERO)
+            .attempt(format!("stopping VM {}", machine.name))?;
+    }
+    Ok(())
+}
+
+/// A card that no cable is plugged into.
+pub(super) fn unplugged() -> Nic {
+    Nic {
+        model: Model::VirtioNet,
+        backend: Backend::Unplugged,
+        mac: None,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every critical section leaves what it holds whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const IMAGE: &str = "carina";
+/// What a node has that says nothing else, and the most cards of a machine of the pool.
+const MEMORY_MIB: u32 = 128;
+const CPUS: u32 = 1;
+const CARDS: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steps::tests::part;
+
+    #[test]
+    fn without_a_pool_no_node_comes_of_it() {
+        let (images, part) = (Images::default(), part(&["a b"]));
+        assert_eq!(images.spare_cards(part.node("a").unwrap()), None);
+        assert_eq!(images.count_ready(), 0);
+    }
+
+    #[test]
+    fn other_images_than_the_own_are_refused() {
+        let error = Images::default().obtain("debian").unwrap_err().to_string();
+        assert!(
+            error.contains("debian") && error.contains("carina"),
+            "{error}"
+        );
+    }
+}
