@@ -234,7 +234,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-vm",
-        "carina-api carina-sys rustix serde serde_json thiserror base64 xxhash-rust",
+        "carina-api carina-netdev carina-sys rustix serde serde_json thiserror base64 xxhash-rust",
     ),
     (
         "carina-dissect",
@@ -262,7 +262,8 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "carina-bench",
         "carina-api carina-apps carina-client carina-embed carina-engine carina-frame carina-lab carina-measure carina-ports \
-         carina-sys carina-time carina-vm plotters rustix serde serde_json thiserror",
+         carina-sys carina-time carina-vm carina-vnet carina-vnet-host carina-wire plotters \
+         rustix serde serde_json thiserror",
     ),
     (
         "carina-cli",

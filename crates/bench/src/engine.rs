@@ -18,7 +18,7 @@
 
 mod graphs;
 mod null_devices;
-mod routes;
+pub(crate) mod routes;
 mod routes6;
 mod services;
 pub(crate) mod workers;

@@ -107,6 +107,17 @@ pub enum Error {
         /// Flows of the two nodes.
         found: Option<[usize; 2]>,
     },
+    /// The document of a virtual network.
+    #[error("{what}: {source}")]
+    Document {
+        /// What was attempted.
+        what: String,
+        /// What is wrong with it.
+        source: carina_vnet::document::DocumentError,
+    },
+    /// Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
     /// A graph of apps, or its pool.
     #[error("{0}")]
     Graph(String),
@@ -186,5 +197,6 @@ attempts!(
     carina_client::Error => Flow,
     carina_vm::Error => Vm,
     carina_api::NameError => Name,
-    serde_json::Error => Json
+    serde_json::Error => Json,
+    carina_vnet::document::DocumentError => Document
 );

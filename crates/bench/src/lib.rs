@@ -5,11 +5,13 @@
 //! | [`hv`] | an application in a VM and one on its host |
 //! | [`local`] | two processes of one system |
 //! | [`flows`] | many flows open at once |
+//! | [`instantiate`] | virtual networks of machines, made from a request |
 //! | [`embed`] | virtual networks placed on a substrate, beside published embedders |
 //! | [`engine`] | frames through graphs of apps, beside DPDK |
 //! | [`vhost`] | frames through the rings of a vhost-user port, beside DPDK |
 //! | [`guest`] | a guest's network card over Carina's back end, beside a tap of QEMU |
 //! | [`nfv_demo`] | two VMs behind ports of `carina nfv`, and what hops cost |
+//! | [`forward`] | flows over virtual links, beside bridges and tunnels of the kernel |
 //! | [`restart`] | a guest's card while the guest, or its back end, goes and comes |
 //! | [`paper`] | the experiments of publications on RINA |
 //!
@@ -28,8 +30,10 @@ pub mod engine;
 mod error;
 mod failures;
 pub mod flows;
+pub mod forward;
 pub mod guest;
 pub mod hv;
+pub mod instantiate;
 pub mod local;
 pub mod nfv_demo;
 mod options;

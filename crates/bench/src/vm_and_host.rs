@@ -60,9 +60,26 @@ pub fn enter_network(is_inside: bool, progress: Progress) -> Result<CardNetwork>
     progress.step("looking for the guest's kernel");
     let cache = Cache::default_location().attempt("opening the cache")?;
     Kernel::obtain(&cache).attempt("obtaining the guest's kernel")?;
+    Err(run_inside())
+}
+
+/// As [`enter_network`], for benches without guests.
+///
+/// # Errors
+/// No namespace can be made.
+pub fn require_namespaces(is_inside: bool) -> Result<()> {
+    match is_inside {
+        true => Ok(()),
+        false if carina_lab::can_enter_private() => Err(run_inside()),
+        false => Err(carina_lab::Error::PrivateForbidden.into()),
+    }
+}
+
+/// Returns only where the command cannot be replaced.
+fn run_inside() -> Error {
     let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
     arguments.push("--in-network-namespace".into());
-    Err(carina_lab::enter_private(&arguments).into())
+    carina_lab::enter_private(&arguments).into()
 }
 
 /// As [`enter_network`], for benches that need namespaces.

@@ -63,6 +63,28 @@ pub enum Metric {
     SolveP50Ms,
     /// The one that 99 of 100 do not exceed.
     SolveP99Ms,
+    /// From the request for a virtual network until all of it has answered, in seconds.
+    TotalS,
+    /// The part of that in which places for nodes are found.
+    DiscoveryS,
+    /// The part in which nodes come to run and get their addresses.
+    VmS,
+    /// The part in which links are made.
+    TunnelsS,
+    /// The part in which consoles answer.
+    ConsoleS,
+    /// The part in which probes pass the links.
+    ProbeS,
+    /// CPU time that the virtual network provider takes for it, in seconds.
+    VnpCpuS,
+    /// The same of a hundred of one processor for as long as it lasts.
+    VnpCpuPercent,
+    /// CPU time of the agent of a host, with its links, in seconds.
+    AgentCpuS,
+    /// CPU time of the machines on a host, in seconds.
+    MachinesCpuS,
+    /// CPU time of agent and machines, of a hundred of one processor for as long as it lasts.
+    HostCpuPercent,
 }
 
 /// One measured system in one case at one SDU size.
@@ -86,6 +108,12 @@ pub struct Row {
     pub mean: f64,
     /// Half the width of the 95 % confidence interval of the mean.
     pub ci95: f64,
+    /// The sample standard deviation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sd: Option<f64>,
+    /// What 99 of 100 runs do not exceed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99: Option<f64>,
     /// How many runs there were.
     pub runs: usize,
 }
@@ -156,6 +184,8 @@ impl Samples {
                 high: summary.max,
                 mean: summary.avg,
                 ci95: summary.confidence_95(),
+                sd: Some(summary.stddev),
+                p99: Some(summary.p99),
                 runs: summary.count,
             })
         };

@@ -78,7 +78,7 @@ pub(super) fn graph(chain: Chain, size: usize) -> std::result::Result<Graph, Gra
     match chain {
         Chain::Lpm => {
             graph.app("source", Everywhere { size });
-            let routes = full_table();
+            let routes = full_table(OUTPUTS);
             graph.app("router", Route4Config { routes, file: None });
             graph.app("sink", SinkConfig {});
             graph.link("source.output -> router.input")?;

@@ -35,11 +35,11 @@ const LENGTHS: [(u8, u32); 10] = [
 const DESTINATIONS: usize = 1 << 20;
 
 /// The same numbers in each run.
-pub(super) struct Numbers(pub(super) u64);
+pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {
     /// SplitMix64.
-    pub(super) fn next(&mut self) -> u32 {
+    pub(crate) fn next(&mut self) -> u32 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -47,8 +47,12 @@ impl Numbers {
     }
 }
 
-/// The table: a default route, and others with random prefixes.
-pub(super) fn full_table() -> Vec<Route4> {
+/// The table: a default route, and others with random prefixes, spread over so many outputs.
+pub(crate) fn full_table(outputs: usize) -> Vec<Route4> {
+    let route = |prefix, number| Route4 {
+        prefix,
+        output: format!("o{}", number % outputs),
+    };
     let mut numbers = Numbers(1);
     let all = Prefix4::new(Ipv4Addr::UNSPECIFIED, 0);
     let mut routes = vec![route(all, 0)];
@@ -64,11 +68,6 @@ pub(super) fn full_table() -> Vec<Route4> {
         routes.push(route(Prefix4::new(address, bits), number));
     }
     routes
-}
-
-fn route(prefix: Prefix4, number: usize) -> Route4 {
-    let output = format!("o{}", number % OUTPUTS);
-    Route4 { prefix, output }
 }
 
 /// The configuration of a source whose packets go to random destinations.
@@ -125,7 +124,7 @@ mod tests {
 
     #[test]
     fn full_table_fits_and_spreads_over_its_outputs() {
-        let routes = full_table();
+        let routes = full_table(OUTPUTS);
         assert_eq!(routes.len(), ROUTES);
         let number = |route: &Route4| route.output[1..].parse().unwrap();
         let table = Table4::new(routes.iter().map(|route| (route.prefix, number(route)))).unwrap();

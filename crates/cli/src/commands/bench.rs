@@ -174,7 +174,7 @@ pub struct CaseArgs {
     sizes: Vec<u64>,
     /// Cases [default: all]
     #[arg(long, value_delimiter = ',')]
-    cases: Vec<String>,
+    pub cases: Vec<String>,
 }
 
 /// Options of `carina bench guest`.
@@ -456,7 +456,10 @@ impl HvArgs {
 
 impl CaseArgs {
     /// The options of a bench with these cases, and with sizes of its own where none are given.
-    fn options<C>(
+    ///
+    /// # Errors
+    /// A size that is not possible.
+    pub fn options<C>(
         self,
         bench: &str,
         cases: Vec<C>,

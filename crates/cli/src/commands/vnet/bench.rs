@@ -1,15 +1,19 @@
 //! `carina vnet bench`: parts of virtual networks beside published ones.
 
+use carina_apps::sample_packet::ETHERNET_SIZES;
 use carina_bench::embed::{self, EmbedOptions};
+use carina_bench::forward;
+use carina_bench::instantiate::{self, InstantiateOptions};
+use carina_bench::vm_and_host::require_namespaces;
 use carina_embed::cases::{ETA_MAX, ETA_MIN, Setting, Topology};
 use carina_measure::results::{Metric, Results};
 use carina_measure::table::{Table, short};
 use clap::Subcommand;
 
 use crate::Shared;
-use crate::commands::bench::{PROGRESS, chosen};
+use crate::commands::bench::{CaseArgs, PROGRESS, all_measured, chosen, show as show_pairs};
 use crate::failure::{Attempt, Failure, Outcome, usage};
-use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
+use crate::interrupt::{Interrupt, TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
 
 /// Measure parts of it beside published ones
@@ -24,6 +28,46 @@ pub enum VnetBenchCommand {
         one thread; all cases with ten seeds take minutes."
     )]
     Embed(EmbedArgs),
+    /// Networks of machines made and removed again and again: how long each takes until all of it
+    /// answers, phase by phase
+    #[command(
+        after_help = "Examples:\n  carina vnet bench instantiate --json > instantiate.json\n  \
+        carina vnet bench instantiate --boot clone --nodes 6 --runs 30\n\nNeeds root and QEMU. \
+        The agent that makes the networks is a process of its own."
+    )]
+    Instantiate(InstantiateArgs),
+    /// One-way flows over virtual links, looked up and encapsulated, beside a bridge and tunnels of
+    /// the kernel
+    #[command(
+        after_help = "Examples:\n  carina vnet bench forward --json > forward.json\n  \
+        carina vnet bench forward --cases flows-1,flows-6 --sizes 64 --runs 9\n\nFrames have 64 \
+        and 1500 bytes without --sizes; a third of the time goes before each measurement, to warm \
+        up. Needs root."
+    )]
+    Forward(ForwardArgs),
+}
+
+/// Options of `carina vnet bench forward`.
+#[derive(Debug, clap::Args)]
+pub struct ForwardArgs {
+    #[command(flatten)]
+    cases: CaseArgs,
+    #[arg(long, hide = true)]
+    in_network_namespace: bool,
+}
+
+/// Options of `carina vnet bench instantiate`.
+#[derive(Debug, clap::Args)]
+pub struct InstantiateArgs {
+    /// How machines come to run: cold, clone, pool [default: all]
+    #[arg(long, value_delimiter = ',')]
+    boot: Vec<String>,
+    /// Numbers of nodes [default: 3,6,12]
+    #[arg(long, value_delimiter = ',')]
+    nodes: Vec<usize>,
+    /// How often each network is made, after once to warm up
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    runs: u32,
 }
 
 /// Options of `carina vnet bench embed`.
@@ -51,9 +95,109 @@ pub struct EmbedArgs {
 ///
 /// # Errors
 /// An option that is not possible, or an embedding that does not keep a constraint.
-pub fn run(shared: &Shared, command: &VnetBenchCommand) -> Outcome {
+pub fn run(shared: &Shared, command: VnetBenchCommand) -> Outcome {
     match command {
-        VnetBenchCommand::Embed(args) => bench_embed(shared, args),
+        VnetBenchCommand::Embed(args) => bench_embed(shared, &args),
+        VnetBenchCommand::Instantiate(args) => bench_instantiate(shared, &args),
+        VnetBenchCommand::Forward(args) => bench_forward(shared, args),
+    }
+}
+
+fn bench_forward(shared: &Shared, args: ForwardArgs) -> Outcome {
+    let cases = chosen("case", &forward::CASES, |case| case.name, &args.cases.cases)?;
+    let sizes = &forward::SIZES;
+    let options = args
+        .cases
+        .options("forward", cases, sizes, &ETHERNET_SIZES)?;
+    require_namespaces(args.in_network_namespace)?;
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let results = forward::run(&options)?;
+    show_pairs(shared, &results, &forward::TABLES, &forward::SYSTEMS)?;
+    all_measured(&results)
+}
+
+fn bench_instantiate(shared: &Shared, args: &InstantiateArgs) -> Outcome {
+    let boots = chosen(
+        "boot",
+        &instantiate::BOOTS,
+        |boot| instantiate::boot_name(*boot),
+        &args.boot,
+    )?;
+    let nodes = args.nodes()?;
+    let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
+    let is_interrupted = || interrupt.is_there().unwrap_or(true);
+    let measured = instantiate::run(&InstantiateOptions {
+        boots,
+        nodes,
+        runs: args.runs as usize,
+        run_dir: shared.run_dir().path().join("vnet-bench"),
+        progress: PROGRESS,
+        is_interrupted: &is_interrupted,
+    });
+    let results = match measured {
+        Err(carina_bench::Error::Interrupted) => {
+            let words = "interrupted; what the bench had made is removed";
+            return Err(Failure::Interrupted(words.to_owned()));
+        }
+        measured => measured?,
+    };
+    match shared.json {
+        true => print_json(&results),
+        false => show(&results, &INSTANTIATE),
+    }
+}
+
+/// A table of some metrics with the notes below it.
+fn show(results: &Results, metrics: &[(Metric, &str)]) -> Outcome {
+    print_line(format!(
+        "{}\n\n{}\n",
+        results.machine,
+        table_of(results, metrics)
+    ))?;
+    let mut notes = results.notes.iter().chain(&results.failures);
+    notes.try_for_each(|note| print_line(format!("- {note}")))
+}
+
+/// A line for each case: medians over the runs.
+fn table_of(results: &Results, metrics: &[(Metric, &str)]) -> Table {
+    let mut table = Table::new(std::iter::once("case").chain(metrics.iter().map(|it| it.1)));
+    let first = metrics.first().map(|(metric, _)| *metric);
+    for of in results.rows.iter().filter(|row| Some(row.metric) == first) {
+        let cell = |(metric, _): &(Metric, &str)| {
+            let found = results.row(&of.case, of.sdu, &of.system, *metric);
+            found.map_or_else(String::new, |row| short(row.median))
+        };
+        let cells = metrics.iter().map(cell);
+        table.row(std::iter::once(of.case.clone()).chain(cells));
+    }
+    table
+}
+
+/// What the table of instantiations shows.
+const INSTANTIATE: [(Metric, &str); 8] = [
+    (Metric::TotalS, "total, s"),
+    (Metric::DiscoveryS, "discovery"),
+    (Metric::TunnelsS, "tunnels"),
+    (Metric::VmS, "machines"),
+    (Metric::ConsoleS, "consoles"),
+    (Metric::ProbeS, "probes"),
+    (Metric::AgentCpuS, "CPU of agent, s"),
+    (Metric::MachinesCpuS, "CPU of machines, s"),
+];
+
+impl InstantiateArgs {
+    fn nodes(&self) -> Result<Vec<usize>, Failure> {
+        let possible = instantiate::NODES;
+        if let Some(nodes) = self.nodes.iter().find(|nodes| !possible.contains(nodes)) {
+            let (least, most) = (possible.start(), possible.end());
+            return Err(usage(format!(
+                "--nodes {nodes}: networks here have {least} to {most} nodes"
+            )));
+        }
+        Ok(match self.nodes.is_empty() {
+            true => instantiate::DEFAULT_NODES.to_vec(),
+            false => self.nodes.clone(),
+        })
     }
 }
 

@@ -1,0 +1,248 @@
+//! One-way flows over virtual links: each packet is looked up and put into the tunnel of its link,
+//! by Carina's engine and by the kernel, beside a bridge of the kernel that does neither.
+//!
+//! ```text
+//!   carina        source 1..n -> join -> route4, 10^6 routes => token bucket -> ipip -> sink
+//!   carina-veth   veth => af_packet -> route4 -> token bucket -> ipip -> af_packet => veth
+//!   bridge        veth => bridge => veth
+//!   kernel-ipip   veth => route => ipip => veth
+//!   kernel-vxlan  veth => route => vxlan => veth
+//! ```
+//!
+//! After P. Papadimitriou et al., *Implementing Network Virtualization for a Future Internet*
+//! (2009), figures 7 and 8.
+
+mod flow;
+mod graphs;
+mod kernel;
+mod veths;
+
+use carina_measure::results::{Metric, OURS, Results, Row, Samples, machine};
+use carina_sys::{allow_cpus, allowed_cpus};
+
+use self::flow::Flows;
+use self::veths::Veths;
+use crate::Options;
+use crate::error::{Attempt, Error, Result};
+use crate::rate::{Rate, judge};
+
+/// A case: so many flows at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Case {
+    /// Its name in the results.
+    pub name: &'static str,
+    /// How many flows.
+    pub flows: usize,
+}
+
+/// All cases.
+pub const CASES: [Case; 6] = [
+    case("flows-1", 1),
+    case("flows-2", 2),
+    case("flows-3", 3),
+    case("flows-4", 4),
+    case("flows-5", 5),
+    case("flows-6", 6),
+];
+
+const fn case(name: &'static str, flows: usize) -> Case {
+    Case { name, flows }
+}
+
+/// Sizes of frames in bytes, without FCS.
+pub const SIZES: [u64; 2] = [64, 1500];
+
+/// What can carry a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// A graph with sources and sinks in it.
+    Graph,
+    /// A graph between interfaces of the kernel.
+    GraphOnVeths,
+    Bridge,
+    Tunnel(kernel::Tunnel),
+}
+
+/// The systems in the order of the tables.
+const WAYS: [(&str, Way); 5] = [
+    (OURS, Way::Graph),
+    ("carina-veth", Way::GraphOnVeths),
+    ("bridge", Way::Bridge),
+    ("kernel-ipip", Way::Tunnel(kernel::Tunnel::Ipip)),
+    ("kernel-vxlan", Way::Tunnel(kernel::Tunnel::Vxlan)),
+];
+
+/// The names of the systems in the order of the tables.
+pub const SYSTEMS: [&str; WAYS.len()] = [WAYS[0].0, WAYS[1].0, WAYS[2].0, WAYS[3].0, WAYS[4].0];
+
+/// Runs the bench, in a network namespace of this process alone. A third of the time goes before
+/// each measurement, to warm up. What the kernel does not have is not measured, and stands in the
+/// notes.
+///
+/// # Errors
+/// The system refuses what all measurements need, or so many fail one after the other that nothing
+/// works any more.
+pub fn run(options: &Options<Case>) -> Result<Results> {
+    let cpus = allowed_cpus().attempt("the processors of this process")?;
+    let (Some(first), Some(last)) = (cpus.first(), cpus.last()) else {
+        return Err(Error::Proc(
+            "no processor is allowed to this process".to_owned(),
+        ));
+    };
+    let mut bench = Bench {
+        cpu: *last,
+        source_cpu: *first,
+        time_ns: options.time_ns,
+        samples: Samples::default(),
+        notes: Vec::new(),
+        missing: Vec::new(),
+    };
+    let measured = options.measure_each(
+        |case| case.name,
+        |_, case, size| bench.measure(case, size as usize),
+    );
+    allow_cpus(None, &cpus).attempt("giving the processors back")?;
+    let failures = measured?;
+    let (factors, rows) = (bench.samples.factors(), bench.samples.rows());
+    let mut notes = notes(bench.cpu, bench.source_cpu);
+    notes.append(&mut bench.notes);
+    for peer in SYSTEMS.iter().filter(|system| **system != OURS) {
+        notes.extend(judge(&factors, peer, Metric::Mpps, |_| Some(1.0)));
+    }
+    notes.extend(judged(&rows));
+    Ok(Results {
+        bench: "forward".to_owned(),
+        machine: machine(),
+        notes,
+        rows,
+        factors,
+        failures,
+    })
+}
+
+struct Bench {
+    /// Where frames are forwarded.
+    cpu: usize,
+    /// Where those for the kernel are made.
+    source_cpu: usize,
+    time_ns: u64,
+    samples: Samples,
+    notes: Vec<String>,
+    /// What the kernel does not have.
+    missing: Vec<&'static str>,
+}
+
+impl Bench {
+    /// Measures every system, one after the other.
+    fn measure(&mut self, case: Case, size: usize) -> Result<()> {
+        for (system, way) in WAYS {
+            if self.missing.contains(&system) {
+                continue;
+            }
+            let measured = match way {
+                Way::Graph => {
+                    graphs::measure(&Flows::by_table(case.flows, size), self.cpu, self.time_ns)
+                        .map(Some)
+                }
+                _ => self.on_veths(way, case.flows, size),
+            };
+            let measured = measured.map_err(|error| error.in_case(system))?;
+            let Some(rate) = measured else {
+                self.missing.push(system);
+                self.notes.push(format!(
+                    "{system} was not measured: this kernel has no such device"
+                ));
+                continue;
+            };
+            rate.add_to(&mut self.samples, case.name, size as u64, system);
+        }
+        Ok(())
+    }
+
+    /// `None` where the kernel has no such device.
+    fn on_veths(&self, way: Way, flows: usize, size: usize) -> Result<Option<Rate>> {
+        let veths = Veths::new(flows, self.cpu)?;
+        let carried = match way {
+            Way::Graph => unreachable!("it needs none"),
+            Way::GraphOnVeths => Some(graphs::on_veths(&veths, self.cpu)?),
+            Way::Bridge => kernel::bridge(&veths)?.then_some(None),
+            Way::Tunnel(tunnel) => kernel::tunnel(&veths, tunnel)?.then_some(None),
+        };
+        // The graph runs until the rate is known.
+        carried
+            .map(|_graph| {
+                veths.rate(
+                    &Flows::by_number(flows, size),
+                    self.source_cpu,
+                    self.time_ns,
+                )
+            })
+            .transpose()
+    }
+}
+
+fn notes(cpu: usize, source_cpu: usize) -> Vec<String> {
+    vec![
+        "mpps: packets of all flows that came to the end of their links, in 10^6 a second"
+            .to_owned(),
+        format!(
+            "{OURS}: one worker on processor {cpu} makes, looks up among 10^6 routes, bounds, \
+             encapsulates (IPv4 in IPv4) and discards"
+        ),
+        format!(
+            "the others: Carina's engine on processor {source_cpu} makes the packets and sends them \
+             over a veth for each flow; the kernel handles what it gets on processor {cpu}, and \
+             counts at the other end of a second veth; one route for each flow"
+        ),
+        "carina-veth is the same graph between packet sockets of the kernel: what the kernel's \
+         interfaces cost it"
+            .to_owned(),
+    ]
+}
+
+/// The rate that the published system came close to with six flows of 64 bytes on eight
+/// processors, 10^6 a second.
+const PUBLISHED: f64 = 5.0;
+
+fn judged(rows: &[Row]) -> Option<String> {
+    let is_it = |row: &&Row| {
+        (row.case.as_str(), row.sdu, row.system.as_str(), row.metric)
+            == ("flows-6", 64, OURS, Metric::Mpps)
+    };
+    let row = rows.iter().find(is_it)?;
+    let judged = match row.median > PUBLISHED {
+        true => "held",
+        false => "NOT HELD",
+    };
+    let rate = row.median;
+    Some(format!(
+        "flows-6 at 64 bytes: {rate:.1} x 10^6 a second on one processor; bar {PUBLISHED} in all: \
+         {judged}"
+    ))
+}
+
+/// The tables of the results: what is measured, and in which case.
+pub const TABLES: [(&str, Metric, &str); CASES.len()] = {
+    let mut tables = [("", Metric::Mpps, "packets, 10^6 a second"); CASES.len()];
+    let mut at = 0;
+    while at < tables.len() {
+        tables[at].0 = CASES[at].name;
+        at += 1;
+    }
+    tables
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rate_of_six_flows_is_judged() {
+        let mut samples = Samples::default();
+        samples.add("flows-6", 64, OURS, Metric::Mpps, 4.9);
+        samples.add("flows-6", 64, "bridge", Metric::Mpps, 9.0);
+        let line = judged(&samples.rows()).unwrap();
+        assert!(line.ends_with("NOT HELD"), "{line}");
+        assert!(judged(&[]).is_none());
+    }
+}

@@ -1,0 +1,188 @@
+//! Veths into a network namespace and out of it, a pair for each flow, and what passes them.
+//!
+//! ```text
+//!   this namespace      the system's             this namespace
+//!   s0 ============== in0 -- forwarded -- out0 ============== d0
+//! ```
+
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use carina_engine::counter_file::CounterFile;
+use carina_engine::frames::{Graph, Workers};
+use carina_frame::PoolConfig;
+use carina_lab::{NamespaceAccess, namespace_file, remove_namespaces};
+use carina_ports::af_packet::AfPacketConfig;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::flow::Flows;
+use crate::engine::workers::wrong;
+use crate::error::{Attempt, Error, Result};
+use crate::rate::Rate;
+
+/// The namespace of a system with its veths. They go with this value.
+#[derive(Debug)]
+pub(super) struct Veths {
+    flows: usize,
+    access: NamespaceAccess,
+}
+
+impl Veths {
+    /// Makes them; what comes in is handled on one processor.
+    pub(super) fn new(flows: usize, cpu: usize) -> Result<Veths> {
+        let veths = Veths {
+            flows,
+            access: NamespaceAccess::of_root(),
+        };
+        let access = &veths.access;
+        access.ip(&["netns", "add", NAMESPACE])?;
+        for flow in 0..flows {
+            let (entry, exit) = (Veths::entry(flow), Veths::exit(flow));
+            let ends = [(format!("s{flow}"), entry), (format!("d{flow}"), exit)];
+            for (outside, inside) in ends {
+                let line = format!(
+                    "link add name {outside} mtu {MTU} type veth peer name {inside} mtu {MTU} \
+                     netns {NAMESPACE}"
+                );
+                access.ip(&line.split(' ').collect::<Vec<_>>())?;
+                access.ip(&["link", "set", "dev", &outside, "up"])?;
+                veths.inside(&[format!("link set dev {inside} up")])?;
+            }
+        }
+        veths.handle_on(cpu)?;
+        Ok(veths)
+    }
+
+    /// How many flows.
+    pub(super) fn flows(&self) -> usize {
+        self.flows
+    }
+
+    /// The interface at which a flow comes to the system.
+    pub(super) fn entry(flow: usize) -> String {
+        format!("in{flow}")
+    }
+
+    /// The one at which it leaves.
+    pub(super) fn exit(flow: usize) -> String {
+        format!("out{flow}")
+    }
+
+    /// Runs lines of `ip` in the system's namespace.
+    pub(super) fn inside(&self, lines: &[String]) -> Result<()> {
+        Ok(self.access.ip_batch(NAMESPACE, lines)?)
+    }
+
+    /// Runs a shell script in the system's namespace.
+    pub(super) fn script(&self, script: &str) -> Result<()> {
+        let words = ["netns", "exec", NAMESPACE, "sh", "-ec", script];
+        self.access.ip(&words)?;
+        Ok(())
+    }
+
+    /// Does something on a thread in the system's namespace.
+    pub(super) fn within<T: Send>(&self, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let path = namespace_file(NAMESPACE);
+        let enter = || -> Result<()> {
+            let what = || format!("entering {}", path.display());
+            let file = File::open(&path).attempt(what())?;
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+                .map_err(std::io::Error::from)
+                .attempt(what())
+        };
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                enter()?;
+                act()
+            });
+            thread.join().expect("what is done there does not panic")
+        })
+    }
+
+    /// Has the kernel handle what comes in on one processor, whichever has sent it. (Linux,
+    /// Documentation/networking/scaling.rst, RPS)
+    fn handle_on(&self, cpu: usize) -> Result<()> {
+        let mask = 1_u64 << (cpu % 64);
+        self.script(&format!(
+            "for queue in /sys/class/net/in*/queues/rx-0/rps_cpus; do \
+             echo {mask:x} >$queue; done"
+        ))
+    }
+
+    /// Sends flows for a third of `time_ns`, and then for `time_ns`, in which what comes out is
+    /// counted.
+    pub(super) fn rate(&self, flows: &Flows, cpu: usize, time_ns: u64) -> Result<Rate> {
+        let mut graph = Graph::new();
+        for (flow, source) in flows.sources.iter().enumerate() {
+            let (from, to) = (format!("source{flow}"), format!("s{flow}"));
+            graph.app(&from, source.clone());
+            graph.app(&to, AfPacketConfig::of(&to));
+            let link = format!("{from}.output -> {to}.input");
+            graph.link(&link).map_err(wrong)?;
+        }
+        graph.cpus(&[cpu]);
+        let counters = CounterFile::private().attempt("counters")?;
+        let mut workers = Workers::new(PoolConfig::default(), counters);
+        workers.configure(&graph).map_err(wrong)?;
+        sleep(Duration::from_nanos(time_ns / 3));
+        let (start, before) = (Instant::now(), self.arrived()?);
+        sleep(Duration::from_nanos(time_ns));
+        let (wall, after) = (start.elapsed().as_nanos() as f64, self.arrived()?);
+        match after - before {
+            0 => Err(Error::NoAnswer("no packet came through".to_owned())),
+            // The kernel's own work is on no thread's account.
+            frames => Ok(Rate::of(frames as f64, wall, wall)),
+        }
+    }
+
+    /// Packets that came out so far.
+    fn arrived(&self) -> Result<u64> {
+        let path = "/proc/thread-self/net/dev";
+        let text = fs::read_to_string(path).attempt(path)?;
+        (0..self.flows)
+            .map(|flow| received_by(&format!("d{flow}"), &text))
+            .sum()
+    }
+}
+
+/// Packets that an interface has received, in the text of `/proc/net/dev`.
+fn received_by(interface: &str, text: &str) -> Result<u64> {
+    let mut lines = text.lines().filter_map(|line| line.trim().split_once(':'));
+    let line = lines.find(|(name, _)| *name == interface);
+    let packets = line.and_then(|(_, counts)| counts.split_whitespace().nth(1)?.parse().ok());
+    packets.ok_or_else(|| Error::Proc(format!("/proc/net/dev has no packets of {interface}")))
+}
+
+impl Drop for Veths {
+    fn drop(&mut self) {
+        // At the latest they go with this process' own namespaces.
+        let _ = remove_namespaces(&self.access, &[NAMESPACE.to_owned()]);
+        for flow in 0..self.flows {
+            for end in ["s", "d"] {
+                // Removed with its other end, which may take the kernel a while.
+                let _ = self
+                    .access
+                    .ip(&["link", "del", "dev", &format!("{end}{flow}")]);
+            }
+        }
+    }
+}
+
+const NAMESPACE: &str = "forward";
+/// Room for a frame of 1514 bytes and what a tunnel adds.
+const MTU: usize = 1700;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_of_an_interface_are_the_second_number_of_its_line() {
+        let text = "Inter-|   Receive\n face |bytes    packets errs\n    lo: 100 2 0\n  d0:7 5 0\n";
+        assert_eq!(received_by("lo", text).unwrap(), 2);
+        assert_eq!(received_by("d0", text).unwrap(), 5);
+        assert!(received_by("d", text).is_err());
+    }
+}
