@@ -66,11 +66,13 @@ enum Way {
 /// The systems in the order of the tables.
 const WAYS: [(&str, Way); 5] = [
     (OURS, Way::Graph),
-    ("carina-veth", Way::GraphOnVeths),
+    (ON_VETHS, Way::GraphOnVeths),
     ("bridge", Way::Bridge),
     ("kernel-ipip", Way::Tunnel(kernel::Tunnel::Ipip)),
     ("kernel-vxlan", Way::Tunnel(kernel::Tunnel::Vxlan)),
 ];
+
+const ON_VETHS: &str = "carina-veth";
 
 /// The names of the systems in the order of the tables.
 pub const SYSTEMS: [&str; WAYS.len()] = [WAYS[0].0, WAYS[1].0, WAYS[2].0, WAYS[3].0, WAYS[4].0];
@@ -106,8 +108,11 @@ pub fn run(options: &Options<Case>) -> Result<Results> {
     let (factors, rows) = (bench.samples.factors(), bench.samples.rows());
     let mut notes = notes(bench.cpu, bench.source_cpu);
     notes.append(&mut bench.notes);
-    for peer in SYSTEMS.iter().filter(|system| **system != OURS) {
+    let on_veths = bench.samples.factors_of(ON_VETHS);
+    for peer in SYSTEMS.iter().filter(|it| ![OURS, ON_VETHS].contains(*it)) {
         notes.extend(judge(&factors, peer, Metric::Mpps, |_| Some(1.0)));
+        let lines = judge(&on_veths, peer, Metric::Mpps, |_| None);
+        notes.extend(lines.into_iter().map(|line| format!("{ON_VETHS}: {line}")));
     }
     notes.extend(judged(&rows));
     Ok(Results {

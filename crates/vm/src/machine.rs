@@ -69,6 +69,7 @@ pub struct Machine {
     modules: Vec<String>,
     parameters: Vec<String>,
     commands: Vec<String>,
+    when_cloned: Option<String>,
     runs_node: bool,
     files: Vec<(String, u32, Vec<u8>)>,
     extra_args: Vec<String>,
@@ -114,6 +115,7 @@ impl Machine {
             modules: Vec::new(),
             parameters: Vec::new(),
             commands: Vec::new(),
+            when_cloned: None,
             runs_node: false,
             files: Vec::new(),
             extra_args: Vec::new(),
@@ -210,6 +212,14 @@ impl Machine {
     /// identity, with its output on the console. Several run one after the other.
     pub fn command(mut self, command: &str) -> Machine {
         self.commands.push(command.to_owned());
+        self
+    }
+
+    /// Has a clone run a shell script with its identity, before its commands: in the same request,
+    /// which saves a round trip. Where the script exits with another status than 0, the machine does
+    /// not start. One that boots does not run it.
+    pub fn when_cloned(mut self, script: &str) -> Machine {
+        self.when_cloned = Some(script.to_owned());
         self
     }
 

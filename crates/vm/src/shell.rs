@@ -14,6 +14,9 @@
 //!                  ◀───────────   BEGIN id status, BASE64 lines, ERROR id, BASE64 lines, END id
 //! ```
 //!
+//! Instead of lines of BASE64, `=TEXT` is a line of output as it is: some of the agent's own
+//! functions say what they have found so, without another program.
+//!
 //! The guest is not trusted: lines have a bounded length, outputs a bounded size, and an answer
 //! that no one waits for is dropped.
 
@@ -32,7 +35,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use decoder::{Decoder, Message, OUTPUT_BYTES_MAX};
-pub(crate) use escape::escape;
+use escape::escape;
 
 use crate::error::{Context, Result};
 

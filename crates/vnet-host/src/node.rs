@@ -35,23 +35,28 @@ enum System {
 }
 
 impl Node {
-    /// Makes a node, or takes up the one that is there, and waits until it takes commands.
+    /// Makes a node, or takes up the one that is there, and gives it its interfaces and routes.
     pub fn make(whole: &HostPart, part: &NodePart, dir: &VnetDir, images: &Images) -> Result<Node> {
-        let (system, console) = match part.kind {
+        let (system, console, is_configured) = match part.kind {
             Kind::Namespace => {
                 let (node, console) = NamespaceNode::make(whole.vnet, &part.name)?;
-                (System::Namespace(node), console)
+                (System::Namespace(node), console, false)
             }
             Kind::Vm => {
                 let (node, console) = MachineNode::make(whole, part, dir, images)?;
-                (System::Machine(node), console)
+                let is_clone = node.is_clone();
+                (System::Machine(node), console, is_clone)
             }
         };
-        Ok(Node {
+        let node = Node {
             name: part.name.clone(),
             system,
             console: Console::serve(&dir.console(&part.name), console)?,
-        })
+        };
+        if !is_configured {
+            node.configure(part)?;
+        }
+        Ok(node)
     }
 
     /// Gives it the cards of links that have come, and takes those of links that have gone; the

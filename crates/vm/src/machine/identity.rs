@@ -7,7 +7,7 @@ use super::Machine;
 use super::likeness::template_mac;
 use crate::error::{Context, Result};
 use crate::network::{mac_of, mac_text};
-use crate::shell::{base64, escape, quoted};
+use crate::shell::{base64, quoted};
 
 impl Machine {
     /// The script that makes a copy another machine than its template, and runs in the guest what
@@ -19,10 +19,10 @@ impl Machine {
             .context("draw a seed from", Path::new("getrandom(2)"))?;
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
         let mut script = format!(
-            "carina_be {} {} '{}' || exit 1\n",
+            "carina_be {} {} {} || exit 1\n",
             self.name,
             since_1970.unwrap_or_default().as_secs(),
-            escape(&seed).replace('\'', "\\0047")
+            base64::encode(&seed)
         );
         for (id, nic) in self.plugged() {
             let mac = nic.mac.unwrap_or_else(|| mac_of(&self.name, id.0));
@@ -33,6 +33,9 @@ impl Machine {
             let (path, mode) = (quoted(path), mode & 0o7777);
             let data = base64::encode(data);
             script.push_str(&format!("carina_file {path} {mode:o} {data} || exit 1\n"));
+        }
+        if let Some(own) = &self.when_cloned {
+            script.push_str(&format!("{own}\n"));
         }
         if self.runs_node {
             script.push_str("setsid sh /sbin/keep-node >/dev/null 2>&1 &\n");
@@ -71,6 +74,7 @@ mod tests {
             .nic(spare)
             .file("/etc/it's", 0o600, b"hi".to_vec())
             .command("echo 'a'")
+            .when_cloned("own || exit 7")
             .node_config("x");
         let script = machine.identity().unwrap();
         let own = mac_text(mac_of("r1", 1));
@@ -80,6 +84,7 @@ mod tests {
             &format!("carina_card 02:ff:00:00:00:01 {own} ||"),
             r"carina_file '/etc/it'\''s' 600 aGk= ||",
             r"( eval 'echo '\''a'\''' ) >/dev/console",
+            "own || exit 7\n",
             "setsid sh /sbin/keep-node",
         ] {
             assert!(script.contains(want), "{want} is not in {script}");

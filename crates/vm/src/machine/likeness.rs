@@ -29,6 +29,7 @@ impl Machine {
             };
         }
         likeness.commands.clear();
+        likeness.when_cloned = None;
         likeness.files.clear();
         likeness.launcher.clear();
         likeness.network = None;

@@ -78,6 +78,11 @@ impl Decoder {
     }
 
     fn line(&mut self, line: &str) -> Option<Message> {
+        // No line of base64 begins so.
+        if let (Some(text), Some(answer)) = (line.strip_prefix('='), &mut self.answer) {
+            answer.output = format!("{text}\n").into_bytes();
+            return None;
+        }
         let words: Vec<&str> = line.splitn(4, ' ').collect();
         match (&words[..], &mut self.answer) {
             (["PONG", id], _) => {
@@ -159,6 +164,13 @@ mod tests {
             messages.extend(decoder.feed(tail));
             assert_eq!(messages, [ended("1f", 7, b"foobar", b"f")], "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn what_was_said_in_plain_text_is_the_output() {
+        let mut decoder = Decoder::new();
+        let messages = decoder.feed(b"=lost\nBEGIN 1 0\n=time=1.5 ms\nERROR 1\n\nEND 1\n");
+        assert_eq!(messages, [ended("1", 0, b"time=1.5 ms\n", b"")]);
     }
 
     #[test]

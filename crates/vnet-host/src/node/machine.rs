@@ -123,10 +123,7 @@ impl MachineNode {
 
     pub fn echo(&self, own: Ipv4Addr, peer: Ipv4Addr, limit: Duration) -> Result<Duration> {
         let tries = limit.as_secs().max(1);
-        let command = format!(
-            "n=0; while [ $n -lt {tries} ]; do ping -c 1 -W 1 -I {own} {peer} && exit; \
-             n=$((n+1)); done; exit 1"
-        );
+        let command = format!("carina_echo \"$1\" {own} {peer} {tries}");
         let output = self.run(&command, limit + ANSWER)?;
         let text = output.text();
         let round_trip = round_trip_in(&text).filter(|_| output.is_success());
@@ -134,6 +131,14 @@ impl MachineNode {
             what: format!("{peer} has not answered {own}"),
             limit,
         })
+    }
+
+    /// Whether it was cloned just now, with its interfaces and routes.
+    pub fn is_clone(&self) -> bool {
+        match &self.access {
+            Access::Started(running, _) => running.times().is_some(),
+            Access::Found(_) => false,
+        }
     }
 
     pub fn is_alive(&self) -> bool {
@@ -180,6 +185,7 @@ fn boot(whole: &HostPart, part: &NodePart, machines: &Path, images: &Images) -> 
             machine = machine.nic(unplugged());
         }
         let machine = machine.ports(PORTS_FREE as u8);
+        let machine = machine.when_cloned(&configuration(part));
         return images.take(machine).attempt(what());
     }
     let free = PORTS_MAX
@@ -194,6 +200,7 @@ fn boot(whole: &HostPart, part: &NodePart, machines: &Path, images: &Images) -> 
         }
         document::Boot::Clone | document::Boot::Pool => {
             let templates = Templates::default_location().attempt("opening the templates")?;
+            let machine = machine.when_cloned(&configuration(part));
             machine.start_clone(&cache, &templates).attempt(what())
         }
     }
@@ -208,53 +215,25 @@ fn card(whole: &HostPart, part: &NodePart, interface: &InterfacePart) -> Nic {
     }
 }
 
-/// A script that names the interfaces, which are found by their MAC addresses, and gives addresses
-/// and routes. To start a program takes a guest longer than all that a shell does by itself, above
-/// all in a clone; so it starts few.
+/// A script for the guest's agent that gives the interfaces, which are found by their MAC addresses,
+/// their names and addresses, and the routes.
 pub fn configuration(part: &NodePart) -> String {
-    let mut script = format!(
-        "echo {} >/proc/sys/kernel/hostname\necho 1 >/proc/sys/net/ipv4/ip_forward\n\
-         dev() {{ for d in /sys/class/net/*; do read -r m <$d/address\n\
-         [ $m = $1 ] && d=${{d##*/}} && return; done; echo \"there is no card $1\" >&2; exit 1; }}\n",
-        part.name
-    );
-    // Names are given in two passes: what has the name of another gets out of its way first.
-    for (number, interface) in part.interfaces.iter().enumerate() {
-        let (name, mac) = (&interface.name, interface.mac);
-        let _ = writeln!(
-            script,
-            "dev {mac}; [ $d = {name} ] || \
-             {{ ip link set dev $d down; ip link set dev $d name carina{number}; }}"
-        );
-    }
+    let mut script = String::new();
     for interface in &part.interfaces {
-        let (name, mac, mtu) = (&interface.name, interface.mac, interface.mtu);
+        let (mac, name, mtu) = (interface.mac, &interface.name, interface.mtu);
         let address = interface.address;
-        let _ = writeln!(
-            script,
-            "dev {mac}; [ $d = {name} ] || ip link set dev $d name {name}\n\
-             [ ! -e {CONFIGURED} ] || ip addr flush dev {name}\n\
-             ip link set dev {name} mtu {mtu} up || exit 1\n\
-             ip addr add {address} dev {name} || exit 1\n\
-             echo {ASK_AGAIN_MS} >/proc/sys/net/ipv4/neigh/{name}/retrans_time_ms"
-        );
+        let _ = writeln!(script, "carina_link {mac} {name} {address} {mtu}||exit 1");
     }
-    script.push_str(&format!(": >{CONFIGURED}\n"));
+    let mut ways: BTreeMap<Ipv4Addr, String> = BTreeMap::new();
     for route in &part.routes {
-        let _ = writeln!(
-            script,
-            "ip route replace {} via {} || exit 1",
-            route.to, route.via
-        );
+        let _ = write!(ways.entry(route.via).or_default(), " {}", route.to);
+    }
+    for (via, prefixes) in ways {
+        let _ = writeln!(script, "carina_via {via}{prefixes}||exit 1");
     }
     script
 }
 
-/// A file of a guest whose interfaces have had addresses: others may be left of before.
-const CONFIGURED: &str = "/run/carina-configured";
-/// When a guest asks again for the MAC address of a neighbour, ms; Linux' own second would be the
-/// longest part of a probe whose first frame was lost.
-const ASK_AGAIN_MS: u32 = 100;
 /// How long a guest may take to boot; under translation it is slow.
 const BOOT: Duration = Duration::from_secs(180);
 /// How long a guest may take to see a card, or to let go of it.
@@ -275,21 +254,15 @@ mod tests {
     fn configuration_names_interfaces_by_their_addresses() {
         let part = part(&["a b", "b c"]);
         let script = configuration(part.node("b").unwrap());
-        let first = script.find("name carina0").unwrap();
-        let last = script.find("name eth0").unwrap();
-        assert!(first < last, "{script}");
-        assert!(
-            script.contains("ip addr add 10.0.0.2/30 dev eth0"),
-            "{script}"
-        );
-        assert!(
-            script.contains("ip addr add 10.0.0.5/30 dev eth1"),
-            "{script}"
-        );
+        let macs = part.node("b").unwrap().interfaces.iter().map(|it| it.mac);
+        let lines: Vec<&str> = script.lines().collect();
+        for (number, mac) in macs.enumerate() {
+            let address = ["10.0.0.2/30", "10.0.0.5/30"][number];
+            let line = format!("carina_link {mac} eth{number} {address} 1480||exit 1");
+            assert_eq!(lines[number], line);
+        }
         let script = configuration(part.node("a").unwrap());
-        assert!(
-            script.contains("ip route replace 10.0.0.4/30 via 10.0.0.2"),
-            "{script}"
-        );
+        let way = "carina_via 10.0.0.2 10.0.0.4/30||exit 1";
+        assert_eq!(script.lines().last(), Some(way));
     }
 }
