@@ -216,8 +216,8 @@ impl Machine {
     }
 
     /// Has a clone run a shell script with its identity, before its commands: in the same request,
-    /// which saves a round trip. Where the script exits with another status than 0, the machine does
-    /// not start. One that boots does not run it.
+    /// which saves a round trip. Where the script exits with another status than 0, the machine
+    /// does not start. One that boots does not run it.
     pub fn when_cloned(mut self, script: &str) -> Machine {
         self.when_cloned = Some(script.to_owned());
         self

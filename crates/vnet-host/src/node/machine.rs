@@ -215,8 +215,8 @@ fn card(whole: &HostPart, part: &NodePart, interface: &InterfacePart) -> Nic {
     }
 }
 
-/// A script for the guest's agent that gives the interfaces, which are found by their MAC addresses,
-/// their names and addresses, and the routes.
+/// A script for the guest's agent that gives the interfaces, which are found by their MAC
+/// addresses, their names and addresses, and the routes.
 pub fn configuration(part: &NodePart) -> String {
     let mut script = String::new();
     for interface in &part.interfaces {
