@@ -42,6 +42,8 @@ struct State {
     said: u64,
     last: VecDeque<u8>,
     viewers: Vec<Viewer>,
+    /// Bytes that were typed by those who do not write, and discarded.
+    ignored: u64,
     next: u64,
     is_closed: bool,
 }
@@ -221,8 +223,13 @@ impl Shared {
     fn listen_to(&self, mut reader: UnixStream, number: u64) {
         let mut buffer = [0; 1024];
         while let Ok(length @ 1..) = reader.read(&mut buffer) {
-            let first = self.lock().viewers.first().map(|viewer| viewer.number);
-            if first == Some(number) && (&self.node).write_all(&buffer[..length]).is_err() {
+            let mut state = self.lock();
+            if state.viewers.first().map(|viewer| viewer.number) != Some(number) {
+                state.ignored += length as u64;
+                continue;
+            }
+            drop(state);
+            if (&self.node).write_all(&buffer[..length]).is_err() {
                 break;
             }
         }
@@ -284,6 +291,9 @@ mod tests {
         (&second).write_all(b"lost").unwrap();
         (&first).write_all(b"typed").unwrap();
         assert_eq!(read(&node, 5), "typed");
+        while console.shared.lock().ignored < 4 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         drop(first);
         while console.shared.lock().viewers.len() > 1 {
             std::thread::sleep(Duration::from_millis(1));
