@@ -17,8 +17,6 @@ mod internal;
 mod parts;
 mod tell;
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use carina_apps::metadata::complete;
@@ -29,9 +27,12 @@ use carina_wire::ether::{ETHERTYPE_ARP, Mac, TPID_CUSTOMER};
 use carina_wire::inet::{ETHERTYPE_IPV4, PROTOCOL_IPV4};
 
 use crate::config::{Config, NextHopAddress, Queue, Rules};
-use crate::counters::{Counters, Of};
+use crate::counters::{Counters, Of, Single};
+use crate::exchange::Learnt;
 use crate::icmp::{HOP_LIMIT, Limit};
 use crate::link::{ETHER, Ether, Family, Leaving, Link};
+use crate::numbers::Numbers;
+use crate::path_mtu::PathMtus;
 use crate::table::{Table, Tunnel};
 
 use self::parts::Parts;
@@ -47,11 +48,16 @@ pub struct Aftr {
     limit4: Limit,
     limit6: Limit,
     parts: Parts,
+    paths: PathMtus,
     counters: Counters,
     pool: Pool,
     numbers: Numbers,
     out: Outputs,
     next_visit: Instant,
+    /// Of several workers with the same addresses, one asks for next hops.
+    asks: bool,
+    /// What other workers need to know; `None` of a single worker.
+    learnt: Option<Vec<Learnt>>,
 }
 
 /// Own addresses, and the next hops that are asked for.
@@ -81,19 +87,6 @@ pub struct Outputs {
     pub external: Vec<Frame>,
     /// Towards the IPv6 access network.
     pub internal: Vec<Frame>,
-}
-
-/// Numbers that cannot be predicted from outside. (RFC 7739)
-struct Numbers {
-    key: RandomState,
-    count: u64,
-}
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.count += 1;
-        self.key.hash_one(self.count)
-    }
 }
 
 impl Aftr {
@@ -143,15 +136,23 @@ impl Aftr {
             limit4: Limit::new(external.side.error_rate),
             limit6: Limit::new(internal.side.error_rate),
             parts: Parts::new(external.side.reassembly, internal.side.reassembly),
+            paths: PathMtus::default(),
             counters: Counters::default(),
             pool,
-            numbers: Numbers {
-                key: RandomState::new(),
-                count: 0,
-            },
+            numbers: Numbers::new(),
             out: Outputs::default(),
             next_visit: Instant::ZERO,
+            asks: true,
+            learnt: None,
         })
+    }
+
+    /// One of several workers. They tell one another what they learn ([`Aftr::take_learnt`]); of
+    /// those with the same addresses one `asks` for next hops.
+    #[must_use]
+    pub fn of_several(mut self, asks: bool) -> Aftr {
+        (self.asks, self.learnt) = (asks, Some(Vec::new()));
+        self
     }
 }
 
@@ -227,11 +228,13 @@ impl Aftr {
     /// called every 100 ms or so.
     pub fn handle_time(&mut self, now: Instant) {
         if self.external.must_ask(now)
+            && self.asks
             && let Some(next) = self.own.next4
         {
             self.ask4(next);
         }
         if self.internal.must_ask(now)
+            && self.asks
             && let Some(next) = self.own.next6
         {
             self.ask6(next);
@@ -239,6 +242,42 @@ impl Aftr {
         if now >= self.next_visit {
             self.next_visit = now + EXPIRE_EVERY;
             self.expire(now);
+            self.paths.expire(now);
+            self.count_paths();
+        }
+    }
+
+    fn count_paths(&mut self) {
+        let count = self.paths.len() as u64;
+        self.counters.set(Single::PathMtus, count);
+    }
+
+    /// What was learnt since the last call and other workers need to know; the caller tells them.
+    pub fn take_learnt(&mut self) -> impl Iterator<Item = Learnt> {
+        self.learnt.iter_mut().flat_map(|learnt| learnt.drain(..))
+    }
+
+    /// Takes what another worker has learnt.
+    pub fn handle_learnt(&mut self, learnt: &Learnt, now: Instant) {
+        match *learnt {
+            Learnt::NextHop4 { ip, mac } if Some(ip) == self.own.next4 => {
+                self.external.resolved(mac, now, &mut self.out.external);
+            }
+            Learnt::NextHop6 { ip, mac } if Some(ip) == self.own.next6 => {
+                self.internal.resolved(mac, now, &mut self.out.internal);
+            }
+            Learnt::PathMtu { b4, mtu } => {
+                self.paths.learn(b4, mtu, now);
+                self.count_paths();
+            }
+            // Of a next hop that this worker does not have.
+            Learnt::NextHop4 { .. } | Learnt::NextHop6 { .. } => {}
+        }
+    }
+
+    fn tell_others(&mut self, learnt: Learnt) {
+        if let Some(all) = &mut self.learnt {
+            all.push(learnt);
         }
     }
 
@@ -289,9 +328,20 @@ impl Aftr {
 
     /// Sends a packet of IPv6 to the access network.
     fn send6(&mut self, packet: Frame) {
+        self.send6_within(packet, self.internal.mtu());
+    }
+
+    /// The same, in fragments of this length if it is longer.
+    fn send6_within(&mut self, packet: Frame, mtu: usize) {
         self.counters.count(Of::OutIpv6, ETHER + packet.len());
         let (link, leaving) = self.leaving6();
-        link.send(packet, leaving);
+        link.send(packet, Leaving { mtu, ..leaving });
+    }
+
+    /// The longest packet of IPv6 to a B4, in bytes.
+    fn mtu_to(&self, tunnel: &Tunnel) -> usize {
+        let mtu = self.internal.mtu();
+        self.paths.of(&tunnel.b4).map_or(mtu, |path| path.min(mtu))
     }
 
     fn leaving4(&mut self) -> (&mut Link, Leaving<'_>) {
@@ -299,7 +349,8 @@ impl Aftr {
             out: &mut self.out.external,
             counters: &mut self.counters,
             pool: &self.pool,
-            id: 0,
+            numbers: &mut self.numbers,
+            mtu: self.external.mtu(),
         };
         (&mut self.external, leaving)
     }
@@ -309,7 +360,8 @@ impl Aftr {
             out: &mut self.out.internal,
             counters: &mut self.counters,
             pool: &self.pool,
-            id: self.numbers.next() as u32,
+            numbers: &mut self.numbers,
+            mtu: self.internal.mtu(),
         };
         (&mut self.internal, leaving)
     }
@@ -325,7 +377,7 @@ impl Aftr {
         header[8..24].copy_from_slice(&tunnel.br);
         header[24..].copy_from_slice(&tunnel.b4);
         match packet.prepend(&header) {
-            true => self.send6(packet),
+            true => self.send6_within(packet, self.mtu_to(tunnel)),
             false => self.counters.count(Of::DropNoFrame, packet.len()),
         }
     }

@@ -1,11 +1,13 @@
 //! **lwaftr**: an AFTR between two segments, or on one.
 //!
 //! - inputs, outputs: `external`, frames of the IPv4 Internet; `internal`, those of the IPv6 access
-//!   network; or `stick`, the one segment of both
+//!   network; or `stick`, the one segment of both. An output `mirror` gets copies of the frames
+//!   that are monitored, as they come and as they leave
 //! - configuration: what a file says, the binding table, the queue, the rules. A table that
 //!   replaces another is used from the next frame on, and no frame is lost
 //! - counters: those of the model `snabb-softwire`, and `next-hop-ipv4-resolved` and
-//!   `next-hop-ipv6-resolved`, 1 when the MAC address is known
+//!   `next-hop-ipv6-resolved`, 1 when the MAC address is known; `mirror-missed`, frames of which
+//!   there was no copy to be had; `exchange-missed`, what other workers had no room to hear
 //! - cost: a look-up in the table, which is a cache miss with a large one
 
 use std::hint::black_box;
@@ -13,11 +15,14 @@ use std::sync::Arc;
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
-use carina_time::Duration;
+use carina_frame::{Frame, Pool};
+use carina_time::{Duration, Instant};
 
 use crate::aftr::Aftr;
 use crate::config::{Config, Queue, Rules};
 use crate::counters::Counters;
+use crate::exchange::Share;
+use crate::monitor::Monitor;
 use crate::table::Table;
 
 /// The configuration of the app.
@@ -33,22 +38,27 @@ pub struct LwaftrConfig {
     pub rules: Rules,
     /// All frames leave at `stick`.
     pub is_stick: bool,
+    /// What is copied to the output `mirror`.
+    pub monitor: Monitor,
+    /// Its place among several workers, [spread](crate::spread) over which frames are.
+    pub share: Option<Share>,
 }
 
 /// Tables are the same when they are one.
 impl PartialEq for LwaftrConfig {
     fn eq(&self, other: &LwaftrConfig) -> bool {
-        self.differs_by_table(other) && Arc::ptr_eq(&self.table, &other.table)
+        self.is_as(other) && self.monitor == other.monitor && Arc::ptr_eq(&self.table, &other.table)
     }
 }
 
 impl LwaftrConfig {
-    /// Whether all but the table is the same.
-    fn differs_by_table(&self, other: &LwaftrConfig) -> bool {
+    /// Whether all is the same but the table and what is monitored.
+    fn is_as(&self, other: &LwaftrConfig) -> bool {
         self.config == other.config
             && self.queue == other.queue
             && self.rules == other.rules
             && self.is_stick == other.is_stick
+            && self.share == other.share
     }
 }
 
@@ -56,6 +66,11 @@ impl LwaftrConfig {
 pub struct Lwaftr {
     aftr: Aftr,
     is_stick: bool,
+    monitor: Monitor,
+    pool: Pool,
+    missed: Counter,
+    share: Option<Share>,
+    untold: Counter,
     published: Vec<Counter>,
     resolved: [Counter; 2],
 }
@@ -63,16 +78,18 @@ pub struct Lwaftr {
 const EXTERNAL: usize = 0;
 const INTERNAL: usize = 1;
 const STICK: usize = 2;
-const PORTS: PortList = PortList::Named(&[
+const MIRROR: usize = 3;
+const SIDES: [Port; 3] = [
     Port::optional("external"),
     Port::optional("internal"),
     Port::optional("stick"),
-]);
+];
 
 impl AppConfig for LwaftrConfig {
     const KIND: &'static str = "lwaftr";
-    const INPUTS: PortList = PORTS;
-    const OUTPUTS: PortList = PORTS;
+    const INPUTS: PortList = PortList::Named(&SIDES);
+    const OUTPUTS: PortList =
+        PortList::Named(&[SIDES[0], SIDES[1], SIDES[2], Port::optional("mirror")]);
     const TICK: Option<Duration> = Some(Duration::from_millis(100));
 
     type App = Lwaftr;
@@ -81,9 +98,18 @@ impl AppConfig for LwaftrConfig {
         let table = Arc::clone(&self.table);
         let pool = context.pool().clone();
         let names = Counters::names();
+        let aftr = Aftr::new(&self.config, &self.queue, table, self.rules, pool.clone())?;
         Ok(Lwaftr {
-            aftr: Aftr::new(&self.config, &self.queue, table, self.rules, pool)?,
+            aftr: match &self.share {
+                Some(share) => aftr.of_several(share.asks),
+                None => aftr,
+            },
+            share: self.share.clone(),
+            untold: context.counter("exchange-missed"),
             is_stick: self.is_stick,
+            monitor: self.monitor,
+            pool,
+            missed: context.counter("mirror-missed"),
             published: names.iter().map(|name| context.counter(name)).collect(),
             resolved: ["next-hop-ipv4-resolved", "next-hop-ipv6-resolved"]
                 .map(|name| context.counter(name)),
@@ -91,16 +117,26 @@ impl AppConfig for LwaftrConfig {
     }
 
     fn can_apply(&self, old: &LwaftrConfig) -> bool {
-        self.differs_by_table(old)
+        self.is_as(old)
     }
 
     fn apply(&self, app: &mut Lwaftr) {
         app.aftr.set_table(Arc::clone(&self.table));
+        app.monitor = self.monitor;
     }
 }
 
 impl FrameApp for Lwaftr {
     fn push(&mut self, ports: &mut Ports<'_>) {
+        if self.monitor != Monitor::None {
+            for input in 0..SIDES.len() {
+                let copies = self.copies(ports.frames(input));
+                copies
+                    .into_iter()
+                    .for_each(|copy| ports.transmit(MIRROR, copy));
+            }
+        }
+        self.hear(ports.now());
         let (now, aftr) = (ports.now(), &mut self.aftr);
         let external = ports
             .frames(EXTERNAL)
@@ -113,10 +149,12 @@ impl FrameApp for Lwaftr {
         ports.drain(EXTERNAL, |frame| aftr.handle_external(frame, now));
         ports.drain(INTERNAL, |frame| aftr.handle_internal(frame, now));
         ports.drain(STICK, |frame| aftr.handle_stick(frame, now));
+        self.tell();
         self.leave(ports);
     }
 
     fn tick(&mut self, ports: &mut Ports<'_>) {
+        self.hear(ports.now());
         self.aftr.handle_time(ports.now());
         self.leave(ports);
         let values = self.aftr.counters().values();
@@ -130,11 +168,51 @@ impl FrameApp for Lwaftr {
 }
 
 impl Lwaftr {
+    /// Takes what other workers have learnt.
+    fn hear(&mut self, now: Instant) {
+        if let Some(share) = &self.share {
+            for learnt in share.exchange.take(share.worker) {
+                self.aftr.handle_learnt(&learnt, now);
+            }
+        }
+    }
+
+    /// Tells them what was learnt here.
+    fn tell(&mut self) {
+        if let Some(share) = &self.share {
+            for learnt in self.aftr.take_learnt() {
+                let untold = share.exchange.tell(share.worker, share.workers, learnt);
+                self.untold.add(untold as u64);
+            }
+        }
+    }
+
+    /// Copies of the frames that are monitored.
+    fn copies<'a>(&self, frames: impl Iterator<Item = &'a Frame>) -> Vec<Frame> {
+        let wanted = frames.filter(|frame| self.monitor.wants(frame.bytes()));
+        let copies = wanted.filter_map(|frame| {
+            let copy = self.pool.copy_of(frame);
+            if copy.is_none() {
+                self.missed.add(1);
+            }
+            copy
+        });
+        copies.collect()
+    }
+
     fn leave(&mut self, ports: &mut Ports<'_>) {
         let [external, internal] = match self.is_stick {
             true => [STICK; 2],
             false => [EXTERNAL, INTERNAL],
         };
+        if self.monitor != Monitor::None {
+            let out = std::mem::take(self.aftr.outputs());
+            let copies = self.copies(out.external.iter().chain(&out.internal));
+            copies
+                .into_iter()
+                .for_each(|copy| ports.transmit(MIRROR, copy));
+            *self.aftr.outputs() = out;
+        }
         let out = self.aftr.outputs();
         for frame in out.external.drain(..) {
             ports.transmit(external, frame);

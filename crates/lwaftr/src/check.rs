@@ -115,9 +115,7 @@ const SNAP: u32 = 65_535;
 /// # Errors
 /// It describes none.
 pub fn first_queue(config: &Config) -> Result<&Queue, CheckError> {
-    let mut instances = config.instances.iter();
-    let queue = instances.find_map(|instance| instance.queues.first());
-    queue.ok_or(CheckError::NoQueue)
+    config.queues().next().ok_or(CheckError::NoQueue)
 }
 
 /// Runs frames through, each at its time; of two at the same time the external one is first.
@@ -233,21 +231,23 @@ pub fn read_counters(text: &str) -> Result<BTreeMap<String, u64>, CheckError> {
             |c: char| matches!(c, '[' | ']' | '"' | '\'' | ',' | ';' | '=' | '{' | '}');
         let plain = text.replace(is_punctuation, " ");
         let words: Vec<&str> = plain.split_whitespace().collect();
-        let (name, value) = match *words.as_slice() {
-            [] | ["return"] => continue,
-            [first, ..] if first.starts_with("--") || first.starts_with('#') => continue,
-            [name, value] => (name, value),
-            _ => ("", ""),
+        let words = match words.split_first() {
+            Some((&"return", rest)) => rest,
+            Some((first, _)) if first.starts_with("--") || first.starts_with('#') => continue,
+            _ => &words,
         };
-        let value = value.parse::<u64>().map_err(|_| CheckError::Counter {
-            line,
-            text: text.chars().take(80).collect(),
-        })?;
-        if !names.iter().any(|known| known == name) {
-            let name = name.to_owned();
-            return Err(CheckError::NoCounter { line, name });
+        for pair in words.chunks(2) {
+            let value = pair.get(1).and_then(|value| value.parse::<u64>().ok());
+            let value = value.ok_or_else(|| CheckError::Counter {
+                line,
+                text: text.chars().take(80).collect(),
+            })?;
+            let name = pair[0].to_owned();
+            if !names.contains(&name) {
+                return Err(CheckError::NoCounter { line, name });
+            }
+            counters.insert(name, value);
         }
-        counters.insert(name.to_owned(), value);
     }
     Ok(counters)
 }

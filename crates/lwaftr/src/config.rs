@@ -17,6 +17,13 @@ pub struct Config {
     pub internal: Internal,
 }
 
+impl Config {
+    /// The queues of all instances.
+    pub fn queues(&self) -> impl Iterator<Item = &Queue> {
+        self.instances.iter().flat_map(|instance| &instance.queues)
+    }
+}
+
 /// A device, or a pair of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
@@ -188,6 +195,8 @@ pub struct Rules {
     pub has_ports_of_icmp: bool,
     /// Packets that an ICMPv6 error quotes must have come from here. (RFC 2473 §8)
     pub checks_quoted: bool,
+    /// Packets to a B4 are as short as a router on the way to it has asked for. (RFC 2473 §6.7)
+    pub learns_path_mtus: bool,
     /// A decapsulated packet that is too long and must not be cut is answered. (RFC 1812 §5.2.7.1)
     pub answers_too_long: bool,
     /// Fragments whose packet stays incomplete or is too long are answered. (RFC 791, RFC 8200
@@ -207,6 +216,7 @@ impl Rules {
         drops_hairpinned_icmp: false,
         has_ports_of_icmp: true,
         checks_quoted: true,
+        learns_path_mtus: true,
         answers_too_long: true,
         answers_fragments: true,
         answers_from_softwire: true,
@@ -220,6 +230,7 @@ impl Rules {
         drops_hairpinned_icmp: true,
         has_ports_of_icmp: false,
         checks_quoted: false,
+        learns_path_mtus: false,
         answers_too_long: false,
         answers_fragments: false,
         answers_from_softwire: false,

@@ -85,7 +85,7 @@ names! {
         DropNotOursIcmpv6 = "drop-not-ours-icmpv6",
         DropOverRateLimitIcmpv4 = "drop-over-rate-limit-icmpv4",
         DropUnfinished = "drop-unfinished",
-    DropUnresolvedIpv4 = "drop-unresolved-ipv4",
+        DropUnresolvedIpv4 = "drop-unresolved-ipv4",
         DropUnresolvedIpv6 = "drop-unresolved-ipv6",
         DropWrongVlan = "drop-wrong-vlan",
 }
@@ -117,6 +117,7 @@ names! {
         // Not in the model.
         DropIpv4FragExpired = "drop-ipv4-frag-expired",
         DropIpv6FragExpired = "drop-ipv6-frag-expired",
+        PathMtus = "path-mtus",
 }
 
 /// The counters of one worker.

@@ -1,5 +1,6 @@
 //! Files of configuration: `softwire-config` of `snabb-softwire` (version 2 and 3, whose text is
-//! the same but for what version 3 added), and `br-instances` of `ietf-softwire-br` (RFC 8676).
+//! the same but for what version 3 added, and version 1), and `br-instances` of `ietf-softwire-br`
+//! (RFC 8676).
 //!
 //! The IETF model has no interfaces. A file may have both: what `br-instances` says then stands in
 //! place of what `softwire-config` says of the same.
@@ -7,18 +8,20 @@
 mod compiled;
 mod ietf;
 mod snabb;
+mod version1;
 mod write;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use carina_filter::Filter;
 
+use self::version1::Version1;
 use crate::config::{Config, External, Internal, Side};
 use crate::table::{PortSets, Softwire, Table, TableBuilder};
 use crate::text::{Fault, ReadError, Reader, Statement};
 
 pub use self::compiled::{CompiledFileError, compile, is_compiled, read_compiled};
-pub use self::write::write;
+pub use self::write::{write, write_softwire};
 
 /// What a file has.
 #[derive(Clone, Debug)]
@@ -43,6 +46,7 @@ pub fn read(text: &str, as_snabb: bool) -> Result<Loaded, ReadError> {
         config: Config::default(),
         builder,
         unmatched: Unmatched::default(),
+        version1: Version1::default(),
     };
     let mut is_empty = true;
     while let Some(statement) = file.reader.statement()? {
@@ -61,6 +65,7 @@ pub fn read(text: &str, as_snabb: bool) -> Result<Loaded, ReadError> {
         let (container, missing) = ("the file", "softwire-config and no br-instances");
         return Err(Fault::Missing { container, missing }.at(file.reader.line()));
     }
+    file.make_instance1()?;
     check(&file.config).map_err(|fault| fault.at(file.reader.line()))?;
     let table = file.builder.build(as_snabb);
     Ok(Loaded {
@@ -68,6 +73,25 @@ pub fn read(text: &str, as_snabb: bool) -> Result<Loaded, ReadError> {
         table: table.map_err(|(line, error)| Fault::Model(error.to_string()).at(line))?,
         warnings: file.unmatched.warnings(),
     })
+}
+
+/// Reads the members of one softwire.
+///
+/// # Errors
+/// What is wrong, and in which line.
+pub fn read_softwire(text: &str) -> Result<Softwire, ReadError> {
+    let mut file = File {
+        reader: Reader::new(text),
+        config: Config::default(),
+        builder: TableBuilder::default(),
+        unmatched: Unmatched::default(),
+        version1: Version1::default(),
+    };
+    let mut parts = Parts::default();
+    while let Some(statement) = file.reader.statement()? {
+        file.softwire_member(&statement, &mut parts)?;
+    }
+    parts.whole(file.reader.line(), snabb::SOFTWIRE_NAMES)
 }
 
 /// Softwires that no port can match.
@@ -98,6 +122,7 @@ struct File<'a> {
     config: Config,
     builder: TableBuilder,
     unmatched: Unmatched,
+    version1: Version1,
 }
 
 impl<'a> File<'a> {
@@ -134,6 +159,9 @@ struct Parts {
     b4: Option<Ipv6Addr>,
     br: Option<Ipv6Addr>,
     ports: PortSets,
+    has_port_set: bool,
+    /// Of version 1: which of the `br-address`.
+    br_number: Option<u32>,
 }
 
 impl Parts {

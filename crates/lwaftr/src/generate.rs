@@ -3,6 +3,12 @@
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use carina_apps::sample_packet::{ENDS, udp_packet_of};
+use carina_wire::inet::{ETHERTYPE_IPV6, PROTOCOL_IPV4};
+
+use crate::link::ETHER;
+use crate::table::{PortSets, Softwire};
+
 /// What to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -28,6 +34,9 @@ pub enum PlanError {
     /// More softwires than a table can have, or none.
     #[error("{0} softwires: 1 to {max} are possible", max = crate::table::SOFTWIRES_MAX)]
     Softwires(u64),
+    /// A frame has no room for its headers, or is longer than any.
+    #[error("frames of {0} bytes: must be {FRAME_BYTES_MIN} to {FRAME_BYTES_MAX}")]
+    Frame(usize),
     /// Addresses behind the last one.
     #[error("{addresses} addresses from {ipv4} on: the last one is 255.255.255.255")]
     Addresses {
@@ -77,6 +86,35 @@ impl Plan {
         })
     }
 
+    /// Frames of so many bytes, without the four of the FCS, of one softwire after the other: from
+    /// the Internet, and from B4s, whose are 40 bytes longer.
+    ///
+    /// # Errors
+    /// The plan cannot be made.
+    pub fn frames(&self, count: usize, bytes: usize) -> Result<[Vec<Vec<u8>>; 2], PlanError> {
+        self.check()?;
+        if !(FRAME_BYTES_MIN..=FRAME_BYTES_MAX).contains(&bytes) {
+            return Err(PlanError::Frame(bytes));
+        }
+        let ports = PortSets {
+            offset_bits: 0,
+            psid_bits: self.psid_bits,
+        };
+        // A cycle of them is as long as there are softwires, which is checked.
+        let repeats = count.div_ceil((self.addresses as usize) << self.psid_bits);
+        let softwires = (0..repeats).flat_map(|_| self.softwires());
+        let softwires = softwires.take(count).map(|(ipv4, psid, b4)| Softwire {
+            ipv4,
+            psid,
+            ports,
+            b4,
+            br: self.br,
+        });
+        let both = softwires.map(|it| (from_internet(&it, bytes), from_b4(&it, bytes)));
+        let (external, internal) = both.unzip();
+        Ok([external, internal])
+    }
+
     /// The configuration as text, with addresses for a trial.
     ///
     /// # Errors
@@ -95,6 +133,39 @@ impl Plan {
         text += "  }\n}\n";
         Ok(text)
     }
+}
+
+/// The shortest frame of Ethernet, without FCS.
+const FRAME_BYTES_MIN: usize = 60;
+/// A jumbo frame, without FCS.
+const FRAME_BYTES_MAX: usize = 9014;
+
+/// A datagram from the Internet to the owner of a softwire: to a port of the first block of its
+/// set, in a frame of so many bytes.
+#[must_use]
+pub fn from_internet(softwire: &Softwire, bytes: usize) -> Vec<u8> {
+    udp_packet_of(bytes, [ENDS[0], end(softwire)])
+}
+
+/// The answer, through the softwire.
+#[must_use]
+pub fn from_b4(softwire: &Softwire, bytes: usize) -> Vec<u8> {
+    let inner = udp_packet_of(bytes, [end(softwire), ENDS[0]]);
+    let (ether, packet) = inner.split_at(ETHER);
+    let mut outer = [0; 40];
+    (outer[0], outer[6], outer[7]) = (0x60, PROTOCOL_IPV4, 64);
+    outer[4..6].copy_from_slice(&(packet.len() as u16).to_be_bytes());
+    outer[8..24].copy_from_slice(&softwire.b4.octets());
+    outer[24..].copy_from_slice(&softwire.br.octets());
+    [&ether[..12], &ETHERTYPE_IPV6.to_be_bytes(), &outer, packet].concat()
+}
+
+/// The softwire's address, and one of its ports: the 5th, where it has so many.
+fn end(softwire: &Softwire) -> ([u8; 4], u16) {
+    let low_bits = 16 - u32::from(softwire.ports.psid_bits);
+    let first = u32::from(softwire.psid) << low_bits;
+    let port = first + 5.min((1 << low_bits) - 1);
+    (softwire.ipv4.octets(), port as u16)
 }
 
 const HEAD: &str = "\
@@ -144,6 +215,31 @@ mod tests {
         assert_eq!((loaded.table.len(), loaded.warnings.len()), (192, 0));
         let last = loaded.table.find([10, 0, 1, 0], Some(0xffff)).unwrap();
         assert_eq!(Ipv6Addr::from(last.b4).to_string(), "fd00::1:be");
+    }
+
+    #[test]
+    fn frames_are_those_of_the_softwires() {
+        let table = read(&PLAN.text().unwrap(), false).unwrap().table;
+        let [external, internal] = PLAN.frames(200, 60).unwrap();
+        assert_eq!((external.len(), internal.len()), (200, 200));
+        for (number, (external, internal)) in external.iter().zip(&internal).enumerate() {
+            let to = <[u8; 4]>::try_from(&external[30..34]).unwrap();
+            let port = u16::from_be_bytes([external[36], external[37]]);
+            let owner = table.find(to, Some(port)).unwrap();
+            assert_eq!((owner.b4, owner.br), {
+                let ends = internal[22..54].split_at(16);
+                (ends.0.try_into().unwrap(), ends.1.try_into().unwrap())
+            });
+            assert_eq!((external.len(), internal.len()), (60, 100), "{number}");
+        }
+        let whole = Plan {
+            psid_bits: 16,
+            addresses: 1,
+            ..PLAN
+        };
+        assert_eq!(whole.frames(70_000, 60).unwrap()[0].len(), 70_000);
+        let error = PLAN.frames(1, 59).unwrap_err().to_string();
+        assert_eq!(error, "frames of 59 bytes: must be 60 to 9014");
     }
 
     #[test]

@@ -12,14 +12,25 @@
 #![forbid(unsafe_code)]
 
 pub mod aftr;
+pub mod alarms;
 pub mod app;
+pub mod channel;
 pub mod check;
 pub mod config;
 pub mod counters;
+pub mod exchange;
 pub mod file;
 pub mod generate;
 pub mod icmp;
 pub mod link;
+pub mod live;
+pub mod monitor;
+pub mod numbers;
 pub mod packet;
+pub mod path;
+pub mod path_mtu;
+pub mod spread;
 pub mod table;
+pub mod tables;
 pub mod text;
+pub mod tree;

@@ -13,6 +13,7 @@ use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 
 use crate::config::Side;
 use crate::counters::{Counters, Of, Single};
+use crate::numbers::Numbers;
 
 /// Bytes of an Ethernet header without tag.
 pub const ETHER: usize = 14;
@@ -68,7 +69,9 @@ pub struct Leaving<'a> {
     /// Where fragments come from.
     pub pool: &'a Pool,
     /// Identification of fragments of IPv6.
-    pub id: u32,
+    pub numbers: &'a mut Numbers,
+    /// The longest packet in bytes.
+    pub mtu: usize,
 }
 
 /// At most so many frames wait for the next hop. (RFC 4861 §7.2.2 wants one at least)
@@ -150,7 +153,7 @@ impl Link {
             };
             return leaving.counters.count(of, frame.len());
         }
-        if frame.len() - ETHER > self.mtu {
+        if frame.len() - ETHER > leaving.mtu {
             return self.cut(&frame, to_next, &mut leaving);
         }
         leaving.counters.add(
@@ -170,8 +173,11 @@ impl Link {
         let mut parts = Vec::new();
         let take = |part: Frame| parts.push(part);
         let cut = match self.family {
-            Family::V4 => cut4(packet, self.mtu, leaving.pool, take),
-            Family::V6 => cut6(packet, self.mtu, leaving.id, leaving.pool, take),
+            Family::V4 => cut4(packet, leaving.mtu, leaving.pool, take),
+            Family::V6 => {
+                let id = leaving.numbers.draw() as u32;
+                cut6(packet, leaving.mtu, id, leaving.pool, take)
+            }
         };
         match (cut, self.family) {
             (Ok(count), Family::V4) => leaving.counters.add(Single::OutIpv4Frag, count),

@@ -446,8 +446,10 @@ impl Table {
     }
 }
 
+mod change;
 mod compiled;
 
+pub use change::{Change, ChangeError};
 pub use compiled::CompiledError;
 
 #[cfg(test)]

@@ -8,12 +8,16 @@ use std::time::{Duration, Instant};
 use carina_apps::pcap_read::PcapReadConfig;
 use carina_apps::pcap_write::PcapWriteConfig;
 use carina_apps::runner::GraphRunner;
+use carina_apps::sink::SinkConfig;
 use carina_engine::counter_file;
 use carina_engine::frames::Graph;
 use carina_frame::PoolConfig;
 use carina_lwaftr::app::LwaftrConfig;
 use carina_lwaftr::check::{read_frames, write_frames};
 use carina_lwaftr::config::Rules;
+use carina_lwaftr::monitor::Monitor;
+use carina_lwaftr::table::{Change, Table};
+use carina_lwaftr::tables::Tables;
 
 use crate::harness::*;
 
@@ -29,6 +33,8 @@ fn graph(case: &Case, directory: &Path, file: &str) -> Graph {
         table: Arc::new(loaded.table),
         rules: Rules::RFC,
         is_stick: false,
+        monitor: Monitor::None,
+        share: None,
     };
     let read = PcapReadConfig {
         file: directory.join(file),
@@ -101,5 +107,102 @@ fn table_is_replaced_while_the_app_runs() {
         runner
             .run_for(carina_time::Duration::from_millis(20))
             .unwrap();
+    }
+}
+
+/// Packets without end to an AFTR with a table, which copies those of a host to a mirror.
+fn endless(case: &Case, directory: &Path, table: &Arc<Table>, monitor: Monitor) -> Graph {
+    let loaded = case.loaded([None, None]);
+    let app = LwaftrConfig {
+        queue: loaded.config.instances[0].queues[0].clone(),
+        config: Arc::new(loaded.config),
+        table: Arc::clone(table),
+        rules: Rules::RFC,
+        is_stick: false,
+        monitor,
+        share: None,
+    };
+    let read = PcapReadConfig {
+        file: directory.join("endless"),
+        repeat: true,
+        pace: false,
+    };
+    let mut graph = Graph::new();
+    graph
+        .app("aftr", app)
+        .app("in", read)
+        .app("out", SinkConfig {});
+    for link in [
+        "in.output -> aftr.external",
+        "aftr.internal -> out.input",
+        "aftr.mirror -> out.mirror",
+    ] {
+        graph.link(link).unwrap();
+    }
+    graph
+}
+
+#[test]
+fn tables_change_under_load_and_no_packet_is_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let packets = [
+        frame4(&udp((HOST, 53), (WHOLE, 5), b"one")),
+        frame4(&udp((HOST, 53), (SHARED, 40000), b"two")),
+    ];
+    fs::write(at.join("endless"), write_frames(&packets)).unwrap();
+    let counters = at.join("counters");
+    let pool = PoolConfig {
+        frames: 8192,
+        frame_bytes: 2048,
+    };
+    let mut runner = GraphRunner::new(pool, Some(&counters)).unwrap();
+    let case = Case::plain();
+    let table = Arc::new(case.loaded([None, None]).table);
+    let mut tables = Tables::new(Arc::clone(&table), false);
+    let first = table.softwires().next().unwrap();
+    let arrived = |runner: &GraphRunner, to: &str| {
+        let links = runner.link_counts().unwrap();
+        let found = links
+            .into_iter()
+            .find(|(name, _)| name.to.to_string() == to);
+        let (name, counts) = found.unwrap();
+        assert_eq!(counts.drops, 0, "{name}");
+        counts.packets
+    };
+    let mirrored = Monitor::Address(SHARED.into());
+    for step in 0_u128..200 {
+        let mut softwire = first;
+        softwire.b4 = (0x2001_0db8_u128 << 96 | step).into();
+        tables.change(&Change::Replace(softwire)).unwrap();
+        // Now and then all of it is another one.
+        let table = match step % 10 {
+            0 => Arc::new((**tables.used()).clone()),
+            _ => Arc::clone(tables.used()),
+        };
+        let monitor = if step < 100 { Monitor::None } else { mirrored };
+        runner
+            .configure(&endless(&case, at, &table, monitor))
+            .unwrap();
+        runner
+            .run_for(carina_time::Duration::from_millis(2))
+            .unwrap();
+        if step == 99 {
+            assert_eq!(arrived(&runner, "out.mirror"), 0);
+        }
+    }
+    let end = Instant::now() + PATIENCE;
+    while arrived(&runner, "out.input") < 100_000 || arrived(&runner, "out.mirror") < 1000 {
+        assert!(Instant::now() < end);
+        runner
+            .run_for(carina_time::Duration::from_millis(20))
+            .unwrap();
+    }
+    let out = arrived(&runner, "out.input");
+    let came = arrived(&runner, "aftr.external");
+    assert!(came >= out, "{came} came, {out} left");
+    for reading in counter_file::read(&counters).unwrap() {
+        let is_loss = reading.name.starts_with("aftr/drop-") || reading.name.contains("missed");
+        assert!(!is_loss || reading.value == 0, "{reading:?}");
     }
 }

@@ -71,6 +71,57 @@ fn long_packet_that_must_not_be_cut_is_answered() {
 }
 
 #[test]
+fn packets_are_as_short_as_a_router_on_their_way_has_asked_for() {
+    let packet = udp((HOST, 53), (WHOLE, 5), &[7; 1472]);
+    let quoted = tunnel(BR_WHOLE, B4_WHOLE, &packet);
+    let case = |mtu: u32, seconds: u64, packet: &[u8]| {
+        let error = icmp6(["2001:db8::99", BR_WHOLE], 2, 0, mtu, &quoted[..600]);
+        let other = udp((HOST, 53), (SHARED, 40000), b"another B4");
+        Case::plain()
+            .with_internal(frame6(&error))
+            .with_external(frame4(&other))
+            .with_internal(frame6(&tunnel(
+                B4_HIGH,
+                BR,
+                &udp((SHARED, 40000), (HOST, 53), b"x"),
+            )))
+            .with_external(frame4(packet))
+            .later(seconds)
+    };
+    for (mtu, seconds, lengths) in [
+        (1400, 10, [1352, 148]),
+        (1280, 599, [1232, 268]),
+        // Less than every path carries, more than the network, and forgotten.
+        (1279, 10, [1448, 52]),
+        (1501, 10, [1448, 52]),
+        (1400, 601, [1448, 52]),
+    ] {
+        let ran = case(mtu, seconds, &packet).run();
+        let parts = ran.internal[1..]
+            .iter()
+            .map(|frame| out6(frame).1.len() - 8);
+        assert_eq!(
+            parts.collect::<Vec<_>>(),
+            lengths,
+            "{mtu} after {seconds} s"
+        );
+        assert_eq!(see4(&joined6(&ran.internal[1..])).payload, packet[20..]);
+    }
+    let ran = case(1400, 10, &packet).run();
+    assert_eq!(counter(&ran.counters, "path-mtus"), 1);
+    assert_eq!(case(1400, 10, &packet).like_snabb().run().internal.len(), 3);
+    let snabb = case(1400, 10, &packet).like_snabb().run();
+    assert_eq!(out6(&snabb.internal[1]).1.len(), 8 + 1448);
+    let mut whole = packet;
+    edit4(&mut whole, |header| header.dont_fragment = true);
+    let ran = case(1400, 10, &whole).run();
+    // The router's error, translated, and the AFTR's own.
+    let seen = ran.external.iter().filter_map(|frame| out4(frame).icmp);
+    let errors: Vec<_> = seen.map(|icmp| (icmp.0, icmp.1, icmp.2)).collect();
+    assert_eq!(errors, [(3, 4, 1360); 2]);
+}
+
+#[test]
 fn packet_that_is_too_long_for_the_internet_is_cut_or_answered() {
     let with = |dont_fragment: bool| {
         let mut inner = udp((SHARED, 40000), (HOST, 80), &[7; 1372]);
@@ -113,7 +164,7 @@ fn packet_that_is_too_long_for_the_internet_is_cut_or_answered() {
 }
 
 /// Fragments of a packet of IPv4, cut at these bytes of its payload.
-fn cut4(packet: &[u8], at: &[usize]) -> Vec<Vec<u8>> {
+pub fn cut4(packet: &[u8], at: &[usize]) -> Vec<Vec<u8>> {
     let (mut header, payload) = Ipv4Header::from_slice(packet).unwrap();
     let mut parts = Vec::new();
     let ends = [at, &[payload.len()]].concat();
@@ -177,7 +228,7 @@ fn fragments_within_tunnels_are_put_together() {
 }
 
 /// Fragments of a packet of IPv6, cut at these bytes of its payload.
-fn cut6(packet: &[u8], id: u32, at: &[usize]) -> Vec<Vec<u8>> {
+pub fn cut6(packet: &[u8], id: u32, at: &[usize]) -> Vec<Vec<u8>> {
     let payload = &packet[40..];
     let ends = [at, &[payload.len()]].concat();
     let mut start = 0;

@@ -140,14 +140,9 @@ impl Case {
 
     fn run_with(&self, tags: [Option<u16>; 2], is_stick: bool) -> Ran {
         let tagged = |frames: &Frames, tag: Option<u16>| -> Frames {
-            let tag = |frame: &Vec<u8>| match tag {
-                None => frame.clone(),
-                Some(tag) => {
-                    let [high, low] = u16::to_be_bytes(tag);
-                    [&frame[..12], &[0x81, 0, high, low], &frame[12..]].concat()
-                }
-            };
-            let frames = frames.iter().map(|(time, frame)| (*time, tag(frame)));
+            let frames = frames
+                .iter()
+                .map(|(time, frame)| (*time, with_tag(frame, tag)));
             frames.collect()
         };
         let inputs = Inputs {
@@ -169,6 +164,17 @@ impl Case {
             }
         }
         ran
+    }
+}
+
+/// A frame with a VLAN tag.
+pub fn with_tag(frame: &[u8], tag: Option<u16>) -> Vec<u8> {
+    match tag {
+        None => frame.to_vec(),
+        Some(tag) => {
+            let [high, low] = u16::to_be_bytes(tag);
+            [&frame[..12], &[0x81, 0, high, low], &frame[12..]].concat()
+        }
     }
 }
 

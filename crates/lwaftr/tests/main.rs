@@ -13,3 +13,5 @@ mod metadata;
 mod neighbours;
 mod random;
 mod reference;
+mod rules;
+mod workers;

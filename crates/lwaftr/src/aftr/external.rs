@@ -12,6 +12,7 @@ use super::Aftr;
 use super::arrived::{Arrived, How, Outer};
 use super::parts::Key4;
 use crate::counters::{Of, Single};
+use crate::exchange::Learnt;
 use crate::icmp::{Message, NO_HOP4, UNREACHABLE4};
 use crate::link::ETHER;
 use crate::packet::{Packet4, Way, count_hop};
@@ -88,7 +89,7 @@ impl Aftr {
     ) -> Option<(Frame, Ipv4Header)> {
         let key = Key4::new(&frame.bytes()[head_bytes..], header, outer);
         let fragment = fragment4(frame.bytes(), head_bytes, header);
-        let random = self.numbers.next();
+        let random = self.numbers.draw();
         let outcome = self
             .parts
             .add4(key, &fragment, now, random, &mut self.counters);
@@ -144,7 +145,7 @@ impl Aftr {
             self.tell4(NO_HOP4, &view, arrived.how);
             return Err(Of::DropTtlZeroIpv4);
         }
-        let longest = self.internal.mtu() - 40;
+        let longest = self.mtu_to(tunnel) - 40;
         if packet.len() > longest && must_not_be_cut(packet.bytes()) {
             self.tell4(Message::must_cut(longest), &view, arrived.how);
             return Err(Of::DropOverMtuButDontFragmentIpv4);
@@ -170,9 +171,10 @@ impl Aftr {
         if arp.target.1 != self.own.ipv4 {
             return;
         }
-        if Some(arp.sender.1) == self.own.next4 {
-            self.external
-                .resolved(arp.sender.0, now, &mut self.out.external);
+        let (mac, ip) = arp.sender;
+        if Some(ip) == self.own.next4 {
+            self.external.resolved(mac, now, &mut self.out.external);
+            self.tell_others(Learnt::NextHop4 { ip, mac });
         }
         if !arp.is_reply {
             self.send_arp(true, arp.sender, arp.sender.0);

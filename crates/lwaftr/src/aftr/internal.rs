@@ -13,6 +13,7 @@ use super::Aftr;
 use super::arrived::{Arrived, How, Outer};
 use super::parts::Key6;
 use crate::counters::{Of, Single};
+use crate::exchange::Learnt;
 use crate::icmp::{Message, NO_HOP4, UNREACHABLE4, WRONG_SOURCE6, answer6, sum6};
 use crate::link::ETHER;
 use crate::packet::{Packet4, Way, carry_congestion, count_hop};
@@ -46,7 +47,7 @@ impl Aftr {
             self.drop6(Of::DropMalformedIpv6, frame.len());
             return None;
         };
-        let (key, random) = (Key6::new(outer, id), self.numbers.next());
+        let (key, random) = (Key6::new(outer, id), self.numbers.draw());
         let outcome = self
             .parts
             .add6(key, &fragment, now, random, &mut self.counters);
@@ -246,6 +247,12 @@ impl Aftr {
         if self.rules.checks_quoted && owner() != Some(Tunnel { b4, br }) {
             return Err(Of::DropNotOursIcmpv6);
         }
+        if self.rules.learns_path_mtus && (kind, code) == (2, 0) {
+            let mtu = word as usize;
+            self.paths.learn(b4, mtu, how.now);
+            self.count_paths();
+            self.tell_others(Learnt::PathMtu { b4, mtu });
+        }
         self.tell4(message, &inner, how);
         Ok(())
     }
@@ -303,6 +310,8 @@ impl Aftr {
                     && Some(message.target) == self.own.next6
                 {
                     self.internal.resolved(mac, now, &mut self.out.internal);
+                    let ip = message.target;
+                    self.tell_others(Learnt::NextHop6 { ip, mac });
                 }
             }
         }

@@ -9,6 +9,9 @@ use super::{ADDRESS4, ADDRESS6, File, PORT, Parts, YES_NO, bits};
 use crate::config::{Address, Instance, NextHopAddress, Queue, Side};
 use crate::text::{Fault, ReadError, Statement, set};
 
+/// Leaves that a softwire must have.
+pub(super) const SOFTWIRE_NAMES: [&str; 4] = ["ipv4", "psid", "b4-ipv6", "br-address"];
+
 const MAC: &str = "a MAC address";
 const COUNT: &str = "a number, 0 to 4294967295,";
 
@@ -37,33 +40,45 @@ impl<'a> File<'a> {
                 at.expect_block()?;
                 file.reader.skip_block()
             }
-            "psid-map" | "br-address" => Err(Fault::Model(format!(
-                "{} belongs to version 1 of the model; `snabb config` of Snabb 2017.07 and later \
-                 writes a file of version 2 or 3",
-                at.keyword
-            ))
-            .at(at.line)),
-            _ => Err(at.unknown("binding-table", "softwire, version")),
-        })
+            "psid-map" => file.psid_map(at),
+            "br-address" => file.br_address(at),
+            _ => Err(at.unknown(
+                "binding-table",
+                "softwire, version; in version 1 also psid-map, br-address",
+            )),
+        })?;
+        self.add_softwires1()
     }
 
     fn softwire(&mut self, opening: &Statement<'a>) -> Result<(), ReadError> {
         let mut parts = Parts::default();
-        self.block(opening, |file, at| match at.keyword {
+        self.block(opening, |file, at| file.softwire_member(at, &mut parts))?;
+        if parts.is_version1() {
+            self.version1.keep(opening.line, parts);
+            return Ok(());
+        }
+        self.add(opening.line, &parts.whole(opening.line, SOFTWIRE_NAMES)?)
+    }
+
+    pub(super) fn softwire_member(
+        &mut self,
+        at: &Statement<'a>,
+        parts: &mut Parts,
+    ) -> Result<(), ReadError> {
+        match at.keyword {
             "ipv4" => set(&mut parts.ipv4, at, at.parse(ADDRESS4)),
             "psid" => set(&mut parts.psid, at, at.parse(PORT)),
             "b4-ipv6" => set(&mut parts.b4, at, at.parse(ADDRESS6)),
             "br-address" => set(&mut parts.br, at, at.parse(ADDRESS6)),
             // Made keys of equal length, nothing else.
             "padding" => at.parse::<u16>(PORT).map(drop),
-            "port-set" => file.port_set(at, &mut parts),
+            "port-set" => self.port_set(at, parts),
+            "br" => set(&mut parts.br_number, at, at.parse("a number from 1 on")),
             _ => Err(at.unknown(
                 "softwire",
-                "ipv4, psid, b4-ipv6, br-address, padding, port-set",
+                "ipv4, psid, b4-ipv6, br-address, padding, port-set; in version 1 also br",
             )),
-        })?;
-        let names = ["ipv4", "psid", "b4-ipv6", "br-address"];
-        self.add(opening.line, &parts.whole(opening.line, names)?)
+        }
     }
 
     fn port_set(&mut self, opening: &Statement<'a>, parts: &mut Parts) -> Result<(), ReadError> {
@@ -81,6 +96,7 @@ impl<'a> File<'a> {
             missing: "psid-length",
         };
         parts.ports.psid_bits = psid_bits.ok_or_else(|| missing.at(opening.line))?;
+        parts.has_port_set = true;
         Ok(())
     }
 
@@ -152,35 +168,42 @@ impl<'a> File<'a> {
         opening: &Statement<'a>,
         expected: &'static str,
     ) -> Result<Address<T>, ReadError> {
-        let (mut ip, mut mac, mut vlan) = (None, None, None);
-        let mut next_hop = None;
-        self.block(opening, |file, at| match at.keyword {
-            "ip" => set(&mut ip, at, at.parse(expected)),
-            "mac" => set(&mut mac, at, station(at)),
+        let mut parts = AddressParts::default();
+        self.block(opening, |file, at| {
+            match file.address_member(at, expected, &mut parts) {
+                Some(result) => result,
+                None => Err(at.unknown("an interface of a queue", "ip, mac, vlan-tag, next-hop")),
+            }
+        })?;
+        parts.whole(opening.line, "an interface of a queue")
+    }
+
+    /// Reads a member of own addresses; `None` for another one.
+    pub(super) fn address_member<T: FromStr + Copy>(
+        &mut self,
+        at: &Statement<'a>,
+        expected: &'static str,
+        parts: &mut AddressParts<T>,
+    ) -> Option<Result<(), ReadError>> {
+        Some(match at.keyword {
+            "ip" => set(&mut parts.ip, at, at.parse(expected)),
+            "mac" => set(&mut parts.mac, at, station(at)),
             "vlan-tag" => {
                 let tag = at.parse_where("a VLAN tag, 0 to 4094,", |tag: &u16| *tag < 4095);
-                set(&mut vlan, at, tag)
+                set(&mut parts.vlan, at, tag)
             }
-            "next-hop" => file.block(at, |_, at| match at.keyword {
-                "ip" => set(
-                    &mut next_hop,
-                    at,
-                    at.parse(expected).map(NextHopAddress::Ip),
-                ),
-                "mac" => set(&mut next_hop, at, station(at).map(NextHopAddress::Mac)),
+            "next-hop" => self.block(at, |_, at| match at.keyword {
+                "ip" => {
+                    let next = at.parse(expected).map(NextHopAddress::Ip);
+                    set(&mut parts.next_hop, at, next)
+                }
+                "mac" => {
+                    let next = station(at).map(NextHopAddress::Mac);
+                    set(&mut parts.next_hop, at, next)
+                }
                 _ => Err(at.unknown("next-hop", "ip, mac")),
             }),
-            _ => Err(at.unknown("an interface of a queue", "ip, mac, vlan-tag, next-hop")),
-        })?;
-        let missing = |missing| {
-            let container = "an interface of a queue";
-            Fault::Missing { container, missing }.at(opening.line)
-        };
-        Ok(Address {
-            ip: ip.ok_or_else(|| missing("ip"))?,
-            mac: mac.ok_or_else(|| missing("mac"))?,
-            vlan,
-            next_hop: next_hop.ok_or_else(|| missing("next-hop"))?,
+            _ => return None,
         })
     }
 
@@ -192,6 +215,7 @@ impl<'a> File<'a> {
             }
             // No packet is refused for its length on arrival.
             "mru" => at.parse::<u16>(PORT).map(drop),
+            "ip" | "mac" | "vlan-tag" | "next-hop" => file.external_address1(at),
             _ => {
                 let mut side = std::mem::take(&mut file.config.external.side);
                 let result = file.side(at, &mut side, "external-interface");
@@ -214,10 +238,8 @@ impl<'a> File<'a> {
                     internal.flow_label = at.parse_where("a number of 20 bits", is_label)?;
                 }
                 "hairpinning" => internal.has_hairpinning = at.parse(YES_NO)?,
-                // That of the queue counts.
-                "vlan-tag" => {
-                    at.parse::<u16>(PORT)?;
-                }
+                // Beside a queue with addresses of its own its tag counts.
+                "ip" | "mac" | "vlan-tag" | "next-hop" => return file.internal_address1(at),
                 _ => {
                     let mut side = std::mem::take(&mut internal.side);
                     let result = file.side(at, &mut side, "internal-interface");
@@ -273,11 +295,48 @@ impl<'a> File<'a> {
                     container,
                     "mtu, mru, ingress-filter, egress-filter, allow-incoming-icmp, \
                      generate-icmp-errors, error-rate-limiting, reassembly; the internal one \
-                     also flow-label, hairpinning, vlan-tag",
+                     also flow-label, hairpinning, vlan-tag; in version 1 also ip, mac, vlan-tag, \
+                     next-hop",
                 ));
             }
         }
         Ok(())
+    }
+}
+
+/// Own addresses while they are read.
+pub(super) struct AddressParts<T> {
+    ip: Option<T>,
+    mac: Option<Mac>,
+    vlan: Option<u16>,
+    next_hop: Option<NextHopAddress<T>>,
+}
+
+impl<T> Default for AddressParts<T> {
+    fn default() -> AddressParts<T> {
+        AddressParts {
+            ip: None,
+            mac: None,
+            vlan: None,
+            next_hop: None,
+        }
+    }
+}
+
+impl<T> AddressParts<T> {
+    /// Whether there is anything but a VLAN.
+    pub(super) fn is_begun(&self) -> bool {
+        self.ip.is_some() || self.mac.is_some() || self.next_hop.is_some()
+    }
+
+    pub(super) fn whole(self, line: u32, container: &'static str) -> Result<Address<T>, ReadError> {
+        let missing = |missing| Fault::Missing { container, missing }.at(line);
+        Ok(Address {
+            ip: self.ip.ok_or_else(|| missing("ip"))?,
+            mac: self.mac.ok_or_else(|| missing("mac"))?,
+            vlan: self.vlan,
+            next_hop: self.next_hop.ok_or_else(|| missing("next-hop"))?,
+        })
     }
 }
 

@@ -82,7 +82,7 @@ fn files_that_cannot_be_meant_are_refused_with_their_line() {
             "a MAC address is expected",
         ),
         ("softwire-config", "softwire-confi", "the file has no"),
-        ("softwire {", "psid-map {", "version 1 of the model"),
+        ("softwire {", "psid-map {", "psid-map has no \"ipv4\""),
     ] {
         let error = wrong(from, to);
         assert!(error.contains(words), "{to}: {error}");
@@ -96,6 +96,47 @@ fn files_that_cannot_be_meant_are_refused_with_their_line() {
     let error = wrong("psid 2;", "psid 1;");
     assert!(error.contains("178.79.150.15 psid 1 is in line"), "{error}");
     assert!(read("", false).is_err());
+}
+
+const VERSION1: &str = include_str!("../../tests/files/snabb-v1.conf");
+
+#[test]
+fn file_of_version_1_gives_the_same_softwires() {
+    let (one, three) = (read(VERSION1, false).unwrap(), read(SNABB, false).unwrap());
+    assert_eq!(one.table.compile(), three.table.compile());
+    let queue = &one.config.instances[0].queues[0];
+    assert_eq!(*queue, three.config.instances[0].queues[0]);
+    assert_eq!(one.config.external, three.config.external);
+    assert_eq!(one.config.internal, three.config.internal);
+}
+
+#[test]
+fn version_1_that_contradicts_itself_is_refused() {
+    for (from, to, words) in [
+        ("shift 10;", "shift 9;", "shift is 9: 10 is expected"),
+        ("br 2;", "br 3;", "br is 3: there are 2 br-address"),
+        ("br 2;", "br 0;", "br is 0: there are 2 br-address"),
+        (
+            "end-addr 178.79.150.16",
+            "end-addr 1.2.3.4",
+            "end-addr 1.2.3.4 is in front of",
+        ),
+        (
+            "addr 178.79.150.233",
+            "addr 178.79.150.234",
+            "178.79.150.233 has no psid-map",
+        ),
+        ("ip 10.0.0.1;", "", "external-interface has no ip"),
+        (
+            "softwire-config {",
+            "softwire-config { instance { device x; }",
+            "and beside it",
+        ),
+    ] {
+        assert!(VERSION1.contains(from), "{from}");
+        let error = read(&VERSION1.replacen(from, to, 1), false).unwrap_err();
+        assert!(error.to_string().contains(words), "{to}: {error}");
+    }
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use std::fmt::{Display, Write};
 
 use crate::config::{Address, Config, External, Instance, Internal, NextHopAddress, Side};
+use crate::table::Softwire;
+use crate::tree::quoted;
 
 /// The text, which [`read`](super::read) reads as the same configuration.
 #[must_use]
@@ -17,6 +19,21 @@ pub fn write(config: &Config) -> String {
     }
     text.external(&config.external);
     text.internal(&config.internal);
+    text.close();
+    text.made
+}
+
+/// The members of a softwire as text.
+#[must_use]
+pub fn write_softwire(softwire: &Softwire) -> String {
+    let mut text = Text::default();
+    text.leaf("ipv4", softwire.ipv4);
+    text.leaf("psid", softwire.psid);
+    text.leaf("b4-ipv6", softwire.b4);
+    text.leaf("br-address", softwire.br);
+    text.open("port-set");
+    text.leaf("psid-length", softwire.ports.psid_bits);
+    text.leaf("reserved-ports-bit-count", softwire.ports.offset_bits);
     text.close();
     text.made
 }
@@ -48,8 +65,7 @@ impl Text {
     }
 
     fn string(&mut self, name: &str, value: &str) {
-        let escaped = value.replace('\\', "\\\\").replace('"', "\\\"");
-        self.leaf(name, format!("\"{escaped}\""));
+        self.leaf(name, quoted(value));
     }
 
     fn instance(&mut self, instance: &Instance) {

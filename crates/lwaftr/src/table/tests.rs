@@ -165,3 +165,88 @@ fn compiled_table_that_was_changed_is_refused() {
     let empty = Table::empty().compile();
     assert!(Table::from_compiled(&empty, false).unwrap().is_empty());
 }
+
+/// Softwires that are left, in the order of their keys.
+fn sorted(softwires: impl Iterator<Item = Softwire>) -> Vec<Softwire> {
+    let mut all: Vec<Softwire> = softwires.collect();
+    all.sort_by_key(|softwire| (softwire.ipv4, softwire.psid));
+    all
+}
+
+#[test]
+fn table_that_was_changed_is_as_one_that_was_built() {
+    for seed in 0..20 {
+        let mut random = Random::new(seed);
+        let all = self::random(seed);
+        let mut there: HashMap<(Ipv4Addr, u16), Softwire> = HashMap::new();
+        let mut table = Table::empty();
+        for step in 0..3 * all.len() {
+            let mut softwire = all[random.below(all.len() as u64) as usize];
+            let key = (softwire.ipv4, softwire.psid);
+            let change = match (there.contains_key(&key), random.chance(5000)) {
+                (false, _) => Change::Add(softwire),
+                (true, true) => Change::Remove {
+                    ipv4: key.0,
+                    psid: key.1,
+                },
+                (true, false) => {
+                    softwire.b4 = Ipv6Addr::from(step as u128);
+                    softwire.br = Ipv6Addr::from(random.below(40) as u128);
+                    Change::Replace(softwire)
+                }
+            };
+            table.change(&change, false).unwrap();
+            match change {
+                Change::Remove { .. } => there.remove(&key),
+                _ => there.insert(key, softwire),
+            };
+        }
+        let left = sorted(there.into_values());
+        assert_eq!(
+            (table.len(), sorted(table.softwires())),
+            (left.len(), left.clone())
+        );
+        let fresh = built(&left, false);
+        for softwire in &all {
+            let found = table.softwire(softwire.ipv4, softwire.psid);
+            assert_eq!(found, fresh.softwire(softwire.ipv4, softwire.psid));
+            for port in (0..=u16::MAX).step_by(97) {
+                let address = softwire.ipv4.octets();
+                assert_eq!(
+                    table.find(address, Some(port)),
+                    fresh.find(address, Some(port))
+                );
+                assert_eq!(table.has_address(address), fresh.has_address(address));
+            }
+        }
+    }
+}
+
+#[test]
+fn impossible_changes_are_refused_and_change_nothing() {
+    let first = softwire(0x0a00_0001, 1, ports(0, 4), 1);
+    let mut table = built(&[first], false);
+    let other = |psid, ports| softwire(0x0a00_0001, psid, ports, 2);
+    let absent = Change::Remove {
+        ipv4: first.ipv4,
+        psid: 2,
+    };
+    for (change, words) in [
+        (Change::Add(first), "is there already"),
+        (absent, "there is no softwire 10.0.0.1 psid 2"),
+        (
+            Change::Replace(other(2, ports(0, 4))),
+            "there is no softwire",
+        ),
+        (
+            Change::Add(other(2, ports(0, 5))),
+            "port sets of 10.0.0.1 overlap",
+        ),
+        (Change::Add(other(2, ports(9, 9))), "are more than 16"),
+        (Change::Add(other(16, ports(0, 4))), "psid 16 does not fit"),
+    ] {
+        let error = table.change(&change, false).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+        assert_eq!(sorted(table.softwires()), [first]);
+    }
+}

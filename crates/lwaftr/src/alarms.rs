@@ -1,0 +1,564 @@
+//! Alarms, after the model `ietf-alarms` (RFC 8632) and with the types of Snabb's lwAFTR:
+//! conditions that are watched, and what an operator says about them.
+//!
+//! An alarm is known by its resource, type and qualifier. It is raised when its condition begins,
+//! cleared when that ends, and stays in the list until it is purged.
+
+use carina_time::{Duration, Instant};
+use serde::{Deserialize, Serialize};
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Something may become worse.
+    Warning,
+    /// Service is not affected yet.
+    Minor,
+    /// Service is degraded.
+    Major,
+    /// There is no service.
+    Critical,
+}
+
+/// What an operator has said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OperatorState {
+    /// Nothing.
+    None,
+    /// It is being looked at.
+    Ack,
+    /// It is mended.
+    Closed,
+    /// It is not to be shown.
+    Shelved,
+    /// It is shown again.
+    UnShelved,
+}
+
+/// A change of an alarm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct StatusChange {
+    /// When, in seconds of Unix time.
+    pub time: u64,
+    /// Whether the condition ended, or began.
+    pub is_cleared: bool,
+}
+
+/// An alarm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Alarm {
+    /// What it is about: the process.
+    pub resource: String,
+    /// Its type.
+    pub alarm_type_id: String,
+    /// What tells alarms of a type apart; may be empty.
+    pub alarm_type_qualifier: String,
+    /// When its condition began first, in seconds of Unix time.
+    pub time_created: u64,
+    /// Whether its condition has ended.
+    pub is_cleared: bool,
+    /// How bad it is.
+    pub perceived_severity: Severity,
+    /// What it means.
+    pub alarm_text: String,
+    /// What the operator said last.
+    pub operator_state: OperatorState,
+    /// Its latest changes, the oldest first; at most [`CHANGES_MAX`].
+    pub status_change: Vec<StatusChange>,
+}
+
+/// Changes that an alarm remembers.
+pub const CHANGES_MAX: usize = 32;
+
+/// Which alarms are purged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Purge {
+    /// Those that are cleared, or those that are not.
+    pub is_cleared: Option<bool>,
+    /// Those whose last change is so many seconds old, or older.
+    pub older_than_s: Option<u64>,
+    /// Those of this severity.
+    pub severity_is: Option<Severity>,
+    /// Those of a lower one.
+    pub severity_below: Option<Severity>,
+    /// Those of a higher one.
+    pub severity_above: Option<Severity>,
+    /// Those of which the operator said this.
+    pub operator_state: Option<OperatorState>,
+}
+
+impl Purge {
+    fn concerns(&self, alarm: &Alarm, now_s: u64) -> bool {
+        let severity = alarm.perceived_severity;
+        let age = now_s.saturating_sub(alarm.status_change.last().map_or(0, |change| change.time));
+        self.is_cleared.is_none_or(|it| it == alarm.is_cleared)
+            && self.older_than_s.is_none_or(|least| age >= least)
+            && self.severity_is.is_none_or(|it| it == severity)
+            && self.severity_below.is_none_or(|it| severity < it)
+            && self.severity_above.is_none_or(|it| severity > it)
+            && self
+                .operator_state
+                .is_none_or(|it| it == alarm.operator_state)
+    }
+}
+
+/// A condition.
+#[derive(Clone, Copy, Debug)]
+struct Rule {
+    kind: &'static str,
+    qualifier: &'static str,
+    severity: Severity,
+    text: &'static str,
+    when: When,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum When {
+    /// A counter that says whether something is so, says no.
+    No(&'static str),
+    /// The counters have grown by more than `above` in `over_s` seconds.
+    Grows {
+        counters: &'static [&'static str],
+        above: u64,
+        over_s: u64,
+    },
+}
+
+/// The conditions, as of Snabb 2024.08.
+const RULES: [Rule; 17] = {
+    use Severity::{Critical, Major, Warning};
+    const fn no(kind: &'static str, counter: &'static str, text: &'static str) -> Rule {
+        Rule {
+            kind,
+            qualifier: "",
+            severity: Critical,
+            text,
+            when: When::No(counter),
+        }
+    }
+    const fn grows(
+        kind: &'static str,
+        qualifier: &'static str,
+        severity: Severity,
+        counters: &'static [&'static str],
+        [above, over_s]: [u64; 2],
+        text: &'static str,
+    ) -> Rule {
+        let when = When::Grows {
+            counters,
+            above,
+            over_s,
+        };
+        Rule {
+            kind,
+            qualifier,
+            severity,
+            text,
+            when,
+        }
+    }
+    const FRAGMENTS: [u64; 2] = [10_000, 1];
+    const FILTERED: [u64; 2] = [1_000_000, 1];
+    const MISSES: [u64; 2] = [100_000, 5];
+    [
+        no(
+            "arp-resolution",
+            "next-hop-ipv4-resolved",
+            "the external next hop does not answer ARP: check it and its address",
+        ),
+        no(
+            "ndp-resolution",
+            "next-hop-ipv6-resolved",
+            "the internal next hop does not answer neighbour solicitations: check it",
+        ),
+        grows(
+            "bad-ipv4-softwires-matches",
+            "",
+            Major,
+            &["drop-no-dest-softwire-ipv4-packets"],
+            MISSES,
+            "more than 20000 packets a second from the Internet have no softwire",
+        ),
+        grows(
+            "bad-ipv6-softwires-matches",
+            "",
+            Major,
+            &["drop-no-source-softwire-ipv6-packets"],
+            MISSES,
+            "more than 20000 packets a second from B4s are not their softwire's",
+        ),
+        grows(
+            "ingress-packet-drop",
+            "",
+            Major,
+            &["ingress-packet-drops"],
+            [100_000, 10],
+            "more than 10000 packets a second are lost before they come here",
+        ),
+        grows(
+            "incoming-ipv4-fragments",
+            "",
+            Warning,
+            &["in-ipv4-frag-needs-reassembly"],
+            FRAGMENTS,
+            "more than 10000 fragments of IPv4 come in a second",
+        ),
+        grows(
+            "incoming-ipv6-fragments",
+            "",
+            Warning,
+            &["in-ipv6-frag-needs-reassembly"],
+            FRAGMENTS,
+            "more than 10000 fragments of IPv6 come in a second",
+        ),
+        grows(
+            "outgoing-ipv4-fragments",
+            "",
+            Warning,
+            &["out-ipv4-frag"],
+            FRAGMENTS,
+            "more than 10000 fragments of IPv4 leave in a second: check the MTUs",
+        ),
+        grows(
+            "outgoing-ipv6-fragments",
+            "",
+            Warning,
+            &["out-ipv6-frag"],
+            FRAGMENTS,
+            "more than 10000 fragments of IPv6 leave in a second: check the MTUs",
+        ),
+        grows(
+            "filtered-packets",
+            "ingress-v4",
+            Warning,
+            &["drop-filtered-in-ipv4-packets"],
+            FILTERED,
+            "more than a million packets a second are filtered",
+        ),
+        grows(
+            "filtered-packets",
+            "ingress-v6",
+            Warning,
+            &["drop-filtered-in-ipv6-packets"],
+            FILTERED,
+            "more than a million packets a second are filtered",
+        ),
+        grows(
+            "filtered-packets",
+            "egress-v4",
+            Warning,
+            &["drop-filtered-out-ipv4-packets"],
+            FILTERED,
+            "more than a million packets a second are filtered",
+        ),
+        grows(
+            "filtered-packets",
+            "egress-v6",
+            Warning,
+            &["drop-filtered-out-ipv6-packets"],
+            FILTERED,
+            "more than a million packets a second are filtered",
+        ),
+        // So spelt.
+        grows(
+            "ingress-bandwith",
+            "external",
+            Warning,
+            &["in-ipv4-bytes"],
+            [1_000_000_000, 1],
+            "more than a gigabyte comes in a second",
+        ),
+        grows(
+            "ingress-bandwith",
+            "internal",
+            Warning,
+            &["in-ipv6-bytes"],
+            [1_000_000_000, 1],
+            "more than a gigabyte comes in a second",
+        ),
+        grows(
+            "ingress-packet-rate",
+            "external",
+            Warning,
+            &["in-ipv4-packets"],
+            [2_000_000, 1],
+            "more than two million packets come in a second",
+        ),
+        grows(
+            "ingress-packet-rate",
+            "internal",
+            Warning,
+            &["in-ipv6-packets"],
+            [2_000_000, 1],
+            "more than two million packets come in a second",
+        ),
+    ]
+};
+
+/// The alarms of a process.
+#[derive(Debug)]
+pub struct Alarms {
+    resource: String,
+    /// Of each rule: when its present window began, and what was counted then.
+    windows: [Option<(Instant, u64)>; RULES.len()],
+    list: Vec<Alarm>,
+}
+
+impl Alarms {
+    /// None yet.
+    #[must_use]
+    pub fn new(resource: &str) -> Alarms {
+        Alarms {
+            resource: resource.to_owned(),
+            windows: [None; RULES.len()],
+            list: Vec::new(),
+        }
+    }
+
+    /// Looks at counters, as often as one likes; `now_s` is the time of day, in seconds of Unix
+    /// time. Returns the alarms that have changed.
+    pub fn observe(
+        &mut self,
+        now: Instant,
+        now_s: u64,
+        value: impl Fn(&str) -> Option<u64>,
+    ) -> Vec<Alarm> {
+        let mut changed = Vec::new();
+        for (at, rule) in RULES.iter().enumerate() {
+            let is_on = match rule.when {
+                When::No(counter) => value(counter).map(|value| value == 0),
+                When::Grows {
+                    counters,
+                    above,
+                    over_s,
+                } => {
+                    let sum = counters.iter().filter_map(|name| value(name)).sum();
+                    self.grew(at, now, sum, [above, over_s])
+                }
+            };
+            if let Some(is_on) = is_on {
+                changed.extend(self.set(rule, is_on, now_s));
+            }
+        }
+        changed
+    }
+
+    /// Whether a rule's counters grew too fast in the window that ends; `None` while it lasts.
+    fn grew(
+        &mut self,
+        at: usize,
+        now: Instant,
+        sum: u64,
+        [above, over_s]: [u64; 2],
+    ) -> Option<bool> {
+        let window = &mut self.windows[at];
+        let (began, before) = *window.get_or_insert((now, sum));
+        let passed = now.since(began);
+        if passed < Duration::from_secs(over_s) {
+            return None;
+        }
+        *window = Some((now, sum));
+        let grown = u128::from(sum.saturating_sub(before)) * 1_000_000_000;
+        let allowed = u128::from(above) * u128::from(passed.as_nanos()) / u128::from(over_s);
+        Some(grown > allowed)
+    }
+
+    fn set(&mut self, rule: &Rule, is_on: bool, now_s: u64) -> Option<Alarm> {
+        let mut list = self.list.iter_mut();
+        let is_its = |alarm: &&mut Alarm| {
+            alarm.alarm_type_id == rule.kind && alarm.alarm_type_qualifier == rule.qualifier
+        };
+        let alarm = match list.find(is_its) {
+            Some(alarm) if alarm.is_cleared != is_on => return None,
+            Some(alarm) => alarm,
+            None if !is_on => return None,
+            None => {
+                self.list.push(Alarm {
+                    resource: self.resource.clone(),
+                    alarm_type_id: rule.kind.to_owned(),
+                    alarm_type_qualifier: rule.qualifier.to_owned(),
+                    time_created: now_s,
+                    is_cleared: false,
+                    perceived_severity: rule.severity,
+                    alarm_text: rule.text.to_owned(),
+                    operator_state: OperatorState::None,
+                    status_change: Vec::new(),
+                });
+                self.list.last_mut()?
+            }
+        };
+        alarm.is_cleared = !is_on;
+        if alarm.status_change.len() == CHANGES_MAX {
+            alarm.status_change.remove(0);
+        }
+        alarm.status_change.push(StatusChange {
+            time: now_s,
+            is_cleared: !is_on,
+        });
+        Some(alarm.clone())
+    }
+
+    /// All alarms, in the order in which they came first.
+    #[must_use]
+    pub fn list(&self) -> &[Alarm] {
+        &self.list
+    }
+
+    /// Takes alarms out of the list; returns how many. One whose condition lasts comes again.
+    pub fn purge(&mut self, which: &Purge, now_s: u64) -> usize {
+        let before = self.list.len();
+        self.list.retain(|alarm| !which.concerns(alarm, now_s));
+        before - self.list.len()
+    }
+
+    /// Forgets all but the last change of the alarms of a type; returns how many alarms there are.
+    pub fn compress(&mut self, kind: &str) -> usize {
+        let mut count = 0;
+        for alarm in &mut self.list {
+            if alarm.alarm_type_id == kind {
+                let last = alarm.status_change.len().saturating_sub(1);
+                alarm.status_change.drain(..last);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Notes what an operator says of the alarms of a type, `TYPE` or `TYPE/QUALIFIER`; returns how
+    /// many there are.
+    pub fn set_operator_state(&mut self, kind: &str, state: OperatorState) -> usize {
+        let (kind, qualifier) = match kind.split_once('/') {
+            Some((kind, qualifier)) => (kind, Some(qualifier)),
+            None => (kind, None),
+        };
+        let mut count = 0;
+        for alarm in &mut self.list {
+            let is_qualified = qualifier.is_none_or(|it| it == alarm.alarm_type_qualifier);
+            if alarm.alarm_type_id == kind && is_qualified {
+                alarm.operator_state = state;
+                count += 1;
+            }
+        }
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    struct Watched {
+        alarms: Alarms,
+        counters: HashMap<&'static str, u64>,
+        now_ms: u64,
+    }
+
+    impl Watched {
+        fn new() -> Watched {
+            Watched {
+                alarms: Alarms::new("7"),
+                counters: HashMap::new(),
+                now_ms: 0,
+            }
+        }
+
+        /// What changes in so many milliseconds, in which counters grow by 100 ms.
+        fn pass(&mut self, ms: u64, grow: &[(&'static str, u64)]) -> Vec<(String, bool)> {
+            let mut changed = Vec::new();
+            for _ in 0..ms / 100 {
+                self.now_ms += 100;
+                for (name, count) in grow {
+                    *self.counters.entry(name).or_default() += count;
+                }
+                let now = Instant::ZERO + Duration::from_millis(self.now_ms);
+                let value = |name: &str| self.counters.get(name).copied();
+                let found = self.alarms.observe(now, self.now_ms / 1000, value);
+                let found = found
+                    .into_iter()
+                    .map(|it| (it.alarm_type_id, it.is_cleared));
+                changed.extend(found);
+            }
+            changed
+        }
+    }
+
+    #[test]
+    fn next_hop_that_is_not_known_is_an_alarm_until_it_answers() {
+        let mut watched = Watched::new();
+        watched.counters.insert("next-hop-ipv4-resolved", 0);
+        watched.counters.insert("next-hop-ipv6-resolved", 1);
+        let raised = watched.pass(1000, &[]);
+        assert_eq!(raised, [("arp-resolution".to_owned(), false)]);
+        watched.counters.insert("next-hop-ipv4-resolved", 1);
+        let cleared = watched.pass(1000, &[]);
+        assert_eq!(cleared, [("arp-resolution".to_owned(), true)]);
+        let alarm = &watched.alarms.list()[0];
+        assert_eq!(alarm.perceived_severity, Severity::Critical);
+        assert_eq!(alarm.status_change.len(), 2);
+    }
+
+    #[test]
+    fn rates_count_over_the_time_of_their_rule() {
+        let name = "drop-no-dest-softwire-ipv4-packets";
+        let mut watched = Watched::new();
+        // As many as are allowed.
+        assert!(watched.pass(20_000, &[(name, 2000)]).is_empty());
+        let kind = "bad-ipv4-softwires-matches".to_owned();
+        let raised = watched.pass(10_100, &[(name, 2100)]);
+        assert_eq!(raised, [(kind.clone(), false)]);
+        assert_eq!(watched.pass(10_100, &[]), [(kind, true)]);
+    }
+
+    #[test]
+    fn alarms_are_purged_compressed_and_commented() {
+        let mut watched = Watched::new();
+        watched.counters.insert("next-hop-ipv4-resolved", 0);
+        watched.pass(1000, &[("in-ipv4-packets", 300_000)]);
+        watched.pass(4000, &[("in-ipv4-packets", 300_000)]);
+        let mut value = 1;
+        for _ in 0..40 {
+            watched.counters.insert("next-hop-ipv4-resolved", value);
+            value = 1 - value;
+            watched.pass(100, &[]);
+        }
+        let alarms = &mut watched.alarms;
+        let changes = |alarms: &Alarms| alarms.list()[0].status_change.len();
+        assert_eq!((alarms.list().len(), changes(alarms)), (2, CHANGES_MAX));
+        assert_eq!(alarms.compress("arp-resolution"), 1);
+        assert_eq!(changes(alarms), 1);
+        let state = OperatorState::Ack;
+        assert_eq!(
+            alarms.set_operator_state("ingress-packet-rate/external", state),
+            1
+        );
+        assert_eq!(
+            alarms.set_operator_state("ingress-packet-rate/internal", state),
+            0
+        );
+        let purge = |alarms: &mut Alarms, which: Purge| alarms.purge(&which, 100);
+        let old = Purge {
+            older_than_s: Some(1000),
+            ..Purge::default()
+        };
+        assert_eq!(purge(alarms, old), 0);
+        let worse = Purge {
+            severity_above: Some(Severity::Warning),
+            is_cleared: Some(false),
+            ..Purge::default()
+        };
+        assert_eq!(purge(alarms, worse.clone()), 1);
+        assert_eq!(purge(alarms, worse), 0);
+        let acknowledged = Purge {
+            operator_state: Some(state),
+            ..Purge::default()
+        };
+        assert_eq!(purge(alarms, acknowledged), 1);
+    }
+}

@@ -1,0 +1,383 @@
+//! The configuration of an AFTR that runs, of which parts are shown and changed by path.
+
+use std::fmt::Write;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use crate::config::Config;
+use crate::file::{read, read_softwire, write, write_softwire};
+use crate::path::{Path, PathError, Step};
+use crate::table::{Change, ChangeError, Softwire, Table};
+use crate::tables::Tables;
+use crate::text::{Fault, ReadError};
+use crate::tree::{self, Contents, Node, TreeError};
+
+/// A configuration that changes.
+#[derive(Debug)]
+pub struct Live {
+    config: Arc<Config>,
+    tables: Tables,
+    as_snabb: bool,
+}
+
+/// What is used at a time.
+#[derive(Clone, Debug)]
+pub struct Used {
+    /// Everything but the binding table.
+    pub config: Arc<Config>,
+    /// The binding table.
+    pub table: Arc<Table>,
+}
+
+/// A change that a path is named for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edit {
+    /// What is there gets other contents.
+    Set,
+    /// A list gets another entry.
+    Add,
+    /// What is there goes.
+    Remove,
+}
+
+/// Why a configuration cannot be shown or changed so.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EditError {
+    /// The path is invalid.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// It names nothing.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// The table does not allow the change.
+    #[error(transparent)]
+    Change(#[from] ChangeError),
+    /// What is given is no such value.
+    #[error("{0}")]
+    Value(Fault),
+    /// A softwire is changed as a whole, or by one of its leaves that is no key.
+    #[error(
+        "{0}: softwires are named by [ipv4=A][psid=N], and have b4-ipv6 and br-address that can be \
+         set"
+    )]
+    Softwire(String),
+    /// A change needs a value.
+    #[error("{0} needs a value")]
+    NoValue(String),
+    /// There is no queue left, so that nothing could run.
+    #[error("the configuration would have no queue")]
+    NoQueue,
+}
+
+impl From<ReadError> for EditError {
+    // The line is one of a text that no user sees.
+    fn from(error: ReadError) -> EditError {
+        EditError::Value(error.fault)
+    }
+}
+
+impl Live {
+    /// Begins with a configuration. `as_snabb`: see [`read`].
+    #[must_use]
+    pub fn new(used: Used, as_snabb: bool) -> Live {
+        Live {
+            config: used.config,
+            tables: Tables::new(used.table, as_snabb),
+            as_snabb,
+        }
+    }
+
+    /// What is to be used.
+    #[must_use]
+    pub fn used(&self) -> Used {
+        Used {
+            config: Arc::clone(&self.config),
+            table: Arc::clone(self.tables.used()),
+        }
+    }
+
+    /// Takes another configuration, or takes a change back.
+    pub fn replace(&mut self, used: Used) {
+        *self = Live::new(used, self.as_snabb);
+    }
+
+    /// What a path names, as text. Of everything the binding table is a part.
+    ///
+    /// # Errors
+    /// It names nothing.
+    pub fn get(&self, path: &Path) -> Result<String, EditError> {
+        let names = path.names();
+        if !names.starts_with(&TABLE) {
+            let mut nodes = Node::read_all(&write(&self.config))?;
+            if names.len() < TABLE.len() && matches!(names[..], [] | ["softwire-config"]) {
+                return self.with_table(nodes, path);
+            }
+            return Ok(tree::get(&mut nodes, path)?);
+        }
+        match &path.steps[TABLE.len()..] {
+            [] => Ok(self.table_text(0)),
+            [step] if step.name == "softwire" && step.keys.is_empty() => Ok(self.table_text(0)),
+            [step, rest @ ..] => {
+                let softwire = self.softwire(step, path)?;
+                let mut nodes = Node::read_all(&write_softwire(&softwire))?;
+                let steps = rest.to_vec();
+                Ok(tree::get(&mut nodes, &Path { steps })?)
+            }
+        }
+    }
+
+    /// The whole configuration, with its table behind the rest.
+    fn with_table(&self, nodes: Vec<Node>, path: &Path) -> Result<String, EditError> {
+        let depth = 1 - path.steps.len();
+        let mut text = match path.steps.first() {
+            None => Node::write_all(&nodes),
+            Some(_) => nodes.iter().map(Node::contents).collect(),
+        };
+        let is_closed = depth == 1 && text.ends_with("}\n");
+        if is_closed {
+            text.truncate(text.len() - 2);
+        }
+        let indent = 2 * depth;
+        let _ = writeln!(text, "{:indent$}binding-table {{", "");
+        text += &self.table_text(depth + 1);
+        let _ = writeln!(text, "{:indent$}}}", "");
+        if is_closed {
+            text += "}\n";
+        }
+        Ok(text)
+    }
+
+    fn table_text(&self, depth: usize) -> String {
+        let mut softwires: Vec<Softwire> = self.tables.used().softwires().collect();
+        softwires.sort_unstable_by_key(|softwire| (softwire.ipv4, softwire.psid));
+        let (indent, mut text) = (2 * depth, String::new());
+        for softwire in &softwires {
+            let members = write_softwire(softwire);
+            let words: Vec<&str> = members.split_whitespace().collect();
+            let _ = writeln!(text, "{:indent$}softwire {{ {} }}", "", words.join(" "));
+        }
+        text
+    }
+
+    fn softwire(&self, step: &Step, path: &Path) -> Result<Softwire, EditError> {
+        let (ipv4, psid) = keys(step, path)?;
+        let found = self.tables.used().softwire(ipv4, psid);
+        Ok(found.ok_or(ChangeError::NotThere { ipv4, psid })?)
+    }
+
+    /// Makes a change; what is used is another configuration then. One that is wrong changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn edit(&mut self, edit: Edit, path: &Path, value: Option<&str>) -> Result<(), EditError> {
+        let contents = match (edit, value) {
+            (Edit::Remove, _) => None,
+            (_, None) => return Err(EditError::NoValue(path.to_string())),
+            (_, Some(text)) => Some(Contents::read(text)?),
+        };
+        match path.names().starts_with(&TABLE) {
+            true => {
+                let change = self.change_of(edit, path, contents)?;
+                Ok(self.tables.change(&change)?)
+            }
+            false => self.edit_rest(edit, path, contents),
+        }
+    }
+
+    fn change_of(
+        &self,
+        edit: Edit,
+        path: &Path,
+        contents: Option<Contents>,
+    ) -> Result<Change, EditError> {
+        let whole = |contents: Option<Contents>| match contents {
+            Some(Contents::Block(members)) => Ok(read_softwire(&Node::write_all(&members))?),
+            _ => Err(EditError::Softwire(path.to_string())),
+        };
+        match (edit, &path.steps[TABLE.len()..]) {
+            (Edit::Add, [step]) if step.name == "softwire" && step.keys.is_empty() => {
+                Ok(Change::Add(whole(contents)?))
+            }
+            (Edit::Remove, [step]) => {
+                let Softwire { ipv4, psid, .. } = self.softwire(step, path)?;
+                Ok(Change::Remove { ipv4, psid })
+            }
+            (Edit::Set, [step]) => {
+                let (old, new) = (self.softwire(step, path)?, whole(contents)?);
+                match (old.ipv4, old.psid) == (new.ipv4, new.psid) {
+                    true => Ok(Change::Replace(new)),
+                    false => Err(EditError::Softwire(path.to_string())),
+                }
+            }
+            (Edit::Set, [step, leaf]) if ["b4-ipv6", "br-address"].contains(&&*leaf.name) => {
+                let mut nodes = Node::read_all(&write_softwire(&self.softwire(step, path)?))?;
+                let steps = vec![leaf.clone()];
+                let contents = contents.unwrap_or(Contents::Value(String::new()));
+                tree::set(&mut nodes, &Path { steps }, contents)?;
+                Ok(Change::Replace(read_softwire(&Node::write_all(&nodes))?))
+            }
+            _ => Err(EditError::Softwire(path.to_string())),
+        }
+    }
+
+    fn edit_rest(
+        &mut self,
+        edit: Edit,
+        path: &Path,
+        contents: Option<Contents>,
+    ) -> Result<(), EditError> {
+        let mut nodes = Node::read_all(&write(&self.config))?;
+        match (edit, contents) {
+            (Edit::Set, Some(contents)) => tree::set(&mut nodes, path, contents)?,
+            (Edit::Add, Some(contents)) => tree::add(&mut nodes, path, contents)?,
+            _ => tree::remove(&mut nodes, path)?,
+        }
+        let loaded = read(&Node::write_all(&nodes), self.as_snabb)?;
+        if loaded
+            .config
+            .instances
+            .iter()
+            .all(|it| it.queues.is_empty())
+        {
+            return Err(EditError::NoQueue);
+        }
+        // Everything was given, with a table.
+        let has_table = !loaded.table.is_empty();
+        let table = match has_table {
+            true => Arc::new(loaded.table),
+            false => Arc::clone(self.tables.used()),
+        };
+        self.replace(Used {
+            config: Arc::new(loaded.config),
+            table,
+        });
+        Ok(())
+    }
+}
+
+/// Address and PSID of the softwire that a step names.
+fn keys(step: &Step, path: &Path) -> Result<(Ipv4Addr, u16), EditError> {
+    let wrong = || EditError::Softwire(path.to_string());
+    if step.name != "softwire" || step.position.is_some() || step.keys.len() != 2 {
+        return Err(wrong());
+    }
+    let ipv4 = step.key("ipv4").and_then(|text| text.parse().ok());
+    let psid = step.key("psid").and_then(|text| text.parse().ok());
+    Ok((ipv4.ok_or_else(wrong)?, psid.ok_or_else(wrong)?))
+}
+
+/// Where softwires are.
+const TABLE: [&str; 2] = ["softwire-config", "binding-table"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = include_str!("../tests/files/snabb-v3.conf");
+
+    fn live() -> Live {
+        let loaded = read(TEXT, false).unwrap();
+        let used = Used {
+            config: Arc::new(loaded.config),
+            table: Arc::new(loaded.table),
+        };
+        Live::new(used, false)
+    }
+
+    fn path(text: &str) -> Path {
+        text.parse().unwrap()
+    }
+
+    const WAY: &str = "/softwire-config/binding-table/softwire";
+
+    #[test]
+    fn whole_configuration_is_shown_as_it_is_read() {
+        let live = live();
+        for (at, head, tail) in [
+            ("/", "", ""),
+            ("/softwire-config", "softwire-config {", "}"),
+        ] {
+            let text = format!("{head}{}{tail}", live.get(&path(at)).unwrap());
+            let again = read(&text, false).unwrap();
+            assert_eq!(again.config, *live.used().config, "{text}");
+            assert_eq!(again.table.len(), live.used().table.len());
+        }
+    }
+
+    #[test]
+    fn softwires_come_change_and_go_one_by_one() {
+        let mut live = live();
+        let before = live.used().table.len();
+        let new = "{ ipv4 192.0.2.77; psid 3; b4-ipv6 fd00::1; br-address fd00::2; \
+                   port-set { psid-length 4; } }";
+        live.edit(Edit::Add, &path(WAY), Some(new)).unwrap();
+        assert_eq!(live.used().table.len(), before + 1);
+        let one = path(&format!("{WAY}[ipv4=192.0.2.77][psid=3]"));
+        let leaf = path(&format!("{WAY}[ipv4=192.0.2.77][psid=3]/b4-ipv6"));
+        assert_eq!(live.get(&leaf).unwrap(), "fd00::1");
+        live.edit(Edit::Set, &leaf, Some("fd00::77")).unwrap();
+        let found = live
+            .used()
+            .table
+            .find([192, 0, 2, 77], Some(0x3fff))
+            .unwrap();
+        assert_eq!(found.b4[14..], [0, 0x77]);
+        assert!(live.get(&one).unwrap().contains("b4-ipv6 fd00::77;\n"));
+        for (edit, at, value, words) in [
+            (Edit::Add, WAY, Some(new), "is there already"),
+            (Edit::Set, WAY, Some(new), "softwires are named by"),
+            (
+                Edit::Add,
+                WAY,
+                Some("{ ipv4 1.2.3.4; }"),
+                "the softwire has no psid",
+            ),
+            (Edit::Add, WAY, None, "needs a value"),
+        ] {
+            let error = live.edit(edit, &path(at), value).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        live.edit(Edit::Remove, &one, None).unwrap();
+        assert_eq!(live.used().table.len(), before);
+        let error = live.edit(Edit::Remove, &one, None).unwrap_err();
+        assert_eq!(error.to_string(), "there is no softwire 192.0.2.77 psid 3");
+    }
+
+    #[test]
+    fn the_rest_changes_beside_the_table() {
+        let mut live = live();
+        let before = live.used();
+        let mtu = path("/softwire-config/internal-interface/mtu");
+        live.edit(Edit::Set, &mtu, Some("1400")).unwrap();
+        assert_eq!(live.used().config.internal.mtu, 1400);
+        assert!(Arc::ptr_eq(&before.table, &live.used().table));
+        assert_eq!(live.get(&mtu).unwrap(), "1400");
+        for (edit, at, value, words) in [
+            (
+                Edit::Set,
+                "/softwire-config/internal-interface/mtu",
+                Some("12"),
+                "at least 1280",
+            ),
+            (
+                Edit::Set,
+                "/softwire-config/nonsense",
+                Some("12"),
+                "has no \"nonsense\"",
+            ),
+            (Edit::Remove, "/softwire-config/instance", None, "no queue"),
+        ] {
+            let error = live.edit(edit, &path(at), value).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        assert_eq!(live.used().config.internal.mtu, 1400);
+        live.edit(Edit::Remove, &mtu, None).unwrap();
+        assert_eq!(
+            live.used().config.internal.mtu,
+            1500,
+            "as where nothing is said"
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! How long packets to B4s may be where a path carries less than the access network. (RFC 2473
+//! §6.7, RFC 8201)
+
+use std::collections::HashMap;
+
+use carina_time::{Duration, Instant};
+
+use crate::config::Internal;
+
+/// Path MTUs that are known, of at most [`PATHS_MAX`] B4s.
+#[derive(Debug, Default)]
+pub struct PathMtus {
+    of: HashMap<[u8; 16], (usize, Instant)>,
+}
+
+/// B4s at most; another one takes the place of any.
+pub const PATHS_MAX: usize = 65_536;
+
+/// How long one is believed. (RFC 8201 §4 recommends 10 minutes)
+const TIME: Duration = Duration::from_secs(600);
+
+impl PathMtus {
+    /// Notes what a router on the path says. Less than every path carries is not believed. (RFC
+    /// 8201 §4)
+    pub fn learn(&mut self, b4: [u8; 16], mtu: usize, now: Instant) {
+        if mtu < usize::from(Internal::MTU_MIN) {
+            return;
+        }
+        if self.of.len() >= PATHS_MAX
+            && !self.of.contains_key(&b4)
+            && let Some(any) = self.of.keys().next().copied()
+        {
+            self.of.remove(&any);
+        }
+        let (known, until) = self.of.entry(b4).or_insert((mtu, now + TIME));
+        (*known, *until) = ((*known).min(mtu), now + TIME);
+    }
+
+    /// The path MTU of a B4, if it is known.
+    #[must_use]
+    #[inline]
+    pub fn of(&self, b4: &[u8; 16]) -> Option<usize> {
+        match self.of.is_empty() {
+            true => None,
+            false => self.of.get(b4).map(|(mtu, _)| *mtu),
+        }
+    }
+
+    /// Forgets what was not said again for too long.
+    pub fn expire(&mut self, now: Instant) {
+        self.of.retain(|_, (_, until)| *until > now);
+    }
+
+    /// How many are known.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.of.len()
+    }
+
+    /// Whether none is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_mtus_are_few_and_are_forgotten() {
+        let b4 = |number: u32| {
+            let mut b4 = [0; 16];
+            b4[..4].copy_from_slice(&number.to_be_bytes());
+            b4
+        };
+        let mut known = PathMtus::default();
+        let now = Instant::ZERO + Duration::from_secs(5);
+        known.learn(b4(1), 1279, now);
+        assert!(known.is_empty() && known.of(&b4(1)).is_none());
+        known.learn(b4(1), 1400, now);
+        known.learn(b4(1), 1450, now);
+        assert_eq!(known.of(&b4(1)), Some(1400));
+        for number in 0..PATHS_MAX as u32 + 100 {
+            known.learn(b4(number), 1300, now);
+        }
+        assert_eq!(known.len(), PATHS_MAX);
+        known.expire(now + Duration::from_secs(599));
+        assert_eq!(known.len(), PATHS_MAX);
+        known.expire(now + Duration::from_secs(600));
+        assert!(known.is_empty());
+    }
+}

@@ -1,0 +1,271 @@
+//! **lwaftr_spread**: spreads what comes in on a side over the workers of an AFTR.
+//!
+//! - inputs: `input`
+//! - outputs: any; in the order of their names they lead to the workers, of which there must be as
+//!   many
+//! - configuration: the side, and the queue of each worker
+//! - counters: `drop_no_worker`: there is no output
+//! - cost: a hash over 8 or 32 bytes
+//!
+//! A worker gets the frames for the MAC address and the VLAN of its queue. Among those that have
+//! the same, the addresses of a packet choose, and nothing else:
+//!
+//! - fragments of a packet meet, of IPv4, of IPv6, and of IPv4 within IPv6, where one may be cut
+//!   once more and the other not;
+//! - the packets of a flow stay in order.
+//!
+//! Every worker has the whole binding table, so that each turns around what goes from one softwire
+//! to another. ARP and neighbour discovery go to the first worker that has the address; it tells
+//! the others what it learns ([`crate::exchange`]).
+
+use carina_apps::flow_hash::{address_hash, choice};
+use carina_engine::counter_file::Counter;
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
+use carina_frame::Frame;
+use carina_wire::ether::{ETHERTYPE_ARP, TPID_CUSTOMER};
+use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, PROTOCOL_ICMP6};
+
+use crate::config::Queue;
+
+/// Whence frames come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The IPv4 Internet.
+    External,
+    /// The IPv6 access network.
+    Internal,
+    /// The one segment of both: IPv4 and ARP are external.
+    Stick,
+}
+
+/// The configuration of the app.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpreadConfig {
+    /// Whence frames come.
+    pub side: Side,
+    /// The queue of each worker.
+    pub queues: Vec<Queue>,
+}
+
+/// Which worker gets a frame.
+#[derive(Clone, Debug)]
+pub struct Spread {
+    side: Side,
+    external: Vec<Member>,
+    internal: Vec<Member>,
+    /// All queues have the same addresses.
+    is_uniform: bool,
+}
+
+/// The addresses of a worker on a side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Member {
+    mac: [u8; 6],
+    vlan: Option<u16>,
+    /// An address of IPv4 has zeros behind.
+    ip: [u8; 16],
+}
+
+/// What of a frame decides.
+struct Head<'a> {
+    to: [u8; 6],
+    vlan: Option<u16>,
+    ethertype: u16,
+    packet: &'a [u8],
+}
+
+impl Spread {
+    /// Over workers with these queues.
+    #[must_use]
+    pub fn new(config: &SpreadConfig) -> Spread {
+        let queues = &config.queues;
+        let external: Vec<_> = queues
+            .iter()
+            .map(|queue| Member {
+                mac: queue.external.mac.0,
+                vlan: queue.external.vlan,
+                ip: of_ipv4(&queue.external.ip.octets()),
+            })
+            .collect();
+        let internal: Vec<_> = queues
+            .iter()
+            .map(|queue| Member {
+                mac: queue.internal.mac.0,
+                vlan: queue.internal.vlan,
+                ip: queue.internal.ip.octets(),
+            })
+            .collect();
+        let is_same = |members: &[Member]| members.windows(2).all(|pair| pair[0] == pair[1]);
+        let is_uniform = is_same(&external) && is_same(&internal);
+        Spread {
+            side: config.side,
+            external,
+            internal,
+            is_uniform,
+        }
+    }
+
+    /// The worker of a frame, from 0; 0 also for a frame that no worker is meant by.
+    #[must_use]
+    pub fn worker_of(&self, frame: &Frame) -> usize {
+        let Some(head) = Head::of(frame) else {
+            return 0;
+        };
+        let asked = head.asked();
+        let hash = match asked {
+            Some(_) => 0,
+            None => address_hash(head.packet).unwrap_or(0),
+        };
+        if self.is_uniform {
+            return choice(hash, self.external.len());
+        }
+        let is_external = match self.side {
+            Side::External => true,
+            Side::Internal => false,
+            Side::Stick => matches!(head.ethertype, ETHERTYPE_IPV4 | ETHERTYPE_ARP),
+        };
+        let members = if is_external {
+            &self.external
+        } else {
+            &self.internal
+        };
+        let ip = asked.or_else(|| head.destination());
+        self.member(members, &head, ip, hash)
+    }
+
+    /// The worker among those that a frame can be meant for.
+    fn member(
+        &self,
+        members: &[Member],
+        head: &Head<'_>,
+        ip: Option<[u8; 16]>,
+        hash: u32,
+    ) -> usize {
+        let is_of_vlan = |member: &Member| member.vlan == head.vlan;
+        let is_of_mac = |member: &Member| member.mac == head.to || head.to[0] & 1 != 0;
+        let is_of_ip = |member: &Member| Some(member.ip) == ip;
+        // The first of these that some worker meets.
+        let tests: [&dyn Fn(&Member) -> bool; 3] = [
+            &|member| is_of_vlan(member) && is_of_mac(member) && is_of_ip(member),
+            &|member| is_of_vlan(member) && is_of_mac(member),
+            &is_of_vlan,
+        ];
+        for test in tests {
+            let count = members.iter().filter(|member| test(member)).count();
+            let mut found = members.iter().enumerate().filter(|(_, it)| test(it));
+            if let Some((worker, _)) = found.nth(choice(hash, count)) {
+                return worker;
+            }
+        }
+        0
+    }
+}
+
+fn of_ipv4(ip: &[u8; 4]) -> [u8; 16] {
+    let mut long = [0; 16];
+    long[..4].copy_from_slice(ip);
+    long
+}
+
+impl<'a> Head<'a> {
+    /// That of a frame whose tag is in its bytes or beside them.
+    #[inline]
+    fn of(frame: &'a Frame) -> Option<Head<'a>> {
+        let beside = frame.vlan().map(|control| control & VLAN_MASK);
+        let bytes = frame.bytes();
+        let to = *bytes.first_chunk::<6>()?;
+        let word = |at: usize| {
+            let word = bytes.get(at..at + 2)?;
+            Some(u16::from_be_bytes([word[0], word[1]]))
+        };
+        let (vlan, at) = match (beside, word(12)?) {
+            (None, TPID_CUSTOMER) => (Some(word(14)? & VLAN_MASK), 18),
+            (beside, _) => (beside, 14),
+        };
+        Some(Head {
+            to,
+            vlan,
+            ethertype: word(at - 2)?,
+            packet: bytes.get(at..)?,
+        })
+    }
+
+    /// The own address that ARP or neighbour discovery is about; `None` for anything else.
+    #[inline]
+    fn asked(&self) -> Option<[u8; 16]> {
+        match self.ethertype {
+            ETHERTYPE_ARP => {
+                let target = self.packet.get(24..28).and_then(|it| it.try_into().ok());
+                Some(of_ipv4(&target.unwrap_or_default()))
+            }
+            ETHERTYPE_IPV6 if self.packet.get(6) == Some(&PROTOCOL_ICMP6) => {
+                let at = match self.packet.get(40)? {
+                    // A solicitation names its target; what answers one comes to its asker.
+                    135 => 48,
+                    136 => 24,
+                    _ => return None,
+                };
+                Some(self.packet.get(at..at + 16)?.try_into().ok()?)
+            }
+            _ => None,
+        }
+    }
+
+    /// Where the packet goes.
+    fn destination(&self) -> Option<[u8; 16]> {
+        match self.ethertype {
+            ETHERTYPE_IPV4 => {
+                let ip = self.packet.get(16..20)?.try_into().ok()?;
+                Some(of_ipv4(&ip))
+            }
+            ETHERTYPE_IPV6 => self.packet.get(24..40)?.try_into().ok(),
+            _ => None,
+        }
+    }
+}
+
+/// The VLAN of a tag; its priority stands above.
+const VLAN_MASK: u16 = 0x0fff;
+
+/// The app.
+pub struct SpreadApp {
+    spread: Spread,
+    no_worker: Counter,
+}
+
+impl AppConfig for SpreadConfig {
+    const KIND: &'static str = "lwaftr_spread";
+    const INPUTS: PortList = PortList::INPUT;
+    const OUTPUTS: PortList = PortList::Any;
+
+    type App = SpreadApp;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<SpreadApp, AppError> {
+        Ok(SpreadApp {
+            spread: Spread::new(self),
+            no_worker: context.counter("drop_no_worker"),
+        })
+    }
+
+    fn can_apply(&self, _old: &SpreadConfig) -> bool {
+        true
+    }
+
+    fn apply(&self, app: &mut SpreadApp) {
+        app.spread = Spread::new(self);
+    }
+}
+
+impl FrameApp for SpreadApp {
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        let outputs = ports.outputs();
+        if outputs == 0 {
+            self.no_worker.add(ports.waiting(0) as u64);
+            return ports.drain(0, drop);
+        }
+        ports.each(0, |frame, ports| {
+            let worker = self.spread.worker_of(&frame);
+            ports.transmit(worker.min(outputs - 1), frame);
+        });
+    }
+}

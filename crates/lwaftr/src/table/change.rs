@@ -1,0 +1,283 @@
+//! Softwires that come and go while the others stay.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::{EMPTY, PortSets, Range, SOFTWIRES_MAX, Slot, Softwire, Table};
+
+/// Why a table cannot be changed so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChangeError {
+    /// More bits than a port has.
+    #[error("psid-length {psid_bits} and reserved-ports-bit-count {offset_bits} are more than 16")]
+    Bits {
+        /// Bits in front of the PSID.
+        offset_bits: u8,
+        /// Bits of the PSID.
+        psid_bits: u8,
+    },
+    /// The PSID has more bits.
+    #[error("psid {psid} does not fit into psid-length {psid_bits}")]
+    Psid {
+        /// The PSID.
+        psid: u16,
+        /// Its bits.
+        psid_bits: u8,
+    },
+    /// Another softwire of the address divides its ports differently.
+    #[error(
+        "port sets of {ipv4} overlap: its other softwires have psid-length {} and \
+         reserved-ports-bit-count {}",
+        .others.psid_bits,
+        .others.offset_bits
+    )]
+    Overlap {
+        /// The address.
+        ipv4: Ipv4Addr,
+        /// How the others divide it.
+        others: PortSets,
+    },
+    /// It is there already.
+    #[error("softwire {ipv4} psid {psid} is there already")]
+    There {
+        /// The address.
+        ipv4: Ipv4Addr,
+        /// The PSID.
+        psid: u16,
+    },
+    /// It is not there.
+    #[error("there is no softwire {ipv4} psid {psid}")]
+    NotThere {
+        /// The address.
+        ipv4: Ipv4Addr,
+        /// The PSID.
+        psid: u16,
+    },
+    /// More than the table can hold.
+    #[error("the table has {SOFTWIRES_MAX} softwires: it can hold no more")]
+    TooMany,
+}
+
+/// A change of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A softwire comes that is not there.
+    Add(Softwire),
+    /// A softwire that is there gets other ends.
+    Replace(Softwire),
+    /// A softwire goes.
+    Remove {
+        /// Its address.
+        ipv4: Ipv4Addr,
+        /// Its PSID.
+        psid: u16,
+    },
+}
+
+impl Table {
+    /// Changes the table; one that cannot be changed so stays as it was. `as_snabb`: see
+    /// [`PortSets::first_port`].
+    ///
+    /// # Errors
+    /// What hinders it.
+    pub fn change(&mut self, change: &Change, as_snabb: bool) -> Result<(), ChangeError> {
+        match change {
+            Change::Add(softwire) => self.insert(softwire, false, as_snabb),
+            Change::Replace(softwire) => self.insert(softwire, true, as_snabb),
+            Change::Remove { ipv4, psid } => self.remove(*ipv4, *psid),
+        }
+    }
+
+    /// The softwire of an address and a PSID.
+    #[must_use]
+    pub fn softwire(&self, ipv4: Ipv4Addr, psid: u16) -> Option<Softwire> {
+        let ports = self.range(ipv4.to_bits())?.ports;
+        let slot = self.slots[self.slot_of(key_of(ipv4, psid))?];
+        Some(Softwire {
+            ipv4,
+            psid,
+            ports,
+            b4: Ipv6Addr::from(slot.b4),
+            br: Ipv6Addr::from(*self.brs.get(slot.br as usize)?),
+        })
+    }
+
+    fn insert(
+        &mut self,
+        softwire: &Softwire,
+        replaces: bool,
+        as_snabb: bool,
+    ) -> Result<(), ChangeError> {
+        let &Softwire {
+            ipv4, psid, ports, ..
+        } = softwire;
+        let PortSets {
+            offset_bits,
+            psid_bits,
+        } = ports;
+        if !ports.is_valid() {
+            return Err(ChangeError::Bits {
+                offset_bits,
+                psid_bits,
+            });
+        }
+        if u32::from(psid) >= 1 << psid_bits {
+            return Err(ChangeError::Psid { psid, psid_bits });
+        }
+        let found = self.slot_of(key_of(ipv4, psid));
+        match (found.is_some(), replaces) {
+            (true, false) => return Err(ChangeError::There { ipv4, psid }),
+            (false, true) => return Err(ChangeError::NotThere { ipv4, psid }),
+            _ => {}
+        }
+        let others = self.range(ipv4.to_bits()).map(|range| range.ports);
+        if let Some(others) = others.filter(|others| *others != ports) {
+            return Err(ChangeError::Overlap { ipv4, others });
+        }
+        if found.is_none() && self.len >= SOFTWIRES_MAX {
+            return Err(ChangeError::TooMany);
+        }
+        let br = self.number_of_br(softwire.br.octets());
+        let b4 = softwire.b4.octets();
+        if let Some(at) = found {
+            (self.slots[at].b4, self.slots[at].br) = (b4, br);
+            return Ok(());
+        }
+        if others.is_none() {
+            self.take_address(ipv4.to_bits(), ports, as_snabb);
+        }
+        if (self.len + 1) * 2 > self.slots.len() {
+            self.grow();
+        }
+        self.put(key_of(ipv4, psid), b4, br);
+        Ok(())
+    }
+
+    fn remove(&mut self, ipv4: Ipv4Addr, psid: u16) -> Result<(), ChangeError> {
+        let at = self.slot_of(key_of(ipv4, psid));
+        let at = at.ok_or(ChangeError::NotThere { ipv4, psid })?;
+        self.empty_slot(at);
+        self.len -= 1;
+        let sets = 1_u32
+            << self
+                .range(ipv4.to_bits())
+                .map_or(0, |it| it.ports.psid_bits);
+        let is_there = |psid| self.slot_of(key_of(ipv4, psid as u16)).is_some();
+        if !(0..sets).any(is_there) {
+            self.give_up_address(ipv4.to_bits());
+        }
+        Ok(())
+    }
+
+    /// Empties a slot; those behind it that it kept from their own place move up. (Knuth, *The Art
+    /// of Computer Programming* 3, §6.4, algorithm R)
+    fn empty_slot(&mut self, at: usize) {
+        let mask = self.slots.len() - 1;
+        let (mut hole, mut next) = (at, (at + 1) & mask);
+        while self.slots[next].key != EMPTY {
+            let home = self.home(self.slots[next].key);
+            let from_home = next.wrapping_sub(home) & mask;
+            if from_home >= next.wrapping_sub(hole) & mask {
+                self.slots[hole] = self.slots[next];
+                hole = next;
+            }
+            next = (next + 1) & mask;
+        }
+        self.slots[hole] = Slot {
+            b4: [0; 16],
+            key: EMPTY,
+            br: 0,
+        };
+    }
+
+    fn grow(&mut self) {
+        let room = self.slots.len();
+        let (ranges, brs) = (
+            std::mem::take(&mut self.ranges),
+            std::mem::take(&mut self.brs),
+        );
+        let old = std::mem::replace(self, Table::with_room(room, ranges, brs));
+        for slot in old.slots.iter().filter(|slot| slot.key != EMPTY) {
+            self.put(slot.key, slot.b4, slot.br);
+        }
+    }
+
+    /// The number of a BR address, which gets one if it has none.
+    fn number_of_br(&mut self, br: [u8; 16]) -> u32 {
+        if let Some(at) = self.brs.iter().position(|other| *other == br) {
+            return at as u32;
+        }
+        if self.brs.len() > 2 * self.len + 16 {
+            self.forget_unused_brs();
+        }
+        self.brs.push(br);
+        (self.brs.len() - 1) as u32
+    }
+
+    fn forget_unused_brs(&mut self) {
+        let mut numbers = vec![None; self.brs.len()];
+        let mut kept = Vec::new();
+        for slot in self.slots.iter_mut().filter(|slot| slot.key != EMPTY) {
+            let old = slot.br as usize;
+            slot.br = *numbers[old].get_or_insert_with(|| {
+                kept.push(self.brs[old]);
+                (kept.len() - 1) as u32
+            });
+        }
+        self.brs = kept;
+    }
+
+    /// Puts an address into the ranges, in which it is not.
+    fn take_address(&mut self, address: u32, ports: PortSets, as_snabb: bool) {
+        let at = self.ranges.partition_point(|range| range.last < address);
+        if let Some(before) = at.checked_sub(1).and_then(|at| self.ranges.get_mut(at))
+            && before.ports == ports
+            && before.last.checked_add(1) == Some(address)
+        {
+            before.last = address;
+            return;
+        }
+        if let Some(behind) = self.ranges.get_mut(at)
+            && behind.ports == ports
+            && address.checked_add(1) == Some(behind.first)
+        {
+            behind.first = address;
+            return;
+        }
+        let range = Range {
+            first: address,
+            last: address,
+            ports,
+            first_port: ports.first_port(as_snabb),
+        };
+        self.ranges.insert(at, range);
+    }
+
+    /// Takes an address out of the ranges.
+    fn give_up_address(&mut self, address: u32) {
+        let at = self.ranges.partition_point(|range| range.last < address);
+        let Some(range) = self.ranges.get_mut(at) else {
+            return;
+        };
+        let Range { first, last, .. } = *range;
+        if first == last {
+            self.ranges.remove(at);
+        } else if first == address {
+            range.first += 1;
+        } else if last == address {
+            range.last -= 1;
+        } else {
+            range.last = address - 1;
+            let behind = Range {
+                first: address + 1,
+                last,
+                ..*range
+            };
+            self.ranges.insert(at + 1, behind);
+        }
+    }
+}
+
+fn key_of(ipv4: Ipv4Addr, psid: u16) -> u64 {
+    u64::from(ipv4.to_bits()) << 16 | u64::from(psid)
+}
