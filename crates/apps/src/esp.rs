@@ -1,5 +1,5 @@
 //! **esp**: protects packets of IPv6 by ESP in transport mode with AES-128-GCM. (RFC 4303, RFC
-//! 4106)
+//! 4106) Tunnel mode: `esp_tunnel`.
 //!
 //! - inputs, outputs: `north`, packets as they are, and `south`, protected ones
 //! - configuration:
@@ -57,15 +57,15 @@ pub struct EspConfig {
     pub resync_attempts: u32,
 }
 
-fn yes() -> bool {
+pub(crate) fn yes() -> bool {
     true
 }
 
-fn threshold() -> u32 {
+pub(crate) fn threshold() -> u32 {
     1024
 }
 
-fn attempts() -> u32 {
+pub(crate) fn attempts() -> u32 {
     8
 }
 
@@ -81,9 +81,9 @@ pub struct Esp {
 
 /// Why there is no such app.
 #[derive(Debug, thiserror::Error)]
-enum EspError {
-    #[error("spi = {0}: must be 256 to 4294967295; those below are reserved")]
-    Spi(u32),
+pub(crate) enum EspError {
+    #[error("{name} = {spi}: must be 256 to 4294967295; those below are reserved")]
+    Spi { name: &'static str, spi: u32 },
     #[error("resync_attempts = {0}: must be 0 to 64")]
     Attempts(u32),
     #[error("the library of cryptography refuses a key")]
@@ -92,45 +92,121 @@ enum EspError {
     Clock,
 }
 
-impl EspConfig {
-    fn check(&self) -> Result<(), EspError> {
-        // 1 to 255 are reserved. (RFC 4303 §2.1)
-        if self.spi < 256 {
-            return Err(EspError::Spi(self.spi));
+/// One direction of a security association.
+pub(crate) struct Direction<'a> {
+    pub(crate) spi: u32,
+    pub(crate) key: &'a SecretHex<16>,
+    pub(crate) salt: &'a SecretHex<4>,
+    pub(crate) is_extended: bool,
+}
+
+/// How a receiver finds a sender that went on without it.
+#[derive(Clone, Copy)]
+pub(crate) struct Search {
+    pub(crate) threshold: u32,
+    pub(crate) attempts: u32,
+}
+
+impl Search {
+    pub(crate) fn check(self) -> Result<(), EspError> {
+        match self.attempts > 64 {
+            true => Err(EspError::Attempts(self.attempts)),
+            false => Ok(()),
         }
-        if self.resync_attempts > 64 {
-            return Err(EspError::Attempts(self.resync_attempts));
-        }
-        Ok(())
+    }
+}
+
+/// Refuses a reserved SPI: 1 to 255 are. (RFC 4303 §2.1)
+pub(crate) fn check_spi(name: &'static str, spi: u32) -> Result<(), EspError> {
+    match spi < 256 {
+        true => Err(EspError::Spi { name, spi }),
+        false => Ok(()),
+    }
+}
+
+/// The IV of a sender's first packet: the time, so that none returns after a restart.
+pub(crate) fn first_iv() -> Result<u64, EspError> {
+    // The one clock that goes on over a reboot; it decides no more than this.
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH);
+    Ok(clock.map_err(|_| EspError::Clock)?.as_nanos() as u64)
+}
+
+impl Direction<'_> {
+    fn key(&self) -> Result<Key, EspError> {
+        Key::new(self.key.bytes(), *self.salt.bytes()).ok_or(EspError::Key)
     }
 
-    /// The sending direction, with this first IV.
+    /// Its sender, with this first IV.
     ///
     /// # Errors
     /// The key is refused.
-    fn sender(&self, first_iv: u64) -> Result<Sender, EspError> {
-        let (key, salt) = (&self.transmit_key, *self.transmit_salt.bytes());
+    pub(crate) fn sender(&self, first_iv: u64) -> Result<Sender, EspError> {
         Ok(Sender {
-            key: Key::new(key.bytes(), salt).ok_or(EspError::Key)?,
+            key: self.key()?,
             spi: self.spi,
-            is_extended: self.extended,
+            is_extended: self.is_extended,
             sequence: 0,
             first_iv,
         })
     }
 
-    fn receiver(&self) -> Result<Receiver, EspError> {
-        let (key, salt) = (&self.receive_key, *self.receive_salt.bytes());
+    /// Its receiver.
+    ///
+    /// # Errors
+    /// The key is refused.
+    pub(crate) fn receiver(&self, search: Search) -> Result<Receiver, EspError> {
         Ok(Receiver {
-            key: Key::new(key.bytes(), salt).ok_or(EspError::Key)?,
+            key: self.key()?,
             spi: self.spi,
-            is_extended: self.extended,
+            is_extended: self.is_extended,
             window: ReplayWindow::new(),
-            resync_threshold: self.resync_threshold,
-            resync_attempts: self.resync_attempts,
+            resync_threshold: search.threshold,
+            resync_attempts: search.attempts,
             failures: 0,
             copy: Vec::new(),
         })
+    }
+}
+
+impl Receiver {
+    /// Changes how it finds a sender that went on without it.
+    pub(crate) fn search_by(&mut self, search: Search) {
+        self.resync_threshold = search.threshold;
+        self.resync_attempts = search.attempts;
+    }
+}
+
+impl EspConfig {
+    fn check(&self) -> Result<(), EspError> {
+        check_spi("spi", self.spi)?;
+        self.search().check()
+    }
+
+    fn search(&self) -> Search {
+        Search {
+            threshold: self.resync_threshold,
+            attempts: self.resync_attempts,
+        }
+    }
+
+    fn sender(&self, first_iv: u64) -> Result<Sender, EspError> {
+        let direction = Direction {
+            spi: self.spi,
+            key: &self.transmit_key,
+            salt: &self.transmit_salt,
+            is_extended: self.extended,
+        };
+        direction.sender(first_iv)
+    }
+
+    fn receiver(&self) -> Result<Receiver, EspError> {
+        let direction = Direction {
+            spi: self.spi,
+            key: &self.receive_key,
+            salt: &self.receive_salt,
+            is_extended: self.extended,
+        };
+        direction.receiver(self.search())
     }
 }
 
@@ -143,11 +219,8 @@ impl AppConfig for EspConfig {
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<Esp, AppError> {
         self.check()?;
-        // The one clock that goes on over a reboot; it decides no more than the first IV.
-        let clock = SystemTime::now().duration_since(UNIX_EPOCH);
-        let first_iv = clock.map_err(|_| EspError::Clock)?.as_nanos() as u64;
         Ok(Esp {
-            sender: self.sender(first_iv)?,
+            sender: self.sender(first_iv()?)?,
             receiver: self.receiver()?,
             unfinished: context.counter("drop_unfinished"),
             unprotected: UNPROTECTED.map(|name| context.counter(name)),
@@ -167,8 +240,7 @@ impl AppConfig for EspConfig {
     }
 
     fn apply(&self, app: &mut Esp) {
-        app.receiver.resync_threshold = self.resync_threshold;
-        app.receiver.resync_attempts = self.resync_attempts;
+        app.receiver.search_by(self.search());
     }
 }
 

@@ -28,6 +28,27 @@ pub fn flow_hash(frame: &[u8]) -> u32 {
     hash.end()
 }
 
+/// A hash over the addresses of a packet of IPv4 or IPv6 alone: its fragments have the hash of the
+/// whole, and so have packets of a tunnel whether they are fragments or carry some. `None` for
+/// anything else.
+#[must_use]
+pub fn address_hash(packet: &[u8]) -> Option<u32> {
+    let mut hash = Mix::default();
+    match packet.first()? >> 4 {
+        4 => hash.bytes(packet.get(12..20)?),
+        6 => hash.bytes(packet.get(8..40)?),
+        _ => return None,
+    }
+    Some(hash.end())
+}
+
+/// Which of `count` a hash chooses, 0 of none: by the upper bits, evenly, and without a division.
+#[must_use]
+#[inline]
+pub fn choice(hash: u32, count: usize) -> usize {
+    ((u64::from(hash) * count as u64) >> 32) as usize
+}
+
 #[derive(Default)]
 struct Mix(u64);
 
@@ -92,6 +113,33 @@ mod tests {
         (second[20], second[21]) = (0, 8);
         second[34..38].copy_from_slice(b"data");
         assert_eq!(flow_hash(&first), flow_hash(&second));
+    }
+
+    #[test]
+    fn address_hash_is_that_of_the_addresses() {
+        let packet = udp_packet(100).split_off(14);
+        let mut fragment = packet.clone();
+        (fragment[6], fragment[9], fragment[22]) = (0x20, 6, 9);
+        assert_eq!(address_hash(&packet), address_hash(&fragment));
+        fragment[19] ^= 1;
+        assert_ne!(address_hash(&packet), address_hash(&fragment));
+        assert_eq!(address_hash(&packet[..19]), None);
+        let mut outputs = [0; 3];
+        for host in 0..3000_u16 {
+            fragment[14..16].copy_from_slice(&host.to_be_bytes());
+            outputs[choice(address_hash(&fragment).unwrap(), 3)] += 1;
+        }
+        assert!(
+            outputs.iter().all(|count| (800..1200).contains(count)),
+            "{outputs:?}"
+        );
+        let mut tunnel = [0; 40];
+        (tunnel[0], tunnel[6]) = (0x60, 4);
+        let whole = address_hash(&tunnel);
+        tunnel[6] = 44;
+        assert_eq!(address_hash(&tunnel), whole);
+        assert_eq!((choice(u32::MAX, 5), choice(0, 5)), (4, 0));
+        assert_eq!(address_hash(&[]), None);
     }
 
     #[test]

@@ -32,10 +32,12 @@ use serde::de::DeserializeOwned;
 use crate::arp::ArpConfig;
 use crate::bridge::BridgeConfig;
 use crate::esp::EspConfig;
+use crate::esp_tunnel::EspTunnelConfig;
 use crate::gre::GreConfig;
 use crate::hop::HopConfig;
 use crate::icmp_echo::IcmpEchoConfig;
 use crate::impair::ImpairConfig;
+use crate::ipfix::IpfixConfig;
 use crate::ipip::IpipConfig;
 use crate::join::JoinConfig;
 use crate::l2tpv3::L2tpv3Config;
@@ -48,6 +50,7 @@ use crate::rate_limiter::RateLimiterConfig;
 use crate::repeater::RepeaterConfig;
 use crate::route4::Route4Config;
 use crate::route6::Route6Config;
+use crate::rss::RssConfig;
 use crate::sample::SampleConfig;
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
@@ -70,14 +73,16 @@ pub struct Kind {
 }
 
 /// The stock kinds of apps. Ports have kinds beside them, which `carina_ports` has.
-pub const KINDS: [Kind; 30] = [
+pub const KINDS: [Kind; 33] = [
     Kind::of::<ArpConfig>(),
     Kind::of::<BridgeConfig>(),
     Kind::of::<EspConfig>(),
+    Kind::of::<EspTunnelConfig>(),
     Kind::of::<TunnelConfig<GreConfig>>(),
     Kind::of::<HopConfig>(),
     Kind::of::<IcmpEchoConfig>(),
     Kind::of::<ImpairConfig>(),
+    Kind::of::<IpfixConfig>(),
     Kind::of::<TunnelConfig<IpipConfig>>(),
     Kind::of::<JoinConfig>(),
     Kind::of::<TunnelConfig<L2tpv3Config>>(),
@@ -90,6 +95,7 @@ pub const KINDS: [Kind; 30] = [
     Kind::of::<RepeaterConfig>(),
     Kind::of::<Route4Config>(),
     Kind::of::<Route6Config>(),
+    Kind::of::<RssConfig>(),
     Kind::of::<SampleConfig>(),
     Kind::of::<SinkConfig>(),
     Kind::of::<SourceConfig>(),

@@ -8,6 +8,7 @@
 //! | [`source`], [`sink`] | make frames, and drop them |
 //! | [`pcap_read`], [`pcap_write`] | send what a file has, write what comes |
 //! | [`tee`], [`join`], [`split`] | copy to all outputs, bring together, spread |
+//! | [`rss`] | balance load: spread by class, weight and flow |
 //! | [`repeater`], [`truncate`], [`sample`] | send again, cut, let each n-th pass |
 //! | [`hop`], [`route4`], [`route6`] | count a hop, choose the output by longest prefix |
 //! | [`bridge`] | learn where stations are, as an Ethernet switch |
@@ -15,9 +16,10 @@
 //! | [`vlan_tag`], [`vlan_untag`], [`vlan_mux`] | put VLAN tags in, take them out, make a trunk |
 //! | [`pcap_filter`], [`rate_limiter`] | let frames pass by a filter, by a rate |
 //! | [`impair`] | lose, delay, reorder and duplicate frames |
+//! | [`ipfix`] | measure flows, and export them by IPFIX |
 //! | [`l2tpv3`], [`gre`], [`vxlan`], [`ipip`] | tunnels of Ethernet frames and of IP packets |
 //! | [`tunnel_mux`] | share an interface among tunnels, each with a far end of its own |
-//! | [`esp`] | protect packets of IPv6 |
+//! | [`esp`], [`esp_tunnel`] | protect packets of IPv6, or any in a tunnel |
 //! | [`arp`], [`nd`], [`icmp_echo`] | find and give MAC addresses, answer echo requests |
 //!
 //! [`graph_file`] reads graphs from TOML, [`runner`] runs one, [`picture`] draws one, [`trace`]
@@ -26,7 +28,9 @@
 
 pub mod arp;
 pub mod bridge;
+mod congestion;
 pub mod esp;
+pub mod esp_tunnel;
 pub mod flow_hash;
 pub mod fragment;
 pub mod graph_file;
@@ -35,6 +39,7 @@ pub mod hex_text;
 pub mod hop;
 pub mod icmp_echo;
 pub mod impair;
+pub mod ipfix;
 pub mod ipip;
 pub mod join;
 pub mod l2tpv3;
@@ -58,6 +63,7 @@ pub mod route6;
 mod route_lines;
 mod route_outputs;
 pub mod router;
+pub mod rss;
 pub mod runner;
 pub mod sample;
 pub mod sample_packet;

@@ -17,12 +17,26 @@ pub const ETHERNET_SIZES: RangeInclusive<usize> = 42..=1514;
 /// When the size is out of range.
 #[must_use]
 pub fn udp_packet(size: usize) -> Vec<u8> {
+    udp_packet_of(size, ENDS)
+}
+
+/// Source and destination of [`udp_packet`], each an address and a port.
+pub const ENDS: [([u8; 4], u16); 2] = [([198, 18, 0, 1], 9), ([198, 18, 0, 2], 9)];
+
+/// As [`udp_packet`], with another source and destination.
+///
+/// # Panics
+/// When the size is out of range.
+#[must_use]
+pub fn udp_packet_of(size: usize, [source, destination]: [([u8; 4], u16); 2]) -> Vec<u8> {
     assert!(SIZES.contains(&size), "a packet of {size} bytes");
     let mut frame = vec![0; size];
     frame[..6].copy_from_slice(&[0x02, 0, 0, 0, 0, 2]);
     frame[6..12].copy_from_slice(&[0x02, 0, 0, 0, 0, 1]);
     frame[12..14].copy_from_slice(&[0x08, 0x00]);
-    let addresses = [198, 18, 0, 1, 198, 18, 0, 2];
+    let mut addresses = [0; 8];
+    addresses[..4].copy_from_slice(&source.0);
+    addresses[4..].copy_from_slice(&destination.0);
     let (ip_length, udp_length) = ((size - 14) as u16, (size - 34) as u16);
     let ip = &mut frame[14..];
     (ip[0], ip[8], ip[9]) = (0x45, 64, 17);
@@ -31,7 +45,8 @@ pub fn udp_packet(size: usize) -> Vec<u8> {
     let sum = checksum(&ip[..20], 0);
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
     let udp = &mut ip[20..];
-    udp[..4].copy_from_slice(&[0, 9, 0, 9]);
+    udp[..2].copy_from_slice(&source.1.to_be_bytes());
+    udp[2..4].copy_from_slice(&destination.1.to_be_bytes());
     udp[4..6].copy_from_slice(&udp_length.to_be_bytes());
     for (at, byte) in udp[8..].iter_mut().enumerate() {
         *byte = at as u8;

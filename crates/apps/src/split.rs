@@ -13,7 +13,7 @@ use carina_engine::counter_file::Counter;
 use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use serde::{Deserialize, Serialize};
 
-use crate::flow_hash::flow_hash;
+use crate::flow_hash::{choice, flow_hash};
 
 /// The configuration of a split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,8 +82,7 @@ impl FrameApp for Split {
                     let known = frame.hash();
                     let hash = known.unwrap_or_else(|| flow_hash(frame.bytes()));
                     frame.set_hash(Some(hash));
-                    // The upper bits times the number of outputs: even, and without a division.
-                    ((u64::from(hash) * outputs as u64) >> 32) as usize
+                    choice(hash, outputs)
                 }
             };
             ports.transmit(output, frame);

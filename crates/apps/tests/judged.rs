@@ -153,7 +153,7 @@ fn solicitations_have_right_checksums_to_etherparse() {
 }
 
 /// A file of these frames, in a directory that goes.
-fn file_of(frames: &[Vec<u8>]) -> (tempfile::TempDir, PathBuf) {
+pub fn file_of(frames: &[Vec<u8>]) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("frames.pcap");
     let mut file = file_header(65535).to_vec();
@@ -166,7 +166,7 @@ fn file_of(frames: &[Vec<u8>]) -> (tempfile::TempDir, PathBuf) {
 }
 
 /// Output of a reader; `None`, with the package's name printed, where it is not there.
-fn read_by(program: &str, arguments: &[&str], file: &Path) -> Option<String> {
+pub fn read_by(program: &str, arguments: &[&str], file: &Path) -> Option<String> {
     let output = Command::new(program)
         .arg("-r")
         .arg(file)

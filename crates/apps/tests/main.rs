@@ -1,6 +1,8 @@
 //! Tests of this crate.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+mod esp_peers;
+mod flows;
 mod judged;
 mod notation;
 mod only;

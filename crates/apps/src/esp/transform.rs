@@ -1,7 +1,8 @@
-//! ESP with AES-GCM in transport mode over IPv6. (RFC 4303, RFC 4106)
+//! ESP with AES-GCM: behind headers that stay, as in transport mode over IPv6, or around a whole
+//! packet, as in tunnel mode. (RFC 4303, RFC 4106)
 //!
 //! ```text
-//!   Ethernet 14 | IPv6 40, next header 50 | SPI 4 | sequence number 4 | IV 8
+//!   headers that stay | SPI 4 | sequence number 4 | IV 8
 //!   | ciphertext of: payload, padding 1 2 3 …, its length 1, next header 1 | ICV 16
 //! ```
 
@@ -92,6 +93,25 @@ impl Sender {
             return Err(Unprotected::Length);
         }
         frame.truncate(FRONT + payload);
+        let length = self.protect_behind(frame, FRONT, next)?;
+        let bytes = frame.bytes_mut();
+        bytes[18..20].copy_from_slice(&length.to_be_bytes());
+        bytes[20] = PROTOCOL_ESP;
+        Ok(())
+    }
+
+    /// Protects what stands behind the first `front` bytes, a payload of the protocol `next`.
+    /// Returns its length with all that ESP adds.
+    ///
+    /// # Errors
+    /// The frame may have changed then, and must be dropped.
+    pub fn protect_behind(
+        &mut self,
+        frame: &mut Frame,
+        front: usize,
+        next: u8,
+    ) -> Result<u16, Unprotected> {
+        let payload = frame.len().checked_sub(front).ok_or(Unprotected::Length)?;
         let padding = (ALIGNMENT - (payload + 2) % ALIGNMENT) % ALIGNMENT;
         let length = HEADER + payload + padding + 2 + ICV;
         let length = u16::try_from(length).map_err(|_| Unprotected::NoRoom)?;
@@ -115,10 +135,8 @@ impl Sender {
         let iv = self.first_iv.wrapping_add(self.sequence).to_be_bytes();
         self.sequence += 1;
         let bytes = frame.bytes_mut();
-        bytes.copy_within(HEADER..HEADER + FRONT, 0);
-        bytes[18..20].copy_from_slice(&length.to_be_bytes());
-        bytes[20] = PROTOCOL_ESP;
-        let header = &mut bytes[FRONT..];
+        bytes.copy_within(HEADER..HEADER + front, 0);
+        let header = &mut bytes[front..];
         header[..4].copy_from_slice(&self.spi.to_be_bytes());
         header[4..8].copy_from_slice(&(self.sequence as u32).to_be_bytes());
         header[8..16].copy_from_slice(&iv);
@@ -131,7 +149,7 @@ impl Sender {
             .key
             .seal_in_place_separate_tag(nonce, associated, sealed);
         icv.copy_from_slice(tag.map_err(|_| Unprotected::NoRoom)?.as_ref());
-        Ok(())
+        Ok(length)
     }
 }
 
@@ -186,17 +204,38 @@ impl Receiver {
         if next != PROTOCOL_ESP {
             return Err(Refused::NotEsp);
         }
-        let is_aligned = payload.is_multiple_of(ALIGNMENT);
-        if frame.len() < FRONT + payload || payload < HEADER + ALIGNMENT + ICV || !is_aligned {
+        if frame.len() < FRONT + payload {
             return Err(Refused::Length);
         }
         frame.truncate(FRONT + payload);
+        let (opened, next) = self.open_behind(frame, FRONT)?;
+        let inner = (frame.len() - FRONT) as u16;
+        let bytes = frame.bytes_mut();
+        bytes[18..20].copy_from_slice(&inner.to_be_bytes());
+        bytes[20] = next;
+        Ok(opened)
+    }
+
+    /// Checks and decrypts what stands behind the first `front` bytes; leaves its payload there,
+    /// and returns the protocol of that.
+    ///
+    /// # Errors
+    /// The frame may have changed then, and must be dropped.
+    pub fn open_behind(
+        &mut self,
+        frame: &mut Frame,
+        front: usize,
+    ) -> Result<(Opened, u8), Refused> {
+        let payload = frame.len().saturating_sub(front);
+        if payload < HEADER + ALIGNMENT + ICV || !payload.is_multiple_of(ALIGNMENT) {
+            return Err(Refused::Length);
+        }
         let bytes = frame.bytes();
         let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
-        if u32::from_be_bytes(word(FRONT)) != self.spi {
+        if u32::from_be_bytes(word(front)) != self.spi {
             return Err(Refused::Spi);
         }
-        let low = u32::from_be_bytes(word(FRONT + 4));
+        let low = u32::from_be_bytes(word(front + 4));
         let sequence = match self.is_extended {
             true => self.window.extended(low),
             false => low.into(),
@@ -205,30 +244,25 @@ impl Receiver {
         if !self.window.is_new(sequence) && !is_searching {
             return Err(Refused::Replay);
         }
-        let found = if self.window.is_new(sequence) {
-            if is_searching {
-                self.copy.clear();
-                self.copy.extend_from_slice(&bytes[FRONT..]);
-            }
-            self.decrypt(sequence, &mut frame.bytes_mut()[FRONT..])
-                .map(|()| Opened::InStep)
-        } else {
+        if is_searching {
             self.copy.clear();
-            self.copy.extend_from_slice(&bytes[FRONT..]);
-            None
-        };
-        let found = found.or_else(|| {
-            is_searching
-                .then(|| self.search(sequence, &mut frame.bytes_mut()[FRONT..]))
-                .flatten()
-        });
+            self.copy.extend_from_slice(&bytes[front..]);
+        }
+        let mut found = None;
+        if self.window.is_new(sequence) {
+            let opened = self.decrypt(sequence, &mut frame.bytes_mut()[front..]);
+            found = opened.map(|()| Opened::InStep);
+        }
+        if found.is_none() && is_searching {
+            found = self.search(sequence, &mut frame.bytes_mut()[front..]);
+        }
         let Some(opened) = found else {
             self.failures = self.failures.saturating_add(1);
             return Err(Refused::Forged);
         };
         self.failures = 0;
-        unwrap(frame, payload)?;
-        Ok(opened)
+        let next = unwrap(frame, front)?;
+        Ok((opened, next))
     }
 
     /// Opens what begins at the ESP header, and notes its number.
@@ -261,24 +295,23 @@ impl Receiver {
     }
 }
 
-/// Takes header, trailer and ICV off a packet that was decrypted.
-fn unwrap(frame: &mut Frame, payload: usize) -> Result<(), Refused> {
+/// Takes header, trailer and ICV off a packet that was decrypted, behind `front` bytes; returns the
+/// protocol of what is left there.
+fn unwrap(frame: &mut Frame, front: usize) -> Result<u8, Refused> {
     let bytes = frame.bytes_mut();
-    let end = FRONT + payload - ICV;
+    let end = bytes.len() - ICV;
     let (padding, next) = (usize::from(bytes[end - 2]), bytes[end - 1]);
-    let inner = (payload - ICV - HEADER - 2)
+    let inner = (end - front - HEADER - 2)
         .checked_sub(padding)
         .ok_or(Refused::Padding)?;
-    let pad = &bytes[FRONT + HEADER + inner..end - 2];
+    let pad = &bytes[front + HEADER + inner..end - 2];
     if pad.iter().zip(1..).any(|(byte, wanted)| *byte != wanted) {
         return Err(Refused::Padding);
     }
-    bytes[18..20].copy_from_slice(&(inner as u16).to_be_bytes());
-    bytes[20] = next;
-    bytes.copy_within(..FRONT, HEADER);
-    frame.truncate(FRONT + HEADER + inner);
+    bytes.copy_within(..front, HEADER);
+    frame.truncate(front + HEADER + inner);
     frame.advance(HEADER);
-    Ok(())
+    Ok(next)
 }
 
 /// Length of the payload and next header of a packet of IPv6.

@@ -179,6 +179,38 @@ impl Graph {
         Ok(self)
     }
 
+    /// Puts an app with the ports `input` and `output` between an output of another app and where
+    /// its link leads.
+    ///
+    /// # Errors
+    /// The output has no link.
+    pub fn splice(
+        &mut self,
+        after: &PortName,
+        name: &str,
+        config: impl AppConfig,
+    ) -> Result<&mut Graph, GraphError> {
+        let link = self.links.iter().find(|link| link.from == *after).cloned();
+        let link = link.ok_or_else(|| GraphError::NoLink {
+            port: after.clone(),
+            direction: OUTPUT,
+        })?;
+        self.links.remove(&link);
+        let port = |port: &str| PortName {
+            app: name.to_owned(),
+            port: port.to_owned(),
+        };
+        self.links.insert(LinkName {
+            from: link.from,
+            to: port(INPUT),
+        });
+        self.links.insert(LinkName {
+            from: port(OUTPUT),
+            to: link.to,
+        });
+        Ok(self.app(name, config))
+    }
+
     /// Names and kinds of the apps, in the order of names.
     pub fn apps(&self) -> impl Iterator<Item = (&str, &'static str)> {
         self.apps

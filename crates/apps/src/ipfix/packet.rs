@@ -1,0 +1,177 @@
+//! What is measured of a frame.
+
+use carina_frame::Frame;
+use carina_wire::ether::{TPID_CUSTOMER, TPID_PROVIDER};
+use carina_wire::inet::{
+    ETHERTYPE_IPV4, ETHERTYPE_IPV6, PROTOCOL_ICMP, PROTOCOL_ICMP6, PROTOCOL_TCP, PROTOCOL_UDP,
+};
+
+/// What packets of a flow have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FlowKey {
+    /// Version of IP.
+    pub version: Version,
+    /// Source address; one of IPv4 has zeros behind.
+    pub source: [u8; 16],
+    /// Destination address, likewise.
+    pub destination: [u8; 16],
+    /// Protocol, behind extension headers.
+    pub protocol: u8,
+    /// Source and destination port, of fragments but the first 0; of ICMP 0, and type and code.
+    pub ports: [u16; 2],
+    /// VLAN of the outermost tag, 0 without one.
+    pub vlan: u16,
+}
+
+/// The version of IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Version {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// A packet as it is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Its flow.
+    pub key: FlowKey,
+    /// Its length from the header of IP on. (RFC 7012, octetDeltaCount)
+    pub bytes: u64,
+    /// The flags of TCP.
+    pub tcp_flags: u16,
+}
+
+/// Why a frame is not measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmeasured {
+    /// It has no packet of IP.
+    NotIp,
+    /// Its packet is cut, or its header malformed.
+    Malformed,
+}
+
+/// Tags that are looked behind.
+const TAGS_MAX: usize = 2;
+/// Extension headers of IPv6 that are looked behind. (RFC 8200 §4.1 has at most 7)
+const EXTENSIONS_MAX: usize = 8;
+/// SCTP, which begins with ports as TCP and UDP do.
+const SCTP: u8 = 132;
+
+impl Packet {
+    /// Reads a frame.
+    ///
+    /// # Errors
+    /// It is not measured.
+    pub fn read(frame: &Frame) -> Result<Packet, Unmeasured> {
+        let bytes = frame.bytes();
+        let word = |at: usize| {
+            let word = bytes.get(at..at + 2)?;
+            Some(u16::from_be_bytes([word[0], word[1]]))
+        };
+        let mut vlan = frame.vlan().map(|control| control & 0x0fff);
+        let mut at = 12;
+        for _ in 0..TAGS_MAX {
+            if !matches!(word(at), Some(TPID_CUSTOMER | TPID_PROVIDER)) {
+                break;
+            }
+            vlan = vlan.or(word(at + 2).map(|control| control & 0x0fff));
+            at += 4;
+        }
+        let ethertype = word(at).ok_or(Unmeasured::NotIp)?;
+        let packet = &bytes[at + 2..];
+        let mut read = match ethertype {
+            ETHERTYPE_IPV4 => ipv4(packet),
+            ETHERTYPE_IPV6 => ipv6(packet),
+            _ => return Err(Unmeasured::NotIp),
+        };
+        if let Some(read) = &mut read {
+            read.key.vlan = vlan.unwrap_or(0);
+        }
+        read.ok_or(Unmeasured::Malformed)
+    }
+}
+
+fn half(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn ipv4(packet: &[u8]) -> Option<Packet> {
+    let head = packet.first_chunk::<20>()?;
+    let (header, total) = (usize::from(head[0] & 0x0f) * 4, half(head, 2));
+    let is_good = head[0] >> 4 == 4 && header >= 20 && usize::from(total) >= header;
+    // Behind the packet may be padding of Ethernet; a frame that a filter has cut may be shorter.
+    let end = packet.len().min(total.into());
+    if !is_good || end < header {
+        return None;
+    }
+    let (mut source, mut destination) = ([0; 16], [0; 16]);
+    source[..4].copy_from_slice(&head[12..16]);
+    destination[..4].copy_from_slice(&head[16..20]);
+    let is_later = head[6] & 0x1f != 0 || head[7] != 0;
+    let key = FlowKey {
+        version: Version::V4,
+        source,
+        destination,
+        protocol: head[9],
+        ports: [0; 2],
+        vlan: 0,
+    };
+    let rest: &[u8] = if is_later { &[] } else { &packet[header..end] };
+    Some(with_ports(key, rest, total.into()))
+}
+
+fn ipv6(packet: &[u8]) -> Option<Packet> {
+    let head = packet.first_chunk::<40>()?;
+    let length = half(head, 4);
+    if head[0] >> 4 != 6 {
+        return None;
+    }
+    let end = packet.len().min(40 + usize::from(length));
+    let mut rest = &packet[40..end];
+    let mut protocol = head[6];
+    for _ in 0..EXTENSIONS_MAX {
+        let (next, bytes) = match (protocol, rest) {
+            // Hop-by-hop options, routing, destination options.
+            (0 | 43 | 60, [next, units, ..]) => (*next, 8 + usize::from(*units) * 8),
+            (44, [next, _, high, low, ..]) => {
+                let is_later = *high != 0 || low & 0xf8 != 0;
+                (*next, if is_later { usize::MAX } else { 8 })
+            }
+            _ => break,
+        };
+        protocol = next;
+        rest = rest.get(bytes..).unwrap_or(&[]);
+    }
+    let key = FlowKey {
+        version: Version::V6,
+        source: head[8..24].try_into().ok()?,
+        destination: head[24..].try_into().ok()?,
+        protocol,
+        ports: [0; 2],
+        vlan: 0,
+    };
+    Some(with_ports(key, rest, 40 + u64::from(length)))
+}
+
+/// A packet with what stands at the beginning of its transport header, as far as it is there.
+fn with_ports(mut key: FlowKey, transport: &[u8], bytes: u64) -> Packet {
+    let mut tcp_flags = 0;
+    match (key.protocol, transport) {
+        (PROTOCOL_TCP | PROTOCOL_UDP | SCTP, [_, _, _, _, ..]) => {
+            key.ports = [half(transport, 0), half(transport, 2)];
+        }
+        (PROTOCOL_ICMP | PROTOCOL_ICMP6, [_, _, ..]) => key.ports = [0, half(transport, 0)],
+        _ => {}
+    }
+    if key.protocol == PROTOCOL_TCP && transport.len() >= 14 {
+        // Flags and reserved bits. (RFC 9293 §3.1)
+        tcp_flags = half(transport, 12) & 0x0fff;
+    }
+    Packet {
+        key,
+        bytes,
+        tcp_flags,
+    }
+}
