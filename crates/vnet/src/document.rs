@@ -49,7 +49,7 @@ mod name;
 mod toml_form;
 mod value;
 mod xml_form;
-mod xml_tree;
+pub mod xml_tree;
 
 /// The schema of the XML form, W3C XML Schema 1.0.
 pub const XML_SCHEMA: &str = include_str!("../vnet.xsd");
@@ -344,6 +344,29 @@ impl Node {
     }
 }
 
+impl Kind {
+    /// The word for it in documents.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Vm => "vm",
+            Self::Namespace => "namespace",
+        }
+    }
+}
+
+impl Boot {
+    /// The word for it in documents.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Cold => "cold",
+            Self::Clone => "clone",
+            Self::Pool => "pool",
+        }
+    }
+}
+
 impl OnInsufficient {
     fn is_reject(&self) -> bool {
         *self == Self::Reject
@@ -382,6 +405,17 @@ impl Via {
 }
 
 impl Carrier {
+    /// The word for it in documents.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Ipip => "ipip",
+            Self::Gre => "gre",
+            Self::Vxlan => "vxlan",
+            Self::Dif => "dif",
+        }
+    }
+
     fn is_ipip(&self) -> bool {
         *self == Self::Ipip
     }

@@ -154,6 +154,27 @@ impl<S: Store> Pip<S> {
         self.outputs.pop_front()
     }
 
+    /// The VNP for which a part of a network is held or was made, as far as the store answers.
+    pub fn owner(&mut self, now: Instant, vnet: VnetId) -> Option<&str> {
+        let refreshed = self.books.refresh(&mut self.store, now, &self.ground);
+        if let Err(error) = refreshed {
+            self.discard(&error);
+        }
+        self.known_owner(vnet)
+    }
+
+    fn known_owner(&self, vnet: VnetId) -> Option<&str> {
+        let made = self.books.made(vnet).map(|made| &made.vnp);
+        let held = self.books.held(vnet).map(|held| &held.vnp);
+        made.or(held).map(String::as_str)
+    }
+
+    /// Whether the inventory has a host of this name.
+    #[must_use]
+    pub fn has_host(&self, host: &str) -> bool {
+        self.ground.host(host).is_some()
+    }
+
     /// What was discarded, by reason.
     #[must_use]
     pub fn discarded(&self) -> &BTreeMap<&'static str, u64> {
@@ -402,9 +423,7 @@ impl<S: Store> Pip<S> {
     }
 
     fn is_of_another(&self, vnp: &str, vnet: VnetId) -> bool {
-        let made = self.books.made(vnet).map(|made| &made.vnp);
-        let held = self.books.held(vnet).map(|held| &held.vnp);
-        made.or(held).is_some_and(|owner| owner != vnp)
+        self.known_owner(vnet).is_some_and(|owner| owner != vnp)
     }
 
     fn tell(&mut self, vnp: &str, message: FromPip) {

@@ -167,6 +167,12 @@ impl<S: Store> Vno<S> {
         })
     }
 
+    /// What is wanted of a network.
+    #[must_use]
+    pub fn document(&self, name: &str) -> Option<&Document> {
+        self.find(name).map(|(_, record)| &record.document)
+    }
+
     /// The names of all networks.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.records

@@ -361,6 +361,12 @@ impl<S: Store> Vnp<S> {
         self.outputs.pop_front()
     }
 
+    /// The VNO that wants a network.
+    #[must_use]
+    pub fn owner(&self, vnet: VnetId) -> Option<&str> {
+        self.records.get(&vnet).map(|record| record.vno.as_str())
+    }
+
     /// What was discarded, by reason.
     #[must_use]
     pub fn discarded(&self) -> &BTreeMap<&'static str, u64> {

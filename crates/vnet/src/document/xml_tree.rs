@@ -1,4 +1,5 @@
 //! A text of XML as a tree of elements with attributes, which is all that the XML form has.
+//! Documents of others, which [`parse_foreign`] reads, may have text in elements, too.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -12,19 +13,34 @@ use serde::de::IntoDeserializer;
 use serde::de::value::{Error as WordError, StrDeserializer};
 
 use super::fault::DocumentError;
-use super::limits::DEPTH_MAX;
+use super::limits::{DEPTH_MAX, TEXT_MAX};
 
 /// Attributes of an element that are read at most; no element of the form has as many.
 const ATTRIBUTES_MAX: usize = 32;
 
 /// An element.
 #[derive(Debug)]
-pub(super) struct Element {
+pub struct Element {
     pub(super) name: String,
     /// The line at which it begins, from 1.
-    pub(super) line: usize,
+    pub line: usize,
     attributes: Vec<(String, String)>,
-    pub(super) children: Vec<Element>,
+    /// The elements in it.
+    pub children: Vec<Element>,
+    /// The text in it, of a document of others.
+    pub content: String,
+}
+
+/// Reads the one root element of a document of others: text and processing instructions may stand
+/// in it.
+///
+/// # Errors
+/// The text is too long, not XML, nests too deeply, or declares entities.
+pub fn parse_foreign(text: &str) -> Result<Element, DocumentError> {
+    if text.len() > TEXT_MAX {
+        return Err(wrong(1, format!("more than {TEXT_MAX} bytes")));
+    }
+    parse_as(text, true)
 }
 
 /// Reads the one root element of a text.
@@ -33,6 +49,10 @@ pub(super) struct Element {
 /// The text is not XML, nests too deeply, or has what the form has not: text between elements,
 /// document types and the entities that those declare, processing instructions.
 pub(super) fn parse(text: &str) -> Result<Element, DocumentError> {
+    parse_as(text, false)
+}
+
+fn parse_as(text: &str, is_foreign: bool) -> Result<Element, DocumentError> {
     let mut reader = Reader::from_str(text);
     let mut counter = LineCounter::new(text);
     let mut line_at =
@@ -62,6 +82,14 @@ pub(super) fn parse(text: &str) -> Result<Element, DocumentError> {
                 .pop()
                 .ok_or_else(|| wrong(line, "an end without begin"))?,
             Event::Text(text) if text.trim_ascii().is_empty() => continue,
+            Event::PI(_) if is_foreign => continue,
+            Event::Text(_) | Event::CData(_) | Event::GeneralRef(_) if is_foreign => {
+                let more = content(&event).ok_or_else(|| wrong(line, "an entity"))?;
+                if let Some(open) = open.last_mut() {
+                    open.content.push_str(more);
+                }
+                continue;
+            }
             Event::Comment(_) | Event::Decl(_) => continue,
             Event::Eof => break,
             Event::DocType(_) => {
@@ -89,6 +117,25 @@ pub(super) fn parse(text: &str) -> Result<Element, DocumentError> {
             "no element; the document begins with <vnet name=\"…\">",
         )
     })
+}
+
+/// The text of an event; nothing for an entity that XML itself does not have.
+fn content<'a>(event: &'a Event<'a>) -> Option<&'a str> {
+    match event {
+        Event::Text(text) => Some(text),
+        Event::CData(text) => Some(text),
+        Event::GeneralRef(name) => match &**name {
+            "amp" => Some("&"),
+            "lt" => Some("<"),
+            "gt" => Some(">"),
+            "quot" => Some("\""),
+            "apos" => Some("'"),
+            // A name does not keep a character that is given by its number.
+            number if number.starts_with('#') => Some("-"),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// An error at a line.
@@ -120,6 +167,7 @@ fn element(start: &BytesStart<'_>, line: usize) -> Result<Element, DocumentError
         line,
         attributes,
         children: Vec::new(),
+        content: String::new(),
     })
 }
 
@@ -154,8 +202,16 @@ impl Element {
         Err(wrong(line, message))
     }
 
+    /// The name without the prefix of its namespace.
+    #[must_use]
+    pub fn local_name(&self) -> &str {
+        let name = self.name.as_str();
+        name.split_once(':').map_or(name, |(_, name)| name)
+    }
+
     /// The value of an attribute.
-    pub(super) fn text(&self, key: &str) -> Option<&str> {
+    #[must_use]
+    pub fn text(&self, key: &str) -> Option<&str> {
         let attribute = self.attributes.iter().find(|(name, _)| name == key);
         attribute.map(|(_, value)| value.as_str())
     }
