@@ -18,7 +18,7 @@ use self::scenario::Scenario;
 use self::world::World;
 
 mod asked;
-mod host;
+pub mod host;
 mod scenario;
 mod unsteady_store;
 mod world;

@@ -10,22 +10,42 @@ use carina_vnet::host_part::{
 use carina_vnet::message::{FromAgent, ToAgent};
 use carina_vnet::pip::inventory::{Host, Inventory};
 
-/// A host with its agent. The agent's own death touches nothing here; that of the host takes all.
+/// A host with its agent. The agent's own death touches nothing here; that of the host takes all;
+/// that of a machine takes its node, until the agent has made that anew.
 #[derive(Debug)]
-pub(super) struct PlayedHost {
-    pub(super) name: String,
+pub struct PlayedHost {
+    /// Its name.
+    pub name: String,
     /// What it is.
-    pub(super) owns: Host,
+    pub owns: Host,
     /// The rates of all its links to other hosts together, bits a second.
     rate_bps: u64,
-    pub(super) parts: BTreeMap<VnetId, (HostPart, Instant)>,
+    /// Its parts of networks, and when the nodes of each are up.
+    pub parts: BTreeMap<VnetId, (HostPart, Instant)>,
+    /// Nodes whose machine has ended, and when they are up again.
+    ended: BTreeMap<(VnetId, String), Instant>,
     /// What it is to have no more; kept on its disk for ten minutes.
     removed: BTreeMap<VnetId, (u64, Instant)>,
+    /// The agent dies at the next order: before it is carried out, or after that.
+    pub dies_at_order: Option<Death>,
+}
+
+/// How long after its node a console answers.
+pub const CONSOLE: Duration = Duration::from_millis(200);
+
+/// When an agent dies that has an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Death {
+    /// Nothing of it was done.
+    Before,
+    /// It was done, and no provider hears of it yet.
+    After,
 }
 
 impl PlayedHost {
-    /// A host of a provider's.
-    pub(super) fn new(owns: &Host, inventory: &Inventory) -> PlayedHost {
+    /// A host of a provider's, with nothing on it.
+    #[must_use]
+    pub fn new(owns: &Host, inventory: &Inventory) -> PlayedHost {
         let links = inventory.links.iter();
         let links = links.filter(|link| link.ends.contains(&owns.name));
         let borders = inventory.borders.iter();
@@ -36,12 +56,32 @@ impl PlayedHost {
             owns: owns.clone(),
             rate_bps: rates.chain(borders.map(|it| it.rate_bps)).sum(),
             parts: BTreeMap::new(),
+            ended: BTreeMap::new(),
             removed: BTreeMap::new(),
+            dies_at_order: None,
         }
     }
 
+    /// The machine of one of its nodes ends, if it has any; which one, `pick` says of how many. The
+    /// agent makes it anew, which takes until `again`.
+    pub fn end_machine(&mut self, again: Instant, pick: impl FnOnce(usize) -> usize) {
+        let parts = self.parts.iter();
+        let nodes = parts
+            .flat_map(|(vnet, (part, _))| part.nodes.iter().map(|node| (*vnet, node.name.clone())));
+        let nodes: Vec<(VnetId, String)> = nodes.collect();
+        if !nodes.is_empty() {
+            self.ended.insert(nodes[pick(nodes.len())].clone(), again);
+        }
+    }
+
+    /// The host itself ends, and what ran on it is gone.
+    pub fn lose_all(&mut self) {
+        self.parts.clear();
+        self.ended.clear();
+    }
+
     /// Carries an order out; nodes are up after `boot`.
-    pub(super) fn handle(&mut self, now: Instant, message: ToAgent, boot: Duration) {
+    pub fn handle(&mut self, now: Instant, message: ToAgent, boot: Duration) {
         match message {
             ToAgent::Set(part) => {
                 let removed = self.removed.get(&part.vnet).map(|(through, _)| *through);
@@ -66,13 +106,15 @@ impl PlayedHost {
     }
 
     /// Forgets orders of long ago.
-    pub(super) fn tidy(&mut self, now: Instant) {
+    pub fn tidy(&mut self, now: Instant) {
         let kept = Duration::from_secs(600);
         self.removed.retain(|_, (_, at)| now.since(*at) < kept);
+        self.ended.retain(|_, again| *again > now);
     }
 
     /// What more it carries than it has room for. `nics` says how many cards a node has of it.
-    pub(super) fn excess(&self, nics: impl Fn(&HostPart, &str) -> u64) -> Option<String> {
+    #[must_use]
+    pub fn excess(&self, nics: impl Fn(&HostPart, &str) -> u64) -> Option<String> {
         let owns = &self.owns;
         let room = [owns.cpus, owns.memory_mib, owns.nics, self.rate_bps];
         let mut sums = [0; 4];
@@ -104,29 +146,35 @@ impl PlayedHost {
         })
     }
 
-    pub(super) fn link(&self, vnet: VnetId, number: u32) -> Option<&LinkPart> {
+    /// A link of a network of which it has an end.
+    #[must_use]
+    pub fn link(&self, vnet: VnetId, number: u32) -> Option<&LinkPart> {
         let (part, _) = self.parts.get(&vnet)?;
         part.links.iter().find(|link| link.number == number)
     }
 
     /// What it says; `reaches` tells whether a link finds its other end.
-    pub(super) fn report(
-        &self,
-        now: Instant,
-        reaches: impl Fn(VnetId, &LinkPart) -> bool,
-    ) -> FromAgent {
+    #[must_use]
+    pub fn report(&self, now: Instant, reaches: impl Fn(VnetId, &LinkPart) -> bool) -> FromAgent {
         let parts = self.parts.values().map(|(part, up_at)| {
             let is_up = now >= *up_at;
-            let state = if is_up {
-                NodeState::Up
-            } else {
-                NodeState::Starting
+            let status = |name: &String| {
+                let ended = self.ended.get(&(part.vnet, name.clone()));
+                let state = match is_up {
+                    false => NodeState::Starting,
+                    true if ended.is_some_and(|again| *again > now) => NodeState::Failed {
+                        reason: format!("on {} it has ended", self.name),
+                    },
+                    true => NodeState::Up,
+                };
+                let is_console_ready = state == NodeState::Up && now >= *up_at + CONSOLE;
+                NodeStatus {
+                    state,
+                    is_console_ready,
+                }
             };
-            let node = NodeStatus {
-                state,
-                is_console_ready: is_up,
-            };
-            let nodes = part.nodes.iter().map(|it| (it.name.clone(), node.clone()));
+            let nodes = part.nodes.iter();
+            let nodes = nodes.map(|it| (it.name.clone(), status(&it.name)));
             let links = part.links.iter().map(|link| {
                 let down = LinkState::Down {
                     reason: format!("{} hears nothing", self.name),
@@ -156,7 +204,8 @@ impl PlayedHost {
 }
 
 /// Whether both ends of a link name each other, with the same tag.
-pub(super) fn is_whole(hosts: &[PlayedHost], here: &str, vnet: VnetId, link: &LinkPart) -> bool {
+#[must_use]
+pub fn is_whole(hosts: &[PlayedHost], here: &str, vnet: VnetId, link: &LinkPart) -> bool {
     match &link.far {
         Far::Here(_) => true,
         Far::Host(far) => {

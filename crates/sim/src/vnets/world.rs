@@ -14,12 +14,15 @@ use carina_vnet::store::memory::MemoryStore;
 use carina_vnet::vno::{Vno, WishError};
 use carina_vnet::vnp::Vnp;
 
-use super::host::{PlayedHost, is_whole};
+use super::host::{CONSOLE, Death, PlayedHost, is_whole};
 use super::scenario::{START, Scenario, Wish};
 use super::unsteady_store::{Trouble, UnsteadyStore};
 use super::{Outcome, Violation, timing};
 use crate::event_queue::EventQueue;
 
+use self::answered::Answered;
+
+mod answered;
 mod deaths;
 mod ending;
 mod meddling;
@@ -89,6 +92,8 @@ pub(super) struct World<'a> {
     wanted: BTreeMap<(usize, String), (Instant, Document)>,
     /// Cards that the nodes of each attempt are to have.
     nics: BTreeMap<(VnetId, u64, String), u64>,
+    /// What has answered of each network, and what was asked for.
+    answered: Answered,
     /// What hosts had when peers began to ask about networks of others.
     before_meddling: Vec<(usize, VnetId, u64)>,
     random: Random,
@@ -129,6 +134,7 @@ impl<'a> World<'a> {
             host_of,
             wanted: BTreeMap::new(),
             nics: BTreeMap::new(),
+            answered: Answered::default(),
             before_meddling: Vec::new(),
             random,
             outcome: Outcome::default(),
@@ -337,16 +343,25 @@ impl<'a> World<'a> {
             return Ok(());
         }
         let boot = Duration::from_millis(self.random.within(50, 3000));
-        self.hosts[host].handle(now, message, boot);
+        let death = self.hosts[host].dies_at_order.take();
+        if death != Some(Death::Before) {
+            self.hosts[host].handle(now, message, boot);
+        }
         let nics = |part: &HostPart, node: &str| {
             let key = (part.vnet, part.generation, node.to_owned());
             self.nics.get(&key).copied().unwrap_or_default()
         };
         let excess = self.hosts[host].excess(nics);
         excess.map_or(Ok(()), |what| Err(Broken(what)))?;
+        if death.is_some() {
+            self.agent_dies(now, host);
+            return Ok(());
+        }
         self.tell_pips(now, host);
         let up = now + boot;
-        self.queue.put(up.as_nanos(), Event::Report(host, false));
+        for at in [up, up + CONSOLE] {
+            self.queue.put(at.as_nanos(), Event::Report(host, false));
+        }
         Ok(())
     }
 
@@ -397,6 +412,7 @@ impl<'a> World<'a> {
         let hosts = &self.hosts;
         let here = &hosts[host];
         let said = here.report(now, |vnet, link| is_whole(hosts, &here.name, vnet, link));
+        self.answered.note(&said);
         let pip = self.host_of[host];
         for process in 0..self.pips[pip].len() {
             self.send(Who::Pip(pip, process), Packet::FromHost(said.clone()));

@@ -2,6 +2,7 @@
 
 use carina_time::{Duration, Instant};
 
+use super::super::host::Death;
 use super::{Event, Who, World};
 
 impl World<'_> {
@@ -16,6 +17,9 @@ impl World<'_> {
             trouble.unanswered = 0;
             trouble.changes_left = None;
         }
+        for host in &mut self.hosts {
+            host.dies_at_order = None;
+        }
         if let Some(lost) = self.scenario.lost_vnp {
             self.note(|| format!("VNP {lost} is lost"));
             self.vnps[lost].machine = None;
@@ -27,7 +31,8 @@ impl World<'_> {
         !self.is_troubled() && self.scenario.lost_vnp.map(Who::Vnp) == Some(who)
     }
 
-    /// Lets one process or host die, at once or at one of its next writes.
+    /// Lets one process, machine or host die, at once, at one of its next writes, or at its next
+    /// order.
     pub(super) fn kill_one(&mut self, now: Instant) {
         if !self.is_troubled() {
             return;
@@ -43,24 +48,50 @@ impl World<'_> {
         all.extend((0..self.hosts.len()).map(Who::Host));
         let who = *self.random.pick(&all);
         let at_a_write = self.random.chance(7000);
-        match self.trouble_of(who) {
-            Some(trouble) if at_a_write => {
+        match (self.trouble_of(who), who) {
+            (Some(trouble), _) if at_a_write => {
                 let writes = 1 + trouble.borrow_mut().random.below(5);
                 trouble.borrow_mut().changes_left = Some(writes);
             }
+            (None, Who::Host(host)) if at_a_write => self.harm(now, host),
             _ => self.die(now, who),
         }
     }
 
-    pub(super) fn die(&mut self, now: Instant, who: Who) {
+    /// Lets the agent of a host die at its next order, or a machine of the host at once.
+    fn harm(&mut self, now: Instant, host: usize) {
+        let deaths = [Death::Before, Death::After];
+        match self.random.chance(5000) {
+            true => self.hosts[host].dies_at_order = Some(*self.random.pick(&deaths)),
+            false => {
+                self.outcome.deaths += 1;
+                self.note(|| format!("a machine of host {host} ends"));
+                let again = now + Duration::from_millis(self.random.within(100, 10_000));
+                let random = &mut self.random;
+                self.hosts[host].end_machine(again, |count| random.index(count));
+                self.queue.put(now.as_nanos(), Event::Report(host, false));
+                self.queue.put(again.as_nanos(), Event::Report(host, false));
+            }
+        }
+    }
+
+    /// The agent of a host dies; what runs on the host goes on.
+    pub(super) fn agent_dies(&mut self, now: Instant, host: usize) {
+        let back = self.back(now, Who::Host(host));
+        self.down_until[host] = back.max(self.down_until[host]);
+    }
+
+    /// When one that dies now comes back.
+    fn back(&mut self, now: Instant, who: Who) -> Instant {
         self.outcome.deaths += 1;
         self.note(|| format!("{who:?} dies"));
         let back = now + Duration::from_millis(self.random.within(1, 15_000));
-        let back = back.min(
-            self.scenario
-                .trouble_ends
-                .max(now + Duration::from_millis(1)),
-        );
+        let soon = now + Duration::from_millis(1);
+        back.min(self.scenario.trouble_ends.max(soon))
+    }
+
+    pub(super) fn die(&mut self, now: Instant, who: Who) {
+        let back = self.back(now, who);
         match who {
             Who::Pip(pip, process) => self.pips[pip][process].machine = None,
             Who::Vnp(number) => self.vnps[number].machine = None,
@@ -69,7 +100,7 @@ impl World<'_> {
                 self.down_until[host] = back.max(self.down_until[host]);
                 if self.random.chance(5000) {
                     // The machine itself: what ran on it is gone.
-                    self.hosts[host].parts.clear();
+                    self.hosts[host].lose_all();
                 }
                 return;
             }

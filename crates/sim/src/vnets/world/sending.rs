@@ -55,6 +55,7 @@ impl World<'_> {
 
     fn sent_by_vnp(&mut self, number: usize) -> Result<Sent, Broken> {
         let mut packets = Vec::new();
+        let is_calm = self.now() > self.scenario.trouble_ends + SETTLES;
         let Some(machine) = self.vnps[number].machine.as_mut() else {
             return Ok((packets, Instant::MAX));
         };
@@ -75,6 +76,7 @@ impl World<'_> {
                 vnp::Output::ToVno { vno, message } => {
                     no_leak(&message)?;
                     no_gap(&message)?;
+                    self.answered.check(&message, is_calm)?;
                     let names = self.operators.iter().map(|(name, _)| name);
                     let to = Who::Vno(place_of("VNO", names, &vno)?);
                     (to, Packet::FromVnp(message))
@@ -91,6 +93,7 @@ impl World<'_> {
         };
         let to = Who::Vnp(self.operators[number].1);
         while let Some(message) = machine.poll_transmit() {
+            self.answered.asked(&message);
             packets.push((to, Packet::ToVnp(number, message)));
         }
         (packets, machine.poll_timeout())
@@ -135,6 +138,9 @@ impl World<'_> {
         }
     }
 }
+
+/// How long after the last trouble networks may still become ready and then something else.
+const SETTLES: Duration = Duration::from_secs(100);
 
 /// Messages, and when the process wants to be called again.
 type Sent = (Vec<(Who, Packet)>, Instant);
