@@ -16,6 +16,30 @@ pub enum ImportError {
         /// What is wrong, with its line.
         source: JsonError,
     },
+    /// A file is not YAML, or of YAML what is not read.
+    #[error("{file}: {source}")]
+    Yaml {
+        /// Its name.
+        file: String,
+        /// What is wrong, with its line.
+        source: YamlError,
+    },
+    /// A file is no `.lab` file.
+    #[error("{file}: {source}")]
+    Lab {
+        /// Its name.
+        file: String,
+        /// What is wrong, with its place.
+        source: carina_lab::TopologyError,
+    },
+    /// A file says nothing of which a document could be made.
+    #[error("{file}: {reason}")]
+    Document {
+        /// Its name.
+        file: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// A node would refuse the configuration that was made.
     #[error("the result is not a configuration: {reason}\n{toml}")]
     Configuration {
@@ -36,6 +60,23 @@ pub struct JsonError {
     pub expected: &'static str,
     /// What stands there instead.
     pub found: String,
+}
+
+/// Where and why a text is not YAML as it is read here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct YamlError {
+    /// The line, counted from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl YamlError {
+    pub(crate) fn new(line: usize, what: impl Into<String>) -> YamlError {
+        let what = what.into();
+        YamlError { line, what }
+    }
 }
 
 /// Why something is not carried over, in words for a [`Note`](crate::Note).

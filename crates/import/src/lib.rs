@@ -1,4 +1,5 @@
-//! Configurations of rlite and IRATI as one of Carina's.
+//! Configurations of rlite and IRATI as one of Carina's, and networks of other tools as documents
+//! of virtual networks ([`vnets`]).
 //!
 //! A reader takes a file line by line or key by key and makes a [`Draft`]: what the node is to
 //! have, and a [`Note`] for everything that has no equivalent in Carina. [`Draft::to_toml`] writes
@@ -15,12 +16,13 @@ pub mod irati;
 mod json;
 pub mod rlite;
 mod toml;
+pub mod vnets;
 
 use carina_api::control::{Dialect, DifRole, IpcpCreate};
 use carina_api::spelling::nearest;
 use serde_json::{Map, Value};
 
-pub use crate::error::{ImportError, JsonError};
+pub use crate::error::{ImportError, JsonError, YamlError};
 
 use crate::error::Reason;
 

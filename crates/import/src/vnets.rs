@@ -1,0 +1,114 @@
+//! Networks of other tools as documents of virtual networks.
+//!
+//! | format | input |
+//! |---|---|
+//! | [`Format::Lab`] | `.lab` files of `carina lab`, and of rlite's demonstrator |
+//! | [`Format::Containerlab`] | `*.clab.yml` of containerlab, in a part of YAML ([`yaml`]) |
+//! | [`Format::Kathara`] | `lab.conf` of Kathará |
+//! | [`Format::Rspec`] | requests in GENI RSpec, version 3 |
+//! | [`Format::Graphml`] | GraphML, such as that of the Internet Topology Zoo |
+//!
+//! What has no like in a document is noted. A network of more than two ends becomes a node with a
+//! link to each of them: a document's links have two ends.
+
+mod containerlab;
+mod draft;
+mod graphml;
+mod kathara;
+mod lab;
+mod rspec;
+pub mod yaml;
+
+use carina_vnet::document::{Document, Rate};
+
+use crate::Note;
+use crate::error::ImportError;
+
+/// What a text is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// `carina lab`.
+    Lab,
+    /// containerlab.
+    Containerlab,
+    /// Kathará.
+    Kathara,
+    /// GENI RSpec 3.
+    Rspec,
+    /// GraphML.
+    Graphml,
+}
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Format; 5] = [
+        Format::Lab,
+        Format::Containerlab,
+        Format::Kathara,
+        Format::Rspec,
+        Format::Graphml,
+    ];
+
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Lab => "lab",
+            Format::Containerlab => "containerlab",
+            Format::Kathara => "kathara",
+            Format::Rspec => "rspec",
+            Format::Graphml => "graphml",
+        }
+    }
+
+    /// What the name of a file says it is.
+    #[must_use]
+    pub fn of_file(name: &str) -> Option<Format> {
+        let ends = |end: &str| name.ends_with(end);
+        match name {
+            "lab.conf" => Some(Format::Kathara),
+            _ if ends(".lab") => Some(Format::Lab),
+            _ if ends(".yml") || ends(".yaml") => Some(Format::Containerlab),
+            _ if ends(".rspec") => Some(Format::Rspec),
+            _ if ends(".graphml") => Some(Format::Graphml),
+            _ => None,
+        }
+    }
+}
+
+/// What is read, and what it does not say itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// The name of the file, for notes and where the network has none of its own.
+    pub file: &'a str,
+    /// The text.
+    pub text: &'a str,
+    /// The rate of links that say none.
+    pub rate: Rate,
+}
+
+/// A document, and what of the text is not in it.
+#[derive(Clone, Debug)]
+pub struct Imported {
+    /// The document.
+    pub document: Document,
+    /// What was not carried over.
+    pub notes: Vec<Note>,
+}
+
+/// Reads a network.
+///
+/// # Errors
+/// The text is not of the format, or describes what no document can, such as too many nodes.
+pub fn read(format: Format, source: Source<'_>) -> Result<Imported, ImportError> {
+    match format {
+        Format::Lab => lab::read(source),
+        Format::Containerlab => containerlab::read(source),
+        Format::Kathara => kathara::read(source),
+        Format::Rspec => rspec::read(source),
+        Format::Graphml => graphml::read(source),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! GraphML: nodes and edges with data (*GraphML Primer*, graphdrawing.org). Of the data, labels and
+//! the speeds of links are read as the Internet Topology Zoo writes them.
+
+use std::collections::BTreeMap;
+
+use carina_vnet::document::xml_tree::{Element, parse_foreign};
+use carina_vnet::document::{Kind, Rate};
+
+use super::draft::{Draft, DraftEnd, DraftLink, beginning};
+use super::{Imported, Source};
+use crate::error::ImportError;
+
+pub fn read(source: Source<'_>) -> Result<Imported, ImportError> {
+    let root = parse(source)?;
+    if root.local_name() != "graphml" {
+        return Err(wrong(source, root.line, "the root element is no <graphml>"));
+    }
+    let keys: Keys<'_> = root
+        .children
+        .iter()
+        .filter(|it| it.local_name() == "key")
+        .filter_map(|it| Some((it.text("id")?, it.text("attr.name")?)))
+        .collect();
+    let mut draft = Draft::new(source, Kind::Namespace);
+    let mut graphs = root.children.iter().filter(|it| it.local_name() == "graph");
+    let Some(graph) = graphs.next() else {
+        return Err(wrong(source, root.line, "there is no <graph>"));
+    };
+    for other in graphs {
+        draft.note(other.line, "a second <graph>", "a document has one network");
+    }
+    if let Some(name) = data(graph, &keys, "Network").or(graph.text("id")) {
+        draft.name(name);
+    }
+    let names = read_nodes(&mut draft, graph, &keys);
+    for edge in graph.children.iter().filter(|it| it.local_name() == "edge") {
+        read_edge(&mut draft, edge, &names, &keys);
+    }
+    for other in &graph.children {
+        if matches!(other.local_name(), "hyperedge" | "port") {
+            draft.note(
+                other.line,
+                format!("<{}>", other.local_name()),
+                "links have two ends",
+            );
+        }
+    }
+    draft.finish()
+}
+
+/// Names of attributes by the ids of keys.
+type Keys<'a> = BTreeMap<&'a str, &'a str>;
+
+/// Adds the nodes; their names by ids, which are what edges name.
+fn read_nodes<'a>(
+    draft: &mut Draft,
+    graph: &'a Element,
+    keys: &Keys<'_>,
+) -> BTreeMap<&'a str, String> {
+    let mut names = BTreeMap::new();
+    for node in graph.children.iter().filter(|it| it.local_name() == "node") {
+        let Some(id) = node.text("id") else {
+            draft.note(node.line, "a <node> without id", "a node has a name");
+            continue;
+        };
+        let label = data(node, keys, "label").unwrap_or(id);
+        // Several may have the same label.
+        let name = match draft.has(label) {
+            false => label.to_owned(),
+            true => format!("{label} {id}"),
+        };
+        draft.node(&name, node.line);
+        if node.children.iter().any(|it| it.local_name() == "graph") {
+            draft.note(
+                node.line,
+                "a graph within a node",
+                "nodes have no network inside",
+            );
+        }
+        names.insert(id, name);
+    }
+    names
+}
+
+fn read_edge(draft: &mut Draft, edge: &Element, names: &BTreeMap<&str, String>, keys: &Keys<'_>) {
+    let end = |key: &str| names.get(edge.text(key)?);
+    let (Some(one), Some(other)) = (end("source"), end("target")) else {
+        let what = "an <edge> without two nodes";
+        return draft.note(edge.line, what, "links are between two nodes");
+    };
+    let ends = [one, other].map(|node| DraftEnd {
+        node,
+        interface: None,
+    });
+    let speed = data(edge, keys, "LinkSpeedRaw");
+    let rate = speed.and_then(|text| bits(text.trim()));
+    if let (Some(text), None) = (speed, rate) {
+        let what = format!("LinkSpeedRaw {:?}", beginning(text));
+        draft.note(edge.line, what, "it is no number of bits a second");
+    }
+    let of = DraftLink {
+        rate,
+        ..DraftLink::default()
+    };
+    draft.link(ends, of, edge.line);
+}
+
+/// The text of the datum of this name.
+fn data<'a>(element: &'a Element, keys: &Keys<'_>, name: &str) -> Option<&'a str> {
+    let mut all = element.children.iter();
+    let found = all.find(|it| {
+        let key = it.text("key").and_then(|key| keys.get(key));
+        it.local_name() == "data" && key == Some(&name)
+    });
+    found
+        .map(|it| it.content.trim())
+        .filter(|it| !it.is_empty())
+}
+
+fn bits(text: &str) -> Option<Rate> {
+    let number: f64 = text.parse().ok()?;
+    // As a float, beyond 64 bits it is the largest number, which is no rate.
+    Rate::from_bps(number as u64)
+}
+
+/// The root element.
+pub fn parse(source: Source<'_>) -> Result<Element, ImportError> {
+    parse_foreign(source.text).map_err(|error| ImportError::Document {
+        file: source.file.to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+/// An error at a line.
+pub fn wrong(source: Source<'_>, line: usize, what: &str) -> ImportError {
+    ImportError::Document {
+        file: source.file.to_owned(),
+        reason: format!("line {line}: {what}"),
+    }
+}

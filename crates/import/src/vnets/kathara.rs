@@ -1,0 +1,119 @@
+//! `lab.conf` of Kathará: a line `DEVICE[N]="DOMAIN"` for each interface, `DEVICE[OPTION]="VALUE"`
+//! for each option, `LAB_NAME="…"` (Kathará, man page `kathara-lab.conf(5)`).
+
+use std::collections::BTreeMap;
+
+use carina_vnet::document::{Kind, limits};
+
+use super::draft::{Draft, DraftEnd, DraftLink, beginning};
+use super::{Imported, Source};
+use crate::error::ImportError;
+
+/// The interfaces of a collision domain, and the line of the first.
+#[derive(Default)]
+struct Domain {
+    line: usize,
+    ends: Vec<(String, String)>,
+}
+
+pub fn read(source: Source<'_>) -> Result<Imported, ImportError> {
+    let mut draft = Draft::new(source, Kind::Namespace);
+    let mut domains: BTreeMap<String, Domain> = BTreeMap::new();
+    for (index, text) in source.text.lines().enumerate() {
+        let line = index + 1;
+        let text = text.trim();
+        if text.is_empty() || text.starts_with('#') {
+            continue;
+        }
+        let Some((left, value)) = text.split_once('=') else {
+            draft.note(line, beginning(text), "it is no line DEVICE[…]=VALUE");
+            continue;
+        };
+        let (left, value) = (left.trim(), unquoted(value));
+        match left.strip_suffix(']').and_then(|left| left.split_once('[')) {
+            None if left == "LAB_NAME" => draft.name(value),
+            None if left.starts_with("LAB_") => {}
+            None => draft.note(line, beginning(left), "it is no line DEVICE[…]=VALUE"),
+            Some((device, number)) if number.parse::<u32>().is_ok() => {
+                draft.node(device, line);
+                // A MAC address may follow the domain.
+                let (domain, mac) = value.split_once('/').unwrap_or((value, ""));
+                if !mac.is_empty() {
+                    let what = format!("the MAC address of {}", beginning(left));
+                    draft.note(line, what, "those of links are made of their numbers");
+                }
+                let domain = domains.entry(domain.to_owned()).or_default();
+                if domain.ends.is_empty() {
+                    domain.line = line;
+                }
+                domain
+                    .ends
+                    .push((device.to_owned(), format!("eth{number}")));
+            }
+            Some((device, option)) => read_option(&mut draft, device, (option, value), line),
+        }
+    }
+    for (name, domain) in &domains {
+        let ends = domain.ends.iter().map(|(device, interface)| DraftEnd {
+            node: device,
+            interface: Some(interface),
+        });
+        let ends: Vec<DraftEnd<'_>> = ends.collect();
+        draft.join(name, &ends, DraftLink::default(), domain.line);
+    }
+    draft.finish()
+}
+
+fn read_option(draft: &mut Draft, device: &str, (option, value): (&str, &str), line: usize) {
+    let node = draft.node(device, line);
+    match option {
+        "mem" => match mebibytes(value).filter(|mib| limits::MEMORY_MIB.contains(mib)) {
+            Some(mib) => node.memory = Some(mib),
+            None => draft.note(
+                line,
+                format!("mem = {:?}", beginning(value)),
+                "no memory of a node",
+            ),
+        },
+        "cpus" => match value
+            .parse()
+            .ok()
+            .filter(|cpus| (1..=limits::CPUS_MAX).contains(cpus))
+        {
+            Some(cpus) => node.cpus = Some(cpus),
+            None => {
+                let what = format!("cpus = {:?}", beginning(value));
+                draft.note(line, what, "a node has whole processors");
+            }
+        },
+        _ => {
+            let what = format!("{} of {}", beginning(option), beginning(device));
+            draft.note(line, what, "it is of containers");
+        }
+    }
+}
+
+fn unquoted(value: &str) -> &str {
+    let value = value.trim();
+    for quote in ['"', '\''] {
+        let inner = value
+            .strip_prefix(quote)
+            .and_then(|it| it.strip_suffix(quote));
+        if let Some(inner) = inner {
+            return inner.trim();
+        }
+    }
+    value
+}
+
+/// `512m`, `1G`, `65536k`.
+fn mebibytes(value: &str) -> Option<u64> {
+    let end = value.find(|c: char| !c.is_ascii_digit())?;
+    let number: u64 = value[..end].parse().ok()?;
+    match value[end..].to_ascii_lowercase().as_str() {
+        "k" => Some(number / 1024),
+        "m" => Some(number),
+        "g" => number.checked_mul(1024),
+        _ => None,
+    }
+}

@@ -1,0 +1,225 @@
+//! A network in each of the formats.
+
+use carina_vnet::document::{Carrier, Kind};
+
+use super::*;
+
+fn imported(format: Format, file: &str, text: &str) -> Imported {
+    let rate = "100Mbps".parse().expect("a rate");
+    read(format, Source { file, text, rate }).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn refusal(format: Format, text: &str) -> String {
+    let rate = "100Mbps".parse().expect("a rate");
+    let file = "x";
+    match read(format, Source { file, text, rate }) {
+        Ok(imported) => panic!("{:?}", imported.document),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn links(imported: &Imported) -> Vec<String> {
+    let links = imported.document.link.iter();
+    links
+        .map(|link| {
+            let [one, other] = &link.ends;
+            format!("{one} {other} {}", link.rate)
+        })
+        .collect()
+}
+
+fn notes(imported: &Imported) -> Vec<String> {
+    let notes = imported.notes.iter();
+    notes
+        .map(|note| format!("{} {}", note.line, note.what))
+        .collect()
+}
+
+#[test]
+fn lab_becomes_nodes_and_links() {
+    let text = "system a b c\nvm v on a memory=192 cpus=2\neth ab 10Mbps a b delay=5ms\n\
+                eth abc 0Mbps a b c\ndif n a ab\ndif n b ab\n";
+    let it = imported(Format::Lab, "dir/two.lab", text);
+    assert_eq!(it.document.vnet.name, "two");
+    let node = &it.document.node["v"];
+    assert_eq!(
+        (node.kind, node.memory, node.cpus),
+        (Some(Kind::Vm), Some(192), Some(2))
+    );
+    assert_eq!(it.document.link[0].carrier, Carrier::Dif);
+    assert_eq!(
+        links(&it),
+        [
+            "a v 100Mbps",
+            "a b 10Mbps",
+            "a abc 100Mbps",
+            "b abc 100Mbps",
+            "c abc 100Mbps",
+        ]
+    );
+    let notes = notes(&it).join("\n");
+    for what in [
+        "network \"abc\" of 3 ends",
+        "the impairment of ab",
+        "DIF n",
+        "4 links",
+    ] {
+        assert!(notes.contains(what), "{what}: {notes}");
+    }
+    assert!(refusal(Format::Lab, "eth ab").contains("line 1"));
+}
+
+#[test]
+fn containerlab_nodes_keep_their_interfaces() {
+    let text = "name: srl02
+prefix: x
+topology:
+  kinds:
+    nokia_srlinux:
+      image: srl
+  nodes:
+    srl1:
+      kind: nokia_srlinux
+    pc_1:
+      kind: linux
+      image: alpine
+  links:
+    - endpoints: [\"srl1:e1-1\", \"pc_1:eth1\"]
+    - endpoints: [srl1:e1-2, host:srl_e1-2]
+    - type: veth
+      endpoints:
+        - node: srl1
+          interface: e1-3
+        - node: pc_1
+          interface: eth2
+      mtu: 1400
+";
+    let it = imported(Format::Containerlab, "srl02.clab.yml", text);
+    assert_eq!(it.document.vnet.name, "srl02");
+    assert_eq!(
+        links(&it),
+        ["srl1:e1-1 pc-1:eth1 100Mbps", "srl1:e1-3 pc-1:eth2 100Mbps"]
+    );
+    let notes = notes(&it).join("\n");
+    for what in [
+        "2 prefix",
+        "topology.kinds",
+        "kind of srl1",
+        "image of pc_1",
+        "the name \"pc_1\"",
+        "15 a link to \"host\"",
+        "mtu of a link",
+    ] {
+        assert!(notes.contains(what), "{what}: {notes}");
+    }
+    let error = refusal(Format::Containerlab, "topology: *all\n");
+    assert!(
+        error.contains("line 1") && error.contains("anchors"),
+        "{error}"
+    );
+}
+
+#[test]
+fn kathara_domains_join_their_devices() {
+    let text = "LAB_NAME=\"Two routers\"\n# a comment\nr1[0]=\"A\"\nr1[1]=\"B/00:00:00:00:00:01\"\n\
+                r2[0]=\"B\"\npc1[0]=A\npc1[mem]=\"64m\"\npc1[image]=\"kathara/base\"\nr2[1]=C\n";
+    let it = imported(Format::Kathara, "lab.conf", text);
+    assert_eq!(it.document.vnet.name, "Two-routers");
+    assert_eq!(
+        links(&it),
+        ["r1:eth0 pc1:eth0 100Mbps", "r1:eth1 r2:eth0 100Mbps"]
+    );
+    assert_eq!(it.document.node["pc1"].memory, Some(64));
+    let notes = notes(&it).join("\n");
+    for what in [
+        "4 the MAC address of r1[1",
+        "8 image of pc1",
+        "9 network \"C\"",
+    ] {
+        assert!(notes.contains(what), "{what}: {notes}");
+    }
+}
+
+#[test]
+fn rspec_properties_become_bounds() {
+    let text = "<?xml version=\"1.0\"?>
+<rspec type=\"request\" xmlns=\"http://www.geni.net/resources/rspec/3\">
+<node client_id=\"left\" component_id=\"urn:x\"><sliver_type name=\"emulab-xen\"/>
+<interface client_id=\"left:if0\"><ip address=\"10.0.0.1\"/></interface>
+<location country=\"be\"/></node>
+<node client_id=\"right\"><interface client_id=\"right:if0\"/></node>
+<link client_id=\"l0\"><interface_ref client_id=\"left:if0\"/>
+<interface_ref client_id=\"right:if0\"/>
+<property source_id=\"left:if0\" dest_id=\"right:if0\" capacity=\"20000\" latency=\"5.5\"
+ packet_loss=\"0.01\"/><link_type name=\"egre-tunnel\"/></link>
+</rspec>
+";
+    let it = imported(Format::Rspec, "two.rspec", text);
+    assert_eq!(links(&it), ["left right 20Mbps"]);
+    let link = &it.document.link[0];
+    assert_eq!(link.delay_max.unwrap().to_string(), "5500us");
+    assert_eq!(link.loss_max.unwrap().to_string(), "1%");
+    assert_eq!(link.carrier, Carrier::Gre);
+    assert_eq!(it.document.node["left"].location, ["be"]);
+    let notes = notes(&it).join("\n");
+    for what in [
+        "component_id of left",
+        "<sliver_type> of left",
+        "an address of left",
+    ] {
+        assert!(notes.contains(what), "{what}: {notes}");
+    }
+    assert!(refusal(Format::Rspec, "<vnet/>").contains("no <rspec>"));
+    let entity = "<!DOCTYPE rspec [<!ENTITY a \"b\">]><rspec>&a;</rspec>";
+    assert!(refusal(Format::Rspec, entity).contains("document type"));
+}
+
+#[test]
+fn graphml_nodes_are_called_by_their_labels() {
+    let text = "<graphml xmlns=\"http://graphml.graphdrawing.org/xmlns\">\n\
+                <key attr.name=\"label\" for=\"node\" id=\"d1\"/>\n\
+                <key attr.name=\"LinkSpeedRaw\" for=\"edge\" id=\"d2\"/>\n\
+                <key attr.name=\"Network\" for=\"graph\" id=\"d3\"/>\n\
+                <graph edgedefault=\"undirected\"><data key=\"d3\">Abilene</data>\n\
+                <node id=\"0\"><data key=\"d1\">New York</data></node>\n\
+                <node id=\"1\"><data key=\"d1\">AT&amp;T</data></node>\n\
+                <node id=\"2\"><data key=\"d1\">New York</data></node>\n\
+                <edge source=\"0\" target=\"1\"><data key=\"d2\">10000000000.0</data></edge>\n\
+                <edge source=\"1\" target=\"2\"/>\n<edge source=\"1\" target=\"9\"/>\n\
+                </graph></graphml>\n";
+    let it = imported(Format::Graphml, "Abilene.graphml", text);
+    assert_eq!(it.document.vnet.name, "Abilene");
+    assert_eq!(
+        links(&it),
+        ["New-York AT-T 10Gbps", "AT-T New-York-2 100Mbps"]
+    );
+    let notes = notes(&it).join("\n");
+    assert!(notes.contains("11 an <edge> without two nodes"), "{notes}");
+    assert!(refusal(Format::Graphml, "<graphml/>").contains("no <graph>"));
+    let deep = "<graphml>".repeat(50);
+    assert!(refusal(Format::Graphml, &deep).contains("deeper"));
+}
+
+#[test]
+fn network_that_is_too_large_is_refused_at_once() {
+    let text: String = (0..100_000).map(|n| format!("_{n}_[0]=A\n")).collect();
+    assert!(refusal(Format::Kathara, &text).contains("2000"));
+    let text = format!("a: {}", "[\n".repeat(1_000_000));
+    assert!(refusal(Format::Containerlab, &text).contains("line 1"));
+    let text: String = (0..100_000).map(|n| format!("k{n}: 1\n")).collect();
+    assert!(refusal(Format::Containerlab, &text).contains("no node"));
+}
+
+#[test]
+fn name_of_a_file_says_its_format() {
+    let names = ["lab.conf", "a.lab", "a.clab.yml", "a.rspec", "a.graphml"];
+    let found: Vec<&str> = names
+        .iter()
+        .filter_map(|name| Format::of_file(name).map(Format::name))
+        .collect();
+    assert_eq!(
+        found,
+        ["kathara", "lab", "containerlab", "rspec", "graphml"]
+    );
+    assert_eq!(Format::of_file("a.toml"), None);
+}
