@@ -1,5 +1,8 @@
-//! Stores under the suite of all stores, and what only stores outside of a process go through.
+//! Roles on loopback, and the stores under the suite of all stores.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+mod conversations;
 mod etcd;
+mod played;
+mod rights;
 mod sqlite;

@@ -1,0 +1,151 @@
+//! An agent that a PIP tells what to do: it calls the PIP's processes, reports to all of them, and
+//! carries out what they say.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use carina_vnet::message::{FromAgent, ToAgent};
+use carina_vnet_host::Agent;
+
+use crate::calling::address::Address;
+use crate::calling::connection::Callee;
+use crate::calling::link::{Link, Listener};
+use crate::identity::{Identity, Role};
+use crate::keys::Tls;
+use crate::log::Log;
+use crate::machine::{read, text};
+use crate::mailbox::Mailbox;
+
+/// The hands of a PIP on a host.
+pub trait Hosting: Send + Sync + 'static {
+    /// Does what a PIP says, or begins to.
+    ///
+    /// # Errors
+    /// The host's own files cannot be written. The PIP tells it again.
+    fn tell(&self, message: &ToAgent) -> Result<(), carina_vnet_host::Error>;
+
+    /// All that the host has, and has removed.
+    fn say(&self) -> FromAgent;
+
+    /// Waits until [`Hosting::say`] may say something else than at a generation, 0 at first, for
+    /// `wait` at most. Returns the generation now.
+    fn changed(&self, seen: u64, wait: Duration) -> u64;
+}
+
+/// An agent's conversations with its PIP. They end with this value.
+#[derive(Debug)]
+pub struct Service {
+    has_ended: Arc<AtomicBool>,
+}
+
+/// A conversation with one process of the PIP.
+struct Ear {
+    link: Link,
+    mailbox: Arc<Mailbox>,
+    was_up: bool,
+}
+
+impl Service {
+    /// Begins to serve a PIP, all of whose processes are called.
+    ///
+    /// # Errors
+    /// The system gives no threads.
+    pub fn start(
+        host: &Arc<impl Hosting>,
+        tls: &Tls,
+        pip: &str,
+        addresses: &[Address],
+        log: &Log,
+    ) -> std::io::Result<Service> {
+        let mut ears = Vec::new();
+        for address in addresses {
+            let callee = Callee {
+                party: Identity {
+                    role: Role::Pip,
+                    name: pip.to_owned(),
+                },
+                address: address.clone(),
+                tls: tls.clone(),
+            };
+            let mailbox = Arc::new(Mailbox::default());
+            let listener = listener(Arc::clone(host), log.clone());
+            let link = Link::start(callee, Arc::clone(&mailbox), listener, log.clone())?;
+            ears.push(Ear {
+                link,
+                mailbox,
+                was_up: false,
+            });
+        }
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let (host, ends) = (Arc::clone(host), Arc::clone(&has_ended));
+        let thread = std::thread::Builder::new().name("report".to_owned());
+        thread.spawn(move || report(&*host, &mut ears, &ends))?;
+        Ok(Service { has_ended })
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Hosting for Agent {
+    fn tell(&self, message: &ToAgent) -> Result<(), carina_vnet_host::Error> {
+        Agent::tell(self, message)
+    }
+
+    fn say(&self) -> FromAgent {
+        Agent::say(self)
+    }
+
+    fn changed(&self, seen: u64, wait: Duration) -> u64 {
+        Agent::changed(self, seen, wait)
+    }
+}
+
+fn listener(host: Arc<impl Hosting>, log: Log) -> Listener {
+    Box::new(move |messages| {
+        for message in read::<ToAgent>(messages)? {
+            if let Err(error) = host.tell(&message) {
+                log.say(format_args!(
+                    "what the provider asks for is not done: {error}"
+                ));
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Reports what the host has: when that changes, and from time to time.
+fn report(host: &impl Hosting, ears: &mut [Ear], has_ended: &AtomicBool) {
+    let mut seen = 0;
+    let mut said_at: Option<Instant> = None;
+    while !has_ended.load(Ordering::Relaxed) {
+        let now = host.changed(seen, LOOK);
+        let is_due = said_at.is_none_or(|at| at.elapsed() >= REPORT);
+        let is_new = now != seen;
+        let came_up = ears.iter().any(|ear| ear.link.is_up() && !ear.was_up);
+        if !(is_due || is_new || came_up) {
+            continue;
+        }
+        (seen, said_at) = (now, Some(Instant::now()));
+        let said = text(&host.say());
+        for ear in &mut *ears {
+            ear.was_up = ear.link.is_up();
+            if ear.was_up {
+                ear.mailbox.replace(said.clone());
+            }
+        }
+        // What changes at one time goes into one report.
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Between two reports of a host where nothing changes.
+const REPORT: Duration = Duration::from_secs(2);
+/// Between two looks at whether a process of the PIP has come up.
+const LOOK: Duration = Duration::from_millis(200);
+/// Between two reports at least.
+const PAUSE: Duration = Duration::from_millis(10);

@@ -1,0 +1,213 @@
+//! A conversation with a party that is called: what waits for it is said, and it is listened to.
+//! When it is lost it is called again, at growing distances.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use carina_api::ErrorBody;
+
+use super::connection::{CallError, Callee, Connection, Request};
+use crate::log::Log;
+use crate::mailbox::{Mailbox, list_of};
+use crate::wire::Ender;
+
+/// A conversation. It ends with this value.
+#[derive(Debug)]
+pub struct Link {
+    shared: Arc<Shared>,
+}
+
+/// Takes what the other side says: a list of messages as JSON.
+pub type Listener = Box<dyn FnMut(&[u8]) -> Result<(), ErrorBody> + Send>;
+
+#[derive(Debug)]
+struct Shared {
+    callee: Callee,
+    log: Log,
+    has_ended: AtomicBool,
+    /// The other side answers: what waits for it may be taken from its mailbox.
+    is_up: AtomicBool,
+    enders: Mutex<Vec<Ender>>,
+}
+
+impl Link {
+    /// Begins a conversation: says what comes into a mailbox and hands over what is heard.
+    ///
+    /// # Errors
+    /// The system gives no threads.
+    pub fn start(
+        callee: Callee,
+        mailbox: Arc<Mailbox>,
+        mut listener: Listener,
+        log: Log,
+    ) -> std::io::Result<Link> {
+        let shared = Arc::new(Shared {
+            callee,
+            log,
+            has_ended: AtomicBool::new(false),
+            is_up: AtomicBool::new(false),
+            enders: Mutex::default(),
+        });
+        let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let hearing = Arc::clone(&shared);
+        named("hear").spawn(move || hearing.hear(&mut listener))?;
+        let saying = Arc::clone(&shared);
+        named("say").spawn(move || saying.say(&mailbox))?;
+        Ok(Link { shared })
+    }
+
+    /// Whether the other side answers.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.shared.is_up.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.shared.has_ended.store(true, Ordering::Relaxed);
+        let enders = &self.shared.enders;
+        let enders = enders.lock().unwrap_or_else(PoisonError::into_inner);
+        enders.iter().for_each(Ender::end);
+    }
+}
+
+impl Shared {
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// Listens until the link ends.
+    fn hear(&self, listener: &mut Listener) {
+        let mut wait = AGAIN_MIN;
+        while !self.has_ended() {
+            let outcome = self.connect().and_then(|mut connection| {
+                self.is_up.store(true, Ordering::Relaxed);
+                self.log.say(format_args!("reaches {}", self.callee.party));
+                wait = AGAIN_MIN;
+                self.hear_over(&mut connection, listener)
+            });
+            self.is_up.store(false, Ordering::Relaxed);
+            if self.has_ended() {
+                return;
+            }
+            if let Err(error) = outcome {
+                self.log.say(format_args!("{error}; trying again"));
+            }
+            self.pause(wait);
+            wait = (wait * 2).min(AGAIN_MAX);
+        }
+    }
+
+    fn hear_over(
+        &self,
+        connection: &mut Connection,
+        listener: &mut Listener,
+    ) -> Result<(), CallError> {
+        let target = format!("/v1/messages?wait_ms={}", HEAR.as_millis());
+        let request = Request {
+            method: "GET",
+            target: &target,
+            body: "",
+            wait: HEAR,
+        };
+        while !self.has_ended() {
+            let heard = self.callee.request(connection, &request)?;
+            if let Err(refusal) = listener(&heard) {
+                self.log.say(format_args!(
+                    "{} said something that is refused: {refusal}",
+                    self.callee.party
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Says what is in the mailbox until the link ends.
+    fn say(&self, mailbox: &Mailbox) {
+        let mut connection = None;
+        while !self.has_ended() {
+            if !self.is_up.load(Ordering::Relaxed) {
+                connection = None;
+                self.pause(AGAIN_MIN / 4);
+                continue;
+            }
+            let messages = mailbox.take_within(LOOK);
+            if messages.is_empty() {
+                continue;
+            }
+            let mut said = self.say_over(&mut connection, &messages);
+            if let Err(CallError::Broken { .. }) = said {
+                // It may have rested for too long. Whatever is said twice is answered alike.
+                said = self.say_over(&mut connection, &messages);
+            }
+            match said {
+                Ok(()) => {}
+                Err(CallError::Refused(refusal)) => {
+                    let callee = &self.callee.party;
+                    self.log
+                        .say(format_args!("{callee} refuses a message: {refusal}"));
+                }
+                Err(error) => {
+                    self.log.say(&error);
+                    mailbox.put_back(messages);
+                    self.pause(AGAIN_MIN);
+                }
+            }
+        }
+    }
+
+    fn say_over(
+        &self,
+        connection: &mut Option<Connection>,
+        messages: &[String],
+    ) -> Result<(), CallError> {
+        let mut current = match connection.take() {
+            Some(connection) => connection,
+            None => self.connect()?,
+        };
+        let body = list_of(messages);
+        let request = Request {
+            method: "POST",
+            target: "/v1/messages",
+            body: &body,
+            wait: Duration::ZERO,
+        };
+        let said = self.callee.request(&mut current, &request);
+        if matches!(said, Ok(_) | Err(CallError::Refused(_))) {
+            *connection = Some(current);
+        }
+        said.map(drop)
+    }
+
+    fn connect(&self) -> Result<Connection, CallError> {
+        let connection = self.callee.connect()?;
+        let mut enders = self.enders.lock().unwrap_or_else(PoisonError::into_inner);
+        // There are two connections at a time: older ones have ended.
+        enders.truncate(1);
+        if let Ok(ender) = connection.ender() {
+            enders.insert(0, ender);
+        }
+        Ok(connection)
+    }
+
+    /// Waits, but no longer than the link lives.
+    fn pause(&self, wait: Duration) {
+        let mut left = wait;
+        while !left.is_zero() && !self.has_ended() {
+            let step = left.min(LOOK);
+            std::thread::sleep(step);
+            left -= step;
+        }
+    }
+}
+
+/// How long one who listens waits for something to be said.
+const HEAR: Duration = Duration::from_secs(20);
+/// Between two looks at whether the link has ended.
+const LOOK: Duration = Duration::from_millis(200);
+/// Between two calls that fail, at first.
+const AGAIN_MIN: Duration = Duration::from_millis(100);
+/// Between two calls that fail, at most.
+const AGAIN_MAX: Duration = Duration::from_secs(5);

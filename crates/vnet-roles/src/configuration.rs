@@ -1,0 +1,302 @@
+//! Which roles a process serves, as a file in TOML says it.
+//!
+//! ```toml
+//! keys = "keys"                # paths begin at the directory of this file
+//!
+//! [[pip]]
+//! name = "uk"
+//! listen = "127.0.0.1:7101"    # or dif:NAME
+//! store = "uk.db"              # or etcd://ADDRESS,ADDRESS
+//! inventory = "uk.toml"
+//!
+//! [[vnp]]
+//! name = "net"
+//! listen = "127.0.0.1:7100"
+//! store = "net.db"
+//! pips = { uk = ["127.0.0.1:7101"] }
+//!
+//! [[vno]]
+//! name = "acme"
+//! listen = "127.0.0.1:7099"
+//! store = "acme.db"
+//! vnp = "net"
+//! vnp_at = ["127.0.0.1:7100"]
+//! ```
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use carina_vnet::pip::inventory::Inventory;
+use serde::Deserialize;
+
+use crate::calling::address::{Address, AddressError};
+use crate::stores::{StoreName, StoreNameError};
+
+/// Roles, with all paths as they are to be opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Configuration {
+    /// The directory of keys and certificates.
+    pub keys: PathBuf,
+    /// Infrastructure providers.
+    pub pips: Vec<PipSpec>,
+    /// Network providers.
+    pub vnps: Vec<VnpSpec>,
+    /// Operators.
+    pub vnos: Vec<VnoSpec>,
+}
+
+/// A role that is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// Its name.
+    pub name: String,
+    /// Where it listens.
+    pub listen: Address,
+    /// Where it keeps its state.
+    pub store: StoreName,
+}
+
+/// A PIP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PipSpec {
+    /// Name, address, store.
+    pub served: Served,
+    /// What it owns.
+    pub inventory: Inventory,
+}
+
+/// A VNP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VnpSpec {
+    /// Name, address, store.
+    pub served: Served,
+    /// The PIPs that it leases from, and where the processes of each listen.
+    pub pips: BTreeMap<String, Vec<Address>>,
+}
+
+/// A VNO.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VnoSpec {
+    /// Name, address, store.
+    pub served: Served,
+    /// The VNP's name.
+    pub vnp: String,
+    /// Where it listens.
+    pub vnp_at: Vec<Address>,
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigurationError {
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A file has something else in it.
+    #[error("{}: {source}", path.display())]
+    Toml {
+        /// The file.
+        path: PathBuf,
+        /// What, and where in the file.
+        source: toml::de::Error,
+    },
+    /// A store's name.
+    #[error("{}: {source}", path.display())]
+    Store {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: StoreNameError,
+    },
+    /// Where a role listens.
+    #[error("{}: {source}", path.display())]
+    Address {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: AddressError,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    keys: PathBuf,
+    #[serde(default)]
+    pip: Vec<PipText>,
+    #[serde(default)]
+    vnp: Vec<VnpText>,
+    #[serde(default)]
+    vno: Vec<VnoText>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PipText {
+    name: String,
+    listen: String,
+    store: String,
+    inventory: PathBuf,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VnpText {
+    name: String,
+    listen: String,
+    store: String,
+    pips: BTreeMap<String, Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VnoText {
+    name: String,
+    listen: String,
+    store: String,
+    vnp: String,
+    vnp_at: Vec<String>,
+}
+
+impl Configuration {
+    /// Reads a file, and the inventories that it names. `node` is the socket `ipc.sock` of the node
+    /// for addresses in DIFs.
+    ///
+    /// # Errors
+    /// One cannot be read, or has something else in it: where, and what.
+    pub fn read(path: &Path, node: &Path) -> Result<Configuration, ConfigurationError> {
+        let text: Text = toml_of(path)?;
+        let directory = path.parent().unwrap_or(Path::new("."));
+        let address = |text: &String| {
+            Address::new(text, node).map_err(|source| ConfigurationError::Address {
+                path: path.to_owned(),
+                source,
+            })
+        };
+        let all_of = |texts: Vec<String>| -> Result<Vec<Address>, ConfigurationError> {
+            texts.iter().map(address).collect()
+        };
+        let served = |name: String, listen: String, store: String| {
+            let store: StoreName = store.parse().map_err(|source| {
+                let path = path.to_owned();
+                ConfigurationError::Store { path, source }
+            })?;
+            Ok::<_, ConfigurationError>(Served {
+                name,
+                listen: address(&listen)?,
+                store: store.within(directory),
+            })
+        };
+        let mut all = Configuration {
+            keys: directory.join(text.keys),
+            ..Configuration::default()
+        };
+        for pip in text.pip {
+            all.pips.push(PipSpec {
+                inventory: inventory(&directory.join(pip.inventory))?,
+                served: served(pip.name, pip.listen, pip.store)?,
+            });
+        }
+        for vnp in text.vnp {
+            let pips = vnp.pips.into_iter();
+            let pips = pips.map(|(name, texts)| Ok((name, all_of(texts)?)));
+            all.vnps.push(VnpSpec {
+                served: served(vnp.name, vnp.listen, vnp.store)?,
+                pips: pips.collect::<Result<_, ConfigurationError>>()?,
+            });
+        }
+        for vno in text.vno {
+            all.vnos.push(VnoSpec {
+                served: served(vno.name, vno.listen, vno.store)?,
+                vnp: vno.vnp,
+                vnp_at: all_of(vno.vnp_at)?,
+            });
+        }
+        Ok(all)
+    }
+}
+
+/// Reads an inventory.
+///
+/// # Errors
+/// The file cannot be read, or has something else in it.
+pub fn inventory(path: &Path) -> Result<Inventory, ConfigurationError> {
+    toml_of(path)
+}
+
+fn toml_of<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, ConfigurationError> {
+    let text = fs::read_to_string(path).map_err(|source| ConfigurationError::File {
+        path: path.to_owned(),
+        source,
+    })?;
+    toml::from_str(&text).map_err(|source| ConfigurationError::Toml {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INVENTORY: &str = "discovery = \"vnp\"\n[[hosts]]\nname = \"h1\"\ncpus = 4\n\
+        memory_mib = 4096\nlocation = \"uk\"\naddress = \"10.9.0.1\"\n";
+
+    const ROLES: &str = "keys = \"k\"\n[[pip]]\nname = \"uk\"\nlisten = \"127.0.0.1:1\"\n\
+        store = \"uk.db\"\ninventory = \"uk.toml\"\n[[vnp]]\nname = \"net\"\n\
+        listen = \"127.0.0.1:2\"\nstore = \"etcd://127.0.0.1:3\"\n\
+        pips = { uk = [\"127.0.0.1:1\"] }\n[[vno]]\nname = \"acme\"\nlisten = \"127.0.0.1:4\"\n\
+        store = \"/s/acme.db\"\nvnp = \"net\"\nvnp_at = [\"127.0.0.1:2\"]\n";
+
+    #[test]
+    fn file_names_roles_stores_and_inventories() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("roles.toml");
+        fs::write(&path, ROLES).unwrap();
+        fs::write(directory.path().join("uk.toml"), INVENTORY).unwrap();
+        let read = Configuration::read(&path, Path::new("/x/ipc.sock")).unwrap();
+        assert_eq!(read.keys, directory.path().join("k"));
+        assert_eq!(read.pips[0].inventory.hosts[0].location, "uk");
+        let store = StoreName::File(directory.path().join("uk.db"));
+        assert_eq!(read.pips[0].served.store, store);
+        assert!(matches!(&read.vnps[0].served.store, StoreName::Etcd(it) if it.len() == 1));
+        let at = Address::Tcp("127.0.0.1:2".to_owned());
+        assert_eq!(read.vnos[0].vnp_at, [at]);
+    }
+
+    #[test]
+    fn mistakes_are_named_with_file_and_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("roles.toml");
+        let words = |text: String| {
+            fs::write(&path, text).unwrap();
+            let read = Configuration::read(&path, Path::new("/x/ipc.sock"));
+            read.unwrap_err().to_string()
+        };
+        let error = words(ROLES.replace("listen", "lisen"));
+        assert!(
+            error.contains("line 4") && error.contains("lisen"),
+            "{error}"
+        );
+        let error = words(ROLES.to_owned());
+        assert!(error.contains("uk.toml"), "{error}");
+        fs::write(directory.path().join("uk.toml"), "hosts = 3").unwrap();
+        let error = words(ROLES.to_owned());
+        assert!(
+            error.contains("uk.toml") && error.contains("line 1"),
+            "{error}"
+        );
+        fs::write(directory.path().join("uk.toml"), INVENTORY).unwrap();
+        let error = words(ROLES.replace("127.0.0.1:4", "rina:4x"));
+        assert!(error.contains("dif:NAME"), "{error}");
+        let error = words(ROLES.replace("etcd://127.0.0.1:3", "etcd://there"));
+        assert!(error.contains("etcd://ADDRESS:PORT"), "{error}");
+    }
+}

@@ -1,0 +1,300 @@
+//! Keys and certificates of roles: an authority, certificates that it signs, and TLS with both.
+//!
+//! ```text
+//!   DIR/ca.pem  ca.key               the authority; its key stays where certificates are made
+//!   DIR/NAME.ROLE.pem  NAME.ROLE.key a party's certificate and key
+//! ```
+//!
+//! A party needs its own two files and `ca.pem`. Keys are ECDSA on P-256 and files of mode 0600.
+//! There is no revocation: a certificate that must not be used any more ends with its days, or with
+//! another authority.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
+};
+
+use crate::identity::{Identity, IdentityError, Role};
+
+pub use self::tls::Tls;
+pub(crate) use self::tls::party_of;
+
+mod tls;
+
+/// A directory with keys and certificates.
+#[derive(Clone, Debug)]
+pub struct KeyDir(PathBuf);
+
+/// Why a key or a certificate cannot be made or used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// A file.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Something is there and would be lost.
+    #[error("{} is there already; remove it first if it is to be made anew", .0.display())]
+    Exists(PathBuf),
+    /// A file has no key or certificate in it, or they do not belong together.
+    #[error("{}: {what}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// A certificate cannot be made.
+    #[error("making a certificate: {0}")]
+    Making(#[from] rcgen::Error),
+    /// A certificate names no party.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// No certificate, or several, for a role.
+    #[error(
+        "{} has {} of role {role}; one is needed",
+        path.display(),
+        if *.several { "several certificates" } else { "no certificate" }
+    )]
+    Which {
+        /// The directory.
+        path: PathBuf,
+        /// The role.
+        role: Role,
+        /// Whether there are several.
+        several: bool,
+    },
+    /// The time of validity is out of bounds.
+    #[error("a certificate is valid for {DAYS_MAX} days at most, not {0}")]
+    Days(i64),
+}
+
+impl KeyDir {
+    /// A directory, whether it is there or not.
+    pub fn new(path: impl Into<PathBuf>) -> KeyDir {
+        KeyDir(path.into())
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Makes an authority: `ca.pem` and `ca.key`.
+    ///
+    /// # Errors
+    /// There is one, or the files cannot be written.
+    pub fn create_authority(&self) -> Result<(), KeyError> {
+        self.create()?;
+        let key = KeyPair::generate()?;
+        let mut params = authority();
+        set_validity(&mut params, DAYS_MAX);
+        let certificate = params.self_signed(&key)?;
+        write_new(&self.0.join("ca.key"), &key.serialize_pem())?;
+        write_new(&self.authority(), &certificate.pem())
+    }
+
+    /// Makes a certificate and a key for a party, valid from yesterday until so many days from now,
+    /// and writes them to `to` together with `ca.pem`. With no days, or fewer, it has expired.
+    ///
+    /// # Errors
+    /// There is no authority here, there are files of this party already, or it is too long.
+    pub fn issue(&self, party: &Identity, days: i64, to: &KeyDir) -> Result<PathBuf, KeyError> {
+        if days > DAYS_MAX {
+            return Err(KeyError::Days(days));
+        }
+        let path = self.0.join("ca.key");
+        let pem = read(&path)?;
+        let key = KeyPair::from_pem(&pem).map_err(|error| KeyError::Content {
+            path,
+            what: format!("it is not a key: {error}"),
+        })?;
+        let issuer = Issuer::new(authority(), key);
+        let mut params = CertificateParams::new(vec![party.domain()])?;
+        set_validity(&mut params, days);
+        params.distinguished_name = called(&party.to_string());
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &issuer)?;
+        if to.0 != self.0 {
+            to.create()?;
+            if !to.authority().exists() {
+                write_new(&to.authority(), &read(&self.authority())?)?;
+            }
+        }
+        write_new(&to.key(party), &key.serialize_pem())?;
+        write_new(&to.certificate(party), &certificate.pem())?;
+        Ok(to.certificate(party))
+    }
+
+    /// The only party of a role that has a certificate here.
+    ///
+    /// # Errors
+    /// None has, or several have.
+    pub fn only(&self, role: Role) -> Result<Identity, KeyError> {
+        let entries = fs::read_dir(&self.0).map_err(|source| KeyError::File {
+            path: self.0.clone(),
+            source,
+        })?;
+        let ending = format!(".{role}.pem");
+        let mut names = Vec::new();
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            names.extend(
+                name.to_string_lossy()
+                    .strip_suffix(&ending)
+                    .map(str::to_owned),
+            );
+        }
+        match &names[..] {
+            [name] => Ok(Identity::new(role, name)?),
+            _ => Err(KeyError::Which {
+                path: self.0.clone(),
+                role,
+                several: !names.is_empty(),
+            }),
+        }
+    }
+
+    fn create(&self) -> Result<(), KeyError> {
+        let mut builder = DirBuilder::new();
+        let made = builder.recursive(true).mode(0o700).create(&self.0);
+        made.map_err(|source| KeyError::File {
+            path: self.0.clone(),
+            source,
+        })
+    }
+
+    fn authority(&self) -> PathBuf {
+        self.0.join("ca.pem")
+    }
+
+    fn certificate(&self, party: &Identity) -> PathBuf {
+        self.0.join(format!("{}.{}.pem", party.name, party.role))
+    }
+
+    fn key(&self, party: &Identity) -> PathBuf {
+        self.0.join(format!("{}.{}.key", party.name, party.role))
+    }
+}
+
+/// What the certificate of an authority says. Its subject is the same for all: which one has signed
+/// shows in the key.
+fn authority() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = called("authority of Carina's virtual networks");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
+
+fn called(name: &str) -> DistinguishedName {
+    let mut called = DistinguishedName::new();
+    called.push(DnType::CommonName, name);
+    called
+}
+
+/// Makes it valid from the beginning of yesterday, for clocks that are slow, until so many days
+/// after now.
+fn set_validity(params: &mut CertificateParams, days: i64) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default().as_secs();
+    let until = now.saturating_add_signed(days * DAY_SECONDS as i64);
+    let yesterday = (now - now % DAY_SECONDS).saturating_sub(DAY_SECONDS);
+    let date = |seconds: u64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
+    params.not_before = date(yesterday.min(until));
+    params.not_after = date(until);
+}
+
+fn read(path: &Path) -> Result<String, KeyError> {
+    fs::read_to_string(path).map_err(|source| KeyError::File {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn write_new(path: &Path, text: &str) -> Result<(), KeyError> {
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => KeyError::Exists(path.to_owned()),
+        _ => KeyError::File {
+            path: path.to_owned(),
+            source,
+        },
+    })
+}
+
+const DAY_SECONDS: u64 = 24 * 3600;
+/// Days for which a certificate is valid at most.
+pub const DAYS_MAX: i64 = 3650;
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_for_their_owner_and_never_overwritten() {
+        let directory = tempfile::tempdir().unwrap();
+        let keys = KeyDir::new(directory.path().join("keys"));
+        let uk = Identity::new(Role::Pip, "uk").unwrap();
+        let missing = keys.issue(&uk, 1, &keys).unwrap_err().to_string();
+        assert!(missing.contains("ca.key"), "{missing}");
+        keys.create_authority().unwrap();
+        assert!(matches!(keys.create_authority(), Err(KeyError::Exists(_))));
+        let made = keys.issue(&uk, 1, &keys).unwrap();
+        assert!(made.ends_with("uk.pip.pem"));
+        assert!(matches!(
+            keys.issue(&uk, 1, &keys),
+            Err(KeyError::Exists(_))
+        ));
+        for entry in fs::read_dir(keys.path()).unwrap() {
+            let mode = entry.unwrap().metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+        assert!(matches!(
+            keys.issue(&uk, DAYS_MAX + 1, &keys),
+            Err(KeyError::Days(_))
+        ));
+    }
+
+    #[test]
+    fn what_a_role_needs_is_written_elsewhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let keys = KeyDir::new(directory.path().join("keys"));
+        keys.create_authority().unwrap();
+        let host = KeyDir::new(directory.path().join("host"));
+        let h1 = Identity::new(Role::Agent, "h1").unwrap();
+        keys.issue(&h1, 1, &host).unwrap();
+        assert_eq!(host.only(Role::Agent).unwrap(), h1);
+        assert_eq!(Tls::of(&host, &h1).unwrap().party(), &h1);
+        assert!(!host.path().join("ca.key").exists());
+        // Another's certificate under this name is found out.
+        let h2 = Identity::new(Role::Agent, "h2").unwrap();
+        fs::rename(host.certificate(&h1), host.certificate(&h2)).unwrap();
+        fs::rename(host.key(&h1), host.key(&h2)).unwrap();
+        let error = Tls::of(&host, &h2).unwrap_err().to_string();
+        assert!(error.contains("not the certificate of agent h2"), "{error}");
+        let error = host.only(Role::Vno).unwrap_err().to_string();
+        assert!(error.contains("no certificate of role vno"), "{error}");
+    }
+}

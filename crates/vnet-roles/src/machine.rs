@@ -1,0 +1,191 @@
+//! What is the same of all roles: messages of parties in, messages for parties out.
+
+use std::collections::BTreeMap;
+
+use carina_api::{ErrorBody, ErrorCode};
+use carina_time::Instant;
+use carina_vnet::message::{FromAgent, FromPip, ToPip, ToVnp};
+use carina_vnet::pip::{self, Pip};
+use carina_vnet::store::Store;
+use carina_vnet::vnp::{self, Vnp};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::identity::{Identity, Role};
+
+/// The machine of a role.
+pub trait Machine: Send + 'static {
+    /// The role.
+    const ROLE: Role;
+
+    /// The roles of those who may call it with messages.
+    const CALLERS: &'static [Role];
+
+    /// Takes a list of messages of a party, as JSON.
+    ///
+    /// # Errors
+    /// They are no messages, or the party has no right to send them; the ones before the first that
+    /// is wrong were taken.
+    fn handle(&mut self, now: Instant, from: &Identity, messages: &[u8]) -> Result<(), ErrorBody>;
+
+    /// Does what is due.
+    fn handle_timeout(&mut self, now: Instant);
+
+    /// When something is due.
+    fn poll_timeout(&self) -> Instant;
+
+    /// The next message, and for whom, as JSON.
+    fn poll_transmit(&mut self) -> Option<(Identity, String)>;
+
+    /// What was discarded, by reason.
+    fn discarded(&self) -> &BTreeMap<&'static str, u64>;
+}
+
+impl<S: Store + Send + 'static> Machine for Pip<S> {
+    const ROLE: Role = Role::Pip;
+    const CALLERS: &'static [Role] = &[Role::Vnp, Role::Agent];
+
+    fn handle(&mut self, now: Instant, from: &Identity, messages: &[u8]) -> Result<(), ErrorBody> {
+        match from.role {
+            Role::Vnp => {
+                for message in read::<ToPip>(messages)? {
+                    if let Some(owner) = vnet_of(&message).and_then(|vnet| self.owner(now, vnet))
+                        && owner != from.name
+                    {
+                        return Err(of_another());
+                    }
+                    self.handle_vnp(now, &from.name, message);
+                }
+            }
+            Role::Agent => {
+                for said in read::<FromAgent>(messages)? {
+                    if said.host != from.name {
+                        let (host, name) = (brief(&said.host), &from.name);
+                        let what = format!("the agent of {name} may not speak for {host}");
+                        return Err(ErrorBody::new(ErrorCode::AccessDenied, what));
+                    }
+                    if !self.has_host(&said.host) {
+                        let what = format!("host {} is not in the inventory", said.host);
+                        return Err(ErrorBody::new(ErrorCode::NotFound, what));
+                    }
+                    self.handle_agent(now, said);
+                }
+            }
+            _ => return Err(no_right(Self::ROLE, from, Self::CALLERS)),
+        }
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        Pip::handle_timeout(self, now);
+    }
+
+    fn poll_timeout(&self) -> Instant {
+        Pip::poll_timeout(self)
+    }
+
+    fn poll_transmit(&mut self) -> Option<(Identity, String)> {
+        Some(match Pip::poll_transmit(self)? {
+            pip::Output::ToVnp { vnp, message } => (party(Role::Vnp, vnp), text(&message)),
+            pip::Output::ToAgent { host, message } => (party(Role::Agent, host), text(&message)),
+        })
+    }
+
+    fn discarded(&self) -> &BTreeMap<&'static str, u64> {
+        Pip::discarded(self)
+    }
+}
+
+impl<S: Store + Send + 'static> Machine for Vnp<S> {
+    const ROLE: Role = Role::Vnp;
+    const CALLERS: &'static [Role] = &[Role::Vno];
+
+    fn handle(&mut self, now: Instant, from: &Identity, messages: &[u8]) -> Result<(), ErrorBody> {
+        match from.role {
+            Role::Vno => {
+                for message in read::<ToVnp>(messages)? {
+                    let (ToVnp::Want { vnet, .. } | ToVnp::Remove { vnet }) = &message;
+                    if self.owner(*vnet).is_some_and(|owner| owner != from.name) {
+                        return Err(of_another());
+                    }
+                    self.handle_vno(now, &from.name, message);
+                }
+            }
+            Role::Pip => {
+                for message in read::<FromPip>(messages)? {
+                    self.handle_pip(now, &from.name, message);
+                }
+            }
+            _ => return Err(no_right(Self::ROLE, from, Self::CALLERS)),
+        }
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        Vnp::handle_timeout(self, now);
+    }
+
+    fn poll_timeout(&self) -> Instant {
+        Vnp::poll_timeout(self)
+    }
+
+    fn poll_transmit(&mut self) -> Option<(Identity, String)> {
+        Some(match Vnp::poll_transmit(self)? {
+            vnp::Output::ToPip { pip, message } => (party(Role::Pip, pip), text(&message)),
+            vnp::Output::ToVno { vno, message } => (party(Role::Vno, vno), text(&message)),
+        })
+    }
+
+    fn discarded(&self) -> &BTreeMap<&'static str, u64> {
+        Vnp::discarded(self)
+    }
+}
+
+/// Refuses a party whose role has no right to call.
+pub(crate) fn no_right(callee: Role, caller: &Identity, may: &[Role]) -> ErrorBody {
+    let may: Vec<&str> = may.iter().map(|role| role.word()).collect();
+    let what = match may.is_empty() {
+        true => format!("{caller} has a certificate that gives no right here"),
+        false => format!(
+            "{caller} may not speak to a {callee}; certificates for that are of role {}",
+            may.join(" or ")
+        ),
+    };
+    ErrorBody::new(ErrorCode::AccessDenied, what)
+}
+
+/// Reads a list of messages.
+pub(crate) fn read<T: DeserializeOwned>(messages: &[u8]) -> Result<Vec<T>, ErrorBody> {
+    serde_json::from_slice(messages).map_err(|error| {
+        let what = format!("messages are a list in JSON, and this is not one: {error}");
+        ErrorBody::new(ErrorCode::BadRequest, what)
+    })
+}
+
+/// A message as JSON.
+pub(crate) fn text<T: Serialize>(message: &T) -> String {
+    serde_json::to_string(message).expect("messages have no keys but texts and numbers")
+}
+
+/// A party whose name the machine has got from a certificate or a configuration.
+pub(crate) fn party(role: Role, name: String) -> Identity {
+    Identity { role, name }
+}
+
+fn vnet_of(message: &ToPip) -> Option<carina_vnet::host_part::VnetId> {
+    match message {
+        ToPip::Advertise | ToPip::Renew { .. } => None,
+        ToPip::Reserve { key, .. }
+        | ToPip::Commit { key, .. }
+        | ToPip::Cancel { key }
+        | ToPip::Release { key } => Some(key.vnet),
+    }
+}
+
+fn of_another() -> ErrorBody {
+    ErrorBody::new(ErrorCode::AccessDenied, "the network is another's")
+}
+
+fn brief(text: &str) -> String {
+    text.chars().take(64).collect()
+}

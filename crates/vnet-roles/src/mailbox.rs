@@ -1,0 +1,216 @@
+//! Messages that wait for their receivers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use crate::identity::Identity;
+
+/// Messages for one receiver, as JSON. When there are too many, the oldest are discarded: the roles
+/// say everything again until it is answered.
+#[derive(Debug, Default)]
+pub struct Mailbox {
+    queue: Mutex<Queue>,
+    filled: Condvar,
+    notify: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    messages: VecDeque<String>,
+    bytes: usize,
+    discarded: u64,
+    /// Counts those who have asked; only the latest gets messages, as the others may be gone.
+    hearings: u64,
+}
+
+/// The mailboxes of all receivers of a role.
+#[derive(Debug, Default)]
+pub struct Mailboxes(Mutex<BTreeMap<Identity, Arc<Mailbox>>>);
+
+impl Mailboxes {
+    /// The mailbox of a receiver.
+    pub fn of(&self, receiver: &Identity) -> Arc<Mailbox> {
+        // Every critical section leaves the map whole.
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(receiver.clone()).or_default())
+    }
+
+    /// How many messages were discarded because their receivers did not fetch them.
+    pub fn discarded(&self) -> u64 {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.values().map(|mailbox| mailbox.lock().discarded).sum()
+    }
+}
+
+impl Mailbox {
+    /// Adds a message.
+    pub fn put(&self, message: String) {
+        let mut queue = self.lock();
+        queue.bytes += message.len();
+        queue.messages.push_back(message);
+        while queue.messages.len() > MESSAGES_MAX || queue.bytes > BYTES_MAX {
+            let Some(oldest) = queue.messages.pop_front() else {
+                break;
+            };
+            queue.bytes -= oldest.len();
+            queue.discarded += 1;
+        }
+        drop(queue);
+        self.filled.notify_one();
+        self.notify.notify_waiters();
+    }
+
+    /// Leaves this as the only message: it says all that the others said.
+    pub fn replace(&self, message: String) {
+        {
+            let mut queue = self.lock();
+            queue.messages.clear();
+            queue.bytes = 0;
+        }
+        self.put(message);
+    }
+
+    /// Puts messages that did not get through back to where they were.
+    pub fn put_back(&self, messages: Vec<String>) {
+        let mut queue = self.lock();
+        for message in messages.into_iter().rev() {
+            queue.bytes += message.len();
+            queue.messages.push_front(message);
+        }
+    }
+
+    /// The next messages, when there are some, at the latest after `wait`.
+    pub fn take_within(&self, wait: Duration) -> Vec<String> {
+        let deadline = Instant::now() + wait;
+        let mut queue = self.lock();
+        while queue.messages.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.filled.wait_timeout(queue, left);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        queue.batch()
+    }
+
+    /// As [`Mailbox::take_within`], without a thread. Of several who wait, only the one that came
+    /// last gets messages; the others get none at once.
+    pub async fn hear(&self, wait: Duration) -> Vec<String> {
+        let hearing = {
+            let mut queue = self.lock();
+            queue.hearings += 1;
+            queue.hearings
+        };
+        self.notify.notify_waiters();
+        let deadline = tokio::time::Instant::now() + wait;
+        loop {
+            let notified = self.notify.notified();
+            {
+                let mut queue = self.lock();
+                if queue.hearings != hearing {
+                    return Vec::new();
+                }
+                if !queue.messages.is_empty() {
+                    return queue.batch();
+                }
+            }
+            if tokio::time::timeout_at(deadline, notified).await.is_err() {
+                return Vec::new();
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // Every critical section leaves the queue whole.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    fn batch(&mut self) -> Vec<String> {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while let Some(next) = self.messages.front() {
+            bytes += next.len();
+            if !batch.is_empty() && bytes > BATCH_BYTES {
+                break;
+            }
+            self.bytes -= next.len();
+            batch.extend(self.messages.pop_front());
+        }
+        batch
+    }
+}
+
+/// Messages as a list in JSON.
+pub fn list_of(messages: &[String]) -> String {
+    format!("[{}]", messages.join(","))
+}
+
+/// Messages that wait for one receiver at most.
+const MESSAGES_MAX: usize = 4096;
+/// Bytes of them at most.
+const BYTES_MAX: usize = 32 << 20;
+/// Bytes of messages that go together; one that is longer goes alone.
+const BATCH_BYTES: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(mailbox: &Mailbox) -> Vec<String> {
+        mailbox.take_within(Duration::ZERO)
+    }
+
+    #[test]
+    fn messages_come_in_order_and_may_be_put_back() {
+        let mailbox = Mailbox::default();
+        mailbox.put("1".to_owned());
+        mailbox.put("2".to_owned());
+        let taken = texts(&mailbox);
+        assert_eq!(taken, ["1", "2"]);
+        mailbox.put("3".to_owned());
+        mailbox.put_back(taken);
+        let taken = texts(&mailbox);
+        assert_eq!(list_of(&taken), "[1,2,3]");
+        assert!(texts(&mailbox).is_empty());
+    }
+
+    #[test]
+    fn oldest_messages_go_when_none_are_fetched() {
+        let mailboxes = Mailboxes::default();
+        let party = Identity::new(crate::identity::Role::Vnp, "a").unwrap();
+        let mailbox = mailboxes.of(&party);
+        (0..MESSAGES_MAX + 3).for_each(|it| mailbox.put(it.to_string()));
+        assert_eq!(mailboxes.discarded(), 3);
+        assert_eq!(texts(&mailbox)[0], "3");
+        // Bytes are counted, too.
+        let large = || "x".repeat(BYTES_MAX / 2);
+        (0..3).for_each(|_| mailbox.put(large()));
+        assert_eq!(mailboxes.discarded(), 4);
+        assert_eq!(texts(&mailbox).len(), 1, "what is large goes alone");
+    }
+
+    #[test]
+    fn only_the_last_who_asks_gets_messages() {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_time().build().unwrap();
+        runtime.block_on(async {
+            let mailbox = Arc::new(Mailbox::default());
+            let hear = || {
+                let mailbox = Arc::clone(&mailbox);
+                async move { mailbox.hear(Duration::from_secs(60)).await }
+            };
+            let first = tokio::spawn(hear());
+            tokio::task::yield_now().await;
+            let second = tokio::spawn(hear());
+            assert!(first.await.unwrap().is_empty());
+            mailbox.put("1".to_owned());
+            assert_eq!(second.await.unwrap(), ["1"]);
+        });
+    }
+}

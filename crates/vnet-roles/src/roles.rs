@@ -1,0 +1,355 @@
+//! Roles at work in this process: each with its machine, its socket, and its conversations with
+//! those that it calls.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use axum::Router;
+use carina_random::Random;
+use carina_vnet::pip::Pip;
+use carina_vnet::pip::inventory::InventoryError;
+use carina_vnet::store::StoreError;
+use carina_vnet::timing::Timing;
+use carina_vnet::vno::Vno;
+use carina_vnet::vnp::Vnp;
+use tokio::sync::oneshot;
+
+use crate::calling::address::Address;
+use crate::calling::connection::Callee;
+use crate::calling::link::Link;
+use crate::configuration::{Configuration, PipSpec, Served, VnoSpec, VnpSpec};
+use crate::driver::Handle;
+use crate::identity::{Identity, IdentityError, Role};
+use crate::keys::{KeyDir, KeyError, Tls};
+use crate::log::Log;
+use crate::machine::Machine;
+use crate::mailbox::Mailboxes;
+use crate::serving::entrance::{Caller, Entrance};
+use crate::serving::listening::Listening;
+use crate::serving::messages::{self, Service};
+use crate::serving::operations::Operations;
+use crate::serving::verbs::{self, Verbs};
+
+/// Where lines go that roles say to who runs them.
+pub type Lines = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Roles at work. They end with this value.
+#[derive(Debug)]
+pub struct Roles {
+    served: Vec<(Identity, String)>,
+    _links: Vec<Link>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Why roles do not begin to work.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RoleError {
+    /// No role is configured.
+    #[error("no role is configured; give at least one of [[pip]], [[vnp]], [[vno]]")]
+    None,
+    /// A role's address.
+    #[error("{party}: listening at {listen}: {source}")]
+    Listen {
+        /// The role.
+        party: Identity,
+        /// The address.
+        listen: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A role's store.
+    #[error("{party}: its store: {source}")]
+    Store {
+        /// The role.
+        party: Identity,
+        /// The reason.
+        source: StoreError,
+    },
+    /// A PIP's inventory.
+    #[error("{party}: its inventory: {source}")]
+    Inventory {
+        /// The role.
+        party: Identity,
+        /// What is wrong.
+        source: InventoryError,
+    },
+    /// A name.
+    #[error(transparent)]
+    Name(#[from] IdentityError),
+    /// Keys or certificates.
+    #[error(transparent)]
+    Keys(#[from] KeyError),
+    /// The system gives no thread, socket or random number.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+/// A role that listens.
+struct Ready {
+    party: Identity,
+    listening: Listening,
+    tls: Tls,
+    router: Router,
+    log: Log,
+}
+
+/// Roles that are being put together.
+struct Start<'a> {
+    keys: KeyDir,
+    timing: Timing,
+    lines: &'a Lines,
+    links: Vec<Link>,
+    ready: Vec<Ready>,
+}
+
+/// A role of which all is there but its machine.
+struct Begun {
+    party: Identity,
+    listening: Listening,
+    tls: Tls,
+    mailboxes: Arc<Mailboxes>,
+    log: Log,
+}
+
+impl Roles {
+    /// Begins to serve all roles of a configuration.
+    ///
+    /// # Errors
+    /// One of them cannot be served; then none is.
+    pub fn start(
+        configuration: &Configuration,
+        timing: Timing,
+        lines: &Lines,
+    ) -> Result<Roles, RoleError> {
+        let mut start = Start {
+            keys: KeyDir::new(&configuration.keys),
+            timing,
+            lines,
+            links: Vec::new(),
+            ready: Vec::new(),
+        };
+        for pip in &configuration.pips {
+            start.pip(pip)?;
+        }
+        for vnp in &configuration.vnps {
+            start.vnp(vnp)?;
+        }
+        for vno in &configuration.vnos {
+            start.vno(vno)?;
+        }
+        start.serve()
+    }
+
+    /// Who is served, and where, in words.
+    #[must_use]
+    pub fn served(&self) -> &[(Identity, String)] {
+        &self.served
+    }
+
+    /// Whether all of them are still served.
+    #[must_use]
+    pub fn are_served(&self) -> bool {
+        let thread = self.thread.as_ref();
+        thread.is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for Roles {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has ended, too.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Start<'_> {
+    fn begin(&self, role: Role, served: &Served) -> Result<Begun, RoleError> {
+        let party = Identity::new(role, &served.name)?;
+        let tls = Tls::of(&self.keys, &party)?;
+        let listening = Listening::open(&served.listen, &party);
+        let listening = listening.map_err(|source| RoleError::Listen {
+            party: party.clone(),
+            listen: served.listen.to_string(),
+            source,
+        })?;
+        Ok(Begun {
+            log: Log::new(&party, Arc::clone(self.lines)),
+            party,
+            listening,
+            tls,
+            mailboxes: Arc::default(),
+        })
+    }
+
+    fn pip(&mut self, spec: &PipSpec) -> Result<(), RoleError> {
+        let begun = self.begin(Role::Pip, &spec.served)?;
+        for host in &spec.inventory.hosts {
+            // Its agent could not have a certificate.
+            Identity::new(Role::Agent, &host.name)?;
+        }
+        let store = begun.opened(&spec.served)?;
+        let name = &spec.served.name;
+        let machine = Pip::new(name, spec.inventory.clone(), store, self.timing);
+        let machine = machine.map_err(|source| RoleError::Inventory {
+            party: begun.party.clone(),
+            source,
+        })?;
+        let handle = begun.start(machine)?;
+        self.listens(begun, |mailboxes| {
+            messages::router(Service { handle, mailboxes })
+        });
+        Ok(())
+    }
+
+    fn vnp(&mut self, spec: &VnpSpec) -> Result<(), RoleError> {
+        let begun = self.begin(Role::Vnp, &spec.served)?;
+        let store = begun.opened(&spec.served)?;
+        let name = &spec.served.name;
+        let pips = spec.pips.keys().cloned();
+        let machine = Vnp::new(name, pips, store, self.timing, random()?);
+        let handle = begun.start(machine)?;
+        for (pip, addresses) in &spec.pips {
+            let pip = Identity::new(Role::Pip, pip)?;
+            self.call(&begun, &handle, &pip, addresses)?;
+        }
+        self.listens(begun, |mailboxes| {
+            messages::router(Service { handle, mailboxes })
+        });
+        Ok(())
+    }
+
+    fn vno(&mut self, spec: &VnoSpec) -> Result<(), RoleError> {
+        let begun = self.begin(Role::Vno, &spec.served)?;
+        let store = begun.opened(&spec.served)?;
+        let mut vno = Vno::new(&spec.served.name, store, self.timing, random()?);
+        let refreshed = vno.refresh(crate::driver::Clock::start().now());
+        refreshed.map_err(|source| begun.store_error(source))?;
+        let machine = Operations::new(vno, &spec.vnp);
+        let happened = machine.happened();
+        let handle = begun.start(machine)?;
+        let vnp = Identity::new(Role::Vnp, &spec.vnp)?;
+        self.call(&begun, &handle, &vnp, &spec.vnp_at)?;
+        let party = begun.party.clone();
+        self.listens(begun, |_| {
+            verbs::router(Verbs {
+                handle,
+                party,
+                happened,
+            })
+        });
+        Ok(())
+    }
+
+    /// Begins conversations with the processes of a party.
+    fn call<M: Machine>(
+        &mut self,
+        begun: &Begun,
+        handle: &Handle<M>,
+        party: &Identity,
+        addresses: &[Address],
+    ) -> Result<(), RoleError> {
+        for address in addresses {
+            let callee = Callee {
+                party: party.clone(),
+                address: address.clone(),
+                tls: begun.tls.clone(),
+            };
+            let (handle, party) = (handle.clone(), party.clone());
+            let listener = Box::new(move |heard: &[u8]| {
+                let (heard, party) = (heard.to_vec(), party.clone());
+                let work = move |machine: &mut M, now| machine.handle(now, &party, &heard);
+                handle.ask_and_wait(work)?
+            });
+            let mailbox = begun.mailboxes.of(&callee.party);
+            let link = Link::start(callee, mailbox, listener, begun.log.clone())?;
+            self.links.push(link);
+        }
+        Ok(())
+    }
+
+    fn listens(&mut self, begun: Begun, router: impl FnOnce(Arc<Mailboxes>) -> Router) {
+        self.ready.push(Ready {
+            router: router(begun.mailboxes),
+            party: begun.party,
+            listening: begun.listening,
+            tls: begun.tls,
+            log: begun.log,
+        });
+    }
+
+    fn serve(self) -> Result<Roles, RoleError> {
+        if self.ready.is_empty() {
+            return Err(RoleError::None);
+        }
+        let mut served = Vec::new();
+        for ready in &self.ready {
+            served.push((ready.party.clone(), ready.listening.place()));
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (stop, stopped) = oneshot::channel();
+        let ready = self.ready;
+        let run = move || {
+            runtime.block_on(async move {
+                for ready in ready {
+                    tokio::spawn(serve(ready));
+                }
+                // It ends when the other side is dropped.
+                let _ = stopped.await;
+            });
+        };
+        let thread = std::thread::Builder::new().name("roles".to_owned());
+        Ok(Roles {
+            served,
+            _links: self.links,
+            stop: Some(stop),
+            thread: Some(thread.spawn(run)?),
+        })
+    }
+}
+
+impl Begun {
+    fn opened(&self, served: &Served) -> Result<crate::stores::NamedStore, RoleError> {
+        let store = served.store.open();
+        store.map_err(|source| self.store_error(source))
+    }
+
+    fn store_error(&self, source: StoreError) -> RoleError {
+        let party = self.party.clone();
+        RoleError::Store { party, source }
+    }
+
+    fn start<M: Machine>(&self, machine: M) -> io::Result<Handle<M>> {
+        Handle::start(machine, Arc::clone(&self.mailboxes), self.log.clone())
+    }
+}
+
+/// Serves one role until the runtime ends.
+async fn serve(ready: Ready) {
+    let log = ready.log.clone();
+    let entrance = match Entrance::open(ready.listening, &ready.tls, ready.log) {
+        Ok(entrance) => entrance,
+        Err(error) => return log.say(format_args!("its socket is unusable: {error}")),
+    };
+    let service = ready.router.into_make_service_with_connect_info::<Caller>();
+    if let Err(error) = axum::serve(entrance, service).await {
+        log.say(format_args!("serving has ended: {error}"));
+    }
+}
+
+/// Random numbers that no other process has.
+fn random() -> io::Result<Random> {
+    let mut seed = [0; 8];
+    let mut filled = 0;
+    while filled < seed.len() {
+        let flags = rustix::rand::GetRandomFlags::empty();
+        filled += rustix::rand::getrandom(&mut seed[filled..], flags)?;
+    }
+    Ok(Random::new(u64::from_le_bytes(seed)))
+}

@@ -1,0 +1,102 @@
+//! `POST /v1/messages`: what a caller says; `GET /v1/messages`: what there is for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{ConnectInfo, RawQuery, State};
+use axum::response::Response;
+use axum::routing::get;
+use carina_api::{ErrorBody, ErrorCode};
+use carina_vnet_host::server::{answered, event_query, json_text, refusal};
+
+use super::entrance::Caller;
+use crate::driver::Handle;
+use crate::machine::{Machine, no_right};
+use crate::mailbox::{Mailboxes, list_of};
+
+/// A role that is called.
+#[derive(Debug)]
+pub struct Service<M> {
+    /// The way to its machine.
+    pub handle: Handle<M>,
+    /// What it has to say.
+    pub mailboxes: Arc<Mailboxes>,
+}
+
+impl<M> Clone for Service<M> {
+    fn clone(&self) -> Service<M> {
+        Service {
+            handle: self.handle.clone(),
+            mailboxes: Arc::clone(&self.mailboxes),
+        }
+    }
+}
+
+/// The paths for messages.
+pub fn router<M: Machine>(service: Service<M>) -> Router {
+    Router::new()
+        .route("/v1/messages", get(hear::<M>).post(say::<M>))
+        .fallback(unknown_path)
+        .with_state(service)
+}
+
+async fn say<M: Machine>(
+    State(service): State<Service<M>>,
+    ConnectInfo(Caller(caller)): ConnectInfo<Caller>,
+    body: Body,
+) -> Response {
+    if !M::CALLERS.contains(&caller.role) {
+        return refusal(&no_right(M::ROLE, &caller, M::CALLERS));
+    }
+    let messages = match body_of(body).await {
+        Ok(messages) => messages,
+        Err(error) => return refusal(&error),
+    };
+    let work = move |machine: &mut M, now| machine.handle(now, &caller, &messages);
+    answered(service.handle.ask(work).await.and_then(|done| done))
+}
+
+async fn hear<M: Machine>(
+    State(service): State<Service<M>>,
+    ConnectInfo(Caller(caller)): ConnectInfo<Caller>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    if !M::CALLERS.contains(&caller.role) {
+        return refusal(&no_right(M::ROLE, &caller, M::CALLERS));
+    }
+    let (_, wait) = match event_query(query.as_deref().unwrap_or_default()) {
+        Ok(wait) => wait,
+        Err(error) => return refusal(&error),
+    };
+    let messages = service.mailboxes.of(&caller).hear(wait).await;
+    json_text(list_of(&messages).into_bytes())
+}
+
+/// Answers a request for a path that is not there.
+pub async fn unknown_path() -> Response {
+    let what = "there is no such path; docs/vnet-roles.md has those that there are";
+    refusal(&ErrorBody::new(ErrorCode::NotFound, what))
+}
+
+/// The body of a request, of bounded size, within a time.
+///
+/// # Errors
+/// It is too long, or does not come.
+pub async fn body_of(body: Body) -> Result<Vec<u8>, ErrorBody> {
+    let bytes = tokio::time::timeout(BODY_WAIT, to_bytes(body, BODY_MAX)).await;
+    let bytes = bytes.map_err(|_| {
+        let what = format!("the request has not come within {} s", BODY_WAIT.as_secs());
+        ErrorBody::new(ErrorCode::TimedOut, what)
+    })?;
+    bytes.map(|bytes| bytes.to_vec()).map_err(|error| {
+        let what = format!("the request: {error}; it has {BODY_MAX} bytes at most");
+        ErrorBody::new(ErrorCode::BadRequest, what)
+    })
+}
+
+/// Bytes of a request at most: the longest document, written as JSON, and what is around it.
+const BODY_MAX: usize = 12 << 20;
+/// How long the body of a request may take.
+const BODY_WAIT: Duration = Duration::from_secs(30);

@@ -1,0 +1,272 @@
+//! A VNO with what happened to its networks, which its operators follow.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use carina_api::{ErrorBody, ErrorCode};
+use carina_time::Instant;
+use carina_vnet::document::Document;
+use carina_vnet::message::{Condition, FromVnp, Standing};
+use carina_vnet::store::{Store, StoreError};
+use carina_vnet::vno::{Seen, Vno, WishError};
+use carina_vnet_host::progress::Event;
+use tokio::sync::Notify;
+
+use crate::identity::{Identity, Role};
+use crate::machine::{Machine, no_right, party, read, text};
+
+/// A VNO at work.
+#[derive(Debug)]
+pub struct Operations<S> {
+    vno: Vno<S>,
+    vnp: String,
+    histories: BTreeMap<String, History>,
+    happened: Arc<Notify>,
+}
+
+/// What happened to a network since this process began.
+#[derive(Debug)]
+struct History {
+    began: Instant,
+    seen: Option<Seen>,
+    events: VecDeque<Event>,
+    last: u64,
+}
+
+impl<S: Store> Operations<S> {
+    /// The work of a VNO whose provider has this name.
+    pub fn new(vno: Vno<S>, vnp: &str) -> Operations<S> {
+        Operations {
+            vno,
+            vnp: vnp.to_owned(),
+            histories: BTreeMap::new(),
+            happened: Arc::default(),
+        }
+    }
+
+    /// Tells those who wait that something has happened.
+    pub fn happened(&self) -> Arc<Notify> {
+        Arc::clone(&self.happened)
+    }
+
+    /// Wants a network: a new one, or a change of one that there is.
+    ///
+    /// # Errors
+    /// There is one already, or none; it is being removed; the store does not answer.
+    pub fn want(
+        &mut self,
+        now: Instant,
+        document: Document,
+        is_new: bool,
+    ) -> Result<Seen, ErrorBody> {
+        let name = document.vnet.name.clone();
+        self.vno.refresh(now).map_err(store_refusal)?;
+        match (self.vno.seen(&name).is_some(), is_new) {
+            (true, true) => {
+                let what =
+                    format!("network {name} is there already: change it, or remove it first");
+                return Err(ErrorBody::new(ErrorCode::DuplicateName, what));
+            }
+            (false, false) => return Err(self.unknown(&name)),
+            _ => {}
+        }
+        self.vno.apply(now, document).map_err(wish_refusal)?;
+        self.note(now);
+        self.seen(&name)
+    }
+
+    /// Wants a network no longer.
+    ///
+    /// # Errors
+    /// No network has this name, or the store does not answer.
+    pub fn remove(&mut self, now: Instant, name: &str) -> Result<(), ErrorBody> {
+        let removed = self.vno.remove(now, name);
+        removed.map(drop).map_err(|error| match error {
+            WishError::Unknown(_) => self.unknown(name),
+            other => wish_refusal(other),
+        })
+    }
+
+    /// All networks, by name.
+    pub fn list(&self) -> Vec<Seen> {
+        let names: BTreeSet<&str> = self.vno.names().collect();
+        names
+            .iter()
+            .filter_map(|name| self.vno.seen(name))
+            .collect()
+    }
+
+    /// One network.
+    ///
+    /// # Errors
+    /// No network has this name.
+    pub fn seen(&self, name: &str) -> Result<Seen, ErrorBody> {
+        self.vno.seen(name).ok_or_else(|| self.unknown(name))
+    }
+
+    /// What is wanted of a network.
+    ///
+    /// # Errors
+    /// No network has this name.
+    pub fn document(&self, name: &str) -> Result<Document, ErrorBody> {
+        let document = self.vno.document(name).cloned();
+        document.ok_or_else(|| self.unknown(name))
+    }
+
+    /// What happened to a network after an event.
+    ///
+    /// # Errors
+    /// No network has this name.
+    pub fn events(&self, name: &str, since: u64) -> Result<Vec<Event>, ErrorBody> {
+        let history = self.histories.get(name).ok_or_else(|| self.unknown(name))?;
+        let events = history.events.iter();
+        Ok(events.filter(|it| it.number > since).cloned().collect())
+    }
+
+    fn unknown(&self, name: &str) -> ErrorBody {
+        let known: BTreeSet<&str> = self.vno.names().collect();
+        let known: Vec<&str> = known.into_iter().collect();
+        let known = match known.is_empty() {
+            true => "none".to_owned(),
+            false => known.join(", "),
+        };
+        let name: String = name.chars().take(64).collect();
+        let what = format!("there is no network {name}; there are: {known}");
+        ErrorBody::new(ErrorCode::NotFound, what)
+    }
+
+    /// Notes what has changed.
+    fn note(&mut self, now: Instant) {
+        let all = self.list();
+        let names: BTreeSet<&str> = all.iter().map(|seen| seen.name.as_str()).collect();
+        let before = self.histories.len();
+        self.histories
+            .retain(|name, _| names.contains(name.as_str()));
+        let mut has_changed = self.histories.len() != before;
+        for seen in all {
+            let history = self.histories.entry(seen.name.clone());
+            let history = history.or_insert_with(|| History {
+                began: now,
+                seen: None,
+                events: VecDeque::new(),
+                last: 0,
+            });
+            if history.seen.as_ref() != Some(&seen) {
+                has_changed |= history.note(now, &seen);
+                history.seen = Some(seen);
+            }
+        }
+        if has_changed {
+            self.happened.notify_waiters();
+        }
+    }
+}
+
+impl History {
+    /// Adds what is new; says whether anything is.
+    fn note(&mut self, now: Instant, seen: &Seen) -> bool {
+        let nothing = Standing::default();
+        let before = self.seen.as_ref();
+        let same = before.filter(|before| before.generation == seen.generation);
+        let mut lines = Vec::new();
+        if same.is_none() {
+            lines.push(format!("generation {} is wanted", seen.generation));
+        }
+        let old = same.map_or(&nothing, |before| &before.standing);
+        for condition in seen.standing.holds.difference(&old.holds) {
+            lines.push(words_of(*condition).to_owned());
+        }
+        for condition in old.holds.difference(&seen.standing.holds) {
+            lines.push(format!("no longer: {}", words_of(*condition)));
+        }
+        if let Some(reason) = &seen.standing.reason
+            && old.reason.as_ref() != Some(reason)
+        {
+            let refused = if seen.standing.is_refused {
+                "refused: "
+            } else {
+                ""
+            };
+            lines.push(format!("{refused}{}", reason.message));
+        }
+        let is_new = !lines.is_empty();
+        for what in lines {
+            self.last += 1;
+            let at_ms = now.since(self.began).as_millis();
+            let number = self.last;
+            self.events.push_back(Event {
+                number,
+                at_ms,
+                what,
+            });
+        }
+        let excess = self.events.len().saturating_sub(EVENTS_MAX);
+        self.events.drain(..excess);
+        is_new
+    }
+}
+
+/// A condition that holds, in words.
+fn words_of(condition: Condition) -> &'static str {
+    match condition {
+        Condition::Admitted => "it is admitted",
+        Condition::Reserved => "its resources are held",
+        Condition::Provisioned => "all nodes run",
+        Condition::LinksUp => "probes have passed all links",
+        Condition::ConsoleReady => "all consoles answer",
+        Condition::Ready => "it is ready",
+    }
+}
+
+impl<S: Store + Send + 'static> Machine for Operations<S> {
+    const ROLE: Role = Role::Vno;
+    const CALLERS: &'static [Role] = &[];
+
+    fn handle(&mut self, now: Instant, from: &Identity, messages: &[u8]) -> Result<(), ErrorBody> {
+        if from.role != Role::Vnp || from.name != self.vnp {
+            return Err(no_right(Self::ROLE, from, Self::CALLERS));
+        }
+        for message in read::<FromVnp>(messages)? {
+            self.vno.handle_vnp(now, message);
+        }
+        self.note(now);
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.vno.handle_timeout(now);
+        self.note(now);
+    }
+
+    fn poll_timeout(&self) -> Instant {
+        self.vno.poll_timeout()
+    }
+
+    fn poll_transmit(&mut self) -> Option<(Identity, String)> {
+        let message = self.vno.poll_transmit()?;
+        Some((party(Role::Vnp, self.vnp.clone()), text(&message)))
+    }
+
+    fn discarded(&self) -> &BTreeMap<&'static str, u64> {
+        self.vno.discarded()
+    }
+}
+
+fn wish_refusal(error: WishError) -> ErrorBody {
+    match error {
+        WishError::Store(error) => store_refusal(error),
+        WishError::Unknown(_) => ErrorBody::new(ErrorCode::NotFound, error.to_string()),
+        _ => ErrorBody::new(ErrorCode::Conflict, error.to_string()),
+    }
+}
+
+fn store_refusal(error: StoreError) -> ErrorBody {
+    let code = match &error {
+        StoreError::Full(_) => ErrorCode::LimitReached,
+        _ => ErrorCode::Internal,
+    };
+    ErrorBody::new(code, format!("it cannot be written down: {error}"))
+}
+
+/// Events that are kept of a network.
+const EVENTS_MAX: usize = 1000;

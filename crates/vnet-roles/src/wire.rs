@@ -1,0 +1,229 @@
+//! The bytes of a conversation, over TCP or over a flow.
+//!
+//! A flow is a socket whose messages are SDUs. TLS makes a stream of bytes of them: what it writes
+//! is cut into SDUs, and an SDU is read whole before its bytes are handed out.
+
+use std::io::{self, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+
+/// A connection of a thread that may wait.
+#[derive(Debug)]
+pub enum Wire {
+    /// Over TCP.
+    Tcp(TcpStream),
+    /// Over a flow.
+    Flow(BufReader<UnixStream>),
+}
+
+/// A way to end a connection from another thread.
+#[derive(Debug)]
+pub enum Ender {
+    /// Over TCP.
+    Tcp(TcpStream),
+    /// Over a flow.
+    Flow(UnixStream),
+}
+
+impl Wire {
+    /// A connection over a flow that is a socket.
+    pub fn of_flow(socket: UnixStream) -> Wire {
+        // A read of the socket gets the longest SDU whole.
+        Wire::Flow(BufReader::with_capacity(SDU_MAX, socket))
+    }
+
+    /// How long a read, and a write, may wait.
+    ///
+    /// # Errors
+    /// The time is zero.
+    pub fn set_limits(&self, read: Duration, write: Duration) -> io::Result<()> {
+        match self {
+            Wire::Tcp(stream) => {
+                stream.set_read_timeout(Some(read))?;
+                stream.set_write_timeout(Some(write))
+            }
+            Wire::Flow(stream) => {
+                stream.get_ref().set_read_timeout(Some(read))?;
+                stream.get_ref().set_write_timeout(Some(write))
+            }
+        }
+    }
+
+    /// A way to end it.
+    ///
+    /// # Errors
+    /// The system gives no descriptor.
+    pub fn ender(&self) -> io::Result<Ender> {
+        match self {
+            Wire::Tcp(stream) => stream.try_clone().map(Ender::Tcp),
+            Wire::Flow(stream) => stream.get_ref().try_clone().map(Ender::Flow),
+        }
+    }
+}
+
+impl Ender {
+    /// Ends the connection; one that has ended already is as good.
+    pub fn end(&self) {
+        let _ = match self {
+            Ender::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Ender::Flow(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+}
+
+impl Read for Wire {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Wire::Tcp(stream) => stream.read(buffer),
+            Wire::Flow(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Wire::Tcp(stream) => stream.write(bytes),
+            Wire::Flow(stream) => stream.get_mut().write(sdu_of(bytes)),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A connection of a task.
+#[derive(Debug)]
+pub enum TaskWire {
+    /// Over TCP.
+    Tcp(tokio::net::TcpStream),
+    /// Over a flow.
+    Flow(TaskFlow),
+}
+
+/// A flow of a task.
+#[derive(Debug)]
+pub struct TaskFlow {
+    socket: tokio::net::UnixStream,
+    /// The SDU that was read last, and how far it was handed out.
+    sdu: Vec<u8>,
+    taken: usize,
+}
+
+impl TaskFlow {
+    /// A connection over a flow that is a socket.
+    ///
+    /// # Errors
+    /// The runtime does not take it.
+    pub fn new(socket: UnixStream) -> io::Result<TaskFlow> {
+        socket.set_nonblocking(true)?;
+        Ok(TaskFlow {
+            socket: tokio::net::UnixStream::from_std(socket)?,
+            sdu: Vec::new(),
+            taken: 0,
+        })
+    }
+
+    fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.taken == self.sdu.len() {
+            ready!(self.socket.poll_read_ready(context))?;
+            let (socket, sdu) = (&self.socket, &mut self.sdu);
+            sdu.resize(SDU_MAX, 0);
+            self.taken = SDU_MAX;
+            // Not by the runtime's own read: it takes a short one for the last of all.
+            let read = socket.try_io(Interest::READABLE, || {
+                let (length, _) = recv(socket, &mut sdu[..], RecvFlags::DONTWAIT)?;
+                Ok(length)
+            });
+            let length = match read {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                read => read?,
+            };
+            self.sdu.truncate(length);
+            self.taken = 0;
+            if self.sdu.is_empty() {
+                // The flow is over.
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let left = &self.sdu[self.taken..];
+        let length = left.len().min(buffer.remaining());
+        buffer.put_slice(&left[..length]);
+        self.taken += length;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.socket.poll_write_ready(context))?;
+            let written = self.socket.try_io(Interest::WRITABLE, || {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                Ok(send(&self.socket, sdu_of(bytes), flags)?)
+            });
+            match written {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => return Poll::Ready(written),
+            }
+        }
+    }
+}
+
+impl AsyncRead for TaskWire {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            TaskWire::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
+            TaskWire::Flow(flow) => flow.poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for TaskWire {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            TaskWire::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            TaskWire::Flow(flow) => flow.poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            TaskWire::Tcp(stream) => Pin::new(stream).poll_flush(context),
+            TaskWire::Flow(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            TaskWire::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            // The end of the socket is that of the flow.
+            TaskWire::Flow(_) => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+/// As much of some bytes as one SDU takes.
+fn sdu_of(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.len().min(SDU_MAX)]
+}
+
+/// Bytes of an SDU of a flow that is a socket, at most.
+const SDU_MAX: usize = 65_536;

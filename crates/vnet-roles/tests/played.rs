@@ -1,0 +1,252 @@
+//! Providers on loopback with hosts that are played, as in simulations.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use carina_sim::vnets::host::{PlayedHost, is_whole};
+use carina_vnet::document::{Document, Form};
+use carina_vnet::message::{FromAgent, ToAgent};
+use carina_vnet::timing::Timing;
+use carina_vnet::vno::Seen;
+use carina_vnet_roles::agent::{self, Hosting};
+use carina_vnet_roles::calling::address::Address;
+use carina_vnet_roles::configuration::{
+    Configuration, PipSpec, Served, VnoSpec, VnpSpec, inventory,
+};
+use carina_vnet_roles::driver::Clock;
+use carina_vnet_roles::identity::{Identity, Role};
+use carina_vnet_roles::keys::{KeyDir, Tls};
+use carina_vnet_roles::log::Log;
+use carina_vnet_roles::operator::Client;
+use carina_vnet_roles::roles::{Lines, Roles};
+use carina_vnet_roles::stores::StoreName;
+use tempfile::TempDir;
+
+/// How long anything may take on a slow machine.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// Two providers `uk` and `de` with a host each, a network provider `net`, an operator `acme`.
+pub struct Providers {
+    pub directory: TempDir,
+    pub configuration: Configuration,
+    pub hosts: Arc<Mutex<Vec<PlayedHost>>>,
+    pub ports: Ports,
+}
+
+#[derive(Clone, Copy)]
+pub struct Ports {
+    pub uk: u16,
+    pub de: u16,
+    pub net: u16,
+    pub acme: u16,
+}
+
+/// One of the hosts, as its agent.
+pub struct Played {
+    pub hosts: Arc<Mutex<Vec<PlayedHost>>>,
+    pub number: usize,
+    clock: Clock,
+}
+
+impl Providers {
+    pub fn new() -> Providers {
+        let directory = tempfile::tempdir().unwrap();
+        let keys = KeyDir::new(directory.path().join("keys"));
+        keys.create_authority().unwrap();
+        for (role, name) in [
+            (Role::Pip, "uk"),
+            (Role::Pip, "de"),
+            (Role::Vnp, "net"),
+            (Role::Vno, "acme"),
+            (Role::Operator, "acme"),
+            (Role::Agent, "secret-a"),
+            (Role::Agent, "secret-b"),
+        ] {
+            let party = Identity::new(role, name).unwrap();
+            keys.issue(&party, 2, &keys).unwrap();
+        }
+        let [uk, de, net, acme] = free_ports();
+        let ports = Ports { uk, de, net, acme };
+        let configuration = configuration(directory.path(), ports);
+        let inventories = configuration.pips.iter().map(|pip| &pip.inventory);
+        let hosts = inventories.map(|it| PlayedHost::new(&it.hosts[0], it));
+        Providers {
+            hosts: Arc::new(Mutex::new(hosts.collect())),
+            configuration,
+            directory,
+            ports,
+        }
+    }
+
+    pub fn keys(&self) -> KeyDir {
+        KeyDir::new(&self.configuration.keys)
+    }
+
+    pub fn tls(&self, role: Role, name: &str) -> Tls {
+        Tls::of(&self.keys(), &Identity::new(role, name).unwrap()).unwrap()
+    }
+
+    /// The roles of this configuration that pass.
+    pub fn start(&self, only: &[Role]) -> Roles {
+        let mut configuration = self.configuration.clone();
+        if !only.contains(&Role::Pip) {
+            configuration.pips.clear();
+        }
+        if !only.contains(&Role::Vnp) {
+            configuration.vnps.clear();
+        }
+        if !only.contains(&Role::Vno) {
+            configuration.vnos.clear();
+        }
+        Roles::start(&configuration, Timing::default(), &lines()).unwrap()
+    }
+
+    pub fn agent(&self, number: usize) -> agent::Service {
+        let (pip, port) = [("uk", self.ports.uk), ("de", self.ports.de)][number];
+        let name = self.hosts.lock().unwrap()[number].name.clone();
+        let tls = self.tls(Role::Agent, &name);
+        let host = Played {
+            hosts: Arc::clone(&self.hosts),
+            number,
+            clock: Clock::start(),
+        };
+        let log = Log::new(tls.party(), lines());
+        let addresses = [at(port)];
+        agent::Service::start(&Arc::new(host), &tls, pip, &addresses, &log).unwrap()
+    }
+
+    pub fn operator(&self) -> Client {
+        let keys = self.directory.path().join("operator");
+        if !keys.exists() {
+            std::fs::create_dir(&keys).unwrap();
+            for file in ["ca.pem", "acme.operator.pem", "acme.operator.key"] {
+                let from = self.configuration.keys.join(file);
+                std::fs::copy(from, keys.join(file)).unwrap();
+            }
+        }
+        Client::new(&KeyDir::new(keys), at(self.ports.acme)).unwrap()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        let hosts = self.hosts.lock().unwrap();
+        hosts.iter().all(|host| host.parts.is_empty())
+    }
+}
+
+impl Hosting for Played {
+    fn tell(&self, message: &ToAgent) -> Result<(), carina_vnet_host::Error> {
+        let now = self.clock.now();
+        let mut hosts = self.hosts.lock().unwrap();
+        let boot = carina_time::Duration::from_millis(50);
+        hosts[self.number].handle(now, message.clone(), boot);
+        Ok(())
+    }
+
+    fn say(&self) -> FromAgent {
+        let hosts = self.hosts.lock().unwrap();
+        let here = &hosts[self.number];
+        here.report(self.clock.now(), |vnet, link| {
+            is_whole(&hosts, &here.name, vnet, link)
+        })
+    }
+
+    fn changed(&self, seen: u64, wait: Duration) -> u64 {
+        // What is played changes with time alone.
+        std::thread::sleep(wait.min(Duration::from_millis(50)));
+        seen + 1
+    }
+}
+
+/// A network with a node at each provider and a link between them. It waits for resources: an agent
+/// may not have reported yet.
+pub fn document(name: &str) -> Document {
+    let text = format!(
+        "[vnet]\nname = \"{name}\"\non_insufficient = \"queue 2m\"\n\
+         [defaults]\nkind = \"namespace\"\n\
+         [node.a]\nlocation = [\"uk\"]\n[node.b]\nlocation = [\"de\"]\n\
+         [[link]]\nends = [\"a\", \"b\"]\nrate = \"1Mbps\"\nas = \"gre\"\n"
+    );
+    Document::read(&text, Form::Toml).unwrap()
+}
+
+/// Waits until a network is as it should be.
+pub fn wait_until(client: &Client, name: &str, is_right: impl Fn(&Seen) -> bool) -> Seen {
+    let begin = Instant::now();
+    loop {
+        let seen = client.seen(name);
+        if let Ok(seen) = &seen
+            && is_right(seen)
+        {
+            return seen.clone();
+        }
+        assert!(begin.elapsed() < LIMIT, "{seen:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Waits until a network is gone.
+pub fn wait_until_gone(client: &Client, name: &str) {
+    let begin = Instant::now();
+    while let Ok(seen) = client.seen(name) {
+        assert!(begin.elapsed() < LIMIT, "{seen:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+pub fn lines() -> Lines {
+    Arc::new(|line| println!("{line}"))
+}
+
+fn configuration(directory: &Path, ports: Ports) -> Configuration {
+    let served = |name: &str, port: u16| Served {
+        name: name.to_owned(),
+        listen: at(port),
+        store: StoreName::File(directory.join(format!("{name}.db"))),
+    };
+    let pip = |name: &str, host: &str, last: u8, port: u16| {
+        let text = format!(
+            "[[hosts]]\nname = \"{host}\"\ncpus = 8\nmemory_mib = 4096\nlocation = \"{name}\"\n\
+             address = \"172.31.9.{last}\"\n[[borders]]\nname = \"secret-border\"\n\
+             host = \"{host}\"\nrate_bps = 1000000000\n"
+        );
+        let path = directory.join(format!("{name}.toml"));
+        std::fs::write(&path, text).unwrap();
+        PipSpec {
+            served: served(name, port),
+            inventory: inventory(&path).unwrap(),
+        }
+    };
+    Configuration {
+        keys: directory.join("keys"),
+        pips: vec![
+            pip("uk", "secret-a", 1, ports.uk),
+            pip("de", "secret-b", 2, ports.de),
+        ],
+        vnps: vec![VnpSpec {
+            served: served("net", ports.net),
+            pips: [
+                ("uk".into(), vec![at(ports.uk)]),
+                ("de".into(), vec![at(ports.de)]),
+            ]
+            .into(),
+        }],
+        vnos: vec![VnoSpec {
+            served: served("acme", ports.acme),
+            vnp: "net".into(),
+            vnp_at: vec![at(ports.net)],
+        }],
+    }
+}
+
+/// A port on loopback.
+pub fn at(port: u16) -> Address {
+    Address::Tcp(format!("127.0.0.1:{port}"))
+}
+
+/// Ports on loopback that were free a moment ago.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let bound = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+    bound.map(|it| it.local_addr().unwrap().port())
+}
