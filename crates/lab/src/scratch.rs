@@ -50,16 +50,27 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         lock_registry().remove(&self.path);
-        // Only temporary files can be left behind.
-        let _ = fs::remove_dir_all(&self.path);
+        remove(&self.path);
     }
 }
 
 /// Removes the directories of this process, which is about to end without dropping anything.
 pub fn remove_all() {
     for path in std::mem::take(&mut *lock_registry()) {
-        let _ = fs::remove_dir_all(path);
+        remove(&path);
     }
+}
+
+/// Removes a directory in which a process that this one has started may still make files: it ends
+/// when this one does. Under its new name the directory is not found any more.
+fn remove(path: &Path) {
+    let ended = path.with_extension("ended");
+    let now = match fs::rename(path, &ended) {
+        Ok(()) => &ended,
+        Err(_) => path,
+    };
+    // Only temporary files can be left behind.
+    let _ = fs::remove_dir_all(now);
 }
 
 /// Memory of rings and regions lies in these directories: they belong on a tmpfs.
@@ -131,5 +142,24 @@ mod tests {
         assert!(flock(&again, FlockOperation::NonBlockingLockExclusive).is_err());
         drop(scratch);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn directory_goes_while_something_is_still_made_in_it() {
+        let scratch = Scratch::new(&format!("busy-{}", std::process::id())).unwrap();
+        let path = scratch.path().to_owned();
+        let writer = std::thread::spawn({
+            let path = path.clone();
+            move || {
+                let made = |number: u32| fs::write(path.join(number.to_string()), "").is_ok();
+                (0..).take_while(|number| made(*number)).count()
+            }
+        });
+        while !path.join("99").exists() {
+            std::thread::yield_now();
+        }
+        drop(scratch);
+        assert!(writer.join().unwrap() >= 100);
+        assert!(!path.exists() && !path.with_extension("ended").exists());
     }
 }

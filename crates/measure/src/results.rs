@@ -39,6 +39,8 @@ pub enum Metric {
     GapMs,
     /// Packets that were sent and never answered.
     LostPackets,
+    /// Time to read a configuration and be ready, in seconds.
+    LoadS,
     /// Flows that came to be, per second.
     AllocationsPerS,
     /// Flows that ended, per second.

@@ -1,4 +1,4 @@
-//! Tests of the channel. The models for loom, which need `--cfg loom`, are another target.
+//! Tests of the channel. The models for loom are a package of their own, `../model`.
 
 mod duplex;
 mod hostile;

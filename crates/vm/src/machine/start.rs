@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
+use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -44,31 +45,31 @@ impl Machine {
         }
         let qemu_log = self.path("qemu.log");
         let stderr = File::create(&qemu_log).context("create", &qemu_log)?;
-        let words = self.launching();
-        let mut command = match words.split_first() {
-            Some((program, words)) => {
-                let mut command = Command::new(program);
-                command.args(words).arg(qemu);
-                command
-            }
-            None => Command::new(qemu),
-        };
+        let mut command = Command::new("sh");
+        command.args(["-c", GATE, "sh"]).args(self.launching());
         if self.dies_with_parent {
             carina_sys::end_with_parent(&mut command);
         }
-        let child = command
+        let what = || self.run_dir.join(&self.name);
+        let mut child = command
+            .arg(qemu)
             .args(args)
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(stderr)
             // An interrupt typed at a terminal is for the program that started the machine.
             .process_group(0)
             .spawn()
-            .context("start QEMU for", &self.run_dir.join(&self.name))?;
+            .context("start QEMU for", &what())?;
+        let gate = child.stdin.take();
         let pid = i32::try_from(child.id()).expect("Linux process numbers are below 2^22");
         let record = self.record(pid, accel, life);
         let running = Running::new(record, self.run_dir.clone(), child, self.taps_in());
         running.record().write(&self.run_dir)?;
+        if let Some(mut gate) = gate {
+            let opened = gate.write_all(b"\n");
+            opened.context("start QEMU for", &what())?;
+        }
         Ok(running)
     }
 
@@ -160,7 +161,33 @@ impl Machine {
     }
 }
 
+/// Becomes QEMU once a line comes, which is when the machine's record is written: a QEMU without
+/// one would never be found if this process is killed in between. Then the pipe ends, and so does
+/// this.
+const GATE: &str = "read -r line && exec \"$@\" </dev/null";
+
 /// The files of a machine in its run directory, by the end of their names.
 const FILES: [&str; 8] = [
     "qmp", "events", "console", "agent", "log", "qemu.log", "initrd", "state",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gate_opens_with_a_line_and_ends_with_its_pipe() {
+        for (line, said) in [(&b"\n"[..], "a b, c\n"), (b"", "")] {
+            let mut child = Command::new("sh")
+                .args(["-c", GATE, "sh", "printf", "%s, %s\n", "a b", "c"])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            child.stdin.take().unwrap().write_all(line).unwrap();
+            let output = child.wait_with_output().unwrap();
+            assert_eq!(output.status.success(), !line.is_empty());
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), said);
+        }
+    }
+}

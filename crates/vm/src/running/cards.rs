@@ -1,13 +1,12 @@
 //! Network cards plugged into and pulled out of a running machine.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
 use carina_netdev::{Tap, TapLayer, TapOffload};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use carina_sys::NetworkNamespace;
 use serde_json::{Value, json};
 
 use super::Running;
@@ -123,10 +122,8 @@ impl Qmp {
 /// Opens a tap that is there, in the network namespace that a file names.
 fn open_tap(name: &str, network: &Path) -> Result<OwnedFd> {
     let open = || {
-        let file = File::open(network).context("open", network)?;
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
-            .map_err(std::io::Error::from)
-            .context("enter", network)?;
+        let namespace = NetworkNamespace::open(network).context("open", network)?;
+        namespace.enter().context("enter", network)?;
         let opened = Tap::open(name, TapLayer::Ethernet, TapOffload::default());
         opened.map(Tap::into_fd).map_err(|error| Error::Invalid {
             what: format!("tap {name} in {}", network.display()),
