@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carina_api::paths::RunDir;
-use carina_vnet::division::{Placement, divide};
 use carina_vnet::document::Document;
 use carina_vnet::host_part::{HostPart, VnetId};
 use carina_vnet::layout::Layout;
@@ -17,14 +16,19 @@ use carina_vnet::layout::Layout;
 use self::network::{Host, Network};
 use self::orders::Orders;
 use crate::admission::Capacity;
+use crate::alone::record_of;
 use crate::directory::{Record, VnetDir, Vnets, Wanted};
 use crate::error::{Error, Result};
+use crate::impairment::LinkImpairment;
 use crate::node::Output;
+use crate::plan::Plan;
 use crate::progress::Event;
+use crate::random::random_bytes;
 use crate::remains;
 use crate::removed::Removed;
-use crate::report::{TestReport, VnetReport};
+use crate::report::{ConsoleSaid, TestReport, VnetReport};
 use crate::underlay::{HostSettings, own_name};
+use crate::way::{self, Way, WayQuery};
 
 /// The networks of a host. When this value goes they stay; a new agent takes them up again.
 #[derive(Debug)]
@@ -73,6 +77,7 @@ impl Agent {
             removed,
             vnets,
         };
+        agent.vnets.remove_unrecorded()?;
         for (name, record) in agent.vnets.list()? {
             let dir = agent.vnets.vnet(&name);
             let through = record
@@ -145,6 +150,18 @@ impl Agent {
         Ok(network.report())
     }
 
+    /// What making a network, or changing it to what a document says, would do.
+    ///
+    /// # Errors
+    /// The document cannot be made at all. That it does not fit stands in the plan.
+    pub fn plan(&self, document: &Document) -> Result<Plan> {
+        let records: Vec<Record> = {
+            let networks = self.lock();
+            networks.values().map(|network| network.record()).collect()
+        };
+        Plan::of(document, &records, self.capacity)
+    }
+
     /// What is known of all networks, by name.
     #[must_use]
     pub fn list(&self) -> Vec<VnetReport> {
@@ -179,6 +196,47 @@ impl Agent {
     /// There is no such network.
     pub fn events(&self, name: &str, since: u64, wait: Duration) -> Result<Vec<Event>> {
         Ok(self.network(name)?.events(since, wait))
+    }
+
+    /// What the console of a node has said since so many bytes, at once or when there is something,
+    /// at the latest after `wait`.
+    ///
+    /// # Errors
+    /// There is no such network or node.
+    pub fn console_said(
+        &self,
+        name: &str,
+        node: &str,
+        since: u64,
+        wait: Duration,
+    ) -> Result<ConsoleSaid> {
+        self.network(name)?.vnet()?.console_said(node, since, wait)
+    }
+
+    /// Types at the console of a node.
+    ///
+    /// # Errors
+    /// There is no such network or node, or a viewer types there.
+    pub fn console_type(&self, name: &str, node: &str, text: &str) -> Result<()> {
+        self.network(name)?.vnet()?.console_type(node, text)
+    }
+
+    /// Impairs a link of a network, or no longer does.
+    ///
+    /// # Errors
+    /// There is no such network or link, or it cannot be impaired so.
+    pub fn impair(&self, name: &str, link: u32, wanted: LinkImpairment) -> Result<()> {
+        self.network(name)?.vnet()?.impair(link, wanted)
+    }
+
+    /// The way from a node to another, and where on it echos are dropped.
+    ///
+    /// # Errors
+    /// There is no such network or node, or no way between them.
+    pub fn trace(&self, name: &str, query: &WayQuery) -> Result<Way> {
+        let network = self.network(name)?;
+        let part = network.record().part;
+        way::trace(&*network.vnet()?, &part, &self.vnets.vnet(name), query)
     }
 
     /// Runs a shell command in a node.
@@ -272,39 +330,6 @@ fn others(networks: &BTreeMap<String, Arc<Network>>, but: Option<&str>) -> Vec<H
     all.map(|(_, network)| network.record().part).collect()
 }
 
-/// The record of a network all of which is on this host.
-fn record_of(document: &Document, vnet: VnetId, generation: u64, layout: Layout) -> Result<Record> {
-    let nodes = document.node.keys();
-    let numbers = layout.links().map(|(number, _)| number);
-    let placement = Placement {
-        hosts: nodes.map(|node| (node.clone(), HERE.to_owned())).collect(),
-        // No link leaves the host.
-        tags: numbers.map(|number| (number, number)).collect(),
-        outer: BTreeMap::new(),
-    };
-    let mut parts = divide(document, (vnet, generation), &layout, &placement)?;
-    let part = parts.remove(HERE).ok_or(Error::Ended("the only host"))?;
-    Ok(Record {
-        vnet,
-        wanted: Wanted::Here {
-            document: Box::new(document.clone()),
-            layout,
-        },
-        part,
-        is_settled: false,
-    })
-}
-
 fn random_id() -> Result<VnetId> {
-    let mut bytes = [0; 8];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let flags = rustix::rand::GetRandomFlags::empty();
-        let more = rustix::rand::getrandom(&mut bytes[filled..], flags);
-        filled += crate::error::Attempt::attempt(more, "drawing a uid")?;
-    }
-    Ok(VnetId::new(u64::from_le_bytes(bytes)))
+    Ok(VnetId::new(u64::from_le_bytes(random_bytes()?)))
 }
-
-/// The name of the only host.
-const HERE: &str = "here";

@@ -7,8 +7,11 @@ use carina_api::control::{Client as Http, ClientError};
 use carina_api::paths::RunDir;
 use carina_vnet::document::{Document, Form};
 
+use crate::impairment::LinkImpairment;
+use crate::plan::Plan;
 use crate::progress::Event;
 use crate::report::{Exec, ExecReply, PoolReport, TestReport, VnetReport};
+use crate::way::{Way, WayQuery};
 
 /// The socket of the agent with a run directory.
 #[must_use]
@@ -73,6 +76,15 @@ impl Client {
             .send("PUT", "/v1/vnets", &document.write(Form::Json))
     }
 
+    /// What making a network, or changing it, would do.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn plan(&self, document: &Document) -> Answer<Plan> {
+        self.http
+            .send("POST", "/v1/plan", &document.write(Form::Json))
+    }
+
     /// One network.
     ///
     /// # Errors
@@ -96,6 +108,27 @@ impl Client {
     pub fn events(&self, name: &str, since: u64, wait: Duration) -> Answer<Vec<Event>> {
         let query = format!("/events?since={since}&wait_ms={}", wait.as_millis());
         self.http.waiting(wait).get(&path_of(name, &query))
+    }
+
+    /// Impairs a link, or no longer does.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn impair(&self, name: &str, link: u32, wanted: &LinkImpairment) -> Answer<()> {
+        let json = serde_json::to_string(wanted).expect("an impairment has only plain fields");
+        let path = path_of(name, &format!("/links/{link}/impairment"));
+        self.http.send("PUT", &path, &json)
+    }
+
+    /// Traces the way from a node to another.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn trace(&self, name: &str, query: &WayQuery) -> Answer<Way> {
+        // Each echo has a second and the time of a guest's command.
+        let limit = Duration::from_secs(2) * query.echoes + TRACE;
+        let http = self.http.waiting(limit);
+        http.post(&path_of(name, "/trace"), query)
     }
 
     /// Runs a command in a node.
@@ -129,6 +162,8 @@ fn path_of(name: &str, rest: &str) -> String {
     format!("/v1/vnets/{}{rest}", carina_api::control::escape(name))
 }
 
+/// How long the watch of a trace may take to begin and end.
+const TRACE: Duration = Duration::from_secs(60);
 /// How long tests may take.
 const TESTS: Duration = Duration::from_secs(600);
 /// How long the removal of a network may take.

@@ -128,6 +128,34 @@ impl Console {
     }
 }
 
+impl Console {
+    /// How many bytes the node has said, and the last of them after the first `since`; at once, or
+    /// when there is something, at the latest after `wait`.
+    pub fn said_since(&self, since: u64, wait: Duration) -> (u64, Vec<u8>) {
+        let state = self.shared.lock();
+        let waited = self
+            .shared
+            .said
+            .wait_timeout_while(state, wait, |state| state.said <= since && !state.is_closed);
+        let state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let kept = state.last.len() as u64;
+        let skip = since
+            .saturating_sub(state.said.saturating_sub(kept))
+            .min(kept);
+        let bytes = state.last.iter().skip(skip as usize);
+        (state.said, bytes.copied().collect())
+    }
+
+    /// Types as one who is not connected. Who is connected longest writes, and no one beside.
+    pub fn type_in(&self, bytes: &[u8]) -> Result<()> {
+        if !self.shared.lock().viewers.is_empty() {
+            return Err(Error::Taken("the console"));
+        }
+        let mut node = &self.shared.node;
+        node.write_all(bytes).attempt("typing at a console")
+    }
+}
+
 impl Drop for Console {
     fn drop(&mut self) {
         self.shared.ending.signal();
@@ -276,9 +304,11 @@ mod tests {
         let (mut node, end) = UnixStream::pair().unwrap();
         let console = Console::serve(&path, end).unwrap();
         node.write_all(b"before;").unwrap();
-        while console.shared.lock().said < 7 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        assert_eq!(console.said_since(0, LIMIT), (7, b"before;".to_vec()));
+        assert_eq!(console.said_since(4, LIMIT), (7, b"re;".to_vec()));
+        assert_eq!(console.said_since(7, Duration::ZERO), (7, Vec::new()));
+        console.type_in(b"typed").unwrap();
+        assert_eq!(read(&node, 5), "typed");
         let first = UnixStream::connect(&path).unwrap();
         assert_eq!(read(&first, 7), "before;");
         let second = UnixStream::connect(&path).unwrap();
@@ -288,6 +318,7 @@ mod tests {
             (read(&first, 3), read(&second, 3)),
             ("now".into(), "now".into())
         );
+        assert!(console.type_in(b"lost").is_err());
         (&second).write_all(b"lost").unwrap();
         (&first).write_all(b"typed").unwrap();
         assert_eq!(read(&node, 5), "typed");

@@ -7,6 +7,7 @@
 //!   RUN/vnet/NAME/NODE.console     socket of the node's console
 //!   RUN/vnet/NAME/vm/              files of QEMU
 //!   RUN/vnet/NAME/counters         counters of the links
+//!   RUN/vnet/NAME/impairments.json links that are impaired
 //!   RUN/vnet.pool/                 files of machines that stand ready
 //! ```
 //!
@@ -163,9 +164,35 @@ impl Vnets {
         };
         Ok(names.filter_map(read).collect())
     }
+
+    /// Removes directories without a record: an agent was killed before it wrote one, or after it
+    /// had removed everything else. Nothing is there that they could lead to, and a network of the
+    /// same name would find its place taken.
+    ///
+    /// # Errors
+    /// One cannot be read or removed.
+    pub(crate) fn remove_unrecorded(&self) -> Result<()> {
+        for name in self.names()? {
+            let dir = self.vnet(&name);
+            let path = dir.record();
+            if !path
+                .try_exists()
+                .attempt(format!("looking for {}", path.display()))?
+            {
+                dir.remove()?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl VnetDir {
+    /// The directory at this path.
+    #[cfg(test)]
+    pub(crate) fn at(path: &Path) -> VnetDir {
+        VnetDir(path.to_owned())
+    }
+
     /// The directory itself.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -177,6 +204,10 @@ impl VnetDir {
     pub fn name(&self) -> String {
         let name = self.0.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
+    }
+
+    fn record(&self) -> PathBuf {
+        self.0.join("record.json")
     }
 
     /// The directory of QEMU's files.
@@ -195,6 +226,12 @@ impl VnetDir {
     #[must_use]
     pub fn counters(&self) -> PathBuf {
         self.0.join("counters")
+    }
+
+    /// The links that are impaired.
+    #[must_use]
+    pub fn impairments(&self) -> PathBuf {
+        self.0.join("impairments.json")
     }
 
     /// Makes the directory.
@@ -221,7 +258,7 @@ impl VnetDir {
     /// # Errors
     /// It does not exist or cannot be parsed.
     pub fn read(&self) -> Result<Record> {
-        let path = self.0.join("record.json");
+        let path = self.record();
         let text = fs::read(&path).attempt(format!("reading {}", path.display()))?;
         serde_json::from_slice(&text).attempt(format!("reading {}", path.display()))
     }
@@ -231,7 +268,7 @@ impl VnetDir {
     /// # Errors
     /// The directory cannot be written.
     pub fn write(&self, record: &Record) -> Result<()> {
-        let path = self.0.join("record.json");
+        let path = self.record();
         let part = self.0.join("record.json.part");
         let text = serde_json::to_vec_pretty(record).attempt("writing a record")?;
         fs::write(&part, text)
@@ -269,5 +306,20 @@ mod tests {
         assert_eq!(vnets.names().unwrap(), [part.as_str(), "b"]);
         assert!(vnets.list().unwrap().is_empty());
         assert!(is_part_name(&part) && !is_part_name("@7") && !is_name(&part));
+    }
+
+    #[test]
+    fn directories_without_records_go_and_others_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let vnets = Vnets::of(&RunDir::new(directory.path()));
+        vnets.remove_unrecorded().unwrap();
+        for name in ["begun", "unreadable"] {
+            vnets.vnet(name).create().unwrap();
+        }
+        fs::write(vnets.vnet("begun").path().join("record.json.part"), "{").unwrap();
+        fs::write(vnets.vnet("unreadable").record(), "{").unwrap();
+        vnets.remove_unrecorded().unwrap();
+        assert_eq!(vnets.names().unwrap(), ["unreadable"]);
+        vnets.vnet("begun").create().unwrap();
     }
 }

@@ -79,6 +79,17 @@ pub enum Error {
         /// The nodes that there are.
         known: String,
     },
+    /// There is no such link.
+    #[error("network {vnet} has no link {link}")]
+    NoLink {
+        /// The network.
+        vnet: String,
+        /// The number.
+        link: u32,
+    },
+    /// A link cannot be impaired so.
+    #[error("impairment: {0}")]
+    Impairment(String),
     /// A network of this name is there already.
     #[error("network {0} is there already: change it, or remove it first")]
     Exists(String),
@@ -90,6 +101,9 @@ pub enum Error {
         /// The networks that there are.
         known: String,
     },
+    /// Another client has what there is one of.
+    #[error("{0} is taken by another, who has it longer")]
+    Taken(&'static str),
     /// Nothing has answered in time.
     #[error("{what} within {} s", limit.as_secs_f32())]
     Timeout {

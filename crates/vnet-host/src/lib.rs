@@ -23,6 +23,7 @@
 
 pub mod admission;
 pub mod agent;
+mod alone;
 mod bell;
 mod carrier;
 pub mod client;
@@ -30,13 +31,18 @@ mod console;
 mod data_plane;
 pub mod directory;
 mod error;
+pub mod export;
 mod graph;
+pub mod impairment;
+pub mod link_name;
 mod making;
 pub mod names;
 mod namespace;
 mod node;
+pub mod plan;
 mod probe;
 pub mod progress;
+mod random;
 pub mod remains;
 mod removed;
 pub mod report;
@@ -44,6 +50,9 @@ pub mod server;
 mod steps;
 pub mod underlay;
 mod vnet;
+pub mod way;
+pub mod web;
+pub mod whereabouts;
 
 pub use agent::Agent;
 pub use directory::{Record, VnetDir, Vnets, Wanted};

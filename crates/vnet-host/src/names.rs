@@ -48,6 +48,12 @@ pub fn rate_app(link: u32, side: usize) -> String {
     format!("l{link}-{side}-rate")
 }
 
+/// The app of the engine that impairs what comes from a port.
+#[must_use]
+pub fn impair_app(link: u32, side: usize) -> String {
+    format!("l{link}-{side}-impair")
+}
+
 /// The app of the engine that is the tunnel of a link to another host.
 #[must_use]
 pub fn tunnel_app(link: u32) -> String {

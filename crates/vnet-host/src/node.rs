@@ -3,6 +3,7 @@
 mod images;
 mod machine;
 mod namespace;
+mod stream;
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -15,6 +16,7 @@ pub use carina_vm::Output;
 pub use self::images::{Images, end_pool};
 use self::machine::MachineNode;
 use self::namespace::NamespaceNode;
+pub use self::stream::Arrived;
 use crate::console::Console;
 use crate::directory::VnetDir;
 use crate::error::{Error, Result};

@@ -4,6 +4,7 @@ use carina_vnet::document::{Carrier, Kind, Rate};
 use carina_vnet::host_part::{LinkState, NodeState, VnetId};
 use serde::{Deserialize, Serialize};
 
+use crate::impairment::LinkImpairment;
 use crate::progress::PhaseTime;
 
 /// A network, as its operator sees it.
@@ -97,6 +98,9 @@ pub struct LinkReport {
     pub rtt_ns: Option<u64>,
     /// What passed from the first end to the second, and back.
     pub passed: [Passed; 2],
+    /// What impairs it.
+    #[serde(default, skip_serializing_if = "LinkImpairment::is_none")]
+    pub impairment: LinkImpairment,
 }
 
 /// What passed over one direction of a link.
@@ -109,6 +113,13 @@ pub struct Passed {
     pub bytes: u64,
     /// Frames above the rate of the link, or for which there was no room.
     pub dropped: u64,
+    /// Frames that an impairment has lost.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// The machines that stand ready.
@@ -141,6 +152,24 @@ pub struct ExecReply {
     pub stdout: Vec<u8>,
     /// Its standard error, bytes.
     pub stderr: Vec<u8>,
+}
+
+/// What a console has said.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConsoleSaid {
+    /// How many bytes it has said in all: where to go on.
+    pub next: u64,
+    /// The last of them, after those that were known; at most 4 KiB.
+    pub bytes: Vec<u8>,
+}
+
+/// What is typed at a console.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConsoleTyped {
+    /// The text, with the ends of its lines.
+    pub text: String,
 }
 
 /// The outcome of one of the tests of a document.

@@ -10,7 +10,7 @@ use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use carina_api::control::ErrorReply;
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::document::{Document, Form, limits};
@@ -19,7 +19,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::agent::Agent;
 use crate::error::Error;
-use crate::report::{Exec, ExecReply, PoolReport};
+use crate::impairment::LinkImpairment;
+use crate::report::{ConsoleTyped, Exec, ExecReply, PoolReport};
+use crate::way::WayQuery;
 
 /// What ends a server when it is dropped.
 #[derive(Debug)]
@@ -50,11 +52,7 @@ pub fn serve(
     stopped: Stopped,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(BLOCKING_MAX)
-        .build()?;
-    let served = runtime.block_on(async move {
+    let serving = async move {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let (removed, is_removed) = mpsc::channel(1);
         let ends = end(Arc::clone(&agent), is_transient, is_removed);
@@ -62,6 +60,23 @@ pub fn serve(
         tokio::select! {
             result = async { axum::serve(listener, router(service)).await } => result,
             () = ends => Ok(()),
+        }
+    };
+    run(serving, stopped)
+}
+
+/// Serves until it ends by itself, or its [`Stop`] is dropped.
+pub(crate) fn run(
+    serving: impl Future<Output = io::Result<()>>,
+    stopped: Stopped,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_MAX)
+        .build()?;
+    let served = runtime.block_on(async move {
+        tokio::select! {
+            result = serving => result,
             _ = stopped.0 => Ok(()),
         }
     });
@@ -91,13 +106,27 @@ struct Service {
 
 type Shared = State<Service>;
 
+/// What is answered of an agent's networks, for another socket than its own.
+pub(crate) fn router_of(agent: Arc<Agent>) -> Router {
+    // A transient agent waits for removals over its own socket.
+    let (removed, _) = mpsc::channel(1);
+    router(Service { agent, removed })
+}
+
 fn router(service: Service) -> Router {
     Router::new()
         .route("/v1/vnets", get(list).post(create).put(apply))
         .route("/v1/pool", get(pool))
+        .route("/v1/plan", post(plan))
         .route("/v1/vnets/{name}", get(report).delete(remove))
         .route("/v1/vnets/{name}/document", get(document))
         .route("/v1/vnets/{name}/events", get(events))
+        .route("/v1/vnets/{name}/links/{link}/impairment", put(impair))
+        .route(
+            "/v1/vnets/{name}/nodes/{node}/console",
+            get(console_said).post(console_type),
+        )
+        .route("/v1/vnets/{name}/trace", post(trace))
         .route("/v1/vnets/{name}/exec", post(exec))
         .route("/v1/vnets/{name}/test", post(test))
         .fallback(unknown_path)
@@ -122,6 +151,10 @@ async fn apply(State(service): Shared, body: Bytes) -> Response {
     answer(move || Ok(service.agent.apply(&document_in(&body)?)?)).await
 }
 
+async fn plan(State(service): Shared, body: Bytes) -> Response {
+    answer(move || Ok(service.agent.plan(&document_in(&body)?)?)).await
+}
+
 async fn report(State(service): Shared, Path(name): Path<String>) -> Response {
     answer(move || Ok(service.agent.report(&name)?)).await
 }
@@ -138,6 +171,53 @@ async fn events(
     answer(move || {
         let (since, wait) = event_query(query.as_deref().unwrap_or_default())?;
         Ok(service.agent.events(&name, since, wait)?)
+    })
+    .await
+}
+
+async fn console_said(
+    State(service): Shared,
+    Path((name, node)): Path<(String, String)>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    answer(move || {
+        let (since, wait) = event_query(query.as_deref().unwrap_or_default())?;
+        Ok(service.agent.console_said(&name, &node, since, wait)?)
+    })
+    .await
+}
+
+async fn console_type(
+    State(service): Shared,
+    Path((name, node)): Path<(String, String)>,
+    body: Bytes,
+) -> Response {
+    answer(move || {
+        let typed: ConsoleTyped =
+            serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+        Ok(service.agent.console_type(&name, &node, &typed.text)?)
+    })
+    .await
+}
+
+async fn impair(
+    State(service): Shared,
+    Path((name, link)): Path<(String, u32)>,
+    body: Bytes,
+) -> Response {
+    answer(move || {
+        let wanted: LinkImpairment =
+            serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+        Ok(service.agent.impair(&name, link, wanted)?)
+    })
+    .await
+}
+
+async fn trace(State(service): Shared, Path(name): Path<String>, body: Bytes) -> Response {
+    answer(move || {
+        let query: WayQuery =
+            serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+        Ok(service.agent.trace(&name, &query)?)
     })
     .await
 }
@@ -187,19 +267,31 @@ async fn answer<T: Serialize + Send + 'static>(
         let what = "the agent failed; its log says more";
         Err(ErrorBody::new(ErrorCode::Internal, what))
     });
+    answered(done)
+}
+
+/// The answer to a request: a value in JSON, or a refusal.
+pub fn answered<T: Serialize>(done: Result<T, ErrorBody>) -> Response {
     match done.and_then(|value| {
         serde_json::to_vec(&value)
             .map_err(|error| ErrorBody::new(ErrorCode::Internal, error.to_string()))
     }) {
-        Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+        Ok(json) => json_text(json),
         Err(error) => refusal(&error),
     }
 }
 
-fn refusal(error: &ErrorBody) -> Response {
+/// An answer that is JSON already.
+pub fn json_text(json: Vec<u8>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], json).into_response()
+}
+
+/// The answer to a request that is refused.
+pub fn refusal(error: &ErrorBody) -> Response {
     let status = match error.code {
         ErrorCode::NotFound => StatusCode::NOT_FOUND,
         ErrorCode::BadRequest => StatusCode::BAD_REQUEST,
+        ErrorCode::AccessDenied => StatusCode::FORBIDDEN,
         ErrorCode::DuplicateName | ErrorCode::Conflict => StatusCode::CONFLICT,
         ErrorCode::LimitReached | ErrorCode::Unsupported => StatusCode::UNPROCESSABLE_ENTITY,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
@@ -209,7 +301,11 @@ fn refusal(error: &ErrorBody) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], json).into_response()
 }
 
-fn document_in(body: &[u8]) -> Result<Document, ErrorBody> {
+/// The document that a request carries in JSON.
+///
+/// # Errors
+/// It has none, or one that is wrong.
+pub fn document_in(body: &[u8]) -> Result<Document, ErrorBody> {
     let text = std::str::from_utf8(body).map_err(|error| bad(error.to_string()))?;
     Document::read(text, Form::Json).map_err(|error| bad(error.to_string()))
 }
@@ -219,7 +315,10 @@ fn bad(what: String) -> ErrorBody {
 }
 
 /// `since=N&wait_ms=M`, both of which may be missing.
-fn event_query(query: &str) -> Result<(u64, Duration), ErrorBody> {
+///
+/// # Errors
+/// It has something else.
+pub fn event_query(query: &str) -> Result<(u64, Duration), ErrorBody> {
     let (mut since, mut wait_ms) = (0, 0);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let wrong = || {
@@ -241,10 +340,15 @@ fn event_query(query: &str) -> Result<(u64, Duration), ErrorBody> {
 impl From<Error> for ErrorBody {
     fn from(error: Error) -> ErrorBody {
         let code = match &error {
-            Error::NoVnet { .. } | Error::NoNode { .. } => ErrorCode::NotFound,
+            Error::NoVnet { .. } | Error::NoNode { .. } | Error::NoLink { .. } => {
+                ErrorCode::NotFound
+            }
+            Error::Impairment(_) => ErrorCode::BadRequest,
             Error::Exists(_) => ErrorCode::DuplicateName,
             Error::NotAdmitted { .. } => ErrorCode::LimitReached,
-            Error::NotMade(_) | Error::Cancelled | Error::OfProvider(_) => ErrorCode::Conflict,
+            Error::NotMade(_) | Error::Cancelled | Error::OfProvider(_) | Error::Taken(_) => {
+                ErrorCode::Conflict
+            }
             Error::Unsupported { .. } => ErrorCode::Unsupported,
             Error::Timeout { .. } => ErrorCode::TimedOut,
             _ => ErrorCode::Internal,

@@ -1,25 +1,31 @@
 //! A network on this host: what is wanted is made so, by difference.
 
+mod impaired;
+
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carina_engine::frames::{Graph, LinkCounts, LinkName};
 use carina_vnet::document::Kind;
-use carina_vnet::host_part::{Far, HostPart, LinkPart, LinkState, NodePart, NodeState};
+use carina_vnet::host_part::{
+    Far, HostPart, InterfaceAddress, LinkPart, LinkState, NodePart, NodeState,
+};
 
 use crate::data_plane::DataPlane;
 use crate::directory::{Record, VnetDir};
 use crate::error::{Attempt, Error, Result};
 use crate::graph::graph_of;
+use crate::impairment::{self, Impairments};
 use crate::making::{make_namespaces, make_ports, remove_ports};
 use crate::names::{node_namespace, port, ports_namespace};
 use crate::namespace;
-use crate::node::{Images, Node, Output};
+use crate::node::{Arrived, Images, Node, Output};
 use crate::progress::{Phase, Progress};
 use crate::remains;
+use crate::report::ConsoleSaid;
 use crate::steps::Steps;
 use crate::underlay::Underlay;
 
@@ -35,6 +41,7 @@ pub struct Vnet {
     nodes: Mutex<BTreeMap<String, Arc<Node>>>,
     /// What is there. It is locked while it becomes something else.
     part: Mutex<HostPart>,
+    impairments: Mutex<Impairments>,
 }
 
 impl Vnet {
@@ -67,6 +74,7 @@ impl Vnet {
             plane,
             nodes: Mutex::default(),
             part: Mutex::new(there),
+            impairments: Mutex::new(impairment::read(dir)?),
         })
     }
 
@@ -103,12 +111,14 @@ impl Vnet {
         })
     }
 
-    /// The graph of a part, with the underlay as it is now.
+    /// The graph of a part, with the underlay as it is now, and what impairs its links.
     fn graph(&self, part: &HostPart) -> Result<Graph> {
         let leaves = part.links.iter().any(|it| matches!(it.far, Far::Host(_)));
         let underlay = self.underlay.as_ref().filter(|_| leaves);
         let underlay = underlay.map(Underlay::look).transpose()?;
-        graph_of(part, underlay.as_ref())
+        let mut graph = graph_of(part, underlay.as_ref())?;
+        impairment::splice(&mut graph, part, &lock(&self.impairments))?;
+        Ok(graph)
     }
 
     /// Nodes need the ports of their links. The engine's side of the ports, of which the kernel
@@ -151,7 +161,8 @@ impl Vnet {
         }
         remove_ports(there, &steps.unlinked)?;
         make_namespaces(part, &remains::namespaces(part.vnet)?)?;
-        make_ports(part, &steps.linked)
+        make_ports(part, &steps.linked)?;
+        self.forget_impairments(part)
     }
 
     fn make_nodes(&self, part: &HostPart, steps: &Steps) -> Result<()> {
@@ -237,14 +248,18 @@ impl Vnet {
 
     /// Probes again the links over which no probe has passed.
     pub fn probe_silent(&self, part: &HostPart) {
+        // What does not answer stands in the status.
+        let _ = self.probe_links(part, &self.silent(part), FAR_PROBE);
+    }
+
+    /// The links over which no probe has passed.
+    pub fn silent<'a>(&self, part: &'a HostPart) -> Vec<&'a LinkPart> {
         let status = self.progress.status();
         let is_up = |link: &LinkPart| {
             let known = status.links.get(&link.number);
             known.is_some_and(|known| known.state == LinkState::Up)
         };
-        let silent: Vec<&LinkPart> = part.links.iter().filter(|link| !is_up(link)).collect();
-        // What does not answer stands in the status.
-        let _ = self.probe_links(part, &silent, FAR_PROBE);
+        part.links.iter().filter(|link| !is_up(link)).collect()
     }
 
     fn probe_links(&self, part: &HostPart, links: &[&LinkPart], limit: Duration) -> Result<()> {
@@ -282,6 +297,23 @@ impl Vnet {
         self.node(node)?.run(command, limit)
     }
 
+    /// What the console of a node has said since so many bytes.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub fn console_said(&self, node: &str, since: u64, wait: Duration) -> Result<ConsoleSaid> {
+        let (next, bytes) = self.node(node)?.console().said_since(since, wait);
+        Ok(ConsoleSaid { next, bytes })
+    }
+
+    /// Types at the console of a node.
+    ///
+    /// # Errors
+    /// There is no such node, or a viewer types there.
+    pub fn console_type(&self, node: &str, text: &str) -> Result<()> {
+        self.node(node)?.console().type_in(text.as_bytes())
+    }
+
     /// The round trip of an echo from one node to an address.
     ///
     /// # Errors
@@ -293,6 +325,27 @@ impl Vnet {
             source_towards(wanted, to)
         };
         self.node(from)?.echo(own, to, limit)
+    }
+
+    /// What arrives of a stream that one node sends to an address of another for some time.
+    ///
+    /// # Errors
+    /// There is no such node, or the stream does not get there.
+    pub fn throughput(
+        &self,
+        [from, to]: [&str; 2],
+        address: Ipv4Addr,
+        time: Duration,
+    ) -> Result<Arrived> {
+        let (sender, receiver) = (self.node(from)?, self.node(to)?);
+        let to = SocketAddrV4::new(address, STREAM_PORT);
+        std::thread::scope(|scope| {
+            let received = scope.spawn(|| receiver.receive(STREAM_PORT, time + STREAM));
+            sender.send(to, time, STREAM)?;
+            received
+                .join()
+                .unwrap_or(Err(Error::Ended("who takes the stream")))
+        })
     }
 
     /// What went over each link of the engine's graph.
@@ -373,7 +426,7 @@ impl Vnet {
         lock(&self.nodes).remove(name)
     }
 
-    fn no_node(&self, name: &str) -> Error {
+    pub fn no_node(&self, name: &str) -> Error {
         let known: Vec<String> = lock(&self.nodes).keys().cloned().collect();
         Error::NoNode {
             vnet: self.dir.name(),
@@ -401,15 +454,20 @@ fn observed(dir: &VnetDir, part: &HostPart, namespaces: &[String]) -> Result<Hos
 
 /// The address of a node from which it reaches another one.
 fn source_towards(node: &NodePart, to: Ipv4Addr) -> Ipv4Addr {
-    let via = node.routes.iter().find(|route| {
-        let prefix = carina_vnet::host_part::InterfaceAddress::new(to, route.to.bits());
-        prefix.is_some_and(|it| it.prefix() == route.to)
-    });
-    let next = via.map_or(to, |route| route.via);
+    let next = next_hop(node, to);
     let beside = node.interfaces.iter().find(|it| it.peer == next);
     beside
         .or(node.interfaces.first())
         .map_or(Ipv4Addr::UNSPECIFIED, |it| it.address.address())
+}
+
+/// The address to which a node hands what is for another.
+pub fn next_hop(node: &NodePart, to: Ipv4Addr) -> Ipv4Addr {
+    let via = node.routes.iter().find(|route| {
+        let prefix = InterfaceAddress::new(to, route.to.bits());
+        prefix.is_some_and(|it| it.prefix() == route.to)
+    });
+    via.map_or(to, |route| route.via)
 }
 
 /// Does something for each of several, on some threads; the first error, once all have ended.
@@ -441,6 +499,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// How many nodes and links are worked on at a time.
 const THREADS: usize = 16;
+/// The port of TCP at which a node takes a stream.
+const STREAM_PORT: u16 = 49_210;
+/// How long a stream may take to get there.
+const STREAM: Duration = Duration::from_secs(30);
 const CONSOLE: Duration = Duration::from_secs(60);
 /// How long the other end of a new link may take to answer.
 const PROBE: Duration = Duration::from_secs(60);

@@ -16,7 +16,7 @@ use carina_vnet::message::ToAgent;
 use carina_vnet_host::{Agent, Error, Vnets};
 
 use crate::segment::{Host, Segment, ip};
-use crate::waiting::{LIMIT, is_root, left_of, run};
+use crate::waiting::{Home, LIMIT, is_root, left_of, run};
 
 /// Nodes `a`, `b`, … each on the host of its number, with these links, `a b gre`.
 fn parts(uid: u64, generation: u64, nodes: usize, links: &[&str], first_tag: u32) -> Vec<HostPart> {
@@ -354,7 +354,7 @@ fn part_that_this_host_cannot_make_has_failed_with_the_reason() {
     if !is_root() {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
+    let directory = Home::new();
     let agent = Agent::new(&RunDir::new(directory.path())).unwrap();
     let reason = |part: &HostPart| {
         agent.tell(&ToAgent::Set(Box::new(part.clone()))).unwrap();

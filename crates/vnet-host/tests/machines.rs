@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use carina_api::paths::RunDir;
 use carina_vnet::document::{Document, Form};
 use carina_vnet_host::report::{VnetReport, VnetState};
+use carina_vnet_host::way::WayQuery;
 use carina_vnet_host::{Agent, Vnets};
 
-use crate::waiting::{LIMIT, is_root, left_of, run, wait_until_settled};
+use crate::waiting::{Home, LIMIT, is_root, left_of, run, wait_until_settled};
 
 /// Two machines and a namespace in a row; with a link more, in a ring.
 fn document(boot: &str, is_ring: bool) -> Document {
@@ -31,7 +32,7 @@ fn running_machines_get_and_lose_links_without_a_restart() {
     if !is_root() {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
+    let directory = Home::new();
     let agent = Agent::new(&RunDir::new(directory.path())).unwrap();
     let report = links_come_and_go(&agent, "clone");
     assert_eq!(run(&agent, "vms", "a", "ls /sys/class/net"), "eth0\nlo");
@@ -45,7 +46,7 @@ fn nodes_are_machines_of_the_pool_and_change_as_others_do() {
     if !is_root() {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
+    let directory = Home::new();
     let run_dir = RunDir::new(directory.path());
     let agent = Agent::new(&run_dir).unwrap();
     agent.keep_ready(2).unwrap();
@@ -117,4 +118,38 @@ fn links_come_and_go(agent: &Agent, boot: &str) -> VnetReport {
     );
     assert_eq!(run(agent, "vms", "a", "cat /tmp/mark"), "here");
     report
+}
+
+#[test]
+fn machines_are_traced_and_their_throughput_is_tested() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let agent = Agent::new(&RunDir::new(directory.path())).unwrap();
+    let text = "[vnet]\nname = \"fast\"\n[defaults]\nmemory = 128\n[node.a]\n[node.b]\n[node.c]\n\
+        kind = \"namespace\"\nboot = \"cold\"\n\
+        [[link]]\nends = [\"a\", \"b\"]\nrate = \"10Mbps\"\n\
+        [[link]]\nends = [\"b\", \"c\"]\nrate = \"10Mbps\"\n\
+        [[test]]\nthroughput = [\"a\", \"b\"]\nrate_min = \"100kbps\"\n\
+        [[test]]\nthroughput = [\"c\", \"a\"]\nrate_min = \"100kbps\"\n\
+        [[test]]\nthroughput = [\"a\", \"b\"]\nrate_min = \"100Mbps\"\n";
+    agent
+        .create(&Document::read(text, Form::Toml).expect("the text is a document"))
+        .unwrap();
+    let report = wait_until_settled(&agent, "fast");
+    assert_eq!(report.state, VnetState::Ready, "{report:?}");
+    let tests = agent.test("fast").unwrap();
+    let holds: Vec<bool> = tests.iter().map(|test| test.holds).collect();
+    // No stream is faster than its link.
+    assert_eq!(holds, [true, true, true, false], "{tests:?}");
+    let query = WayQuery {
+        from: "a".into(),
+        to: "c".into(),
+        echoes: 1,
+    };
+    let way = agent.trace("fast", &query).unwrap();
+    assert!(way.places.iter().all(|place| place.is_expected), "{way:?}");
+    assert_eq!(way.places.len(), 8);
+    agent.remove("fast").unwrap();
 }

@@ -1,9 +1,12 @@
 //! Networks on this machine, and what is left of them.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+mod browser;
 mod hosts;
+mod looking;
 mod machines;
 mod namespaces;
+mod page;
 mod segment;
 mod socket;
 mod waiting;

@@ -14,7 +14,8 @@ use carina_frame::PoolConfig;
 use carina_lab::{NamespaceAccess, namespace_file};
 use carina_ports::af_packet::AfPacketConfig;
 use carina_vnet_host::{Agent, HostSettings, Underlay};
-use tempfile::TempDir;
+
+use crate::waiting::Home;
 
 /// Hosts with the interface `wire0` each. They go with this value.
 pub struct Segment {
@@ -79,7 +80,7 @@ impl Segment {
 
     /// The agent of a host, with a directory of its own.
     pub fn agent(&self, host: usize) -> Host {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = Home::new();
         let run_dir = RunDir::new(directory.path());
         let agent = Agent::of_host(&run_dir, self.settings(host)).unwrap();
         Host { agent, directory }
@@ -117,7 +118,7 @@ impl Drop for Segment {
 /// An agent with its directory.
 pub struct Host {
     pub agent: Agent,
-    pub directory: TempDir,
+    pub directory: Home,
 }
 
 pub fn ip(words: &[&str]) -> String {

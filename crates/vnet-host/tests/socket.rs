@@ -13,7 +13,7 @@ use carina_vnet_host::client::{Client, REMOVAL, socket_of};
 use carina_vnet_host::report::{Exec, VnetState};
 use carina_vnet_host::{Agent, Vnets, server};
 
-use crate::waiting::{LIMIT, is_root, left_of};
+use crate::waiting::{Home, LIMIT, is_root, left_of};
 
 const TEXT: &str = "[vnet]\nname = \"asked\"\n[defaults]\nkind = \"namespace\"\n[node.a]\n\
     [node.b]\n[[link]]\nends = [\"a\", \"b\"]\nrate = \"1Mbps\"\n";
@@ -30,7 +30,7 @@ fn network_is_made_used_and_removed_over_the_socket() {
     if !is_root() {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
+    let directory = Home::new();
     let run_dir = RunDir::new(directory.path());
     let listener = UnixListener::bind(socket_of(&run_dir)).unwrap();
     let agent = Arc::new(Agent::new(&run_dir).unwrap());
@@ -91,7 +91,7 @@ fn network_is_made_used_and_removed_over_the_socket() {
 
 #[test]
 fn refusals_say_what_is_wrong() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = Home::new();
     let run_dir = RunDir::new(directory.path());
     let listener = UnixListener::bind(socket_of(&run_dir)).unwrap();
     let agent = Arc::new(Agent::new(&run_dir).unwrap());

@@ -1,13 +1,46 @@
 //! Waiting for networks, and looking at what is left of them.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use carina_api::paths::RunDir;
 use carina_lab::NamespaceAccess;
 use carina_vnet_host::Agent;
 use carina_vnet_host::report::{VnetReport, VnetState};
+use tempfile::TempDir;
 
 /// How long anything may take on a slow machine.
 pub const LIMIT: Duration = Duration::from_secs(300);
+
+/// The directory of an agent. Networks outlive their agent: those of a test that fails are removed.
+pub struct Home(TempDir);
+
+impl Home {
+    pub fn new() -> Home {
+        Home(tempfile::tempdir().expect("a directory can be made"))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        // The test's own agent, made after its directory, is gone by now.
+        let Ok(agent) = Agent::new(&RunDir::new(self.path())) else {
+            return;
+        };
+        for network in agent.list() {
+            if let Err(error) = agent.remove(&network.name) {
+                println!("{} is left behind: {error}", network.name);
+            }
+        }
+    }
+}
 
 pub fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();

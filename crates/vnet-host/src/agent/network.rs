@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use carina_engine::counter_file;
 use carina_vnet::host_part::{EndPart, Far, HostPart, HostStatus, NodeState};
 
 use crate::bell::Bell;
 use crate::directory::{Record, VnetDir};
 use crate::error::{Attempt, Error, Result};
-use crate::names::{port_app, rate_app};
+use crate::impairment::{Impairments, LinkImpairment, lost};
+use crate::names::{impair_app, port_app, rate_app};
 use crate::node::Images;
 use crate::progress::{Event, Progress};
 use crate::report::{InterfaceReport, LinkReport, NodeReport, Passed, VnetReport, VnetState};
@@ -198,7 +200,8 @@ impl Network {
             )
         };
         let status = self.shared.progress.status();
-        let counts = vnet.and_then(|vnet| vnet.counts().ok()).unwrap_or_default();
+        let counts = vnet.as_ref().and_then(|vnet| vnet.counts().ok());
+        let counts = counts.unwrap_or_default();
         let passed = |link: u32, side: usize| {
             let (port, rate) = (port_app(link, side), rate_app(link, side));
             let mut passed = Passed::default();
@@ -211,11 +214,15 @@ impl Network {
                 if name.from.app == rate {
                     // What has not left the bucket was dropped in it, or waits for a moment.
                     passed.dropped = passed.dropped.saturating_sub(count.packets);
-                } else if side == 1 && name.to.app == port_app(link, 0) {
+                } else if side == 1
+                    && name.to.app == port_app(link, 0)
+                    && name.from.app != impair_app(link, 1)
+                {
                     from_afar = Some(Passed {
                         frames: count.packets,
                         bytes: count.bytes,
                         dropped: count.drops,
+                        lost: 0,
                     });
                 }
             }
@@ -228,6 +235,10 @@ impl Network {
             Outcome::Done if status.is_ready() => (VnetState::Ready, Vec::new()),
             Outcome::Done => (VnetState::Degraded, status.obstacles()),
         };
+        let mut links = links_of(&record.part, &status, passed);
+        if let Some(vnet) = vnet {
+            note_impairments(&mut links, &vnet.impairments(), &self.dir);
+        }
         VnetReport {
             name: self.dir.name(),
             vnet: record.vnet,
@@ -235,7 +246,7 @@ impl Network {
             state,
             obstacles,
             nodes: nodes_of(&record.part, &status),
-            links: links_of(&record.part, &status, passed),
+            links,
             phases: self.shared.progress.phases(),
             ready_after_ms: ready_after.map(|time| time.as_secs_f64() * 1000.0),
         }
@@ -295,9 +306,27 @@ fn links_of(
             state: now.state,
             rtt_ns: now.rtt_ns,
             passed: [0, 1].map(|side| passed(link.number, side)),
+            impairment: LinkImpairment::default(),
         });
     }
     links
+}
+
+/// Notes what impairs links, and what they have lost by it.
+fn note_impairments(links: &mut [LinkReport], all: &Impairments, dir: &VnetDir) {
+    if all.is_empty() {
+        return;
+    }
+    // Without the file nothing was lost.
+    let counters = counter_file::read(&dir.counters()).unwrap_or_default();
+    for link in links {
+        if let Some(impaired) = all.get(&link.number) {
+            link.impairment = *impaired;
+            for (side, passed) in link.passed.iter_mut().enumerate() {
+                passed.lost = lost(&counters, link.number, side);
+            }
+        }
+    }
 }
 
 impl Shared {
@@ -309,6 +338,7 @@ impl Shared {
         self.lock().vnet = Some(Arc::clone(&vnet));
         let mut wanted = Some(first);
         let mut probed = Instant::now();
+        let mut made = None;
         let mut again = Again::default();
         loop {
             if let Some(change) = wanted.take() {
@@ -316,15 +346,17 @@ impl Shared {
                     Ok(()) => {
                         self.settle(dir, &change);
                         again = Again::default();
+                        made = Some(Instant::now());
                     }
                     Err(error) => {
                         self.fail(&error);
                         again.later();
+                        made = None;
                     }
                 }
                 probed = Instant::now();
             }
-            match changes.recv_timeout(LOOK_AFTER) {
+            match changes.recv_timeout(self.pause(&vnet, made)) {
                 Ok(change) => wanted = Some(change),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
@@ -348,6 +380,16 @@ impl Shared {
             && let Some(vnet) = Arc::into_inner(vnet)
         {
             vnet.leave();
+        }
+    }
+
+    /// How long to wait until all is looked after: not long while the other end of a link that was
+    /// made just now is awaited, for its host is about as far as this one.
+    fn pause(&self, vnet: &Vnet, made: Option<Instant>) -> Duration {
+        let is_new = made.is_some_and(|made| made.elapsed() < NEW);
+        match is_new && !vnet.silent(&self.lock().record.part).is_empty() {
+            true => SOON,
+            false => LOOK_AFTER,
         }
     }
 
@@ -460,6 +502,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const LOOK: Duration = Duration::from_millis(20);
 const AGAIN_MIN: Duration = Duration::from_secs(4);
 const AGAIN_MAX: Duration = Duration::from_secs(60);
+/// For how long the other end of a link is expected to answer soon, and between two looks then.
+const NEW: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_millis(100);
 /// How often nodes are looked after.
 const LOOK_AFTER: Duration = Duration::from_secs(2);
 /// How often links are probed while nothing happens.

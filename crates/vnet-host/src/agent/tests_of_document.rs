@@ -34,8 +34,8 @@ fn one(vnet: &Vnet, part: &HostPart, test: &Test) -> TestReport {
             (holds, seen, format!("ping {from} {to}"))
         }
         (_, Some([from, to])) => {
-            let seen = "throughput is not measured yet".to_owned();
-            (false, seen, format!("throughput {from} {to}"))
+            let (holds, seen) = throughput(vnet, part, [from, to], test);
+            (holds, seen, format!("throughput {from} {to}"))
         }
         // A document that was read has one of them.
         (None, None) => (false, "it tests nothing".to_owned(), String::new()),
@@ -62,10 +62,26 @@ fn ping(vnet: &Vnet, part: &HostPart, [from, to]: [&str; 2], test: &Test) -> (bo
     }
 }
 
+fn throughput(vnet: &Vnet, part: &HostPart, pair: [&str; 2], test: &Test) -> (bool, String) {
+    let Some(address) = address_of(part, pair[1]) else {
+        return (false, format!("{} has no interface", pair[1]));
+    };
+    match vnet.throughput(pair, address, STREAM) {
+        Err(error) => (false, error.to_string()),
+        Ok(arrived) => {
+            let least = test.rate_min.map_or(0.0, |rate| rate.bps() as f64);
+            let seen = format!("{:.3} Mbit/s", arrived.bps() / 1e6);
+            (arrived.bps() >= least, seen)
+        }
+    }
+}
+
 fn address_of(part: &HostPart, node: &str) -> Option<Ipv4Addr> {
     let first = part.node(node)?.interfaces.first()?;
     Some(first.address.address())
 }
 
+/// How long a stream is sent.
+const STREAM: Duration = Duration::from_secs(3);
 /// How long an answer may take.
 const PING: Duration = Duration::from_secs(30);

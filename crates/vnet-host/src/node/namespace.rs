@@ -67,6 +67,11 @@ impl NamespaceNode {
         namespace::batch(&self.namespace, &lines)
     }
 
+    /// The name of the namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     /// Runs a shell command in it.
     pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
         let mut shell = NamespaceAccess::of_root().command_in(&self.namespace, "sh");

@@ -1,0 +1,148 @@
+//! A network that is there, in the words of other tools. Nothing of the substrate stands in them.
+
+mod dot;
+mod rfc8345;
+mod rspec;
+
+use crate::report::{InterfaceReport, LinkReport, VnetReport};
+
+/// What a network is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportFormat {
+    /// A manifest in GENI RSpec, version 3.
+    Rspec,
+    /// A network of `ietf-network`, `ietf-network-topology` (RFC 8345) and
+    /// `ietf-l3-unicast-topology` (RFC 8346), in JSON (RFC 7951).
+    Rfc8345,
+    /// The language of Graphviz.
+    Dot,
+}
+
+impl ExportFormat {
+    /// All of them.
+    pub const ALL: [ExportFormat; 3] = [
+        ExportFormat::Rspec,
+        ExportFormat::Rfc8345,
+        ExportFormat::Dot,
+    ];
+
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ExportFormat::Rspec => "rspec",
+            ExportFormat::Rfc8345 => "rfc8345",
+            ExportFormat::Dot => "dot",
+        }
+    }
+
+    /// A network in it.
+    #[must_use]
+    pub fn write(self, report: &VnetReport) -> String {
+        match self {
+            ExportFormat::Rspec => rspec::write(report),
+            ExportFormat::Rfc8345 => rfc8345::write(report),
+            ExportFormat::Dot => dot::write(report),
+        }
+    }
+}
+
+/// The node and the interface of an end of a link.
+fn end(link: &LinkReport, side: usize) -> (&str, &str) {
+    link.ends[side]
+        .split_once(':')
+        .unwrap_or((&link.ends[side], ""))
+}
+
+/// The address of an interface without the length of its prefix.
+fn address(interface: &InterfaceReport) -> &str {
+    let address = interface.address.split('/').next();
+    address.unwrap_or(&interface.address)
+}
+
+#[cfg(test)]
+mod tests {
+    use carina_vnet::document::{Carrier, Kind};
+    use carina_vnet::host_part::{LinkState, NodeState, VnetId};
+
+    use super::*;
+    use crate::report::{NodeReport, VnetState};
+
+    fn report() -> VnetReport {
+        let interface = |number: u32| InterfaceReport {
+            name: "eth0".into(),
+            address: format!("10.0.0.{number}/30"),
+            mac: format!("02:00:00:00:00:0{number}"),
+            mtu: 1480,
+            link: 0,
+        };
+        let node = |name: &str, kind, number| NodeReport {
+            name: name.into(),
+            kind,
+            state: NodeState::Up,
+            is_console_ready: true,
+            interfaces: vec![interface(number)],
+        };
+        VnetReport {
+            name: "two".into(),
+            vnet: VnetId::new(0xab),
+            generation: 1,
+            state: VnetState::Ready,
+            obstacles: Vec::new(),
+            nodes: vec![node("a", Kind::Vm, 1), node("b", Kind::Namespace, 2)],
+            links: vec![LinkReport {
+                number: 0,
+                ends: ["a:eth0".into(), "b:eth0".into()],
+                carrier: Carrier::Gre,
+                rate: "5Mbps".parse().unwrap(),
+                state: LinkState::Absent,
+                rtt_ns: None,
+                passed: Default::default(),
+                impairment: Default::default(),
+            }],
+            phases: Vec::new(),
+            ready_after_ms: None,
+        }
+    }
+
+    #[test]
+    fn manifest_has_nodes_interfaces_and_links() {
+        let text = ExportFormat::Rspec.write(&report());
+        for part in [
+            "type=\"manifest\"",
+            "<node client_id=\"a\" sliver_id=\"urn:publicid:IDN+carina+sliver+00000000000000ab:a\"",
+            "<interface client_id=\"b:eth0\" mac_address=\"02:00:00:00:00:02\">",
+            "<ip address=\"10.0.0.2\" netmask=\"255.255.255.252\" type=\"ipv4\"/>",
+            "<property source_id=\"a:eth0\" dest_id=\"b:eth0\" capacity=\"5000\"/>",
+            "<link_type name=\"gre\"/>",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let tree = carina_vnet::document::xml_tree::parse_foreign(&text).unwrap();
+        assert_eq!(tree.children.len(), 3);
+    }
+
+    #[test]
+    fn topology_has_a_link_for_each_direction() {
+        let text = ExportFormat::Rfc8345.write(&report());
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let network = &json["ietf-network:networks"]["network"][0];
+        assert_eq!(network["network-id"], "two");
+        let links = &network["ietf-network-topology:link"];
+        assert_eq!(links[1]["source"]["source-node"], "b");
+        assert_eq!(links[1]["destination"]["dest-tp"], "eth0");
+        let point = &network["node"][0]["ietf-network-topology:termination-point"][0];
+        assert_eq!(
+            point["ietf-l3-unicast-topology:l3-termination-point-attributes"]["ip-address"][0],
+            "10.0.0.1"
+        );
+    }
+
+    #[test]
+    fn dot_dashes_what_is_not_up() {
+        let text = ExportFormat::Dot.write(&report());
+        assert!(text.starts_with("graph \"two\" {\n"), "{text}");
+        assert!(text.contains("\"a\" -- \"b\""), "{text}");
+        assert_eq!(text.matches("dashed").count(), 1, "{text}");
+    }
+}

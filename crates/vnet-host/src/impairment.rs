@@ -1,0 +1,220 @@
+//! Links that are made worse on purpose, each direction by itself, to see what a network does then.
+//!
+//! What is impaired stands in a file beside the record, so that it holds until it is taken away,
+//! whatever agent runs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+
+use carina_apps::impair::ImpairConfig;
+use carina_engine::counter_file::Reading;
+use carina_engine::frames::{Graph, PortName};
+use carina_vnet::document::{Rate, Share, Span};
+use carina_vnet::host_part::HostPart;
+use serde::{Deserialize, Serialize};
+
+use crate::directory::VnetDir;
+use crate::error::{Attempt, Error, Result};
+use crate::names::{impair_app, rate_app};
+
+/// What is done to one direction of a link, after its rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Impairment {
+    /// Each frame is so late.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Span>,
+    /// The delay differs by up to this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<Span>,
+    /// So many frames are lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<Share>,
+    /// So many pass twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duplicate: Option<Share>,
+    /// So many overtake others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reorder: Option<Share>,
+    /// No more than this passes; what is above waits, at most 16 MiB or 4096 frames of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+}
+
+/// The impairments of a link: of what its first end sends, and of what its second end sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkImpairment {
+    /// Of what the first end sends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub there: Option<Impairment>,
+    /// Of what the second end sends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub back: Option<Impairment>,
+}
+
+/// The impairments of a network, by the numbers of links.
+pub type Impairments = BTreeMap<u32, LinkImpairment>;
+
+impl Impairment {
+    /// The app that does it.
+    fn config(&self, seed: u64) -> ImpairConfig {
+        let share =
+            |share: Option<Share>| share.map_or(0.0, |share| f64::from(share.millionths()) / 1e6);
+        let us = |span: Option<Span>| span.map_or(0, |span| span.duration().as_nanos() / 1000);
+        ImpairConfig {
+            loss: share(self.loss),
+            duplicate: share(self.duplicate),
+            reorder: share(self.reorder),
+            delay_us: us(self.delay),
+            jitter_us: us(self.jitter),
+            bits_per_second: self.rate.map_or(0, Rate::bps),
+            seed,
+            ..ImpairConfig::default()
+        }
+    }
+
+    /// What is wrong with it, if anything: a jitter above the delay, a delay above a minute.
+    ///
+    /// # Errors
+    /// [`Error::Impairment`].
+    pub fn check(&self) -> Result<()> {
+        match self.config(0).plan() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Error::Impairment(error.to_string())),
+        }
+    }
+}
+
+impl LinkImpairment {
+    /// Whether nothing is impaired.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.there.is_none() && self.back.is_none()
+    }
+
+    /// That of what one of its ends sends, 0 or 1.
+    #[must_use]
+    pub fn of_side(&self, side: usize) -> Option<Impairment> {
+        [self.there, self.back].into_iter().nth(side).flatten()
+    }
+}
+
+/// Puts what impairs links into their graph.
+pub(crate) fn splice(graph: &mut Graph, part: &HostPart, all: &Impairments) -> Result<()> {
+    for link in &part.links {
+        let Some(impaired) = all.get(&link.number) else {
+            continue;
+        };
+        let sides = 0..link.ends().count();
+        for (side, impairment) in sides.filter_map(|side| Some((side, impaired.of_side(side)?))) {
+            let after = PortName {
+                app: rate_app(link.number, side),
+                port: "output".to_owned(),
+            };
+            let seed = 2 * u64::from(link.number) + side as u64;
+            let name = impair_app(link.number, side);
+            graph.splice(&after, &name, impairment.config(seed))?;
+        }
+    }
+    Ok(())
+}
+
+/// Frames that what impairs a direction of a link has dropped, by the network's counters.
+pub(crate) fn lost(counters: &[Reading], link: u32, side: usize) -> u64 {
+    let of_app = format!("{}/drop_", impair_app(link, side));
+    let drops = counters.iter().filter(|it| it.name.starts_with(&of_app));
+    drops.map(|it| it.value).sum()
+}
+
+/// Reads the impairments of a network; none where there is no file.
+pub(crate) fn read(dir: &VnetDir) -> Result<Impairments> {
+    let path = dir.impairments();
+    let what = || format!("reading {}", path.display());
+    match fs::read(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Impairments::new()),
+        text => serde_json::from_slice(&text.attempt(what())?).attempt(what()),
+    }
+}
+
+/// Writes the impairments of a network.
+pub(crate) fn write(dir: &VnetDir, all: &Impairments) -> Result<()> {
+    let path = dir.impairments();
+    let part = path.with_extension("part");
+    let text = serde_json::to_vec_pretty(all).attempt("writing impairments")?;
+    fs::write(&part, text)
+        .and_then(|()| fs::rename(&part, &path))
+        .attempt(format!("writing {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::graph_of;
+    use crate::steps::tests::part;
+
+    #[test]
+    fn one_direction_of_one_link_is_impaired() {
+        let part = part(&["a b", "b c"]);
+        let mut graph = graph_of(&part, None).unwrap();
+        let back = Some(Impairment {
+            loss: "1%".parse().ok(),
+            ..Impairment::default()
+        });
+        let all = [(1, LinkImpairment { there: None, back })].into();
+        splice(&mut graph, &part, &all).unwrap();
+        graph.check().unwrap();
+        let impaired: Vec<&str> = graph
+            .apps()
+            .filter(|(_, kind)| *kind == "impair")
+            .map(|(name, _)| name)
+            .collect();
+        assert_eq!(impaired, ["l1-1-impair"]);
+        let path: Vec<String> = graph
+            .links()
+            .filter(|link| link.from.app.starts_with("l1-1"))
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(
+            path,
+            [
+                "l1-1.output -> l1-1-rate.input",
+                "l1-1-impair.output -> l1-0.input",
+                "l1-1-rate.output -> l1-1-impair.input",
+            ]
+        );
+    }
+
+    #[test]
+    fn impossible_impairments_are_refused_with_words() {
+        let jitter = Impairment {
+            jitter: "5ms".parse().ok(),
+            delay: "1ms".parse().ok(),
+            ..Impairment::default()
+        };
+        let error = jitter.check().unwrap_err().to_string();
+        assert!(error.contains("at most the delay"), "{error}");
+        let late = Impairment {
+            delay: "1h".parse().ok(),
+            ..Impairment::default()
+        };
+        let error = late.check().unwrap_err().to_string();
+        assert!(error.contains("delay_us"), "{error}");
+    }
+
+    #[test]
+    fn impairments_are_read_as_they_were_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = VnetDir::at(directory.path());
+        assert!(read(&dir).unwrap().is_empty());
+        let there = Some(Impairment {
+            delay: "20ms".parse().ok(),
+            rate: "1Mbps".parse().ok(),
+            ..Impairment::default()
+        });
+        let all = [(3, LinkImpairment { there, back: None })].into();
+        write(&dir, &all).unwrap();
+        assert_eq!(read(&dir).unwrap(), all);
+    }
+}

@@ -1,0 +1,156 @@
+//! How people name links: by number, by an end, or by the two nodes.
+
+use crate::report::{LinkReport, VnetReport};
+
+/// A link that was named, seen from one of its ends.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedLink<'a> {
+    /// The link.
+    pub link: &'a LinkReport,
+    /// Which of its ends was named, 0 or 1; the first one where none was.
+    pub side: usize,
+}
+
+/// A name that does not name one link.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkNameError {
+    /// None has the name.
+    #[error(
+        "network {vnet} has no link {name}: name one by its number, an end (NODE:INTERFACE) or its \
+         nodes (NODE,NODE); there are: {known}"
+    )]
+    Unknown {
+        /// The network.
+        vnet: String,
+        /// The name.
+        name: String,
+        /// The links that there are.
+        known: String,
+    },
+    /// Several have it.
+    #[error("several links of network {vnet} are {name}; name one of {which}")]
+    Several {
+        /// The network.
+        vnet: String,
+        /// The name.
+        name: String,
+        /// The ends that tell them apart.
+        which: String,
+    },
+}
+
+impl<'a> NamedLink<'a> {
+    /// The link that a text names: `3`, `r1:eth0`, `r1,r2`, or `r1` if it has one link only.
+    ///
+    /// # Errors
+    /// The network has no such link, or several.
+    pub fn find(report: &'a VnetReport, name: &str) -> Result<NamedLink<'a>, LinkNameError> {
+        let mut found: Vec<NamedLink<'a>> = Vec::new();
+        for link in &report.links {
+            if let Some(side) = side_named(link, name) {
+                found.push(NamedLink { link, side });
+            }
+        }
+        let (vnet, name) = (report.name.clone(), name.to_owned());
+        let list = |links: Vec<String>| match links.is_empty() {
+            true => "none".to_owned(),
+            false => links.join(", "),
+        };
+        match found[..] {
+            [only] => Ok(only),
+            [] => Err(LinkNameError::Unknown {
+                vnet,
+                name,
+                known: list(report.links.iter().map(words).collect()),
+            }),
+            _ => Err(LinkNameError::Several {
+                vnet,
+                name,
+                which: list(found.iter().map(|it| it.near().to_owned()).collect()),
+            }),
+        }
+    }
+
+    /// The end that was named.
+    #[must_use]
+    pub fn near(&self) -> &'a str {
+        &self.link.ends[self.side]
+    }
+
+    /// The other end.
+    #[must_use]
+    pub fn far(&self) -> &'a str {
+        &self.link.ends[1 - self.side]
+    }
+}
+
+/// `0 (a:eth0 -- b:eth0)`.
+fn words(link: &LinkReport) -> String {
+    format!("{} ({})", link.number, link.ends.join(" -- "))
+}
+
+/// The side of a link that a text names, if it names the link.
+fn side_named(link: &LinkReport, name: &str) -> Option<usize> {
+    let node = |side: usize| link.ends[side].split(':').next().unwrap_or_default();
+    if name.parse() == Ok(link.number) {
+        return Some(0);
+    }
+    if let Some((one, other)) = name.split_once(',') {
+        let sides = [0, 1];
+        return sides
+            .into_iter()
+            .find(|side| node(*side) == one && node(1 - side) == other);
+    }
+    (0..2).find(|side| link.ends[*side] == name || node(*side) == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use carina_vnet::document::{Carrier, Rate};
+    use carina_vnet::host_part::{LinkState, VnetId};
+
+    use super::*;
+    use crate::report::VnetState;
+
+    fn report(links: &[(&str, &str)]) -> VnetReport {
+        let link = |(number, (one, other)): (usize, &(&str, &str))| LinkReport {
+            number: number as u32,
+            ends: [(*one).to_owned(), (*other).to_owned()],
+            carrier: Carrier::Ipip,
+            rate: Rate::from_bps(1).unwrap(),
+            state: LinkState::Up,
+            rtt_ns: None,
+            passed: Default::default(),
+            impairment: Default::default(),
+        };
+        VnetReport {
+            name: "x".into(),
+            vnet: VnetId::new(1),
+            generation: 1,
+            state: VnetState::Ready,
+            obstacles: Vec::new(),
+            nodes: Vec::new(),
+            links: links.iter().enumerate().map(link).collect(),
+            phases: Vec::new(),
+            ready_after_ms: None,
+        }
+    }
+
+    #[test]
+    fn links_are_named_by_number_end_or_nodes() {
+        let report = report(&[("a:eth0", "b:eth0"), ("b:eth1", "c:eth0"), ("c:x", "b:y")]);
+        let find = |name: &str| {
+            let found = NamedLink::find(&report, name).map_err(|error| error.to_string());
+            found.map(|it| (it.link.number, it.near().to_owned()))
+        };
+        assert_eq!(find("1"), Ok((1, "b:eth1".to_owned())));
+        assert_eq!(find("c:eth0"), Ok((1, "c:eth0".to_owned())));
+        assert_eq!(find("b,a"), Ok((0, "b:eth0".to_owned())));
+        assert_eq!(find("a"), Ok((0, "a:eth0".to_owned())));
+        let several = find("b,c").unwrap_err();
+        assert!(several.ends_with("name one of b:eth1, b:y"), "{several}");
+        let none = find("a,c").unwrap_err();
+        assert!(none.contains("0 (a:eth0 -- b:eth0), 1"), "{none}");
+    }
+}

@@ -1,0 +1,203 @@
+//! How much gets from one node to another: a stream of TCP for some seconds.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::{Node, Output, System};
+use crate::error::{Attempt, Error, Result};
+use crate::namespace;
+
+/// What has arrived.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Arrived {
+    /// Bytes of the stream.
+    pub bytes: u64,
+    /// From the first of them to the last.
+    pub time: Duration,
+}
+
+impl Arrived {
+    /// Bits a second.
+    pub fn bps(&self) -> f64 {
+        self.bytes as f64 * 8.0 / self.time.as_secs_f64().max(1e-3)
+    }
+}
+
+impl Node {
+    /// Takes one stream at a port, to its end.
+    ///
+    /// # Errors
+    /// None comes within `limit`, or it breaks off.
+    pub fn receive(&self, port: u16, limit: Duration) -> Result<Arrived> {
+        match &self.system {
+            System::Namespace(node) => namespace::within(node.namespace(), || receive(port, limit)),
+            System::Machine(node) => {
+                let output = node.run(&receiving(port, limit), limit + ANSWER)?;
+                arrived_in(&output)
+            }
+        }
+    }
+
+    /// Sends a stream to another node for some time, as soon as that listens.
+    ///
+    /// # Errors
+    /// It does not listen within `limit`, or breaks the stream off.
+    pub fn send(&self, to: SocketAddrV4, time: Duration, limit: Duration) -> Result<()> {
+        match &self.system {
+            System::Namespace(node) => {
+                namespace::within(node.namespace(), || send(to, time, limit))
+            }
+            System::Machine(node) => {
+                let output = node.run(&sending(to, time, limit), limit + time + ANSWER)?;
+                match output.is_success() {
+                    true => Ok(()),
+                    false => Err(unreached(to, limit)),
+                }
+            }
+        }
+    }
+}
+
+fn receive(port: u16, limit: Duration) -> Result<Arrived> {
+    let what = || format!("listening at port {port}");
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).attempt(what())?;
+    listener.set_nonblocking(true).attempt(what())?;
+    let deadline = Instant::now() + limit;
+    let mut stream = loop {
+        match listener.accept() {
+            Ok((stream, _)) => break stream,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error).attempt(what()),
+        }
+        if Instant::now() > deadline {
+            let what = "no stream has come".to_owned();
+            return Err(Error::Timeout { what, limit });
+        }
+        std::thread::sleep(LOOK);
+    };
+    stream.set_nonblocking(false).attempt(what())?;
+    stream.set_read_timeout(Some(limit)).attempt(what())?;
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut bytes = stream.read(&mut buffer).attempt("reading a stream")? as u64;
+    let (began, mut last) = (Instant::now(), Instant::now());
+    while last < deadline {
+        match stream.read(&mut buffer).attempt("reading a stream")? {
+            0 => break,
+            read => bytes += read as u64,
+        }
+        last = Instant::now();
+    }
+    Ok(Arrived {
+        bytes,
+        time: last - began,
+    })
+}
+
+fn send(to: SocketAddrV4, time: Duration, limit: Duration) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    let mut stream = loop {
+        match TcpStream::connect_timeout(&to.into(), CONNECT) {
+            Ok(stream) => break stream,
+            Err(_) if Instant::now() < deadline => std::thread::sleep(AGAIN),
+            Err(_) => return Err(unreached(to, limit)),
+        }
+    };
+    stream
+        .set_write_timeout(Some(limit))
+        .attempt("sending a stream")?;
+    let buffer = vec![0; BUFFER_BYTES];
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        stream.write_all(&buffer).attempt("sending a stream")?;
+    }
+    Ok(())
+}
+
+/// A script of a guest that takes a stream, and says how many bytes it had and the guest's uptime
+/// at its begin and end. Its input never ends: `nc` would shut the stream down, and the other `nc`
+/// ends with that.
+fn receiving(port: u16, limit: Duration) -> String {
+    let seconds = limit.as_secs().max(1);
+    format!(
+        "f=/tmp/.stream{port}; rm -f $f; mkfifo $f\n\
+         timeout {seconds} nc -l -p {port} <>$f | {{\n\
+         dd bs=1 count=1 of=/dev/null 2>/dev/null; read s x </proc/uptime\n\
+         n=$(wc -c); read e x </proc/uptime; echo \"$n $s $e\"; }}"
+    )
+}
+
+/// A script of a guest that sends a stream; `timeout` ends it by a signal.
+fn sending(to: SocketAddrV4, time: Duration, limit: Duration) -> String {
+    let (address, port, seconds) = (to.ip(), to.port(), time.as_secs().max(1));
+    let tries = limit.as_secs().max(1) * 5;
+    format!(
+        "for i in $(seq {tries}); do timeout {seconds} nc {address} {port} </dev/zero >/dev/null\n\
+         [ $? -ge 128 ] && exit 0; sleep 0.2; done; exit 1"
+    )
+}
+
+fn arrived_in(output: &Output) -> Result<Arrived> {
+    let text = output.text();
+    let mut words = text.split_whitespace();
+    let mut number = || -> Option<f64> {
+        let number: f64 = words.next()?.parse().ok()?;
+        number.is_finite().then_some(number)
+    };
+    let numbers = (number(), number(), number());
+    let (Some(bytes), Some(begin), Some(end)) = numbers else {
+        return Err(Error::Ended("the stream"));
+    };
+    let seconds = (end - begin).clamp(0.0, SECONDS_MAX);
+    if bytes < 1.0 {
+        return Err(Error::Ended("the stream"));
+    }
+    Ok(Arrived {
+        bytes: bytes as u64,
+        time: Duration::from_secs_f64(seconds),
+    })
+}
+
+fn unreached(to: SocketAddrV4, limit: Duration) -> Error {
+    let what = format!("{to} has taken no stream");
+    Error::Timeout { what, limit }
+}
+
+const BUFFER_BYTES: usize = 1 << 17;
+const LOOK: Duration = Duration::from_millis(2);
+const AGAIN: Duration = Duration::from_millis(50);
+const CONNECT: Duration = Duration::from_secs(2);
+/// How much later than its own limit a command in a guest may answer.
+const ANSWER: Duration = Duration::from_secs(30);
+const SECONDS_MAX: f64 = 1e6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_guest_says_of_a_stream_is_read() {
+        let output = |text: &str| Output {
+            status: 0,
+            stdout: text.as_bytes().to_vec(),
+            stderr: Vec::new(),
+        };
+        let arrived = arrived_in(&output("2500000 10.5 12.5\n")).unwrap();
+        assert_eq!(arrived.bps(), 1e7);
+        for text in ["", "0 1 2", "x 1 2", "5 1", "NaN 1 2"] {
+            assert!(arrived_in(&output(text)).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn stream_arrives_whole() {
+        let port = 49_000 + (std::process::id() % 1000) as u16;
+        let to = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+        let limit = Duration::from_secs(60);
+        let receives = std::thread::spawn(move || receive(port, limit));
+        send(to, Duration::from_millis(100), limit).unwrap();
+        let arrived = receives.join().unwrap().unwrap();
+        assert!(arrived.bytes > BUFFER_BYTES as u64, "{arrived:?}");
+        assert!(arrived.time <= limit);
+    }
+}

@@ -1,0 +1,353 @@
+//! What the making or changing of a network would do here, before anything is done.
+
+mod reasons;
+
+use carina_vnet::document::Document;
+use carina_vnet::host_part::{HostPart, LinkPart, VnetId};
+use carina_vnet::layout::Layout;
+use serde::{Deserialize, Serialize};
+
+use self::reasons::{
+    changes_of_document, changes_of_link, changes_of_node, differences, ends, link_words,
+    node_words,
+};
+use crate::admission::Capacity;
+use crate::alone::record_of;
+use crate::directory::{Record, Wanted};
+use crate::error::{Error, Result};
+use crate::steps::Steps;
+
+/// What would be done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// The network.
+    pub name: String,
+    /// Whether it is there already, and changes.
+    pub is_there: bool,
+    /// Why it does not fit, and what would; without one it fits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
+    /// The steps: nodes, then links, then what needs no making. What stays as it is has none.
+    pub steps: Vec<PlannedStep>,
+}
+
+/// A step of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedStep {
+    /// What is done.
+    pub action: Action,
+    /// To what: `node r1`, `link r1:eth0 -- r2:eth0`.
+    pub subject: String,
+    /// Why, or what it is.
+    pub reason: String,
+}
+
+/// What is done to a part of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// It is made.
+    Add,
+    /// It is changed while it runs.
+    Change,
+    /// It ends, and is made anew.
+    Replace,
+    /// It ends.
+    Remove,
+}
+
+impl Action {
+    /// The sign before it in a list.
+    #[must_use]
+    pub fn sign(self) -> &'static str {
+        match self {
+            Action::Add => "+",
+            Action::Change => "~",
+            Action::Replace => "-/+",
+            Action::Remove => "-",
+        }
+    }
+}
+
+impl Plan {
+    /// What `document` would have this host do, whose networks are `records`.
+    ///
+    /// # Errors
+    /// The document cannot be divided into parts. That it does not fit is no error.
+    pub fn of(document: &Document, records: &[Record], capacity: Capacity) -> Result<Plan> {
+        let name = &document.vnet.name;
+        // The part of a provider's network may have the same name, and is another network.
+        let is_this = |record: &&Record| {
+            record.part.name == *name && matches!(record.wanted, Wanted::Here { .. })
+        };
+        let others = records.iter().filter(|record| !is_this(record));
+        let refusal = match capacity.admit(document, others.map(|record| &record.part)) {
+            Err(Error::NotAdmitted { reason, .. }) => Some(reason),
+            admitted => {
+                admitted?;
+                None
+            }
+        };
+        let before = records.iter().find(is_this);
+        let vnet = before.map_or(VnetId::new(0), |record| record.vnet);
+        let nothing = Layout::default();
+        let layout = match before.map(|record| &record.wanted) {
+            Some(Wanted::Here { layout, .. }) => layout,
+            Some(Wanted::Provider { .. }) | None => &nothing,
+        };
+        let layout = Layout::of(document, layout);
+        let after = record_of(document, vnet, 0, layout)?;
+        let empty = HostPart {
+            nodes: Vec::new(),
+            links: Vec::new(),
+            ..after.part.clone()
+        };
+        let mut steps = steps(before.map_or(&empty, |record| &record.part), &after.part);
+        if let Some(before) = before.and_then(Record::document) {
+            steps.extend(changes_of_document(before, document));
+        }
+        Ok(Plan {
+            name: name.clone(),
+            is_there: before.is_some(),
+            refusal,
+            steps,
+        })
+    }
+
+    /// How many steps there are of a kind.
+    #[must_use]
+    pub fn count(&self, action: Action) -> usize {
+        let steps = self.steps.iter();
+        steps.filter(|step| step.action == action).count()
+    }
+}
+
+/// The steps from one part to the next.
+fn steps(before: &HostPart, after: &HostPart) -> Vec<PlannedStep> {
+    let steps = Steps::between(before, after);
+    let mut planned = Vec::new();
+    for node in &after.nodes {
+        let name = &node.name;
+        let subject = format!("node {name}");
+        let (is_made, is_ended) = (steps.made.contains(name), steps.ended.contains(name));
+        let (action, reason) = match before.node(name) {
+            Some(old) if is_ended => (Action::Replace, differences(old, node)),
+            Some(old) if steps.changed.contains(name) => {
+                let mut changes = changes_of_node(old, node);
+                // Its interface goes with the other end's port.
+                changes.extend(rewired(&steps, after, name));
+                (Action::Change, changes.join("; "))
+            }
+            _ if is_made => (Action::Add, node_words(node)),
+            _ => continue,
+        };
+        planned.push(step(action, subject, reason));
+    }
+    for node in before
+        .nodes
+        .iter()
+        .filter(|it| after.node(&it.name).is_none())
+    {
+        let subject = format!("node {}", node.name);
+        let reason = "the document has no such node".to_owned();
+        planned.push(step(Action::Remove, subject, reason));
+    }
+    for link in &after.links {
+        let old = before.links.iter().find(|it| it.number == link.number);
+        planned.extend(steps_of_link(&steps, old, link));
+    }
+    let goes = |link: &&LinkPart| after.links.iter().all(|it| it.number != link.number);
+    planned.extend(before.links.iter().filter(goes).map(removal));
+    planned
+}
+
+fn steps_of_link(steps: &Steps, old: Option<&LinkPart>, link: &LinkPart) -> Vec<PlannedStep> {
+    let subject = format!("link {}", ends(link));
+    let addition = || step(Action::Add, subject.clone(), link_words(link));
+    match old {
+        None => vec![addition()],
+        Some(old) if ends(old) != ends(link) => vec![removal(old), addition()],
+        Some(old) if steps.linked.contains(&link.number) => {
+            let anew = link.ends().filter(|end| steps.ended.contains(&end.node));
+            let anew: Vec<&str> = anew.map(|end| end.node.as_str()).collect();
+            let reason = match anew.is_empty() {
+                true => changes_of_link(old, link).join("; "),
+                false => format!("node {} is made anew", anew.join(" and ")),
+            };
+            vec![step(Action::Replace, subject, reason)]
+        }
+        Some(old) => match changes_of_link(old, link) {
+            changes if changes.is_empty() => Vec::new(),
+            changes => vec![step(Action::Change, subject, changes.join("; "))],
+        },
+    }
+}
+
+fn removal(link: &LinkPart) -> PlannedStep {
+    let reason = "the document has no such link".to_owned();
+    step(Action::Remove, format!("link {}", ends(link)), reason)
+}
+
+/// The interfaces of a node whose links are made anew because the node at the other end is.
+fn rewired(steps: &Steps, part: &HostPart, node: &str) -> Option<String> {
+    let links = part.links.iter();
+    let anew = links.filter(|link| {
+        let is_linked_anew =
+            steps.linked.contains(&link.number) && steps.unlinked.contains(&link.number);
+        is_linked_anew && link.ends().any(|end| end.node == node)
+    });
+    let ends = anew
+        .flat_map(|link| link.ends())
+        .filter(|end| end.node == node);
+    let names: Vec<&str> = ends.map(|end| end.interface.as_str()).collect();
+    match names.is_empty() {
+        true => None,
+        false => Some(format!("{} is linked anew", names.join(", "))),
+    }
+}
+
+fn step(action: Action, subject: String, reason: String) -> PlannedStep {
+    PlannedStep {
+        action,
+        subject,
+        reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carina_vnet::document::Form;
+
+    use super::*;
+
+    const ROOM: Capacity = Capacity {
+        cpus: 4,
+        memory_mib: 1000,
+    };
+
+    fn document(text: &str) -> Document {
+        let head = "[vnet]\nname = \"x\"\n";
+        Document::read(&format!("{head}{text}"), Form::Toml).unwrap()
+    }
+
+    fn links(pairs: &[&str], rate: &str) -> String {
+        let link = |pair: &&str| {
+            let (one, other) = pair.split_once(' ').unwrap();
+            format!("[[link]]\nends = [\"{one}\", \"{other}\"]\nrate = \"{rate}\"\n")
+        };
+        pairs.iter().map(link).collect()
+    }
+
+    fn record(text: &str) -> Record {
+        let document = document(text);
+        let layout = Layout::of(&document, &Layout::default());
+        record_of(&document, VnetId::new(7), 1, layout).unwrap()
+    }
+
+    fn lines(before: Option<&str>, after: &str) -> Vec<String> {
+        let records: Vec<Record> = before.map(record).into_iter().collect();
+        let plan = Plan::of(&document(after), &records, ROOM).unwrap();
+        assert_eq!((plan.refusal, plan.is_there), (None, before.is_some()));
+        let line = |it: &PlannedStep| format!("{} {}: {}", it.action.sign(), it.subject, it.reason);
+        plan.steps.iter().map(line).collect()
+    }
+
+    const NODES: &str = "[node.a]\n[node.b]\nkind = \"namespace\"\n[node.c]\n";
+
+    #[test]
+    fn new_network_is_all_additions() {
+        let text = format!("{NODES}{}", links(&["a b"], "5Mbps"));
+        assert_eq!(
+            lines(None, &text),
+            [
+                "+ node a: VM, 1 processor, 128 MiB, clone",
+                "+ node b: namespace",
+                "+ node c: VM, 1 processor, 128 MiB, clone",
+                "+ link a:eth0 -- b:eth0: 5Mbps, ipip",
+            ]
+        );
+        assert!(lines(Some(&text), &text).is_empty());
+    }
+
+    #[test]
+    fn link_that_comes_or_goes_changes_its_ends() {
+        let [one, two] = [&["a b"][..], &["a b", "b c"]];
+        let one = format!("{NODES}{}", links(one, "5Mbps"));
+        let two = format!("{NODES}{}", links(two, "5Mbps"));
+        assert_eq!(
+            lines(Some(&one), &two),
+            [
+                "~ node a: a route more",
+                "~ node b: gets eth1 (10.0.0.5/30)",
+                "~ node c: gets eth0 (10.0.0.6/30); a route more",
+                "+ link b:eth1 -- c:eth0: 5Mbps, ipip",
+            ]
+        );
+        let back = lines(Some(&two), &one);
+        assert!(
+            back.contains(&"~ node b: loses eth1".to_owned()),
+            "{back:?}"
+        );
+        assert_eq!(
+            back[3],
+            "- link b:eth1 -- c:eth0: the document has no such link"
+        );
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_replaced_with_its_links() {
+        let old = format!("{NODES}{}", links(&["a b"], "5Mbps"));
+        let text = NODES.replacen("[node.a]\n", "[node.a]\nmemory = 256\ncpus = 2\n", 1);
+        let new = format!("{text}{}", links(&["a b"], "5Mbps"));
+        assert_eq!(
+            lines(Some(&old), &new),
+            [
+                "-/+ node a: processors 1 -> 2; memory 128 MiB -> 256 MiB",
+                "~ node b: eth0 is linked anew",
+                "-/+ link a:eth0 -- b:eth0: node a is made anew",
+            ]
+        );
+    }
+
+    #[test]
+    fn rates_change_in_place_and_carriers_anew() {
+        let old = format!("{NODES}{}", links(&["a b"], "5Mbps"));
+        let new = format!("{NODES}{}as = \"gre\"\n", links(&["a b"], "9Mbps"));
+        let test = "[[test]]\nping = [\"a\", \"b\"]\n";
+        assert_eq!(
+            lines(Some(&old), &format!("{new}{test}")),
+            [
+                "~ node a: MTU of eth0 1480 -> 1458; eth0 is linked anew",
+                "~ node b: MTU of eth0 1480 -> 1458; eth0 is linked anew",
+                "-/+ link a:eth0 -- b:eth0: rate 5Mbps -> 9Mbps; ipip -> gre",
+                "~ tests: 0 -> 1",
+            ]
+        );
+        let faster = format!("{NODES}{}", links(&["a b"], "9Mbps"));
+        assert_eq!(
+            lines(Some(&old), &faster),
+            ["~ link a:eth0 -- b:eth0: rate 5Mbps -> 9Mbps"]
+        );
+        let leased = lines(Some(&old), &format!("lease = \"2h\"\n{old}"));
+        assert_eq!(leased, ["~ lease: none -> 2h"]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_planned_with_the_reason() {
+        let text = "[node.a]\nmemory = 2000\n";
+        let plan = Plan::of(&document(text), &[], ROOM).unwrap();
+        let refusal = plan.refusal.unwrap();
+        assert!(refusal.contains("2000 MiB"), "{refusal}");
+        assert_eq!(plan.steps.len(), 1);
+        // What the network itself has now counts as free.
+        let records = [record("[node.a]\nmemory = 900\n")];
+        let more = document("[node.a]\nmemory = 950\n");
+        let plan = Plan::of(&more, &records, ROOM).unwrap();
+        assert_eq!(
+            (plan.refusal, plan.steps[0].action),
+            (None, Action::Replace)
+        );
+    }
+}

@@ -1,0 +1,129 @@
+//! The words of a plan: what is made, and what differs.
+
+use std::fmt::Display;
+
+use carina_vnet::document::{Document, Kind};
+use carina_vnet::host_part::{EndPart, Far, LinkPart, NodePart};
+
+use super::{Action, PlannedStep, step};
+
+/// A node that is made.
+pub fn node_words(node: &NodePart) -> String {
+    match node.kind {
+        Kind::Namespace => "namespace".to_owned(),
+        Kind::Vm => {
+            let processors = match node.cpus {
+                1 => "1 processor".to_owned(),
+                cpus => format!("{cpus} processors"),
+            };
+            let image = match node.image.as_str() {
+                "carina" => String::new(),
+                image => format!(", image {image}"),
+            };
+            let (memory, boot) = (node.memory_mib, node.boot.word());
+            format!("VM, {processors}, {memory} MiB, {boot}{image}")
+        }
+    }
+}
+
+/// Why a node is made anew.
+pub fn differences(old: &NodePart, new: &NodePart) -> String {
+    let mib = |memory: u64| format!("{memory} MiB");
+    let found = [
+        change("kind", old.kind.word(), new.kind.word()),
+        change("image", &old.image, &new.image),
+        change("processors", old.cpus, new.cpus),
+        change("memory", mib(old.memory_mib), mib(new.memory_mib)),
+    ];
+    found.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// What changes about a node while it runs.
+pub fn changes_of_node(old: &NodePart, new: &NodePart) -> Vec<String> {
+    let mut changes = Vec::new();
+    for interface in &new.interfaces {
+        let name = &interface.name;
+        match old.interface(name) {
+            None => changes.push(format!("gets {name} ({})", interface.address)),
+            Some(before) => {
+                changes.extend(change(
+                    &format!("address of {name}"),
+                    before.address,
+                    interface.address,
+                ));
+                changes.extend(change(&format!("MTU of {name}"), before.mtu, interface.mtu));
+            }
+        }
+    }
+    let interfaces = old.interfaces.iter();
+    let lost = interfaces.filter(|it| new.interface(&it.name).is_none());
+    changes.extend(lost.map(|it| format!("loses {}", it.name)));
+    let new_routes = new.routes.iter().filter(|it| !old.routes.contains(it));
+    let old_routes = old.routes.iter().filter(|it| !new.routes.contains(it));
+    match (new_routes.count(), old_routes.count()) {
+        (0, 0) => {}
+        (1, 0) => changes.push("a route more".to_owned()),
+        (more, 0) => changes.push(format!("{more} routes more")),
+        (0, 1) => changes.push("a route less".to_owned()),
+        (0, less) => changes.push(format!("{less} routes less")),
+        (more, less) => changes.push(format!("routes: {more} for {less}")),
+    }
+    if old.boot != new.boot {
+        let boot = new.boot.word();
+        changes.push(format!("boot = \"{boot}\" when it is made the next time"));
+    }
+    changes
+}
+
+/// What changes about a link that stays.
+pub fn changes_of_link(old: &LinkPart, new: &LinkPart) -> Vec<String> {
+    let mut changes: Vec<String> = change("rate", old.rate, new.rate).into_iter().collect();
+    if old.carrier != new.carrier {
+        let (old, new) = (old.carrier.word(), new.carrier.word());
+        changes.push(format!("{old} -> {new}"));
+    }
+    changes
+}
+
+/// What changes in a document without anything being made.
+pub fn changes_of_document(old: &Document, new: &Document) -> Vec<PlannedStep> {
+    let span = |document: &Document| {
+        let lease = document.vnet.lease;
+        lease.map_or_else(|| "none".to_owned(), |lease| lease.to_string())
+    };
+    let mut steps = Vec::new();
+    let mut note = |subject: &str, reason: Option<String>| {
+        steps.extend(reason.map(|reason| step(Action::Change, subject.to_owned(), reason)));
+    };
+    let arrow = |old: String, new: String| (old != new).then(|| format!("{old} -> {new}"));
+    note("lease", arrow(span(old), span(new)));
+    let queue = |it: &Document| String::from(it.vnet.on_insufficient);
+    note("on_insufficient", arrow(queue(old), queue(new)));
+    let counts = |old: usize, new: usize| match old == new {
+        true => format!("{new}, other ones"),
+        false => format!("{old} -> {new}"),
+    };
+    let tests = || counts(old.test.len(), new.test.len());
+    note("tests", (old.test != new.test).then(tests));
+    let access = || counts(old.access.len(), new.access.len());
+    note("access points", (old.access != new.access).then(access));
+    steps
+}
+
+/// A link that is made.
+pub fn link_words(link: &LinkPart) -> String {
+    format!("{}, {}", link.rate, link.carrier.word())
+}
+
+/// The ends of a link.
+pub fn ends(link: &LinkPart) -> String {
+    let far = match &link.far {
+        Far::Here(end) => EndPart::to_string(end),
+        Far::Host(far) => format!("host {}", far.host),
+    };
+    format!("{} -- {far}", link.near)
+}
+
+fn change<T: PartialEq + Display>(what: &str, old: T, new: T) -> Option<String> {
+    (old != new).then(|| format!("{what} {old} -> {new}"))
+}

@@ -1,0 +1,207 @@
+//! The way from a node to another, hop by hop, and where on it frames are dropped.
+//!
+//! Echos are sent (RFC 792) while all ports of the network are watched. Where an echo was seen, and
+//! where no longer, says who has lost it; the counters of the link say why.
+
+mod expected;
+mod findings;
+mod watching;
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use carina_engine::counter_file;
+use carina_vnet::host_part::HostPart;
+use serde::{Deserialize, Serialize};
+
+use self::expected::expected;
+use self::findings::findings;
+use self::watching::{Sightings, Watch};
+use crate::directory::VnetDir;
+use crate::error::{Error, Result};
+use crate::vnet::Vnet;
+
+/// What is wanted of a trace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WayQuery {
+    /// The node that asks.
+    pub from: String,
+    /// The node that is asked.
+    pub to: String,
+    /// How many echos, 1 to 100.
+    pub echoes: u32,
+}
+
+/// The way from a node to another and back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Way {
+    /// The node that asked.
+    pub from: String,
+    /// The node that was asked.
+    pub to: String,
+    /// The address at which it was asked.
+    pub address: Ipv4Addr,
+    /// How often it was asked.
+    pub asked: u32,
+    /// How many answers came.
+    pub answered: u32,
+    /// The shortest round trip, ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt_ns: Option<u64>,
+    /// Where echos and answers were looked for, in the order in which they pass.
+    pub places: Vec<Place>,
+    /// Where they were dropped, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<String>,
+}
+
+/// A place on the way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Place {
+    /// An echo on its way there, or an answer on its way back.
+    pub way: Direction,
+    /// The end of the link, `NODE:INTERFACE`.
+    pub end: String,
+    /// Whether the node there sends or receives.
+    pub act: Act,
+    /// The number of the link.
+    pub link: u32,
+    /// Which of its ends, 0 or 1.
+    pub side: usize,
+    /// Frames that were seen.
+    pub seen: u64,
+    /// From the first echo that the asking node sent until the first frame here, µs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_us: Option<u64>,
+    /// Whether the routes of the network lead over it.
+    pub is_expected: bool,
+}
+
+/// Echo or answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// An echo request.
+    There,
+    /// An answer.
+    Back,
+}
+
+/// What a node does with a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Act {
+    /// It gives it to the link.
+    Sends,
+    /// The link gives it to it.
+    Receives,
+}
+
+/// A port of the network's graph, seen from its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Spot {
+    link: u32,
+    side: usize,
+    act: Act,
+}
+
+/// Asks a node from another one, and watches.
+pub(crate) fn trace(vnet: &Vnet, part: &HostPart, dir: &VnetDir, query: &WayQuery) -> Result<Way> {
+    if !(1..=ECHOES_MAX).contains(&query.echoes) {
+        return Err(Error::Unsupported {
+            what: format!("{} echos", query.echoes),
+            instead: "1 to 100 are possible",
+        });
+    }
+    for name in [&query.from, &query.to] {
+        if part.node(name).is_none() {
+            return Err(vnet.no_node(name));
+        }
+    }
+    let route = expected(part, &query.from, &query.to)?;
+    let watch = Watch::begin(part, &dir.counters(), &route)?;
+    // Without the file the place of a drop is known, and only its reason is not.
+    let readings = || counter_file::read(&dir.counters()).unwrap_or_default();
+    let before = readings();
+    let mut answered = 0;
+    let mut rtt: Option<Duration> = None;
+    for _ in 0..query.echoes {
+        // One that is not answered is what is looked for.
+        if let Ok(round_trip) = vnet.echo(&query.from, route.address, ECHO) {
+            answered += 1;
+            rtt = Some(rtt.map_or(round_trip, |rtt| rtt.min(round_trip)));
+        }
+    }
+    let sightings = watch.end(part, &query.from, route.address)?;
+    let after = readings();
+    let places = places(part, &route.spots, &sightings);
+    let found = match answered < query.echoes {
+        true => findings(part, &places, &sightings, (&before, &after)),
+        false => Vec::new(),
+    };
+    Ok(Way {
+        from: query.from.clone(),
+        to: query.to.clone(),
+        address: route.address,
+        asked: query.echoes,
+        answered,
+        rtt_ns: rtt.and_then(|rtt| u64::try_from(rtt.as_nanos()).ok()),
+        places,
+        findings: found,
+    })
+}
+
+/// Where something was expected, and where else something was seen.
+fn places(part: &HostPart, route: &[(Direction, Spot)], sightings: &Sightings) -> Vec<Place> {
+    let place = |way: Direction, spot: Spot, is_expected: bool| {
+        let seen = sightings.at(way, spot);
+        Some(Place {
+            way,
+            end: end_of(part, spot)?,
+            act: spot.act,
+            link: spot.link,
+            side: spot.side,
+            seen: seen.frames,
+            after_us: seen.after_us,
+            is_expected,
+        })
+    };
+    let mut all: Vec<Place> = route
+        .iter()
+        .filter_map(|(way, spot)| place(*way, *spot, true))
+        .collect();
+    for (way, spot) in sightings.spots() {
+        if !route.contains(&(way, spot)) {
+            all.extend(place(way, spot, false));
+        }
+    }
+    // Those of one time are in the order of the way; what was not seen stays behind what was
+    // expected before it.
+    let mut latest = 0;
+    let mut keyed: Vec<(Direction, u64, Place)> = Vec::new();
+    for place in all {
+        if place.is_expected {
+            latest = place.after_us.unwrap_or(latest).max(latest);
+        }
+        let at = match place.is_expected {
+            true => latest,
+            false => place.after_us.unwrap_or(latest),
+        };
+        keyed.push((place.way, at, place));
+    }
+    keyed.sort_by_key(|(way, at, _)| (*way, *at));
+    keyed.into_iter().map(|(_, _, place)| place).collect()
+}
+
+/// The end of a link at which a spot is.
+fn end_of(part: &HostPart, spot: Spot) -> Option<String> {
+    let link = part.links.iter().find(|link| link.number == spot.link)?;
+    link.ends().nth(spot.side).map(ToString::to_string)
+}
+
+/// How long an echo may take.
+const ECHO: Duration = Duration::from_secs(1);
+const ECHOES_MAX: u32 = 100;

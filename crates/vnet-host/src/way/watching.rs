@@ -1,0 +1,344 @@
+//! Ports that are watched while echos pass.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use carina_apps::trace::{TraceRequest, TraceStream};
+use carina_vnet::host_part::HostPart;
+use carina_wire::ether::{ETHERTYPE_ARP, Header};
+use carina_wire::inet::{Arp4, ETHERTYPE_IPV4, Ipv4Header, PROTOCOL_ICMP};
+use carina_wire::pcapng::{Item, Reader};
+
+use super::expected::Route;
+use super::{Act, Direction, Spot};
+use crate::error::{Attempt, Error, Result};
+use crate::names::port_app;
+
+/// A watch that goes on.
+pub struct Watch {
+    is_enough: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Vec<Seen>>>,
+}
+
+/// A frame that has to do with an echo.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    spot: Spot,
+    time_ns: u64,
+    what: What,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum What {
+    /// An echo request or its answer.
+    Echo {
+        way: Direction,
+        from: Ipv4Addr,
+        to: Ipv4Addr,
+    },
+    /// A router says that it cannot pass a packet on: type and code (RFC 792), and for whom.
+    Error {
+        kind: u8,
+        from: Ipv4Addr,
+        to: Ipv4Addr,
+    },
+    /// A node asks for the MAC address of another.
+    Asks { for_address: Ipv4Addr },
+}
+
+/// What was seen where.
+#[derive(Debug, Default)]
+pub struct Sightings {
+    echoes: BTreeMap<(Direction, Spot), Sighting>,
+    /// Refusals of routers: type and code, and the address of the router.
+    pub errors: BTreeMap<(u8, Ipv4Addr), u64>,
+    /// Addresses for which a node asked, and the spot where it did.
+    pub asked_for: BTreeMap<(Spot, Ipv4Addr), u64>,
+}
+
+/// Frames that were seen at a spot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sighting {
+    pub frames: u64,
+    pub after_us: Option<u64>,
+}
+
+impl Watch {
+    /// Watches all ports of a part; those of a route only, if there are too many.
+    pub fn begin(part: &HostPart, counters: &Path, route: &Route) -> Result<Watch> {
+        let mut spots: Vec<Spot> = match part.links.len() <= LINKS_MAX {
+            true => part
+                .links
+                .iter()
+                .flat_map(|it| spots_of(it.number))
+                .collect(),
+            false => route.spots.iter().map(|(_, spot)| *spot).collect(),
+        };
+        spots.sort();
+        spots.dedup();
+        // A far end at another host has no port here.
+        let is_here = |spot: &Spot| {
+            let link = part.links.iter().find(|it| it.number == spot.link);
+            link.is_some_and(|link| spot.side < link.ends().count())
+        };
+        spots.retain(is_here);
+        let links = spots.iter().enumerate();
+        let request = TraceRequest {
+            snap_bytes: Some(SNAP_BYTES),
+            // Their order in the file is that of the names of links; the name tells which is which.
+            links: links
+                .map(|(number, spot)| format!("{} as {number}", port_of(*spot)))
+                .collect(),
+        };
+        let stream = TraceStream::open(counters, &request)
+            .map_err(|error| std::io::Error::other(error.to_string()))
+            .attempt("watching the links")?;
+        let is_enough = Arc::new(AtomicBool::new(false));
+        let enough = Arc::clone(&is_enough);
+        let thread = std::thread::Builder::new().name("way".into());
+        let thread = thread.spawn(move || read(stream, &spots, &enough));
+        Ok(Watch {
+            is_enough,
+            thread: thread.attempt("watching the links")?,
+        })
+    }
+
+    /// Ends it; what was seen of echos from a node to an address.
+    pub fn end(self, part: &HostPart, from: &str, to: Ipv4Addr) -> Result<Sightings> {
+        self.is_enough.store(true, Ordering::Release);
+        let seen = self
+            .thread
+            .join()
+            .unwrap_or(Err(Error::Ended("the watch")))?;
+        let node = part.node(from).into_iter();
+        let own: Vec<Ipv4Addr> = node
+            .flat_map(|node| &node.interfaces)
+            .map(|interface| interface.address.address())
+            .collect();
+        Ok(Sightings::of(&seen, &own, to))
+    }
+}
+
+fn spots_of(link: u32) -> impl Iterator<Item = Spot> {
+    let acts = [Act::Sends, Act::Receives].into_iter();
+    acts.flat_map(move |act| [0, 1].map(|side| Spot { link, side, act }))
+}
+
+fn port_of(spot: Spot) -> String {
+    let port = match spot.act {
+        Act::Sends => "output",
+        Act::Receives => "input",
+    };
+    format!("{}.{port}", port_app(spot.link, spot.side))
+}
+
+/// Reads until it is enough and the last has come.
+fn read(mut stream: TraceStream, spots: &[Spot], is_enough: &AtomicBool) -> Result<Vec<Seen>> {
+    let mut reader = Reader::new();
+    let mut interfaces: Vec<Option<Spot>> = Vec::new();
+    let (mut seen, mut end) = (Vec::new(), None);
+    let mut bytes = vec![0; READ_BYTES];
+    loop {
+        let read = stream
+            .read(&mut bytes, TURN)
+            .attempt("watching the links")?;
+        let Some(read) = read else { return Ok(seen) };
+        reader.feed(&bytes[..read]);
+        loop {
+            let item = reader.poll().map_err(std::io::Error::other);
+            match item.attempt("watching the links")? {
+                None => break,
+                Some(Item::Section) => interfaces.clear(),
+                Some(Item::Interface(it)) => {
+                    let number: Option<usize> = it.name.parse().ok();
+                    interfaces.push(number.and_then(|number| spots.get(number).copied()));
+                }
+                Some(Item::Packet(packet)) => {
+                    let spot = interfaces.get(packet.interface as usize).copied().flatten();
+                    if let (Some(spot), Some(what)) = (spot, what(packet.bytes))
+                        && seen.len() < SEEN_MAX
+                    {
+                        let time_ns = packet.time_ns;
+                        seen.push(Seen {
+                            spot,
+                            time_ns,
+                            what,
+                        });
+                    }
+                }
+            }
+        }
+        match end {
+            None if is_enough.load(Ordering::Acquire) => {
+                stream.finish().attempt("ending the watch")?;
+                end = Some(Instant::now() + LAST);
+            }
+            Some(end) if Instant::now() > end => return Ok(seen),
+            _ => {}
+        }
+    }
+}
+
+/// What a frame has to do with echos.
+fn what(frame: &[u8]) -> Option<What> {
+    let (header, length) = Header::decode(frame, &[]).ok()?;
+    let payload = &frame[length..];
+    match header.ethertype {
+        ETHERTYPE_ARP => {
+            let arp = Arp4::decode(payload)?;
+            let for_address = Ipv4Addr::from(arp.target.1);
+            (!arp.is_reply).then_some(What::Asks { for_address })
+        }
+        ETHERTYPE_IPV4 => {
+            let ip = Ipv4Header::decode(payload).ok()?;
+            if ip.protocol != PROTOCOL_ICMP {
+                return None;
+            }
+            let (from, to) = (Ipv4Addr::from(ip.source), Ipv4Addr::from(ip.destination));
+            let kind = *payload.get(ip.header_bytes)?;
+            match kind {
+                8 => Some(What::Echo {
+                    way: Direction::There,
+                    from,
+                    to,
+                }),
+                0 => Some(What::Echo {
+                    way: Direction::Back,
+                    from,
+                    to,
+                }),
+                3 | 11 => Some(What::Error { kind, from, to }),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+impl Sightings {
+    fn of(seen: &[Seen], own: &[Ipv4Addr], peer: Ipv4Addr) -> Sightings {
+        let is_ours = |way: Direction, from: Ipv4Addr, to: Ipv4Addr| match way {
+            Direction::There => own.contains(&from) && to == peer,
+            Direction::Back => own.contains(&to) && from == peer,
+        };
+        let echoes = seen.iter().filter_map(|it| match it.what {
+            What::Echo { way, from, to } if is_ours(way, from, to) => Some((way, it)),
+            _ => None,
+        });
+        let begin = echoes.clone().map(|(_, it)| it.time_ns).min().unwrap_or(0);
+        let mut sightings = Sightings::default();
+        for (way, it) in echoes {
+            let sighting = sightings.echoes.entry((way, it.spot)).or_default();
+            let after = (it.time_ns - begin) / 1000;
+            sighting.frames += 1;
+            sighting.after_us = Some(sighting.after_us.map_or(after, |first| first.min(after)));
+        }
+        for it in seen {
+            match it.what {
+                What::Error { kind, from, to } if own.contains(&to) => {
+                    *sightings.errors.entry((kind, from)).or_default() += 1;
+                }
+                What::Asks { for_address } if it.spot.act == Act::Sends => {
+                    let key = (it.spot, for_address);
+                    *sightings.asked_for.entry(key).or_default() += 1;
+                }
+                _ => {}
+            }
+        }
+        sightings
+    }
+
+    /// What was seen at a spot.
+    pub fn at(&self, way: Direction, spot: Spot) -> Sighting {
+        self.echoes.get(&(way, spot)).copied().unwrap_or_default()
+    }
+
+    /// Where something was seen.
+    pub fn spots(&self) -> impl Iterator<Item = (Direction, Spot)> {
+        self.echoes.keys().copied()
+    }
+}
+
+/// A header is only whole with its packet.
+const SNAP_BYTES: u32 = 2048;
+const READ_BYTES: usize = 1 << 16;
+const TURN: Duration = Duration::from_millis(20);
+/// How long what is on its way may take when the watch is to end.
+const LAST: Duration = Duration::from_secs(1);
+/// Frames that are kept: other nodes may ping meanwhile.
+const SEEN_MAX: usize = 100_000;
+/// Links all of whose ports are watched.
+const LINKS_MAX: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+    const B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+
+    fn seen(act: Act, time_ns: u64, what: What) -> Seen {
+        let spot = Spot {
+            link: 0,
+            side: 0,
+            act,
+        };
+        Seen {
+            spot,
+            time_ns,
+            what,
+        }
+    }
+
+    fn echo(way: Direction, from: Ipv4Addr, to: Ipv4Addr) -> What {
+        What::Echo { way, from, to }
+    }
+
+    #[test]
+    fn only_echoes_of_the_two_are_counted() {
+        let stranger = Ipv4Addr::new(10, 0, 0, 9);
+        let all = [
+            seen(Act::Sends, 5000, echo(Direction::There, A, B)),
+            seen(Act::Sends, 9000, echo(Direction::There, A, B)),
+            seen(Act::Sends, 1000, echo(Direction::There, stranger, B)),
+            seen(Act::Receives, 8000, echo(Direction::Back, B, A)),
+            seen(
+                Act::Receives,
+                1,
+                What::Error {
+                    kind: 3,
+                    from: stranger,
+                    to: A,
+                },
+            ),
+        ];
+        let sightings = Sightings::of(&all, &[A], B);
+        let sent = sightings.at(Direction::There, all[0].spot);
+        assert_eq!((sent.frames, sent.after_us), (2, Some(0)));
+        let back = sightings.at(Direction::Back, all[3].spot);
+        assert_eq!((back.frames, back.after_us), (1, Some(3)));
+        assert_eq!(sightings.spots().count(), 2);
+        assert_eq!(sightings.errors[&(3, stranger)], 1);
+    }
+
+    #[test]
+    fn frames_of_strangers_are_nothing() {
+        for bytes in [&[][..], &[0; 13], &[0; 60], &[0xff; 200]] {
+            assert_eq!(what(bytes), None);
+        }
+        let arp = Arp4 {
+            is_reply: false,
+            sender: ([2; 6], A.octets()),
+            target: ([0; 6], B.octets()),
+        };
+        let mut frame = vec![0xff; 12];
+        frame.extend(ETHERTYPE_ARP.to_be_bytes());
+        frame.extend(arp.encode());
+        assert_eq!(what(&frame), Some(What::Asks { for_address: B }));
+    }
+}

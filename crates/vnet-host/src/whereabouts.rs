@@ -1,0 +1,89 @@
+//! Where nodes are: on which host, in what, behind which ports. The agent need not run for it.
+//!
+//! What stands here names the substrate: it is for who runs the host, not for operators of
+//! networks.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use carina_vnet::document::Kind;
+use carina_vnet::host_part::{HostPart, NodePart};
+use serde::Serialize;
+
+use crate::directory::{VnetDir, Vnets};
+use crate::error::{Attempt, Result};
+use crate::names::{node_namespace, port_of, ports_namespace};
+use crate::remains;
+use crate::underlay::own_name;
+
+/// Where a node is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Whereabouts {
+    /// Its network.
+    pub vnet: String,
+    /// Its name in it.
+    pub node: String,
+    /// What makes it.
+    pub kind: Kind,
+    /// The name of the host.
+    pub host: String,
+    /// Whether it is there: its namespace, or the process of its QEMU.
+    pub is_there: bool,
+    /// The namespace that it is, or in which the taps of its machine are.
+    pub namespace: String,
+    /// The process of its QEMU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<i32>,
+    /// The socket of its console.
+    pub console: PathBuf,
+    /// The ports of its interfaces, in the namespace of the network's ports.
+    pub ports: BTreeMap<String, String>,
+}
+
+/// The nodes of all networks that have records in these directories, by network and name.
+///
+/// # Errors
+/// The directories, or the namespaces of this host, cannot be listed.
+pub fn nodes(vnets: &Vnets) -> Result<Vec<Whereabouts>> {
+    let host = own_name();
+    let mut found = Vec::new();
+    for (name, record) in vnets.list()? {
+        let part = &record.part;
+        let dir = vnets.vnet(&name);
+        let namespaces = remains::namespaces(part.vnet)?;
+        let machines = carina_vm::list(&dir.machines()).attempt("listing machines")?;
+        for node in &part.nodes {
+            let pid = machines
+                .iter()
+                .find(|machine| machine.name == node.name)
+                .map(|machine| machine.pid);
+            let mut it = place(&host, &dir, part, node);
+            it.is_there = match node.kind {
+                Kind::Vm => pid.is_some(),
+                Kind::Namespace => namespaces.contains(&it.namespace),
+            };
+            found.push(Whereabouts { pid, ..it });
+        }
+    }
+    Ok(found)
+}
+
+fn place(host: &str, dir: &VnetDir, part: &HostPart, node: &NodePart) -> Whereabouts {
+    let ports = node.interfaces.iter();
+    Whereabouts {
+        vnet: dir.name(),
+        node: node.name.clone(),
+        kind: node.kind,
+        host: host.to_owned(),
+        is_there: false,
+        namespace: match node.kind {
+            Kind::Vm => ports_namespace(part.vnet),
+            Kind::Namespace => node_namespace(part.vnet, &node.name),
+        },
+        pid: None,
+        console: dir.console(&node.name),
+        ports: ports
+            .map(|it| (it.name.clone(), port_of(part, &node.name, it)))
+            .collect(),
+    }
+}
