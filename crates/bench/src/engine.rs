@@ -17,21 +17,20 @@
 //! counts down the TTL, with its checksum. Both systems have the same core, one after the other.
 
 mod graphs;
-mod null_devices;
+pub(crate) mod null_devices;
 pub(crate) mod routes;
 mod routes6;
 mod services;
 pub(crate) mod workers;
 
 use carina_frame::PoolError;
-use carina_lab::Scratch;
 use carina_measure::ratio::Ratio;
 use carina_measure::results::{Metric, OURS, Results, Samples, machine};
-use carina_sys::{allow_cpus, allowed_cpus};
 
+use self::null_devices::NullDevices;
 pub use self::services::Service;
 use crate::Options;
-use crate::error::{Attempt, Error, Result};
+use crate::error::{Error, Result};
 use crate::failures::Failures;
 use crate::rate::{Rate, judge};
 use crate::testpmd::{NOT_THERE, Testpmd};
@@ -121,28 +120,19 @@ pub const SIZES: [u64; 1] = [64];
 /// The system refuses what all measurements need, or so many fail one after the other that nothing
 /// works any more. Without testpmd Carina alone is measured, and the notes name the package.
 pub fn run(options: &Options<Case>) -> Result<Results> {
-    let cpus = allowed_cpus().attempt("the processors of this process")?;
-    let (Some(first), Some(last)) = (cpus.first(), cpus.last()) else {
-        return Err(Error::Proc(
-            "no processor is allowed to this process".to_owned(),
-        ));
-    };
     let mut bench = Bench {
         options,
-        cpu: *last,
-        main_cpu: *first,
-        cpus: &cpus,
-        directory: Scratch::new(&format!("engine-{}", std::process::id()))?,
+        peer: NullDevices::new("engine")?,
         samples: Samples::default(),
         ours: Vec::new(),
         notes: Vec::new(),
         failures: Failures::new(options.progress),
     };
     let measured = bench.measure_all();
-    allow_cpus(None, &cpus).attempt("giving the processors back")?;
+    bench.peer.give_back_cpus()?;
     measured?;
     let factors = bench.samples.factors();
-    let mut notes = notes(bench.cpu, bench.main_cpu);
+    let mut notes = notes(bench.peer.cpu, bench.peer.main_cpu);
     notes.append(&mut bench.notes);
     let bar = |name: &str| CASES.iter().find(|case| case.name == name)?.bar;
     notes.extend(judge(&factors, PEER, Metric::Mpps, bar));
@@ -159,14 +149,8 @@ pub fn run(options: &Options<Case>) -> Result<Results> {
 
 struct Bench<'a> {
     options: &'a Options<Case>,
-    /// Where frames move.
-    cpu: usize,
-    /// Where testpmd's command line runs.
-    main_cpu: usize,
-    /// All processors.
-    cpus: &'a [usize],
-    /// The files of testpmd.
-    directory: Scratch,
+    /// DPDK's side, which has the processors on which all is measured.
+    peer: NullDevices,
     samples: Samples,
     /// Case, size, and Carina's rates, run by run.
     ours: Vec<(Case, u64, f64)>,
@@ -177,17 +161,12 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn measure_all(&mut self) -> Result<()> {
         for size in &self.options.sizes {
-            let mut peer = None;
             for run in 1..=self.options.runs {
                 for case in &self.options.cases {
                     let runs = self.options.runs;
                     let what = format!("run {run} of {runs}: {}, {size} bytes", case.name);
                     self.options.progress.step(&what);
-                    let measured = self.measure_pair(*case, *size, &mut peer);
-                    if measured.is_err() {
-                        // The next one starts it anew.
-                        peer = None;
-                    }
+                    let measured = self.measure_pair(*case, *size);
                     self.failures.note(&what, measured)?;
                 }
             }
@@ -195,9 +174,9 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn measure_pair(&mut self, case: Case, size: u64, peer: &mut Option<Testpmd>) -> Result<()> {
+    fn measure_pair(&mut self, case: Case, size: u64) -> Result<()> {
         let time_ns = self.options.time_ns;
-        let cpus = [self.cpu, self.main_cpu];
+        let cpus = [self.peer.cpu, self.peer.main_cpu];
         let ours = match case.chain {
             Chain::Workers(..) if cpus[0] == cpus[1] => {
                 self.note(format!(
@@ -207,23 +186,14 @@ impl Bench<'_> {
                 return Ok(());
             }
             Chain::Workers(..) => workers::measure(case.chain, size as usize, cpus, time_ns),
-            chain => graphs::measure(chain, size as usize, self.cpu, time_ns),
+            chain => graphs::measure(chain, size as usize, cpus[0], time_ns),
         }?;
-        if !Testpmd::is_there() {
-            self.note(format!("{PEER} was not measured: {NOT_THERE}"));
-        } else {
-            let peer = match peer {
-                Some(peer) => peer,
-                None => {
-                    // What it starts inherits where this thread may run.
-                    allow_cpus(None, self.cpus).attempt("giving the processors back")?;
-                    let directory = self.directory.path();
-                    let started = null_devices::start(self.main_cpu, self.cpu, size, directory)?;
-                    peer.insert(started)
-                }
-            };
-            let theirs = null_devices::measure(peer, time_ns)?;
-            self.add(case, size, PEER, theirs);
+        match Testpmd::is_there() {
+            false => self.note(format!("{PEER} was not measured: {NOT_THERE}")),
+            true => {
+                let theirs = self.peer.measure(size, time_ns)?;
+                self.add(case, size, PEER, theirs);
+            }
         }
         self.add(case, size, OURS, ours);
         self.ours.push((case, size, ours.mpps));
@@ -239,7 +209,7 @@ impl Bench<'_> {
 
     fn add(&mut self, case: Case, size: u64, system: &str, rate: Rate) {
         rate.add_to(&mut self.samples, case.name, size, system);
-        let disturbance = rate.disturbance(case.name, system, self.cpu);
+        let disturbance = rate.disturbance(case.name, system, self.peer.cpu);
         self.notes.extend(disturbance);
     }
 

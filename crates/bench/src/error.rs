@@ -115,6 +115,22 @@ pub enum Error {
         /// What is wrong with it.
         source: carina_vnet::document::DocumentError,
     },
+    /// Keys of roles of virtual networks.
+    #[error("{what}: {source}")]
+    Keys {
+        /// What was attempted.
+        what: String,
+        /// The reason.
+        source: carina_vnet_roles::keys::KeyError,
+    },
+    /// A call of a role of virtual networks.
+    #[error("{what}: {source}")]
+    Call {
+        /// What was attempted.
+        what: String,
+        /// The reason.
+        source: carina_vnet_roles::calling::connection::CallError,
+    },
     /// Ctrl-C.
     #[error("interrupted")]
     Interrupted,
@@ -198,5 +214,7 @@ attempts!(
     carina_vm::Error => Vm,
     carina_api::NameError => Name,
     serde_json::Error => Json,
-    carina_vnet::document::DocumentError => Document
+    carina_vnet::document::DocumentError => Document,
+    carina_vnet_roles::keys::KeyError => Keys,
+    carina_vnet_roles::calling::connection::CallError => Call
 );

@@ -1,132 +1,85 @@
-//! Virtual networks of machines, made and removed again and again: how long each takes from the
-//! request until every console has answered and probes have passed every link, phase by phase, and
-//! what it costs.
+//! Virtual networks of machines, made by providers for an operator and removed, again and again:
+//! how long each takes from the request until every console has answered and probes have passed
+//! every link, phase by phase, and what it costs.
 //!
 //! ```text
-//!   bench --request--> agent --makes--> QEMU, links, probes     a process of its own
-//!         <--ready----
+//!   bench --request--> VNO --> VNP --> PIPs --> agents --make--> QEMU, links, probes
+//!         <--ready----     <--     <--      <--
 //! ```
 //!
 //! After P. Papadimitriou et al., *Implementing Network Virtualization for a Future Internet*
-//! (2009), section V.C, tables I to III. Networks are rings, so that every node has two links.
+//! (2009), section V.A, tables I to III. Networks are rings, so that every node has two links.
 
+mod case;
 mod ground;
+mod substrate;
+mod sweeper;
 
-use std::fmt;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 
 use carina_measure::results::{Metric, OURS, Results, Row, Samples, machine};
-use carina_vnet::document::{Boot, Document, Form};
+use carina_vnet::document::Boot;
+use carina_vnet::pip::inventory::Discovery;
 use carina_vnet_host::progress::Phase;
 
+use self::case::MEMORY_MIB;
+pub use self::case::{
+    BOOTS, Case, CaseError, DEFAULT_NODES, DEFAULT_PROVIDERS, DISCOVERIES, NODES, PROVIDERS,
+    boot_name, discovery_name,
+};
 use self::ground::{Ground, Measured};
+use self::sweeper::Sweeper;
+pub use self::sweeper::sweep;
 use crate::Progress;
 use crate::error::{Attempt, Error, Result};
 use crate::failures::Failures;
 
 /// Options of the bench.
 pub struct InstantiateOptions<'a> {
-    /// How machines come to run.
-    pub boots: Vec<Boot>,
-    /// Numbers of nodes, each of [`NODES`].
-    pub nodes: Vec<usize>,
+    /// What is made.
+    pub cases: Vec<Case>,
     /// How often each network is made.
     pub runs: usize,
-    /// The run directory of the agent. What an earlier bench has left of networks there, because it
-    /// was killed, is removed.
-    pub run_dir: PathBuf,
+    /// A directory of the bench's own. What an earlier bench has left of networks there, because it
+    /// and its sweeper were killed, is removed.
+    pub directory: PathBuf,
     /// Called at each step.
     pub progress: Progress,
     /// Whether the bench is to end; asked several times a second.
     pub is_interrupted: &'a dyn Fn() -> bool,
 }
 
-impl InstantiateOptions<'_> {
-    /// How many machines have to stand ready.
-    fn pool(&self) -> usize {
-        let most = self.nodes.iter().max().copied().unwrap_or_default();
-        match self.boots.contains(&Boot::Pool) {
-            true => most,
-            false => 0,
-        }
-    }
-}
+/// What all cases on one ground share.
+type Setting = (usize, Discovery);
 
-/// Numbers of nodes that a network can have here.
-pub const NODES: std::ops::RangeInclusive<usize> = 3..=64;
-
-/// The numbers that are measured where none are chosen.
-pub const DEFAULT_NODES: [usize; 3] = [3, 6, 12];
-
-/// The ways that are measured where none are chosen.
-pub const BOOTS: [Boot; 3] = [Boot::Cold, Boot::Clone, Boot::Pool];
-
-/// A network that is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Case {
-    boot: Boot,
-    nodes: usize,
-}
-
-impl fmt::Display for Case {
-    /// Where places are found, how machines come to run, nodes, providers.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pip/{}/{}/1", boot_name(self.boot), self.nodes)
-    }
-}
-
-/// The word for it in documents.
-#[must_use]
-pub fn boot_name(boot: Boot) -> &'static str {
-    match boot {
-        Boot::Cold => "cold",
-        Boot::Clone => "clone",
-        Boot::Pool => "pool",
-    }
-}
-
-/// Runs the bench. Every case is made once before any is measured, so that images and templates
-/// are there; then all cases in turns.
+/// Runs the bench, in a network namespace of this process alone. Cases of the same providers and
+/// discovery are measured in turns, after each was made once, so that images and templates are
+/// there.
 ///
 /// # Errors
-/// No agent can be started, so many networks cannot be made that nothing works any more, or the
-/// bench is interrupted. What was made is removed.
+/// Roles or agents cannot be started, so many networks cannot be made that nothing works any more,
+/// or the bench is interrupted. What was made is removed.
 pub fn run(options: &InstantiateOptions<'_>) -> Result<Results> {
-    let boots = options.boots.iter();
-    let cases = boots.flat_map(|boot| {
-        let case = |nodes: &usize| Case {
-            boot: *boot,
-            nodes: *nodes,
-        };
-        options.nodes.iter().map(case)
-    });
-    let cases: Vec<Case> = cases.collect();
-    let mut ground = Ground::start(options)?;
-    let mut samples = Samples::default();
-    let mut failures = Failures::new(options.progress);
-    for run in 0..=options.runs {
-        for case in &cases {
-            if (options.is_interrupted)() {
-                return Err(Error::Interrupted);
-            }
-            let what = match run {
-                0 => format!("{case}: to warm up"),
-                _ => format!("{case}: run {run} of {}", options.runs),
-            };
-            options.progress.step(&what);
-            let measured = document(*case).and_then(|document| ground.instantiate(&document));
-            if let Err(Error::Interrupted) = measured {
-                return Err(Error::Interrupted);
-            }
-            if let Some(measured) = failures.note(&what, measured)?
-                && run > 0
-            {
-                add(&mut samples, *case, &measured);
-            }
+    let directory = Directory::take(&options.directory)?;
+    let mut settings: Vec<Setting> = Vec::new();
+    for case in &options.cases {
+        let setting = (case.providers, case.discovery);
+        if !settings.contains(&setting) {
+            settings.push(setting);
         }
     }
-    let rows = samples.rows();
-    let mut notes = notes(&ground);
+    let mut bench = Bench {
+        options,
+        samples: Samples::default(),
+        failures: Failures::new(options.progress),
+        accelerator: String::new(),
+    };
+    for (number, setting) in settings.into_iter().enumerate() {
+        bench.measure(&directory.path.join(number.to_string()), setting)?;
+    }
+    let rows = bench.samples.rows();
+    let mut notes = notes(&bench.accelerator);
     notes.extend(judged(&rows));
     Ok(Results {
         bench: "instantiate".to_owned(),
@@ -134,44 +87,111 @@ pub fn run(options: &InstantiateOptions<'_>) -> Result<Results> {
         notes,
         rows,
         factors: Vec::new(),
-        failures: failures.into_lines(),
+        failures: bench.failures.into_lines(),
     })
 }
 
-/// A ring of nodes.
-fn document(case: Case) -> Result<Document> {
-    let mut text = format!(
-        "[vnet]\nname = \"bench\"\n[defaults]\nkind = \"vm\"\nmemory = {MEMORY_MIB}\n\
-         boot = \"{}\"\n",
-        boot_name(case.boot)
-    );
-    for node in 0..case.nodes {
-        text.push_str(&format!("[node.n{node}]\n"));
+struct Bench<'a> {
+    options: &'a InstantiateOptions<'a>,
+    samples: Samples,
+    failures: Failures,
+    accelerator: String,
+}
+
+impl Bench<'_> {
+    /// Measures all cases of a setting.
+    fn measure(&mut self, directory: &Path, setting: Setting) -> Result<()> {
+        let options = self.options;
+        let is_here = |case: &&Case| (case.providers, case.discovery) == setting;
+        let cases: Vec<Case> = options.cases.iter().filter(is_here).copied().collect();
+        let pools = cases.iter().filter(|case| case.boot == Boot::Pool);
+        let pool = pools.map(|case| case.nodes_of_one()).max();
+        fs::create_dir_all(directory).attempt(format!("making {}", directory.display()))?;
+        // It sweeps when the processes of the ground have ended.
+        let _sweeper = Sweeper::start(directory)?;
+        let mut ground = Ground::start(options, directory, setting, pool.unwrap_or_default())?;
+        for run in 0..=options.runs {
+            for case in &cases {
+                if (options.is_interrupted)() {
+                    return Err(Error::Interrupted);
+                }
+                let what = match run {
+                    0 => format!("{case}: to warm up"),
+                    _ => format!("{case}: run {run} of {}", options.runs),
+                };
+                options.progress.step(&what);
+                let measured = ground.instantiate(*case);
+                if let Err(Error::Interrupted) = measured {
+                    return Err(Error::Interrupted);
+                }
+                if let Some(measured) = self.failures.note(&what, measured)?
+                    && run > 0
+                {
+                    add(&mut self.samples, *case, &measured);
+                }
+            }
+        }
+        ground.accelerator().clone_into(&mut self.accelerator);
+        Ok(())
     }
-    for node in 0..case.nodes {
-        let next = (node + 1) % case.nodes;
-        text.push_str(&format!(
-            "[[link]]\nends = [\"n{node}\", \"n{next}\"]\nrate = \"100Mbps\"\n"
-        ));
+}
+
+/// The bench's own directory, which goes with this value.
+struct Directory {
+    path: PathBuf,
+    // Locked for as long as it is open.
+    _lock: File,
+}
+
+impl Directory {
+    fn take(path: &Path) -> Result<Directory> {
+        let what = || format!("the directory {}", path.display());
+        fs::create_dir_all(path).attempt(what())?;
+        let lock = File::create(path.join("bench.lock")).attempt(what())?;
+        if lock.try_lock().is_err() {
+            return Err(Error::NoAnswer(format!(
+                "{}: another bench uses it",
+                what()
+            )));
+        }
+        for entry in fs::read_dir(path).attempt(what())?.flatten() {
+            if entry.path().is_dir() {
+                sweeper::remove(&entry.path());
+            }
+        }
+        Ok(Directory {
+            path: path.to_owned(),
+            _lock: lock,
+        })
     }
-    Document::read(&text, Form::Toml).attempt(format!("the document of {case}"))
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // What could not be removed is there for the next bench.
+        let _ = fs::remove_file(self.path.join("bench.lock"));
+        let _ = fs::remove_dir(&self.path);
+    }
 }
 
 fn add(samples: &mut Samples, case: Case, measured: &Measured) {
     let phase = |phase: Phase| measured.phase_s(phase);
     let percent = 100.0 / measured.total_s;
+    let hosts_cpu_s = measured.agent_cpu_s + measured.machines_cpu_s;
     let values = [
         (Metric::TotalS, measured.total_s),
-        (Metric::DiscoveryS, phase(Phase::Discovery)),
+        (Metric::DiscoveryS, measured.discovery_s),
         (Metric::TunnelsS, phase(Phase::Tunnels)),
         (Metric::VmS, phase(Phase::Nodes)),
         (Metric::ConsoleS, phase(Phase::Consoles)),
         (Metric::ProbeS, phase(Phase::Probes)),
+        (Metric::VnpCpuS, measured.vnp_cpu_s),
+        (Metric::VnpCpuPercent, measured.vnp_cpu_s * percent),
         (Metric::AgentCpuS, measured.agent_cpu_s),
         (Metric::MachinesCpuS, measured.machines_cpu_s),
         (
             Metric::HostCpuPercent,
-            (measured.agent_cpu_s + measured.machines_cpu_s) * percent,
+            hosts_cpu_s * percent / measured.hosts() as f64,
         ),
     ];
     for (metric, value) in values {
@@ -179,29 +199,35 @@ fn add(samples: &mut Samples, case: Case, measured: &Measured) {
     }
 }
 
-fn notes(ground: &Ground<'_>) -> Vec<String> {
+fn notes(accelerator: &str) -> Vec<String> {
     vec![
         format!(
-            "guests run under {}, each with 1 processor and {MEMORY_MIB} MiB; networks are rings, \
-             and all nodes are on this machine",
-            ground.accelerator()
+            "guests run under {accelerator}, each with 1 processor and {MEMORY_MIB} MiB; networks \
+             are rings; VNO, VNP, PIPs and the agent of the one host of each PIP are processes of \
+             their own, hosts are network namespaces of this machine"
         ),
-        "a case is named discovery/boot/nodes/providers; places for nodes are found by the agent \
-         of the one host, and no other role takes part"
+        "a case is named discovery/boot/nodes/providers; each provider has a row of the ring"
             .to_owned(),
-        "total_s: from sending the request until the agent says that the network is ready, seen by \
-         another process: every console has answered, and an echo has passed every link one way, \
-         and its answer the other"
+        "total_s: from sending the request to the VNO until that says that the network is ready: \
+         every console has answered, and an echo has passed every link one way, and its answer the \
+         other"
+            .to_owned(),
+        "discovery_s: until the VNO says that all that it needs is held; tunnels_s, vm_s, \
+         console_s, probe_s: of the host that took longest for it; the rest of total_s is orders \
+         and reports on their way"
             .to_owned(),
         "vm_s: from the start of the first QEMU until the last guest has its addresses and routes; \
-         phases do not overlap"
+         phases of a host do not overlap"
             .to_owned(),
-        "agent_cpu_s: the agent with the engine of the links; machines_cpu_s: QEMU, without what \
-         the agent starts beside it, such as ip; host_cpu_percent: both, of one processor"
+        "vnp_cpu_s: the VNP; agent_cpu_s: all agents with the engines of the links; \
+         machines_cpu_s: QEMU on all hosts, without what agents start beside it, such as ip; \
+         host_cpu_percent: both, of one processor for each host"
             .to_owned(),
-        "published, s, least/mean/most/sd: VMs on demand 103.38/109.47/119.27/4.43, made in \
-         advance 15.72/16.75/17.59/0.41: Xen on eight-core machines of 2008, one PIP, VNP and VNO \
-         on machines of their own; the number of nodes is not told"
+        "published, s, least/mean/most/sd: VMs on demand 103.38/109.47/119.27/4.43 with discovery \
+         at the PIP, 104.08/110.37/120.79/4.27 at the VNP, made in advance 15.72/16.75/17.59/0.41; \
+         % CPU of the VNP 20.38/23.45/25.49/1.52, of a host 16.33/19.15/22.61/2.05: Xen on \
+         eight-core machines of 2008, one PIP, VNP and VNO on machines of their own; the number of \
+         nodes is not told"
             .to_owned(),
     ]
 }
@@ -225,7 +251,6 @@ fn judged(rows: &[Row]) -> Vec<String> {
     lines
 }
 
-const MEMORY_MIB: u32 = 128;
 /// The longest that the median of six nodes may take on two processors under emulation, s.
 const BARS: [(&str, f64); 3] = [
     ("pip/clone/6/1", 1.5),
@@ -236,19 +261,6 @@ const BARS: [(&str, f64); 3] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn documents_are_rings_of_machines() {
-        for nodes in DEFAULT_NODES {
-            let boot = Boot::Cold;
-            let document = document(Case { boot, nodes }).unwrap();
-            assert_eq!((document.node.len(), document.link.len()), (nodes, nodes));
-            assert!(document.node.keys().all(|name| {
-                let node = document.resolved(name).unwrap();
-                node.boot == boot && node.memory == u64::from(MEMORY_MIB)
-            }));
-        }
-    }
 
     #[test]
     fn medians_are_judged_by_their_bars() {

@@ -8,6 +8,8 @@
 //! | [`instantiate`] | virtual networks of machines, made from a request |
 //! | [`embed`] | virtual networks placed on a substrate, beside published embedders |
 //! | [`engine`] | frames through graphs of apps, beside DPDK |
+//! | [`lwaftr`] | an AFTR, both directions on one core, beside DPDK |
+//! | [`lwaftr_demo`] | a customer, an AFTR and a host of the Internet on one machine |
 //! | [`vhost`] | frames through the rings of a vhost-user port, beside DPDK |
 //! | [`guest`] | a guest's network card over Carina's back end, beside a tap of QEMU |
 //! | [`nfv_demo`] | two VMs behind ports of `carina nfv`, and what hops cost |
@@ -33,14 +35,19 @@ pub mod flows;
 pub mod forward;
 pub mod guest;
 pub mod hv;
+mod in_namespace;
 pub mod instantiate;
 pub mod local;
+pub mod lwaftr;
+pub mod lwaftr_demo;
 pub mod nfv_demo;
+mod one_core;
 mod options;
 pub mod paper;
 mod peer;
 mod program;
 mod rate;
+mod replay;
 pub mod restart;
 mod testpmd;
 pub mod vhost;

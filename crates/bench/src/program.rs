@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use carina_lab::Namespace;
 use carina_sys::end_with_parent;
 
 use crate::error::{Attempt, Error, Result};
@@ -27,9 +28,24 @@ impl Program {
     /// # Errors
     /// The system refuses.
     pub(crate) fn start(run: &Path, words: &[&str]) -> Result<Program> {
+        Program::start_in(None, run, words)
+    }
+
+    /// The same, in a network namespace.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(crate) fn start_in(
+        namespace: Option<&Namespace>,
+        run: &Path,
+        words: &[&str],
+    ) -> Result<Program> {
         let what = format!("carina {}", words.join(" "));
         let own = std::env::current_exe().attempt("finding this program")?;
-        let mut command = Command::new(own);
+        let mut command = match namespace {
+            Some(namespace) => namespace.command(own),
+            None => Command::new(own),
+        };
         command.arg("--run").arg(run).args(words);
         let mut child = end_with_parent(&mut command)
             .stdin(Stdio::null())

@@ -1,75 +1,28 @@
 //! Carina's side: graphs of apps on an engine of one thread.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use carina_apps::hop::HopConfig;
 use carina_apps::route4::Route4Config;
 use carina_apps::route6::Route6Config;
 use carina_apps::sink::SinkConfig;
 use carina_apps::source::SourceConfig;
 use carina_apps::tee::TeeConfig;
-use carina_engine::Engine;
-use carina_engine::counter_file::CounterFile;
-use carina_engine::counters::{Kind, Table};
-use carina_engine::frames::{Graph, GraphError, Network, NetworkApp};
-use carina_frame::{Pool, PoolConfig};
-use carina_sys::{CpuClock, cpu_time_ns, monotonic_ns, pin_to_cpu};
+use carina_engine::frames::{Graph, GraphError};
+use carina_frame::PoolConfig;
 
 use super::routes::{Everywhere, OUTPUTS, full_table};
 use super::routes6::{Everywhere6, full_table6};
 use super::{Chain, Spread, services};
-use crate::error::{Attempt, Error, Result};
+use crate::error::{Error, Result};
+use crate::one_core::OneCore;
 use crate::rate::Rate;
 
 /// Runs a graph on `cpu` for a third of `time_ns`, and then for `time_ns`, in which it is measured.
 pub(super) fn measure(chain: Chain, size: usize, cpu: usize, time_ns: u64) -> Result<Rate> {
-    pin_to_cpu(cpu).attempt("pinning the data plane")?;
-    let (mut engine, network) = set_up(chain, size)?;
-    run_until(&mut engine, monotonic_ns() + time_ns / 3)?;
-    let (start, cpu_start) = (monotonic_ns(), cpu_time_ns(CpuClock::Thread));
-    let before = arrived(&network.borrow());
-    run_until(&mut engine, start + time_ns)?;
-    let (end, cpu_end) = (monotonic_ns(), cpu_time_ns(CpuClock::Thread));
-    let frames = (arrived(&network.borrow()) - before) as f64;
-    let (wall, cpu) = ((end - start) as f64, (cpu_end - cpu_start) as f64);
-    Ok(Rate::of(frames, wall, cpu))
-}
-
-/// An engine whose only app is the network of a chain.
-fn set_up(chain: Chain, size: usize) -> Result<(Engine, Rc<RefCell<Network>>)> {
-    let pool = Pool::new(PoolConfig::default())?;
-    let counters = CounterFile::private().attempt("counters")?;
-    let mut network = Network::new(pool, counters).attempt("a network")?;
     let graph = graph(chain, size).map_err(|error| Error::Graph(error.to_string()))?;
-    let configured = network.configure(&graph);
-    configured.map_err(|error| Error::Graph(error.to_string()))?;
-    let network = Rc::new(RefCell::new(network));
-    let table = Table::private().attempt("counters")?;
-    let row = table.row(Kind::Engine, 0, "bench");
-    let mut engine = Engine::new(row, carina_engine::Pool::new(0)).attempt("an engine")?;
-    let id = engine.reserve();
-    let app = NetworkApp::new(Rc::clone(&network)).attempt("the network's app")?;
-    engine.add(id, Box::new(app)).attempt("the network's app")?;
-    Ok((engine, network))
-}
-
-fn run_until(engine: &mut Engine, end: u64) -> Result<()> {
-    loop {
-        let now = monotonic_ns();
-        if now >= end {
-            return Ok(());
-        }
-        let moved = engine.breathe(now);
-        engine.rest(moved).attempt("the engine's rest")?;
-    }
-}
-
-/// Frames that came to the sink.
-fn arrived(network: &Network) -> u64 {
-    let links = network.link_counts();
-    let to_sink = links.filter(|(name, _)| name.to.app == "sink");
-    to_sink.map(|(_, counts)| counts.packets).sum()
+    let mut rig = OneCore::new(&graph, PoolConfig::default())?;
+    let passed = rig.measure(cpu, time_ns)?;
+    let frames = passed.frames(|name| name.to.app == "sink");
+    Ok(Rate::of(frames as f64, passed.wall_ns, passed.cpu_ns))
 }
 
 /// The graph of a case.
@@ -158,12 +111,14 @@ mod tests {
             if matches!(chain, Chain::Workers(..)) {
                 continue;
             }
-            let (mut engine, network) = set_up(chain, 64).unwrap();
-            for _ in 0..100 {
-                let moved = engine.breathe(monotonic_ns());
-                engine.rest(moved).unwrap();
-            }
-            assert!(arrived(&network.borrow()) > 0, "{chain:?}");
+            let graph = graph(chain, 64).unwrap();
+            let mut rig = OneCore::new(&graph, PoolConfig::default()).unwrap();
+            // A millisecond that another process has most of brings no frame this far.
+            let arrived = (0..10_000).any(|_| {
+                let passed = rig.run(1_000_000).unwrap();
+                passed.frames(|name| name.to.app == "sink") > 0
+            });
+            assert!(arrived, "{chain:?}");
         }
     }
 }

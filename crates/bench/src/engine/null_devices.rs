@@ -1,28 +1,81 @@
 //! DPDK's side: testpmd forwards between two null devices.
 
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::error::Result;
+use carina_lab::Scratch;
+use carina_sys::{allow_cpus, allowed_cpus};
+
+use crate::error::{Attempt, Error, Result};
 use crate::rate::Rate;
 use crate::testpmd::{Testpmd, TestpmdConfig};
 
-/// Starts testpmd: its command line on `main_cpu`, forwarding on `cpu`.
-pub(super) fn start(main_cpu: usize, cpu: usize, size: u64, directory: &Path) -> Result<Testpmd> {
-    let devices = [0, 1].map(|number| format!("net_null{number},size={size}"));
-    Testpmd::start(&TestpmdConfig {
-        main_cpu,
-        cpu,
-        directory,
-        devices: &devices,
-        mode: "io",
-        frame_bytes: size,
-    })
+/// A testpmd, started when it is measured first, and anew for frames of another size.
+pub(crate) struct NullDevices {
+    /// Where frames move.
+    pub(crate) cpu: usize,
+    /// Where its command line runs.
+    pub(crate) main_cpu: usize,
+    /// All processors of this process.
+    cpus: Vec<usize>,
+    // Ends before its files go.
+    started: Option<(u64, Testpmd)>,
+    directory: Scratch,
 }
 
-/// Forwards for a third of `time_ns`, and then for `time_ns`, in which it is measured.
-pub(super) fn measure(peer: &mut Testpmd, time_ns: u64) -> Result<Rate> {
+impl NullDevices {
+    /// One that moves frames on the last processor of this process; its files are in a directory of
+    /// this name.
+    pub(crate) fn new(name: &str) -> Result<NullDevices> {
+        let cpus = allowed_cpus().attempt("the processors of this process")?;
+        let (Some(first), Some(last)) = (cpus.first(), cpus.last()) else {
+            return Err(Error::Proc(
+                "no processor is allowed to this process".to_owned(),
+            ));
+        };
+        Ok(NullDevices {
+            cpu: *last,
+            main_cpu: *first,
+            directory: Scratch::new(&format!("{name}-{}", std::process::id()))?,
+            cpus,
+            started: None,
+        })
+    }
+
+    /// Gives this thread back the processors that it had.
+    pub(crate) fn give_back_cpus(&self) -> Result<()> {
+        allow_cpus(None, &self.cpus).attempt("giving the processors back")
+    }
+
+    /// Forwards frames of `size` bytes for a third of `time_ns`, and then for `time_ns`, in which
+    /// it is measured.
+    pub(crate) fn measure(&mut self, size: u64, time_ns: u64) -> Result<Rate> {
+        let mut testpmd = match self.started.take() {
+            Some((its, testpmd)) if its == size => testpmd,
+            _ => self.start(size)?,
+        };
+        let rate = measure(&mut testpmd, time_ns)?;
+        // After a failure the next one starts it anew.
+        self.started = Some((size, testpmd));
+        Ok(rate)
+    }
+
+    fn start(&self, size: u64) -> Result<Testpmd> {
+        // What is started inherits where this thread may run.
+        self.give_back_cpus()?;
+        let devices = [0, 1].map(|number| format!("net_null{number},size={size}"));
+        Testpmd::start(&TestpmdConfig {
+            main_cpu: self.main_cpu,
+            cpu: self.cpu,
+            directory: self.directory.path(),
+            devices: &devices,
+            mode: "io",
+            frame_bytes: size,
+        })
+    }
+}
+
+fn measure(peer: &mut Testpmd, time_ns: u64) -> Result<Rate> {
     peer.begin()?;
     thread::sleep(Duration::from_nanos(time_ns / 3));
     peer.rates()?;

@@ -13,10 +13,9 @@ use carina_apps::sample_packet::udp_packet;
 use carina_apps::sink::SinkConfig;
 use carina_apps::tunnel::{Payload, TunnelConfig};
 use carina_apps::vxlan::VxlanConfig;
-use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Graph, GraphError, PortList, Ports,
-};
-use carina_frame::Pool;
+use carina_engine::frames::{Graph, GraphError};
+
+use crate::replay::Replay;
 
 /// What stands between source and sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +48,7 @@ pub(super) fn build(graph: &mut Graph, service: Service, size: usize) -> Result<
         _ => udp_packet(size),
     };
     graph
-        .app("source", Repeat { bytes })
+        .app("source", Replay::of(vec![bytes]))
         .app("sink", SinkConfig {});
     let filter = Some(FILTER.to_owned());
     let back_filter = None;
@@ -99,7 +98,7 @@ pub(super) fn build(graph: &mut Graph, service: Service, size: usize) -> Result<
                 graph.link(link)?;
             }
             graph
-                .app("idle", Repeat { bytes: Vec::new() })
+                .app("idle", Replay::of(Vec::new()))
                 .app("other", SinkConfig {});
             return Ok(());
         }
@@ -204,36 +203,4 @@ fn udp6_packet(size: usize) -> Vec<u8> {
     frame[18..20].copy_from_slice(&payload.to_be_bytes());
     frame[58..60].copy_from_slice(&payload.to_be_bytes());
     frame
-}
-
-/// The configuration of a source of one frame, again and again; of no frames when it is empty.
-#[derive(Clone, Debug, PartialEq)]
-struct Repeat {
-    bytes: Vec<u8>,
-}
-
-struct RepeatApp {
-    bytes: Vec<u8>,
-    pool: Pool,
-}
-
-impl AppConfig for Repeat {
-    const KIND: &'static str = "repeat";
-    const INPUTS: PortList = PortList::NO_PORT;
-    const OUTPUTS: PortList = PortList::OUTPUT;
-
-    type App = RepeatApp;
-
-    fn build(&self, context: &mut AppContext<'_>) -> Result<RepeatApp, AppError> {
-        let (bytes, pool) = (self.bytes.clone(), context.pool().clone());
-        Ok(RepeatApp { bytes, pool })
-    }
-}
-
-impl FrameApp for RepeatApp {
-    fn pull(&mut self, ports: &mut Ports<'_>) {
-        if !self.bytes.is_empty() {
-            ports.fill(0, FRAME_BURST, || self.pool.frame_of(&self.bytes));
-        }
-    }
 }

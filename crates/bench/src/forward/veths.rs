@@ -5,21 +5,20 @@
 //!   s0 ============== in0 -- forwarded -- out0 ============== d0
 //! ```
 
-use std::fs::{self, File};
-use std::os::fd::AsFd;
+use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use carina_engine::counter_file::CounterFile;
 use carina_engine::frames::{Graph, Workers};
 use carina_frame::PoolConfig;
-use carina_lab::{NamespaceAccess, namespace_file, remove_namespaces};
+use carina_lab::{NamespaceAccess, remove_namespaces};
 use carina_ports::af_packet::AfPacketConfig;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::flow::Flows;
 use crate::engine::workers::wrong;
 use crate::error::{Attempt, Error, Result};
+use crate::in_namespace::within;
 use crate::rate::Rate;
 
 /// The namespace of a system with its veths. They go with this value.
@@ -84,21 +83,7 @@ impl Veths {
 
     /// Does something on a thread in the system's namespace.
     pub(super) fn within<T: Send>(&self, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-        let path = namespace_file(NAMESPACE);
-        let enter = || -> Result<()> {
-            let what = || format!("entering {}", path.display());
-            let file = File::open(&path).attempt(what())?;
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
-                .map_err(std::io::Error::from)
-                .attempt(what())
-        };
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                enter()?;
-                act()
-            });
-            thread.join().expect("what is done there does not panic")
-        })
+        within(NAMESPACE, act)
     }
 
     /// Has the kernel handle what comes in on one processor, whichever has sent it. (Linux,

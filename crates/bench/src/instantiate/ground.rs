@@ -1,87 +1,123 @@
-//! The process that makes networks, and what one network has taken.
+//! The processes that make networks, and what one network has taken.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use carina_api::paths::RunDir;
 use carina_vnet::document::{Boot, Document};
-use carina_vnet_host::client::{Client, REMOVAL};
+use carina_vnet::host_part::VnetId;
+use carina_vnet::message::Condition;
+use carina_vnet::pip::inventory::Discovery;
+use carina_vnet_host::Vnets;
+use carina_vnet_host::client::Client;
+use carina_vnet_host::directory::part_name;
 use carina_vnet_host::progress::Phase;
 use carina_vnet_host::report::{VnetReport, VnetState};
-use carina_vnet_host::{Vnets, remains};
+use carina_vnet_roles::calling::connection::CallError;
+use carina_vnet_roles::operator;
 
 use super::InstantiateOptions;
+use super::case::Case;
+use super::substrate::{Substrate, host};
 use crate::cpu_time;
 use crate::error::{Attempt, Error, Result};
 use crate::program::Program;
 
-/// An agent in a process of its own. What it has made is removed with this value.
+/// Roles and agents, each in a process of its own. The processes end with this value; what they
+/// have made of networks that were not removed stays.
 pub(super) struct Ground<'a> {
     options: &'a InstantiateOptions<'a>,
+    hosts: Vec<Host>,
+    operator: operator::Client,
+    accelerator: String,
+    // It ends last: agents call its roles.
+    substrate: Substrate,
+}
+
+/// A host's agent.
+struct Host {
+    name: String,
     agent: Program,
     client: Client,
     run_dir: RunDir,
-    accelerator: String,
-    // Locked for as long as it is open.
-    _lock: File,
 }
 
 /// What one network has taken.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Measured {
-    /// From the request until it was ready.
+    /// From the request until its operator knew that it was ready.
     pub(super) total_s: f64,
-    /// CPU time of the agent.
+    /// From the request until its operator knew that all that it needs is held.
+    pub(super) discovery_s: f64,
+    /// CPU time of the VNP.
+    pub(super) vnp_cpu_s: f64,
+    /// CPU time of all agents.
     pub(super) agent_cpu_s: f64,
-    /// CPU time of all its machines.
+    /// CPU time of all machines.
     pub(super) machines_cpu_s: f64,
-    report: VnetReport,
+    /// Of each host.
+    reports: Vec<VnetReport>,
 }
 
 impl Measured {
-    /// How long a phase took; none where it did not come up.
+    /// How long a phase took on the host where it took longest.
     pub(super) fn phase_s(&self, phase: Phase) -> f64 {
-        let phases = self.report.phases.iter();
-        let of = phases.filter(|it| it.phase == phase);
-        of.map(|it| it.took_ms / 1000.0).sum()
+        let of_host = |report: &VnetReport| {
+            let phases = report.phases.iter().filter(|it| it.phase == phase);
+            phases.map(|it| it.took_ms / 1000.0).sum()
+        };
+        self.reports.iter().map(of_host).fold(0.0, f64::max)
+    }
+
+    /// How many hosts have a part of it.
+    pub(super) fn hosts(&self) -> usize {
+        self.reports.len()
     }
 }
 
+/// CPU time so far, ns.
+struct Costs {
+    vnp: u64,
+    agents: u64,
+    /// By process.
+    machines: BTreeMap<u32, u64>,
+}
+
 impl<'a> Ground<'a> {
-    /// Starts an agent.
-    pub(super) fn start(options: &'a InstantiateOptions<'a>) -> Result<Ground<'a>> {
-        let path = &options.run_dir;
-        let what = || format!("the run directory {}", path.display());
-        fs::create_dir_all(path).attempt(what())?;
-        let lock = File::create(path.join("bench.lock")).attempt(what())?;
-        if lock.try_lock().is_err() {
-            return Err(Error::NoAnswer(format!(
-                "{}: another bench uses it",
-                what()
-            )));
+    /// Starts roles and agents with files in a directory.
+    pub(super) fn start(
+        options: &'a InstantiateOptions<'a>,
+        directory: &Path,
+        (providers, discovery): (usize, Discovery),
+        pool: usize,
+    ) -> Result<Ground<'a>> {
+        let substrate = Substrate::start(directory, providers, discovery)?;
+        let mut hosts = Vec::new();
+        for provider in 0..providers {
+            let run_dir = RunDir::new(substrate.run_dir(provider));
+            hosts.push(Host {
+                name: host(provider),
+                agent: substrate.start_agent(provider, pool)?,
+                client: Client::new(&run_dir, ANSWER),
+                run_dir,
+            });
         }
-        let run_dir = RunDir::new(path);
-        remove_networks(&run_dir);
-        let pool = options.pool().to_string();
-        let agent = Program::start(path, &["vnet", "agent", "--pool", &pool])?;
-        let client = Client::new(&run_dir, ANSWER);
-        let deadline = Instant::now() + START;
-        while let Err(error) = client.list() {
-            if Instant::now() > deadline {
-                return Err(Error::NoAnswer(format!("the agent: {error}")));
-            }
-            std::thread::sleep(LOOK);
-        }
-        Ok(Ground {
+        let ground = Ground {
             options,
-            agent,
-            client,
-            run_dir,
+            operator: substrate.operator()?,
+            hosts,
             accelerator: String::new(),
-            _lock: lock,
-        })
+            substrate,
+        };
+        let deadline = Instant::now() + START;
+        for host in &ground.hosts {
+            ground.wait(deadline, || match host.client.list() {
+                Ok(_) => Ok(()),
+                Err(error) => Err(host.says(error)),
+            })?;
+        }
+        Ok(ground)
     }
 
     /// How QEMU runs the guests of the last network.
@@ -90,127 +126,160 @@ impl<'a> Ground<'a> {
     }
 
     /// Makes a network, and removes it again.
-    pub(super) fn instantiate(&mut self, document: &Document) -> Result<Measured> {
-        let name = &document.vnet.name;
-        if document.defaults.boot == Some(Boot::Pool) {
-            self.wait_for_pool(document.node.len())?;
+    pub(super) fn instantiate(&mut self, case: Case) -> Result<Measured> {
+        let document = case.document()?;
+        if case.boot == Boot::Pool {
+            self.wait_for_pools(case.nodes_of_one())?;
         }
-        let measured = self.make(document);
-        let removed = self.client.remove(name, REMOVAL);
+        let measured = self.make(&document);
+        let removed = self.remove(&document.vnet.name);
         let measured = measured?;
-        removed.map_err(|error| Error::NoAnswer(format!("removing {name}: {error}")))?;
+        removed?;
         Ok(measured)
     }
 
-    /// Waits until so many machines stand ready.
-    fn wait_for_pool(&self, wanted: usize) -> Result<()> {
+    /// Waits until so many machines stand ready on each host.
+    fn wait_for_pools(&self, wanted: usize) -> Result<()> {
         let deadline = Instant::now() + READY;
+        self.hosts.iter().try_for_each(|host| {
+            self.wait(deadline, || {
+                let ready = host.client.pool().map_err(|error| host.says(error))?.ready;
+                match ready >= wanted {
+                    true => Ok(()),
+                    false => Err(host.says(format!("{ready} of {wanted} machines are ready"))),
+                }
+            })
+        })
+    }
+
+    fn make(&mut self, document: &Document) -> Result<Measured> {
+        let before = self.costs(None)?;
+        let began = Instant::now();
+        let made = self.operator.create(document);
+        let vnet = made.attempt("asking for a network")?.vnet;
+        let discovery_s = self.follow(&document.vnet.name, began)?;
+        let total_s = began.elapsed().as_secs_f64();
+        let after = self.costs(Some(vnet))?;
+        let machines = after.machines.iter().map(|(pid, ns)| {
+            let known = before.machines.get(pid).copied().unwrap_or_default();
+            ns.saturating_sub(known)
+        });
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        Ok(Measured {
+            total_s,
+            discovery_s,
+            vnp_cpu_s: seconds(after.vnp.saturating_sub(before.vnp)),
+            agent_cpu_s: seconds(after.agents.saturating_sub(before.agents)),
+            machines_cpu_s: seconds(machines.sum()),
+            reports: self.reports(vnet)?,
+        })
+    }
+
+    /// Waits until a network is ready; the time from the request until all that it needs was held.
+    fn follow(&self, name: &str, began: Instant) -> Result<f64> {
+        let what = || format!("following {name}");
+        let (deadline, mut last, mut held) = (Instant::now() + READY, 0, None);
         loop {
-            let refused = |error| Error::NoAnswer(format!("the agent: {error}"));
-            let ready = self.client.pool().map_err(refused)?.ready;
-            if ready >= wanted {
-                return Ok(());
+            let events = self.operator.events(name, last, FOLLOW);
+            if let Some(event) = events.attempt(what())?.last() {
+                last = event.number;
+            }
+            let standing = self.operator.seen(name).attempt(what())?.standing;
+            if held.is_none() && standing.holds.contains(&Condition::Reserved) {
+                held = Some(began.elapsed().as_secs_f64());
+            }
+            if standing.is_ready() {
+                let all = began.elapsed().as_secs_f64();
+                return Ok(held.unwrap_or(all));
             }
             if (self.options.is_interrupted)() {
                 return Err(Error::Interrupted);
             }
-            if Instant::now() > deadline {
-                let words = format!("the pool has {ready} of {wanted} machines");
-                return Err(Error::NoAnswer(words));
+            if standing.is_refused || Instant::now() > deadline {
+                let why = standing.reason.map(|it| it.message).unwrap_or_default();
+                return Err(Error::NoAnswer(format!("{name} is not ready: {why}")));
             }
-            std::thread::sleep(FOLLOW);
         }
     }
 
-    fn make(&mut self, document: &Document) -> Result<Measured> {
-        let pool_before = cpu_ns_of(&machines_in(&Vnets::of(&self.run_dir).pool())?);
-        let agent_before = self.agent_cpu_ns()?;
-        let began = Instant::now();
-        let refused = |error| Error::NoAnswer(format!("the agent: {error}"));
-        self.client.create(document).map_err(refused)?;
-        let report = self.follow(&document.vnet.name)?;
-        let total_s = began.elapsed().as_secs_f64();
-        let agent_ns = self.agent_cpu_ns()?.saturating_sub(agent_before);
-        let machines = self.machines_cpu_ns(&document.vnet.name, &pool_before)?;
-        Ok(Measured {
-            total_s,
-            agent_cpu_s: agent_ns as f64 / 1e9,
-            machines_cpu_s: machines as f64 / 1e9,
-            report,
+    /// What the hosts say of their parts, once they have noted the times.
+    fn reports(&self, vnet: VnetId) -> Result<Vec<VnetReport>> {
+        let deadline = Instant::now() + ANSWER;
+        let of_host = |host: &Host| {
+            self.wait(deadline, || {
+                let report = host.client.report(&part_name(vnet));
+                let report = report.map_err(|error| host.says(error))?;
+                match report.state {
+                    VnetState::Ready => Ok(report),
+                    _ => Err(host.says(report.obstacles.join("; "))),
+                }
+            })
+        };
+        self.hosts.iter().map(of_host).collect()
+    }
+
+    /// CPU time so far, of the machines of a network or, without one, of those that stand ready.
+    fn costs(&mut self, vnet: Option<VnetId>) -> Result<Costs> {
+        let mut costs = Costs {
+            vnp: cpu_time::of_process(self.substrate.vnp(), &[])?.0,
+            agents: 0,
+            machines: BTreeMap::new(),
+        };
+        for host in &self.hosts {
+            costs.agents += cpu_time::of_process(host.agent.id(), &[])?.0;
+            let vnets = Vnets::of(&host.run_dir);
+            let directory = match vnet {
+                None => vnets.pool(),
+                Some(vnet) => vnets.vnet(&part_name(vnet)).machines(),
+            };
+            for machine in carina_vm::list(&directory).attempt("listing machines")? {
+                let pid = u32::try_from(machine.pid).unwrap_or_default();
+                // One that has ended is left out.
+                if let Ok((ns, _)) = cpu_time::of_process(pid, &[]) {
+                    costs.machines.insert(pid, ns);
+                }
+                self.accelerator = machine.accel;
+            }
+        }
+        Ok(costs)
+    }
+
+    /// Removes a network and waits until nothing holds anything of it.
+    fn remove(&self, name: &str) -> Result<()> {
+        let what = || format!("removing {name}");
+        match self.operator.remove(name) {
+            // It was not even asked for.
+            Err(CallError::Refused(_)) => return Ok(()),
+            removed => removed.attempt(what())?,
+        }
+        let deadline = Instant::now() + REMOVAL;
+        self.wait(deadline, || match self.operator.seen(name) {
+            Err(CallError::Refused(_)) => Ok(()),
+            Err(error) => Err(error).attempt(what()),
+            Ok(_) => Err(Error::NoAnswer(format!("{name} is still being removed"))),
         })
     }
 
-    /// Waits until a network is ready.
-    fn follow(&self, name: &str) -> Result<VnetReport> {
-        let refused = |error| Error::NoAnswer(format!("the agent: {error}"));
-        let (deadline, mut seen) = (Instant::now() + READY, 0);
+    /// Tries something until it succeeds; the last error at the deadline.
+    fn wait<T>(&self, deadline: Instant, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
-            let events = self.client.events(name, seen, FOLLOW).map_err(refused)?;
-            if let Some(last) = events.last() {
-                seen = last.number;
-            }
-            let report = self.client.report(name).map_err(refused)?;
-            match report.state {
-                VnetState::Ready => return Ok(report),
-                VnetState::Changing if (self.options.is_interrupted)() => {
-                    return Err(Error::Interrupted);
-                }
-                VnetState::Changing if Instant::now() < deadline => {}
-                _ => {
-                    let why = report.obstacles.join("; ");
-                    return Err(Error::NoAnswer(format!("{name} is not ready: {why}")));
-                }
+            match attempt() {
+                Ok(done) => return Ok(done),
+                Err(_) if (self.options.is_interrupted)() => return Err(Error::Interrupted),
+                Err(_) if Instant::now() < deadline => std::thread::sleep(LOOK),
+                Err(error) => return Err(error),
             }
         }
     }
+}
 
-    fn agent_cpu_ns(&self) -> Result<u64> {
-        cpu_time::of_process(self.agent.id(), &[]).map(|(all, _)| all)
-    }
-
-    /// CPU time that the machines of a network have taken beyond what they had `before`.
-    fn machines_cpu_ns(&mut self, name: &str, before: &BTreeMap<u32, u64>) -> Result<u64> {
-        let machines = machines_in(&Vnets::of(&self.run_dir).vnet(name).machines())?;
-        if let Some(machine) = machines.first() {
-            self.accelerator.clone_from(&machine.accel);
-        }
-        let of = |(pid, ns): (&u32, &u64)| ns.saturating_sub(before.get(pid).copied().unwrap_or(0));
-        Ok(cpu_ns_of(&machines).iter().map(of).sum())
+impl Host {
+    fn says(&self, what: impl std::fmt::Display) -> Error {
+        Error::NoAnswer(format!("the agent of {}: {what}", self.name))
     }
 }
 
-fn machines_in(directory: &Path) -> Result<Vec<carina_vm::Record>> {
-    carina_vm::list(directory).attempt("listing machines")
-}
-
-/// CPU time of each machine, by its process. One that has ended is left out.
-fn cpu_ns_of(machines: &[carina_vm::Record]) -> BTreeMap<u32, u64> {
-    let of = |machine: &carina_vm::Record| {
-        let pid = u32::try_from(machine.pid).ok()?;
-        Some((pid, cpu_time::of_process(pid, &[]).ok()?.0))
-    };
-    machines.iter().filter_map(of).collect()
-}
-
-impl Drop for Ground<'_> {
-    fn drop(&mut self) {
-        self.agent.kill();
-        // Only after a failure is there one.
-        remove_networks(&self.run_dir);
-        let _ = fs::remove_dir_all(self.run_dir.path());
-    }
-}
-
-/// Removes networks that have no agent. What cannot be removed is tried again by the next bench.
-fn remove_networks(run_dir: &RunDir) {
-    let vnets = Vnets::of(run_dir);
-    let _ = remains::remove_pool(&vnets);
-    for (name, _) in vnets.list().unwrap_or_default() {
-        let _ = remains::remove_recorded(&vnets.vnet(&name));
-    }
-}
-
-/// How long the agent may take until it answers.
+/// How long agents may take until they answer.
 const START: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(5);
 const ANSWER: Duration = Duration::from_secs(30);
@@ -218,3 +287,5 @@ const ANSWER: Duration = Duration::from_secs(30);
 const FOLLOW: Duration = Duration::from_millis(200);
 /// How long a network may take; the first one makes images and templates.
 const READY: Duration = Duration::from_secs(300);
+/// How long a removal may take.
+const REMOVAL: Duration = Duration::from_secs(120);

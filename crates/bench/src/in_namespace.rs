@@ -1,0 +1,22 @@
+//! What is done on a thread in a network namespace.
+
+use carina_lab::namespace_file;
+use carina_sys::NetworkNamespace;
+
+use crate::error::{Attempt, Result};
+
+/// Does something in the namespace of this name.
+pub(crate) fn within<T: Send>(name: &str, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let path = namespace_file(name);
+    let enter = || {
+        let namespace = NetworkNamespace::open(&path)?;
+        namespace.enter()
+    };
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            enter().attempt(format!("entering {}", path.display()))?;
+            act()
+        });
+        thread.join().expect("what is done there does not panic")
+    })
+}

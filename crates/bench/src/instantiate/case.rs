@@ -1,0 +1,235 @@
+//! A network that is made, and by whom.
+
+use std::fmt;
+use std::str::FromStr;
+
+use carina_vnet::document::{Boot, Document, Form};
+use carina_vnet::pip::inventory::Discovery;
+
+use crate::error::{Attempt, Result};
+
+/// A network that is made, and by whom: `discovery/boot/nodes/providers`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Case {
+    /// How much providers show of themselves, and so where places for nodes are found.
+    pub discovery: Discovery,
+    /// How machines come to run.
+    pub boot: Boot,
+    /// How many nodes the ring has, one of [`NODES`].
+    pub nodes: usize,
+    /// How many providers have a part of it, one of [`PROVIDERS`].
+    pub providers: usize,
+}
+
+/// A text that is no case.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CaseError {
+    /// Another form.
+    #[error("`{0}`: a case is DISCOVERY/BOOT/NODES/PROVIDERS, as pip/clone/6/1")]
+    Form(String),
+    /// A word that is not known there.
+    #[error("`{case}`: `{word}` is not one of {known}")]
+    Word {
+        /// The text.
+        case: String,
+        /// The word.
+        word: String,
+        /// What there is.
+        known: String,
+    },
+    /// A number that is too small or too large.
+    #[error("`{case}`: {what}; there are {least} to {most}")]
+    Number {
+        /// The text.
+        case: String,
+        /// Which.
+        what: &'static str,
+        /// The smallest.
+        least: usize,
+        /// The largest.
+        most: usize,
+    },
+}
+
+/// Numbers of nodes that a network can have here.
+pub const NODES: std::ops::RangeInclusive<usize> = 3..=64;
+/// Numbers of providers.
+pub const PROVIDERS: std::ops::RangeInclusive<usize> = 1..=8;
+
+/// What is measured where nothing is chosen.
+pub const DISCOVERIES: [Discovery; 3] = [Discovery::Pip, Discovery::Vnp, Discovery::Abstract];
+/// What is measured where nothing is chosen.
+pub const BOOTS: [Boot; 3] = [Boot::Cold, Boot::Clone, Boot::Pool];
+/// What is measured where nothing is chosen.
+pub const DEFAULT_NODES: [usize; 3] = [3, 6, 12];
+/// What is measured where nothing is chosen.
+pub const DEFAULT_PROVIDERS: [usize; 2] = [1, 3];
+
+impl Case {
+    /// A ring of nodes. With several providers each has a row of it, and the rows are linked from
+    /// one provider to the next.
+    ///
+    /// # Errors
+    /// None that is known: documents made here are sound.
+    pub(super) fn document(self) -> Result<Document> {
+        let boot = boot_name(self.boot);
+        let mut text = format!(
+            "[vnet]\nname = \"bench\"\non_insufficient = \"queue 2m\"\n\
+             [defaults]\nkind = \"vm\"\nmemory = {MEMORY_MIB}\nboot = \"{boot}\"\n"
+        );
+        for node in 0..self.nodes {
+            let place = location(node * self.providers / self.nodes);
+            text.push_str(&format!("[node.n{node}]\nlocation = [\"{place}\"]\n"));
+        }
+        for node in 0..self.nodes {
+            let next = (node + 1) % self.nodes;
+            text.push_str(&format!(
+                "[[link]]\nends = [\"n{node}\", \"n{next}\"]\nrate = \"100Mbps\"\n"
+            ));
+        }
+        Document::read(&text, Form::Toml).attempt(format!("the document of {self}"))
+    }
+
+    /// The most nodes that one provider has of it.
+    pub(super) fn nodes_of_one(self) -> usize {
+        self.nodes.div_ceil(self.providers)
+    }
+}
+
+/// Where the only host of a provider is.
+pub(super) fn location(provider: usize) -> String {
+    format!("place{}", provider + 1)
+}
+
+/// The word for it in inventories.
+#[must_use]
+pub fn discovery_name(discovery: Discovery) -> &'static str {
+    match discovery {
+        Discovery::Pip => "pip",
+        Discovery::Vnp => "vnp",
+        Discovery::Abstract => "abstract",
+    }
+}
+
+/// The word for it in documents.
+#[must_use]
+pub fn boot_name(boot: Boot) -> &'static str {
+    match boot {
+        Boot::Cold => "cold",
+        Boot::Clone => "clone",
+        Boot::Pool => "pool",
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (discovery, boot) = (discovery_name(self.discovery), boot_name(self.boot));
+        write!(f, "{discovery}/{boot}/{}/{}", self.nodes, self.providers)
+    }
+}
+
+impl FromStr for Case {
+    type Err = CaseError;
+
+    fn from_str(text: &str) -> std::result::Result<Case, CaseError> {
+        let wrong = || CaseError::Form(text.chars().take(64).collect());
+        let words: Vec<&str> = text.split('/').collect();
+        let [discovery, boot, nodes, providers] = words[..] else {
+            return Err(wrong());
+        };
+        let number = |word: &str| word.parse::<usize>().map_err(|_| wrong());
+        let case = Case {
+            discovery: *word_of(text, discovery, &DISCOVERIES, |it| discovery_name(*it))?,
+            boot: *word_of(text, boot, &BOOTS, |it| boot_name(*it))?,
+            nodes: number(nodes)?,
+            providers: number(providers)?,
+        };
+        let known = [
+            ("nodes", case.nodes, NODES),
+            ("providers", case.providers, PROVIDERS),
+        ];
+        for (what, count, possible) in known {
+            if !possible.contains(&count) {
+                return Err(CaseError::Number {
+                    case: text.to_owned(),
+                    what,
+                    least: *possible.start(),
+                    most: *possible.end(),
+                });
+            }
+        }
+        if case.nodes < case.providers {
+            return Err(CaseError::Number {
+                case: text.to_owned(),
+                what: "each provider needs a node",
+                least: case.providers,
+                most: *NODES.end(),
+            });
+        }
+        Ok(case)
+    }
+}
+
+fn word_of<'a, T>(
+    case: &str,
+    word: &str,
+    all: &'a [T],
+    name: impl Fn(&T) -> &'static str,
+) -> std::result::Result<&'a T, CaseError> {
+    let found = all.iter().find(|it| name(it) == word);
+    found.ok_or_else(|| CaseError::Word {
+        case: case.to_owned(),
+        word: word.to_owned(),
+        known: all.iter().map(name).collect::<Vec<_>>().join(", "),
+    })
+}
+
+/// Memory of each machine.
+pub(super) const MEMORY_MIB: u32 = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_read_as_they_are_written() {
+        for text in ["pip/clone/6/1", "vnp/pool/3/3", "abstract/cold/12/2"] {
+            assert_eq!(text.parse::<Case>().unwrap().to_string(), text);
+        }
+        let words = |text: &str| text.parse::<Case>().unwrap_err().to_string();
+        assert!(words("pip/clone/6").contains("pip/clone/6/1"));
+        assert!(words("pip/clone/six/1").contains("pip/clone/6/1"));
+        assert!(words("pip/warm/6/1").contains("cold, clone, pool"));
+        assert!(words("mars/cold/6/1").contains("pip, vnp, abstract"));
+        assert!(words("pip/cold/2/1").contains("3 to 64"));
+        assert!(words("pip/cold/65/1").contains("3 to 64"));
+        assert!(words("pip/cold/6/9").contains("1 to 8"));
+        assert!(words("pip/cold/3/4").contains("4 to 64"));
+    }
+
+    #[test]
+    fn each_provider_has_a_row_of_the_ring() {
+        for (nodes, providers) in [(3, 1), (3, 3), (6, 3), (12, 3), (7, 3)] {
+            let boot = Boot::Cold;
+            let case = Case {
+                discovery: Discovery::Pip,
+                boot,
+                nodes,
+                providers,
+            };
+            let document = case.document().unwrap();
+            assert_eq!((document.node.len(), document.link.len()), (nodes, nodes));
+            let mut counts = vec![0; providers];
+            for name in document.node.keys() {
+                let node = document.resolved(name).unwrap();
+                assert!(node.boot == boot && node.memory == u64::from(MEMORY_MIB));
+                let place = (0..providers).find(|it| node.location == [location(*it)]);
+                counts[place.unwrap()] += 1;
+            }
+            assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+            let most = counts.into_iter().max();
+            assert_eq!(most, Some(case.nodes_of_one()));
+        }
+    }
+}

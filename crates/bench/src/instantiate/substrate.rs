@@ -1,0 +1,253 @@
+//! Hosts on a segment, providers that own them, and the roles between them and an operator.
+//!
+//! ```text
+//!   operator --- VNO --- VNP --- PIP p1 ... PIP pN         processes in this namespace
+//!                                 |           |            bridge `offices`, 10.8.0.0/24
+//!                              agent h1 ... agent hN       each in a namespace of its own
+//!                                 |           |
+//!                                 +-----------+            bridge `segment`: tunnels
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use carina_lab::{Namespace, NamespaceAccess};
+use carina_vnet::pip::inventory::Discovery;
+use carina_vnet_roles::calling::address::Address;
+use carina_vnet_roles::identity::{Identity, Role};
+use carina_vnet_roles::keys::KeyDir;
+use carina_vnet_roles::operator::Client;
+
+use super::case::{MEMORY_MIB, NODES, discovery_name, location};
+use crate::error::{Attempt, Error, Result};
+use crate::program::Program;
+
+/// The segment, the hosts and all roles but the agents. They end with this value.
+pub(super) struct Substrate {
+    directory: PathBuf,
+    keys: PathBuf,
+    hosts: Vec<Namespace>,
+    /// PIPs and the VNO.
+    _others: Vec<Program>,
+    vnp: Program,
+}
+
+impl Substrate {
+    /// Makes so many hosts, each of a provider of its own, and starts the roles. Files are in
+    /// `directory`.
+    pub(super) fn start(
+        directory: &Path,
+        providers: usize,
+        discovery: Discovery,
+    ) -> Result<Substrate> {
+        let keys = directory.join("keys");
+        make_keys(&KeyDir::new(&keys), providers)?;
+        let hosts = make_hosts(providers)?;
+        let roles = Roles {
+            directory,
+            keys: &keys,
+        };
+        let mut others = Vec::new();
+        for provider in 0..providers {
+            let name = pip(provider);
+            let inventory = directory.join(format!("{name}.toml"));
+            let text = inventory_of(provider, providers, discovery);
+            fs::write(&inventory, text).attempt(format!("writing {}", inventory.display()))?;
+            let inventory = inventory.to_string_lossy();
+            others.push(roles.start(Role::Pip, &name, &["--inventory", &inventory])?);
+        }
+        let parties = (0..providers).map(|it| format!("{0}={1}", pip(it), listens(&pip(it))));
+        let words: Vec<String> = parties.flat_map(|it| ["--pip".to_owned(), it]).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let vnp = roles.start(Role::Vnp, VNP, &words)?;
+        let party = format!("{VNP}={}", listens(VNP));
+        others.push(roles.start(Role::Vno, VNO, &["--vnp", &party])?);
+        Ok(Substrate {
+            directory: directory.to_owned(),
+            _others: others,
+            vnp,
+            hosts,
+            keys,
+        })
+    }
+
+    /// Starts the agent of a provider's host in its run directory, with so many machines ready.
+    pub(super) fn start_agent(&self, provider: usize, pool: usize) -> Result<Program> {
+        let (host, pool) = (host(provider), pool.to_string());
+        let party = format!("{}={}", pip(provider), listens(&pip(provider)));
+        let keys = self.keys.to_string_lossy();
+        let words = ["vnet", "agent", "--host", &host, "--underlay", UNDERLAY];
+        let rest = ["--pip", &party, "--keys", &keys, "--pool", &pool];
+        let words = [&words[..], &rest[..]].concat();
+        Program::start_in(Some(&self.hosts[provider]), &self.run_dir(provider), &words)
+    }
+
+    /// The run directory of a host.
+    pub(super) fn run_dir(&self, provider: usize) -> PathBuf {
+        self.directory.join(host(provider))
+    }
+
+    /// The number of the VNP's process.
+    pub(super) fn vnp(&self) -> u32 {
+        self.vnp.id()
+    }
+
+    /// A client of the VNO.
+    pub(super) fn operator(&self) -> Result<Client> {
+        let keys = KeyDir::new(&self.keys);
+        let client = Client::new(&keys, Address::Tcp(listens(VNO)));
+        client.attempt("the operator's keys")
+    }
+}
+
+/// What all roles have.
+struct Roles<'a> {
+    directory: &'a Path,
+    keys: &'a Path,
+}
+
+impl Roles<'_> {
+    /// Starts a role and waits until it listens.
+    fn start(&self, role: Role, name: &str, rest: &[&str]) -> Result<Program> {
+        let (listen, keys) = (listens(name), self.keys.to_string_lossy());
+        let words = ["vnet", role.word(), "--name", name, "--listen", &listen];
+        let words = [&words[..], &["--keys", &keys], rest].concat();
+        let mut program = Program::start(&self.directory.join("roles"), &words)?;
+        program.wait_for("serving", START)?;
+        Ok(program)
+    }
+}
+
+fn make_keys(keys: &KeyDir, providers: usize) -> Result<()> {
+    let what = || format!("making keys in {}", keys.path().display());
+    keys.create_authority().attempt(what())?;
+    let of_all = [(Role::Vnp, VNP), (Role::Vno, VNO), (Role::Operator, VNO)];
+    let mut parties: Vec<(Role, String)> =
+        of_all.map(|(role, name)| (role, name.to_owned())).into();
+    for provider in 0..providers {
+        parties.push((Role::Pip, pip(provider)));
+        parties.push((Role::Agent, host(provider)));
+    }
+    for (role, name) in parties {
+        let party = Identity::new(role, &name);
+        let party = party.map_err(|error| Error::NoAnswer(error.to_string()))?;
+        keys.issue(&party, 1, keys).attempt(what())?;
+    }
+    Ok(())
+}
+
+/// A namespace for each host, with an interface in either bridge.
+fn make_hosts(count: usize) -> Result<Vec<Namespace>> {
+    let access = NamespaceAccess::of_root();
+    let ip = |line: &str| -> Result<()> {
+        access.ip(&line.split(' ').collect::<Vec<_>>())?;
+        Ok(())
+    };
+    ip("link set lo up")?;
+    for bridge in ["offices", "segment"] {
+        // That of hosts before these is still there.
+        let _ = ip(&format!("link del {bridge}"));
+        ip(&format!("link add {bridge} type bridge"))?;
+        ip(&format!("link set {bridge} up"))?;
+    }
+    ip(&format!("addr add {OFFICE}/24 dev offices"))?;
+    let mut hosts = Vec::new();
+    for provider in 0..count {
+        let name = format!("bench-{}", host(provider));
+        let namespace = Namespace::new(&name)?;
+        for (end, bridge, inside) in [("o", "offices", "office"), ("s", "segment", UNDERLAY)] {
+            let end = format!("{end}{}", provider + 1);
+            // The kernel removes it with its other end, a while after that one's namespace.
+            let _ = ip(&format!("link del {end}"));
+            ip(&format!(
+                "link add {end} type veth peer name {inside} netns {name}"
+            ))?;
+            ip(&format!("link set {end} master {bridge} up"))?;
+            namespace.ip(&["link", "set", inside, "up"])?;
+        }
+        let address = format!("10.8.0.{}/24", provider + 1);
+        namespace.ip(&["addr", "add", &address, "dev", "office"])?;
+        hosts.push(namespace);
+    }
+    Ok(hosts)
+}
+
+/// What a provider owns: a host, and a border to each of its neighbours on the ring.
+fn inventory_of(provider: usize, providers: usize, discovery: Discovery) -> String {
+    let (host, location) = (host(provider), location(provider));
+    let (nodes, discovery) = (*NODES.end(), discovery_name(discovery));
+    let memory = nodes as u64 * u64::from(MEMORY_MIB);
+    let address = format!("10.9.{}.1", provider + 1);
+    let mut text = format!(
+        "discovery = \"{discovery}\"\n[[hosts]]\nname = \"{host}\"\ncpus = {nodes}\n\
+         memory_mib = {memory}\nlocation = \"{location}\"\naddress = \"{address}\"\n\
+         tunnel_addresses = {}\n",
+        2 * nodes
+    );
+    let borders = borders(providers);
+    for (number, ends) in borders.iter().enumerate() {
+        if ends.contains(&provider) {
+            text.push_str(&format!(
+                "[[borders]]\nname = \"b{number}\"\nhost = \"{host}\"\nrate_bps = 10_000_000_000\n"
+            ));
+        }
+    }
+    text
+}
+
+/// The neighbours on a ring of providers.
+fn borders(providers: usize) -> Vec<[usize; 2]> {
+    let count = match providers {
+        1 => 0,
+        2 => 1,
+        more => more,
+    };
+    (0..count).map(|it| [it, (it + 1) % providers]).collect()
+}
+
+fn pip(provider: usize) -> String {
+    format!("p{}", provider + 1)
+}
+
+pub(super) fn host(provider: usize) -> String {
+    format!("h{}", provider + 1)
+}
+
+/// Where a role listens.
+fn listens(name: &str) -> String {
+    let number = match name {
+        VNP => 0,
+        VNO => 99,
+        pip => pip.trim_start_matches('p').parse().unwrap_or_default(),
+    };
+    format!("{OFFICE}:{}", 7100_u16 + number)
+}
+
+const VNP: &str = "net";
+const VNO: &str = "acme";
+/// Where all roles but agents are.
+const OFFICE: &str = "10.8.0.254";
+/// The interface of a host that leads to the others.
+const UNDERLAY: &str = "wire";
+/// How long a role may take until it listens.
+const START: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn providers_are_neighbours_on_a_ring() {
+        assert!(borders(1).is_empty());
+        assert_eq!(borders(2), [[0, 1]]);
+        assert_eq!(borders(4), [[0, 1], [1, 2], [2, 3], [3, 0]]);
+        let all = (0..8).map(|it| listens(&pip(it)));
+        let all: BTreeSet<String> = all.chain([listens(VNP), listens(VNO)]).collect();
+        assert_eq!(all.len(), 10);
+        let text = inventory_of(1, 3, Discovery::Abstract);
+        assert_eq!(text.matches("[[borders]]").count(), 2, "{text}");
+    }
+}

@@ -1,0 +1,65 @@
+//! A source of frames that are given, again and again in their order.
+
+use std::sync::Arc;
+
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports,
+};
+use carina_frame::Pool;
+
+/// The configuration of the source; without frames it is idle.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Replay {
+    frames: Arc<[Vec<u8>]>,
+}
+
+impl Replay {
+    /// A source of these frames.
+    pub(crate) fn of(frames: Vec<Vec<u8>>) -> Replay {
+        Replay {
+            frames: frames.into(),
+        }
+    }
+
+    /// The frames.
+    pub(crate) fn frames(&self) -> &[Vec<u8>] {
+        &self.frames
+    }
+}
+
+/// The source.
+pub(crate) struct ReplayApp {
+    frames: Arc<[Vec<u8>]>,
+    next: usize,
+    pool: Pool,
+}
+
+impl AppConfig for Replay {
+    const KIND: &'static str = "replay";
+    const INPUTS: PortList = PortList::NO_PORT;
+    const OUTPUTS: PortList = PortList::OUTPUT;
+
+    type App = ReplayApp;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<ReplayApp, AppError> {
+        Ok(ReplayApp {
+            frames: Arc::clone(&self.frames),
+            next: 0,
+            pool: context.pool().clone(),
+        })
+    }
+}
+
+impl FrameApp for ReplayApp {
+    fn pull(&mut self, ports: &mut Ports<'_>) {
+        let (frames, pool, next) = (&self.frames[..], &self.pool, &mut self.next);
+        ports.fill(0, FRAME_BURST, || {
+            let frame = pool.frame_of(frames.get(*next)?)?;
+            *next += 1;
+            if *next == frames.len() {
+                *next = 0;
+            }
+            Some(frame)
+        });
+    }
+}
