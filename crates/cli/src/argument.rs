@@ -8,6 +8,9 @@ use carina_wire::dif::Dialect;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArgumentError {
+    /// No comparison with a severity of alarms.
+    #[error("{0:?}: is:V, below:V or above:V is expected; V is warning, minor, major or critical")]
+    Severity(String),
     /// A path of a RIB object does not begin at the root.
     #[error("it begins with `/`: /{0}")]
     NotRooted(String),
@@ -43,6 +46,12 @@ pub enum ArgumentError {
     /// A policy without component, name, or value of a parameter.
     #[error("it has the form COMPONENT=NAME,PARAM=VALUE")]
     Policy,
+    /// A word of an impairment that there is not, or whose value is wrong.
+    #[error("{0}")]
+    Impairment(String),
+    /// A format of networks that is not read.
+    #[error("valid values are {0}")]
+    Format(String),
     /// A parameter of a policy that stands twice.
     #[error("{0} is given twice")]
     Twice(String),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use carina_api::ErrorBody;
 use carina_api::control::ClientError;
 use carina_client::Error;
 use carina_measure::figure::FigureError;
@@ -145,6 +146,9 @@ fn stays(error: &(dyn std::error::Error + 'static)) -> bool {
     if let Some(ClientError::Refused { body, .. }) = error.downcast_ref() {
         return body.is_final;
     }
+    if let Some(body) = error.downcast_ref::<ErrorBody>() {
+        return body.is_final;
+    }
     if let Some(Error::Refused(body)) = error.downcast_ref() {
         return body.is_final;
     }
@@ -162,7 +166,7 @@ pub type Outcome = Result<(), Failure>;
 
 #[cfg(test)]
 mod tests {
-    use carina_api::{ErrorBody, ErrorCode};
+    use carina_api::ErrorCode;
 
     use super::*;
 

@@ -192,6 +192,11 @@ enum Command {
     Nfv(commands::nfv::NfvCommand),
     #[command(
         subcommand,
+        after_help = "Example:\n  carina lwaftr run --conf lwaftr.conf --v4 eth1 --v6 eth2"
+    )]
+    Lwaftr(commands::lwaftr::LwaftrCommand),
+    #[command(
+        subcommand,
         after_help = "Example:\n  carina vnet bench embed --topology geant --seeds 3"
     )]
     Vnet(commands::vnet::VnetCommand),
@@ -233,6 +238,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Forward(args) => commands::forward::run(shared, &args),
         Command::Blast(args) => commands::blast::run(shared, &args),
         Command::Nfv(command) => commands::nfv::run(shared, command),
+        Command::Lwaftr(command) => commands::lwaftr::run(shared, command),
         Command::Vnet(command) => commands::vnet::run(shared, command),
         Command::Sim(command) => commands::sim::run(shared, command),
         Command::Demo(args) => commands::demo::run(shared, args),

@@ -1,5 +1,5 @@
-//! `docs/tutorial.md`, followed line by line: its commands run in one shell, and what it shows is
-//! looked for in what they say.
+//! `docs/tutorial.md` and `docs/vnet.md`, followed line by line: the commands of each run in one
+//! shell, and what it shows is looked for in what they say.
 //!
 //! The shell has a network, a `/run` and process numbers of its own, so that it meets nothing that
 //! is there and nothing stays behind, however it ends.
@@ -8,7 +8,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -34,10 +34,19 @@ struct Step {
 
 #[test]
 fn the_tutorial_is_as_it_says() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tutorial.md");
-    let page = std::fs::read_to_string(page).unwrap();
+    is_as_it_says("docs/tutorial.md", 10);
+}
+
+#[test]
+fn the_page_of_virtual_networks_is_as_it_says() {
+    is_as_it_says("docs/vnet.md", 3);
+}
+
+/// Follows a page that has more than so many steps.
+fn is_as_it_says(page: &str, least: usize) {
+    let page = std::fs::read_to_string(root().join(page)).unwrap();
     let (script, steps) = read(&page);
-    assert!(steps.len() > 10, "{steps:?}");
+    assert!(steps.len() > least, "{steps:?}");
     if let Err(why) = permitted() {
         println!("SKIP: no namespaces here: {why}");
         return;
@@ -57,6 +66,12 @@ fn the_tutorial_is_as_it_says() {
         }
     }
     assert!(output.ends_with(&format!("{STEP}end\n")), "{output}");
+}
+
+/// The root of the repository.
+fn root() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    std::fs::canonicalize(root).unwrap()
 }
 
 /// The commands of a page, on the lines on which they are there, and its steps.
@@ -155,6 +170,9 @@ fn follow(script: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let (page, said) = (directory.path().join("page"), directory.path().join("said"));
     std::fs::write(&page, script).unwrap();
+    // Pages name the examples as they are found from the root.
+    let examples = root().join("examples");
+    std::os::unix::fs::symlink(examples, directory.path().join("examples")).unwrap();
     let mut path = Path::new(CARINA).parent().unwrap().as_os_str().to_owned();
     path.push(":");
     path.push(std::env::var_os("PATH").unwrap_or_default());

@@ -11,6 +11,7 @@ use carina_bench::flows::{self, FlowsOptions};
 use carina_bench::guest;
 use carina_bench::hv::{self, HvOptions};
 use carina_bench::local::{self, LocalOptions};
+use carina_bench::lwaftr;
 use carina_bench::paper::{self, Case, PaperOptions, PaperResults, Request, tables};
 use carina_bench::restart::{self, RestartOptions};
 use carina_bench::vhost;
@@ -46,6 +47,16 @@ pub enum BenchCommand {
         where dpdk-testpmd is installed (Debian: dpdk, dpdk-dev)."
     )]
     Engine(CaseArgs),
+    /// An AFTR on one core, packets in both directions, beside DPDK's forwarding between null
+    /// devices; and how long a million softwires take to load
+    #[command(
+        after_help = "Examples:\n  carina bench lwaftr --json > lwaftr.json\n  \
+        carina bench lwaftr --cases few-encap,few-decap --sizes 64 --runs 9\n\nFrames have 64, \
+        550 and 1500 bytes on the side of IPv4 without --sizes; a third of the time goes before \
+        each measurement, to warm up. DPDK is measured where dpdk-testpmd is installed (Debian: \
+        dpdk, dpdk-dev)."
+    )]
+    Lwaftr(CaseArgs),
     /// Frames through the rings of a vhost-user port, beside DPDK's net_vhost; the front end is
     /// DPDK's virtio-user for both
     #[command(after_help = "Examples:\n  carina bench vhost --json > vhost.json\n  \
@@ -317,6 +328,7 @@ pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
             show(shared, &results, &engine::TABLES, &engine::SYSTEMS)?;
             all_measured(&results)
         }
+        BenchCommand::Lwaftr(args) => lwaftr_of(shared, args),
         BenchCommand::Vhost(args) => {
             let cases = chosen("case", &vhost::CASES, |case| case.name, &args.cases)?;
             let options = args.options("vhost", cases, &vhost::SIZES, &SIZES)?;
@@ -355,6 +367,15 @@ pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
         }
         BenchCommand::Local(args) => local(shared, args),
     }
+}
+
+fn lwaftr_of(shared: &Shared, args: CaseArgs) -> Outcome {
+    let cases = chosen("case", &lwaftr::CASES, |case| case.name, &args.cases)?;
+    let options = args.options("lwaftr", cases, &lwaftr::SIZES, &ETHERNET_SIZES)?;
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let results = lwaftr::run(&options)?;
+    show(shared, &results, &lwaftr::TABLES, &lwaftr::SYSTEMS)?;
+    all_measured(&results)
 }
 
 fn guest_of(shared: &Shared, args: GuestArgs) -> Outcome {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use carina_import::{Draft, irati, rlite};
+use carina_import::{Draft, Note, irati, rlite};
 use carina_measure::table::Table;
 use clap::Subcommand;
 use serde_json::json;
@@ -119,15 +119,20 @@ fn write(shared: &Shared, draft: &Draft, output: &Output) -> Outcome {
         print_line(toml.trim_end())?;
     }
     if !draft.notes.is_empty() {
-        let mut table = Table::new(["FILE", "LINE", "NOT CARRIED OVER", "WHY"]);
-        for note in &draft.notes {
-            let line = match note.line {
-                0 => "-".to_owned(),
-                line => line.to_string(),
-            };
-            table.row([note.file.clone(), line, note.what.clone(), note.why.clone()]);
-        }
-        progress(table);
+        progress(not_carried(&draft.notes));
     }
     outcome()
+}
+
+/// What was not carried over, with the reasons.
+pub fn not_carried(notes: &[Note]) -> Table {
+    let mut table = Table::new(["FILE", "LINE", "NOT CARRIED OVER", "WHY"]);
+    for note in notes {
+        let line = match note.line {
+            0 => "-".to_owned(),
+            line => line.to_string(),
+        };
+        table.row([note.file.clone(), line, note.what.clone(), note.why.clone()]);
+    }
+    table
 }

@@ -19,6 +19,7 @@ pub mod import;
 pub mod ipcp;
 pub mod key;
 pub mod lab;
+pub mod lwaftr;
 pub mod nfv;
 pub mod node;
 pub mod packet_output;

@@ -1,7 +1,7 @@
 //! `carina top`: live rates, read from the counters in shared memory without asking the node.
 
 mod graphs;
-mod screen;
+pub mod screen;
 
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use carina_measure::table::{Table, short};
 use serde::Serialize;
 
 use self::graphs::GraphSample;
+use self::screen::{Column, Live};
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome};
 use crate::report::{print_json, print_line};
@@ -72,25 +73,68 @@ impl Sample {
 /// # Errors
 /// There are no counters: no node has run here.
 pub fn run(shared: &Shared, args: &TopArgs) -> Outcome {
-    let directory = shared.run_dir();
-    let look = || Sample::take(&directory);
+    show(shared, args, &Counters(shared.run_dir()))
+}
+
+/// Shows live rates: on a screen, or as one table or a line of JSON for each interval.
+///
+/// # Errors
+/// There is nothing to be seen.
+pub fn show<L: Live<Row: Serialize>>(shared: &Shared, args: &TopArgs, live: &L) -> Outcome {
     let interval = Duration::from_nanos(args.interval.max(10_000_000));
     if !shared.json && !args.once {
-        return screen::run(interval, &look);
+        return screen::run(interval, live);
     }
-    let mut before = (Instant::now(), look()?);
+    let mut before = (Instant::now(), live.look()?);
     loop {
         std::thread::sleep(interval);
-        let after = (Instant::now(), look()?);
-        let rates = rates(&before.1, &after.1, (after.0 - before.0).as_secs_f64());
+        let after = (Instant::now(), live.look()?);
+        let rates = live.rates(&before.1, &after.1, (after.0 - before.0).as_secs_f64());
         match shared.json {
             true => print_json(&serde_json::json!({ "rows": rates }))?,
-            false => print_line(plain(&rates))?,
+            false => print_line(plain::<L>(&rates))?,
         }
         if args.once {
             return Ok(());
         }
         before = after;
+    }
+}
+
+/// The counters of a run directory.
+struct Counters(RunDir);
+
+impl Live for Counters {
+    type Sample = Sample;
+    type Row = Rates;
+
+    const COLUMNS: &'static [Column] = &[
+        Column::new("KIND", 6),
+        Column::wide("ID", 10),
+        Column::new("NAME", 0),
+        Column::wide("CH", 5),
+        Column::new("SDU/s IN", 9),
+        Column::new("Mbit/s IN", 9),
+        Column::new("SDU/s OUT", 9),
+        Column::new("Mbit/s OUT", 10),
+        Column::wide("DOORBELLS/s", 11),
+        Column::new("DROPS", 8),
+    ];
+
+    fn look(&self) -> Result<Sample, Failure> {
+        Sample::take(&self.0)
+    }
+
+    fn rates(&self, before: &Sample, after: &Sample, seconds: f64) -> Vec<Rates> {
+        rates(before, after, seconds)
+    }
+
+    fn cells(row: &Rates) -> Vec<String> {
+        row.cells().into()
+    }
+
+    fn is_marked(row: &Rates) -> bool {
+        row.drops > 0
     }
 }
 
@@ -135,19 +179,6 @@ fn rates(before: &Sample, after: &Sample, seconds: f64) -> Vec<Rates> {
     all
 }
 
-const HEAD: [&str; 10] = [
-    "KIND",
-    "ID",
-    "NAME",
-    "CH",
-    "SDU/s IN",
-    "Mbit/s IN",
-    "SDU/s OUT",
-    "Mbit/s OUT",
-    "DOORBELLS/s",
-    "DROPS",
-];
-
 impl Rates {
     /// The number of the channel that carries a flow, where one does.
     fn channel(&self) -> String {
@@ -171,8 +202,8 @@ impl Rates {
     }
 }
 
-fn plain(rates: &[Rates]) -> Table {
-    let mut table = Table::new(HEAD);
-    rates.iter().for_each(|row| table.row(row.cells()));
+fn plain<L: Live>(rates: &[L::Row]) -> Table {
+    let mut table = Table::new(L::COLUMNS.iter().map(|column| column.head));
+    rates.iter().for_each(|row| table.row(L::cells(row)));
     table
 }

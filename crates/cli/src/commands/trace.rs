@@ -44,23 +44,38 @@ pub struct TraceArgs {
 /// # Errors
 /// No such graph runs or it has no such link, or the file cannot be written.
 pub fn run(shared: &Shared, args: &TraceArgs) -> Outcome {
-    if args.output.snap_bytes() == Some(0) {
+    let graph = choose(shared, args.graph.as_deref())?;
+    copy_links(shared, &graph, args.links.clone(), &args.output)
+}
+
+/// Copies what passes links of a graph, until there is enough or Ctrl-C comes, and says how many
+/// frames that were.
+///
+/// # Errors
+/// The graph does not run or has no such link, or the output cannot be written.
+pub fn copy_links(
+    shared: &Shared,
+    graph: &GraphEntry,
+    links: Vec<String>,
+    output: &OutputArgs,
+) -> Outcome {
+    if output.snap_bytes() == Some(0) {
         return Err(usage("--snap 0: must be at least 1 byte"));
     }
-    let graph = choose(shared, args.graph.as_deref())?;
     let request = TraceRequest {
-        snap_bytes: args.output.snap_bytes(),
-        links: args.links.clone(),
+        snap_bytes: output.snap_bytes(),
+        links,
     };
+    let name = &graph.name;
     let stream = TraceStream::open(&graph.counters, &request).map_err(|error| match error {
-        TraceError::Refused(_) => refused(format!("{}: {error}", graph.name)),
-        error => failed(format!("{}: {error}", graph.name)),
+        TraceError::Refused(_) => refused(format!("{name}: {error}")),
+        error => failed(format!("{name}: {error}")),
     })?;
-    let mut sink = args.output.open(shared)?;
+    let mut sink = output.open(shared)?;
     // From here on Ctrl-C ends the file; before, the command.
     let interrupt = Interrupt::take().attempt("taking signals")?;
     copy(stream, &interrupt, &mut sink)?;
-    let (packets, name) = (sink.packets(), graph.name);
+    let packets = sink.packets();
     progress(match sink.missed() {
         Some(missed) => format!("{packets} frames of {name}, {missed} missed"),
         None => format!("{packets} frames of {name}, cut before it said how many were missed"),

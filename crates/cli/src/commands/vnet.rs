@@ -5,16 +5,28 @@ use std::path::PathBuf;
 use carina_vnet::document::Form;
 use clap::Subcommand;
 
+use self::roles::keys::KeysCommand;
+use self::roles::operator::{self, OperatorArgs};
 use crate::Shared;
+use crate::commands::top::TopArgs;
 use crate::failure::Outcome;
 
 mod agent;
 mod bench;
+mod capture;
 mod demo;
 mod document;
+mod export;
+mod impair;
+mod import;
 mod inside;
 mod network;
 mod picture;
+mod plan;
+mod roles;
+mod top;
+mod trace;
+mod whereabouts;
 
 /// Virtual networks on demand, from documents that say what is wanted
 #[derive(Debug, Subcommand)]
@@ -30,6 +42,13 @@ pub enum VnetCommand {
     /// Change a network to what a document says; only what differs is touched
     #[command(after_help = "Example:\n  carina vnet apply demo.toml")]
     Apply(network::ApplyArgs),
+    /// Show what `up` or `apply` would do with a document, and whether it fits
+    ///
+    /// + is made, ~ changes while it runs, -/+ ends and is made anew, - ends; each with its reason.
+    #[command(after_help = "Examples:\n  carina vnet plan demo.toml\n  \
+        carina --json vnet plan demo.toml\n\nNothing is done. Exit code 3: the document is wrong, \
+        or the network does not fit.")]
+    Plan(document::Source),
     /// Remove networks and all that they are made of, also after their agent was killed
     #[command(
         after_help = "Examples:\n  carina vnet down\n  carina vnet down demo\n  \
@@ -41,15 +60,31 @@ pub enum VnetCommand {
         /// All networks
         #[arg(long, conflicts_with = "name")]
         all: bool,
+        #[command(flatten)]
+        operator: OperatorArgs,
     },
     /// List networks
     #[command(after_help = "Example:\n  carina vnet list --json")]
-    List,
+    List(OperatorArgs),
     /// Show nodes and links of a network, and how long its phases took
     #[command(after_help = "Examples:\n  carina vnet status\n  carina --json vnet status demo")]
     Status {
         /// The network [default: the only one]
         name: Option<String>,
+        #[command(flatten)]
+        operator: OperatorArgs,
+    },
+    /// Show where nodes are on this host: namespaces, processes, ports
+    #[command(
+        after_help = "Examples:\n  carina vnet where\n  carina vnet where r1 --vnet demo\n\n\
+        It reads records: the agent need not run."
+    )]
+    Where {
+        /// The node [default: all]
+        node: Option<String>,
+        /// The network [default: all]
+        #[arg(long)]
+        vnet: Option<String>,
     },
     /// Draw a network in SVG, with the states of its nodes and links
     #[command(after_help = "Example:\n  carina vnet show demo --svg demo.svg")]
@@ -68,6 +103,8 @@ pub enum VnetCommand {
         /// Go on with what happens, until Ctrl-C
         #[arg(long, short)]
         follow: bool,
+        #[command(flatten)]
+        operator: OperatorArgs,
     },
     /// Run a command in a node, and exit with its exit code
     #[command(after_help = "Examples:\n  carina vnet exec r1 ip address\n  \
@@ -86,6 +123,45 @@ pub enum VnetCommand {
         #[arg(long)]
         vnet: Option<String>,
     },
+    /// Copy the frames that pass an end of a link, on the screen or into a file
+    ///
+    /// What the node there sends is copied before the rate of the link bounds it, what it receives
+    /// as it receives it. The link never waits: frames that are not read in time are missed, and
+    /// counted.
+    #[command(after_help = "Examples:\n  carina vnet capture r1:eth0\n  \
+        carina vnet capture r1,r2 --write link.pcapng --for 10s\n  \
+        carina vnet capture 0 --write - | tshark -r -\n\nA link is its number, one of its ends \
+        (NODE:INTERFACE), or its nodes (NODE,NODE); the first is where it is looked at. Ctrl-C \
+        ends it.")]
+    Capture(capture::CaptureArgs),
+    /// Show live rates of links, in each direction
+    #[command(
+        after_help = "Examples:\n  carina vnet top\n  carina vnet top demo --once\n  \
+        carina --json vnet top --interval 5s\n\nArrows and page keys scroll, q ends it. With \
+        --json one line per interval."
+    )]
+    Top {
+        /// The network [default: the only one]
+        name: Option<String>,
+        #[command(flatten)]
+        args: TopArgs,
+    },
+    /// Follow echos from a node to another, hop by hop, and say where they are dropped
+    ///
+    /// All ports of the network are watched meanwhile: a row for each place that an echo passes, by
+    /// the names of nodes and interfaces, and what the counters of a link say that dropped one.
+    #[command(after_help = "Examples:\n  carina vnet trace r1 r3\n  \
+        carina vnet trace r1 r3 --count 20\n\nExit code 1: not all were answered.")]
+    Trace(trace::TraceArgs),
+    /// Make a link worse: late, lossy, slow; or show what is impaired
+    #[command(
+        after_help = "Examples:\n  carina vnet impair r1,r2 delay=20ms loss=1%\n  \
+        carina vnet impair r1:eth0 rate=1Mbps --one-way\n  carina vnet impair r1,r2 --clear\n  \
+        carina vnet impair\n\nA link is its number, one of its ends (NODE:INTERFACE), or its nodes \
+        (NODE,NODE). Words: delay, jitter, loss, duplicate, reorder, rate. What is said replaces \
+        what was said before, and holds until it is cleared."
+    )]
+    Impair(impair::ImpairArgs),
     /// Probe all links of a network, and try the tests of its document
     #[command(after_help = "Example:\n  carina vnet test demo\n\nExit code 1: one does not hold.")]
     Test {
@@ -107,6 +183,39 @@ pub enum VnetCommand {
         --underlay eth1\n\n`carina vnet up` starts one where none runs."
     )]
     Agent(agent::AgentArgs),
+    /// Serve roles of virtual networks: any set of PIPs, VNPs and VNOs that a file names
+    #[command(
+        after_help = "Example:\n  carina vnet serve roles.toml\n\ndocs/vnet-roles.md shows \
+        such a file. Ctrl-C ends it; the networks go on."
+    )]
+    Serve {
+        /// The file, in TOML
+        file: PathBuf,
+    },
+    /// Serve a physical infrastructure provider (PIP), which has hosts
+    #[command(
+        after_help = "Example:\n  carina vnet pip --name uk --listen 127.0.0.1:7101 \
+        --inventory uk.toml --keys keys"
+    )]
+    Pip(roles::PipArgs),
+    /// Serve a virtual network provider (VNP), which makes networks of parts that PIPs lease to it
+    #[command(
+        after_help = "Example:\n  carina vnet vnp --name net --listen 127.0.0.1:7100 \
+        --pip uk=127.0.0.1:7101 --pip de=127.0.0.1:7102 --keys keys"
+    )]
+    Vnp(roles::VnpArgs),
+    /// Serve a virtual network operator (VNO), whose networks a VNP makes
+    #[command(
+        after_help = "Example:\n  carina vnet vno --name acme --listen 127.0.0.1:7099 \
+        --vnp net=127.0.0.1:7100 --keys keys"
+    )]
+    Vno(roles::VnoArgs),
+    /// Make certificates, by which roles know each other
+    #[command(
+        subcommand,
+        after_help = "Example:\n  carina vnet keys ca keys && carina vnet keys issue keys pip uk"
+    )]
+    Keys(KeysCommand),
     /// Read a document and say what is wrong with it, or what it asks for
     ///
     /// A document says what is wanted of a virtual network; docs/vnet-documents.md has all of it.
@@ -124,6 +233,26 @@ pub enum VnetCommand {
         #[arg(long, value_name = "FORM")]
         to: Form,
     },
+    /// Read a network of another tool, and write it as a document
+    ///
+    /// What a document has nothing like is listed on standard error, with its line and the reason.
+    #[command(
+        after_help = "Examples:\n  carina vnet import two-hosts.lab --out two.toml\n  \
+        carina vnet import srl02.clab.yml --rate 1Gbps\n  carina vnet import lab.conf\n  \
+        carina vnet import request.xml --from rspec --to xml\n  \
+        carina --json vnet import Abilene.graphml\n\nExit code 3: the file is not what it is said \
+        to be, or what it describes is no document."
+    )]
+    Import(import::ImportArgs),
+    /// Write a network that is there in the words of other tools
+    ///
+    /// rspec: a GENI manifest; rfc8345: a topology of RFC 8345 and 8346 in JSON; dot: for Graphviz;
+    /// svg: a picture. Nothing of the substrate stands in them.
+    #[command(
+        after_help = "Examples:\n  carina vnet export demo --to rspec --out manifest.xml\n  \
+        carina vnet export --to rfc8345\n  carina vnet export --to dot | dot -Tpng > demo.png"
+    )]
+    Export(export::ExportArgs),
     /// Print the schema of documents in XML
     #[command(after_help = "Example:\n  carina vnet schema > vnet.xsd && \
         xmllint --noout --schema vnet.xsd demo.xml")]
@@ -145,18 +274,53 @@ pub fn run(shared: &Shared, command: VnetCommand) -> Outcome {
     match command {
         VnetCommand::Up(args) => network::up(shared, &args),
         VnetCommand::Apply(args) => network::apply(shared, &args),
-        VnetCommand::Down { name, all } => network::down(shared, name.as_deref(), all),
-        VnetCommand::List => network::list(shared),
-        VnetCommand::Status { name } => network::status(shared, name.as_deref()),
+        VnetCommand::Plan(source) => plan::run(shared, &source),
+        VnetCommand::Down {
+            name,
+            all,
+            operator,
+        } => match operator.client(shared)? {
+            Some(client) => operator::down(shared, &client, name.as_deref(), all),
+            None => network::down(shared, name.as_deref(), all),
+        },
+        VnetCommand::List(operator) => match operator.client(shared)? {
+            Some(client) => operator::list(shared, &client),
+            None => network::list(shared),
+        },
+        VnetCommand::Status { name, operator } => match operator.client(shared)? {
+            Some(client) => operator::status(shared, &client, name.as_deref()),
+            None => network::status(shared, name.as_deref()),
+        },
+        VnetCommand::Where { node, vnet } => {
+            whereabouts::run(shared, node.as_deref(), vnet.as_deref())
+        }
         VnetCommand::Show { name, svg } => picture::show(shared, name.as_deref(), svg.as_deref()),
-        VnetCommand::Events { name, follow } => network::events(shared, name.as_deref(), follow),
+        VnetCommand::Events {
+            name,
+            follow,
+            operator,
+        } => match operator.client(shared)? {
+            Some(client) => operator::events(shared, &client, name.as_deref(), follow),
+            None => network::events(shared, name.as_deref(), follow),
+        },
         VnetCommand::Exec(args) => inside::exec(shared, &args),
         VnetCommand::Console { node, vnet } => inside::console(shared, vnet.as_deref(), &node),
+        VnetCommand::Capture(args) => capture::run(shared, &args),
+        VnetCommand::Top { name, args } => top::run(shared, name.as_deref(), &args),
+        VnetCommand::Trace(args) => trace::run(shared, &args),
+        VnetCommand::Impair(args) => impair::run(shared, &args),
         VnetCommand::Test { name } => network::test(shared, name.as_deref()),
         VnetCommand::Demo(args) => demo::run(shared, &args),
         VnetCommand::Agent(args) => agent::serve(shared, &args),
+        VnetCommand::Serve { file } => roles::serve_file(shared, &file),
+        VnetCommand::Pip(args) => roles::pip(shared, args),
+        VnetCommand::Vnp(args) => roles::vnp(shared, args),
+        VnetCommand::Vno(args) => roles::vno(shared, args),
+        VnetCommand::Keys(command) => roles::keys::run(shared, command),
         VnetCommand::Check(source) => document::check(shared, &source),
         VnetCommand::Convert { source, to } => document::convert(&source, to),
+        VnetCommand::Import(args) => import::run(shared, &args),
+        VnetCommand::Export(args) => export::run(shared, &args),
         VnetCommand::Schema => document::schema(),
         VnetCommand::Bench(command) => bench::run(shared, command),
     }

@@ -5,14 +5,18 @@
 
 mod forward;
 mod graph;
+mod lwaftr;
 mod members;
 mod nfv;
 pub mod node;
 mod ping;
 mod policies;
+mod providers;
 mod sim;
 mod stalls;
 mod stopped;
 mod unread;
 mod vnet;
 mod vnet_documents;
+mod vnet_providers;
+mod vnet_roles;

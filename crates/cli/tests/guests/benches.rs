@@ -128,3 +128,82 @@ fn runs(pid: u32) -> bool {
     let state = stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]);
     state.is_some_and(|state| !matches!(state, b'Z' | b'X'))
 }
+
+#[test]
+fn networks_of_one_and_of_three_providers_are_measured() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let cases = ["pip/clone/3/1", "vnp/clone/3/3"];
+    let words = ["--cases", &cases.join(","), "--runs", "1"];
+    let output = instantiate(directory.path(), &words).output().unwrap();
+    assert!(output.status.success(), "{}", told(&output));
+    let results: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for case in cases {
+        let of = |metric: &str| median(&results, case, "carina", metric);
+        let phases = ["tunnels_s", "vm_s", "console_s", "probe_s", "discovery_s"];
+        for metric in phases
+            .iter()
+            .chain(&["vnp_cpu_s", "agent_cpu_s", "machines_cpu_s"])
+        {
+            let value = of(metric);
+            assert!(
+                value > 0.0 && value < of("total_s"),
+                "{case} {metric}: {value}"
+            );
+        }
+    }
+    let left: Vec<_> = fs::read_dir(directory.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn killed_bench_of_providers_leaves_nothing() {
+    if !is_root() {
+        return;
+    }
+    for signal in [Signal::INT, Signal::KILL] {
+        let directory = tempfile::tempdir().unwrap();
+        let words = ["--cases", "pip/clone/3/1", "--runs", "1000"];
+        let mut command = instantiate(directory.path(), &words);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let networks = directory.path().join("vnet-bench/0/h1/vnet");
+        let machines = || {
+            let entries = fs::read_dir(&networks).ok()?.flatten();
+            let all = entries.filter_map(|it| carina_vm::list(&it.path().join("vm")).ok());
+            Some(all.flatten().collect::<Vec<_>>()).filter(|all| !all.is_empty())
+        };
+        let machines = until(BOOT, machines).unwrap();
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let status = child.wait().unwrap();
+        let code = (signal == Signal::INT).then_some(130);
+        assert_eq!(status.code(), code);
+        let is_gone = || {
+            let is_clear = !directory.path().join("vnet-bench/0").exists();
+            let runs = machines.iter().any(|machine| machine.is_alive());
+            (is_clear && !runs).then_some(())
+        };
+        assert!(until(SOON, is_gone).is_some(), "{machines:?}");
+    }
+}
+
+/// A bench of networks with a run directory of its own.
+fn instantiate(run: &std::path::Path, words: &[&str]) -> Command {
+    let mut command = Command::new(CARINA);
+    command
+        .arg("--run")
+        .arg(run)
+        .args(["--json", "vnet", "bench", "instantiate"]);
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        println!("SKIP: network namespaces are made by root");
+    }
+    is_root
+}

@@ -1,4 +1,4 @@
-//! The screen of `carina top`: a table that is drawn anew after each interval, keys that scroll it.
+//! A screen of live rates: a table that is drawn anew after each interval, keys that scroll it.
 
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -14,28 +14,75 @@ use ratatui::{DefaultTerminal, Frame};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::{HEAD, Rates, Sample, rates};
 use crate::failure::{Attempt, Failure, Outcome, failed};
 
-/// Width of each column of [`HEAD`]; 0 takes what is left.
-const WIDTHS: [u16; 10] = [6, 10, 0, 5, 9, 9, 9, 10, 11, 8];
+/// Rates that are looked at again and again.
+pub trait Live {
+    /// What is known at one time.
+    type Sample;
+    /// A row of the table.
+    type Row;
 
-// A head that is wider than its column would be cut.
-const _: () = {
-    let mut column = 0;
-    while column < WIDTHS.len() {
-        assert!(WIDTHS[column] == 0 || WIDTHS[column] as usize >= HEAD[column].len());
-        column += 1;
+    /// The columns.
+    const COLUMNS: &'static [Column];
+
+    /// Takes a sample.
+    ///
+    /// # Errors
+    /// There is nothing to be seen.
+    fn look(&self) -> Result<Self::Sample, Failure>;
+
+    /// The rows of what has happened from one sample to the next, so many seconds later.
+    fn rates(&self, before: &Self::Sample, after: &Self::Sample, seconds: f64) -> Vec<Self::Row>;
+
+    /// The cells of a row, one for each column.
+    fn cells(row: &Self::Row) -> Vec<String>;
+
+    /// Whether a row deserves attention.
+    fn is_marked(row: &Self::Row) -> bool;
+}
+
+/// A column of a screen.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// What stands above it.
+    pub head: &'static str,
+    /// Its width; 0 takes what is left.
+    pub width: u16,
+    /// Whether it is left out on a narrow terminal, so that names have room.
+    pub is_dispensable: bool,
+}
+
+impl Column {
+    /// A column that is always shown.
+    ///
+    /// # Panics
+    /// The head is wider than the column, and would be cut.
+    pub const fn new(head: &'static str, width: u16) -> Column {
+        assert!(width == 0 || width as usize >= head.len());
+        Column {
+            head,
+            width,
+            is_dispensable: false,
+        }
     }
-};
 
-/// A terminal of fewer columns shows only these of the table's, so that names have room.
+    /// A column that a narrow terminal does not show.
+    pub const fn wide(head: &'static str, width: u16) -> Column {
+        Column {
+            is_dispensable: true,
+            ..Column::new(head, width)
+        }
+    }
+}
+
+/// A terminal of fewer columns is narrow.
 const WIDE: u16 = 110;
-const NARROW: [usize; 7] = [0, 2, 4, 5, 6, 7, 9];
 
 /// What is shown.
-struct Screen {
-    rows: Vec<Rates>,
+struct Screen<'a, L: Live> {
+    live: &'a L,
+    rows: Vec<L::Row>,
     interval: Duration,
     /// The row at the top.
     first: usize,
@@ -64,24 +111,25 @@ enum Input {
 /// end; the terminal is then as it was.
 ///
 /// # Errors
-/// Standard output is no terminal, or the counters are gone.
-pub(super) fn run(interval: Duration, look: &dyn Fn() -> Result<Sample, Failure>) -> Outcome {
-    let before = (Instant::now(), look()?);
+/// Standard output is no terminal, or there is nothing to be seen any more.
+pub fn run<L: Live>(interval: Duration, live: &L) -> Outcome {
+    let before = (Instant::now(), live.look()?);
     if !std::io::stdout().is_terminal() {
         return Err(failed(
             "standard output is no terminal; --once prints one table, --json a line per interval",
         ));
     }
     let screen = Screen {
-        // Rates need two samples; until the second, only names and drops are shown.
-        rows: rates(&before.1, &before.1, 1.0),
+        live,
+        // Rates need two samples; until the second, only names and totals are shown.
+        rows: live.rates(&before.1, &before.1, 1.0),
         interval,
         first: 0,
         room: 0,
     };
     let stop = StopSignal::or_hangup().attempt("waiting for signals")?;
     let mut terminal = ratatui::try_init().attempt("taking over the terminal")?;
-    let outcome = screen.run(&mut terminal, before, look, &inputs(stop));
+    let outcome = screen.run(&mut terminal, before, &inputs(stop));
     // A terminal that has hung up cannot be restored, and need not be.
     let _ = ratatui::try_restore();
     outcome
@@ -112,12 +160,11 @@ fn wait_for_signal(stop: &StopSignal, sender: &Sender<Input>) {
     let _ = sender.send(Input::Stop);
 }
 
-impl Screen {
+impl<L: Live> Screen<'_, L> {
     fn run(
         mut self,
         terminal: &mut DefaultTerminal,
-        mut before: (Instant, Sample),
-        look: &dyn Fn() -> Result<Sample, Failure>,
+        mut before: (Instant, L::Sample),
         inputs: &Receiver<Input>,
     ) -> Outcome {
         loop {
@@ -143,8 +190,9 @@ impl Screen {
                     return Err(failed("nothing reads keys and signals any more"));
                 }
             }
-            let after = (Instant::now(), look()?);
-            self.rows = rates(&before.1, &after.1, (after.0 - before.0).as_secs_f64());
+            let after = (Instant::now(), self.live.look()?);
+            let seconds = (after.0 - before.0).as_secs_f64();
+            self.rows = self.live.rates(&before.1, &after.1, seconds);
             before = after;
         }
     }
@@ -154,27 +202,24 @@ impl Screen {
             Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(frame.area());
         self.room = usize::from(table.height.saturating_sub(1));
         self.first = self.first.min(self.rows.len().saturating_sub(self.room));
-        let columns: &[usize] = match table.width {
-            0..WIDE => &NARROW,
-            _ => &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9],
-        };
-        let widths = columns.iter().map(|column| match WIDTHS[*column] {
+        let is_narrow = table.width < WIDE;
+        let is_shown = |column: &Column| !is_narrow || !column.is_dispensable;
+        let columns = || L::COLUMNS.iter().filter(|column| is_shown(column));
+        let widths = columns().map(|column| match column.width {
             0 => Constraint::Fill(1),
             width => Constraint::Length(width),
         });
-        let style = |row: &Rates| match row.drops {
-            0 => Style::new(),
-            _ => Style::new().yellow(),
+        let style = |row: &L::Row| match L::is_marked(row) {
+            false => Style::new(),
+            true => Style::new().yellow(),
         };
         let shown = self.rows.iter().skip(self.first).take(self.room);
         let rows = shown.map(|row| {
-            let cells = row.cells();
-            let cells = columns
-                .iter()
-                .map(|column| Cell::from(cells[*column].clone()));
-            Row::new(cells).style(style(row))
+            let cells = L::COLUMNS.iter().zip(L::cells(row));
+            let cells = cells.filter(|(column, _)| is_shown(column));
+            Row::new(cells.map(|(_, cell)| Cell::from(cell))).style(style(row))
         });
-        let head = columns.iter().map(|column| HEAD[*column]);
+        let head = columns().map(|column| column.head);
         let grid = Grid::new(rows, widths)
             .header(Row::new(head).style(Style::new().bold().reversed()))
             .column_spacing(1);

@@ -1,11 +1,15 @@
 //! `carina vnet agent`: the process that holds the networks of a host.
 
 use std::fs::{self, File, TryLockError};
+use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use carina_api::paths::RunDir;
@@ -13,10 +17,17 @@ use carina_apps::prefix::Prefix4;
 use carina_apps::tunnel_mux::Gateway;
 use carina_vnet::host_part::InterfaceAddress;
 use carina_vnet_host::client::{Client, socket_of};
+use carina_vnet_host::web::Web;
 use carina_vnet_host::{Agent, HostSettings, Underlay, own_name, server};
+use carina_vnet_roles::agent;
+use carina_vnet_roles::calling::address::Address;
+use carina_vnet_roles::identity::{Identity, Role};
+use carina_vnet_roles::keys::{KeyDir, Tls};
+use carina_vnet_roles::log::Log;
 
+use super::roles::Party;
 use crate::Shared;
-use crate::failure::{Attempt, Failure, Outcome, failed};
+use crate::failure::{Attempt, Failure, Outcome, failed, refused};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::progress;
 
@@ -42,6 +53,29 @@ pub struct AgentArgs {
     /// 192.0.2.254/24 [default: all are on it]
     #[arg(long, value_name = "ADDRESS/BITS", requires = "underlay")]
     gateway: Option<InterfaceAddress>,
+    /// Serve a page for people at this address of the loopback interface, such as 127.0.0.1:8080
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    web: Option<SocketAddr>,
+    /// Serve this PIP, whose processes listen at these addresses
+    #[arg(
+        long,
+        value_name = "NAME=ADDRESS,...",
+        requires = "keys",
+        conflicts_with = "transient"
+    )]
+    pip: Option<Party>,
+    /// The directory of the host's certificate and key (`carina vnet keys`)
+    #[arg(long, value_name = "DIR", requires = "pip")]
+    keys: Option<PathBuf>,
+}
+
+/// A provider to serve.
+struct Provider<'a> {
+    name: &'a str,
+    /// Where its processes listen.
+    addresses: Vec<Address>,
+    /// The certificate for it.
+    tls: Tls,
 }
 
 impl AgentArgs {
@@ -59,10 +93,56 @@ impl AgentArgs {
             underlay.look()?;
         }
         let settings = HostSettings {
-            name: self.host.clone().unwrap_or_else(own_name),
+            name: self.host_name(),
             underlay,
         };
         Agent::of_host(run_dir, settings)
+    }
+
+    fn host_name(&self) -> String {
+        self.host.clone().unwrap_or_else(own_name)
+    }
+
+    /// The provider to serve, if one is named.
+    fn provider(&self, shared: &Shared) -> Result<Option<Provider<'_>>, Failure> {
+        let (Some(pip), Some(keys)) = (&self.pip, &self.keys) else {
+            return Ok(None);
+        };
+        let party = Identity::new(Role::Agent, &self.host_name()).map_err(refused)?;
+        let tls = Tls::of(&KeyDir::new(keys), &party);
+        let tls = tls.attempt(format!("reading the keys of {party}"))?;
+        Ok(Some(Provider {
+            name: &pip.name,
+            addresses: pip.addresses(shared)?,
+            tls,
+        }))
+    }
+}
+
+/// The page, on a thread that ends with this value.
+struct Page {
+    stop: Option<server::Stop>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Page {
+    fn serve(web: Web, agent: &Arc<Agent>) -> Page {
+        progress(format!("open {} in a browser", web.url()));
+        let (stop, stopped) = server::stop_handle();
+        let agent = Arc::clone(agent);
+        Page {
+            stop: Some(stop),
+            thread: Some(std::thread::spawn(move || web.serve(agent, stopped))),
+        }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(Ok(Err(error))) = self.thread.take().map(JoinHandle::join) {
+            progress(format!("the page: {error}"));
+        }
     }
 }
 
@@ -88,7 +168,13 @@ pub fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
             )));
         }
     };
+    let provider = args.provider(shared)?;
     let agent = Arc::new(args.agent(&run_dir).attempt("taking up networks")?);
+    let orders = provider.map(|it| {
+        let log = Log::new(it.tls.party(), Arc::new(|line: &str| progress(line)));
+        agent::Service::start(&agent, &it.tls, it.name, &it.addresses, &log)
+    });
+    let _orders = orders.transpose().attempt("starting threads")?;
     let path = socket_of(&run_dir);
     let what = || format!("listening on {}", path.display());
     match fs::remove_file(&path) {
@@ -98,10 +184,15 @@ pub fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
     }
     let listener = UnixListener::bind(&path).attempt(what())?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).attempt(what())?;
+    let web = args
+        .web
+        .map(Web::bind)
+        .transpose()
+        .attempt("serving the page")?;
     let (ended, end) = std::sync::mpsc::channel();
     let (stop, stopped) = server::stop_handle();
     let (is_transient, pool) = (args.transient, args.pool.into());
-    let (serves, keeps) = (Arc::clone(&agent), agent);
+    let (serves, keeps) = (Arc::clone(&agent), Arc::clone(&agent));
     std::thread::spawn(move || {
         if let Err(error) = keeps.keep_ready(pool) {
             progress(format!("no machines stand ready: {error}"));
@@ -114,8 +205,11 @@ pub fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
         served
     });
     progress(format!("serving {}", path.display()));
+    let page = web.map(|web| Page::serve(web, &agent));
+    drop(agent);
     while end.try_recv().is_err() && !interrupt.comes_within(LOOK).attempt(TAKING_SIGNALS)? {}
     drop(stop);
+    drop(page);
     let served = serving
         .join()
         .map_err(|_| failed("the agent's server has failed"))?;

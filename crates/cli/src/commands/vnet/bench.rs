@@ -1,10 +1,12 @@
 //! `carina vnet bench`: parts of virtual networks beside published ones.
 
+use std::path::PathBuf;
+
 use carina_apps::sample_packet::ETHERNET_SIZES;
 use carina_bench::embed::{self, EmbedOptions};
 use carina_bench::forward;
-use carina_bench::instantiate::{self, InstantiateOptions};
-use carina_bench::vm_and_host::require_namespaces;
+use carina_bench::instantiate::{self, Case, InstantiateOptions};
+use carina_bench::vm_and_host::{require_namespaces, require_network};
 use carina_embed::cases::{ETA_MAX, ETA_MIN, Setting, Topology};
 use carina_measure::results::{Metric, Results};
 use carina_measure::table::{Table, short};
@@ -28,14 +30,22 @@ pub enum VnetBenchCommand {
         one thread; all cases with ten seeds take minutes."
     )]
     Embed(EmbedArgs),
-    /// Networks of machines made and removed again and again: how long each takes until all of it
-    /// answers, phase by phase
+    /// Networks of machines that providers make for an operator and remove, again and again: how
+    /// long each takes until all of it answers, phase by phase
     #[command(
         after_help = "Examples:\n  carina vnet bench instantiate --json > instantiate.json\n  \
-        carina vnet bench instantiate --boot clone --nodes 6 --runs 30\n\nNeeds root and QEMU. \
-        The agent that makes the networks is a process of its own."
+        carina vnet bench instantiate --discovery pip --boot clone --providers 1\n  \
+        carina vnet bench instantiate --cases pip/clone/6/1,vnp/clone/6/3 --runs 30\n\nNeeds \
+        root and QEMU. Every role and every agent is a process of its own, hosts are network \
+        namespaces."
     )]
     Instantiate(InstantiateArgs),
+    /// What removes the networks of `instantiate` when that has ended
+    #[command(hide = true)]
+    Sweep {
+        /// The directory with the run directories of agents
+        directory: PathBuf,
+    },
     /// One-way flows over virtual links, looked up and encapsulated, beside a bridge and tunnels of
     /// the kernel
     #[command(
@@ -59,15 +69,27 @@ pub struct ForwardArgs {
 /// Options of `carina vnet bench instantiate`.
 #[derive(Debug, clap::Args)]
 pub struct InstantiateArgs {
+    /// How much providers show of themselves: pip, vnp, abstract [default: all]
+    #[arg(long, value_delimiter = ',')]
+    discovery: Vec<String>,
     /// How machines come to run: cold, clone, pool [default: all]
     #[arg(long, value_delimiter = ',')]
     boot: Vec<String>,
     /// Numbers of nodes [default: 3,6,12]
     #[arg(long, value_delimiter = ',')]
     nodes: Vec<usize>,
+    /// Numbers of providers, each with one host [default: 1,3]
+    #[arg(long, value_delimiter = ',')]
+    providers: Vec<usize>,
+    /// Cases by name, DISCOVERY/BOOT/NODES/PROVIDERS, instead of all of the above
+    #[arg(long, value_delimiter = ',', value_name = "CASE",
+          conflicts_with_all = ["discovery", "boot", "nodes", "providers"])]
+    cases: Vec<String>,
     /// How often each network is made, after once to warm up
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: u32,
+    #[arg(long, hide = true)]
+    in_network_namespace: bool,
 }
 
 /// Options of `carina vnet bench embed`.
@@ -99,6 +121,7 @@ pub fn run(shared: &Shared, command: VnetBenchCommand) -> Outcome {
     match command {
         VnetBenchCommand::Embed(args) => bench_embed(shared, &args),
         VnetBenchCommand::Instantiate(args) => bench_instantiate(shared, &args),
+        VnetBenchCommand::Sweep { directory } => Ok(instantiate::sweep(&directory)?),
         VnetBenchCommand::Forward(args) => bench_forward(shared, args),
     }
 }
@@ -117,20 +140,14 @@ fn bench_forward(shared: &Shared, args: ForwardArgs) -> Outcome {
 }
 
 fn bench_instantiate(shared: &Shared, args: &InstantiateArgs) -> Outcome {
-    let boots = chosen(
-        "boot",
-        &instantiate::BOOTS,
-        |boot| instantiate::boot_name(*boot),
-        &args.boot,
-    )?;
-    let nodes = args.nodes()?;
+    let cases = args.cases()?;
+    require_network(args.in_network_namespace, PROGRESS)?;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let is_interrupted = || interrupt.is_there().unwrap_or(true);
     let measured = instantiate::run(&InstantiateOptions {
-        boots,
-        nodes,
+        cases,
         runs: args.runs as usize,
-        run_dir: shared.run_dir().path().join("vnet-bench"),
+        directory: shared.run_dir().path().join("vnet-bench"),
         progress: PROGRESS,
         is_interrupted: &is_interrupted,
     });
@@ -142,9 +159,10 @@ fn bench_instantiate(shared: &Shared, args: &InstantiateArgs) -> Outcome {
         measured => measured?,
     };
     match shared.json {
-        true => print_json(&results),
-        false => show(&results, &INSTANTIATE),
+        true => print_json(&results)?,
+        false => show(&results, &INSTANTIATE)?,
     }
+    all_measured(&results)
 }
 
 /// A table of some metrics with the notes below it.
@@ -174,30 +192,52 @@ fn table_of(results: &Results, metrics: &[(Metric, &str)]) -> Table {
 }
 
 /// What the table of instantiations shows.
-const INSTANTIATE: [(Metric, &str); 8] = [
+const INSTANTIATE: [(Metric, &str); 9] = [
     (Metric::TotalS, "total, s"),
     (Metric::DiscoveryS, "discovery"),
     (Metric::TunnelsS, "tunnels"),
     (Metric::VmS, "machines"),
     (Metric::ConsoleS, "consoles"),
     (Metric::ProbeS, "probes"),
-    (Metric::AgentCpuS, "CPU of agent, s"),
-    (Metric::MachinesCpuS, "CPU of machines, s"),
+    (Metric::VnpCpuS, "CPU of VNP, s"),
+    (Metric::AgentCpuS, "of agents"),
+    (Metric::MachinesCpuS, "of machines"),
 ];
 
 impl InstantiateArgs {
-    fn nodes(&self) -> Result<Vec<usize>, Failure> {
-        let possible = instantiate::NODES;
-        if let Some(nodes) = self.nodes.iter().find(|nodes| !possible.contains(nodes)) {
-            let (least, most) = (possible.start(), possible.end());
-            return Err(usage(format!(
-                "--nodes {nodes}: networks here have {least} to {most} nodes"
-            )));
+    fn cases(&self) -> Result<Vec<Case>, Failure> {
+        let read = |name: &String| name.parse().map_err(usage);
+        if !self.cases.is_empty() {
+            return self.cases.iter().map(read).collect();
         }
-        Ok(match self.nodes.is_empty() {
-            true => instantiate::DEFAULT_NODES.to_vec(),
-            false => self.nodes.clone(),
-        })
+        let discoveries = chosen(
+            "discovery",
+            &instantiate::DISCOVERIES,
+            |it| instantiate::discovery_name(*it),
+            &self.discovery,
+        )?;
+        let boots = &instantiate::BOOTS;
+        let boots = chosen("boot", boots, |it| instantiate::boot_name(*it), &self.boot)?;
+        let mut names = Vec::new();
+        for providers in or_default(&self.providers, &instantiate::DEFAULT_PROVIDERS) {
+            for discovery in &discoveries {
+                for boot in &boots {
+                    for nodes in or_default(&self.nodes, &instantiate::DEFAULT_NODES) {
+                        let discovery = instantiate::discovery_name(*discovery);
+                        let boot = instantiate::boot_name(*boot);
+                        names.push(format!("{discovery}/{boot}/{nodes}/{providers}"));
+                    }
+                }
+            }
+        }
+        names.iter().map(read).collect()
+    }
+}
+
+fn or_default<'a>(chosen: &'a [usize], default: &'a [usize]) -> &'a [usize] {
+    match chosen.is_empty() {
+        true => default,
+        false => chosen,
     }
 }
 
@@ -310,6 +350,34 @@ mod tests {
         assert_eq!(names(&args(&[], &[0.3, 0.5])), ["wx100/0.3", "wx100/0.5"]);
         let both = args(&["geant", "brain"], &[0.01]);
         assert_eq!(names(&both), ["geant/0.01", "brain/0.01"]);
+    }
+
+    fn instantiations(providers: &[usize], cases: &[&str]) -> InstantiateArgs {
+        InstantiateArgs {
+            discovery: Vec::new(),
+            boot: vec!["clone".to_owned()],
+            nodes: Vec::new(),
+            providers: providers.to_vec(),
+            cases: cases.iter().map(|it| (*it).to_owned()).collect(),
+            runs: 1,
+            in_network_namespace: false,
+        }
+    }
+
+    #[test]
+    fn networks_are_those_of_the_options_or_of_the_names() {
+        let names = |args: InstantiateArgs| -> Vec<String> {
+            args.cases().unwrap().iter().map(Case::to_string).collect()
+        };
+        let all = names(instantiations(&[], &[]));
+        assert_eq!(all.len(), 18, "{all:?}");
+        assert_eq!(all[0], "pip/clone/3/1");
+        let three = names(instantiations(&[3], &[]));
+        assert_eq!(three.len(), 9, "{three:?}");
+        let named = ["vnp/pool/12/3", "pip/cold/3/1"];
+        assert_eq!(names(instantiations(&[], &named)), named);
+        let error = instantiations(&[4], &[]).cases().err().unwrap();
+        assert!(error.to_string().contains("each provider needs a node"));
     }
 
     #[test]

@@ -13,8 +13,9 @@ use serde_json::json;
 
 use super::agent::reach_or_start;
 use super::document::Source;
+use super::roles::operator::{self, OperatorArgs, chosen};
 use crate::Shared;
-use crate::failure::{Attempt, Failure, Outcome, failed, usage};
+use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line, progress};
 
@@ -26,6 +27,8 @@ pub struct UpArgs {
     /// Leave what was made when something fails, to look at
     #[arg(long)]
     keep: bool,
+    #[command(flatten)]
+    operator: OperatorArgs,
 }
 
 /// Options of `carina vnet apply`.
@@ -33,6 +36,8 @@ pub struct UpArgs {
 pub struct ApplyArgs {
     #[command(flatten)]
     source: Source,
+    #[command(flatten)]
+    operator: OperatorArgs,
 }
 
 /// Makes a network and waits until it is ready.
@@ -41,6 +46,9 @@ pub struct ApplyArgs {
 /// The document is wrong, the network does not fit, or something of it cannot be made.
 pub fn up(shared: &Shared, args: &UpArgs) -> Outcome {
     let document = args.source.read()?;
+    if let Some(client) = args.operator.client(shared)? {
+        return operator::up(shared, &client, &document, args.keep);
+    }
     let name = &document.vnet.name;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let client = reach_or_start(shared)?;
@@ -71,6 +79,9 @@ pub fn up(shared: &Shared, args: &UpArgs) -> Outcome {
 /// As [`up`]. What was made stays.
 pub fn apply(shared: &Shared, args: &ApplyArgs) -> Outcome {
     let document = args.source.read()?;
+    if let Some(client) = args.operator.client(shared)? {
+        return operator::apply(shared, &client, &document);
+    }
     let name = &document.vnet.name;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let client = client(shared);
@@ -263,21 +274,6 @@ pub fn report_of(shared: &Shared, name: Option<&str>) -> Result<VnetReport, Fail
                 "there is no network {name} here; there are: {known}"
             )))
         }
-    }
-}
-
-/// The name that was given, or the only one.
-fn chosen(name: Option<&str>, known: &[String]) -> Result<String, Failure> {
-    match (name, known) {
-        (Some(name), _) => Ok(name.to_owned()),
-        (None, [only]) => Ok(only.clone()),
-        (None, []) => Err(failed(
-            "there is no network here; `carina vnet up` makes one",
-        )),
-        (None, _) => Err(usage(format!(
-            "there are several networks; name one of {}",
-            known.join(", ")
-        ))),
     }
 }
 

@@ -25,7 +25,7 @@ pub fn show(shared: &Shared, name: Option<&str>, file: Option<&Path>) -> Outcome
 }
 
 /// Nodes with their kinds, links with their rates; what is not up is dashed.
-fn svg(report: &VnetReport) -> String {
+pub fn svg(report: &VnetReport) -> String {
     let systems = report.nodes.iter().map(|node| DrawnSystem {
         name: node.name.clone(),
         text: match node.kind {

@@ -1,0 +1,291 @@
+//! `carina lwaftr`: the AFTR of RFC 7596.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use carina_lwaftr::channel::Verb;
+use carina_lwaftr::check::{
+    CheckError, Frames, Inputs, counter_differences, differences, read_counters, read_frames,
+    write_counters, write_frames,
+};
+use carina_lwaftr::config::Rules;
+use carina_lwaftr::file::{Loaded, compile, is_compiled, read, read_compiled};
+use carina_lwaftr::monitor::Monitor;
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
+
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, failed, refused};
+use crate::report::{print_json, print_line, progress};
+
+mod alarms;
+mod config;
+mod demo;
+mod generate;
+mod running;
+
+/// Forward IPv4 between the Internet and customers behind IPv6, as RFC 7596 has it
+#[derive(Debug, Subcommand)]
+pub enum LwaftrCommand {
+    /// Run an AFTR, and follow changes of its file
+    ///
+    /// When the file changes, or with SIGHUP, the binding table is replaced between two packets,
+    /// and none is lost. A file that is wrong changes nothing.
+    #[command(after_help = "Examples:\n  \
+        carina lwaftr run --conf lwaftr.conf --v4 eth1 --v6 eth2\n  \
+        carina lwaftr run --conf lwaftr.conf --on-a-stick eth1 --cpu 1 --for 10s --json\n  \
+        carina lwaftr run --conf lwaftr.conf --v4 eth1 --v6 eth2 --workers 3 --cpu 0,1,2,3\n\n\
+        Needs CAP_NET_RAW for an interface, CAP_NET_ADMIN for a tap. Exit code 3: the file is wrong.")]
+    Run(Box<running::RunArgs>),
+    /// Run the frames of two captures through an AFTR, and compare what leaves
+    #[command(after_help = "Examples:\n  \
+        carina lwaftr check lwaftr.conf in4.pcap in6.pcap out4.pcap out6.pcap counters\n  \
+        carina lwaftr check --write lwaftr.conf in4.pcap in6.pcap out4.pcap out6.pcap counters\n\n\
+        Exit code 1: something else left, or was counted. Frames come at the times of their \
+        captures, each counted from its first frame.")]
+    Check(CheckArgs),
+    /// Compile a configuration, to be loaded faster
+    #[command(after_help = "Example:\n  carina lwaftr compile lwaftr.conf lwaftr.compiled")]
+    Compile {
+        #[command(flatten)]
+        source: Source,
+        /// The compiled file [default: the configuration's name with .compiled behind]
+        out: Option<PathBuf>,
+    },
+    /// Show the counters of the AFTRs that run, but for those that are 0
+    #[command(after_help = "Examples:\n  carina lwaftr query\n  carina lwaftr query drop --json")]
+    Query {
+        /// Only counters whose name has this part
+        part: Option<String>,
+    },
+    /// Show and change the configuration of an AFTR that runs, while packets flow
+    #[command(
+        subcommand,
+        after_help = "Example:\n  carina lwaftr config set aftr1 \
+            /softwire-config/internal-interface/mtu 1500"
+    )]
+    Config(config::ConfigCommand),
+    /// Choose the packets that an AFTR copies to its mirror: those of an IPv4 address, all, none
+    #[command(after_help = "Examples:\n  \
+        carina lwaftr run --conf lwaftr.conf --v4 eth1 --v6 eth2 --mirror tap:mirror\n  \
+        carina lwaftr monitor 192.0.2.1")]
+    Monitor {
+        /// An IPv4 address, all or none
+        packets: Monitor,
+        /// Name or process of the AFTR [default: the one that runs]
+        id: Option<String>,
+    },
+    /// Make a customer, an AFTR and a host of the Internet, fetch a page, and measure
+    ///
+    /// Each is a network namespace of this machine, with the kernel's own stack; all of them go
+    /// with the command.
+    #[command(after_help = "Example:\n  carina lwaftr demo --out .\n\n\
+        Writes lwaftr.svg and lwaftr.json. As root, or where user namespaces are allowed.")]
+    Demo(demo::DemoArgs),
+    /// Show the alarms of an AFTR, and say something of them
+    #[command(
+        subcommand,
+        after_help = "Example:\n  carina lwaftr alarms get-state --json"
+    )]
+    Alarms(alarms::AlarmsCommand),
+    /// Print a configuration with many softwires, for trials, and write frames for it
+    #[command(after_help = "Examples:\n  \
+        carina lwaftr generate 10.0.0.0 1024 8:9:a:b:c:d:e:f 2001:db8:: 6 > many.conf\n  \
+        carina lwaftr generate 10.0.0.0 4 8:9:a:b:c:d:e:f 2001:db8:: 6 --pcap-v4 in4.pcap \
+        --pcap-v6 in6.pcap > some.conf")]
+    Generate(Box<generate::GenerateArgs>),
+}
+
+/// A configuration.
+#[derive(Clone, Debug, Args)]
+pub struct Source {
+    /// The configuration: text of snabb-softwire or ietf-softwire-br, or what compile made of it
+    #[arg(value_name = "CONF")]
+    conf: PathBuf,
+    /// Whose way where RFCs and Snabb's lwAFTR differ
+    #[arg(long = "as", value_enum, default_value_t = Way::Rfc)]
+    way: Way,
+}
+
+/// Whose way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Way {
+    /// As the RFCs have it
+    Rfc,
+    /// As Snabb 2024.08 does it
+    Snabb,
+}
+
+impl Way {
+    fn rules(self) -> Rules {
+        match self {
+            Way::Rfc => Rules::RFC,
+            Way::Snabb => Rules::SNABB,
+        }
+    }
+}
+
+/// Options of `carina lwaftr check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    source: Source,
+    /// Frames that come from the Internet
+    in4: PathBuf,
+    /// Frames that come from the access network
+    in6: PathBuf,
+    /// Frames that should leave towards the Internet
+    out4: PathBuf,
+    /// Frames that should leave towards the access network
+    out6: PathBuf,
+    /// Counters and the values that they should have: a line `name value` each, or Snabb's table
+    counters: Option<PathBuf>,
+    /// Both sides are on one segment
+    #[arg(long)]
+    on_a_stick: bool,
+    /// Write what leaves and what is counted to the files, instead of comparing
+    #[arg(short = 'r', long)]
+    write: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// A file is wrong, something differs, or the system refuses what it needs.
+pub fn run(shared: &Shared, command: LwaftrCommand) -> Outcome {
+    match command {
+        LwaftrCommand::Run(args) => running::run(shared, &args),
+        LwaftrCommand::Check(args) => check(shared, &args),
+        LwaftrCommand::Compile { source, out } => compile_file(shared, &source, out),
+        LwaftrCommand::Config(command) => config::run(shared, command),
+        LwaftrCommand::Monitor { packets, id } => {
+            config::ask(
+                shared,
+                id.as_deref(),
+                Verb::Monitor,
+                None,
+                Some(packets.to_string()),
+            )?;
+            Ok(())
+        }
+        LwaftrCommand::Demo(args) => demo::run(shared, &args),
+        LwaftrCommand::Alarms(command) => alarms::run(shared, command),
+        LwaftrCommand::Query { part } => running::query(shared, part.as_deref().unwrap_or("")),
+        LwaftrCommand::Generate(args) => generate::run(&args),
+    }
+}
+
+impl Source {
+    fn load(&self) -> Result<Loaded, Failure> {
+        load(&self.conf, self.way)
+    }
+}
+
+/// Reads a configuration, in either form.
+fn load(conf: &Path, way: Way) -> Result<Loaded, Failure> {
+    let name = conf.display();
+    let as_snabb = way.rules().reserves_two_to_the_bits;
+    let file = fs::read(conf).attempt(format!("reading {name}"))?;
+    if is_compiled(&file) {
+        return read_compiled(&file, as_snabb).map_err(|error| refused(format!("{name}: {error}")));
+    }
+    let text = String::from_utf8(file).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        refused(format!("{name}: byte {at} is no text: UTF-8 is expected"))
+    })?;
+    // As compilers have it, so that editors find the place.
+    let loaded = read(&text, as_snabb)
+        .map_err(|error| refused(format!("{name}:{}: {}", error.line, error.fault)))?;
+    for warning in &loaded.warnings {
+        progress(format!("{name}: {warning}"));
+    }
+    Ok(loaded)
+}
+
+fn compile_file(shared: &Shared, source: &Source, out: Option<PathBuf>) -> Outcome {
+    let loaded = source.load()?;
+    let out = out.unwrap_or_else(|| {
+        let mut name = source.conf.clone().into_os_string();
+        name.push(".compiled");
+        name.into()
+    });
+    let compiled = compile(&loaded);
+    // Written beside and moved, so that a process that follows the file never sees half of it.
+    let mut beside = out.clone().into_os_string();
+    beside.push(format!(".{}", std::process::id()));
+    fs::write(&beside, &compiled).attempt(format!("writing {}", Path::new(&beside).display()))?;
+    fs::rename(&beside, &out).attempt(format!("writing {}", out.display()))?;
+    let (softwires, bytes) = (loaded.table.len(), compiled.len());
+    if shared.json {
+        return print_json(&json!({ "file": out, "softwires": softwires, "bytes": bytes }));
+    }
+    print_line(format!(
+        "{}: {softwires} softwires, {bytes} bytes",
+        out.display()
+    ))
+}
+
+fn captured(file: &Path) -> Result<Frames, Failure> {
+    let name = file.display();
+    let bytes = fs::read(file).attempt(format!("reading {name}"))?;
+    read_frames(&bytes).map_err(|error| refused(format!("{name}: {error}")))
+}
+
+fn check(shared: &Shared, args: &CheckArgs) -> Outcome {
+    let loaded = args.source.load()?;
+    let inputs = Inputs {
+        external: captured(&args.in4)?,
+        internal: captured(&args.in6)?,
+        is_stick: args.on_a_stick,
+    };
+    let ran = carina_lwaftr::check::run(&loaded, args.source.way.rules(), &inputs);
+    let ran = ran.map_err(|error| match error {
+        CheckError::NoQueue => refused(format!("{}: {error}", args.source.conf.display())),
+        error => failed(error),
+    })?;
+    let sides = [(&args.out4, &ran.external), (&args.out6, &ran.internal)];
+    if args.write {
+        for (file, frames) in sides {
+            let written = fs::write(file, write_frames(frames));
+            written.attempt(format!("writing {}", file.display()))?;
+        }
+        if let Some(file) = &args.counters {
+            let written = fs::write(file, write_counters(&ran.counters));
+            written.attempt(format!("writing {}", file.display()))?;
+        }
+    }
+    let mut differ = Vec::new();
+    if !args.write {
+        for (file, frames) in sides {
+            let expected: Vec<_> = captured(file)?
+                .into_iter()
+                .map(|(_, frame)| frame)
+                .collect();
+            let found = differences(frames, &expected).into_iter();
+            differ.extend(found.map(|difference| format!("{}: {difference}", file.display())));
+        }
+        if let Some(file) = &args.counters {
+            let name = file.display();
+            let text = fs::read_to_string(file).attempt(format!("reading {name}"))?;
+            let expected =
+                read_counters(&text).map_err(|error| refused(format!("{name}: {error}")))?;
+            let found = counter_differences(&ran.counters, &expected).into_iter();
+            differ.extend(found.map(|difference| format!("{name}: {difference}")));
+        }
+    }
+    let (external, internal) = (ran.external.len(), ran.internal.len());
+    if shared.json {
+        print_json(&json!({ "out4": external, "out6": internal, "differences": differ }))?;
+    } else {
+        for difference in &differ {
+            print_line(difference)?;
+        }
+    }
+    match differ.len() {
+        0 if shared.json => Ok(()),
+        0 => print_line(format!(
+            "{external} frames towards IPv4, {internal} towards IPv6"
+        )),
+        count => Err(failed(format!("{count} differences"))),
+    }
+}

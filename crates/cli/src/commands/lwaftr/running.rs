@@ -1,0 +1,174 @@
+//! `carina lwaftr run` and `carina lwaftr query`.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use carina_engine::counter_file;
+use carina_lwaftr::channel::Server;
+use carina_measure::duration::parse_ns;
+use carina_measure::table::Table as Shown;
+use carina_netdev::ReloadSignal;
+use carina_nfv::port::PortSpec;
+use carina_time::Duration;
+use serde_json::{Map, Value, json};
+
+use self::counts::of_all_workers;
+use self::graph::APP;
+use self::process::Process;
+use super::config::socket_of;
+use super::{Way, load};
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, failed, usage};
+use crate::file_watch::FileWatch;
+use crate::graph_directory::{counters_of_process, entries};
+use crate::interrupt::Interrupt;
+use crate::report::{print_json, print_line};
+
+mod counts;
+mod graph;
+mod process;
+
+/// Options of `carina lwaftr run`.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// The configuration: text of snabb-softwire, or what compile made of it
+    #[arg(short, long, value_name = "FILE")]
+    conf: PathBuf,
+    /// The port towards the IPv4 Internet
+    #[arg(long, value_name = "PORT", requires = "v6")]
+    v4: Option<PortSpec>,
+    /// The port towards the IPv6 access network
+    #[arg(long, value_name = "PORT", requires = "v4")]
+    v6: Option<PortSpec>,
+    /// The port of both sides
+    #[arg(long, value_name = "PORT", conflicts_with_all = ["v4", "v6"])]
+    on_a_stick: Option<PortSpec>,
+    /// A port that gets copies of the packets that `carina lwaftr monitor` chooses
+    #[arg(long, value_name = "PORT")]
+    mirror: Option<PortSpec>,
+    /// Whose way where RFCs and Snabb's lwAFTR differ
+    #[arg(long = "as", value_enum, default_value_t = Way::Rfc)]
+    way: Way,
+    /// End after this time [default: Ctrl-C]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_ns)]
+    time: Option<u64>,
+    /// So many workers forward [default: one for each queue of the file]
+    ///
+    /// The addresses of a packet say which worker it goes to; the workers take turns at the queues
+    /// of the file. With several, one thread more has the ports.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=WORKERS_MAX))]
+    workers: Option<u16>,
+    /// The processor to run on; with several workers that of the ports, and one for each worker
+    #[arg(long, value_name = "CPU,CPU", value_delimiter = ',')]
+    cpu: Vec<usize>,
+    /// Frames of the pool; each thread has one
+    #[arg(long, default_value_t = 16_384)]
+    frames: usize,
+    /// The longest packet that is put together, in bytes
+    #[arg(long, default_value_t = 10_240)]
+    longest: usize,
+}
+
+impl RunArgs {
+    /// The ports of the sides.
+    fn ports(&self) -> Result<Vec<(&'static str, &PortSpec)>, Failure> {
+        match (&self.v4, &self.v6, &self.on_a_stick) {
+            (Some(v4), Some(v6), _) => Ok(vec![("external", v4), ("internal", v6)]),
+            (_, _, Some(stick)) => Ok(vec![("stick", stick)]),
+            _ => Err(usage("needs --v4 PORT and --v6 PORT, or --on-a-stick PORT")),
+        }
+    }
+}
+
+/// The most workers that forward: one thread of a graph has the ports.
+const WORKERS_MAX: i64 = carina_engine::frames::WORKERS_MAX as i64 - 1;
+
+/// Runs an AFTR.
+pub fn run(shared: &Shared, args: &RunArgs) -> Outcome {
+    let interrupt = Interrupt::take().attempt("taking signals")?;
+    let reload = ReloadSignal::new().attempt("taking SIGHUP")?;
+    let mut watch = FileWatch::new(&args.conf);
+    let counters = counters_of_process(shared, APP)?;
+    // A client that sees the counters can ask.
+    let socket = socket_of(&counters);
+    let server = Server::bind(&socket).attempt(format!("listening at {}", socket.display()))?;
+    let mut process = Process::start(args, &counters)?;
+    let begin = Instant::now();
+    let limit = args.time.unwrap_or(u64::MAX);
+    while !process.has_ended() {
+        let passed = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        if passed >= limit || interrupt.is_there().attempt("signals")? {
+            break;
+        }
+        let slice = Duration::from_nanos(limit - passed).min(SLICE);
+        process.run_until(server.bell(), slice)?;
+        while let Some(asked) = server.poll() {
+            process.answer(asked);
+        }
+        if reload.has_come().attempt("SIGHUP")? || watch.has_changed() {
+            process.follow();
+        }
+        process.watch_alarms();
+    }
+    let counts = read_counts(&counters, "")?;
+    show(shared, &counts)
+}
+
+/// The counters of a process that are not 0 and have `part` in their name.
+fn read_counts(file: &Path, part: &str) -> Result<Vec<(String, u64)>, Failure> {
+    let readings = counter_file::read(file).attempt("reading counters")?;
+    let all = of_all_workers(&readings).into_iter();
+    let wanted = all.filter(|(name, value)| *value > 0 && name.contains(part));
+    Ok(wanted.collect())
+}
+
+fn show(shared: &Shared, counts: &[(String, u64)]) -> Outcome {
+    if shared.json {
+        return print_json(&as_json(counts));
+    }
+    let mut table = Shown::new(["counter", "value"]);
+    for (name, value) in counts {
+        table.row([name.clone(), value.to_string()]);
+    }
+    print_line(table)
+}
+
+fn as_json(counts: &[(String, u64)]) -> Value {
+    let all: Map<String, Value> = counts
+        .iter()
+        .map(|(name, value)| (name.clone(), json!(value)))
+        .collect();
+    Value::Object(all)
+}
+
+/// Shows the counters of all AFTRs that run.
+pub fn query(shared: &Shared, part: &str) -> Outcome {
+    let mut found = Vec::new();
+    for entry in entries(shared.run_dir().path()) {
+        // The file of a process that was killed is still there.
+        let pid = entry.name.strip_prefix("lwaftr-").map(str::to_owned);
+        if pid.is_some_and(|pid| std::path::Path::new("/proc").join(pid).exists()) {
+            found.push((entry.name, read_counts(&entry.counters, part)?));
+        }
+    }
+    if found.is_empty() {
+        return Err(failed(format!(
+            "no AFTR runs that keeps its counters in {}",
+            shared.run_dir().path().display()
+        )));
+    }
+    if shared.json {
+        let all: Map<String, Value> = found
+            .iter()
+            .map(|(name, counts)| (name.clone(), as_json(counts)))
+            .collect();
+        return print_json(&all);
+    }
+    for (name, counts) in &found {
+        print_line(name)?;
+        show(shared, counts)?;
+    }
+    Ok(())
+}
+
+const SLICE: Duration = Duration::from_millis(100);

@@ -1,0 +1,44 @@
+//! `carina vnet capture`: what passes an end of a link.
+
+use carina_vnet_host::Vnets;
+use carina_vnet_host::link_name::NamedLink;
+use carina_vnet_host::names::port_app;
+
+use super::network::report_of;
+use crate::Shared;
+use crate::commands::packet_output::OutputArgs;
+use crate::commands::trace::copy_links;
+use crate::failure::{Outcome, failed};
+use crate::graph_directory::GraphEntry;
+
+/// Options of `carina vnet capture`.
+#[derive(Debug, clap::Args)]
+pub struct CaptureArgs {
+    /// The link
+    link: String,
+    /// The network [default: the only one]
+    #[arg(long)]
+    vnet: Option<String>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Copies frames until there are enough, the time is over or Ctrl-C comes.
+///
+/// # Errors
+/// There is no such link, or the file cannot be written.
+pub fn run(shared: &Shared, args: &CaptureArgs) -> Outcome {
+    let report = report_of(shared, args.vnet.as_deref())?;
+    let link = NamedLink::find(&report, &args.link).map_err(failed)?;
+    let (near, far) = (link.near(), link.far());
+    let port = port_app(link.link.number, link.side);
+    let links = vec![
+        format!("{port}.output as {near} -> {far}"),
+        format!("{port}.input as {far} -> {near}"),
+    ];
+    let graph = GraphEntry {
+        name: format!("{near} -- {far}"),
+        counters: Vnets::of(&shared.run_dir()).vnet(&report.name).counters(),
+    };
+    copy_links(shared, &graph, links, &args.output)
+}

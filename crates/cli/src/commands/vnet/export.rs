@@ -1,0 +1,60 @@
+//! `carina vnet export`: a network in the words of other tools.
+
+use std::path::PathBuf;
+
+use carina_vnet_host::export::ExportFormat;
+
+use super::network::report_of;
+use super::picture::svg;
+use crate::Shared;
+use crate::argument::ArgumentError;
+use crate::failure::{Attempt, Outcome};
+use crate::report::print_bytes;
+
+/// Options of `carina vnet export`.
+#[derive(Debug, clap::Args)]
+pub struct ExportArgs {
+    /// The network [default: the only one]
+    name: Option<String>,
+    /// What to write: rspec, rfc8345, dot, svg
+    #[arg(long = "to", value_name = "FORMAT", value_parser = wanted)]
+    to: Wanted,
+    /// Write to this file [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// What is written.
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    Words(ExportFormat),
+    Picture,
+}
+
+fn wanted(text: &str) -> Result<Wanted, ArgumentError> {
+    let mut all = ExportFormat::ALL.into_iter();
+    match all.find(|format| format.name() == text) {
+        Some(format) => Ok(Wanted::Words(format)),
+        None if text == "svg" => Ok(Wanted::Picture),
+        None => {
+            let known = ExportFormat::ALL.map(ExportFormat::name).join(", ");
+            Err(ArgumentError::Format(format!("{known}, svg")))
+        }
+    }
+}
+
+/// Writes a network.
+///
+/// # Errors
+/// There is no such network, or the file cannot be written.
+pub fn run(shared: &Shared, args: &ExportArgs) -> Outcome {
+    let report = report_of(shared, args.name.as_deref())?;
+    let text = match args.to {
+        Wanted::Words(format) => format.write(&report),
+        Wanted::Picture => svg(&report),
+    };
+    match &args.out {
+        None => print_bytes(text.as_bytes()),
+        Some(file) => std::fs::write(file, text).attempt(format!("writing {}", file.display())),
+    }
+}

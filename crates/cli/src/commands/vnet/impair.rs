@@ -1,0 +1,177 @@
+//! `carina vnet impair`: links made worse on purpose.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use carina_measure::table::Table;
+use carina_vnet_host::impairment::{Impairment, LinkImpairment};
+use carina_vnet_host::link_name::NamedLink;
+use carina_vnet_host::report::{LinkReport, VnetReport};
+
+use super::network::{client, report_of};
+use crate::Shared;
+use crate::argument::ArgumentError;
+use crate::failure::{Attempt, Outcome, failed, usage};
+use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
+use crate::report::{print_json, print_line};
+
+/// Options of `carina vnet impair`.
+#[derive(Debug, clap::Args)]
+pub struct ImpairArgs {
+    /// The link [default: show all that are impaired]
+    link: Option<String>,
+    /// What is done to it
+    #[arg(value_name = "WORD=VALUE", value_parser = Word::read, conflicts_with = "clear")]
+    words: Vec<Word>,
+    /// Only what the end that is named sends
+    #[arg(long, requires = "link")]
+    one_way: bool,
+    /// Nothing impairs the link from here on
+    #[arg(long, requires = "link")]
+    clear: bool,
+    /// The network [default: the only one]
+    #[arg(long)]
+    vnet: Option<String>,
+}
+
+/// A word of an impairment with its value.
+#[derive(Clone, Debug)]
+struct Word(Impairment);
+
+impl Word {
+    fn read(text: &str) -> Result<Word, ArgumentError> {
+        let wrong = || ArgumentError::Impairment(IMPAIRMENT.to_owned());
+        let (word, value) = text.split_once('=').ok_or_else(wrong)?;
+        let mut read = Impairment::default();
+        match word {
+            "delay" => put(&mut read.delay, value),
+            "jitter" => put(&mut read.jitter, value),
+            "loss" => put(&mut read.loss, value),
+            "duplicate" => put(&mut read.duplicate, value),
+            "reorder" => put(&mut read.reorder, value),
+            "rate" => put(&mut read.rate, value),
+            _ => Err(wrong()),
+        }?;
+        Ok(Word(read))
+    }
+}
+
+fn put<T: FromStr<Err: Display>>(place: &mut Option<T>, value: &str) -> Result<(), ArgumentError> {
+    let wrong = |error: T::Err| ArgumentError::Impairment(error.to_string());
+    *place = Some(value.parse().map_err(wrong)?);
+    Ok(())
+}
+
+const IMPAIRMENT: &str =
+    "WORD=VALUE is expected; words are delay, jitter, loss, duplicate, reorder, rate";
+
+/// Impairs a link, or shows what is impaired.
+///
+/// # Errors
+/// There is no such link, or it cannot be impaired so.
+pub fn run(shared: &Shared, args: &ImpairArgs) -> Outcome {
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let report = report_of(shared, args.vnet.as_deref())?;
+    let Some(name) = &args.link else {
+        return show(shared, &report);
+    };
+    let named = NamedLink::find(&report, name).map_err(failed)?;
+    if args.words.is_empty() && !args.clear {
+        return Err(usage(format!(
+            "impair {name}: say how, as in delay=20ms loss=1%, or --clear"
+        )));
+    }
+    let wanted = (!args.clear).then(|| together(&args.words));
+    let mut both = match args.one_way {
+        true => named.link.impairment,
+        false => LinkImpairment {
+            there: wanted,
+            back: wanted,
+        },
+    };
+    if args.one_way {
+        *[&mut both.there, &mut both.back][named.side] = wanted;
+    }
+    let client = client(shared);
+    client
+        .impair(&report.name, named.link.number, &both)
+        .attempt(format!("impairing link {name} of {}", report.name))?;
+    show(shared, &report_of(shared, Some(&report.name))?)
+}
+
+fn together(words: &[Word]) -> Impairment {
+    let mut all = Impairment::default();
+    for Word(word) in words {
+        all.delay = word.delay.or(all.delay);
+        all.jitter = word.jitter.or(all.jitter);
+        all.loss = word.loss.or(all.loss);
+        all.duplicate = word.duplicate.or(all.duplicate);
+        all.reorder = word.reorder.or(all.reorder);
+        all.rate = word.rate.or(all.rate);
+    }
+    all
+}
+
+fn show(shared: &Shared, report: &VnetReport) -> Outcome {
+    let links = report.links.iter();
+    let impaired: Vec<&LinkReport> = links.filter(|link| !link.impairment.is_none()).collect();
+    if shared.json {
+        return print_json(&impaired);
+    }
+    if impaired.is_empty() {
+        return print_line(format!("{}: no link is impaired", report.name));
+    }
+    let mut table = Table::new(["LINK", "FROM", "TO", "IMPAIRED BY", "LOST"]);
+    for link in impaired {
+        for side in [0, 1] {
+            let Some(impairment) = link.impairment.of_side(side) else {
+                continue;
+            };
+            table.row([
+                link.number.to_string(),
+                link.ends[side].clone(),
+                link.ends[1 - side].clone(),
+                words(&impairment),
+                link.passed[side].lost.to_string(),
+            ]);
+        }
+    }
+    print_line(table)
+}
+
+fn words(impairment: &Impairment) -> String {
+    let all = [
+        ("delay", impairment.delay.map(|it| it.to_string())),
+        ("jitter", impairment.jitter.map(|it| it.to_string())),
+        ("loss", impairment.loss.map(|it| it.to_string())),
+        ("duplicate", impairment.duplicate.map(|it| it.to_string())),
+        ("reorder", impairment.reorder.map(|it| it.to_string())),
+        ("rate", impairment.rate.map(|it| it.to_string())),
+    ];
+    let said = all
+        .into_iter()
+        .filter_map(|(word, value)| Some(format!("{word}={}", value?)));
+    said.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_and_written() {
+        let read = |text: &str| Word::read(text).map_err(|error| error.to_string());
+        let all = ["delay=20ms", "jitter=5ms", "loss=1%", "rate=2Mbps"];
+        let all: Vec<Word> = all.iter().map(|word| read(word).unwrap()).collect();
+        assert_eq!(
+            words(&together(&all)),
+            "delay=20ms jitter=5ms loss=1% rate=2Mbps"
+        );
+        let error = read("delay").unwrap_err();
+        assert!(error.contains("WORD=VALUE"), "{error}");
+        let error = read("dealy=1ms").unwrap_err();
+        assert!(error.contains("delay, jitter"), "{error}");
+        let error = read("loss=120%").unwrap_err();
+        assert!(error.contains("0% to 100%"), "{error}");
+    }
+}

@@ -1,0 +1,80 @@
+//! `carina vnet import`: networks of other tools as documents.
+
+use std::fs;
+use std::path::PathBuf;
+
+use carina_import::vnets::{self, Format, Imported, Source};
+use carina_vnet::document::{Form, Rate};
+use serde_json::json;
+
+use crate::Shared;
+use crate::argument::ArgumentError;
+use crate::commands::import::not_carried;
+use crate::failure::{Attempt, Outcome, refused, usage};
+use crate::report::{print_bytes, print_json, progress};
+
+/// Options of `carina vnet import`.
+#[derive(Debug, clap::Args)]
+pub struct ImportArgs {
+    /// The file; the end of its name says what it is: .lab, .yml, lab.conf, .rspec, .graphml
+    file: PathBuf,
+    /// What it is: lab, containerlab, kathara, rspec, graphml
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    from: Option<Format>,
+    /// The form to write: toml, xml, json
+    #[arg(long, value_name = "FORM", default_value = "toml")]
+    to: Form,
+    /// The rate of links that say none
+    #[arg(long, default_value = "100Mbps")]
+    rate: Rate,
+    /// Write the document to this file [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+fn format(text: &str) -> Result<Format, ArgumentError> {
+    let found = Format::ALL.into_iter().find(|format| format.name() == text);
+    found.ok_or_else(|| {
+        let known: Vec<&str> = Format::ALL.iter().map(|format| format.name()).collect();
+        ArgumentError::Format(known.join(", "))
+    })
+}
+
+/// Reads a network of another tool, and writes it as a document.
+///
+/// # Errors
+/// The file cannot be read, is not what it is said to be, or nothing of it could be carried over.
+pub fn run(shared: &Shared, args: &ImportArgs) -> Outcome {
+    let file = args.file.display().to_string();
+    let name = args.file.file_name().unwrap_or_default().to_string_lossy();
+    let format = args
+        .from
+        .or_else(|| Format::of_file(&name))
+        .ok_or_else(|| {
+            usage(format!(
+                "{file}: its name does not say what it is; say it with --from"
+            ))
+        })?;
+    let text = fs::read_to_string(&args.file).attempt(format!("reading {file}"))?;
+    let source = Source {
+        file: &file,
+        text: &text,
+        rate: args.rate,
+    };
+    let Imported { document, notes } = vnets::read(format, source).map_err(refused)?;
+    let written = document.write(args.to);
+    if let Some(out) = &args.out {
+        fs::write(out, &written).attempt(format!("writing {}", out.display()))?;
+    }
+    if shared.json {
+        let out = args.out.as_ref().map(|out| out.display().to_string());
+        return print_json(&json!({ "document": document, "out": out, "not_carried": notes }));
+    }
+    if args.out.is_none() {
+        print_bytes(written.as_bytes())?;
+    }
+    if !notes.is_empty() {
+        progress(not_carried(&notes));
+    }
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! `carina vnet plan`: what `up` or `apply` would do.
+
+use carina_api::control::ClientError;
+use carina_measure::table::Table;
+use carina_vnet_host::admission::Capacity;
+use carina_vnet_host::plan::{Action, Plan};
+use carina_vnet_host::{Record, Vnets};
+
+use super::document::Source;
+use super::network::client;
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, refused};
+use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
+use crate::report::{print_json, print_line};
+
+/// Shows what making a network, or changing it, would do.
+///
+/// # Errors
+/// The document is wrong, or the network does not fit.
+pub fn run(shared: &Shared, source: &Source) -> Outcome {
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let plan = plan(shared, source)?;
+    match shared.json {
+        true => print_json(&plan)?,
+        false => print_line(words(&plan))?,
+    }
+    match plan.refusal {
+        None => Ok(()),
+        Some(why) => Err(refused(format!(
+            "network {} does not fit: {why}",
+            plan.name
+        ))),
+    }
+}
+
+/// The plan of the agent, or, where none runs, of what its records say.
+fn plan(shared: &Shared, source: &Source) -> Result<Plan, Failure> {
+    let document = source.read()?;
+    let what = || format!("planning network {}", document.vnet.name);
+    match client(shared).plan(&document) {
+        Err(ClientError::Connect { .. }) => {
+            let records = Vnets::of(&shared.run_dir()).list().attempt(what())?;
+            let records: Vec<Record> = records.into_iter().map(|(_, record)| record).collect();
+            Plan::of(&document, &records, Capacity::of_this_machine()).attempt(what())
+        }
+        plan => plan.attempt(what()),
+    }
+}
+
+fn words(plan: &Plan) -> String {
+    let counts = [
+        (Action::Add, "to add"),
+        (Action::Change, "to change"),
+        (Action::Replace, "to make anew"),
+        (Action::Remove, "to remove"),
+    ];
+    let counts = counts.map(|(action, words)| format!("{} {words}", plan.count(action)));
+    let verb = if plan.is_there { "apply" } else { "up" };
+    let fits = match plan.refusal {
+        None => format!("it fits: `carina vnet {verb}` does this"),
+        Some(_) => "it does not fit".to_owned(),
+    };
+    let head = format!("{}: {}; {fits}", plan.name, counts.join(", "));
+    if plan.steps.is_empty() {
+        return format!("{}: nothing differs", plan.name);
+    }
+    let mut table = Table::new(["", "WHAT", "WHY"]);
+    for step in &plan.steps {
+        table.row([step.action.sign(), &step.subject, &step.reason]);
+    }
+    format!("{head}\n\n{table}")
+}
+
+#[cfg(test)]
+mod tests {
+    use carina_vnet_host::plan::PlannedStep;
+
+    use super::*;
+
+    #[test]
+    fn plan_is_counted_and_listed() {
+        let step = |action, subject: &str| PlannedStep {
+            action,
+            subject: subject.to_owned(),
+            reason: "of a reason".to_owned(),
+        };
+        let mut plan = Plan {
+            name: "x".to_owned(),
+            is_there: true,
+            refusal: None,
+            steps: vec![step(Action::Add, "node a"), step(Action::Replace, "node b")],
+        };
+        let text = words(&plan);
+        let head = "x: 1 to add, 0 to change, 1 to make anew, 0 to remove; it fits";
+        assert!(text.starts_with(head), "{text}");
+        assert!(
+            text.contains("-/+") && text.contains("vnet apply"),
+            "{text}"
+        );
+        plan.steps.clear();
+        assert_eq!(words(&plan), "x: nothing differs");
+    }
+}

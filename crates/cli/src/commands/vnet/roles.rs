@@ -1,0 +1,220 @@
+//! `carina vnet serve`, `pip`, `vnp`, `vno`: roles of virtual networks, in this process.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use carina_vnet::timing::Timing;
+use carina_vnet_roles::calling::address::Address;
+use carina_vnet_roles::configuration::{
+    Configuration, PipSpec, Served, VnoSpec, VnpSpec, inventory,
+};
+use carina_vnet_roles::roles::{Lines, Roles};
+use carina_vnet_roles::stores::StoreName;
+
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
+use crate::interrupt::{Interrupt, TAKING_SIGNALS};
+use crate::report::progress;
+
+pub mod keys;
+pub mod operator;
+
+/// What every role needs.
+#[derive(Debug, clap::Args)]
+pub struct ServedArgs {
+    /// The role's name, as in its certificate
+    #[arg(long)]
+    name: String,
+    /// Where it listens: ADDRESS:PORT, or dif:NAME for flows of a DIF
+    #[arg(long, value_name = "ADDRESS")]
+    listen: String,
+    /// Where its state is: a file, or etcd://ADDRESS:PORT,... [default: NAME.ROLE.db in the run
+    /// directory]
+    #[arg(long, value_name = "STORE")]
+    store: Option<StoreName>,
+    /// The directory of its certificate and key (`carina vnet keys`)
+    #[arg(long, value_name = "DIR")]
+    keys: PathBuf,
+}
+
+/// Options of `carina vnet pip`.
+#[derive(Debug, clap::Args)]
+pub struct PipArgs {
+    #[command(flatten)]
+    served: ServedArgs,
+    /// What it owns: a file in TOML (docs/vnet-roles.md)
+    #[arg(long, value_name = "FILE")]
+    inventory: PathBuf,
+}
+
+/// Options of `carina vnet vnp`.
+#[derive(Debug, clap::Args)]
+pub struct VnpArgs {
+    #[command(flatten)]
+    served: ServedArgs,
+    /// A PIP that it leases from, and where that listens; may be given several times
+    #[arg(long, value_name = "NAME=ADDRESS,...", required = true)]
+    pip: Vec<Party>,
+}
+
+/// Options of `carina vnet vno`.
+#[derive(Debug, clap::Args)]
+pub struct VnoArgs {
+    #[command(flatten)]
+    served: ServedArgs,
+    /// Its VNP, and where that listens
+    #[arg(long, value_name = "NAME=ADDRESS,...")]
+    vnp: Party,
+}
+
+/// A party that is called, and where its processes listen.
+#[derive(Clone, Debug)]
+pub struct Party {
+    /// Its name.
+    pub name: String,
+    addresses: Vec<String>,
+}
+
+impl Party {
+    /// Where each of its processes listens.
+    ///
+    /// # Errors
+    /// One of them is no address.
+    pub fn addresses(&self, shared: &Shared) -> Result<Vec<Address>, Failure> {
+        let texts = self.addresses.iter();
+        texts.map(|text| address(shared, text)).collect()
+    }
+}
+
+/// An address, in a DIF by the node of the run directory.
+///
+/// # Errors
+/// The text is no address.
+pub fn address(shared: &Shared, text: &str) -> Result<Address, Failure> {
+    Address::new(text, &shared.run_dir().ipc_sock()).map_err(usage)
+}
+
+impl std::str::FromStr for Party {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Party, String> {
+        let wrong = || {
+            "write NAME=ADDRESS:PORT or NAME=dif:DIF, with a comma between several addresses"
+                .to_owned()
+        };
+        let (name, addresses) = text.split_once('=').ok_or_else(wrong)?;
+        let addresses: Vec<String> = addresses.split(',').map(str::to_owned).collect();
+        match name.is_empty() || addresses.iter().any(|it| !it.contains(':')) {
+            true => Err(wrong()),
+            false => Ok(Party {
+                name: name.to_owned(),
+                addresses,
+            }),
+        }
+    }
+}
+
+/// Serves the roles that a file names.
+///
+/// # Errors
+/// The file is wrong, or a role cannot be served.
+pub fn serve_file(shared: &Shared, file: &Path) -> Outcome {
+    let read = Configuration::read(file, &shared.run_dir().ipc_sock());
+    serve(&read.map_err(refused)?)
+}
+
+/// Serves a PIP.
+///
+/// # Errors
+/// The inventory is wrong, or the role cannot be served.
+pub fn pip(shared: &Shared, args: PipArgs) -> Outcome {
+    let inventory = inventory(&args.inventory).map_err(refused)?;
+    let (keys, served) = args.served.of(shared, "pip")?;
+    let pips = vec![PipSpec { served, inventory }];
+    let configuration = Configuration {
+        keys,
+        pips,
+        ..Configuration::default()
+    };
+    serve(&configuration)
+}
+
+/// Serves a VNP.
+///
+/// # Errors
+/// The role cannot be served.
+pub fn vnp(shared: &Shared, args: VnpArgs) -> Outcome {
+    let (keys, served) = args.served.of(shared, "vnp")?;
+    let mut pips: BTreeMap<String, Vec<Address>> = BTreeMap::new();
+    for pip in args.pip {
+        let addresses = pip.addresses(shared)?;
+        pips.entry(pip.name).or_default().extend(addresses);
+    }
+    let vnps = vec![VnpSpec { served, pips }];
+    let configuration = Configuration {
+        keys,
+        vnps,
+        ..Configuration::default()
+    };
+    serve(&configuration)
+}
+
+/// Serves a VNO.
+///
+/// # Errors
+/// The role cannot be served.
+pub fn vno(shared: &Shared, args: VnoArgs) -> Outcome {
+    let (keys, served) = args.served.of(shared, "vno")?;
+    let vnos = vec![VnoSpec {
+        served,
+        vnp_at: args.vnp.addresses(shared)?,
+        vnp: args.vnp.name,
+    }];
+    let configuration = Configuration {
+        keys,
+        vnos,
+        ..Configuration::default()
+    };
+    serve(&configuration)
+}
+
+impl ServedArgs {
+    fn of(self, shared: &Shared, role: &str) -> Result<(PathBuf, Served), Failure> {
+        let store = match self.store {
+            Some(store) => store,
+            None => {
+                let run_dir = shared.run_dir();
+                let path = run_dir.path();
+                let what = format!("making {}", path.display());
+                std::fs::create_dir_all(path).attempt(what)?;
+                StoreName::File(path.join(format!("{}.{role}.db", self.name)))
+            }
+        };
+        let served = Served {
+            name: self.name,
+            listen: address(shared, &self.listen)?,
+            store,
+        };
+        Ok((self.keys, served))
+    }
+}
+
+fn serve(configuration: &Configuration) -> Outcome {
+    let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
+    let lines: Lines = Arc::new(|line: &str| progress(line));
+    let roles = Roles::start(configuration, Timing::default(), &lines);
+    let roles = roles.attempt("serving")?;
+    for (party, address) in roles.served() {
+        progress(format!("{party}: serving {address}"));
+    }
+    while roles.are_served() {
+        if interrupt.comes_within(LOOK).attempt(TAKING_SIGNALS)? {
+            return Ok(());
+        }
+    }
+    Err(failed("the roles are served no longer"))
+}
+
+const LOOK: Duration = Duration::from_millis(200);

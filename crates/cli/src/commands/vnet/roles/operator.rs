@@ -1,0 +1,271 @@
+//! `carina vnet up|apply|down|list|status|events --vno`: an operator and its VNO.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use carina_measure::table::Table;
+use carina_vnet::document::Document;
+use carina_vnet::message::Condition;
+use carina_vnet::vno::Seen;
+use carina_vnet_roles::calling::connection::CallError;
+use carina_vnet_roles::keys::KeyDir;
+use carina_vnet_roles::operator::Client;
+use serde_json::json;
+
+use super::address;
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
+use crate::interrupt::{Interrupt, TAKING_SIGNALS, end_with_signal};
+use crate::report::{print_json, print_line, progress};
+
+/// Which VNO is asked, instead of the agent of this host.
+#[derive(Debug, clap::Args)]
+pub struct OperatorArgs {
+    /// Ask the VNO at this ADDRESS:PORT or dif:NAME [default: the agent of this host]
+    #[arg(long, value_name = "ADDRESS", requires = "keys")]
+    vno: Option<String>,
+    /// The directory of the operator's certificate and key (`carina vnet keys`)
+    #[arg(long, value_name = "DIR", requires = "vno")]
+    keys: Option<PathBuf>,
+}
+
+impl OperatorArgs {
+    /// A client of the VNO, if one is named.
+    ///
+    /// # Errors
+    /// There is no certificate of an operator.
+    pub fn client(&self, shared: &Shared) -> Result<Option<Client>, Failure> {
+        let (Some(vno), Some(keys)) = (&self.vno, &self.keys) else {
+            return Ok(None);
+        };
+        let client = Client::new(&KeyDir::new(keys), address(shared, vno)?);
+        client.map(Some).attempt("reading the operator's keys")
+    }
+}
+
+/// Wants a network and waits until it is ready.
+///
+/// # Errors
+/// It is refused, or Ctrl-C comes first; then it is wanted no longer, unless `keeps`.
+pub fn up(shared: &Shared, client: &Client, document: &Document, keeps: bool) -> Outcome {
+    let name = &document.vnet.name;
+    let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
+    let made = client.create(document);
+    made.attempt(format!("making network {name}"))?;
+    let outcome = follow(client, name, &interrupt);
+    if outcome.is_err() && !keeps {
+        progress(format!("removing what was made of {name}"));
+        if let Err(error) = client.remove(name) {
+            progress(format!("{error}; `carina vnet down {name}` removes it"));
+        }
+    }
+    show(shared, &outcome?)
+}
+
+/// Wants a network to change, and waits until it is ready.
+///
+/// # Errors
+/// As [`up`]; the change is still wanted.
+pub fn apply(shared: &Shared, client: &Client, document: &Document) -> Outcome {
+    let name = &document.vnet.name;
+    let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
+    let changed = client.apply(document);
+    changed.attempt(format!("changing network {name}"))?;
+    show(shared, &follow(client, name, &interrupt)?)
+}
+
+/// Shows what happens until the network is ready.
+fn follow(client: &Client, name: &str, interrupt: &Interrupt) -> Result<Seen, Failure> {
+    let mut last = 0;
+    loop {
+        let what = || format!("waiting for network {name}");
+        for event in client.events(name, last, FOLLOW).attempt(what())? {
+            last = event.number;
+            progress(format!("{:>7} ms  {}", event.at_ms, event.what));
+        }
+        let seen = client.seen(name).attempt(what())?;
+        if seen.standing.is_ready() {
+            return Ok(seen);
+        }
+        if seen.standing.is_refused {
+            return Err(refused(format!(
+                "network {name} is refused: {}",
+                reason(&seen)
+            )));
+        }
+        if interrupt.is_there().attempt(TAKING_SIGNALS)? {
+            return Err(Failure::Interrupted(format!(
+                "network {name} was not ready yet: {}",
+                reason(&seen)
+            )));
+        }
+    }
+}
+
+/// Wants networks no longer, and waits until nothing is left of them.
+///
+/// # Errors
+/// There is no such network, or a provider does not answer in time; the VNO goes on.
+pub fn down(shared: &Shared, client: &Client, name: Option<&str>, all: bool) -> Outcome {
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let known = known(client)?;
+    let names = match all {
+        true => known,
+        false => vec![chosen(name, &known)?],
+    };
+    for name in &names {
+        let what = || format!("removing network {name}");
+        client.remove(name).attempt(what())?;
+    }
+    let deadline = Instant::now() + REMOVAL;
+    for name in &names {
+        loop {
+            match client.seen(name) {
+                Err(CallError::Refused(_)) => break,
+                Err(error) => return Err(error).attempt(format!("removing network {name}")),
+                Ok(seen) if Instant::now() > deadline => {
+                    return Err(failed(format!(
+                        "network {name} is still being removed: {}",
+                        reason(&seen)
+                    )));
+                }
+                Ok(_) => std::thread::sleep(LOOK),
+            }
+        }
+    }
+    match shared.json {
+        true => print_json(&json!({ "removed": names })),
+        false if names.is_empty() => print_line("there is no network"),
+        false => print_line(format!("{}: removed", names.join(", "))),
+    }
+}
+
+/// Lists networks.
+///
+/// # Errors
+/// The VNO does not answer.
+pub fn list(shared: &Shared, client: &Client) -> Outcome {
+    let all = client.list().attempt("listing networks")?;
+    if shared.json {
+        return print_json(&all);
+    }
+    let mut table = Table::new(["NETWORK", "STATE", "GENERATION", "REASON"]);
+    for seen in &all {
+        table.row([
+            seen.name.clone(),
+            state(seen).to_owned(),
+            seen.generation.to_string(),
+            reason(seen).to_owned(),
+        ]);
+    }
+    print_line(table)
+}
+
+/// Shows a network.
+///
+/// # Errors
+/// There is no such network.
+pub fn status(shared: &Shared, client: &Client, name: Option<&str>) -> Outcome {
+    let name = chosen(name, &known(client)?)?;
+    let seen = client.seen(&name).attempt(format!("asking for {name}"))?;
+    show(shared, &seen)
+}
+
+/// Shows what has happened to a network since its VNO was started.
+///
+/// # Errors
+/// There is no such network.
+pub fn events(shared: &Shared, client: &Client, name: Option<&str>, follows: bool) -> Outcome {
+    let name = chosen(name, &known(client)?)?;
+    let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
+    let (mut last, mut wait) = (0, Duration::ZERO);
+    loop {
+        let events = client.events(&name, last, wait);
+        for event in events.attempt(format!("asking for {name}"))? {
+            last = event.number;
+            match shared.json {
+                true => print_json(&event)?,
+                false => print_line(format!("{:>7} ms  {}", event.at_ms, event.what))?,
+            }
+        }
+        if !follows || interrupt.is_there().attempt(TAKING_SIGNALS)? {
+            return Ok(());
+        }
+        wait = FOLLOW;
+    }
+}
+
+fn known(client: &Client) -> Result<Vec<String>, Failure> {
+    let all = client.list().attempt("asking for networks")?;
+    Ok(all.into_iter().map(|seen| seen.name).collect())
+}
+
+/// The name that was given, or the only one.
+///
+/// # Errors
+/// There is no network, or there are several.
+pub fn chosen(name: Option<&str>, known: &[String]) -> Result<String, Failure> {
+    match (name, known) {
+        (Some(name), _) => Ok(name.to_owned()),
+        (None, [only]) => Ok(only.clone()),
+        (None, []) => Err(failed(
+            "there is no network here; `carina vnet up` makes one",
+        )),
+        (None, _) => Err(usage(format!(
+            "there are several networks; name one of {}",
+            known.join(", ")
+        ))),
+    }
+}
+
+fn show(shared: &Shared, seen: &Seen) -> Outcome {
+    if shared.json {
+        return print_json(seen);
+    }
+    let mut table = Table::new(["CONDITION", "HOLDS"]);
+    for condition in CONDITIONS {
+        let holds = seen.standing.holds.contains(&condition);
+        let holds = if holds { "yes" } else { "no" };
+        table.row([format!("{condition:?}"), holds.to_owned()]);
+    }
+    let mut text = format!(
+        "{}: {}, generation {}\n",
+        seen.name,
+        state(seen),
+        seen.generation
+    );
+    if !reason(seen).is_empty() {
+        text.push_str(&format!("  {}\n", reason(seen)));
+    }
+    print_line(format!("{text}\n{table}"))
+}
+
+/// A network's state in a word.
+fn state(seen: &Seen) -> &'static str {
+    match (seen.standing.is_ready(), seen.standing.is_refused) {
+        (true, _) => "ready",
+        (_, true) => "refused",
+        _ => "changing",
+    }
+}
+
+fn reason(seen: &Seen) -> &str {
+    let reason = seen.standing.reason.as_ref();
+    reason.map_or("", |reason| reason.message.as_str())
+}
+
+/// In the order in which they come to hold.
+const CONDITIONS: [Condition; 6] = [
+    Condition::Admitted,
+    Condition::Reserved,
+    Condition::Provisioned,
+    Condition::LinksUp,
+    Condition::ConsoleReady,
+    Condition::Ready,
+];
+/// How long a wait for events lasts; Ctrl-C is looked for in between.
+const FOLLOW: Duration = Duration::from_millis(200);
+/// Between two looks at whether a network is gone.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a removal is waited for.
+const REMOVAL: Duration = Duration::from_secs(120);

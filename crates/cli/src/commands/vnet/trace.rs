@@ -1,0 +1,94 @@
+//! `carina vnet trace`: the way from a node to another, and where echos are dropped on it.
+
+use carina_measure::table::{Table, short};
+use carina_vnet_host::way::{Act, Direction, Way, WayQuery};
+
+use super::network::{client, report_of};
+use crate::Shared;
+use crate::failure::{Attempt, Outcome, failed};
+use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
+use crate::report::{print_json, print_line};
+
+/// Options of `carina vnet trace`.
+#[derive(Debug, clap::Args)]
+pub struct TraceArgs {
+    /// The node that asks
+    from: String,
+    /// The node that is asked
+    to: String,
+    /// How many echos
+    #[arg(long, short, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    count: u32,
+    /// The network [default: the only one]
+    #[arg(long)]
+    vnet: Option<String>,
+}
+
+/// Traces the way.
+///
+/// # Errors
+/// There is no such node, or not all echos were answered.
+pub fn run(shared: &Shared, args: &TraceArgs) -> Outcome {
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let name = report_of(shared, args.vnet.as_deref())?.name;
+    let query = WayQuery {
+        from: args.from.clone(),
+        to: args.to.clone(),
+        echoes: args.count,
+    };
+    let what = format!(
+        "tracing from {} to {} in network {name}",
+        args.from, args.to
+    );
+    let way = client(shared).trace(&name, &query).attempt(what)?;
+    match shared.json {
+        true => print_json(&way)?,
+        false => print_line(words(&way))?,
+    }
+    match way.asked - way.answered {
+        0 => Ok(()),
+        lost => Err(failed(format!(
+            "{lost} of {} echos were not answered",
+            way.asked
+        ))),
+    }
+}
+
+fn words(way: &Way) -> String {
+    let rtt = way.rtt_ns.map_or_else(String::new, |ns| {
+        format!(", at best after {} ms", short(ns as f64 / 1e6))
+    });
+    let mut text = format!(
+        "{} -> {} ({}): {} of {} echos answered{rtt}\n\n",
+        way.from, way.to, way.address, way.answered, way.asked
+    );
+    let mut table = Table::new(["WAY", "WHERE", "LINK", "SEEN", "AFTER, ms", ""]);
+    for place in &way.places {
+        let verb = match place.act {
+            Act::Sends => "sends",
+            Act::Receives => "receives",
+        };
+        let after = place
+            .after_us
+            .map_or_else(|| "-".to_owned(), |us| short(us as f64 / 1000.0));
+        table.row([
+            match place.way {
+                Direction::There => "there".to_owned(),
+                Direction::Back => "back".to_owned(),
+            },
+            format!("{} {verb}", place.end),
+            place.link.to_string(),
+            place.seen.to_string(),
+            after,
+            match place.is_expected {
+                true => String::new(),
+                false => "off the network's routes".to_owned(),
+            },
+        ]);
+    }
+    text.push_str(&table.to_string());
+    for finding in &way.findings {
+        text.push_str(&format!("\n- {finding}"));
+    }
+    text
+}

@@ -1,0 +1,69 @@
+//! `carina vnet where`: nodes on this host.
+
+use carina_measure::table::Table;
+use carina_vnet_host::Vnets;
+use carina_vnet_host::whereabouts::{self, Whereabouts};
+
+use crate::Shared;
+use crate::failure::{Attempt, Outcome, failed};
+use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
+use crate::report::{print_json, print_line};
+
+/// Shows where nodes are: all, or those of one name.
+///
+/// # Errors
+/// There is no such node.
+pub fn run(shared: &Shared, node: Option<&str>, vnet: Option<&str>) -> Outcome {
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let vnets = Vnets::of(&shared.run_dir());
+    let mut found = whereabouts::nodes(&vnets).attempt("looking for nodes")?;
+    let known: Vec<String> = found.iter().map(|it| it.node.clone()).collect();
+    found.retain(|it| {
+        node.is_none_or(|node| it.node == node) && vnet.is_none_or(|vnet| it.vnet == vnet)
+    });
+    if let (Some(node), true) = (node, found.is_empty()) {
+        let of = vnet.map_or_else(String::new, |vnet| format!(" of network {vnet}"));
+        return Err(failed(match known.is_empty() {
+            true => format!("there is no node {node} here, nor any other"),
+            false => format!(
+                "there is no node {node}{of} here; there are: {}",
+                known.join(", ")
+            ),
+        }));
+    }
+    match shared.json {
+        true => print_json(&found),
+        false => print_line(table(&found)),
+    }
+}
+
+fn table(found: &[Whereabouts]) -> Table {
+    let head = [
+        "NETWORK",
+        "NODE",
+        "HOST",
+        "KIND",
+        "NAMESPACE",
+        "PID",
+        "PORTS",
+    ];
+    let mut table = Table::new(head);
+    for it in found {
+        let ports = it.ports.iter();
+        let ports = ports.map(|(interface, port)| format!("{interface} at {port}"));
+        let pid = match (it.is_there, it.pid) {
+            (false, _) => "not there".to_owned(),
+            (true, pid) => pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+        };
+        table.row([
+            it.vnet.clone(),
+            it.node.clone(),
+            it.host.clone(),
+            it.kind.word().to_owned(),
+            it.namespace.clone(),
+            pid,
+            ports.collect::<Vec<_>>().join(", "),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,264 @@
+//! Providers, operators and agents as processes of their own, in a network namespace of the test.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use carina_lab::{Namespace, NamespaceAccess, namespace_file};
+use carina_sys::NetworkNamespace;
+use carina_vnet::document::{Document, Form};
+use carina_vnet::vno::Seen;
+use carina_vnet_roles::calling::address::Address;
+use carina_vnet_roles::calling::connection::CallError;
+use carina_vnet_roles::keys::KeyDir;
+use carina_vnet_roles::operator::Client;
+
+use crate::commands::node::CARINA;
+
+/// How long anything may take on a slow machine.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// The processes, by role and name.
+pub const PROCESSES: [&str; 6] = [
+    "pip uk", "pip de", "vnp net", "vno acme", "agent h1", "agent h2",
+];
+/// What only providers may know.
+pub const SECRETS: [&str; 7] = ["h1", "h2", "10.9.0.1", "10.9.1.1", "uk", "de", "channel"];
+/// Where the VNO listens.
+pub const VNO: &str = "127.0.0.1:7099";
+
+/// Two providers with a host each, whose underlays are the ends of a wire; a VNP, a VNO.
+pub struct Providers {
+    directory: tempfile::TempDir,
+    namespace: Namespace,
+    inside: NetworkNamespace,
+    processes: Vec<(&'static str, Child)>,
+}
+
+impl Providers {
+    /// `tag` tells the namespace of one test from those of others.
+    pub fn start(tag: &str) -> Providers {
+        let name = format!("cvr{}{tag}", std::process::id());
+        let namespace = Namespace::new(&name).unwrap();
+        let wire = "link add wire1 type veth peer name wire2";
+        for words in [wire, "link set wire1 up", "link set wire2 up"] {
+            let words: Vec<&str> = words.split(' ').collect();
+            namespace.ip(&words).unwrap();
+        }
+        let mut providers = Providers {
+            directory: tempfile::tempdir().unwrap(),
+            inside: NetworkNamespace::open(&namespace_file(&name)).unwrap(),
+            namespace,
+            processes: Vec::new(),
+        };
+        providers.make_keys();
+        for (pip, host, place, address) in [
+            ("uk", "h1", "london", "10.9.0.1"),
+            ("de", "h2", "berlin", "10.9.1.1"),
+        ] {
+            let text = format!(
+                "[[hosts]]\nname = \"{host}\"\ncpus = 8\nmemory_mib = 4096\n\
+                 location = \"{place}\"\naddress = \"{address}\"\ntunnel_addresses = 8\n\
+                 [[borders]]\nname = \"channel\"\nhost = \"{host}\"\nrate_bps = 1000000000\n"
+            );
+            std::fs::write(providers.path(&format!("{pip}.toml")), text).unwrap();
+        }
+        for process in PROCESSES {
+            providers.begin(process);
+        }
+        providers
+    }
+
+    fn make_keys(&self) {
+        let (keys, operator) = (self.path("keys"), self.path("operator"));
+        let done = |words: &[&str]| {
+            let mut command = Command::new(CARINA);
+            let output = command.args(["vnet", "keys"]).args(words).output().unwrap();
+            assert!(output.status.success(), "{words:?}: {output:?}");
+        };
+        done(&["ca", &keys]);
+        for party in PROCESSES {
+            let (role, name) = party.split_once(' ').unwrap();
+            done(&["issue", &keys, role, name]);
+        }
+        done(&["issue", &keys, "operator", "acme", "--to", &operator]);
+    }
+
+    /// A file or directory of this test.
+    pub fn path(&self, name: &str) -> String {
+        let path = self.directory.path().join(name);
+        path.to_str().unwrap().to_owned()
+    }
+
+    /// Starts one of the processes.
+    fn begin(&mut self, process: &'static str) {
+        let (role, name) = process.split_once(' ').unwrap();
+        let inventory = self.path(&format!("{name}.toml"));
+        let rest = match process {
+            "pip uk" => "--listen 127.0.0.1:7101 --inventory",
+            "pip de" => "--listen 127.0.0.1:7102 --inventory",
+            "vnp net" => "--listen 127.0.0.1:7100 --pip uk=127.0.0.1:7101 --pip de=127.0.0.1:7102",
+            "vno acme" => "--listen 127.0.0.1:7099 --vnp net=127.0.0.1:7100",
+            "agent h1" => "--underlay wire1 --pip uk=127.0.0.1:7101",
+            "agent h2" => "--underlay wire2 --pip de=127.0.0.1:7102",
+            other => panic!("{other} is not one of them"),
+        };
+        let log = std::fs::File::options();
+        let log = { log }.create(true).append(true).open(self.log(process));
+        let mut command = self.namespace.command(CARINA);
+        command.arg("--run").arg(self.run_dir(process));
+        command.args(["vnet", role]).args(rest.split(' '));
+        match role {
+            "pip" => command.arg(inventory).args(["--name", name]),
+            "agent" => command.args(["--host", name]),
+            _ => command.args(["--name", name]),
+        };
+        command.arg("--keys").arg(self.path("keys"));
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.stderr(log.unwrap()).spawn();
+        self.processes.push((process, child.unwrap()));
+    }
+
+    fn run_dir(&self, process: &str) -> PathBuf {
+        self.directory.path().join(process.replace(' ', "-"))
+    }
+
+    fn log(&self, process: &str) -> PathBuf {
+        self.run_dir(process).with_extension("log")
+    }
+
+    /// Kills one of the processes as `kill -9` does, and starts it again.
+    pub fn kill_and_begin(&mut self, process: &'static str) {
+        let place = self.processes.iter().position(|(it, _)| *it == process);
+        let (_, mut child) = self.processes.remove(place.unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        self.begin(process);
+    }
+
+    /// A request of the operator.
+    pub fn ask<T>(
+        &self,
+        request: impl FnOnce(&Client) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let keys = KeyDir::new(self.path("operator"));
+        let client = Client::new(&keys, Address::Tcp(VNO.to_owned())).unwrap();
+        self.inside.within(|| request(&client)).unwrap()
+    }
+
+    /// A command of the operator.
+    pub fn command(&self, words: &[&str]) -> Output {
+        let keys = self.path("operator");
+        let mut command = self.namespace.command(CARINA);
+        command.args(["--json", "vnet"]).args(words);
+        command.args(["--vno", VNO, "--keys", &keys]);
+        command.output().unwrap()
+    }
+
+    /// What the processes have said, for who looks into a failure.
+    pub fn logs(&self) -> String {
+        let logs = PROCESSES.map(|process| {
+            let text = std::fs::read_to_string(self.log(process)).unwrap_or_default();
+            format!("--- {process}\n{text}")
+        });
+        logs.join("\n")
+    }
+
+    /// Waits until something is found.
+    pub fn wait<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+        let begin = Instant::now();
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            assert!(begin.elapsed() < LIMIT, "{what}\n{}", self.logs());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until a network is as it should be.
+    pub fn wait_until(&self, name: &str, is_right: impl Fn(&Seen) -> bool) -> Seen {
+        let what = format!("waiting for {name}");
+        self.wait(&what, || {
+            let seen = self.ask(|client| client.seen(name));
+            seen.ok().filter(|seen| is_right(seen))
+        })
+    }
+
+    /// Waits until a network is gone, and looks for what is left of it.
+    pub fn wait_until_gone(&self, name: &str, uids: &[String]) {
+        self.wait("the removal", || {
+            let seen = self.ask(|client| client.seen(name));
+            matches!(seen, Err(CallError::Refused(_))).then_some(())
+        });
+        let left = namespaces_of(uids);
+        assert!(left.is_empty(), "{left:?}\n{}", self.logs());
+        let left = self.records();
+        assert!(left.is_empty(), "{left:?}\n{}", self.logs());
+    }
+
+    /// The directories of networks of both agents.
+    pub fn records(&self) -> Vec<PathBuf> {
+        let runs = ["agent h1", "agent h2"].map(|agent| self.run_dir(agent).join("vnet"));
+        let entries = |path: &Path| std::fs::read_dir(path).into_iter().flatten();
+        let all = runs.iter().flat_map(|path| entries(path));
+        all.map(|entry| entry.unwrap().path())
+            .filter(|path| path.is_dir())
+            .collect()
+    }
+
+    /// The uids by which the agents name what they make of their networks.
+    pub fn uids(&self) -> Vec<String> {
+        let uid = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path.join("record.json")).unwrap();
+            let record: serde_json::Value = serde_json::from_str(&text).unwrap();
+            record["vnet"].as_str().unwrap().to_owned()
+        };
+        self.records().iter().map(uid).collect()
+    }
+}
+
+impl Drop for Providers {
+    fn drop(&mut self) {
+        for (_, child) in &mut self.processes {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The network namespaces that agents have made of networks.
+pub fn namespaces_of(uids: &[String]) -> Vec<String> {
+    let mut all = NamespaceAccess::of_root().list().unwrap();
+    all.retain(|namespace| uids.iter().any(|uid| namespace.contains(uid.as_str())));
+    all
+}
+
+/// Two nodes at each provider in a row of links, of which the middle one leads from one provider to
+/// the other. It waits for resources: an agent may not have reported yet.
+pub fn document(name: &str) -> Document {
+    document_with(name, "queue 2m", "1Mbps")
+}
+
+/// As [`document`], with another rate between the providers, and what to do if it does not fit.
+pub fn document_with(name: &str, on_insufficient: &str, rate: &str) -> Document {
+    let text = format!(
+        "[vnet]\nname = \"{name}\"\non_insufficient = \"{on_insufficient}\"\n\
+         [defaults]\nkind = \"namespace\"\n\
+         [node.a]\nlocation = [\"london\"]\n[node.b]\nlocation = [\"london\"]\n\
+         [node.c]\nlocation = [\"berlin\"]\n[node.d]\nlocation = [\"berlin\"]\n\
+         [[link]]\nends = [\"a\", \"b\"]\nrate = \"1Mbps\"\n\
+         [[link]]\nends = [\"b\", \"c\"]\nrate = \"{rate}\"\nas = \"gre\"\n\
+         [[link]]\nends = [\"c\", \"d\"]\nrate = \"1Mbps\"\n"
+    );
+    Document::read(&text, Form::Toml).unwrap()
+}
+
+/// Whether network namespaces may be made; says so if not.
+pub fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        println!("SKIP: network namespaces are made by root");
+    }
+    is_root
+}
