@@ -114,7 +114,7 @@ type App = (
     &'static [&'static str],
 );
 
-const APPS: [App; 21] = [
+const APPS: [App; 24] = [
     ("kind = \"hop\"", &["input"], &["output"]),
     (
         "kind = \"bridge\"\naddresses = 4",
@@ -218,6 +218,27 @@ const APPS: [App; 21] = [
          { name = \"c\", carrier = \"ipip\", local = \"10.0.0.1\", remote = \"10.0.0.2\" }]",
         &["wire", "a", "b", "c"],
         &["wire", "a", "b", "c"],
+    ),
+    (
+        "kind = \"esp_tunnel\"\nlocal = \"10.0.0.1\"\nremote = \"10.0.0.2\"\n\
+         transmit_spi = 256\nreceive_spi = 256\n\
+         transmit_key = \"00112233445566778899aabbccddeeff\"\ntransmit_salt = \"00000001\"\n\
+         receive_key = \"00112233445566778899aabbccddeeff\"\nreceive_salt = \"00000001\"",
+        &["north", "south"],
+        &["north", "south"],
+    ),
+    (
+        "kind = \"ipfix\"\nlocal = \"10.0.0.1\"\ncollector = \"10.0.0.2\"\nflows = 3\n\
+         idle_timeout = 60",
+        &["input"],
+        &["output", "export"],
+    ),
+    (
+        "kind = \"rss\"\nclasses = [{ vlans = [5], outputs = { a = 1 }, continue = true }, \
+         { filter = \"ip\", by = \"addresses\", outputs = { a = 1, b = 2 } }, \
+         { outputs = { a = 3, b = 1 } }]",
+        &["input"],
+        &["a", "b"],
     ),
 ];
 

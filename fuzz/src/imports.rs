@@ -1,6 +1,8 @@
 //! Configurations of other stacks.
 
+use carina_import::vnets::{self, Format, Source};
 use carina_import::{Draft, irati, rlite};
+use carina_vnet::document::{Document, Form};
 
 /// Scripts of rlite-ctl: see [`reads_rlite_ctl`].
 pub fn import_rlite(data: &[u8]) {
@@ -22,6 +24,39 @@ pub fn reads_rlite_ctl(data: &[u8]) -> bool {
     }
     check_notes(&draft, text.lines().count());
     !draft.members.is_empty()
+}
+
+/// Networks of other tools: see [`reads_networks`].
+pub fn import_vnet(data: &[u8]) {
+    reads_networks(data);
+}
+
+/// The first byte, a digit, chooses the format. True for a text of which a document comes. It reads
+/// again as it is written, and what is left out is named with a line of the text, or with none.
+///
+/// # Panics
+/// When that is not so.
+pub fn reads_networks(data: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return false;
+    };
+    let mut chars = text.chars();
+    let number = chars.next().and_then(|c| c.to_digit(10)).unwrap_or(0) as usize;
+    let format = Format::ALL[number % Format::ALL.len()];
+    let text = chars.as_str();
+    let rate = "100Mbps".parse().expect("a rate");
+    let file = "fuzzed";
+    let Ok(imported) = vnets::read(format, Source { file, text, rate }) else {
+        return false;
+    };
+    let written = imported.document.write(Form::Toml);
+    match Document::read(&written, Form::Toml) {
+        Ok(again) => assert_eq!(again, imported.document),
+        Err(what) => panic!("{what}\n{written}"),
+    }
+    let lines = text.lines().count();
+    assert!(imported.notes.iter().all(|note| note.line <= lines.max(1)));
+    !imported.document.node.is_empty()
 }
 
 /// Configurations of IRATI: see [`reads_irati_conf`].

@@ -9,9 +9,11 @@
 mod captures;
 mod efcp;
 mod filters;
+mod flows;
 mod graphs;
 mod headers;
 mod imports;
+mod lwaftr;
 mod memory;
 mod ports;
 mod rings;
@@ -31,6 +33,7 @@ pub use carina_protect::fuzz::{auth, reads_auth, reads_unprotect, unprotect};
 pub use carina_shims::fuzz::{reads_shim_frames, shim_frames};
 pub use efcp::efcp;
 pub use filters::{filter, pcap_file, reads_filter, reads_pcap_file};
+pub use flows::{ipfix_flows, measures_flows};
 pub use graphs::{
     app_frames, graph_file, reads_app_frames, reads_graph_file, reads_trace_request, trace_request,
 };
@@ -38,7 +41,13 @@ pub use headers::{
     arp, cdap, connect_reader, frame, pcapng, pci, reads_arp, reads_cdap, reads_connect,
     reads_frame, reads_pcapng, reads_pci,
 };
-pub use imports::{import_irati, import_rlite, reads_irati_conf, reads_rlite_ctl};
+pub use imports::{
+    import_irati, import_rlite, import_vnet, reads_irati_conf, reads_networks, reads_rlite_ctl,
+};
+pub use lwaftr::{
+    changes_by_lwaftr_requests, forwards_lwaftr_frames, lwaftr_file, lwaftr_frames,
+    lwaftr_requests, reads_lwaftr_file,
+};
 pub use memory::{ring_consumer, vmpi_block, vmpi_control, vmpi_endpoint};
 pub use ports::{nfv_ports, reads_nfv_ports};
 pub use rings::{reads_vhost_user, vhost_user, vring_device, vring_driver};

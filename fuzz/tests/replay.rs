@@ -43,6 +43,30 @@ fn vnet_part_survives_its_corpus() {
 }
 
 #[test]
+fn ipfix_flows_survive_their_corpus() {
+    replay("ipfix_flows", carina_fuzz::ipfix_flows, MUTATIONS);
+    accepts_what_is_good("ipfix_flows", carina_fuzz::measures_flows);
+}
+
+#[test]
+fn lwaftr_file_survives_its_corpus() {
+    replay("lwaftr_file", carina_fuzz::lwaftr_file, MUTATIONS);
+    accepts_what_is_good("lwaftr_file", carina_fuzz::reads_lwaftr_file);
+}
+
+#[test]
+fn lwaftr_requests_survive_their_corpus() {
+    replay("lwaftr_requests", carina_fuzz::lwaftr_requests, MUTATIONS);
+    accepts_what_is_good("lwaftr_requests", carina_fuzz::changes_by_lwaftr_requests);
+}
+
+#[test]
+fn lwaftr_frames_survive_their_corpus() {
+    replay("lwaftr_frames", carina_fuzz::lwaftr_frames, MUTATIONS);
+    accepts_what_is_good("lwaftr_frames", carina_fuzz::forwards_lwaftr_frames);
+}
+
+#[test]
 fn vmpi_control_survives_its_corpus() {
     replay("vmpi_control", carina_fuzz::vmpi_control, 5 * MUTATIONS);
 }
@@ -254,6 +278,12 @@ fn dissect_survives_its_corpus() {
 fn import_irati_survives_its_corpus() {
     replay("import_irati", carina_fuzz::import_irati, MUTATIONS);
     accepts_what_is_good("import_irati", carina_fuzz::reads_irati_conf);
+}
+
+#[test]
+fn import_vnet_survives_its_corpus() {
+    replay("import_vnet", carina_fuzz::import_vnet, MUTATIONS);
+    accepts_what_is_good("import_vnet", carina_fuzz::reads_networks);
 }
 
 #[test]
