@@ -200,11 +200,13 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-vnet-roles",
-        "carina-api carina-time carina-vnet base64 rusqlite serde serde_json",
+        "carina-api carina-client carina-random carina-time carina-vnet carina-vnet-host axum base64 rcgen rusqlite \
+         rustix rustls rustls-webpki serde serde_json thiserror tokio tokio-rustls toml",
     ),
     (
         "carina-lwaftr",
-        "carina-time carina-wire carina-frame carina-engine carina-filter carina-apps crc32fast thiserror",
+        "carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-apps crc32fast serde serde_json \
+         thiserror",
     ),
     (
         "carina-nfv",
@@ -242,7 +244,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-import",
-        "carina-api carina-ipcp carina-node carina-wire serde serde_json thiserror",
+        "carina-api carina-ipcp carina-lab carina-node carina-time carina-vnet carina-wire serde serde_json thiserror",
     ),
     (
         "carina-measure",
@@ -261,13 +263,13 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-bench",
-        "carina-api carina-apps carina-client carina-embed carina-engine carina-frame carina-lab carina-measure carina-ports \
-         carina-sys carina-time carina-vm carina-vnet carina-vnet-host carina-wire plotters \
-         rustix serde serde_json thiserror",
+        "carina-api carina-apps carina-client carina-embed carina-engine carina-frame carina-lab carina-lwaftr carina-measure carina-ports \
+         carina-sys carina-time carina-vm carina-vnet carina-vnet-host carina-vnet-roles \
+         carina-wire plotters rustix serde serde_json thiserror",
     ),
     (
         "carina-cli",
-        "carina-apps carina-lwaftr carina-nfv carina-vnet carina-vnet-host carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
+        "carina-apps carina-lwaftr carina-nfv carina-vnet carina-vnet-host carina-vnet-roles carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
          carina-wire carina-ipcp carina-netdev carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     (
