@@ -4,7 +4,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 
 /// The program under test.
@@ -40,9 +40,14 @@ impl Node {
         command.output().unwrap()
     }
 
-    /// Sends a signal to its process.
+    /// Sends a signal to its process; of `STOP` also waits until it has stopped.
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.process), signal).unwrap();
+        let process = Pid::from_child(&self.process);
+        kill_process(process, signal).unwrap();
+        if signal == Signal::STOP {
+            // Until each of its threads has seen the signal, the others go on answering.
+            waitid(WaitId::Pid(process), WaitIdOptions::STOPPED).unwrap();
+        }
     }
 
     pub fn done(&self, words: &[&str]) -> Value {

@@ -19,6 +19,23 @@ fn command(node: &Node, words: &[&str]) -> Command {
     command
 }
 
+/// What a command leaves when it ends; it is killed if it does not end in time.
+fn ended(mut command: Command) -> Output {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > LIMIT + ROOM {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.wait_with_output().unwrap()
+}
+
 /// The exit code of a command that fails, and what it says.
 fn failed(output: &Output) -> (Option<i32>, String) {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -59,7 +76,7 @@ fn no_command_waits_for_ever_for_a_node_that_is_stopped() {
             let node = &node;
             scope.spawn(move || {
                 let start = Instant::now();
-                let output = command(node, words).output().unwrap();
+                let output = ended(command(node, words));
                 let (code, said) = failed(&output);
                 assert_eq!(code, Some(1), "{words:?}: {said}");
                 assert!(said.contains("has not answered"), "{words:?}: {said}");
@@ -97,7 +114,7 @@ fn ping_ends_when_the_node_is_stopped_on_the_way() {
         "1s",
     ];
     let start = Instant::now();
-    let output = command(&a, &words).output().unwrap();
+    let output = ended(command(&a, &words));
     b.signal(Signal::CONT);
     let (code, said) = failed(&output);
     let took = start.elapsed();
