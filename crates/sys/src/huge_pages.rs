@@ -39,6 +39,15 @@ pub fn huge_page_file_exists(name: &str) -> bool {
     mounted(&mounts).is_some_and(|directory| directory.join(name).exists())
 }
 
+/// Removes a file that [`huge_page_file`] has made, so that its pages are free again. Does nothing
+/// where there is no such file.
+pub fn huge_page_file_remove(name: &str) {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    if let Some(directory) = mounted(&mounts) {
+        let _ = fs::remove_file(directory.join(name));
+    }
+}
+
 /// The physical address of each huge page of a mapping of such a file, from byte `offset` of the
 /// mapping on, `bytes` bytes; both multiples of [`HUGE_PAGE_BYTES`] as seen from the first page.
 ///

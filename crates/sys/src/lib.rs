@@ -25,7 +25,9 @@ pub use crate::doorbell::{Doorbell, doorbells_ring_again};
 pub use crate::epoll::{Epoll, Interest, Ready};
 pub use crate::eventfd::EventFd;
 pub use crate::fdpass::{Datagram, FDS_MAX, recv_with_fds, send_with_fds};
-pub use crate::huge_pages::{huge_page_file, huge_page_file_exists, physical_addresses};
+pub use crate::huge_pages::{
+    huge_page_file, huge_page_file_exists, huge_page_file_remove, physical_addresses,
+};
 pub use crate::mapping::{HUGE_PAGE_BYTES, Mapping, PAGE_BYTES, Pages};
 pub use crate::membarrier::{membarrier_global, membarrier_register};
 pub use crate::memory::Memory;

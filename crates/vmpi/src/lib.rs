@@ -7,7 +7,7 @@
 //! two rings in a region that both systems map, a station block through which they find each other
 //! again after a restart of either, and doorbells. The protocol is in `docs/vmpi-protocol.md`.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 pub mod hl;
 pub mod ll;

@@ -63,11 +63,11 @@ impl HostPort {
         either!(self, port => port.qemu_socket())
     }
 
-    /// The socket to which a QEMU may connect, where there is one.
+    /// The socket on which this end listens, where there is one.
     pub fn listen_socket(&self) -> Option<&Path> {
         match self {
             HostPort::Ivshmem(port) => Some(port.listen_socket()),
-            HostPort::Virtqueue(_) => None,
+            HostPort::Virtqueue(port) => port.listen_socket(),
         }
     }
 

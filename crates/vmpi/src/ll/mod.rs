@@ -14,13 +14,11 @@ mod interrupts;
 pub mod ivshmem;
 mod layout;
 pub mod memfd;
-mod pci;
 mod polling;
 mod qemu;
 mod station;
 #[cfg(test)]
 mod tests;
-mod vfio;
 pub mod virtqueue;
 
 use std::fmt;
@@ -31,12 +29,12 @@ use carina_ring::{Corrupt, Lease, Refused, Slot};
 use crate::hl::Side;
 
 pub use attach::{HEARTBEAT_NS, SILENCE_NS_MAX};
+pub use carina_nic::pci::PciAddress;
 pub use host_port::HostPort;
 pub use interrupts::{Interrupts, Opened};
 pub use layout::{
     Layout, REGION_BYTES_DEFAULT, REGION_BYTES_MAX, REGION_BYTES_MIN, RegionSizeError,
 };
-pub use pci::PciAddress;
 
 /// A VMPI device: records in both directions between two systems of which either may restart.
 ///

@@ -6,6 +6,10 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use carina_nic::pci::{
+    PciAddress, check_address, device_directory, devices_with_id, file_error, open_file, write,
+};
+use carina_nic::vfio::{self, Line, VfioDevice};
 use carina_sys::{EventFd, Mapping, PAGE_BYTES};
 
 use super::VECTORS;
@@ -13,11 +17,7 @@ use crate::hl::Side;
 use crate::ll::device::{Device, Doorbells};
 use crate::ll::interrupts::{Interrupts, Opened};
 use crate::ll::layout::Layout;
-use crate::ll::pci::{
-    PciAddress, check_address, device_directory, devices_with_id, file_error, open_file, write,
-};
 use crate::ll::station::Half;
-use crate::ll::vfio::{self, Line, VfioDevice};
 use crate::ll::{HEARTBEAT_NS, VmpiImpl};
 
 /// Opens devices.

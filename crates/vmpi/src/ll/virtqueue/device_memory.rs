@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+pub(super) use carina_nic::virtio::RingAddresses;
 use carina_sys::{HUGE_PAGE_BYTES, Mapping, Memory, huge_page_file, physical_addresses};
 use carina_vring::{
     AddressSpace, DriverBuffer, GuestMemory, Region, RingConfig, SetupError, SplitDriver,
@@ -30,15 +31,6 @@ pub(super) struct DeviceMemory {
     /// The device's address of each part of the size of a huge page.
     pages: Vec<u64>,
     capacity: usize,
-}
-
-/// Where the device finds a ring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct RingAddresses {
-    pub(super) size: u16,
-    pub(super) descriptors: u64,
-    pub(super) driver: u64,
-    pub(super) device: u64,
 }
 
 /// Bytes of each pipe's data.

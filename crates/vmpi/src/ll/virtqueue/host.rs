@@ -1,7 +1,8 @@
 //! The host's end of one VM: the back end of vhost-user, and liveness of QEMU.
 //!
 //! QEMU listens on `NAME.qemu` and the port connects, again whenever the connection ends: when the
-//! node has restarted, and when another QEMU has taken the place of one that ended.
+//! node has restarted, and when another QEMU has taken the place of one that ended. Without a VM
+//! the port listens, and the node of another process or container of this host connects.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,6 +23,7 @@ pub struct HostPort {
     port: Arc<Port>,
     layout: Layout,
     socket: PathBuf,
+    role: Role,
     state_file: StateFile,
     state: Option<State>,
     pidfd: Option<OwnedFd>,
@@ -30,18 +32,27 @@ pub struct HostPort {
 
 impl HostPort {
     /// Opens the port of the VM `name` in `dir`, which must be a directory that only this user can
-    /// enter. Each pipe has a quarter of `region_bytes`, as a ring of a region has.
+    /// enter. Each pipe has a quarter of `region_bytes`, as a ring of a region has. With
+    /// `listens_at` there is no VM: the front end of another process connects to that socket.
     ///
     /// # Errors
     /// `InvalidInput` when name or size are not allowed; the system's refusal.
-    pub fn open(dir: &Path, name: &str, region_bytes: usize) -> io::Result<HostPort> {
+    pub fn open(
+        dir: &Path,
+        name: &str,
+        region_bytes: usize,
+        listens_at: Option<&Path>,
+    ) -> io::Result<HostPort> {
         check_file_name(name)?;
         let layout = Layout::new(region_bytes)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let socket = dir.join(format!("{name}.qemu"));
+        let (socket, role) = match listens_at {
+            Some(socket) => (socket.to_owned(), Role::Server),
+            None => (dir.join(format!("{name}.qemu")), Role::Client),
+        };
         let config = PortConfig {
             path: socket.clone(),
-            role: Role::Client,
+            role,
             offer: OFFER,
         };
         let state_file = StateFile::new(dir.join(format!("{name}.state")));
@@ -49,6 +60,7 @@ impl HostPort {
             port: Arc::new(Port::new(&config)?),
             layout,
             socket,
+            role,
             state: None,
             state_file,
             pidfd: None,
@@ -108,9 +120,14 @@ impl HostPort {
         self.layout.region_bytes()
     }
 
-    /// The socket on which a QEMU is to listen.
+    /// The socket on which a QEMU is to listen, or this end listens.
     pub fn qemu_socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// The socket on which this end listens, if it does.
+    pub fn listen_socket(&self) -> Option<&Path> {
+        (self.role == Role::Server).then_some(&*self.socket)
     }
 
     /// Removes state and sockets: the VM is not to come back.

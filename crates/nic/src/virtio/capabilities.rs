@@ -1,53 +1,12 @@
-//! Registers of a virtio device in its BARs, found by its capabilities. (VIRTIO 1.2 §4.1.4)
+//! Window of a virtio device in its BARs, found by its capabilities. (VIRTIO 1.2 §4.1.4)
 
-use std::fs;
 use std::io;
-use std::os::fd::AsFd;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use carina_sys::{Mapping, PAGE_BYTES};
+use carina_sys::Mapping;
 
-use crate::ll::pci::{file_error, open_file};
-use crate::ll::vfio::VfioDevice;
-
-/// How the kernel shows a device to this process.
-pub(super) enum Access<'a> {
-    /// By the files of its directory in sysfs.
-    Sysfs(&'a Path),
-    /// By VFIO.
-    Vfio(&'a VfioDevice),
-}
-
-impl Access<'_> {
-    fn config(&self) -> io::Result<Vec<u8>> {
-        match self {
-            Access::Sysfs(directory) => {
-                let path = directory.join("config");
-                fs::read(&path).map_err(|error| file_error(&path, &error))
-            }
-            Access::Vfio(device) => device.config(),
-        }
-    }
-
-    fn bar(&self, number: u8) -> io::Result<Mapping> {
-        match self {
-            Access::Sysfs(directory) => {
-                let path = directory.join(format!("resource{number}"));
-                let file = open_file(&path)?;
-                let bytes = fs::metadata(&path).map_err(|error| file_error(&path, &error))?;
-                let bytes = (bytes.len() as usize).next_multiple_of(PAGE_BYTES);
-                let map = Mapping::shared(file.as_fd(), 0, bytes);
-                map.map_err(|error| file_error(&path, &error))
-            }
-            Access::Vfio(device) => {
-                let region = device.region(number.into())?;
-                Mapping::shared(device.as_fd(), region.offset, region.bytes as usize)
-            }
-        }
-    }
-}
+use crate::registers::Access;
 
 /// Finds the registers of a device.
 pub(super) struct Finder<'a> {
@@ -74,7 +33,7 @@ impl<'a> Finder<'a> {
         kind: u8,
         bytes: usize,
         name: &str,
-    ) -> io::Result<(Registers, Place)> {
+    ) -> io::Result<(Window, Place)> {
         let address = self.address;
         let missing = || bad(address, &format!("no capability of virtio for its {name}"));
         let place = Capabilities::of(&self.config).find(kind);
@@ -90,7 +49,7 @@ impl<'a> Finder<'a> {
             let what = format!("its {name} does not fit into BAR {}", place.bar);
             return Err(bad(address, &what));
         }
-        Ok((Registers { bar, offset, len }, place))
+        Ok((Window { bar, offset, len }, place))
     }
 }
 
@@ -100,15 +59,15 @@ pub(super) fn bad(address: &str, what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-/// Registers of a device, in a BAR.
-#[derive(Clone)]
-pub(super) struct Registers {
+/// Window of a device, in a BAR.
+#[derive(Clone, Debug)]
+pub(super) struct Window {
     bar: Arc<Mapping>,
     offset: usize,
     len: usize,
 }
 
-impl Registers {
+impl Window {
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -165,7 +124,7 @@ pub(super) const ISR: u8 = 3;
 pub(super) const SPECIFIC: u8 = 4;
 
 /// The capabilities in a device's configuration space.
-struct Capabilities<'a> {
+pub(super) struct Capabilities<'a> {
     config: &'a [u8],
 }
 
@@ -180,7 +139,7 @@ pub(super) struct Place {
 }
 
 impl Capabilities<'_> {
-    fn of(config: &[u8]) -> Capabilities<'_> {
+    pub(super) fn of(config: &[u8]) -> Capabilities<'_> {
         Capabilities { config }
     }
 
@@ -194,7 +153,7 @@ impl Capabilities<'_> {
     }
 
     /// The first capability of virtio of a kind.
-    fn find(&self, kind: u8) -> Option<Place> {
+    pub(super) fn find(&self, kind: u8) -> Option<Place> {
         const FIRST: usize = 0x34;
         const VENDOR: u8 = 9;
         let mut at = usize::from(self.byte(FIRST)? & !3);

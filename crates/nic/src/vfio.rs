@@ -11,25 +11,26 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
-use carina_sys::EventFd;
+use carina_sys::{EventFd, Mapping};
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 
-use super::pci::{file_error, open_file, write};
+use crate::pci::{file_error, open_file, write};
 
 /// A device that vfio-pci drives for this process. Dropping it gives the device up, and the kernel
 /// resets it.
-pub(super) struct VfioDevice {
+#[derive(Debug)]
+pub struct VfioDevice {
     device: OwnedFd,
     line: Line,
     interrupt: EventFd,
+    container: OwnedFd,
     // The device works only while its group is in a container.
     _group: OwnedFd,
-    _container: OwnedFd,
 }
 
 /// How a device interrupts, by VFIO's number for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Line {
+pub enum Line {
     /// By its pin, which stays asserted until the device has been asked why. The kernel masks it
     /// with each interrupt, until [`VfioDevice::unmask`].
     Intx = 0,
@@ -39,9 +40,11 @@ pub(super) enum Line {
 
 /// A BAR or the configuration space, as a part of the device's file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Region {
-    pub(super) offset: u64,
-    pub(super) bytes: u64,
+pub struct Region {
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// Its bytes.
+    pub bytes: u64,
 }
 
 const TYPE1_IOMMU: usize = 1;
@@ -51,6 +54,9 @@ const CONFIG_BYTES: usize = 256;
 const SET_EVENTFD_TRIGGER: u32 = 1 << 2 | 1 << 5;
 const SET_NONE_TRIGGER: u32 = 1 << 0 | 1 << 5;
 const SET_NONE_UNMASK: u32 = 1 << 0 | 1 << 4;
+
+const IOMMU_MAP_DMA: u8 = 113;
+const DMA_READ_WRITE: u32 = 1 << 0 | 1 << 1;
 
 const SET_IOMMU: u8 = 102;
 const GROUP_SET_CONTAINER: u8 = 104;
@@ -65,7 +71,10 @@ const PCI_COMMAND_ENABLE: u16 = 1 << 1 | 1 << 2;
 
 impl VfioDevice {
     /// Binds the device to vfio-pci and opens it with its first interrupt on an eventfd.
-    pub(super) fn open(path: &Path, address: &str, line: Line) -> io::Result<VfioDevice> {
+    ///
+    /// # Errors
+    /// The kernel's refusal; vfio-pci does not take the device.
+    pub fn open(path: &Path, address: &str, line: Line) -> io::Result<VfioDevice> {
         bind(path, address)?;
         let group_link =
             fs::read_link(path.join("iommu_group")).map_err(|e| file_error(path, &e))?;
@@ -79,27 +88,34 @@ impl VfioDevice {
             device,
             line,
             interrupt: EventFd::new()?,
+            container,
             _group: group,
-            _container: container,
         };
         vfio.enable()?;
         vfio.trigger(0)?;
         Ok(vfio)
     }
 
-    /// What becomes readable when the host rings.
-    pub(super) fn interrupt(&self) -> &EventFd {
+    /// What becomes readable when the device interrupts.
+    #[must_use]
+    pub fn interrupt(&self) -> &EventFd {
         &self.interrupt
     }
 
     /// Lets the pin interrupt again, after the device was asked why it did. It does so at once
     /// where it is asserted still.
-    pub(super) fn unmask(&self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The kernel's refusal: the device is gone.
+    pub fn unmask(&self) -> io::Result<()> {
         self.set_irqs(SET_NONE_UNMASK, 0, 1)
     }
 
     /// The device's configuration space.
-    pub(super) fn config(&self) -> io::Result<Vec<u8>> {
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn config(&self) -> io::Result<Vec<u8>> {
         let offset = self.region(CONFIG_REGION)?.offset;
         let mut config = vec![0; CONFIG_BYTES];
         let read = rustix::io::pread(&self.device, &mut config[..], offset)?;
@@ -107,8 +123,11 @@ impl VfioDevice {
         Ok(config)
     }
 
-    /// Where a region lies in the device's file.
-    pub(super) fn region(&self, index: u32) -> io::Result<Region> {
+    /// Where a region lies in the device's file; those of BARs have their numbers.
+    ///
+    /// # Errors
+    /// The device has no such region.
+    pub fn region(&self, index: u32) -> io::Result<Region> {
         let mut info = RegionInfo {
             argsz: size_of::<RegionInfo>() as u32,
             index,
@@ -122,7 +141,10 @@ impl VfioDevice {
     }
 
     /// Writes a word of a region, which need not be mappable.
-    pub(super) fn write_u32(&self, region: Region, offset: u64, value: u32) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn write_u32(&self, region: Region, offset: u64, value: u32) -> io::Result<()> {
         rustix::io::pwrite(&self.device, &value.to_le_bytes(), region.offset + offset)?;
         Ok(())
     }
@@ -136,8 +158,27 @@ impl VfioDevice {
         Ok(())
     }
 
+    /// Lets the device reach a mapping, and nothing else of this process, at these addresses of its
+    /// own. Ends with this value. The kernel pins the memory.
+    ///
+    /// # Errors
+    /// The kernel's refusal, such as a limit of locked memory.
+    pub fn map_dma(&self, mapping: &Mapping, address: u64) -> io::Result<()> {
+        let mut map = DmaMap {
+            argsz: size_of::<DmaMap>() as u32,
+            flags: DMA_READ_WRITE,
+            vaddr: mapping.as_ptr().addr() as u64,
+            iova: address,
+            size: mapping.len() as u64,
+        };
+        call(&self.container, IOMMU_MAP_DMA, &mut map)
+    }
+
     /// Takes the interrupt from another of the device's vectors from now on.
-    pub(super) fn route_interrupt(&self, vector: u32) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The device has no such vector.
+    pub fn route_interrupt(&self, vector: u32) -> io::Result<()> {
         // VFIO has room for as many vectors as were asked for first, so it begins anew.
         self.set_irqs(SET_NONE_TRIGGER, 0, 0)?;
         self.interrupt.drain();
@@ -168,11 +209,19 @@ impl AsFd for VfioDevice {
     }
 }
 
-/// Takes the device from vfio-pci, so that its BARs can be mapped through sysfs. Does nothing when
-/// it is not bound to it.
-pub(super) fn release(path: &Path) -> io::Result<()> {
+/// Takes the device from vfio-pci, so that its BARs can be mapped through sysfs and other drivers
+/// may have it. Does nothing when it is not bound to it, nor meant to be.
+///
+/// # Errors
+/// What sysfs says, with the file.
+pub fn release(path: &Path) -> io::Result<()> {
+    let is_meant = fs::read_to_string(path.join("driver_override")).unwrap_or_default();
     if !is_bound(path) {
-        return Ok(());
+        // One that was killed while it bound the device.
+        return match is_meant.trim() == "vfio-pci" {
+            true => write(&path.join("driver_override"), "\n"),
+            false => Ok(()),
+        };
     }
     let address = path
         .file_name()
@@ -203,7 +252,8 @@ fn bind(path: &Path, address: &str) -> io::Result<()> {
 }
 
 /// Whether vfio-pci has the device.
-pub(super) fn is_bound(path: &Path) -> bool {
+#[must_use]
+pub fn is_bound(path: &Path) -> bool {
     let driver = fs::read_link(path.join("driver")).unwrap_or_default();
     driver.file_name().is_some_and(|name| name == "vfio-pci")
 }
@@ -247,6 +297,16 @@ struct RegionInfo {
     offset: u64,
 }
 
+/// `struct vfio_iommu_type1_dma_map`
+#[repr(C)]
+struct DmaMap {
+    argsz: u32,
+    flags: u32,
+    vaddr: u64,
+    iova: u64,
+    size: u64,
+}
+
 /// `struct vfio_irq_set` with one eventfd as its data.
 #[repr(C)]
 struct IrqSet {
@@ -263,6 +323,7 @@ trait Argument {}
 impl Argument for c_int {}
 impl Argument for RegionInfo {}
 impl Argument for IrqSet {}
+impl Argument for DmaMap {}
 
 fn call<T: Argument>(fd: &OwnedFd, number: u8, argument: &mut T) -> io::Result<()> {
     let argument = (&raw mut *argument).cast();

@@ -1,0 +1,236 @@
+//! Memory that a device reads and writes by itself.
+//!
+//! | where it lies | the device's addresses | when the process is killed |
+//! |---|---|---|
+//! | a file of huge pages | physical ones, from `/proc/self/pagemap` | the file stays |
+//! | a memfd, behind an IOMMU | of its own, by VFIO | the kernel resets the device first |
+//!
+//! Memory that is given back while a device still writes there would be another process's; so it
+//! outlives the process, or the device is stopped before. Frames are therefore copied between this
+//! memory and the pool of a graph, whose memory ends with the process: once each way.
+//!
+//! `unsafe` is here because a device writes such memory at any time: bytes are only ever copied, as
+//! between processes, and no reference to them is given out.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use carina_ring::copy_shared;
+use carina_sys::{
+    HUGE_PAGE_BYTES, Mapping, Memory, PAGE_BYTES, huge_page_file, huge_page_file_remove,
+    physical_addresses,
+};
+use carina_vring::{GuestMemory, MemoryError, Region};
+
+use crate::vfio::VfioDevice;
+
+/// Memory of a device. Parts of it are given out until it is used up.
+#[derive(Debug)]
+pub struct DmaMemory {
+    mapping: Arc<Mapping>,
+    /// The device's address of each part of the size of a huge page.
+    pages: Vec<u64>,
+    used: usize,
+    _memory: Memory,
+}
+
+/// A part of such memory that is contiguous for the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Where it begins here.
+    pub offset: usize,
+    /// Where it begins for the device.
+    pub address: u64,
+}
+
+impl DmaMemory {
+    /// Memory of huge pages at physical addresses, for a device without an IOMMU. The file of this
+    /// name stays when this process ends, until [`forget`].
+    ///
+    /// # Errors
+    /// `OutOfMemory` when there are too few huge pages; `PermissionDenied` without the right to
+    /// know physical addresses.
+    pub fn physical(name: &str, bytes: usize) -> io::Result<DmaMemory> {
+        let bytes = whole(bytes);
+        let memory = huge_page_file(name, bytes)?;
+        let (mapping, _) = Mapping::of_peer(memory.as_fd(), 0, bytes as u64)?;
+        let pages = physical_addresses(&mapping, 0, bytes)?;
+        Ok(DmaMemory {
+            mapping: Arc::new(mapping),
+            pages,
+            used: 0,
+            _memory: memory,
+        })
+    }
+
+    /// Memory that an IOMMU shows to the device, and nothing else.
+    ///
+    /// # Errors
+    /// The kernel's refusal of memory, or of the mapping.
+    pub fn behind_iommu(device: &VfioDevice, bytes: usize) -> io::Result<DmaMemory> {
+        let memory = DmaMemory::counted_from(FIRST_ADDRESS, bytes)?;
+        device.map_dma(&memory.mapping, FIRST_ADDRESS)?;
+        Ok(memory)
+    }
+
+    /// Memory at addresses that count from `first`: for a model of a device.
+    ///
+    /// # Errors
+    /// The kernel's refusal of memory.
+    pub fn counted_from(first: u64, bytes: usize) -> io::Result<DmaMemory> {
+        let bytes = whole(bytes);
+        let memory = Memory::anonymous("carina-nic", bytes)?;
+        let mapping = memory.map()?;
+        let pages = (first..).step_by(HUGE_PAGE_BYTES);
+        Ok(DmaMemory {
+            mapping: Arc::new(mapping),
+            pages: pages.take(bytes / HUGE_PAGE_BYTES).collect(),
+            used: 0,
+            _memory: memory,
+        })
+    }
+
+    /// The same memory once more, as a device sees it.
+    #[cfg(test)]
+    pub(crate) fn again(&self) -> DmaMemory {
+        DmaMemory {
+            mapping: Arc::new(self._memory.map().unwrap()),
+            pages: self.pages.clone(),
+            used: 0,
+            _memory: self._memory.try_clone().unwrap(),
+        }
+    }
+
+    /// A part that was not given out before, which begins at a multiple of `align`, a power of two.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when it is used up, or when the part is longer than a huge page.
+    pub fn part(&mut self, bytes: usize, align: usize) -> io::Result<Part> {
+        let mut offset = self.used.next_multiple_of(align);
+        if offset % HUGE_PAGE_BYTES + bytes > HUGE_PAGE_BYTES {
+            // What is contiguous here need not be so for the device.
+            offset = offset.next_multiple_of(HUGE_PAGE_BYTES);
+        }
+        if bytes > HUGE_PAGE_BYTES || offset + bytes > self.mapping.len() {
+            let text = format!("{bytes} bytes more than the memory for the device has");
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
+        }
+        self.used = offset + bytes;
+        let page = self.pages[offset / HUGE_PAGE_BYTES];
+        Ok(Part {
+            offset,
+            address: page + (offset % HUGE_PAGE_BYTES) as u64,
+        })
+    }
+
+    /// A word that the device shares.
+    ///
+    /// # Panics
+    /// When it is not within the memory, or no multiple of 8.
+    #[must_use]
+    #[inline]
+    pub fn word(&self, offset: usize) -> &AtomicU64 {
+        self.mapping.atomic_u64(offset)
+    }
+
+    /// Copies bytes out. The device may change them meanwhile: what is looked at is the copy.
+    ///
+    /// # Panics
+    /// When they are not within the memory.
+    #[inline]
+    pub fn read(&self, offset: usize, to: &mut [u8]) {
+        self.check(offset, to.len());
+        // SAFETY: the range was just checked to be within the mapping; a copy may tear.
+        unsafe { copy_shared(self.mapping.as_ptr().add(offset), to.as_mut_ptr(), to.len()) };
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Panics
+    /// When they do not fit into the memory there.
+    #[inline]
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        self.check(offset, from.len());
+        // SAFETY: the range was just checked to be within the mapping, which is writable.
+        unsafe { copy_shared(from.as_ptr(), self.mapping.as_ptr().add(offset), from.len()) };
+    }
+
+    fn check(&self, offset: usize, len: usize) {
+        let all = self.mapping.len();
+        assert!(
+            offset <= all && len <= all - offset,
+            "{len} bytes at {offset} of {all}"
+        );
+    }
+
+    /// Where the device's address is here, if `len` bytes from there are in this memory: what an
+    /// IOMMU does.
+    #[must_use]
+    pub fn offset_of(&self, address: u64, len: usize) -> Option<usize> {
+        let mut pages = self.pages.iter().enumerate();
+        let (page, within) = pages.find_map(|(page, first)| {
+            let within = address.checked_sub(*first)?;
+            (within < HUGE_PAGE_BYTES as u64).then_some((page, within as usize))
+        })?;
+        (within + len <= HUGE_PAGE_BYTES).then_some(page * HUGE_PAGE_BYTES + within)
+    }
+}
+
+impl DmaMemory {
+    /// All of it as memory for rings of virtio, at the addresses that the device has.
+    ///
+    /// # Errors
+    /// It has more huge pages than such memory can have regions.
+    pub fn for_rings(&self) -> Result<GuestMemory, MemoryError> {
+        let pages = self.pages.iter().enumerate();
+        let region = |(page, address): (usize, &u64)| {
+            let mapping = Arc::clone(&self.mapping);
+            let bytes = HUGE_PAGE_BYTES as u64;
+            Region::new(mapping, page * HUGE_PAGE_BYTES, *address, *address, bytes)
+        };
+        GuestMemory::new(pages.map(region).collect::<Result<_, _>>()?)
+    }
+}
+
+/// Gives the file of huge pages of a device back to the system. The device must have been stopped.
+pub fn forget(file: &str) {
+    huge_page_file_remove(file);
+}
+
+fn whole(bytes: usize) -> usize {
+    bytes.max(PAGE_BYTES).next_multiple_of(HUGE_PAGE_BYTES)
+}
+
+/// Where the addresses of a device behind an IOMMU begin: below those of interrupts.
+const FIRST_ADDRESS: u64 = 0x1000_0000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_aligned_and_within_a_page() {
+        let mut memory = DmaMemory::counted_from(1 << 32, 2 * HUGE_PAGE_BYTES).unwrap();
+        let first = memory.part(100, 128).unwrap();
+        assert_eq!((first.offset, first.address), (0, 1 << 32));
+        assert_eq!(memory.part(100, 128).unwrap().offset, 128);
+        let long = memory.part(HUGE_PAGE_BYTES, 4096).unwrap();
+        assert_eq!(long.offset, HUGE_PAGE_BYTES);
+        let error = memory.part(64, 64).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+        let end = (1 << 32) + 2 * HUGE_PAGE_BYTES as u64;
+        assert_eq!(memory.offset_of(end - 8, 8), Some(2 * HUGE_PAGE_BYTES - 8));
+        assert_eq!(memory.offset_of(end - 8, 9), None);
+        assert_eq!(memory.offset_of(5, 1), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "4 bytes at 2097150")]
+    fn bytes_outside_are_not_copied() {
+        let memory = DmaMemory::counted_from(0, 1).unwrap();
+        memory.write(HUGE_PAGE_BYTES - 2, &[0; 4]);
+    }
+}

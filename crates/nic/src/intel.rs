@@ -1,0 +1,304 @@
+//! Ethernet controllers of Intel: the 82574, the 82576, the 82599.
+//!
+//! They have the same rings (`rings.rs`) in different places, so that what differs is how a device
+//! is brought up: one module each.
+
+mod e1000e;
+mod igb;
+mod ixgbe;
+mod rings;
+mod rss;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+
+pub(crate) use self::rings::{ReceiveRing, SendForm, SendRing};
+use crate::dma::DmaMemory;
+use crate::driver::{Counts, Link, Received, Settings};
+use crate::error::NicError;
+use crate::registers::Registers;
+
+/// A device of this vendor that has a driver here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Model {
+    /// The 82574.
+    E1000e,
+    /// The 82576.
+    Igb,
+    /// The 82599.
+    Ixgbe,
+}
+
+impl Model {
+    /// The model with a device number of PCI; `None`: there is no driver for it.
+    #[must_use]
+    pub fn of(device: u16) -> Option<Model> {
+        match device {
+            0x10d3 => Some(Model::E1000e),
+            0x10c9 => Some(Model::Igb),
+            // With SFP+ modules; the backplane, with SFP+ on a network daughter card.
+            0x10fb | 0x10f8 | 0x10fc | 0x154d => Some(Model::Ixgbe),
+            _ => None,
+        }
+    }
+
+    /// Its driver's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Model::E1000e => "e1000e",
+            Model::Igb => "igb",
+            Model::Ixgbe => "ixgbe",
+        }
+    }
+
+    /// The most pairs of rings.
+    #[must_use]
+    pub fn queues_max(self) -> usize {
+        match self {
+            Model::E1000e => 2,
+            Model::Igb | Model::Ixgbe => 16,
+        }
+    }
+
+    /// Bytes of BAR 0 that the driver uses.
+    pub(crate) fn bar_bytes(self) -> usize {
+        ixgbe::BAR_BYTES
+    }
+
+    fn send_form(self) -> SendForm {
+        match self {
+            Model::E1000e => SendForm::Legacy,
+            Model::Igb | Model::Ixgbe => SendForm::Advanced,
+        }
+    }
+
+    /// Bits of a received frame's errors: of the frame itself, not of checksums within.
+    fn receive_errors(self) -> u32 {
+        match self {
+            Model::E1000e | Model::Igb => 1 << 31,
+            Model::Ixgbe => 1 << 29,
+        }
+    }
+
+    fn tails(self, queue: u32) -> (u32, u32) {
+        match self {
+            Model::E1000e => (e1000e::receive(queue) + 0x18, e1000e::send(queue) + 0x18),
+            Model::Igb => (igb::receive_tail(queue), igb::send_tail(queue)),
+            Model::Ixgbe => (ixgbe::receive_tail(queue), ixgbe::send_tail(queue)),
+        }
+    }
+}
+
+/// Where a pair of rings is.
+struct Place {
+    /// Address and bytes.
+    receive: (u64, u32),
+    /// The first tail.
+    receive_tail: u32,
+    /// Address and bytes.
+    send: (u64, u32),
+}
+
+type Places = [Place];
+
+/// A device that is driven.
+#[derive(Debug)]
+pub struct Intel<R> {
+    model: Model,
+    registers: R,
+    memory: DmaMemory,
+    settings: Settings,
+    receive: Vec<ReceiveRing>,
+    send: Vec<SendRing>,
+    mac: [u8; 6],
+}
+
+/// Memory that a device needs.
+pub(crate) fn memory_bytes(settings: &Settings) -> usize {
+    // Rings, and buffers of both directions; what does not fit at the end of a huge page.
+    let pair = 2 * usize::from(settings.ring) * (settings.buffer_bytes + 16) + 512;
+    settings.queues * pair + settings.buffer_bytes * 64
+}
+
+impl<R: Registers> Intel<R> {
+    /// Resets a device and starts it.
+    ///
+    /// # Errors
+    /// It does not come back from a reset, or its rings do not start; the memory is too small.
+    pub fn start(
+        model: Model,
+        registers: R,
+        mut memory: DmaMemory,
+        settings: &Settings,
+    ) -> Result<Intel<R>, NicError> {
+        let (size, bytes) = (settings.ring, settings.buffer_bytes);
+        let mut rings = || -> io::Result<_> {
+            let errors = model.receive_errors();
+            Ok((
+                ReceiveRing::new(&mut memory, size, bytes, errors)?,
+                SendRing::new(&mut memory, size, bytes, model.send_form())?,
+            ))
+        };
+        let pairs = (0..settings.queues).map(|_| rings());
+        let (receive, send) = pairs.collect::<io::Result<Vec<_>>>()?.into_iter().unzip();
+        let mut device = Intel {
+            model,
+            registers,
+            memory,
+            settings: *settings,
+            receive,
+            send,
+            mac: [0; 6],
+        };
+        device.reset()?;
+        Ok(device)
+    }
+
+    /// Resets the device and starts it anew; returns how many frames were not sent yet.
+    ///
+    /// # Errors
+    /// It does not come back, or its rings do not start.
+    pub fn reset(&mut self) -> Result<usize, NicError> {
+        let registers = &self.registers;
+        let is_back = match self.model {
+            Model::E1000e => e1000e::reset(registers),
+            Model::Igb => igb::reset(registers),
+            Model::Ixgbe => ixgbe::reset(registers),
+        };
+        if !is_back {
+            return Err(NicError::Reset);
+        }
+        self.mac = match self.model {
+            Model::Ixgbe => ixgbe::mac(registers),
+            _ => e1000e::mac(registers),
+        };
+        let memory = &self.memory;
+        self.receive.iter_mut().for_each(|ring| ring.rewind(memory));
+        let lost = self.send.iter_mut().map(|ring| ring.rewind(memory)).sum();
+        let places: Vec<Place> = (self.receive.iter().zip(&self.send))
+            .map(|(receive, send)| Place {
+                receive: receive.place(),
+                receive_tail: receive.tail(),
+                send: send.place(),
+            })
+            .collect();
+        let settings = &self.settings;
+        let is_started = match self.model {
+            Model::E1000e => {
+                e1000e::start(registers, settings, &places);
+                true
+            }
+            Model::Igb => igb::start(registers, settings, &places),
+            Model::Ixgbe => ixgbe::start(registers, settings, &places),
+        };
+        match is_started {
+            true => Ok(lost),
+            false => Err(NicError::Ring),
+        }
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn model(&self) -> Model {
+        self.model
+    }
+
+    /// Stops the device: it neither reads nor writes memory from here on.
+    pub fn stop(&mut self) {
+        match self.model {
+            Model::E1000e => e1000e::reset(&self.registers),
+            Model::Igb => igb::reset(&self.registers),
+            Model::Ixgbe => ixgbe::reset(&self.registers),
+        };
+    }
+
+    /// Its own address.
+    #[must_use]
+    pub fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    /// How the link is. Reads a register: not for each burst.
+    pub fn link(&self) -> Link {
+        match self.model {
+            Model::Ixgbe => ixgbe::link(&self.registers),
+            _ => e1000e::link(&self.registers),
+        }
+    }
+
+    /// Whether the device still receives: it does not when another program has reset it, such as
+    /// the kernel by its file `reset`. Reads a register.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        match self.model {
+            Model::Ixgbe => ixgbe::is_running(&self.registers),
+            _ => e1000e::is_running(&self.registers),
+        }
+    }
+
+    /// Adds what the device has counted since the last look. Reads registers.
+    pub fn count(&self, counts: &mut Counts) {
+        let (missed, wrong) = match self.model {
+            Model::Ixgbe => ixgbe::missed_and_wrong(&self.registers),
+            _ => e1000e::missed_and_wrong(&self.registers),
+        };
+        // A device that is gone answers with ones.
+        if missed != u64::from(u32::MAX) {
+            counts.missed += missed;
+            counts.receive_errors += wrong;
+        }
+    }
+
+    /// See [`Nic::receive`](crate::Nic::receive).
+    #[inline]
+    pub fn receive(
+        &mut self,
+        queue: usize,
+        max: usize,
+        counts: &mut Counts,
+        take: impl FnMut(Received<'_>) -> bool,
+    ) {
+        let ring = &mut self.receive[queue];
+        if ring.receive(&self.memory, max, counts, take) > 0 {
+            let (tail, _) = self.model.tails(queue as u32);
+            self.registers.write(tail, ring.tail());
+        }
+    }
+
+    /// See [`Nic::room`](crate::Nic::room).
+    #[inline]
+    pub fn room(&mut self, queue: usize) -> usize {
+        self.send[queue].room(&self.memory)
+    }
+
+    /// See [`Nic::put`](crate::Nic::put).
+    #[inline]
+    pub fn put(&mut self, queue: usize, frame: &[u8]) {
+        self.send[queue].put(&self.memory, frame);
+    }
+
+    /// The longest frame that can be put.
+    #[must_use]
+    pub fn frame_bytes_max(&self) -> usize {
+        self.send[0]
+            .frame_bytes_max()
+            .min(self.settings.frame_bytes)
+    }
+
+    /// See [`Nic::flush`](crate::Nic::flush).
+    #[inline]
+    pub fn flush(&mut self, queue: usize) {
+        if let Some(tail) = self.send[queue].new_tail() {
+            let (_, register) = self.model.tails(queue as u32);
+            self.registers.write(register, tail);
+        }
+    }
+
+    /// Frames that the device has not sent yet, as far as was looked.
+    #[must_use]
+    pub fn in_flight(&self, queue: usize) -> usize {
+        self.send[queue].in_flight()
+    }
+}

@@ -1,0 +1,183 @@
+//! The 82574 (e1000e), as of "Intel 82574 GbE Controller Family Datasheet", revision 3.4: chapter
+//! 10 for registers, section 4.6 for bringing it up. QEMU has it as `-device e1000e`.
+
+use std::time::Duration;
+
+use super::rss;
+use super::{Link, Places, Settings};
+use crate::registers::{Registers, wait_for};
+
+const CTRL: u32 = 0x0;
+const CTRL_LINK_UP: u32 = 1 << 6;
+const CTRL_AUTO_SPEED: u32 = 1 << 5;
+const CTRL_RESET: u32 = 1 << 26;
+/// Forced speed and duplex, inverted loss of signal, tags taken out.
+const CTRL_UNWANTED: u32 = 1 << 11 | 1 << 12 | 1 << 7 | 1 << 30;
+const STATUS: u32 = 0x8;
+const STATUS_LINK: u32 = 1 << 1;
+const EECD: u32 = 0x10;
+const EECD_READ: u32 = 1 << 9;
+const CTRL_EXT: u32 = 0x18;
+const CTRL_EXT_DRIVER: u32 = 1 << 28;
+const ICR: u32 = 0xc0;
+const IMC: u32 = 0xd8;
+const RCTL: u32 = 0x100;
+const TCTL: u32 = 0x400;
+const RXCSUM: u32 = 0x5000;
+/// The hash is written in place of a checksum.
+const RXCSUM_HASH: u32 = 1 << 13;
+const RFCTL: u32 = 0x5008;
+const RFCTL_EXTENDED: u32 = 1 << 15;
+const TXDCTL: u32 = 0x28;
+/// Thresholds count descriptors; a bit that must be set.
+const TXDCTL_BITS: u32 = 1 << 24 | 1 << 22;
+const MTA: u32 = 0x5200;
+const MTA_WORDS: u32 = 128;
+const RAL: u32 = 0x5400;
+const RAH: u32 = 0x5404;
+
+// Of RCTL.
+const RCTL_ENABLE: u32 = 1 << 1;
+const RCTL_ALL_UNICAST: u32 = 1 << 3;
+const RCTL_ALL_MULTICAST: u32 = 1 << 4;
+const RCTL_LONG: u32 = 1 << 5;
+const RCTL_BROADCAST: u32 = 1 << 15;
+const RCTL_NO_FCS: u32 = 1 << 26;
+
+// Of TCTL: enabled, short ones filled up, retries and collisions of half duplex, late ones too.
+const TCTL_BITS: u32 = 1 << 1 | 1 << 3 | 0xf << 4 | 0x3f << 12 | 1 << 24;
+
+/// Places of the registers of a receive ring.
+pub(super) const fn receive(queue: u32) -> u32 {
+    0x2800 + 0x100 * queue
+}
+
+/// Places of the registers of a send ring.
+pub(super) const fn send(queue: u32) -> u32 {
+    0x3800 + 0x100 * queue
+}
+
+/// Stops the device, whatever it did; false when it does not come back.
+pub(super) fn reset(registers: &impl Registers) -> bool {
+    registers.write(IMC, u32::MAX);
+    registers.write(RCTL, 0);
+    registers.write(TCTL, 0);
+    registers.set(CTRL, CTRL_RESET);
+    // No register may be read meanwhile. (§4.3.1)
+    std::thread::sleep(Duration::from_millis(2));
+    if !wait_for(registers, CTRL, CTRL_RESET, 0, RESET) {
+        return false;
+    }
+    // One without an EEPROM never says so.
+    wait_for(registers, EECD, EECD_READ, EECD_READ, RESET);
+    registers.write(IMC, u32::MAX);
+    registers.read(ICR);
+    true
+}
+
+/// The address that the device read from its EEPROM.
+pub(super) fn mac(registers: &impl Registers) -> [u8; 6] {
+    let (low, high) = (registers.read(RAL), registers.read(RAH));
+    let [a, b, c, d] = low.to_le_bytes();
+    let [e, f, ..] = high.to_le_bytes();
+    [a, b, c, d, e, f]
+}
+
+/// What all of the family have in common before the rings.
+pub(super) fn prepare(registers: &impl Registers) {
+    registers.clear(CTRL, CTRL_UNWANTED);
+    registers.set(CTRL, CTRL_LINK_UP | CTRL_AUTO_SPEED);
+    registers.set(CTRL_EXT, CTRL_EXT_DRIVER);
+    for word in 0..MTA_WORDS {
+        registers.write(MTA + 4 * word, 0);
+    }
+}
+
+/// Which frames are received, without their buffers' size.
+pub(super) fn filter(settings: &Settings) -> u32 {
+    let mut bits = RCTL_ENABLE | RCTL_BROADCAST | RCTL_NO_FCS;
+    if settings.is_promiscuous {
+        bits |= RCTL_ALL_UNICAST | RCTL_ALL_MULTICAST;
+    }
+    if settings.frame_bytes > STANDARD_BYTES {
+        bits |= RCTL_LONG;
+    }
+    bits
+}
+
+/// Writes the registers that every ring has.
+pub(super) fn place_ring(registers: &impl Registers, at: u32, (address, bytes): (u64, u32)) {
+    registers.write(at, address as u32);
+    registers.write(at + 4, (address >> 32) as u32);
+    registers.write(at + 8, bytes);
+    registers.write(at + 0x10, 0);
+    registers.write(at + 0x18, 0);
+}
+
+/// Starts a device that was reset.
+pub(super) fn start(registers: &impl Registers, settings: &Settings, places: &Places) {
+    prepare(registers);
+    registers.write(RFCTL, RFCTL_EXTENDED);
+    registers.write(RXCSUM, RXCSUM_HASH);
+    match places.len() as u32 {
+        1 => rss::gather(registers),
+        // The queue is the highest bit of an entry.
+        queues => rss::spread(registers, queues, 1, |queue| queue << 7),
+    }
+    for (queue, place) in (0..).zip(places) {
+        place_ring(registers, receive(queue), place.receive);
+        place_ring(registers, send(queue), place.send);
+        registers.set(send(queue) + TXDCTL, TXDCTL_BITS);
+    }
+    registers.write(TCTL, TCTL_BITS);
+    registers.write(RCTL, filter(settings) | size_bits(settings.buffer_bytes));
+    for (queue, place) in (0..).zip(places) {
+        registers.write(receive(queue) + 0x18, place.receive_tail);
+    }
+}
+
+/// How RCTL says the size of buffers. (§10.2.5.1)
+fn size_bits(bytes: usize) -> u32 {
+    const EXTENDED: u32 = 1 << 25;
+    match bytes {
+        4096 => 3 << 16 | EXTENDED,
+        8192 => 2 << 16 | EXTENDED,
+        16_384 => 1 << 16 | EXTENDED,
+        _ => 0,
+    }
+}
+
+/// Whether it receives.
+pub(super) fn is_running(registers: &impl Registers) -> bool {
+    registers.read(RCTL) & RCTL_ENABLE != 0
+}
+
+/// How the link is.
+pub(super) fn link(registers: &impl Registers) -> Link {
+    let status = registers.read(STATUS);
+    let speed_mbps = match status >> 6 & 3 {
+        0 => 10,
+        1 => 100,
+        _ => 1000,
+    };
+    Link {
+        is_up: status & STATUS_LINK != 0,
+        speed_mbps,
+    }
+}
+
+/// Frames for which there was no buffer, and those that came wrong, since the last look: reading
+/// clears the counters.
+pub(super) fn missed_and_wrong(registers: &impl Registers) -> (u64, u64) {
+    const MISSED: u32 = 0x4010;
+    /// FCS, symbols, received wrong, too short, fragments, too long, jabber.
+    const WRONG: [u32; 7] = [0x4000, 0x4008, 0x400c, 0x40a4, 0x40a8, 0x40ac, 0x40b0];
+    let wrong = WRONG.map(|at| u64::from(registers.read(at)));
+    (registers.read(MISSED).into(), wrong.into_iter().sum())
+}
+
+/// The longest frame with its tag that is received without saying so.
+pub(super) const STANDARD_BYTES: usize = 1518;
+
+/// How long a reset may take.
+const RESET: Duration = Duration::from_millis(100);

@@ -1,0 +1,35 @@
+//! Network cards driven from user space, past the kernel: devices of PCI, the memory that they read
+//! and write by themselves, and drivers.
+//!
+//! ```text
+//!   Nic      receive, put, flush             one card, whichever driver it has
+//!   intel    82574, 82576, 82599             registers over a trait: a BAR, or a model in tests
+//!   virtio   network devices, and what VMPI over virtqueues shares with them
+//!   binding  from the kernel's driver and back, also after kill -9
+//!   pci, vfio, registers, dma                the device, and its memory
+//! ```
+//!
+//! # Trust
+//! A device may lie: what it writes into rings is read once, checked against what is known here,
+//! and counted where it cannot be. Behind an IOMMU it reaches its own memory only; without one it
+//! reaches all memory of the system, as under the kernel's driver.
+#![deny(unsafe_code)]
+
+pub mod binding;
+pub mod dma;
+mod driver;
+mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
+mod guardian;
+pub mod intel;
+mod nic;
+pub mod pci;
+pub mod registers;
+pub mod vfio;
+pub mod virtio;
+
+pub use crate::binding::{BindError, Way};
+pub use crate::driver::{Counts, Link, Received, Settings};
+pub use crate::error::NicError;
+pub use crate::nic::{MTU_MAX, Nic, NicConfig, driver_for};

@@ -1,0 +1,244 @@
+//! Devices on the PCI bus, through sysfs.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Where a device is on the bus, e.g. `0000:00:04.0`.
+pub type PciAddress = String;
+
+const DEVICES: &str = "/sys/bus/pci/devices";
+
+/// Where sysfs has a device.
+#[must_use]
+pub fn device_directory(address: &str) -> PathBuf {
+    Path::new(DEVICES).join(address)
+}
+
+/// A device, as sysfs shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PciDevice {
+    /// Where it is.
+    pub address: PciAddress,
+    /// Its vendor.
+    pub vendor: u16,
+    /// What the vendor calls it.
+    pub device: u16,
+    /// The driver of the kernel that has it.
+    pub driver: Option<String>,
+    /// The interface that this driver has made of it.
+    pub interface: Option<String>,
+    /// An IOMMU stands between it and memory.
+    pub has_iommu: bool,
+}
+
+/// The network cards of this system, sorted by address. A system without PCI has none.
+///
+/// # Errors
+/// When sysfs cannot be read.
+pub fn network_devices() -> io::Result<Vec<PciDevice>> {
+    let is_network = |path: &Path| id_of(path, "class").is_some_and(|class| class >> 16 == 2);
+    let found = addresses_where(is_network)?;
+    Ok(found.into_iter().filter_map(|at| look(&at)).collect())
+}
+
+/// What sysfs shows of a device; `None`: there is no device at this address.
+#[must_use]
+pub fn look(address: &str) -> Option<PciDevice> {
+    let path = device_directory(address);
+    let name_behind = |link: &str| {
+        let target = fs::read_link(path.join(link)).ok()?;
+        Some(target.file_name()?.to_str()?.to_owned())
+    };
+    Some(PciDevice {
+        address: address.to_owned(),
+        vendor: id_of(&path, "vendor")? as u16,
+        device: id_of(&path, "device")? as u16,
+        driver: name_behind("driver"),
+        interface: interface_of(&path),
+        has_iommu: path.join("iommu_group").exists(),
+    })
+}
+
+/// The interface that a driver of the kernel has made of a device, at its directory; that of a
+/// virtio device is one level deeper.
+fn interface_of(path: &Path) -> Option<String> {
+    let first = |directory: &Path| {
+        let entry = fs::read_dir(directory).ok()?.next()?.ok()?;
+        entry.file_name().into_string().ok()
+    };
+    if let Some(name) = first(&path.join("net")) {
+        return Some(name);
+    }
+    let entries = fs::read_dir(path).ok()?.flatten();
+    let mut virtio = entries.filter(|e| e.file_name().as_encoded_bytes().starts_with(b"virtio"));
+    virtio.find_map(|entry| first(&entry.path().join("net")))
+}
+
+fn id_of(path: &Path, file: &str) -> Option<u32> {
+    let text = fs::read_to_string(path.join(file)).ok()?;
+    u32::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
+}
+
+/// The devices of a vendor and a kind, sorted by address. A system without PCI has none.
+///
+/// # Errors
+/// When sysfs cannot be read.
+pub fn devices_with_id(wanted: (&str, &str)) -> io::Result<Vec<PciAddress>> {
+    addresses_where(|path| {
+        let id = |file| fs::read_to_string(path.join(file)).unwrap_or_default();
+        (id("vendor").trim(), id("device").trim()) == wanted
+    })
+}
+
+fn addresses_where(is_wanted: impl Fn(&Path) -> bool) -> io::Result<Vec<PciAddress>> {
+    let root = match fs::read_dir(DEVICES) {
+        Ok(root) => root,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(file_error(Path::new(DEVICES), &e)),
+    };
+    let mut found = Vec::new();
+    for entry in root {
+        let path = entry?.path();
+        if is_wanted(&path) {
+            found.extend(path.file_name().and_then(|n| n.to_str()).map(String::from));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Reads an address as people write it, `0000:00:04.0` or `00:04.0`, and returns it with its
+/// domain. `None`: it is no address.
+#[must_use]
+pub fn parse_address(text: &str) -> Option<PciAddress> {
+    let is_hex = |part: &str, digits: usize| {
+        part.len() == digits && part.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    let (front, function) = text.split_once('.')?;
+    let parts: Vec<&str> = front.split(':').collect();
+    let (domain, bus, device) = match parts[..] {
+        [bus, device] => ("0000", bus, device),
+        [domain, bus, device] => (domain, bus, device),
+        _ => return None,
+    };
+    let is_right = is_hex(domain, 4)
+        && is_hex(bus, 2)
+        && is_hex(device, 2)
+        && matches!(function.as_bytes(), [b'0'..=b'7']);
+    is_right.then(|| format!("{domain}:{bus}:{device}.{function}").to_ascii_lowercase())
+}
+
+/// Refuses what cannot be an address, before it becomes part of a path.
+///
+/// # Errors
+/// It is not well formed.
+pub fn check_address(address: &str) -> io::Result<()> {
+    if parse_address(address).as_deref() == Some(address) {
+        return Ok(());
+    }
+    let text = format!("PCI address `{address}`: must look like 0000:00:04.0");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+}
+
+/// Takes a device from the driver that has it, and lets it answer and read and write memory.
+///
+/// # Errors
+/// What sysfs says, with the file.
+pub fn claim(address: &str) -> io::Result<()> {
+    let path = device_directory(address);
+    if path.join("driver").exists() {
+        write(&path.join("driver/unbind"), address)?;
+    }
+    write(&path.join("enable"), "1")?;
+    change_command(address, MEMORY_AND_MASTER, 0)
+}
+
+/// Forbids a device to read and write memory. One that a process has left behind falls silent.
+///
+/// # Errors
+/// What sysfs says, with the file.
+pub fn silence(address: &str) -> io::Result<()> {
+    change_command(address, 0, MASTER)
+}
+
+/// Undoes what [`claim`] asked of the kernel's bookkeeping, so that a driver finds the device as
+/// it had left it.
+pub fn disable(address: &str) {
+    // One that was enabled by its driver only has nothing to be undone.
+    let _ = write(&device_directory(address).join("enable"), "0");
+}
+
+fn change_command(address: &str, set: u16, clear: u16) -> io::Result<()> {
+    let config = device_directory(address).join("config");
+    let file = fs::OpenOptions::new().read(true).write(true).open(&config);
+    let file = file.map_err(|error| file_error(&config, &error))?;
+    let mut command = [0; 2];
+    let changed = file.read_exact_at(&mut command, COMMAND).and_then(|()| {
+        let command = u16::from_le_bytes(command) & !clear | set;
+        file.write_all_at(&command.to_le_bytes(), COMMAND)
+    });
+    changed.map_err(|error| file_error(&config, &error))
+}
+
+/// Offset of the command register in PCI configuration space; memory and bus master enable.
+const COMMAND: u64 = 4;
+const MASTER: u16 = 1 << 2;
+const MEMORY_AND_MASTER: u16 = 1 << 1 | MASTER;
+
+/// Opens a file of sysfs or a device node to read and write.
+///
+/// # Errors
+/// The kernel's refusal, with the path.
+pub fn open_file(path: &Path) -> io::Result<OwnedFd> {
+    let file = fs::OpenOptions::new().read(true).write(true).open(path);
+    file.map(OwnedFd::from).map_err(|e| file_error(path, &e))
+}
+
+/// Writes a word to a file of sysfs.
+///
+/// # Errors
+/// The kernel's refusal, with the path.
+pub fn write(path: &Path, text: &str) -> io::Result<()> {
+    fs::OpenOptions::new()
+        .write(true)
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|e| file_error(path, &e))
+}
+
+/// An error with the path of the file.
+#[must_use]
+pub fn file_error(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_with_and_without_a_domain() {
+        assert_eq!(parse_address("00:04.0").as_deref(), Some("0000:00:04.0"));
+        assert_eq!(
+            parse_address("00AF:1f:1B.7").as_deref(),
+            Some("00af:1f:1b.7")
+        );
+        for wrong in [
+            "",
+            "eth0",
+            "00:04",
+            "0:4.0",
+            "0000:00:04.8",
+            "00:04.0/..",
+            "../../x:04.0",
+        ] {
+            assert_eq!(parse_address(wrong), None, "{wrong}");
+        }
+        assert!(check_address("0000:00:04.0").is_ok());
+        let error = check_address("00:04.0").unwrap_err().to_string();
+        assert!(error.contains("must look like 0000:00:04.0"), "{error}");
+    }
+}
