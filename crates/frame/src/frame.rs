@@ -189,6 +189,26 @@ impl Frame {
         true
     }
 
+    /// Where the bytes begin, for code that is not Rust. The headroom in front and the tailroom
+    /// behind are the frame's as well, for as long as the frame is neither moved on nor dropped.
+    #[inline]
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.first()
+    }
+
+    /// Makes the frame the `len` bytes behind `headroom` free ones; bytes that are added hold what
+    /// was there before. False, and the frame as it was, when the room is too small.
+    #[must_use]
+    pub fn reshape(&mut self, headroom: usize, len: usize) -> bool {
+        let room = self.headroom() + self.len() + self.tailroom();
+        let fits = headroom.checked_add(len).is_some_and(|end| end <= room);
+        let Some(start) = u16::try_from(headroom).ok().filter(|_| fits) else {
+            return false;
+        };
+        self.view.set(start, len as u32);
+        true
+    }
+
     #[inline]
     fn set_view_len(&mut self, len: usize) {
         self.view.set(self.view.start(), len as u32);

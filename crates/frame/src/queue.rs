@@ -104,6 +104,13 @@ impl FrameQueue {
         (0..self.len()).map(|at| unsafe { &*self.slot(self.head.wrapping_add(at)) })
     }
 
+    /// As [`FrameQueue::iter`], to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Frame> {
+        let (head, count) = (self.head, self.len());
+        // SAFETY: as in `iter`; each place is met once, and the borrow is exclusive.
+        (0..count).map(move |at| unsafe { &mut *self.slot(head.wrapping_add(at)) })
+    }
+
     #[inline]
     fn restart(&mut self) {
         if self.is_empty() {
@@ -316,6 +323,25 @@ mod tests {
         assert!(from.is_empty());
         drop(to);
         assert_eq!(pool.spare(), 16);
+    }
+
+    #[test]
+    fn waiting_frames_are_changed_where_they_are() {
+        let (pool, mut queue) = (pool(16), FrameQueue::new(4));
+        for number in 0..9 {
+            let _ = queue.push(pool.frame_of(&[number]).unwrap());
+            if number % 3 == 2 {
+                queue.pop();
+            }
+        }
+        let before = contents(&queue);
+        for frame in queue.iter_mut().take(2) {
+            frame.bytes_mut()[0] += 100;
+        }
+        let after = contents(&queue);
+        assert_eq!(after[..2], [before[0] + 100, before[1] + 100]);
+        assert_eq!(after[2..], before[2..]);
+        assert!(before.len() > 2);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use carina_sys::Interest;
 use carina_time::{Duration, Instant};
 
 use crate::counter_file::{Counter, CounterFile};
+use crate::frames::notices::Notices;
 use crate::frames::ports::Ports;
 
 /// A part of a graph that frames go through. Every method is optional.
@@ -187,6 +188,8 @@ pub struct AppContext<'a> {
     pub(super) name: &'a str,
     pub(super) pool: &'a Pool,
     pub(super) counters: &'a CounterFile,
+    pub(super) notices: &'a Notices,
+    pub(super) running: Option<&'a dyn FrameApp>,
 }
 
 impl AppContext<'_> {
@@ -206,6 +209,19 @@ impl AppContext<'_> {
     #[must_use]
     pub fn counter(&self, name: &str) -> Counter {
         self.counters.counter(&format!("{}/{name}", self.name))
+    }
+
+    /// Where the app puts what it has to say to the operator.
+    #[must_use]
+    pub fn notices(&self) -> &Notices {
+        self.notices
+    }
+
+    /// The app in whose place the new one comes, if it is of type `A` and runs on the same worker.
+    /// It goes on until the new one is in place, or for good if another app cannot be made.
+    #[must_use]
+    pub fn running<A: FrameApp>(&self) -> Option<&A> {
+        (self.running? as &dyn Any).downcast_ref()
     }
 }
 

@@ -17,6 +17,7 @@ use crate::frames::difference::Difference;
 use crate::frames::graph::{Graph, LinkName};
 use crate::frames::link::{FrameLink, LinkCounts};
 use crate::frames::neighbour::{Incoming, Outgoing};
+use crate::frames::notices::Notices;
 use crate::frames::part::Part;
 use crate::frames::ports::Ports;
 use crate::tap::Tap;
@@ -25,6 +26,7 @@ use crate::tap::Tap;
 pub struct Network {
     pool: Pool,
     counters: CounterFile,
+    notices: Notices,
     graph: Graph,
     apps: Vec<RunningApp>,
     /// The two internal links first, then those of `link_names`.
@@ -71,6 +73,7 @@ impl Network {
             discarded: counters.counter("network/drop_link_removed"),
             pool,
             counters,
+            notices: Notices::default(),
             graph: Graph::new(),
             apps: Vec::new(),
             link_names: Vec::new(),
@@ -82,6 +85,20 @@ impl Network {
             epoll,
             is_armed: false,
         })
+    }
+
+    /// Has apps that are made from here on put their notices elsewhere than in a list of the
+    /// network's own.
+    #[must_use]
+    pub fn with_notices(mut self, notices: Notices) -> Network {
+        self.notices = notices;
+        self
+    }
+
+    /// What the apps have to say to the operator.
+    #[must_use]
+    pub fn notices(&self) -> &Notices {
+        &self.notices
     }
 
     /// The graph that runs.

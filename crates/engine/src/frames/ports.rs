@@ -74,6 +74,11 @@ impl Ports<'_> {
         self.links[self.inputs[input]].queue.iter()
     }
 
+    /// As [`Ports::frames`], to be changed.
+    pub fn frames_mut(&mut self, input: usize) -> impl Iterator<Item = &mut Frame> {
+        self.links[self.inputs[input]].queue.iter_mut()
+    }
+
     /// Takes all frames that wait at an input.
     #[inline]
     pub fn drain(&mut self, input: usize, take: impl FnMut(Frame)) {

@@ -19,6 +19,7 @@ use crate::frames::graph::LinkName;
 use crate::frames::link::LinkCounts;
 use crate::frames::network::Network;
 use crate::frames::network_app::NetworkApp;
+use crate::frames::notices::Notices;
 use crate::frames::part::{Part, Prepared};
 use crate::ids::AppId;
 use crate::tap::Tap;
@@ -30,6 +31,7 @@ pub(super) struct Start {
     pub(super) cpu: Option<usize>,
     pub(super) pool: PoolConfig,
     pub(super) counters: CounterFile,
+    pub(super) notices: Notices,
 }
 
 /// The handle of a running worker; it ends with this value.
@@ -174,6 +176,7 @@ impl Inside {
             settle_on_cpu(cpu)?;
         }
         let network = Network::new(Pool::new(start.pool)?, start.counters)?;
+        let network = network.with_notices(start.notices);
         let network = Rc::new(RefCell::new(network));
         let row = Table::private()?.row(Kind::Engine, 0, "worker");
         // Frames have a pool of their own; this one is for packets of flows.

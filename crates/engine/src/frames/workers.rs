@@ -11,6 +11,7 @@ use crate::frames::difference::Difference;
 use crate::frames::graph::{Graph, LinkName};
 use crate::frames::link::LinkCounts;
 use crate::frames::neighbour::between;
+use crate::frames::notices::Notices;
 use crate::frames::part::Part;
 use crate::frames::worker::{Start, Work, Worker};
 use crate::tap::Tap;
@@ -34,6 +35,7 @@ pub struct Workers {
     workers: Vec<Worker>,
     pool: PoolConfig,
     counters: CounterFile,
+    notices: Notices,
 }
 
 /// What a worker is and has done.
@@ -57,6 +59,7 @@ impl Workers {
             workers: Vec::new(),
             pool,
             counters,
+            notices: Notices::default(),
         }
     }
 
@@ -104,6 +107,7 @@ impl Workers {
                 cpu: graph.cpus.get(number).copied(),
                 pool: self.pool,
                 counters: self.counters.clone(),
+                notices: self.notices.clone(),
             };
             let started = Worker::start(start);
             let worker = started.map_err(|source| ConfigureError::Start {
@@ -211,6 +215,12 @@ impl Workers {
         pairs
             .map(|(worker, answer)| worker.answer(answer))
             .collect()
+    }
+
+    /// What the apps of all workers have to say to the operator.
+    #[must_use]
+    pub fn notices(&self) -> &Notices {
+        &self.notices
     }
 
     /// The first worker that has ended, because an app of it panicked.

@@ -37,6 +37,23 @@ fn headers_come_and_go_in_front_of_the_bytes() {
 }
 
 #[test]
+fn frame_is_reshaped_within_its_room() {
+    let pool = pool(1, 100);
+    let mut frame = pool.frame_of(b"payload").unwrap();
+    let (headroom, room) = (frame.headroom(), frame.headroom() + 7 + frame.tailroom());
+    assert!(frame.prepend(b"head "));
+    assert!(frame.reshape(headroom, 3));
+    assert_eq!((frame.bytes(), frame.headroom()), (&b"pay"[..], headroom));
+    assert!(frame.reshape(headroom - 5, 12));
+    assert_eq!(frame.bytes(), b"head payload");
+    assert!(frame.reshape(0, room) && frame.reshape(room, 0));
+    assert!(!frame.reshape(1, room) && !frame.reshape(room, 1));
+    assert!(!frame.reshape(usize::MAX, 1) && !frame.reshape(1 << 16, 0));
+    assert_eq!((frame.len(), frame.headroom()), (0, room));
+    assert_eq!(frame.as_mut_ptr().cast_const(), frame.bytes().as_ptr());
+}
+
+#[test]
 fn long_frames_lose_their_front_beyond_the_range_of_start() {
     let pool = pool(1, PoolConfig::FRAME_BYTES_MAX);
     let bytes: Vec<u8> = (0..100_000u32).map(|n| n as u8).collect();

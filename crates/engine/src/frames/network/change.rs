@@ -56,10 +56,13 @@ impl Network {
         name: &str,
         config: &dyn AnyConfig,
     ) -> Result<Box<dyn FrameApp>, ConfigureError> {
+        let running = self.apps.iter().find(|app| app.name == name);
         let mut context = AppContext {
             name,
             pool: &self.pool,
             counters: &self.counters,
+            notices: &self.notices,
+            running: running.map(|running| &*running.app),
         };
         let app = config.build_any(&mut context);
         app.map_err(|source| ConfigureError::App {

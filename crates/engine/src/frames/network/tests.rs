@@ -7,6 +7,7 @@ use carina_frame::PoolConfig;
 use super::*;
 use crate::frames::app::{AppConfig, AppContext, AppError, Port, PortList, PortNames};
 use crate::frames::link::FRAME_BURST;
+use crate::frames::notices::Notice;
 
 /// Numbers frames with one byte, up to a count for each breath.
 #[derive(Clone, Debug, PartialEq)]
@@ -184,6 +185,54 @@ fn app_that_cannot_be_made_changes_nothing() {
     assert_eq!(error, "app bad (numbers): too many for a breath");
     network.breathe(Instant::ZERO);
     assert_eq!(seen(&network, "k"), [1, 2]);
+}
+
+/// Has the number of the app in whose place it comes, and one more.
+#[derive(Clone, Debug, PartialEq)]
+struct Heir {
+    version: u32,
+}
+
+struct HeirApp {
+    generation: u32,
+}
+
+impl AppConfig for Heir {
+    const KIND: &'static str = "heir";
+    const INPUTS: PortList = PortList::NO_PORT;
+    const OUTPUTS: PortList = PortList::NO_PORT;
+    type App = HeirApp;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<HeirApp, AppError> {
+        let old = context.running::<HeirApp>().map(|old| old.generation);
+        context.notices().add(Notice {
+            app: context.name().to_owned(),
+            text: format!("after {old:?}"),
+            has_stopped: false,
+        });
+        let generation = old.unwrap_or(0) + 1;
+        Ok(HeirApp { generation })
+    }
+}
+
+impl FrameApp for HeirApp {}
+
+#[test]
+fn app_knows_the_app_that_it_replaces() {
+    let mut network = network();
+    for (name, version, generation) in [("h", 1, 1), ("h", 2, 2), ("h", 2, 2), ("g", 3, 1)] {
+        let mut graph = Graph::new();
+        graph.app(name, Heir { version });
+        network.configure(&graph).unwrap();
+        let app = network.app::<HeirApp>(name).unwrap();
+        assert_eq!(app.generation, generation, "{name}, {version}");
+    }
+    let (said, missed) = network.notices().take();
+    let said: Vec<_> = said.iter().map(|notice| notice.text.as_str()).collect();
+    assert_eq!(
+        (said, missed),
+        (vec!["after None", "after Some(1)", "after None"], 0)
+    );
 }
 
 #[test]

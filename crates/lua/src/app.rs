@@ -1,0 +1,359 @@
+//! **lua**: an app written in Lua.
+//!
+//! - inputs: any, up to 64
+//! - outputs: any, up to 64
+//! - configuration:
+//!   - `file`: the script, relative to the graph's file
+//!   - `config`: a table that the script is given
+//!   - `budget_ms = 50`: CPU time of one call, 1 to 10000; `memory_mb = 64`: memory, 2 to 1024
+//!   - `allow = []`: libraries that reach beyond the script: `"io"`, `"os"`, `"ffi"`
+//! - counters: those that the script makes; `drop_freed`, `drop_forgotten`: frames that it freed,
+//!   and those that it received and neither sent nor freed; `drop_stopped`: frames that came after
+//!   it was stopped; `stopped`: 1 then
+//! - cost: a call of the script for a burst, and what it does
+//!
+//! `docs/lua.md` has what a script can do.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use carina_engine::counter_file::Counter;
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, FrameApp, Notice, Notices, PortList, PortNames, Ports,
+};
+use carina_frame::Frame;
+use carina_time::Instant;
+use mlua::{Function, Table, Value};
+
+use crate::block::{MADE, PORTS_MAX};
+use crate::config::{COUNTERS, LuaConfig};
+use crate::failure;
+use crate::state::{Instance, State};
+
+/// The app.
+pub struct LuaApp {
+    state: Rc<State>,
+    instance: Instance,
+    /// The app in whose place this one came, until it has inherited.
+    predecessor: Option<Table>,
+    script: String,
+    memory_bytes: usize,
+    budget: Duration,
+    /// Frames that the script received in a call, by their places.
+    held: Vec<Option<Frame>>,
+    /// How many frames each input showed in a call.
+    offered: Vec<usize>,
+    next_tick: Instant,
+    /// When the script wants to pull next, if it said so.
+    next_pull: Option<Instant>,
+    /// The last pull sent something, so that there may be more.
+    has_more: bool,
+    /// The last push left all frames where they were.
+    is_blocked: bool,
+    stopped: Option<Stop>,
+    notices: Notices,
+    name: String,
+    counts: Counts,
+}
+
+/// Why a script does not run any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// Its memory is used up: what is in it is of no use to another script.
+    Memory,
+    /// It raised an error or did not return.
+    Failed,
+}
+
+struct Counts {
+    freed: Counter,
+    forgotten: Counter,
+    after_stop: Counter,
+    stopped: Counter,
+}
+
+/// Why an app was not made: one line with the place in the script.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct StartError(String);
+
+impl AppConfig for LuaConfig {
+    const KIND: &'static str = "lua";
+    const INPUTS: PortList = PortList::Any;
+    const OUTPUTS: PortList = PortList::Any;
+
+    type App = LuaApp;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<LuaApp, AppError> {
+        let old: Option<&LuaApp> = context.running();
+        let old = old.filter(|old| old.stopped != Some(Stop::Memory) && old.state.suits(self));
+        let (state, predecessor) = match old {
+            Some(old) => (Rc::clone(&old.state), Some(old.instance.table.clone())),
+            None => (
+                Rc::new(State::new(self, context).map_err(StartError)?),
+                None,
+            ),
+        };
+        let instance = state.start(self, context).map_err(StartError)?;
+        let [freed, forgotten, after_stop, stopped] = COUNTERS.map(|name| context.counter(name));
+        Ok(LuaApp {
+            state,
+            instance,
+            predecessor,
+            script: self.script.name.to_string(),
+            memory_bytes: self.memory_bytes,
+            budget: Duration::from_millis(self.budget_ms),
+            held: (0..MADE).map(|_| None).collect(),
+            offered: Vec::new(),
+            next_tick: Instant::ZERO,
+            next_pull: None,
+            has_more: false,
+            is_blocked: false,
+            stopped: None,
+            notices: context.notices().clone(),
+            name: context.name().to_owned(),
+            counts: Counts {
+                freed,
+                forgotten,
+                after_stop,
+                stopped,
+            },
+        })
+    }
+}
+
+impl FrameApp for LuaApp {
+    fn pull(&mut self, ports: &mut Ports<'_>) {
+        if self.stopped.is_some() {
+            return;
+        }
+        if self.predecessor.is_some() {
+            self.inherit(ports);
+        }
+        let now = ports.now();
+        if self.instance.tick.is_some() && now >= self.next_tick {
+            let every = (self.instance.tick_every_s * 1e9) as u64;
+            self.next_tick = now + carina_time::Duration::from_nanos(every);
+            self.visit(ports, |instance| instance.tick.as_ref());
+        }
+        let is_due = self.next_pull.is_none_or(|due| now >= due);
+        if self.instance.pull.is_some() && self.stopped.is_none() && is_due {
+            let (wanted, sent) = self.visit(ports, |instance| instance.pull.as_ref());
+            self.has_more = sent > 0;
+            self.next_pull = wanted.map(|seconds| Instant::from_nanos((seconds * 1e9) as u64));
+        }
+    }
+
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        if self.stopped.is_none() && self.instance.push.is_some() {
+            let before = waiting(ports);
+            self.visit(ports, |instance| instance.push.as_ref());
+            self.is_blocked = waiting(ports) == before;
+        }
+        if self.stopped.is_some() {
+            let mut dropped = 0;
+            for input in 0..ports.inputs() {
+                ports.drain(input, |frame| {
+                    dropped += 1;
+                    drop(frame);
+                });
+            }
+            self.counts.after_stop.add(dropped);
+        }
+    }
+
+    fn rewired(&mut self, ports: &PortNames<'_>) {
+        if ports.inputs.len() > PORTS_MAX || ports.outputs.len() > PORTS_MAX {
+            let text = format!("{}: more than {PORTS_MAX} inputs or outputs", self.script);
+            return self.stop(Stop::Failed, text);
+        }
+        if let Err(error) = self.name_ports(ports) {
+            let text = failure::line_of(&error, &self.script, self.memory_bytes);
+            self.stop(Stop::Memory, text);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        if self.stopped.is_some() {
+            return None;
+        }
+        let tick = self.instance.tick.as_ref().map(|_| self.next_tick);
+        [tick, self.next_pull].into_iter().flatten().min()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.stopped.is_some() || self.next_pull.is_some() || !self.has_more
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.stopped.is_none() && (self.is_blocked || self.instance.push.is_none())
+    }
+}
+
+fn waiting(ports: &Ports<'_>) -> usize {
+    (0..ports.inputs()).map(|input| ports.waiting(input)).sum()
+}
+
+impl LuaApp {
+    /// Calls a method of the script's app with what waits at the inputs; returns the number that it
+    /// returned, and how many frames it sent.
+    fn visit(
+        &mut self,
+        ports: &mut Ports<'_>,
+        method: impl FnOnce(&Instance) -> Option<&Function>,
+    ) -> (Option<f64>, usize) {
+        let state = Rc::clone(&self.state);
+        state
+            .shared
+            .block
+            .begin(ports.now().as_nanos() as f64 / 1e9);
+        self.offer(ports);
+        let Some(method) = method(&self.instance) else {
+            return (None, 0);
+        };
+        let call = || method.call::<Value>(&self.instance.table);
+        let (returned, overrun) = state.guard.run(self.budget, call);
+        let sent = self.collect(ports);
+        state.publish();
+        match (returned, overrun) {
+            (_, Some(place)) => {
+                self.stop(Stop::Failed, failure::overrun(&place, self.budget));
+                (None, sent)
+            }
+            (Ok(value), None) => (
+                value.as_f64().filter(|it| it.is_finite() && *it >= 0.0),
+                sent,
+            ),
+            (Err(error), None) => {
+                self.fail(&error);
+                (None, sent)
+            }
+        }
+    }
+
+    /// Shows the frames that wait to the script, as far as there are places.
+    fn offer(&mut self, ports: &mut Ports<'_>) {
+        let block = &self.state.shared.block;
+        let (inputs, outputs) = (ports.inputs(), ports.outputs());
+        block.inputs.set(inputs as u32);
+        block.outputs.set(outputs as u32);
+        // Each input has its share, so that none takes the places of another.
+        let share = MADE / inputs.max(1);
+        let mut place = 0;
+        self.offered.clear();
+        for input in 0..inputs {
+            block.first[input].set(place as u32);
+            block.taken[input].set(0);
+            let first = place;
+            for frame in ports.frames_mut(input).take(share) {
+                block.describe(place, frame);
+                block.give(place);
+                place += 1;
+            }
+            block.waiting[input].set((place - first) as u32);
+            self.offered.push(place - first);
+        }
+        for output in 0..outputs {
+            block.room[output].set(ports.room(output) as i32);
+        }
+    }
+
+    /// Takes the frames that the script received off the links, and puts those that it sent on
+    /// others; returns how many that were.
+    fn collect(&mut self, ports: &mut Ports<'_>) -> usize {
+        let shared = &self.state.shared;
+        let block = &shared.block;
+        let (mut place, mut forgotten) = (0, 0);
+        for (input, offered) in self.offered.iter().enumerate() {
+            let taken = block.taken[input].get() as usize;
+            for number in 0..*offered {
+                let is_left = block.take_back(place);
+                if number < taken {
+                    forgotten += u64::from(is_left);
+                    self.held[place] = ports.receive(input);
+                }
+                place += 1;
+            }
+        }
+        let mut sent = 0;
+        let mut fresh = shared.fresh.borrow_mut();
+        for (place, output) in block.sent() {
+            let frame = match place.checked_sub(MADE) {
+                None => self.held[place].take(),
+                Some(at) => fresh.get_mut(at).and_then(Option::take),
+            };
+            // A packet that was sent without having been received is still on its link.
+            let Some(mut frame) = frame else { continue };
+            if output < ports.outputs() && block.reshape(place, &mut frame) {
+                ports.transmit(output, frame);
+                sent += 1;
+            }
+        }
+        drop(fresh);
+        let mut dropped = shared.drop_made();
+        for frame in &mut self.held[..place] {
+            dropped += u64::from(frame.take().is_some());
+        }
+        self.counts.forgotten.add(forgotten);
+        self.counts.freed.add(dropped.saturating_sub(forgotten));
+        sent
+    }
+
+    /// Lets the script have what the one before it knew.
+    fn inherit(&mut self, ports: &mut Ports<'_>) {
+        let Some(old) = self.predecessor.take() else {
+            return;
+        };
+        let Some(inherit) = &self.instance.inherit else {
+            return;
+        };
+        let block = &self.state.shared.block;
+        block.begin(ports.now().as_nanos() as f64 / 1e9);
+        block.inputs.set(0);
+        block.outputs.set(0);
+        let call = || inherit.call::<()>((&self.instance.table, old));
+        let (returned, overrun) = self.state.guard.run(self.budget, call);
+        self.state.shared.drop_made();
+        self.state.publish();
+        match (returned, overrun) {
+            (_, Some(place)) => self.stop(Stop::Failed, failure::overrun(&place, self.budget)),
+            (Ok(()), None) => {}
+            (Err(error), None) => self.fail(&error),
+        }
+    }
+
+    /// Gives the script's app its ports, by name and in the order of names.
+    fn name_ports(&self, ports: &PortNames<'_>) -> mlua::Result<()> {
+        for (key, names, first) in [
+            ("input", ports.inputs, 0),
+            ("output", ports.outputs, PORTS_MAX),
+        ] {
+            let table = self.state.lua.create_table()?;
+            for (at, name) in names.iter().enumerate() {
+                table.set(name.as_str(), first + at)?;
+                table.raw_set(at + 1, first + at)?;
+            }
+            self.instance.table.raw_set(key, table)?;
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, error: &mlua::Error) {
+        let stop = match error {
+            mlua::Error::MemoryError(_) => Stop::Memory,
+            _ => Stop::Failed,
+        };
+        let text = failure::line_of(error, &self.script, self.memory_bytes);
+        self.stop(stop, text);
+    }
+
+    fn stop(&mut self, stop: Stop, text: String) {
+        self.stopped = Some(stop);
+        self.counts.stopped.set(1);
+        self.notices.add(Notice {
+            app: self.name.clone(),
+            text,
+            has_stopped: true,
+        });
+    }
+}

@@ -1,0 +1,190 @@
+//! The configuration of an app in Lua, as it stands in a graph's file.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use crate::syntax;
+
+/// The configuration: a script, what it is given, and what it may use.
+///
+/// The script's text is part of it, read when the graph is read. So a script that has changed is
+/// another configuration, and takes the place of the one that runs.
+#[derive(Clone, PartialEq, Deserialize)]
+#[serde(try_from = "Keys")]
+pub struct LuaConfig {
+    pub(crate) script: Script,
+    pub(crate) config: toml::Table,
+    pub(crate) memory_bytes: usize,
+    pub(crate) budget_ms: u64,
+    pub(crate) allow: Vec<Library>,
+}
+
+/// A script: its text, and the name that errors have for it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Script {
+    pub(crate) name: Arc<str>,
+    pub(crate) text: Arc<str>,
+}
+
+/// A library of Lua that reaches what is outside of the script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Library {
+    /// Files, and commands of the shell by `io.popen`.
+    Io,
+    /// The environment, the clock, files and commands.
+    Os,
+    /// Functions of C: with it the script can do everything that the process can, and break it.
+    Ffi,
+}
+
+impl Library {
+    /// Its name in a script and in the configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Library::Io => "io",
+            Library::Os => "os",
+            Library::Ffi => "ffi",
+        }
+    }
+}
+
+/// The counters of every app in Lua; scripts cannot make others of these names.
+pub(crate) const COUNTERS: [&str; 4] = ["drop_freed", "drop_forgotten", "drop_stopped", "stopped"];
+
+/// The keys of a graph's file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    file: PathBuf,
+    #[serde(default)]
+    config: toml::Table,
+    #[serde(default = "default_memory_mb")]
+    memory_mb: usize,
+    #[serde(default = "default_budget_ms")]
+    budget_ms: u64,
+    #[serde(default)]
+    allow: Vec<Library>,
+}
+
+fn default_memory_mb() -> usize {
+    64
+}
+
+fn default_budget_ms() -> u64 {
+    50
+}
+
+/// Why there is no such app.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LuaConfigError {
+    /// The script cannot be read.
+    #[error("{}: {source}", file.display())]
+    File {
+        /// The script.
+        file: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The script is too long.
+    #[error("{}: a script has at most {} bytes", .0.display(), Script::BYTES_MAX)]
+    Long(PathBuf),
+    /// The script is no Lua; the text begins with its name and a line.
+    #[error("{0}")]
+    Syntax(String),
+    /// The memory is out of range.
+    #[error("memory_mb = {0}: must be 2 to 1024")]
+    Memory(usize),
+    /// The budget is out of range.
+    #[error("budget_ms = {0}: must be 1 to 10000")]
+    Budget(u64),
+}
+
+impl Script {
+    /// The longest script.
+    pub const BYTES_MAX: u64 = 4 << 20;
+
+    /// A script that is in no file, as a test has it.
+    #[must_use]
+    pub fn of(name: &str, text: &str) -> Script {
+        Script {
+            name: name.into(),
+            text: text.into(),
+        }
+    }
+
+    fn read(file: &Path) -> Result<Script, LuaConfigError> {
+        let failed = |source| LuaConfigError::File {
+            file: file.to_owned(),
+            source,
+        };
+        if std::fs::metadata(file).map_err(failed)?.len() > Script::BYTES_MAX {
+            return Err(LuaConfigError::Long(file.to_owned()));
+        }
+        let text = std::fs::read_to_string(file).map_err(failed)?;
+        // Lua cuts long names, and where the file lies is known.
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        Ok(Script::of(&name, &text))
+    }
+}
+
+impl LuaConfig {
+    /// A script with the limits that hold where a graph's file says nothing.
+    #[must_use]
+    pub fn new(script: Script, config: toml::Table) -> LuaConfig {
+        LuaConfig {
+            script,
+            config,
+            memory_bytes: default_memory_mb() << 20,
+            budget_ms: default_budget_ms(),
+            allow: Vec::new(),
+        }
+    }
+
+    /// With another CPU time for a call.
+    #[must_use]
+    pub fn with_budget_ms(mut self, budget_ms: u64) -> LuaConfig {
+        self.budget_ms = budget_ms;
+        self
+    }
+}
+
+impl TryFrom<Keys> for LuaConfig {
+    type Error = LuaConfigError;
+
+    fn try_from(keys: Keys) -> Result<LuaConfig, LuaConfigError> {
+        if !(2..=1024).contains(&keys.memory_mb) {
+            return Err(LuaConfigError::Memory(keys.memory_mb));
+        }
+        if !(1..=10_000).contains(&keys.budget_ms) {
+            return Err(LuaConfigError::Budget(keys.budget_ms));
+        }
+        let script = Script::read(&keys.file)?;
+        syntax::check(&script.name, &script.text).map_err(LuaConfigError::Syntax)?;
+        Ok(LuaConfig {
+            script,
+            config: keys.config,
+            memory_bytes: keys.memory_mb << 20,
+            budget_ms: keys.budget_ms,
+            allow: keys.allow,
+        })
+    }
+}
+
+impl fmt::Debug for LuaConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LuaConfig")
+            .field("script", &self.script.name)
+            .field("config", &self.config)
+            .field("memory_bytes", &self.memory_bytes)
+            .field("budget_ms", &self.budget_ms)
+            .field("allow", &self.allow)
+            .finish()
+    }
+}

@@ -1,0 +1,93 @@
+//! Why a script was stopped, in one line: `nat.lua:12: attempt to index a nil value`.
+
+use std::time::Duration;
+
+use mlua::Error;
+
+/// One line about an error of a script: its file and line, and what is wrong.
+pub(crate) fn line_of(error: &Error, script: &str, memory_bytes: usize) -> String {
+    match error {
+        Error::MemoryError(_) => memory(script, memory_bytes),
+        Error::CallbackError { traceback, cause } => match &**cause {
+            Error::MemoryError(_) => memory(script, memory_bytes),
+            cause => with_place(&cause.to_string(), traceback, script),
+        },
+        Error::RuntimeError(text) if text.starts_with(NO_MEMORY) => memory(script, memory_bytes),
+        Error::RuntimeError(text) => with_place(text, text, script),
+        error => with_place(&error.to_string(), "", script),
+    }
+}
+
+/// One line about a call that took longer than it may.
+pub(crate) fn overrun(place: &str, budget: Duration) -> String {
+    format!(
+        "{place}: does not return: this call has had {} ms",
+        budget.as_millis()
+    )
+}
+
+fn memory(script: &str, memory_bytes: usize) -> String {
+    format!(
+        "{script}: not enough memory: it may have {} MB (memory_mb)",
+        memory_bytes >> 20
+    )
+}
+
+/// The first line of a text, behind the innermost place of the script in a traceback if it does not
+/// begin with one.
+fn with_place(text: &str, traceback: &str, script: &str) -> String {
+    let line = text.lines().next().unwrap_or_default().trim();
+    if place(line, script).is_some_and(|(at, _)| at == 0) {
+        return line.to_owned();
+    }
+    // The prelude's own places mean nothing to the reader.
+    let line = match line.split_once(": ") {
+        Some((head, rest)) if head.starts_with(OWN_CHUNKS) => rest,
+        _ => line,
+    };
+    let lines = traceback.lines().skip(1);
+    match lines.filter_map(|line| place(line, script)).next() {
+        Some((_, place)) => format!("{place}: {line}"),
+        None => format!("{script}: {line}"),
+    }
+}
+
+/// `NAME:LINE` in a text, and where it begins.
+fn place<'a>(text: &'a str, script: &str) -> Option<(usize, &'a str)> {
+    let at = text.find(script)?;
+    let rest = text[at..].strip_prefix(script)?.strip_prefix(':')?;
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let end = at + script.len() + 1 + digits;
+    (digits > 0).then(|| (at, &text[at..end]))
+}
+
+/// What errors call the chunks of this crate.
+pub(crate) const OWN_CHUNKS: &str = "(carina)";
+
+/// What LuaJIT says.
+const NO_MEMORY: &str = "not enough memory";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_begins_with_the_place_in_the_script() {
+        let error = |text: &str| line_of(&Error::RuntimeError(text.to_owned()), "a.lua", 2 << 20);
+        assert_eq!(
+            error("a.lua:3: boom\nstack traceback:\n\t..."),
+            "a.lua:3: boom"
+        );
+        assert_eq!(
+            error(
+                "(carina):9: no number\nstack traceback:\n\t(carina):9: in x\n\ta.lua:12: in push"
+            ),
+            "a.lua:12: no number"
+        );
+        assert_eq!(error("boom"), "a.lua: boom");
+        assert_eq!(
+            error("not enough memory"),
+            "a.lua: not enough memory: it may have 2 MB (memory_mb)"
+        );
+    }
+}

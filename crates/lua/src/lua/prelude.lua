@@ -1,0 +1,404 @@
+-- What a script sees of its app: links, packets, counters, time.
+--
+-- This chunk alone has `ffi`; a script gets the functions and no cdata at all, so that all it can
+-- reach is what they check. `crates/lua/src/block.rs` has the other side of the block.
+--
+-- A packet is a number: its place in the block's arrays in the low bits, above that the call of the
+-- app in which it came. A place holds the number of the packet that is there, or NaN, which equals
+-- nothing; so one comparison finds a packet that was sent, freed, or kept from an earlier call.
+-- Numbers are not allocated, and a trace that LuaJIT makes of a loop has the comparison and the
+-- bounds of an access as a few instructions. `packet.length` and `packet.data[i]` are written as in
+-- Snabb, by a metatable for numbers.
+
+local ffi, bit, address, host = ...
+local band, bnot, bor = bit.band, bit.bnot, bit.bor
+local lshift, rshift = bit.lshift, bit.rshift
+local copy, fill, string_of = ffi.copy, ffi.fill, ffi.string
+local error, floor, format = error, math.floor, string.format
+local tostring, type = tostring, type
+
+ffi.cdef [[
+struct carina_lua_block {
+  double now;               /* seconds */
+  double base;              /* what numbers of packets of this call begin at */
+  uint32_t inputs, outputs; /* ports */
+  uint32_t counters;        /* counters in use */
+  uint32_t is_counted;      /* a counter has changed */
+  uint32_t sent;            /* entries of sent_place and sent_to */
+  uint32_t made;            /* new packets that were taken, ever; wraps */
+  uint32_t ready;           /* new packets that were laid ready, ever; wraps */
+  uint32_t pad;
+  uint32_t first[64];       /* of each input: the place of its first packet, */
+  uint32_t waiting[64];     /* how many wait, */
+  uint32_t taken[64];       /* how many of these were received */
+  int32_t room[64];         /* of each output */
+  double counter[64];
+  double handle[1024];      /* of each place: the packet's number, */
+  uint8_t *data[1024];      /* its first byte, */
+  uint32_t length[1024];
+  uint32_t headroom[1024];
+  uint32_t tailroom[1024];
+  uint32_t is_reshaped[1024]; /* 1 when one of the three lengths has changed */
+  uint32_t sent_place[1024];
+  uint32_t sent_to[1024];
+};
+]]
+assert(ffi.sizeof("struct carina_lua_block") == host.block_bytes, "the block has another layout")
+
+local block = ffi.cast("struct carina_lua_block *", address)
+local handles, data, lengths = block.handle, block.data, block.length
+local headrooms, tailrooms, reshaped = block.headroom, block.tailroom, block.is_reshaped
+local firsts, waiting, taken, room = block.first, block.waiting, block.taken, block.room
+local sent_place, sent_to, counters = block.sent_place, block.sent_to, block.counter
+local PLACES, MADE, OUTPUT = 1023, 512, 64
+local NOTHING = 0 / 0
+
+-- Errors. They are raised at the line of the script, three levels up.
+
+local function not_a_packet(p)
+  if type(p) ~= "number" then
+    error("not a packet: " .. tostring(p), 3)
+  end
+  error("this packet was sent or freed, or is of an earlier call", 3)
+end
+
+local function outside(p, at, count)
+  if type(at) ~= "number" or type(count) ~= "number" then
+    error("bytes " .. tostring(at) .. ", " .. tostring(count) .. " of a packet: must be numbers", 3)
+  end
+  local length = lengths[band(p, PLACES)]
+  error(format("%g bytes at %g of a packet of %g", count, at, length), 3)
+end
+
+local function no_port(l, what)
+  error("no " .. what .. ": " .. tostring(l), 3)
+end
+
+local function is_inside(at, count, length)
+  return type(at) == "number" and type(count) == "number" and at >= 0 and count >= 0
+    and at + count <= length
+end
+
+-- Packets.
+
+local packet = {}
+
+function packet.length(p)
+  local i = band(type(p) == "number" and p or -1, PLACES)
+  if handles[i] ~= p then not_a_packet(p) end
+  return lengths[i]
+end
+
+-- As Snabb's: what `p.data` is too.
+function packet.data(p)
+  return p
+end
+
+function packet.u8(p, at)
+  local i = band(type(p) == "number" and p or -1, PLACES)
+  if handles[i] ~= p then not_a_packet(p) end
+  if not is_inside(at, 1, lengths[i]) then outside(p, at, 1) end
+  return data[i][at]
+end
+
+function packet.u16(p, at)
+  local i = band(type(p) == "number" and p or -1, PLACES)
+  if handles[i] ~= p then not_a_packet(p) end
+  if not is_inside(at, 2, lengths[i]) then outside(p, at, 2) end
+  local d = data[i] + at
+  return d[0] * 256 + d[1]
+end
+
+function packet.u32(p, at)
+  local i = band(type(p) == "number" and p or -1, PLACES)
+  if handles[i] ~= p then not_a_packet(p) end
+  if not is_inside(at, 4, lengths[i]) then outside(p, at, 4) end
+  local d = data[i] + at
+  return d[0] * 16777216 + (d[1] * 65536 + d[2] * 256 + d[3])
+end
+
+function packet.set_u8(p, at, value)
+  local i = band(type(p) == "number" and p or -1, PLACES)
+  if handles[i] ~= p then not_a_packet(p) end
+  if not is_inside(at, 1, lengths[i]) then outside(p, at, 1) end
+  data[i][at] = band(value, 255)
+end
+
+function packet.set_u16(p, at, value)
+  local i = band(type(p) == "number" and p or -1, PLACES)
+  if handles[i] ~= p then not_a_packet(p) end
+  if not is_inside(at, 2, lengths[i]) then outside(p, at, 2) end
+  local d = data[i] + at
+  d[0] = band(rshift(value, 8), 255)
+  d[1] = band(value, 255)
+end
+
+function packet.set_u32(p, at, value)
+  local i = band(type(p) == "number" and p or -1, PLACES)
+  if handles[i] ~= p then not_a_packet(p) end
+  if not is_inside(at, 4, lengths[i]) then outside(p, at, 4) end
+  local d = data[i] + at
+  d[0] = rshift(value, 24)
+  d[1] = band(rshift(value, 16), 255)
+  d[2] = band(rshift(value, 8), 255)
+  d[3] = band(value, 255)
+end
+
+-- `count` bytes from `at` on as a string; to the end where no count is given.
+function packet.bytes(p, at, count)
+  local i = band(type(p) == "number" and p or -1, PLACES)
+  if handles[i] ~= p then not_a_packet(p) end
+  at = at or 0
+  if count == nil and type(at) == "number" then count = lengths[i] - at end
+  if not is_inside(at, count, lengths[i]) then outside(p, at, count) end
+  return string_of(data[i] + at, count)
+end
+
+function packet.set_bytes(p, at, bytes)
+  local i = band(type(p) == "number" and p or -1, PLACES)
+  if handles[i] ~= p then not_a_packet(p) end
+  if type(bytes) ~= "string" then error("bytes must be a string", 2) end
+  if not is_inside(at, #bytes, lengths[i]) then outside(p, at, #bytes) end
+  copy(data[i] + at, bytes, #bytes)
+end
+
+-- The Internet checksum (RFC 1071) over `count` bytes from `at` on.
+function packet.checksum(p, at, count)
+  local i = band(type(p) == "number" and p or -1, PLACES)
+  if handles[i] ~= p then not_a_packet(p) end
+  if not is_inside(at, count, lengths[i]) then outside(p, at, count) end
+  local d, sum, n = data[i] + at, 0, floor(count)
+  for o = 0, n - 2, 2 do
+    sum = sum + d[o] * 256 + d[o + 1]
+  end
+  if n % 2 == 1 then sum = sum + d[n - 1] * 256 end
+  sum = sum % 65536 + floor(sum / 65536)
+  sum = sum % 65536 + floor(sum / 65536)
+  return band(bnot(sum), 65535)
+end
+
+-- Takes `count` bytes off the front.
+function packet.shiftleft(p, count)
+  local i = band(type(p) == "number" and p or -1, PLACES)
+  if handles[i] ~= p then not_a_packet(p) end
+  if not is_inside(0, count, lengths[i]) then outside(p, 0, count) end
+  count = floor(count)
+  -- A frame begins at most 65535 bytes behind its room's start.
+  if headrooms[i] + count > 65535 then
+    error(format("%g bytes are more than can be taken off", count), 2)
+  end
+  data[i] = data[i] + count
+  lengths[i] = lengths[i] - count
+  headrooms[i] = headrooms[i] + count
+  reshaped[i] = 1
+  return p
+end
+
+-- Makes room for `count` bytes in front, which hold zeros.
+function packet.shiftright(p, count)
+  local i = band(type(p) == "number" and p or -1, PLACES)
+  if handles[i] ~= p then not_a_packet(p) end
+  if not is_inside(0, count, headrooms[i]) then
+    local text = "no room for %s bytes in front: there is for %g"
+    error(format(text, tostring(count), headrooms[i]), 2)
+  end
+  count = floor(count)
+  data[i] = data[i] - count
+  lengths[i] = lengths[i] + count
+  headrooms[i] = headrooms[i] - count
+  reshaped[i] = 1
+  fill(data[i], count)
+  return p
+end
+
+-- Makes the packet `length` bytes long; what is added holds zeros.
+function packet.resize(p, length)
+  local i = band(type(p) == "number" and p or -1, PLACES)
+  if handles[i] ~= p then not_a_packet(p) end
+  local was = lengths[i]
+  if not is_inside(0, length, was + tailrooms[i]) then
+    error(format("a packet of %s bytes: there is room for %g", tostring(length),
+      was + tailrooms[i]), 2)
+  end
+  length = floor(length)
+  if length > was then fill(data[i] + was, length - was) end
+  tailrooms[i] = tailrooms[i] + was - length
+  lengths[i] = length
+  reshaped[i] = 1
+  return p
+end
+
+function packet.prepend(p, bytes)
+  if type(bytes) ~= "string" then error("bytes must be a string", 2) end
+  packet.shiftright(p, #bytes)
+  copy(data[band(p, PLACES)], bytes, #bytes)
+  return p
+end
+
+function packet.append(p, bytes)
+  if type(bytes) ~= "string" then error("bytes must be a string", 2) end
+  local was = packet.length(p)
+  packet.resize(p, was + #bytes)
+  copy(data[band(p, PLACES)] + was, bytes, #bytes)
+  return p
+end
+
+-- A new packet without bytes; nil when the pool has none, or this call had as many as it may.
+function packet.allocate()
+  local n = block.made
+  if n == block.ready then
+    host.refill()
+    if n == block.ready then return nil end
+  end
+  block.made = n + 1
+  local i = MADE + band(n, MADE - 1)
+  local p = block.base + i
+  handles[i] = p
+  return p
+end
+
+function packet.from_string(bytes)
+  if type(bytes) ~= "string" then error("bytes must be a string", 2) end
+  local p = packet.allocate()
+  if p then
+    packet.resize(p, #bytes)
+    copy(data[band(p, PLACES)], bytes, #bytes)
+  end
+  return p
+end
+
+function packet.clone(p)
+  local length = packet.length(p)
+  local other = packet.allocate()
+  if other then
+    packet.resize(other, length)
+    copy(data[band(other, PLACES)], data[band(p, PLACES)], length)
+  end
+  return other
+end
+
+function packet.free(p)
+  local i = band(type(p) == "number" and p or -1, PLACES)
+  if handles[i] ~= p then not_a_packet(p) end
+  handles[i] = NOTHING
+end
+
+local function index(p, key)
+  if type(key) == "number" then
+    local i = band(p, PLACES)
+    if handles[i] ~= p then not_a_packet(p) end
+    if not (key >= 0 and key < lengths[i]) then outside(p, key, 1) end
+    return data[i][key]
+  elseif key == "length" then
+    local i = band(p, PLACES)
+    if handles[i] ~= p then not_a_packet(p) end
+    return lengths[i]
+  elseif key == "data" then
+    return p
+  end
+  return packet[key]
+end
+
+local function set_index(p, key, value)
+  local i = band(p, PLACES)
+  if handles[i] ~= p then not_a_packet(p) end
+  if key == "length" then
+    packet.resize(p, value)
+    return
+  end
+  if not is_inside(key, 1, lengths[i]) then outside(p, key, 1) end
+  data[i][key] = band(value, 255)
+end
+
+host.set_number_metatable({ __index = index, __newindex = set_index, __metatable = false })
+
+-- Links. An input is its number, an output its number and 64.
+
+local link = {}
+
+function link.nreadable(l)
+  if type(l) ~= "number" or not (l >= 0 and l < block.inputs) then no_port(l, "input") end
+  return waiting[l] - taken[l]
+end
+
+function link.empty(l)
+  if type(l) ~= "number" or not (l >= 0 and l < block.inputs) then no_port(l, "input") end
+  return taken[l] == waiting[l]
+end
+
+-- The oldest packet that waits; nil when there is none.
+function link.receive(l)
+  if type(l) ~= "number" or not (l >= 0 and l < block.inputs) then no_port(l, "input") end
+  local n = taken[l]
+  if n == waiting[l] then return nil end
+  taken[l] = n + 1
+  return handles[firsts[l] + n]
+end
+
+function link.nwritable(l)
+  local o = type(l) == "number" and l - OUTPUT or -1
+  if not (o >= 0 and o < block.outputs) then no_port(l, "output") end
+  return room[o]
+end
+
+function link.full(l)
+  local o = type(l) == "number" and l - OUTPUT or -1
+  if not (o >= 0 and o < block.outputs) then no_port(l, "output") end
+  return room[o] <= 0
+end
+
+-- Puts a packet on an output; where the link is full it is dropped and counted there.
+function link.transmit(l, p)
+  local o = type(l) == "number" and l - OUTPUT or -1
+  if not (o >= 0 and o < block.outputs) then no_port(l, "output") end
+  local i = band(type(p) == "number" and p or -1, PLACES)
+  if handles[i] ~= p then not_a_packet(p) end
+  handles[i] = NOTHING
+  local n = block.sent
+  sent_place[n] = i
+  sent_to[n] = o
+  block.sent = n + 1
+  room[o] = room[o] - 1
+end
+
+-- Counters, which `carina top` shows as APP/NAME.
+
+local counter = {}
+
+function counter.create(name)
+  local c, reason = host.counter(tostring(name))
+  if not c then error(reason, 2) end
+  return c
+end
+
+function counter.add(c, n)
+  if type(c) ~= "number" or not (c >= 0 and c < block.counters) then
+    error("no counter: " .. tostring(c), 2)
+  end
+  counters[c] = counters[c] + (n or 1)
+  block.is_counted = 1
+end
+
+function counter.set(c, n)
+  if type(c) ~= "number" or not (c >= 0 and c < block.counters) then
+    error("no counter: " .. tostring(c), 2)
+  end
+  counters[c] = n
+  block.is_counted = 1
+end
+
+function counter.read(c)
+  if type(c) ~= "number" or not (c >= 0 and c < block.counters) then
+    error("no counter: " .. tostring(c), 2)
+  end
+  return counters[c]
+end
+
+local engine = {}
+
+-- When this call began, in seconds since some fixed time.
+function engine.now()
+  return block.now
+end
+
+return { packet = packet, link = link, counter = counter, engine = engine }

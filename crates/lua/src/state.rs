@@ -1,0 +1,383 @@
+//! An interpreter: its libraries, its limits, and what it shares with the app.
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use carina_engine::counter_file::Counter;
+use carina_engine::frames::{AppContext, FRAME_BURST, Notice, Notices};
+use carina_frame::{Frame, Pool};
+use mlua::chunk::ChunkMode;
+use mlua::{Function, LightUserData, Lua, LuaOptions, StdLib, Table, Value};
+
+use crate::block::{Block, COUNTERS_MAX, MADE};
+use crate::config::{COUNTERS, Library, LuaConfig};
+use crate::failure::{self, OWN_CHUNKS};
+use crate::watchdog::Guard;
+
+/// An interpreter with the prelude. Scripts that take one another's place share it, so that a
+/// script can have what its predecessor knew.
+pub(crate) struct State {
+    pub(crate) lua: Lua,
+    pub(crate) shared: Rc<Shared>,
+    pub(crate) guard: Arc<Guard>,
+    /// What a script may use of Lua's libraries.
+    allow: Vec<Library>,
+    /// Makes the globals of a script.
+    globals: Function,
+    /// Counters that scripts have made, at the number that they have in the block.
+    counters: RefCell<Vec<Counter>>,
+}
+
+/// What functions that Lua calls have too.
+pub(crate) struct Shared {
+    pub(crate) block: Box<Block>,
+    /// New packets, each at its place behind [`MADE`].
+    pub(crate) fresh: RefCell<Vec<Option<Frame>>>,
+    /// How many new packets had been taken when the call began.
+    pub(crate) made_before: Cell<u32>,
+    pool: Pool,
+    counter_names: RefCell<Vec<String>>,
+    /// A script is loaded and makes its app: only then can it make counters.
+    is_starting: Cell<bool>,
+    app: String,
+    notices: Notices,
+}
+
+/// An app that a script has made.
+pub(crate) struct Instance {
+    pub(crate) table: Table,
+    pub(crate) pull: Option<Function>,
+    pub(crate) push: Option<Function>,
+    pub(crate) tick: Option<Function>,
+    pub(crate) inherit: Option<Function>,
+    pub(crate) tick_every_s: f64,
+}
+
+impl State {
+    /// An interpreter with the limits of `config`.
+    ///
+    /// # Errors
+    /// One line: there is no memory, or no thread for the watchdog.
+    pub(crate) fn new(config: &LuaConfig, context: &AppContext<'_>) -> Result<State, String> {
+        let failed = |error: mlua::Error| error.to_string();
+        let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::BIT | StdLib::JIT;
+        // SAFETY: `ffi` can do anything; only the prelude has it, and a script if its author says
+        // so. Scripts are loaded as text and never as bytecode.
+        let lua = unsafe {
+            let options = LuaOptions::new().catch_rust_panics(false);
+            Lua::unsafe_new_with(libraries | StdLib::FFI, options)
+        };
+        lua.set_memory_limit(config.memory_bytes).map_err(failed)?;
+        let mut main = std::ptr::null_mut();
+        // SAFETY: the closure touches no stack; it runs outside of any call, so that the state that
+        // it gets is the main one.
+        unsafe { lua.exec_raw::<()>((), |state| main = state) }.map_err(failed)?;
+        let main = NonNull::new(main).ok_or("the interpreter has no main state")?;
+        let shared = Rc::new(Shared {
+            block: Block::new(),
+            fresh: RefCell::new((0..MADE).map(|_| None).collect()),
+            made_before: Cell::new(0),
+            pool: context.pool().clone(),
+            counter_names: RefCell::default(),
+            is_starting: Cell::new(false),
+            app: context.name().to_owned(),
+            notices: context.notices().clone(),
+        });
+        let globals = globals(&lua, &shared, &config.allow).map_err(failed)?;
+        // SAFETY: `lua` is open until this value is dropped, which closes the guard first.
+        let guard = unsafe { Guard::watch(main) };
+        let guard = guard.map_err(|error| format!("a thread for the watchdog: {error}"))?;
+        Ok(State {
+            lua,
+            shared,
+            guard,
+            allow: config.allow.clone(),
+            globals,
+            counters: RefCell::default(),
+        })
+    }
+
+    /// Whether a script with this configuration can run in this interpreter.
+    pub(crate) fn suits(&self, config: &LuaConfig) -> bool {
+        self.allow == config.allow
+    }
+
+    /// Loads a script and has it make its app.
+    ///
+    /// # Errors
+    /// One line that says what is wrong, and where in the script.
+    pub(crate) fn start(
+        &self,
+        config: &LuaConfig,
+        context: &AppContext<'_>,
+    ) -> Result<Instance, String> {
+        let name = &config.script.name;
+        let describe = |error: mlua::Error| failure::line_of(&error, name, config.memory_bytes);
+        self.lua
+            .set_memory_limit(config.memory_bytes)
+            .map_err(describe)?;
+        self.shared.block.begin(0.0);
+        self.shared.block.inputs.set(0);
+        self.shared.block.outputs.set(0);
+        self.shared.is_starting.set(true);
+        let budget = Duration::from_millis(config.budget_ms) * START_BUDGETS;
+        let (made, overrun) = self.guard.run(budget, || self.make(config));
+        self.shared.is_starting.set(false);
+        self.shared.drop_made();
+        if let Some(place) = overrun {
+            return Err(failure::overrun(&place, budget));
+        }
+        let instance = made.map_err(describe)?;
+        let names = self.shared.counter_names.borrow();
+        let mut counters = self.counters.borrow_mut();
+        while counters.len() < names.len() {
+            let counter = context.counter(&names[counters.len()]);
+            counters.push(counter);
+        }
+        drop(counters);
+        self.publish();
+        Ok(instance)
+    }
+
+    fn make(&self, config: &LuaConfig) -> mlua::Result<Instance> {
+        let name = &config.script.name;
+        let wrong = |text: &str| mlua::Error::runtime(format!("{name}: {text}"));
+        let globals: Table = self.globals.call(())?;
+        let chunk = self.lua.load(&*config.script.text);
+        let chunk = chunk
+            .set_name(format!("={name}"))
+            .set_mode(ChunkMode::Text)
+            .set_environment(globals);
+        // Not `eval`, which would read the whole as an expression first.
+        let Value::Table(class) = chunk.into_function()?.call(())? else {
+            return Err(wrong("must return a table with the methods of the app"));
+        };
+        let argument = table_of(&self.lua, &config.config)?;
+        let table = match class.get("new")? {
+            Value::Function(new) => match new.call((&class, argument))? {
+                Value::Table(table) => table,
+                _ => return Err(wrong("new must return a table")),
+            },
+            Value::Nil => {
+                let (table, behind) = (self.lua.create_table()?, self.lua.create_table()?);
+                table.set("config", argument)?;
+                behind.set("__index", class)?;
+                table.set_metatable(Some(behind))?;
+                table
+            }
+            _ => return Err(wrong("new must be a function")),
+        };
+        let method = |name: &str| -> mlua::Result<Option<Function>> {
+            match table.get(name)? {
+                Value::Nil => Ok(None),
+                Value::Function(function) => Ok(Some(function)),
+                _ => Err(wrong(&format!("{name} must be a function"))),
+            }
+        };
+        let (pull, push, tick) = (method("pull")?, method("push")?, method("tick")?);
+        let inherit = method("inherit")?;
+        if pull.is_none() && push.is_none() && tick.is_none() {
+            return Err(wrong("has neither push, pull nor tick"));
+        }
+        let tick_every_s = match table.get("tick_every")? {
+            Value::Nil => TICK_S,
+            Value::Number(seconds) if seconds >= TICK_S_MIN => seconds,
+            Value::Integer(seconds) if seconds >= 1 => seconds as f64,
+            _ => {
+                return Err(wrong(
+                    "tick_every must be a number of seconds, 0.001 or more",
+                ));
+            }
+        };
+        Ok(Instance {
+            table,
+            pull,
+            push,
+            tick,
+            inherit,
+            tick_every_s,
+        })
+    }
+
+    /// Shows the script's counters to other processes.
+    pub(crate) fn publish(&self) {
+        let block = &self.shared.block;
+        if block.is_counted.replace(0) != 0 {
+            for (counter, value) in self.counters.borrow().iter().zip(&block.counter) {
+                // Less than 0 becomes 0.
+                counter.set(value.get() as u64);
+            }
+        }
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.guard.close();
+    }
+}
+
+impl Shared {
+    /// Lays more new packets ready, as far as this call may have them and the pool has frames.
+    fn refill(&self) {
+        let block = &self.block;
+        let begun = self.made_before.get();
+        let mut fresh = self.fresh.borrow_mut();
+        for _ in 0..FRAME_BURST {
+            let ready = block.ready.get();
+            if ready.wrapping_sub(begun) as usize >= MADE {
+                return;
+            }
+            let Some(mut frame) = self.pool.frame_of(&[]) else {
+                return;
+            };
+            let at = ready as usize % MADE;
+            block.describe(MADE + at, &mut frame);
+            fresh[at] = Some(frame);
+            block.ready.set(ready.wrapping_add(1));
+        }
+    }
+
+    /// Ends a call: drops the new packets that were not sent; returns how many.
+    pub(crate) fn drop_made(&self) -> u64 {
+        let (begun, made) = (self.made_before.get(), self.block.made.get());
+        self.made_before.set(made);
+        let mut dropped = 0;
+        let mut fresh = self.fresh.borrow_mut();
+        for number in 0..(made.wrapping_sub(begun) as usize).min(MADE) {
+            let at = (begun as usize + number) % MADE;
+            self.block.take_back(MADE + at);
+            dropped += u64::from(fresh[at].take().is_some());
+        }
+        dropped
+    }
+
+    /// A counter's number in the block.
+    fn counter(&self, name: &str) -> Result<usize, String> {
+        let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        if name.is_empty() || name.len() > COUNTER_NAME_MAX || !name.bytes().all(is_word) {
+            return Err(format!(
+                "counter {name:?}: a name has 1 to {COUNTER_NAME_MAX} letters, digits and _"
+            ));
+        }
+        if COUNTERS.contains(&name) {
+            return Err(format!(
+                "counter {name}: every app in Lua has one of this name"
+            ));
+        }
+        let mut names = self.counter_names.borrow_mut();
+        if let Some(at) = names.iter().position(|known| known == name) {
+            return Ok(at);
+        }
+        if !self.is_starting.get() {
+            return Err("counters are made while the app is made".to_owned());
+        }
+        if names.len() == COUNTERS_MAX {
+            return Err(format!("an app has at most {COUNTERS_MAX} counters"));
+        }
+        names.push(name.to_owned());
+        self.block.counters.set(names.len() as u32);
+        Ok(names.len() - 1)
+    }
+}
+
+/// Loads the prelude; returns the function that makes a script's globals.
+fn globals(lua: &Lua, shared: &Rc<Shared>, allow: &[Library]) -> mlua::Result<Function> {
+    let chunk = |text: &'static str| lua.load(text).set_name(format!("={OWN_CHUNKS}"));
+    let all = lua.globals();
+    let (ffi, bit): (Table, Table) = (all.get("ffi")?, all.get("bit")?);
+    let allowed = lua.create_table()?;
+    for library in allow {
+        match library {
+            Library::Io => lua.load_std_libs(StdLib::IO)?,
+            Library::Os => lua.load_std_libs(StdLib::OS)?,
+            Library::Ffi => {}
+        }
+        allowed.set(library.name(), all.get::<Value>(library.name())?)?;
+    }
+    let address = LightUserData(std::ptr::from_ref::<Block>(&shared.block).cast_mut().cast());
+    let patterns: Table = chunk(include_str!("lua/patterns.lua")).call(())?;
+    let host = host(lua, shared)?;
+    let prelude = chunk(include_str!("lua/prelude.lua"));
+    let api: Table = prelude.call((ffi, bit, address, host))?;
+    let theirs = Rc::clone(shared);
+    let notice = lua.create_function(move |_, text: mlua::LuaString| {
+        let text = text.to_string_lossy();
+        let cut = text.floor_char_boundary(NOTICE_BYTES_MAX);
+        theirs.notices.add(Notice {
+            app: theirs.app.clone(),
+            text: text[..cut].replace(char::is_control, " "),
+            has_stopped: false,
+        });
+        Ok(())
+    })?;
+    let sandbox = chunk(include_str!("lua/sandbox.lua"));
+    let make: Function = sandbox.call((patterns, notice, allowed))?;
+    make.bind(api)
+}
+
+/// What the prelude needs beside the block.
+fn host(lua: &Lua, shared: &Rc<Shared>) -> mlua::Result<Table> {
+    let host = lua.create_table()?;
+    host.set("block_bytes", size_of::<Block>())?;
+    let theirs = Rc::clone(shared);
+    let refill = lua.create_function(move |_, ()| {
+        theirs.refill();
+        Ok(())
+    })?;
+    host.set("refill", refill)?;
+    let theirs = Rc::clone(shared);
+    let counter = lua.create_function(move |_, name: String| {
+        Ok(match theirs.counter(&name) {
+            Ok(number) => (Some(number), None),
+            Err(reason) => (None, Some(reason)),
+        })
+    })?;
+    host.set("counter", counter)?;
+    let set = lua.create_function(|lua, metatable: Table| {
+        lua.set_type_metatable::<mlua::Number>(Some(metatable));
+        Ok(())
+    })?;
+    host.set("set_number_metatable", set)?;
+    Ok(host)
+}
+
+/// A table of TOML as one of Lua.
+fn table_of(lua: &Lua, table: &toml::Table) -> mlua::Result<Table> {
+    let made = lua.create_table()?;
+    for (key, value) in table {
+        made.set(key.as_str(), value_of(lua, value)?)?;
+    }
+    Ok(made)
+}
+
+fn value_of(lua: &Lua, value: &toml::Value) -> mlua::Result<Value> {
+    Ok(match value {
+        toml::Value::String(text) => Value::String(lua.create_string(text)?),
+        toml::Value::Integer(number) => Value::Number(*number as f64),
+        toml::Value::Float(number) => Value::Number(*number),
+        toml::Value::Boolean(is_true) => Value::Boolean(*is_true),
+        toml::Value::Datetime(time) => Value::String(lua.create_string(time.to_string())?),
+        toml::Value::Array(list) => {
+            let made = lua.create_table()?;
+            for value in list {
+                made.push(value_of(lua, value)?)?;
+            }
+            Value::Table(made)
+        }
+        toml::Value::Table(table) => Value::Table(table_of(lua, table)?),
+    })
+}
+
+/// Loading a script and making its app may take so many budgets of a call.
+const START_BUDGETS: u32 = 40;
+/// How often an app is ticked that does not say how often, in seconds.
+const TICK_S: f64 = 0.1;
+const TICK_S_MIN: f64 = 0.001;
+const COUNTER_NAME_MAX: usize = 48;
+/// What is kept of a line that a script prints.
+const NOTICE_BYTES_MAX: usize = 512;

@@ -1,0 +1,26 @@
+//! Whether a text is Lua.
+
+use mlua::chunk::ChunkMode;
+use mlua::{Error, Lua};
+
+use crate::failure;
+
+/// Checks that a script is Lua.
+///
+/// # Errors
+/// One line with the place and what is wrong there.
+pub(crate) fn check(name: &str, text: &str) -> Result<(), String> {
+    let lua = Lua::new();
+    let chunk = lua.load(text).set_name(format!("={name}"));
+    match chunk.set_mode(ChunkMode::Text).into_function() {
+        Ok(_) => Ok(()),
+        Err(Error::SyntaxError { message, .. }) => {
+            let has_name = message.starts_with(name);
+            Err(match has_name {
+                true => message,
+                false => format!("{name}: {message}"),
+            })
+        }
+        Err(error) => Err(failure::line_of(&error, name, 0)),
+    }
+}

@@ -1,0 +1,13 @@
+//! Tests of this crate.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+#[path = "../../apps/tests/notation.rs"]
+mod notation;
+
+mod examples;
+mod limits;
+mod page;
+mod reload;
+mod rig;
+mod sandbox;
+mod script;

@@ -1,0 +1,312 @@
+//! An app in Lua with a probe at each port, in simulated time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use carina_apps::graph_file::read_graph_in;
+use carina_engine::counter_file::{self, CounterFile};
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, FrameApp, Graph, Network, Notice, PortList, Ports,
+};
+use carina_frame::{Pool, PoolConfig};
+use carina_time::Instant;
+
+type Waiting = Arc<Mutex<VecDeque<Vec<u8>>>>;
+
+/// Puts frames on a link.
+#[derive(Clone, Debug)]
+pub struct Feeder(Waiting);
+
+/// Keeps what comes.
+#[derive(Clone, Debug)]
+pub struct Collector(Waiting);
+
+impl PartialEq for Feeder {
+    fn eq(&self, other: &Feeder) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl PartialEq for Collector {
+    fn eq(&self, other: &Collector) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+pub struct FeederApp(Waiting, Pool);
+pub struct CollectorApp(Waiting);
+
+impl AppConfig for Feeder {
+    const KIND: &'static str = "feeder";
+    const INPUTS: PortList = PortList::Any;
+    const OUTPUTS: PortList = PortList::OUTPUT;
+    type App = FeederApp;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<FeederApp, AppError> {
+        Ok(FeederApp(Arc::clone(&self.0), context.pool().clone()))
+    }
+}
+
+impl AppConfig for Collector {
+    const KIND: &'static str = "collector";
+    const INPUTS: PortList = PortList::INPUT;
+    const OUTPUTS: PortList = PortList::Any;
+    type App = CollectorApp;
+
+    fn build(&self, _: &mut AppContext<'_>) -> Result<CollectorApp, AppError> {
+        Ok(CollectorApp(Arc::clone(&self.0)))
+    }
+}
+
+impl FrameApp for FeederApp {
+    fn pull(&mut self, ports: &mut Ports<'_>) {
+        let waiting = &mut *self.0.lock().unwrap();
+        ports.fill(0, usize::MAX, || self.1.frame_of(&waiting.pop_front()?));
+    }
+
+    // Frames for an interface in whose place it stands.
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        (0..ports.inputs()).for_each(|input| ports.drain(input, drop));
+    }
+}
+
+impl FrameApp for CollectorApp {
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        let seen = &mut *self.0.lock().unwrap();
+        ports.drain(0, |frame| seen.push_back(frame.bytes().to_vec()));
+    }
+}
+
+/// A network with the app `app`, and probes at its ports.
+pub struct Rig {
+    pub network: Network,
+    directory: tempfile::TempDir,
+    inputs: Vec<String>,
+    outputs: Vec<String>,
+    fed: BTreeMap<String, Waiting>,
+    seen: BTreeMap<String, Waiting>,
+    keys: String,
+    now: Instant,
+}
+
+impl Rig {
+    /// An app of this script with one input and one output.
+    pub fn new(script: &str) -> Rig {
+        Rig::with(script, "", &["input"], &["output"])
+    }
+
+    /// An app of this script with more keys in its table, and these ports.
+    pub fn with(script: &str, keys: &str, inputs: &[&str], outputs: &[&str]) -> Rig {
+        let (rig, made) = Rig::try_with(script, keys, inputs, outputs);
+        made.unwrap_or_else(|error| panic!("{error}"));
+        rig
+    }
+
+    /// As [`Rig::with`], of a script that may be wrong.
+    pub fn try_with(
+        script: &str,
+        keys: &str,
+        inputs: &[&str],
+        outputs: &[&str],
+    ) -> (Rig, Result<(), String>) {
+        let directory = tempfile::tempdir().unwrap();
+        let pool = Pool::new(PoolConfig {
+            frames: 4096,
+            frame_bytes: 2048,
+        });
+        let file = CounterFile::create(&directory.path().join("counters")).unwrap();
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let mut rig = Rig {
+            network: Network::new(pool.unwrap(), file).unwrap(),
+            directory,
+            inputs: owned(inputs),
+            outputs: owned(outputs),
+            fed: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            keys: keys.to_owned(),
+            now: Instant::from_millis(1000),
+        };
+        let made = rig.load(script);
+        (rig, made)
+    }
+
+    /// The directory of the graph.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Puts a script in the place of the one that runs.
+    pub fn load(&mut self, script: &str) -> Result<(), String> {
+        std::fs::write(self.directory().join("app.lua"), script).unwrap();
+        let mut links = String::new();
+        for port in &self.inputs {
+            links += &format!("\"in-{port}.output -> app.{port}\", ");
+        }
+        for port in &self.outputs {
+            links += &format!("\"app.{port} -> out-{port}.input\", ");
+        }
+        let mut text =
+            format!("links = [{links}]\n[apps.app]\nkind = \"lua\"\nfile = \"app.lua\"\n");
+        text += &format!("{}\n", self.keys);
+        for port in &self.inputs {
+            text += &format!("[apps.in-{port}]\nkind = \"source\"\n");
+        }
+        for port in &self.outputs {
+            text += &format!("[apps.out-{port}]\nkind = \"sink\"\n");
+        }
+        let read = read_graph_in(&text, self.directory(), &[carina_lua::KIND]);
+        let (graph, files) = read.map_err(|error| error.to_string())?;
+        assert_eq!(files, [self.directory().join("app.lua")]);
+        let (inputs, outputs) = (self.inputs.clone(), self.outputs.clone());
+        let inputs: Vec<_> = inputs
+            .iter()
+            .map(|port| (format!("in-{port}"), &**port))
+            .collect();
+        let outputs: Vec<_> = outputs
+            .iter()
+            .map(|port| (format!("out-{port}"), &**port))
+            .collect();
+        self.configure(graph, &inputs, &outputs)
+    }
+
+    /// A network with a graph of `examples/lua`, whose apps of these names are probes.
+    pub fn example(
+        file: &str,
+        inputs: &[(&'static str, &'static str)],
+        outputs: &[(&'static str, &'static str)],
+    ) -> Rig {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../examples/lua")
+            .join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let kinds: Vec<_> = carina_ports::KINDS
+            .into_iter()
+            .chain([carina_lua::KIND])
+            .collect();
+        let (graph, _) = read_graph_in(&text, path.parent().unwrap(), &kinds).unwrap();
+        let (mut rig, _) = Rig::try_with("return { push = function() end }", "", &[], &[]);
+        let owned = |pairs: &[(&'static str, &'static str)]| -> Vec<(String, &'static str)> {
+            pairs
+                .iter()
+                .map(|(app, port)| ((*app).to_owned(), *port))
+                .collect()
+        };
+        rig.configure(graph, &owned(inputs), &owned(outputs))
+            .unwrap();
+        rig
+    }
+
+    /// A network with the app `app` of a graph of `examples/lua`, with probes in place of the apps
+    /// that send to it and that it sends to: pairs of their name and the port.
+    pub fn between(file: &str, app: &str, ports: &[(&'static str, &'static str)]) -> Rig {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../examples/lua")
+            .join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (_, table) = text.split_once(&format!("[apps.{app}]\n")).unwrap();
+        let table = table.split("\n[").next().unwrap();
+        let (mut links, mut probes) = (String::new(), String::new());
+        for (name, port) in ports {
+            links += &format!("\"in-{name}.output -> {app}.{port}\", ");
+            links += &format!("\"{app}.{port} -> out-{name}.input\", ");
+            probes += &format!("[apps.in-{name}]\nkind = \"source\"\n");
+            probes += &format!("[apps.out-{name}]\nkind = \"sink\"\n");
+        }
+        let text = format!("links = [{links}]\n[apps.{app}]\n{table}\n{probes}");
+        let directory = path.parent().unwrap();
+        let (graph, _) = read_graph_in(&text, directory, &[carina_lua::KIND]).unwrap();
+        let (mut rig, _) = Rig::try_with("return { push = function() end }", "", &[], &[]);
+        let probes = |head: &str| -> Vec<(String, &'static str)> {
+            ports
+                .iter()
+                .map(|(name, port)| (format!("{head}-{name}"), *port))
+                .collect()
+        };
+        rig.configure(graph, &probes("in"), &probes("out")).unwrap();
+        rig
+    }
+
+    fn configure(
+        &mut self,
+        mut graph: Graph,
+        inputs: &[(String, &str)],
+        outputs: &[(String, &str)],
+    ) -> Result<(), String> {
+        for (app, port) in inputs {
+            let waiting = self.fed.entry((*port).to_owned()).or_default();
+            graph.app(app, Feeder(Arc::clone(waiting)));
+        }
+        for (app, port) in outputs {
+            let seen = self.seen.entry((*port).to_owned()).or_default();
+            graph.app(app, Collector(Arc::clone(seen)));
+        }
+        let configured = self.network.configure(&graph);
+        configured.map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// Feeds frames to an input, and breathes.
+    pub fn feed(&mut self, port: &str, frames: impl IntoIterator<Item = Vec<u8>>) {
+        self.fed[port].lock().unwrap().extend(frames);
+        self.breathe();
+    }
+
+    /// Breathes until what is fed has gone through.
+    pub fn breathe(&mut self) {
+        for _ in 0..3 {
+            self.network.breathe(self.now);
+        }
+    }
+
+    /// Lets time pass, and breathes.
+    pub fn pass_ms(&mut self, millis: u64) {
+        self.now += carina_time::Duration::from_millis(millis);
+        self.breathe();
+    }
+
+    /// Takes what came out of an output.
+    pub fn out(&self, port: &str) -> Vec<Vec<u8>> {
+        self.seen[port].lock().unwrap().drain(..).collect()
+    }
+
+    /// One frame through the only input and output.
+    pub fn through(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
+        self.feed("input", [frame.to_vec()]);
+        self.out("output")
+    }
+
+    /// A counter of the app.
+    pub fn counter(&self, name: &str) -> u64 {
+        let name = if name.contains('/') {
+            name.to_owned()
+        } else {
+            format!("app/{name}")
+        };
+        let path: PathBuf = self.directory().join("counters");
+        let all = counter_file::read(&path).unwrap();
+        let found = all.iter().find(|reading| reading.name == name);
+        found
+            .unwrap_or_else(|| panic!("no counter {name} in {all:?}"))
+            .value
+    }
+
+    /// What the app had to say, one line each.
+    pub fn notices(&self) -> Vec<String> {
+        let notices = self.network.notices().take().0;
+        notices
+            .into_iter()
+            .map(|Notice { app, text, .. }| format!("{app}: {text}"))
+            .collect()
+    }
+
+    /// The reason for which the app has stopped.
+    pub fn stopped(&self) -> String {
+        let notices = self.network.notices().take().0;
+        let stops: Vec<_> = notices
+            .into_iter()
+            .filter(|notice| notice.has_stopped)
+            .collect();
+        assert_eq!(stops.len(), 1, "{stops:?}");
+        stops[0].text.clone()
+    }
+}
