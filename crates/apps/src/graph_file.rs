@@ -23,6 +23,7 @@
 //! configuration, as the app's page has them.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use carina_engine::frames::{AnyConfig, AppConfig, Graph, GraphError, WORKERS_MAX};
@@ -69,6 +70,8 @@ use crate::vxlan::VxlanConfig;
 pub struct Kind {
     /// Its name.
     pub name: &'static str,
+    /// Keys that name files which are part of the configuration.
+    files: &'static [&'static str],
     read: fn(toml::Table) -> Result<Arc<dyn AnyConfig>, toml::de::Error>,
 }
 
@@ -115,8 +118,36 @@ impl Kind {
     pub const fn of<C: AppConfig + DeserializeOwned>() -> Kind {
         Kind {
             name: C::KIND,
+            files: &[],
             read: |table| Ok(Arc::new(table.try_into::<C>()?)),
         }
+    }
+
+    /// With keys that name files whose contents are part of the configuration: a relative path
+    /// begins at the directory of the graph's file, and a change of such a file is one of the
+    /// graph.
+    #[must_use]
+    pub const fn with_files(self, keys: &'static [&'static str]) -> Kind {
+        Kind {
+            files: keys,
+            ..self
+        }
+    }
+
+    /// Completes the paths of files in the configuration of an app, and returns them.
+    fn files(&self, table: &mut toml::Table, directory: &Path) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        for key in self.files {
+            if let Some(toml::Value::String(path)) = table.get_mut(*key) {
+                let whole = directory.join(&*path);
+                // What is not UTF-8 stays as it was written.
+                if let Some(text) = whole.to_str() {
+                    text.clone_into(path);
+                }
+                files.push(whole);
+            }
+        }
+        files
     }
 }
 
@@ -199,15 +230,30 @@ pub fn read_graph(text: &str) -> Result<Graph, GraphFileError> {
 /// # Errors
 /// As there.
 pub fn read_graph_of(text: &str, more: &[Kind]) -> Result<Graph, GraphFileError> {
+    Ok(read_graph_in(text, Path::new(""), more)?.0)
+}
+
+/// As [`read_graph_of`], of a file in this directory; and the files that are part of the graph
+/// beside it ([`Kind::with_files`]).
+///
+/// # Errors
+/// As there.
+pub fn read_graph_in(
+    text: &str,
+    directory: &Path,
+    more: &[Kind],
+) -> Result<(Graph, Vec<PathBuf>), GraphFileError> {
     let file: File = toml::from_str(text)?;
     let mut graph = Graph::new();
+    let mut files = Vec::new();
     if let Some(count) = file.workers {
         graph.workers(count);
     }
     graph.cpus(&file.cpus);
     for (name, mut table) in file.apps {
         let worker = table.remove("worker");
-        let config = read_app(&name, table, more)?;
+        let (config, of_app) = read_app_in(&name, table, directory, more)?;
+        files.extend(of_app);
         graph.app_of(&name, config);
         if let Some(worker) = worker {
             graph.place(&name, worker_number(&name, &worker)?);
@@ -217,7 +263,7 @@ pub fn read_graph_of(text: &str, more: &[Kind]) -> Result<Graph, GraphFileError>
         graph.link(link)?;
     }
     graph.check()?;
-    Ok(graph)
+    Ok((graph, files))
 }
 
 fn worker_number(app: &str, value: &toml::Value) -> Result<usize, GraphFileError> {
@@ -240,9 +286,18 @@ fn worker_number(app: &str, value: &toml::Value) -> Result<usize, GraphFileError
 /// There is no such kind, also not among `more`, or its configuration is wrong.
 pub fn read_app(
     name: &str,
-    mut table: toml::Table,
+    table: toml::Table,
     more: &[Kind],
 ) -> Result<Arc<dyn AnyConfig>, GraphFileError> {
+    Ok(read_app_in(name, table, Path::new(""), more)?.0)
+}
+
+fn read_app_in(
+    name: &str,
+    mut table: toml::Table,
+    directory: &Path,
+    more: &[Kind],
+) -> Result<(Arc<dyn AnyConfig>, Vec<PathBuf>), GraphFileError> {
     let app = || name.to_owned();
     let wrong = |kind| GraphFileError::Kind {
         app: app(),
@@ -263,11 +318,15 @@ pub fn read_app(
     let Some(kind) = kinds.find(|kind| kind.name == word) else {
         return Err(wrong(word));
     };
-    (kind.read)(table).map_err(|error| GraphFileError::App {
-        app: app(),
-        kind: kind.name,
-        reason: error.message().to_owned(),
-    })
+    let files = kind.files(&mut table, directory);
+    match (kind.read)(table) {
+        Ok(config) => Ok((config, files)),
+        Err(error) => Err(GraphFileError::App {
+            app: app(),
+            kind: kind.name,
+            reason: error.message().to_owned(),
+        }),
+    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@
 //!   `drop_length`: cut; `drop_session`; `drop_cookie`
 //! - cost: 66 bytes written, or compared
 //!
-//! An MTU of 1500 bytes in the south has room for 1434 bytes of inner frame.
+//! An MTU of 1500 bytes in the south has room for inner frames of 1448 bytes: an inner MTU of 1434.
 
 use std::net::Ipv6Addr;
 

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use carina_engine::counter_file::CounterFile;
 use carina_engine::frames::{
-    ConfigureError, Difference, Graph, LinkCounts, LinkName, WorkerReport, Workers,
+    ConfigureError, Difference, Graph, LinkCounts, LinkName, Notices, WorkerReport, Workers,
 };
 use carina_frame::{PoolConfig, PoolError};
-use carina_sys::EventFd;
+use carina_sys::{EventFd, raise_nofile_limit};
 use carina_time::Duration;
 
 use crate::trace::TraceServer;
@@ -39,12 +39,15 @@ pub enum RunnerError {
 impl GraphRunner {
     /// A runner without apps; each of its workers will have a pool of this kind. Counters go to a
     /// file at `counters`, for other processes, which can also trace the graph's links
-    /// ([`crate::trace`]); or to none.
+    /// ([`crate::trace`]); or to none. The process may open as many files as its hard limit
+    /// allows from now on: 64 cards of guests have more than the usual soft limit.
     ///
     /// # Errors
     /// The pool is not possible, or the file or the socket not to be had.
     pub fn new(pool: PoolConfig, counters: Option<&Path>) -> Result<GraphRunner, RunnerError> {
         pool.check()?;
+        // With a lower limit it is enough for fewer ports, whose refusal names the cause.
+        let _ = raise_nofile_limit();
         let file = match counters {
             Some(path) => CounterFile::create(path)?,
             None => CounterFile::private()?,
@@ -110,6 +113,12 @@ impl GraphRunner {
             Some(worker) => Err(RunnerError::Ended(worker)),
             None => Ok(()),
         }
+    }
+
+    /// What the apps have to say to the operator.
+    #[must_use]
+    pub fn notices(&self) -> &Notices {
+        self.workers.notices()
     }
 
     /// Every link with what went over it.

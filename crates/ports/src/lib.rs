@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`af_packet`] | an Ethernet interface beside the kernel's own stack |
 //! | [`af_xdp`] | one queue of an Ethernet interface, past the kernel's stack |
+//! | [`pci`] | a network card that this process drives itself, past the kernel |
 //! | [`tap`], [`tun`] | an interface that the kernel's stack uses, and this graph is its wire |
 //! | [`vhost_user`] | the network card of a guest |
 //!
@@ -19,6 +20,7 @@
 pub mod af_packet;
 pub mod af_xdp;
 mod offload;
+pub mod pci;
 pub mod tap;
 pub mod tun;
 pub mod vhost_user;
@@ -26,9 +28,10 @@ pub mod vhost_user;
 use carina_apps::graph_file::Kind;
 
 /// The kinds of apps of this crate, for files of graphs.
-pub const KINDS: [Kind; 5] = [
+pub const KINDS: [Kind; 6] = [
     Kind::of::<af_packet::AfPacketConfig>(),
     Kind::of::<af_xdp::AfXdpConfig>(),
+    Kind::of::<pci::PciConfig>(),
     Kind::of::<tap::TapConfig>(),
     Kind::of::<tun::TunConfig>(),
     Kind::of::<vhost_user::VhostUserConfig>(),

@@ -48,6 +48,20 @@ pub struct TunConfig {
     pub destination: MacText,
 }
 
+impl TunConfig {
+    /// An interface with the defaults.
+    #[must_use]
+    pub fn of(name: &str) -> TunConfig {
+        TunConfig {
+            name: name.to_owned(),
+            mtu: None,
+            offload: false,
+            source: default_source(),
+            destination: default_destination(),
+        }
+    }
+}
+
 fn default_source() -> MacText {
     MacText(Mac([2, 0, 0, 0, 0, 1]))
 }

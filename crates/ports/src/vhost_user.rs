@@ -12,7 +12,8 @@
 //!   - `offload`: take frames from the guest without having their checksums filled in, and, where
 //!     those of the pool are long enough (65554 bytes), long ones cut; `false` where nothing is
 //!     said
-//! - counters: `is_connected`: 1 while a front end is; `connections`; `refused_messages` and
+//! - counters: `is_connected`: 1 while a front end is; `connections`; `announcements`: of guests
+//!   that were migrated to here and do not announce themselves; `refused_messages` and
 //!   `ring_faults`: connections that were cut, because of a message or of what the guest wrote into
 //!   a ring; `pool_empty`: bursts cut short because the pool had no frame; `drop_length`: from the
 //!   guest, shorter than a MAC header or longer than a frame of the pool; `drop_unsupported`:
@@ -48,10 +49,12 @@ use carina_vhost_user::features::{self, net};
 use carina_vhost_user::{Half, Offer, Port as Socket, PortConfig, Role};
 use serde::{Deserialize, Serialize};
 
+use self::announcement::announcement;
 use self::from_guest::FromGuest;
 use self::to_guest::ToGuest;
 use crate::offload::Intake;
 
+mod announcement;
 mod from_guest;
 mod to_guest;
 
@@ -166,6 +169,7 @@ struct Pair {
 struct Counters {
     is_connected: Counter,
     connections: Counter,
+    announcements: Counter,
     refused_messages: Counter,
     ring_faults: Counter,
     no_guest: Counter,
@@ -213,6 +217,7 @@ impl AppConfig for VhostUserConfig {
             counters: Counters {
                 is_connected: context.counter("is_connected"),
                 connections: context.counter("connections"),
+                announcements: context.counter("announcements"),
                 refused_messages: context.counter("refused_messages"),
                 ring_faults: context.counter("ring_faults"),
                 no_guest: context.counter("drop_no_guest"),
@@ -226,6 +231,15 @@ impl FrameApp for VhostUser {
     fn pull(&mut self, ports: &mut Ports<'_>) {
         let mut room = self.from_guest.put_backlog(ports);
         if let Some(mut device) = self.socket.try_lock() {
+            if room > 0
+                && let Some(mac) = device.take_announcement()
+            {
+                let frame = self.from_guest.pool().frame_of(&announcement(mac));
+                let mut frame = frame.into_iter();
+                let sent = ports.fill(0, 1, || frame.next());
+                self.counters.announcements.add(sent as u64);
+                room -= sent;
+            }
             let features = device.features();
             for at in 0..self.queues {
                 let pair = (self.first + at) % self.queues;

@@ -29,6 +29,7 @@ pub const SET_VRING_CALL: u32 = 13;
 pub const GET_PROTOCOL_FEATURES: u32 = 15;
 pub const SET_PROTOCOL_FEATURES: u32 = 16;
 pub const SET_VRING_ENABLE: u32 = 18;
+pub const SEND_RARP: u32 = 19;
 
 /// VERSION_1, MRG_RXBUF and vhost-user's PROTOCOL_FEATURES.
 pub const FEATURES: u64 = 1 << 32 | 1 << 15 | 1 << 30;
@@ -71,6 +72,11 @@ impl FrontEnd {
             }
             std::thread::sleep(Duration::from_millis(5));
         };
+        FrontEnd::over(socket)
+    }
+
+    /// Has a connection, which the back end made, and says nothing.
+    pub fn over(socket: UnixStream) -> FrontEnd {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let memory = Memory::anonymous("front-end", BYTES).unwrap();
         let mapping = Arc::new(memory.map().unwrap());
@@ -87,15 +93,19 @@ impl FrontEnd {
 
     /// Connects and sets up the first pair of rings, with empty rings of its own.
     pub fn running(path: &Path, features: u64) -> FrontEnd {
-        let mut front = FrontEnd::connect(path);
-        front.negotiate(features);
+        FrontEnd::connect(path).set_up(features)
+    }
+
+    /// Sets up the first pair of rings.
+    pub fn set_up(mut self, features: u64) -> FrontEnd {
+        self.negotiate(features);
         for ring in 0..2 {
-            front.add_ring(ring);
-            front.start_ring(ring, 0);
+            self.add_ring(ring);
+            self.start_ring(ring, 0);
         }
         // An answer comes after all that was said before is done.
-        front.asks(GET_FEATURES);
-        front
+        self.asks(GET_FEATURES);
+        self
     }
 
     pub fn negotiate(&mut self, features: u64) {

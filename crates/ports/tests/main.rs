@@ -5,6 +5,8 @@ mod af_packet;
 mod af_xdp;
 mod front_end;
 mod guest;
+mod kernel_ends;
+mod many_guests;
 mod migration;
 mod page;
 mod refusals;

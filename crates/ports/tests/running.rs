@@ -72,9 +72,15 @@ impl Running {
 
     /// A counter of an app or a link.
     pub fn counter(&self, name: &str) -> u64 {
+        self.find(name)
+            .unwrap_or_else(|| panic!("no counter {name}"))
+    }
+
+    /// A counter that an app may not have.
+    pub fn find(&self, name: &str) -> Option<u64> {
         let all = counter_file::read(&self.counters).unwrap();
         let found = all.iter().find(|reading| reading.name == name);
-        found.unwrap_or_else(|| panic!("no counter {name}")).value
+        found.map(|reading| reading.value)
     }
 
     /// Waits until a counter is as it should be.

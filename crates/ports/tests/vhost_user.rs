@@ -3,8 +3,10 @@
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use carina_sys::Memory;
+use carina_sys::{Mapping, Memory};
 
 use crate::front_end::*;
 use crate::room::Room;
@@ -120,24 +122,40 @@ fn hostile_guests_are_cut_off_and_others_go_on() {
     let mut c = running(&other.sockets[0], 0);
     let mut d = running(&other.sockets[1], PACKED);
     type Attack = fn(&mut FrontEnd);
-    let attacks: [(&str, Attack); 5] = [
-        ("a loop", |guest| descriptor(guest, GUEST, 64, 1, 0)),
-        ("out of range", |guest| {
-            descriptor(guest, GUEST + BYTES as u64 - 1, 2, 0, 0)
+    const NEXT: u16 = 1;
+    const TABLE: u16 = 4;
+    let attacks: [(&str, u64, Attack); 9] = [
+        ("a loop", 0, |guest| descriptor(guest, 0, GUEST, 64, NEXT)),
+        ("out of range", 0, |guest| {
+            descriptor(guest, 0, GUEST + BYTES as u64 - 1, 2, 0);
         }),
-        ("beyond the table", |guest| {
-            descriptor(guest, GUEST, 64, 1, 999)
+        ("beyond the table", 0, |guest| {
+            descriptor(guest, 999, GUEST, 64, NEXT);
         }),
-        ("an index far ahead", |guest| {
+        ("an index far ahead", 0, |guest| {
             let at = parts(1)[1] as usize + 2;
             guest.mapping.write(at, &500u16.to_ne_bytes());
         }),
-        ("a table that was not negotiated", |guest| {
-            descriptor(guest, GUEST, 16, 4, 0)
+        ("a table that was not negotiated", 0, |guest| {
+            descriptor(guest, 0, GUEST, 16, TABLE);
+        }),
+        ("a packed loop", PACKED, |guest| {
+            for at in 0..SIZE {
+                packed_descriptor(guest, at, GUEST, 64, NEXT);
+            }
+        }),
+        ("a packed chain out of range", PACKED, |guest| {
+            packed_descriptor(guest, 0, GUEST - 1, 2, 0);
+        }),
+        ("a packed table that was not negotiated", PACKED, |guest| {
+            packed_descriptor(guest, 0, GUEST, 16, TABLE);
+        }),
+        ("a packed buffer longer than memory", PACKED, |guest| {
+            packed_descriptor(guest, 0, GUEST, u32::MAX, 0);
         }),
     ];
-    for (number, (name, attack)) in attacks.iter().enumerate() {
-        let mut guest = running(&wire.sockets[0], 0);
+    for (number, (name, features, attack)) in attacks.iter().enumerate() {
+        let mut guest = running(&wire.sockets[0], *features);
         attack(&mut guest);
         guest.kicks[1].signal();
         assert!(guest.is_cut_off(), "{name}");
@@ -152,8 +170,8 @@ fn hostile_guests_are_cut_off_and_others_go_on() {
     passes(&mut a, &mut b, &frame(100));
 }
 
-/// Makes available a chain that begins with this descriptor.
-fn descriptor(guest: &mut FrontEnd, address: u64, len: u32, flags: u16, next: u16) {
+/// Makes available a chain of one descriptor, which names `next`.
+fn descriptor(guest: &mut FrontEnd, next: u16, address: u64, len: u32, flags: u16) {
     let at = parts(1).map(|part| part as usize);
     guest.mapping.write(at[0], &address.to_ne_bytes());
     guest.mapping.write(at[0] + 8, &len.to_ne_bytes());
@@ -161,6 +179,80 @@ fn descriptor(guest: &mut FrontEnd, address: u64, len: u32, flags: u16, next: u1
     guest.mapping.write(at[0] + 14, &next.to_ne_bytes());
     guest.mapping.write(at[1] + 4, &[0, 0]);
     guest.mapping.write(at[1] + 2, &1u16.to_ne_bytes());
+}
+
+/// Makes a descriptor of a packed ring available, in its first round.
+fn packed_descriptor(guest: &mut FrontEnd, index: u16, address: u64, len: u32, flags: u16) {
+    const AVAILABLE: u16 = 1 << 7;
+    let at = parts(1)[0] as usize + 16 * usize::from(index);
+    guest.mapping.write(at, &address.to_ne_bytes());
+    guest.mapping.write(at + 8, &len.to_ne_bytes());
+    guest.mapping.write(at + 12, &index.to_ne_bytes());
+    guest
+        .mapping
+        .write(at + 14, &(flags | AVAILABLE).to_ne_bytes());
+}
+
+/// A guest whose processors write its rings while the back end reads them: right values and wrong
+/// ones by turns, without end.
+#[test]
+fn guests_that_race_with_the_back_end_disturb_no_other() {
+    let Some(wire) = wire("") else { return };
+    let Some(other) = self::wire("") else { return };
+    let mut c = running(&other.sockets[0], 0);
+    let mut d = running(&other.sockets[1], PACKED);
+    for features in [0, PACKED] {
+        let guest = running(&wire.sockets[0], features);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for seed in 1..3_u64 {
+                let (mapping, is_over) = (Arc::clone(&guest.mapping), &is_over);
+                scope.spawn(move || scribble(&mapping, seed, is_over));
+            }
+            for number in 0..50 {
+                guest.kicks[1].signal();
+                passes(&mut c, &mut d, &frame(60 + number));
+                passes(&mut d, &mut c, &frame(60 + number));
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
+    // Whether it was cut off depends on what was read when; the port serves the next guest.
+    let mut a = running(&wire.sockets[0], 0);
+    let mut b = running(&wire.sockets[1], 0);
+    passes(&mut a, &mut b, &frame(100));
+    passes(&mut c, &mut d, &frame(100));
+}
+
+/// Writes fields of the ring from the guest, and of its index, until it is over.
+fn scribble(mapping: &Mapping, seed: u64, is_over: &AtomicBool) {
+    let [descriptors, driver, _] = parts(1).map(|part| part as usize);
+    let addresses = [
+        GUEST,
+        GUEST + 0x1_0000,
+        GUEST + BYTES as u64 - 8,
+        0,
+        u64::MAX,
+    ];
+    let lengths = [0_u32, 16, 64, 1500, 1 << 20, u32::MAX];
+    let mut word = seed;
+    let mut next = |below: usize| {
+        // xorshift64 (Marsaglia, 2003)
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        (word % below as u64) as usize
+    };
+    while !is_over.load(Ordering::Relaxed) {
+        let at = descriptors + 16 * next(SIZE.into());
+        match next(5) {
+            0 => mapping.write(at, &addresses[next(5)].to_ne_bytes()),
+            1 => mapping.write(at + 8, &lengths[next(6)].to_ne_bytes()),
+            2 => mapping.write(at + 12, &(next(8) as u16).to_ne_bytes()),
+            3 => mapping.write(at + 14, &(next(1 << 16) as u16).to_ne_bytes()),
+            _ => mapping.write(driver + 2, &(next(32) as u16).to_ne_bytes()),
+        }
+    }
 }
 
 #[test]
@@ -221,6 +313,28 @@ fn messages_that_lie_end_the_connection() {
     b.sends(0, &frame(100));
     b.returned(1);
     wire.graph.until("a/drop_no_guest", |count| count == 1);
+}
+
+#[test]
+fn guest_that_came_by_migration_is_announced() {
+    let Some(wire) = wire("") else { return };
+    let mut a = running(&wire.sockets[0], 0);
+    let mut b = running(&wire.sockets[1], PACKED);
+    b.gives_buffer(0, 2048);
+    let mac = [0x52, 0x54, 0, 1, 2, 3];
+    let body = [&mac[..], &[0, 0]].concat();
+    a.says(SEND_RARP, &body, &[]);
+    assert_eq!(b.returned(0).written, 12 + 60);
+    let frame = b.bytes(0, 72).split_off(12);
+    // RFC 903: to all stations, "request reverse", of the guest's own address.
+    assert_eq!((&frame[..6], &frame[6..12]), (&[0xff; 6][..], &mac[..]));
+    assert_eq!(frame[12..22], [0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]);
+    assert_eq!((&frame[22..28], &frame[32..38]), (&mac[..], &mac[..]));
+    wire.graph.until("a/announcements", |count| count == 1);
+    // The connection goes on; a group has no guest.
+    passes(&mut a, &mut b, &self::frame(99));
+    a.says(SEND_RARP, &[1; 8], &[]);
+    assert!(a.is_cut_off());
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub struct Device {
     memory: GuestMemory,
     log: Option<DirtyLog>,
     inflight: Option<Inflight>,
+    /// The address of a guest that is to be announced.
+    announcement: Option<[u8; 6]>,
     connection: Option<UnixStream>,
     fault: Option<Fault>,
     progress: Arc<Progress>,
@@ -109,6 +111,7 @@ impl Device {
             memory: GuestMemory::new(Vec::new()).expect("a table without regions"),
             log: None,
             inflight: None,
+            announcement: None,
             connection: None,
             fault: None,
             progress,
@@ -147,6 +150,18 @@ impl Device {
             half: ring.half.as_mut()?,
             call: ring.call.as_ref(),
         })
+    }
+
+    /// The MAC address of a guest that came here by migration and does not announce itself, once:
+    /// a frame from that address is due, by which switches learn where it is.
+    #[must_use]
+    #[inline]
+    pub fn take_announcement(&mut self) -> Option<[u8; 6]> {
+        self.announcement.take()
+    }
+
+    pub(crate) fn announce(&mut self, mac: [u8; 6]) {
+        self.announcement = Some(mac);
     }
 
     /// Cuts the front end off: its driver has done what no correct one does.

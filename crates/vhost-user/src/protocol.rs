@@ -1,7 +1,7 @@
 //! Messages of the front end. The only module that knows the crate `vhost`.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,7 +56,16 @@ impl Connection {
 
     /// Reads a message and answers it. Waits for the rest of one that has begun.
     pub(crate) fn handle(&mut self) -> Outcome {
-        let early = self.vring_enable();
+        let front = self.front();
+        if let Some(front) = front
+            && (front[0], front[1] & VERSION_AND_REPLY, front[2]) == (SEND_RARP, 1, 8)
+        {
+            return match self.announce(front[1]) {
+                Ok(()) => Outcome::Handled,
+                Err(error) => Outcome::Refused(error),
+            };
+        }
+        let early = front.filter(|front| front[0] == SET_VRING_ENABLE);
         match self.handler.handle_request() {
             Ok(()) | Err(Error::SocketRetry(_)) => Outcome::Handled,
             Err(Error::Disconnected | Error::SocketBroken(_)) => Outcome::Closed,
@@ -70,17 +79,18 @@ impl Connection {
         }
     }
 
-    /// The message that waits, if it is `SET_VRING_ENABLE`. QEMU sends it also before
-    /// `SET_FEATURES`, where the crate `vhost` refuses it.
-    fn vring_enable(&self) -> Option<[u32; 5]> {
-        let mut front = [0; 20];
+    /// The header of the message that waits, and the first 8 bytes behind it, for messages that the
+    /// crate `vhost` refuses: `SET_VRING_ENABLE`, which QEMU sends also before `SET_FEATURES`, and
+    /// `SEND_RARP`.
+    fn front(&self) -> Option<[u32; 5]> {
+        let mut front = [0; FRONT_BYTES];
         let (len, _) = recv(&self.socket, &mut front[..], RecvFlags::PEEK).ok()?;
         let (words, _) = front.as_chunks::<4>();
         let mut message = [0; 5];
         for (to, word) in message.iter_mut().zip(words) {
             *to = u32::from_ne_bytes(*word);
         }
-        (len == front.len() && message[0] == SET_VRING_ENABLE).then_some(message)
+        (len == front.len()).then_some(message)
     }
 
     /// Does what the crate refused: enables a ring, or disables it.
@@ -88,10 +98,34 @@ impl Connection {
         if index as usize >= self.shared.offer.rings || num > 1 {
             return Err(Error::InvalidParam);
         }
+        self.device().enable(index as usize, num == 1);
+        self.acknowledge(request, flags)
+    }
+
+    /// Reads `SEND_RARP`: a guest that was migrated is to be announced, because its driver does not
+    /// do it. The message has the bytes of its MAC address in front, whatever the order of bytes.
+    fn announce(&mut self, flags: u32) -> Result<()> {
+        let mut message = [0; FRONT_BYTES];
+        let read = self.socket.read_exact(&mut message);
+        read.map_err(Error::SocketBroken)?;
+        let mut mac = [0; 6];
+        mac.copy_from_slice(&message[12..18]);
+        // No station has an address of a group. (IEEE 802-2014 §8.2.2)
+        if mac[0] & 1 != 0 {
+            return Err(Error::InvalidParam);
+        }
+        self.device().announce(mac);
+        self.shared.changed.signal();
+        self.acknowledge(SEND_RARP, flags)
+    }
+
+    fn device(&self) -> MutexGuard<'_, crate::device::Device> {
         let lock = self.shared.device.lock();
-        let mut device = lock.unwrap_or_else(PoisonError::into_inner);
-        device.enable(index as usize, num == 1);
-        drop(device);
+        lock.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says that a message went well, if its flags ask for that.
+    fn acknowledge(&mut self, request: u32, flags: u32) -> Result<()> {
         if flags & NEED_REPLY == 0 {
             return Ok(());
         }
@@ -102,8 +136,15 @@ impl Connection {
     }
 }
 
-/// Number of the message. (vhost-user, "Front-end message types")
+/// Numbers of messages. (vhost-user, "Front-end message types")
 const SET_VRING_ENABLE: u32 = 18;
+const SEND_RARP: u32 = 19;
+
+/// The header of a message and a body of 8 bytes.
+const FRONT_BYTES: usize = 20;
+
+/// The bits of a message's flags for its version, which is 1, and for a reply.
+const VERSION_AND_REPLY: u32 = 7;
 
 /// The flag of a message that wants to be acknowledged.
 const NEED_REPLY: u32 = 1 << 3;
@@ -280,6 +321,7 @@ impl VhostUserBackendReqHandlerMut for Handler {
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
         Ok(VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::LOG_SHMFD
+            | VhostUserProtocolFeatures::RARP
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::INFLIGHT_SHMFD
             | VhostUserProtocolFeatures::RESET_DEVICE

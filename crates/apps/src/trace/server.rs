@@ -103,7 +103,7 @@ impl TraceServer {
             wanted: sender,
             called: Arc::clone(&called),
         };
-        let door = Door {
+        let acceptor = Acceptor {
             listener,
             epoll,
             stop: Arc::clone(&stop),
@@ -115,7 +115,7 @@ impl TraceServer {
             wanted,
             called,
             stop,
-            thread: Some(thread.spawn(move || door.run())?),
+            thread: Some(thread.spawn(move || acceptor.run())?),
         })
     }
 
@@ -192,14 +192,14 @@ fn taps(workers: &Workers, request: &TraceRequest) -> Result<TapFile, Refusal> {
 }
 
 /// Takes connections.
-struct Door {
+struct Acceptor {
     listener: UnixListener,
     epoll: Epoll,
     stop: Arc<Stop>,
     owner: Owner,
 }
 
-impl Door {
+impl Acceptor {
     fn run(self) {
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
         let mut ready = Vec::new();

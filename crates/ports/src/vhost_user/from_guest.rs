@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{AppContext, Ports};
-use carina_frame::Frame;
+use carina_frame::{Frame, Pool};
 use carina_netdev::{MAC_HEADER_BYTES, VnetHeader, complete_checksum};
 use carina_vring::{DeviceRing, Fault, Taken};
 
@@ -41,6 +41,11 @@ impl FromGuest {
                 no_frame: context.counter("drop_no_frame"),
             },
         }
+    }
+
+    /// The frames of the graph.
+    pub(super) fn pool(&self) -> &Pool {
+        &self.intake.pool
     }
 
     pub(super) fn has_backlog(&self) -> bool {

@@ -1,0 +1,411 @@
+//! **pci**: a network card that this process drives itself, past the kernel.
+//!
+//! - inputs: `input`: frames to be sent
+//! - outputs: `output`: frames received
+//! - configuration:
+//!   - `address`: where it is on the PCI bus: `0000:00:04.0`
+//!   - `mtu`: 68 to 9000; 1500 where nothing is said
+//!   - `ring`: descriptors of each ring, a power of two from 64 to 4096; 512 where nothing is said
+//!   - `queues`: pairs of rings, between which the card spreads what it receives by addresses and
+//!     ports; 1 where nothing is said
+//!   - `promiscuous`: frames for other stations are received; `true` where nothing is said
+//!   - `access`: `sysfs`, `vfio`, or `auto` where nothing is said
+//!   - `force`: take a card over which routes of this system go; `false` where nothing is said
+//! - counters: `is_up`: 1 while its link is up; `speed_mbps`; `resets`; `missed`: frames for which
+//!   the card had no buffer; `drop_receive_errors`: came damaged; `drop_too_long`: longer than the
+//!   MTU allows, in either direction; `drop_short`: without a whole MAC header;
+//!   `bad_descriptors`: what the card wrote into a ring and cannot be; `pool_empty`: bursts cut
+//!   short because the pool had no frame; `drop_no_frame`: received, and no frame of the pool for
+//!   it; `drop_unsupported`: offload work that is not known; `drop_down`: to be sent while the link
+//!   was down; `drop_no_room`: the card sent nothing for 1 s, or for 10 ms where frames of several
+//!   ports meet; `drop_reset`: in the card when it was reset
+//! - cost: one copy each way, and one write to a register for each burst and direction
+//!
+//! While nothing comes the card is looked at again after 20 µs, then after twice as long each time,
+//! up to 500 µs. A card that takes frames and sends none for 2 s, although its link is up, is
+//! reset.
+//!
+//! The driver of the kernel that had the card gets it back when the app goes
+//! ([docs/nic.md](../../../docs/nic.md)).
+
+use carina_engine::counter_file::Counter;
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Port, PortList, Ports, WhenFull,
+};
+use carina_frame::{Frame, Pool};
+use carina_netdev::{MAC_HEADER_BYTES, plain_frames};
+use carina_nic::pci::parse_address;
+use carina_nic::{Nic, NicConfig, Way};
+use carina_time::{Duration, Instant};
+use serde::{Deserialize, Serialize};
+
+use crate::offload::header_of;
+
+/// The configuration of the app.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PciConfig {
+    /// Where the card is on the bus.
+    pub address: String,
+    /// Longest IP packet in bytes.
+    #[serde(default = "mtu")]
+    pub mtu: usize,
+    /// Descriptors of each ring.
+    #[serde(default = "ring")]
+    pub ring: u16,
+    /// Pairs of rings.
+    #[serde(default = "one")]
+    pub queues: usize,
+    /// Frames for other stations are received.
+    #[serde(default = "yes")]
+    pub promiscuous: bool,
+    /// How the card is reached.
+    #[serde(default)]
+    pub access: PciAccess,
+    /// A card that this system uses is taken.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// How a card is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PciAccess {
+    /// Through VFIO where an IOMMU stands before the card, else through sysfs.
+    #[default]
+    Auto,
+    /// By the files of sysfs.
+    Sysfs,
+    /// Through VFIO.
+    Vfio,
+}
+
+fn mtu() -> usize {
+    NicConfig::default().mtu
+}
+
+fn ring() -> u16 {
+    NicConfig::default().ring
+}
+
+fn one() -> usize {
+    1
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Why there is no such port.
+#[derive(Debug, thiserror::Error)]
+enum PciError {
+    #[error("address = {0:?}: must look like 0000:00:04.0")]
+    Address(String),
+    #[error(
+        "mtu = {mtu}: frames of the pool have {frame_bytes} bytes, which is too few; \
+         --frame-bytes {needed} would do"
+    )]
+    Pool {
+        mtu: usize,
+        frame_bytes: usize,
+        needed: usize,
+    },
+}
+
+/// The app.
+pub struct Pci {
+    nic: Nic,
+    pool: Pool,
+    counters: Counters,
+    is_up: bool,
+    /// The queue that is looked at first in the next visit.
+    first: usize,
+    /// The queue that sends next.
+    sender: usize,
+    /// How long to wait before the next look.
+    pause: Duration,
+    look_at: Instant,
+    /// When something was last taken off the input.
+    moved_at: Instant,
+    /// Since when the card has not sent what it has.
+    stuck_since: Option<Instant>,
+}
+
+struct Counters {
+    is_up: Counter,
+    speed: Counter,
+    resets: Counter,
+    missed: Counter,
+    receive_errors: Counter,
+    too_long: Counter,
+    short: Counter,
+    bad_descriptors: Counter,
+    pool_empty: Counter,
+    no_frame: Counter,
+    unsupported: Counter,
+    down: Counter,
+    no_room: Counter,
+    reset: Counter,
+    /// Frames that did not fit into one buffer are counted by the card.
+    cards_too_long: u64,
+}
+
+impl AppConfig for PciConfig {
+    const KIND: &'static str = "pci";
+    const INPUTS: PortList = PortList::Named(&[Port::optional("input")]);
+    const OUTPUTS: PortList = PortList::Named(&[Port::optional("output")]);
+    const TICK: Option<Duration> = Some(LOOK_EVERY);
+    const WHEN_FULL: WhenFull = WhenFull::PullsNoMore;
+
+    type App = Pci;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<Pci, AppError> {
+        let address = parse_address(&self.address);
+        let address = address.ok_or_else(|| PciError::Address(self.address.clone()))?;
+        let pool = context.pool().clone();
+        let needed = self.mtu + MAC_HEADER_BYTES + carina_netdev::TAG_BYTES;
+        if pool.frame_bytes() < needed {
+            let (mtu, frame_bytes) = (self.mtu, pool.frame_bytes());
+            return Err(PciError::Pool {
+                mtu,
+                frame_bytes,
+                needed,
+            }
+            .into());
+        }
+        let config = NicConfig {
+            mtu: self.mtu,
+            ring: self.ring,
+            queues: self.queues,
+            is_promiscuous: self.promiscuous,
+            way: match self.access {
+                PciAccess::Auto => Way::Auto,
+                PciAccess::Sysfs => Way::Sysfs,
+                PciAccess::Vfio => Way::Vfio,
+            },
+            is_forced: self.force,
+        };
+        let nic = Nic::open(&address, &config)?;
+        let counters = Counters {
+            is_up: context.counter("is_up"),
+            speed: context.counter("speed_mbps"),
+            resets: context.counter("resets"),
+            missed: context.counter("missed"),
+            receive_errors: context.counter("drop_receive_errors"),
+            too_long: context.counter("drop_too_long"),
+            short: context.counter("drop_short"),
+            bad_descriptors: context.counter("bad_descriptors"),
+            pool_empty: context.counter("pool_empty"),
+            no_frame: context.counter("drop_no_frame"),
+            unsupported: context.counter("drop_unsupported"),
+            down: context.counter("drop_down"),
+            no_room: context.counter("drop_no_room"),
+            reset: context.counter("drop_reset"),
+            cards_too_long: 0,
+        };
+        let mut app = Pci {
+            nic,
+            pool,
+            counters,
+            is_up: false,
+            first: 0,
+            sender: 0,
+            pause: PAUSE_MIN,
+            look_at: Instant::ZERO,
+            moved_at: Instant::ZERO,
+            stuck_since: None,
+        };
+        app.wait_for_link();
+        Ok(app)
+    }
+}
+
+impl FrameApp for Pci {
+    fn pull(&mut self, ports: &mut Ports<'_>) {
+        let queues = self.nic.queues();
+        let mut room = ports.room(0).min(FRAME_BURST);
+        let mut came = 0;
+        for turn in 0..queues {
+            if room == 0 {
+                break;
+            }
+            let queue = (self.first + turn) % queues;
+            let (pool, counters) = (&self.pool, &self.counters);
+            let mut taken = 0;
+            self.nic.receive(queue, room, |received| {
+                taken += 1;
+                if received.len() < MAC_HEADER_BYTES {
+                    counters.short.add(1);
+                    return true;
+                }
+                let Some(mut frame) = pool.take() else {
+                    counters.no_frame.add(1);
+                    counters.pool_empty.add(1);
+                    return false;
+                };
+                if received.len() > pool.frame_bytes() || !frame.set_len(received.len()) {
+                    counters.too_long.add(1);
+                    return true;
+                }
+                received.copy_to(frame.bytes_mut());
+                frame.set_hash(received.hash());
+                ports.transmit(0, frame);
+                true
+            });
+            came += taken;
+            room = room.saturating_sub(taken);
+        }
+        self.first = (self.first + 1) % queues;
+        self.note_activity(came > 0, ports.now());
+    }
+
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        let now = ports.now();
+        if !self.is_up {
+            let down = &self.counters.down;
+            return ports.drain(0, |_| down.add(1));
+        }
+        let queue = self.sender;
+        self.sender = (queue + 1) % self.nic.queues();
+        let (mut room, mut taken) = (self.nic.room(queue), 0);
+        while room > 0 {
+            let Some(frame) = ports.receive(0) else {
+                break;
+            };
+            room = room.saturating_sub(send(&mut self.nic, queue, room, &frame, &self.counters));
+            taken += 1;
+        }
+        self.nic.flush(queue);
+        if taken > 0 {
+            self.moved_at = now;
+            self.note_activity(true, now);
+        } else {
+            let patience = match ports.has_back_pressure(0) {
+                true => PATIENCE,
+                false => PATIENCE_SHARED,
+            };
+            if now.since(self.moved_at) > patience {
+                let no_room = &self.counters.no_room;
+                ports.drain(0, |_| no_room.add(1));
+            }
+        }
+    }
+
+    fn tick(&mut self, ports: &mut Ports<'_>) {
+        self.look();
+        self.find_stuck(ports.now());
+    }
+
+    fn arm(&mut self) -> bool {
+        // Nothing rings: it is looked at by time.
+        true
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        Some(self.look_at)
+    }
+}
+
+/// Puts a frame into the card's ring, made plain; returns how many places it took.
+fn send(nic: &mut Nic, queue: usize, room: usize, frame: &Frame, counters: &Counters) -> usize {
+    let most = nic.frame_bytes_max();
+    let mut places = 0;
+    let mut put = |bytes: &[u8]| match bytes.len() {
+        0..MAC_HEADER_BYTES => counters.short.add(1),
+        len if len > most => counters.too_long.add(1),
+        _ if places >= room => counters.no_room.add(1),
+        _ => {
+            nic.put(queue, bytes);
+            places += 1;
+        }
+    };
+    let header = header_of(frame);
+    if header.checksum.is_none() && header.segments.is_none() {
+        put(frame.bytes());
+    } else {
+        let made = plain_frames(&header.bytes(), frame.bytes(), put);
+        counters.unsupported.add(u64::from(made.is_err()));
+    }
+    places
+}
+
+impl Pci {
+    /// A link comes up some time after the reset by which the card was taken.
+    fn wait_for_link(&mut self) {
+        let begin = std::time::Instant::now();
+        self.look();
+        while !self.is_up && begin.elapsed() < LINK_PATIENCE {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            self.look();
+        }
+    }
+
+    #[inline]
+    fn note_activity(&mut self, is_active: bool, now: Instant) {
+        if is_active {
+            self.pause = PAUSE_MIN;
+            self.look_at = now;
+        } else if now >= self.look_at {
+            self.look_at = now + self.pause;
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Looks at the link and at what the card has counted.
+    fn look(&mut self) {
+        let (link, counts) = (self.nic.link(), self.nic.counts());
+        self.is_up = link.is_up;
+        let counters = &mut self.counters;
+        counters.is_up.set(u64::from(link.is_up));
+        counters.speed.set(u64::from(link.speed_mbps));
+        counters.missed.set(counts.missed);
+        counters.receive_errors.set(counts.receive_errors);
+        counters.bad_descriptors.set(counts.bad_descriptors);
+        let before = std::mem::replace(&mut counters.cards_too_long, counts.too_long);
+        counters.too_long.add(counts.too_long - before);
+        if self.nic.is_broken() {
+            self.reset();
+        }
+    }
+
+    /// Resets a card that has frames, a link, and sends nothing.
+    fn find_stuck(&mut self, now: Instant) {
+        let queues = 0..self.nic.queues();
+        let before: usize = queues.clone().map(|queue| self.nic.in_flight(queue)).sum();
+        queues.clone().for_each(|queue| {
+            self.nic.room(queue);
+        });
+        let after: usize = queues.map(|queue| self.nic.in_flight(queue)).sum();
+        if after == 0 || after < before || !self.is_up {
+            self.stuck_since = None;
+            return;
+        }
+        let since = *self.stuck_since.get_or_insert(now);
+        if now.since(since) >= STUCK {
+            self.reset();
+        }
+    }
+
+    fn reset(&mut self) {
+        self.stuck_since = None;
+        // One that does not come back is tried again when it has been stuck for as long once more.
+        if let Ok(lost) = self.nic.reset() {
+            self.counters.reset.add(lost as u64);
+        }
+        self.counters.resets.add(1);
+    }
+}
+
+/// How often link and counts are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long frames wait for a card that takes nothing, where that holds back no other port.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The same where others use what waits meanwhile: places of links and frames of the pool.
+const PATIENCE_SHARED: Duration = Duration::from_millis(10);
+/// How long a card may have frames and send none.
+const STUCK: Duration = Duration::from_secs(2);
+/// Between two looks at a card that is idle.
+const PAUSE_MIN: Duration = Duration::from_micros(20);
+const PAUSE_MAX: Duration = Duration::from_micros(500);
+/// How long a link is waited for when the card is taken.
+const LINK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
