@@ -100,6 +100,10 @@ pub struct IpcpCreate {
     /// lowest that is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pci: Option<String>,
+    /// Guest side without a VM: path of the socket on which the node of the host side listens, in
+    /// place of a PCI device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<PathBuf>,
     /// `eth`: the interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
@@ -148,6 +152,7 @@ impl IpcpCreate {
             dif,
             side: None,
             pci: None,
+            socket: None,
             interface: None,
             port: None,
             mac: None,
@@ -321,6 +326,10 @@ pub struct VmCreate {
     /// What carries the VMPI; absent for ivshmem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vmpi: Option<VmpiKind>,
+    /// Over virtqueues, without a VM: path of a socket on which this node listens for the node of
+    /// another process or container of this host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<PathBuf>,
 }
 
 /// `GET /v1/vms`: one VM port.
@@ -338,7 +347,8 @@ pub struct VmInfo {
     /// The socket on which a QEMU listens and to which the node connects, again after a restart:
     /// `-chardev socket,path=..,server=on,wait=on`. Preferred.
     pub qemu_socket: PathBuf,
-    /// The socket on which the node listens and to which a QEMU may connect; none over virtqueues.
+    /// The socket on which the node listens: over ivshmem a QEMU may connect to it, over virtqueues
+    /// the node of a process or container that is no VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen_socket: Option<PathBuf>,
     /// Process of the attached QEMU.

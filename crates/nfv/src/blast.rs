@@ -31,7 +31,9 @@ use crate::port::{PortError, PortSpec, check_names, frame_bytes_for};
 
 pub use self::generator::{Sent, Trial};
 pub use self::histogram::{Histogram, Spread};
-pub use self::packets::{FLOWS_MAX, Mix, Packets, PacketsError, STAMPED_MIN, Synthesis};
+pub use self::packets::{
+    FLOWS_MAX, Mix, Packets, PacketsError, STAMPED_MIN, STAMPED_MIN6, Synthesis,
+};
 pub use self::receiver::Received;
 pub use self::search::Search;
 
@@ -311,7 +313,7 @@ mod tests {
             sizes: Mix::default(),
             source_mac: Mac([2, 0, 0, 0, 0, 1]),
             destination_mac: Mac([2, 0, 0, 0, 0, 2]),
-            source: Ipv4Addr::new(198, 18, 0, 1),
+            source: Ipv4Addr::new(198, 18, 0, 1).into(),
             destinations: "198.18.0.2/32".parse().unwrap(),
             port: 9,
             flows: 1,

@@ -3,26 +3,28 @@
 //! ```text
 //!   wire:  A --[hop]*--> B, B --[hop]*--> A; of one port: A --[hop]+--> A
 //!   mac:   A, B, C ... <--> bridge
-//!   ip:    A --> arp-A --> join --> hop+ --> route --> arp-B --> B
+//!   route: [`routing`]
 //! ```
 
 use std::fmt::Write;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use carina_apps::graph_file::{GraphFileError, read_graph_of};
-use carina_apps::prefix::Prefix4;
 use carina_apps::runner::{GraphRunner, RunnerError};
 use carina_engine::counter_file;
 use carina_engine::frames::{ConfigureError, Graph, LinkCounts, LinkName};
 use carina_frame::PoolConfig;
-use carina_netdev::Interface;
 use carina_time::Duration;
-use carina_wire::ether::Mac;
 use serde::Serialize;
 
 use crate::port::{PortError, PortSpec, check_names, frame_bytes_for};
+
+pub mod routing;
+
+pub use self::routing::{Next, Routes, Station};
+pub use crate::destination::Destination;
 
 /// What a forwarder consists of.
 #[derive(Clone, Debug)]
@@ -45,37 +47,6 @@ pub enum By {
     Mac,
     /// The longest prefix that the destination has.
     Route(Routes),
-}
-
-/// Where packets go.
-#[derive(Clone, Debug, Default)]
-pub struct Routes {
-    /// Stations at the ports, by the ports' names.
-    pub stations: Vec<Station>,
-    /// Routes, each to the port of this name.
-    pub routes: Vec<(Prefix4, String)>,
-    /// A file with more of them, a line `10.0.0.0/8 eth1` each.
-    pub file: Option<PathBuf>,
-}
-
-/// What is at a port: the router's own address there, and the station that gets its packets.
-#[derive(Clone, Debug)]
-pub struct Station {
-    /// The port's name.
-    pub port: String,
-    /// Own IPv4 address, for which ARP is answered.
-    pub address: Ipv4Addr,
-    /// The next hop.
-    pub next: Next,
-}
-
-/// The station that gets the packets that leave at a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Its IPv4 address; ARP finds the MAC address.
-    Address(Ipv4Addr),
-    /// Its MAC address.
-    Mac(Mac),
 }
 
 /// Why there is no forwarder.
@@ -106,6 +77,28 @@ pub enum ForwardError {
         /// The port.
         port: String,
     },
+    /// A port has two stations of one version of IP.
+    #[error("{port} has another address of this version of IP beside {address}: one is possible")]
+    TwoStations {
+        /// The port.
+        port: String,
+        /// The second address.
+        address: IpAddr,
+    },
+    /// A route leads to a port that has no station of its version of IP.
+    #[error(
+        "the route of {destination} leads to {port}, which has no address and next hop of this \
+         version of IP: --address and --next give it both"
+    )]
+    OtherVersion {
+        /// The route's destinations.
+        destination: Destination,
+        /// The port.
+        port: String,
+    },
+    /// There is a file of routes, and no port with an address of their version of IP.
+    #[error("{0} has routes of {1}, and no port has an address of {1}")]
+    NoVersion(&'static str, &'static str),
     /// A station or a route names a port that does not exist.
     #[error("{name}: there is no such port; there are {known}")]
     NoPort {
@@ -142,7 +135,7 @@ impl Forwarder {
         match &self.by {
             By::Wire => self.wire(&mut file)?,
             By::Mac => self.bridge(&mut file)?,
-            By::Route(routes) => self.router(&mut file, routes)?,
+            By::Route(routes) => routes.add_to(&mut file, &self.ports, self.hops)?,
         }
         let mut text = String::from("links = [\n");
         for link in &file.links {
@@ -177,48 +170,6 @@ impl Forwarder {
             file.link(port, "output", "bridge", port);
             file.link("bridge", port, port, "input");
         }
-        Ok(())
-    }
-
-    fn router(&self, file: &mut GraphText, routes: &Routes) -> Result<(), ForwardError> {
-        if self.ports.len() < 2 {
-            return Err(ForwardError::TooFew(self.ports.len()));
-        }
-        let stations = routes.stations.iter().map(|station| &station.port);
-        let targets = routes.routes.iter().map(|(_, port)| port);
-        for name in stations.chain(targets) {
-            if !self.ports.iter().any(|port| port.app() == name) {
-                let known: Vec<&str> = self.ports.iter().map(PortSpec::app).collect();
-                return Err(ForwardError::NoPort {
-                    name: name.clone(),
-                    known: known.join(", "),
-                });
-            }
-        }
-        file.apps += "[apps.join]\nkind = \"join\"\n";
-        file.chain("join", "output", self.hops.max(1), "route", "input");
-        for (at, port) in self.ports.iter().enumerate() {
-            let mut stations = routes.stations.iter();
-            let station = stations.find(|station| station.port == port.app());
-            let station = station.ok_or_else(|| ForwardError::NoStation {
-                port: port.app().to_owned(),
-            })?;
-            file.station(at, port, station);
-        }
-        file.apps += "[apps.route]\nkind = \"route4\"\n";
-        if let Some(path) = &routes.file {
-            let _ = writeln!(file.apps, "file = {:?}", path.to_string_lossy());
-        }
-        file.apps += "routes = [\n";
-        for (prefix, port) in &routes.routes {
-            let _ = writeln!(
-                file.apps,
-                "    {{ prefix = \"{}/{}\", output = \"{port}\" }},",
-                prefix.address(),
-                prefix.bits()
-            );
-        }
-        file.apps += "]\n";
         Ok(())
     }
 
@@ -276,30 +227,6 @@ impl GraphText {
             (at, port) = (hop, "output");
         }
         self.link(&at, port, to, input);
-    }
-
-    /// The way between a port and the table of routes.
-    fn station(&mut self, at: usize, port: &PortSpec, station: &Station) {
-        let (name, arp) = (port.app(), format!("arp-{}", port.app()));
-        let own = Interface::named(port.of()).ok().filter(|_| !port.is_ip());
-        let mac = own.map_or(Mac([2, 0, 0, 0, 1, at as u8]), |own| Mac(own.mac));
-        let _ = writeln!(
-            self.apps,
-            "[apps.{arp}]\nkind = \"arp\"\naddress = \"{}\"\nmac = \"{mac}\"",
-            station.address
-        );
-        let _ = match station.next {
-            Next::Address(next) if port.is_ip() => writeln!(
-                self.apps,
-                "next = \"{next}\"\nnext_mac = \"02:00:00:00:00:01\""
-            ),
-            Next::Address(next) => writeln!(self.apps, "next = \"{next}\""),
-            Next::Mac(mac) => writeln!(self.apps, "next = \"0.0.0.0\"\nnext_mac = \"{mac}\""),
-        };
-        self.link(name, "output", &arp, "south");
-        self.link(&arp, "north", "join", name);
-        self.link("route", name, &arp, "north");
-        self.link(&arp, "south", name, "input");
     }
 }
 
@@ -396,6 +323,8 @@ pub const HOPS_MAX: usize = 255;
 
 #[cfg(test)]
 mod tests {
+    use carina_wire::ether::Mac;
+
     use super::*;
 
     fn forwarder(ports: &[&str], hops: usize, by: By) -> Forwarder {
@@ -431,26 +360,61 @@ mod tests {
     #[test]
     fn bridges_and_routers_join_all_ports() {
         assert_eq!(links(&forwarder(&["a", "b", "c"], 0, By::Mac)).len(), 6);
-        let station = |port: &str, next| Station {
-            port: port.to_owned(),
-            address: Ipv4Addr::new(10, 0, 0, 1),
-            next,
-        };
-        let routes = Routes {
-            stations: vec![
-                station("a", Next::Address(Ipv4Addr::new(10, 0, 0, 2))),
-                station("b", Next::Mac(Mac([2, 0, 0, 0, 0, 9]))),
-            ],
-            routes: vec![("10.0.0.0/8".parse().unwrap(), "b".to_owned())],
-            file: None,
-        };
-        let router = forwarder(&["a", "tun:b"], 0, By::Route(routes));
+        let router = forwarder(
+            &["a", "tun:b"],
+            0,
+            By::Route(routes("10.0.0.", "10.0.0.0/8")),
+        );
         assert_eq!(links(&router).len(), 8 + 2);
         let file = router.file().unwrap();
         assert!(
             file.contains("{ prefix = \"10.0.0.0/8\", output = \"b\" }"),
             "{file}"
         );
+    }
+
+    /// Stations at ports `a` and `b`, and one route.
+    fn routes(net: &str, prefix: &str) -> Routes {
+        let address = |last: u8| format!("{net}{last}").parse().unwrap();
+        let station = |port: &str, address, next| Station {
+            port: port.to_owned(),
+            address,
+            next,
+        };
+        Routes {
+            stations: vec![
+                station("a", address(1), Next::Address(address(2))),
+                station("b", address(3), Next::Mac(Mac([2, 0, 0, 0, 0, 9]))),
+            ],
+            routes: vec![(prefix.parse().unwrap(), "b".to_owned())],
+            ..Routes::default()
+        }
+    }
+
+    #[test]
+    fn routers_forward_either_version_of_ip_and_both() {
+        let router = |routes| forwarder(&["a", "tun:b"], 2, By::Route(routes));
+        let six = routes("fd00::", "fd00::/8");
+        let links_of_six = links(&router(six.clone()));
+        assert_eq!(links_of_six.len(), 8 + 3);
+        let way = "join6.output -> hop1-join6.input";
+        assert!(links_of_six.iter().any(|link| link == way));
+        let mut both = routes("10.0.0.", "10.0.0.0/8");
+        both.stations.extend(six.stations);
+        both.routes.extend(six.routes);
+        let links = links(&router(both));
+        // Of each version what one has, and at each port the ways that both share.
+        assert_eq!(links.len(), 2 * (8 + 3) + 2 * 2);
+        for link in [
+            "a.output -> split-a.input",
+            "split-a.six -> nd-a.south",
+            "nd-a.south -> merge-a.six",
+            "merge-a.output -> a.input",
+            "route6.b -> nd-b.north",
+            "route.b -> arp-b.north",
+        ] {
+            assert!(links.iter().any(|found| found == link), "{link}: {links:?}");
+        }
     }
 
     #[test]
@@ -470,5 +434,21 @@ mod tests {
         };
         let error = refusal(&["a", "b"], 0, By::Route(routes));
         assert_eq!(error, "c: there is no such port; there are a, b");
+        let refusal = |routes| refusal(&["a", "b"], 0, By::Route(routes));
+        let four = || self::routes("10.0.0.", "10.0.0.0/8");
+        let error = refusal(self::routes("10.0.0.", "fd00::/8"));
+        assert!(
+            error.starts_with("the route of fd00::/8 leads to b, which has no"),
+            "{error}"
+        );
+        let mut twice = four();
+        twice.stations.extend(four().stations);
+        assert!(refusal(twice).starts_with("a has another address"));
+        let file6 = Some("/x".into());
+        let error = refusal(Routes { file6, ..four() });
+        assert_eq!(
+            error,
+            "--routes6 has routes of IPv6, and no port has an address of IPv6"
+        );
     }
 }

@@ -3,6 +3,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`port`] | ports as they stand on a command line |
+//! | [`destination`] | prefixes of either version of IP |
 //! | [`blast`] | a load generator: packets at a rate, what is lost, and how long they take |
 //! | [`forward`] | a forwarder between ports: by wire, by MAC address, by route |
 //! | [`traffic`] | the NFV process: ports of guests with filters, rates and tunnels |
@@ -11,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod blast;
+pub mod destination;
 pub mod forward;
 pub mod port;
 pub mod traffic;

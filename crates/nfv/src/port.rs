@@ -1,10 +1,11 @@
 //! Ports as they stand on a command line: `eth1`, `tap:inside`, `af_packet:eth1,offload=true`,
-//! `vhost_user:/run/vm/a.sock,packed=false`.
+//! `vhost_user:/run/vm/a.sock,packed=false`, `0000:00:04.0`, `pci:0000:00:04.0,queues=2`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use carina_netdev::{MAC_HEADER_BYTES, TAG_BYTES, interface_mtu};
+use carina_nic::pci::parse_address;
 
 /// A port: what kind of app it is, what it is called, and its configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +23,13 @@ struct PortKind {
     key: &'static str,
 }
 
-const KINDS: [PortKind; 5] = [
+/// A card that is driven from user space: a bare address means this kind.
+const PCI: PortKind = PortKind {
+    name: "pci",
+    key: "address",
+};
+
+const KINDS: [PortKind; 6] = [
     PortKind {
         name: "af_packet",
         key: "interface",
@@ -31,6 +38,7 @@ const KINDS: [PortKind; 5] = [
         name: "af_xdp",
         key: "interface",
     },
+    PCI,
     PortKind {
         name: "tap",
         key: "name",
@@ -50,7 +58,10 @@ const KINDS: [PortKind; 5] = [
 #[non_exhaustive]
 pub enum PortError {
     /// The form is wrong.
-    #[error("{0:?}: a port is INTERFACE or KIND:NAME, with options behind: tap:inside,mtu=1500")]
+    #[error(
+        "{0:?}: a port is INTERFACE, PCI-ADDRESS or KIND:NAME, with options behind: \
+         tap:inside,mtu=1500"
+    )]
     Form(String),
     /// There is no such kind of port.
     #[error("{kind:?}: there is no such kind of port; there are {}", kinds())]
@@ -58,6 +69,9 @@ pub enum PortError {
         /// The word.
         kind: String,
     },
+    /// The address of a card is not well formed.
+    #[error("{0:?}: the address of a card on the PCI bus looks like 0000:00:04.0")]
+    Address(String),
     /// A character that no name and no value has.
     #[error("{0:?}: quotes, backslashes and control characters are not possible here")]
     Character(String),
@@ -81,7 +95,11 @@ impl FromStr for PortSpec {
         }
         let mut parts = text.split(',');
         let head = parts.next().unwrap_or_default();
-        let (kind, of) = head.split_once(':').unwrap_or((KINDS[0].name, head));
+        let bare = parse_address(head);
+        let (kind, of) = match &bare {
+            Some(address) => (PCI.name, address.as_str()),
+            None => head.split_once(':').unwrap_or((KINDS[0].name, head)),
+        };
         let known = KINDS.iter().find(|known| known.name == kind);
         let kind = known.ok_or_else(|| PortError::Kind {
             kind: kind.to_owned(),
@@ -89,6 +107,11 @@ impl FromStr for PortSpec {
         if of.is_empty() {
             return Err(form());
         }
+        let address = parse_address(of).filter(|_| kind.name == PCI.name);
+        if kind.name == PCI.name && address.is_none() {
+            return Err(PortError::Address(of.to_owned()));
+        }
+        let of = address.as_deref().unwrap_or(of);
         let mut options = Vec::new();
         for part in parts {
             let (key, value) = part.split_once('=').ok_or_else(form)?;
@@ -219,19 +242,27 @@ mod tests {
             "[apps.a-sock]\nkind = \"vhost_user\"\nsocket = \"/run/vm/a.sock\"\nqueues = 2\n";
         assert_eq!((port.table().as_str(), port.is_ip()), (table, false));
         assert_eq!(frame_bytes_for(&[spec("nope")]), 2048);
+        for text in ["0000:00:04.0,mtu=9000", "pci:00:04.0,mtu=9000"] {
+            let port = spec(text);
+            let table = "[apps.0000-00-04-0]\nkind = \"pci\"\naddress = \"0000:00:04.0\"\n\
+                         mtu = 9000\n";
+            assert_eq!((port.table().as_str(), port.is_ip()), (table, false));
+            assert_eq!(frame_bytes_for(&[port]), 9018);
+        }
     }
 
     #[test]
     fn wrong_ports_are_refused_with_what_would_be_right() {
         let refusal = |text: &str| text.parse::<PortSpec>().unwrap_err().to_string();
-        assert!(refusal("").starts_with("\"\": a port is INTERFACE or KIND:NAME"));
+        assert!(refusal("").starts_with("\"\": a port is INTERFACE, PCI-ADDRESS"));
         assert!(refusal("tap:").contains("a port is"));
         assert!(refusal("eth0,mtu").contains("a port is"));
         assert_eq!(
             refusal("tip:x"),
-            "\"tip\": there is no such kind of port; there are af_packet, af_xdp, tap, tun, \
-             vhost_user"
+            "\"tip\": there is no such kind of port; there are af_packet, af_xdp, pci, tap, \
+             tun, vhost_user"
         );
+        assert!(refusal("pci:eth0").contains("looks like 0000:00:04.0"));
         assert!(refusal("a\"b").contains("quotes"));
         let error = check_names(&[spec("a.b"), spec("tap:a-b")]).unwrap_err();
         assert_eq!(error.to_string(), "a-b is there twice");

@@ -1,8 +1,8 @@
 //! The NFV process: cards of guests, and other ports, behind one uplink.
 //!
 //! ```text
-//!   port --> txrate --> filter --> tunnel --> nd --> esp -----------> mux <--> uplink
-//!        <------------- filter <-- tunnel <-- nd <-- esp <-- rxrate <--
+//!   port --> txrate --> filter --> tunnel --> arp or nd --> esp -----------> mux <--> uplink
+//!        <------------- filter <-- tunnel <-- arp or nd <-- esp <-- rxrate <--
 //! ```
 //!
 //! A port has those apps that its configuration asks for, each called after the port. [`read`]
@@ -12,16 +12,18 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`fault`] | what is wrong in a file, and on which line |
 //! | [`mod@file`] | what both formats share: fields with their lines, and what they must be |
 //! | [`toml_file`] | Carina's format |
 //! | [`lua`], [`snabb`] | tables of Lua, and what snabbnfv has in them |
+//! | [`tunnel`] | tunnels of ports |
 //! | [`graph`] | apps and links |
+//! | [`placement`] | which worker has which port |
 //! | [`changes`] | what differs between two configurations, port by port |
 //! | [`counts`] | what went through ports, and what was dropped and why |
 //! | [`attach`] | what QEMU and libvirt need |
 
 use carina_apps::graph_file::Kind;
-use carina_apps::l2tpv3::L2tpv3Config;
 use carina_apps::pcap_filter::StateConfig;
 use carina_apps::rate_limiter::RateLimiterConfig;
 use carina_wire::ether::Mac;
@@ -31,13 +33,17 @@ use crate::port::PortSpec;
 pub mod attach;
 pub mod changes;
 pub mod counts;
+pub mod fault;
 pub mod file;
 pub mod graph;
 pub mod lua;
+pub mod placement;
 pub mod snabb;
 pub mod toml_file;
+pub mod tunnel;
 
-pub use self::file::{Fault, FileError};
+pub use self::fault::{Fault, FileError};
+pub use self::tunnel::{Resolver, Tunnel, TunnelProtocol};
 
 /// What the process does.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -78,15 +84,6 @@ pub struct TrafficPort {
     pub tunnel: Option<Tunnel>,
     /// The configuration of its `esp`.
     pub esp: Option<toml::Table>,
-}
-
-/// A tunnel.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tunnel {
-    /// The tunnel's own configuration.
-    pub l2tpv3: L2tpv3Config,
-    /// The configuration of `nd`, which finds the next hop; none where its MAC address is known.
-    pub nd: Option<toml::Table>,
 }
 
 /// What a file leaves to the command line.

@@ -100,7 +100,115 @@ fn next_hop_with_a_known_address_needs_no_discovery() {
         "next_mac = \"02:00:00:00:00:09\"",
     );
     let traffic = read_it(&text);
-    assert_eq!(traffic.ports[0].tunnel.as_ref().unwrap().nd, None);
+    assert_eq!(traffic.ports[0].tunnel.as_ref().unwrap().resolver, None);
+}
+
+/// A port with a tunnel of this type over IPv4.
+fn over_ipv4(kind: &str, more: &str) -> String {
+    format!(
+        "[[ports]]\nname = \"a\"\nmac = \"02:00:00:00:00:01\"\n[ports.tunnel]\ntype = \"{kind}\"\n\
+         local_ip = \"192.0.2.1\"\nremote_ip = \"192.0.2.2\"\n{more}\n"
+    )
+}
+
+#[test]
+fn tunnels_of_each_type_become_apps() {
+    let next = "next_hop = \"192.0.2.3\"";
+    for (kind, more) in [("gre", "key = 5"), ("vxlan", "vni = 70000\nport = 8472")] {
+        let traffic = read_it(&over_ipv4(kind, &format!("{next}\n{more}")));
+        let graph = graph(&traffic, &port_kinds()).unwrap();
+        let apps: Vec<(&str, &str)> = graph.apps().collect();
+        let wanted = [
+            ("a_arp", "arp"),
+            ("a_port", "vhost_user"),
+            ("a_tunnel", kind),
+            ("mux", "mac_mux"),
+        ];
+        assert_eq!(apps, wanted);
+        let links: Vec<String> = graph.links().map(ToString::to_string).collect();
+        for link in [
+            "a_port.output -> a_tunnel.north",
+            "a_tunnel.south -> a_arp.north",
+            "a_arp.south -> mux.a",
+        ] {
+            assert!(links.iter().any(|found| found == link), "{link}: {links:?}");
+        }
+    }
+    let over_ipv6 =
+        over_ipv4("gre", "next_mac = \"02:00:00:00:00:09\"").replace("192.0.2.", "2001:db8::");
+    assert_eq!(
+        read_it(&over_ipv6).ports[0]
+            .tunnel
+            .as_ref()
+            .unwrap()
+            .resolver,
+        None
+    );
+}
+
+#[test]
+fn wrong_tunnels_are_refused_with_what_would_be_right() {
+    let next = "next_hop = \"192.0.2.3\"";
+    let said = |kind: &str, more: &str| error_of(&over_ipv4(kind, &format!("{next}\n{more}")));
+    for (kind, more, wanted) in [
+        (
+            "ipsec",
+            "",
+            "tunnel.type = \"ipsec\": the type is l2tpv3, gre or vxlan",
+        ),
+        (
+            "vxlan",
+            "",
+            "vni is missing here: the number of the network",
+        ),
+        (
+            "vxlan",
+            "vni = 16777216",
+            "vni = 16777216: must be 0 to 16777215",
+        ),
+        (
+            "vxlan",
+            "vni = 5\nkey = 5",
+            "key: only a tunnel of type gre has this field",
+        ),
+        (
+            "gre",
+            "session = 5",
+            "session: only a tunnel of type l2tpv3 has",
+        ),
+        ("gre", "hop_limit = 0", "hop_limit = 0: must be 1 to 255"),
+        (
+            "l2tpv3",
+            "",
+            "local_ip = \"192.0.2.1\": an IPv6 address: L2TPv3",
+        ),
+    ] {
+        let said = said(kind, more);
+        assert!(said.starts_with("line 4: "), "{said}");
+        assert!(said.contains(wanted), "{said}\n{wanted}");
+    }
+    let change = |old: &str, new: &str| error_of(&over_ipv4("gre", next).replace(old, new));
+    let said = change("_ip = \"192.0.2.2\"", "_ip = \"192.0.2.1\"");
+    assert!(said.contains("must differ from local_ip"), "{said}");
+    let said = change("_ip = \"192.0.2.2\"", "_ip = \"2001:db8::2\"");
+    assert!(
+        said.contains("remote_ip = \"2001:db8::2\": must be of the same"),
+        "{said}"
+    );
+    let said = change("192.0.2.3", "2001:db8::3");
+    assert!(
+        said.contains("next_hop = \"2001:db8::3\": must be of the same"),
+        "{said}"
+    );
+    let said = change(next, "");
+    assert!(
+        said.contains("next_hop is missing here: an IPv4 address"),
+        "{said}"
+    );
+    let esp = WHOLE.split("[ports.esp]").nth(1).unwrap();
+    let esp = esp.split("[[ports]]").next().unwrap();
+    let said = error_of(&(over_ipv4("gre", next) + "[ports.esp]" + esp));
+    assert!(said.contains("esp needs a tunnel over IPv6"), "{said}");
 }
 
 /// The error where a line of the file is another.

@@ -1,7 +1,8 @@
 //! Files of snabbnfv.
 
+use carina_apps::l2tpv3::L2tpv3Config;
 use carina_nfv::traffic::graph::port_kinds;
-use carina_nfv::traffic::{Defaults, Traffic, read};
+use carina_nfv::traffic::{Defaults, Resolver, Traffic, Tunnel, TunnelProtocol, read};
 use carina_wire::ether::Mac;
 
 fn defaults() -> Defaults {
@@ -19,6 +20,13 @@ fn error(text: &str) -> String {
     read(text, &defaults(), &port_kinds())
         .expect_err(text)
         .to_string()
+}
+
+fn l2tpv3(tunnel: &Tunnel) -> L2tpv3Config {
+    match tunnel.protocol {
+        TunnelProtocol::L2tpv3(config) => config,
+        other => panic!("{other:?}"),
+    }
 }
 
 const WHOLE: &str = r#"-- Written by a tool
@@ -77,13 +85,14 @@ fn every_field_of_snabbnfv_is_read() {
     assert_eq!(port.app["mergeable"].as_bool(), Some(false));
     assert_eq!(port.app["indirect"].as_bool(), Some(false));
     let tunnel = port.tunnel.as_ref().unwrap();
-    assert_eq!(tunnel.l2tpv3.local_cookie.to_string(), "0011223344556677");
-    assert_eq!(tunnel.l2tpv3.remote_cookie.to_string(), "8899aabbccddeeff");
-    assert_eq!(tunnel.l2tpv3.session, 7);
-    assert_eq!(
-        tunnel.nd.as_ref().unwrap()["next"].as_str(),
-        Some("2001:db8::3")
-    );
+    let l2tpv3 = l2tpv3(tunnel);
+    assert_eq!(l2tpv3.local_cookie.to_string(), "0011223344556677");
+    assert_eq!(l2tpv3.remote_cookie.to_string(), "8899aabbccddeeff");
+    assert_eq!(l2tpv3.session, 7);
+    let Some(Resolver::Nd(nd)) = &tunnel.resolver else {
+        panic!("{tunnel:?}")
+    };
+    assert_eq!(nd["next"].as_str(), Some("2001:db8::3"));
     assert_eq!(port.esp.as_ref().unwrap()["spi"].as_integer(), Some(256));
     let other = &traffic.ports[1];
     assert_eq!(
@@ -107,8 +116,8 @@ fn next_hop_may_be_a_mac_address() {
     );
     let traffic = read_it(&text);
     let tunnel = traffic.ports[0].tunnel.as_ref().unwrap();
-    assert!(tunnel.nd.is_none());
-    assert_eq!(tunnel.l2tpv3.next_mac.unwrap().0, Mac([2, 0, 0, 0, 0, 9]));
+    assert!(tunnel.resolver.is_none());
+    assert_eq!(l2tpv3(tunnel).next_mac.unwrap().0, Mac([2, 0, 0, 0, 0, 9]));
 }
 
 /// The error where a part of the file is another.

@@ -212,6 +212,61 @@ fn frames_go_through_a_tunnel_and_come_back() {
     assert_eq!(far.counts().ports[0].drops["tunnel_cookie"], 1);
 }
 
+/// One frame from each end of a tunnel over IPv4 to the other, whose ends ask each other for their
+/// MAC addresses first.
+fn frames_cross(config: &str) {
+    let side = |own: usize| {
+        let (here, there) = (own + 1, 2 - own);
+        let tunnel = format!(
+            "[ports.tunnel]\n{config}\nlocal_ip = \"192.0.2.{here}\"\n\
+             remote_ip = \"192.0.2.{there}\"\nnext_hop = \"192.0.2.{there}\"\n"
+        );
+        UPLINK.to_owned() + &port("a", &(address(here as u8) + &tunnel))
+    };
+    let (mut near, mut far) = (Bench::new(&side(0)), Bench::new(&side(1)));
+    let (out, back) = (
+        udp(mac(0x77), mac(0x78), OUT, 200),
+        udp(mac(0x78), mac(0x77), IN, 90),
+    );
+    let mut seen = [Vec::new(), Vec::new()];
+    // Requests, replies, and then the frames.
+    for _ in 0..300 {
+        near.breathe();
+        far.breathe();
+        for frame in near.seen("uplink") {
+            far.send("uplink", &frame);
+        }
+        for frame in far.seen("uplink") {
+            near.send("uplink", &frame);
+        }
+    }
+    near.send("a", &out);
+    far.send("a", &back);
+    for _ in 0..3 {
+        near.breathe();
+        far.breathe();
+        for frame in near.seen("uplink") {
+            far.send("uplink", &frame);
+        }
+        for frame in far.seen("uplink") {
+            near.send("uplink", &frame);
+        }
+        seen[0].extend(near.seen("a"));
+        seen[1].extend(far.seen("a"));
+    }
+    assert_eq!(seen, [vec![back], vec![out]], "{config}");
+    for side in [&mut near, &mut far] {
+        assert_eq!(side.counts().ports[0].dropped(), 0, "{config}");
+    }
+}
+
+#[test]
+fn frames_cross_tunnels_of_other_types_over_ipv4() {
+    frames_cross("type = \"vxlan\"\nvni = 70000");
+    frames_cross("type = \"gre\"");
+    frames_cross("type = \"gre\"\nkey = 5");
+}
+
 #[test]
 fn protected_tunnel_is_opened_by_its_other_end() {
     let ends = ["2001:db8::1", "2001:db8::2"];

@@ -185,7 +185,8 @@ pub fn check_together(all: &[IpcpCreate]) -> Result<(), ErrorBody> {
 /// be opened before the first is gone.
 pub fn share_medium(one: &IpcpCreate, other: &IpcpCreate) -> bool {
     match (one.kind, other.kind) {
-        (IpcpType::Hv, IpcpType::Hv) => true,
+        // Two that have a device may have the same one, which is found at the start.
+        (IpcpType::Hv, IpcpType::Hv) => one.socket == other.socket,
         (IpcpType::Eth, IpcpType::Eth) => network::share_wire(one, other),
         (IpcpType::Udp, IpcpType::Udp) | (IpcpType::Tcp, IpcpType::Tcp) => {
             network::share_port(one, other)

@@ -25,6 +25,7 @@ impl VmPort {
         let vmpi = |create: &VmCreate| create.vmpi.unwrap_or_default();
         self.create.name == wanted.name
             && vmpi(&self.create) == vmpi(wanted)
+            && self.create.socket == wanted.socket
             && dif(&self.create) == dif(wanted)
             && region(&self.create) == region(wanted)
     }
@@ -39,19 +40,40 @@ pub fn open_port(dir: &Path, create: &VmCreate, region_bytes: usize) -> io::Resu
     Ok(match create.vmpi.unwrap_or_default() {
         VmpiKind::Ivshmem => HostPort::Ivshmem(ivshmem::HostPort::open(dir, name, region_bytes)?),
         VmpiKind::Virtqueue => {
-            HostPort::Virtqueue(virtqueue::HostPort::open(dir, name, region_bytes)?)
+            let socket = create.socket.as_deref();
+            HostPort::Virtqueue(virtqueue::HostPort::open(dir, name, region_bytes, socket)?)
         }
     })
 }
 
-/// The arguments with which QEMU listens for the node.
+/// The arguments with which QEMU listens for the node; none where no VM is to be there.
 pub fn qemu_args(vm: &VmPort) -> Vec<String> {
+    if vm.create.socket.is_some() {
+        return Vec::new();
+    }
     let kind = vm.create.vmpi.unwrap_or_default();
     vmpi_args(vm.create.name.as_str(), kind, vm.port.qemu_socket())
 }
 
 pub fn default_dif(name: &LocalName) -> Option<DifName> {
     DifName::new(format!("hv.{name}")).ok()
+}
+
+/// A socket belongs to another device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("`socket` belongs to `vmpi = \"virtqueue\"`: memory of ivshmem is made by a QEMU")]
+pub struct SocketError;
+
+/// Checks that a port with a socket is one over virtqueues.
+///
+/// # Errors
+/// [`SocketError`].
+pub fn check_socket(create: &VmCreate) -> Result<(), SocketError> {
+    let is_queues = create.vmpi == Some(VmpiKind::Virtqueue);
+    match create.socket.is_none() || is_queues {
+        true => Ok(()),
+        false => Err(SocketError),
+    }
 }
 
 /// The size that a VMPI region cannot have.

@@ -10,7 +10,7 @@ use carina_sys::{Interest, monotonic_ns};
 use crate::core::{Core, Token};
 use crate::ipcp_handlers::NewIpcp;
 use crate::ipcp_kinds::open_device;
-use crate::vm_port::{VmPort, default_dif, open_port, qemu_args, region_bytes};
+use crate::vm_port::{VmPort, check_socket, default_dif, open_port, qemu_args, region_bytes};
 
 impl Core {
     /// Makes a VM port with its IPCP, or takes over the one of a node that ran before.
@@ -20,6 +20,7 @@ impl Core {
     pub fn create_vm(&mut self, create: VmCreate) -> Result<IpcpId, ErrorBody> {
         let bad = |what: String| ErrorBody::new(ErrorCode::BadRequest, what);
         let bytes = region_bytes(create.region_bytes).map_err(|error| bad(error.to_string()))?;
+        check_socket(&create).map_err(|error| bad(format!("VM {}: {error}", create.name)))?;
         self.ipcps.check_name_unused(&create.name)?;
         let name = create.name.clone();
         let failed = |error: std::io::Error| {
@@ -116,16 +117,20 @@ impl Core {
             if qemu == vm.qemu {
                 continue;
             }
+            let what = match vm.create.socket {
+                Some(_) => "process",
+                None => "QEMU",
+            };
             if let Some(pid) = vm.qemu {
                 self.journal.note(
                     EventKind::VmDetached,
                     &ipcp.name,
-                    format!("QEMU {pid} ended"),
+                    format!("{what} {pid} ended"),
                 );
             }
             if let Some(pid) = qemu {
                 self.journal
-                    .note(EventKind::VmAttached, &ipcp.name, format!("QEMU {pid}"));
+                    .note(EventKind::VmAttached, &ipcp.name, format!("{what} {pid}"));
             }
             vm.qemu = qemu;
         }

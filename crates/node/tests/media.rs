@@ -152,6 +152,62 @@ fn two_difs_over_the_shim_for_hypervisors() {
     place.two_levels();
 }
 
+/// Two processes or containers of one host: no VM, no device, a socket that both can reach.
+#[test]
+fn two_difs_over_virtqueues_without_a_vm() {
+    let scratch = Scratch::new("media-queues");
+    let socket = scratch.0.join("vmpi");
+    let host = format!(
+        "[[vm]]\nname = \"c\"\ndif = \"hv.x\"\nvmpi = \"virtqueue\"\nsocket = {socket:?}\n"
+    );
+    let guest = format!(
+        "[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = \"hv.x\"\n\
+         socket = {socket:?}\n"
+    );
+    // The one that connects may be there first.
+    let there = House::new("media-queues-guest", &guest);
+    let here = House::new("media-queues-host", &host);
+    up(&here);
+    up(&there);
+    let port = here.control().vm("c").unwrap();
+    assert_eq!(port.listen_socket.as_deref(), Some(&*socket));
+    assert_eq!(port.qemu_args, [""; 0]);
+    let place = Place {
+        here: &here,
+        there: &there,
+        base: "hv.x",
+    };
+    place.two_levels();
+}
+
+#[test]
+fn sockets_of_the_vmpi_are_for_virtqueues_alone() {
+    let house = House::new("media-queues-refused", "");
+    let refusal = |keys: Value| {
+        let mut value = json!({ "name": "c", "socket": "/nowhere/c" });
+        value
+            .as_object_mut()
+            .unwrap()
+            .extend(keys.as_object().unwrap().clone());
+        let create = serde_json::from_value(value).unwrap();
+        house.control().create_vm(&create).unwrap_err().to_string()
+    };
+    let said = refusal(json!({ "vmpi": "ivshmem" }));
+    assert!(
+        said.contains("`socket` belongs to `vmpi = \"virtqueue\"`"),
+        "{said}"
+    );
+    let said = refusal(json!({ "vmpi": "virtqueue" }));
+    assert!(said.contains("/nowhere/c"), "{said}");
+    let both = json!({
+        "name": "hv0", "type": "hv", "dif": "x", "side": "guest",
+        "pci": "0000:00:04.0", "socket": "/nowhere/c",
+    });
+    let both = serde_json::from_value(both).unwrap();
+    let said = house.control().create_ipcp(&both).unwrap_err().to_string();
+    assert!(said.contains("`pci` and `socket` are both given"), "{said}");
+}
+
 #[test]
 fn two_difs_over_udp() {
     over_ip("udp", "sdu_max = 1400\n", "");

@@ -3,19 +3,24 @@
 //! ```text
 //!   Ethernet 14 | IPv4 20 | UDP 8, no checksum | trial u16, number u64, time u64 (ns) | fill
 //! ```
+//!
+//! Or over IPv6, with a checksum.
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::str::FromStr;
 
-use carina_apps::prefix::Prefix4;
 use carina_apps::sample_packet::{ETHERNET_SIZES, udp_packet};
 use carina_dissect::{AnyReader, FileError};
 use carina_wire::ether::Mac;
 use carina_wire::inet::checksum;
 use carina_wire::pcapng::{Item, LinkType};
+
+use crate::destination::Destination;
+
+mod over_ipv6;
 
 /// How packets are made.
 #[derive(Clone, Debug)]
@@ -26,10 +31,10 @@ pub struct Synthesis {
     pub source_mac: Mac,
     /// Destination MAC address.
     pub destination_mac: Mac,
-    /// Source IPv4 address.
-    pub source: Ipv4Addr,
-    /// Destinations, one after the other.
-    pub destinations: Prefix4,
+    /// Source address.
+    pub source: IpAddr,
+    /// Destinations, one after the other, of the same version of IP.
+    pub destinations: Destination,
     /// Destination port of UDP.
     pub port: u16,
     /// Flows: source ports from 1024 on, one after the other; 1 to 64,512.
@@ -50,6 +55,17 @@ pub enum PacketsError {
     /// A length is out of range.
     #[error("{0} bytes: a frame has {STAMPED_MIN} to {max}, without FCS", max = ETHERNET_SIZES.end())]
     Length(usize),
+    /// A length is out of range for IPv6.
+    #[error("{0} bytes: a frame has {STAMPED_MIN6} to {max} over IPv6, without FCS", max = ETHERNET_SIZES.end())]
+    Length6(usize),
+    /// Source and destination are not of one version of IP.
+    #[error("from {source_address} to {destinations}: both must be of the same version of IP")]
+    Versions {
+        /// The source.
+        source_address: IpAddr,
+        /// The destinations.
+        destinations: Destination,
+    },
     /// A round of a mix is too long.
     #[error("a round of {0} frames: at most {ROUND_MAX} are possible")]
     Round(usize),
@@ -131,18 +147,33 @@ impl Packets {
         if !(1..=FLOWS_MAX).contains(&synthesis.flows) {
             return Err(PacketsError::Flows(synthesis.flows));
         }
-        let make = |bytes: &usize| {
-            let mut frame = udp_packet(*bytes);
-            frame[..6].copy_from_slice(&synthesis.destination_mac.0);
-            frame[6..12].copy_from_slice(&synthesis.source_mac.0);
-            frame[26..30].copy_from_slice(&synthesis.source.octets());
-            frame[36..38].copy_from_slice(&synthesis.port.to_be_bytes());
-            frame[40..42].fill(0);
-            address(&mut frame, synthesis.destinations.address());
-            frame
+        let make = |bytes: &usize| match (synthesis.source, synthesis.destinations) {
+            (IpAddr::V4(source), Destination::V4(destinations)) => {
+                let mut frame = udp_packet(*bytes);
+                frame[..6].copy_from_slice(&synthesis.destination_mac.0);
+                frame[6..12].copy_from_slice(&synthesis.source_mac.0);
+                frame[26..30].copy_from_slice(&source.octets());
+                frame[36..38].copy_from_slice(&synthesis.port.to_be_bytes());
+                frame[40..42].fill(0);
+                address(&mut frame, destinations.address());
+                Ok(frame)
+            }
+            (IpAddr::V6(source), Destination::V6(_)) => match *bytes >= STAMPED_MIN6 {
+                true => Ok(over_ipv6::packet(*bytes, &synthesis, source)),
+                false => Err(PacketsError::Length6(*bytes)),
+            },
+            (source_address, destinations) => Err(PacketsError::Versions {
+                source_address,
+                destinations,
+            }),
         };
         Ok(Packets {
-            round: synthesis.sizes.0.iter().map(make).collect(),
+            round: synthesis
+                .sizes
+                .0
+                .iter()
+                .map(make)
+                .collect::<Result<_, _>>()?,
             synthesis: Some(synthesis),
             cut: 0,
         })
@@ -234,19 +265,23 @@ impl Packets {
         let Some(synthesis) = &self.synthesis else {
             return;
         };
+        let destinations = match synthesis.destinations {
+            Destination::V4(destinations) => destinations,
+            Destination::V6(destinations) => {
+                return over_ipv6::stamp(frame, synthesis.flows, destinations, stamp);
+            }
+        };
         if synthesis.flows > 1 {
             let port = FLOW_PORT + (stamp.number % u64::from(synthesis.flows)) as u16;
             frame[34..36].copy_from_slice(&port.to_be_bytes());
         }
-        if synthesis.destinations.bits() < 32 {
-            let hosts = 1 << (32 - u64::from(synthesis.destinations.bits()));
-            let first = u64::from(synthesis.destinations.address().to_bits());
+        if destinations.bits() < 32 {
+            let hosts = 1 << (32 - u64::from(destinations.bits()));
+            let first = u64::from(destinations.address().to_bits());
             let host = first + stamp.number % hosts;
             address(frame, Ipv4Addr::from_bits(host as u32));
         }
-        frame[42..44].copy_from_slice(&stamp.trial.to_be_bytes());
-        frame[44..52].copy_from_slice(&stamp.number.to_be_bytes());
-        frame[52..60].copy_from_slice(&stamp.time_ns.to_be_bytes());
+        stamp.write(&mut frame[HEADERS..]);
     }
 }
 
@@ -262,19 +297,31 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
+    #[inline]
+    fn write(self, to: &mut [u8]) {
+        to[..2].copy_from_slice(&self.trial.to_be_bytes());
+        to[2..10].copy_from_slice(&self.number.to_be_bytes());
+        to[10..STAMP_BYTES].copy_from_slice(&self.time_ns.to_be_bytes());
+    }
+
     /// Reads the stamp of a frame, which may have got a VLAN tag on its way.
     #[inline]
     pub fn of(frame: &[u8]) -> Option<Stamp> {
-        let at = match frame.get(12..14)? {
-            [0x08, 0x00] => 42,
-            [0x81, 0x00] if frame.get(16..18)? == [0x08, 0x00] => 46,
+        let tag = match frame.get(12..14)? {
+            [0x81, 0x00] => TAG_BYTES,
+            _ => 0,
+        };
+        let packet = frame.get(MAC_BYTES + tag..)?;
+        let (is_udp, at) = match frame.get(12 + tag..14 + tag)? {
+            [0x08, 0x00] => (
+                packet.first() == Some(&0x45) && packet.get(9) == Some(&17),
+                HEADERS,
+            ),
+            [0x86, 0xdd] => (over_ipv6::is_udp(packet), over_ipv6::HEADERS),
             _ => return None,
         };
-        let stamp = frame.get(at..at + STAMP_BYTES)?;
-        let is_udp = frame[at - 28] == 0x45 && frame[at - 19] == 17;
-        if !is_udp {
-            return None;
-        }
+        let at = at + tag;
+        let stamp = frame.get(at..at + STAMP_BYTES).filter(|_| is_udp)?;
         Some(Stamp {
             trial: u16::from_be_bytes(*stamp[..2].first_chunk()?),
             number: u64::from_be_bytes(*stamp[2..10].first_chunk()?),
@@ -292,9 +339,14 @@ fn address(frame: &mut [u8], destination: Ipv4Addr) {
 }
 
 const MAC_BYTES: usize = 14;
+const TAG_BYTES: usize = 4;
+/// Bytes in front of the stamp over IPv4.
+const HEADERS: usize = 42;
 const STAMP_BYTES: usize = 18;
 /// The shortest frame that carries a stamp, in bytes.
-pub const STAMPED_MIN: usize = 42 + STAMP_BYTES;
+pub const STAMPED_MIN: usize = HEADERS + STAMP_BYTES;
+/// The same over IPv6.
+pub const STAMPED_MIN6: usize = over_ipv6::HEADERS + STAMP_BYTES;
 /// The most frames of a round.
 pub const ROUND_MAX: usize = 4096;
 /// The most flows.
@@ -306,6 +358,8 @@ const PORTION_BYTES: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests {
+    use carina_wire::inet::pseudo_sum6;
+
     use super::*;
 
     fn synthesis() -> Synthesis {
@@ -313,7 +367,7 @@ mod tests {
             sizes: "64x2,1500".parse().unwrap(),
             source_mac: Mac([2, 0, 0, 0, 0, 1]),
             destination_mac: Mac([2, 0, 0, 0, 0, 2]),
-            source: Ipv4Addr::new(198, 18, 0, 1),
+            source: Ipv4Addr::new(198, 18, 0, 1).into(),
             destinations: "198.19.0.0/30".parse().unwrap(),
             port: 9,
             flows: 3,
@@ -345,6 +399,50 @@ mod tests {
         for length in 0..60 {
             assert_eq!(Stamp::of(&packets.bytes(0)[..length]), None);
         }
+    }
+
+    #[test]
+    fn packets_over_ipv6_carry_the_same_with_right_checksums() {
+        let synthesis = Synthesis {
+            sizes: "80x2,1499".parse().unwrap(),
+            source: "2001:2::1".parse().unwrap(),
+            destinations: "2001:2:0:1::/64".parse().unwrap(),
+            ..synthesis()
+        };
+        let packets = Packets::made(synthesis.clone()).unwrap();
+        for number in [0, 1, 2, 1 << 40] {
+            let mut frame = packets.bytes(number).to_vec();
+            let stamp = Stamp {
+                trial: 7,
+                number,
+                time_ns: 123_456,
+            };
+            packets.stamp(&mut frame, stamp);
+            assert_eq!(Stamp::of(&frame), Some(stamp));
+            let (head, udp) = frame.split_at(54);
+            let pseudo = pseudo_sum6(head[22..].first_chunk().unwrap(), udp.len(), 17);
+            assert_eq!(checksum(udp, pseudo), 0);
+            assert_eq!(u16::from_be_bytes([head[18], head[19]]) as usize, udp.len());
+            assert_eq!(head[46..], number.to_be_bytes());
+            frame.splice(12..12, [0x81, 0, 0, 5]);
+            assert_eq!(Stamp::of(&frame), Some(stamp));
+        }
+        for length in 0..80 {
+            assert_eq!(Stamp::of(&packets.bytes(0)[..length]), None);
+        }
+        let refusal = |synthesis| Packets::made(synthesis).unwrap_err().to_string();
+        let sizes = Mix::default();
+        let short = Synthesis {
+            sizes,
+            ..synthesis.clone()
+        };
+        assert!(refusal(short).starts_with("64 bytes: a frame has 80 to 1514 over IPv6"));
+        let source = Ipv4Addr::LOCALHOST.into();
+        let mixed = Synthesis {
+            source,
+            ..synthesis
+        };
+        assert!(refusal(mixed).contains("both must be of the same version of IP"));
     }
 
     #[test]

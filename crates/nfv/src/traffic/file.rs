@@ -1,154 +1,14 @@
 //! What files of both formats say, with the line of each field, and what it must be.
 
-use std::net::Ipv6Addr;
-
-use carina_apps::graph_file::{GraphFileError, Kind, read_app};
-use carina_apps::l2tpv3::L2tpv3Config;
+use carina_apps::graph_file::{Kind, read_app};
 use carina_apps::pcap_filter::StateConfig;
 use carina_apps::rate_limiter::RateLimiterConfig;
-use carina_filter::{Filter, FilterError};
+use carina_filter::Filter;
 use carina_wire::ether::{Mac, VLAN_MAX};
 
-use super::lua::LuaReason;
-use super::{NAME_BYTES_MAX, PORTS_MAX, PortApp, Traffic, TrafficPort, Tunnel, stem};
-
-/// A value and its line, from 1.
-#[derive(Clone, Debug, PartialEq)]
-pub struct At<T> {
-    /// The line.
-    pub line: usize,
-    /// The value.
-    pub value: T,
-}
-
-impl<T> At<T> {
-    /// The same line with another value.
-    pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> At<U> {
-        At {
-            line: self.line,
-            value: change(self.value),
-        }
-    }
-
-    /// What is wrong with the value.
-    pub(super) fn is_wrong(&self, fault: Fault) -> FileError {
-        FileError {
-            line: self.line,
-            fault,
-        }
-    }
-}
-
-/// Why a file is refused.
-#[derive(Debug, thiserror::Error)]
-#[error("line {line}: {fault}")]
-pub struct FileError {
-    /// The line, from 1.
-    pub line: usize,
-    /// What is wrong there.
-    pub fault: Fault,
-}
-
-/// What is wrong in a file.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Fault {
-    /// It is not TOML, or a field is not known or of another type.
-    #[error("{0}")]
-    Toml(String),
-    /// It is no table of Lua.
-    #[error(transparent)]
-    Lua(LuaReason),
-    /// A field has another type of value.
-    #[error("{field} is {found}: {wanted} would be right")]
-    Type {
-        /// The field.
-        field: String,
-        /// What it is.
-        found: &'static str,
-        /// What it should be.
-        wanted: &'static str,
-    },
-    /// A field that does not exist.
-    #[error("{field}: there is no such field here; there are {known}")]
-    Unknown {
-        /// The field.
-        field: String,
-        /// The fields that there are.
-        known: String,
-    },
-    /// A field that must be there.
-    #[error("{field} is missing here: {wanted}")]
-    Missing {
-        /// The field.
-        field: &'static str,
-        /// What would be right.
-        wanted: &'static str,
-    },
-    /// The text of a field.
-    #[error("{field} = {found:?}: {wanted}")]
-    Value {
-        /// The field.
-        field: String,
-        /// What is there.
-        found: String,
-        /// What would be right.
-        wanted: String,
-    },
-    /// A filter is not one.
-    #[error("{field}: {error}")]
-    Filter {
-        /// The field.
-        field: &'static str,
-        /// What is wrong.
-        error: FilterError,
-    },
-    /// An app's configuration.
-    #[error(transparent)]
-    App(#[from] GraphFileError),
-    /// Two ports have the same name, or names with the same stem.
-    #[error("port {name}: line {other} has a port of this name already")]
-    TwoNames {
-        /// The name.
-        name: String,
-        /// The line of the other.
-        other: usize,
-    },
-    /// Two ports have the same address.
-    #[error(
-        "port {name}: mac = {mac}: port {other} has this address too, in the same VLAN; each \
-         station has its own"
-    )]
-    TwoAddresses {
-        /// The port.
-        name: String,
-        /// The address.
-        mac: Mac,
-        /// The other port.
-        other: String,
-    },
-    /// Two ports have the same socket.
-    #[error("port {name}: socket {socket} is that of port {other} too")]
-    TwoSockets {
-        /// The port.
-        name: String,
-        /// The path.
-        socket: String,
-        /// The other port.
-        other: String,
-    },
-    /// There are more ports than the process has.
-    #[error("{0} ports: at most {PORTS_MAX} are possible")]
-    Ports(usize),
-    /// A field needs another one.
-    #[error("{field} needs {needed}")]
-    Needs {
-        /// The field.
-        field: &'static str,
-        /// The other.
-        needed: &'static str,
-    },
-}
+use super::fault::{At, Fault, FileError, value};
+use super::tunnel::{Tunnel, TunnelDraft};
+use super::{NAME_BYTES_MAX, PORTS_MAX, PortApp, Traffic, TrafficPort, stem};
 
 /// A file, before it was checked.
 #[derive(Debug, Default)]
@@ -183,13 +43,6 @@ pub(super) struct RateDraft {
     /// Bits a second in this unit.
     pub unit: f64,
     pub burst_bytes: Option<u64>,
-}
-
-/// A tunnel, before it was checked.
-#[derive(Debug)]
-pub(super) struct TunnelDraft {
-    pub l2tpv3: L2tpv3Config,
-    pub next_hop: Option<Ipv6Addr>,
 }
 
 impl Draft {
@@ -268,8 +121,9 @@ impl PortDraft {
             is_state(state)?;
         }
         let mac = self.mac.map(|mac| mac.value);
-        let tunnel = self.tunnel.map(|tunnel| is_tunnel(tunnel, mac, kinds));
-        let esp = self.esp.map(|esp| is_esp(esp, kinds)).transpose()?;
+        let tunnel = self.tunnel.map(|tunnel| tunnel.check(mac, kinds));
+        let tunnel = tunnel.transpose()?;
+        let esp = self.esp.map(|esp| is_esp(esp, tunnel.as_ref(), kinds));
         Ok(TrafficPort {
             app: is_port(&self.name.value, self.app, kinds)?,
             name: self.name.value,
@@ -280,18 +134,9 @@ impl PortDraft {
             state: self.state.map(|state| state.value),
             ingress_rate: self.ingress_rate.map(is_rate).transpose()?,
             egress_rate: self.egress_rate.map(is_rate).transpose()?,
-            tunnel: tunnel.transpose()?,
-            esp,
+            tunnel,
+            esp: esp.transpose()?,
         })
-    }
-}
-
-/// The fault of a value.
-pub(super) fn value(field: &str, found: &impl ToString, wanted: &str) -> Fault {
-    Fault::Value {
-        field: field.to_owned(),
-        found: found.to_string(),
-        wanted: wanted.to_owned(),
     }
 }
 
@@ -371,59 +216,15 @@ fn is_rate(rate: At<RateDraft>) -> Result<RateLimiterConfig, FileError> {
     })
 }
 
-fn is_tunnel(
-    tunnel: At<TunnelDraft>,
-    mac: Option<Mac>,
+fn is_esp(
+    mut esp: At<toml::Table>,
+    tunnel: Option<&Tunnel>,
     kinds: &[Kind],
-) -> Result<Tunnel, FileError> {
-    let TunnelDraft {
-        mut l2tpv3,
-        next_hop,
-    } = tunnel.value;
-    let wrong = |fault| FileError {
-        line: tunnel.line,
-        fault,
-    };
-    let Some(mac) = mac else {
-        let (field, needed) = ("tunnel", "mac, the address that its packets come from");
-        return Err(wrong(Fault::Needs { field, needed }));
-    };
-    if l2tpv3.session == 0 || l2tpv3.peer_session == Some(0) {
-        let wanted = "must be 1 to 4294967295: session 0 is that of control messages";
-        return Err(wrong(value("session", &0, wanted)));
+) -> Result<toml::Table, FileError> {
+    if tunnel.is_some_and(|tunnel| !tunnel.protocol.is_over_ipv6()) {
+        let (field, needed) = ("esp", "a tunnel over IPv6, whose packets it can protect");
+        return Err(esp.is_wrong(Fault::Needs { field, needed }));
     }
-    if l2tpv3.hop_limit == 0 {
-        return Err(wrong(value("hop_limit", &0, "must be 1 to 255")));
-    }
-    if l2tpv3.local == l2tpv3.remote {
-        let wanted = "must differ from local_ip";
-        return Err(wrong(value("remote_ip", &l2tpv3.remote, wanted)));
-    }
-    l2tpv3.mac = Some(carina_apps::mac_text::MacText(mac));
-    let nd = match (next_hop, l2tpv3.next_mac) {
-        (Some(next_hop), next_mac) => {
-            let mut nd = toml::Table::new();
-            let mut put = |key: &str, value: String| nd.insert(key.to_owned(), value.into());
-            put("kind", "nd".to_owned());
-            put("address", l2tpv3.local.to_string());
-            put("mac", mac.to_string());
-            put("next", next_hop.to_string());
-            if let Some(next_mac) = next_mac {
-                put("next_mac", next_mac.0.to_string());
-            }
-            read_app("nd", nd.clone(), kinds).map_err(|error| wrong(error.into()))?;
-            Some(nd)
-        }
-        (None, Some(_)) => None,
-        (None, None) => {
-            let (field, wanted) = ("next_hop", "an IPv6 address; or next_mac, its MAC address");
-            return Err(wrong(Fault::Missing { field, wanted }));
-        }
-    };
-    Ok(Tunnel { l2tpv3, nd })
-}
-
-fn is_esp(mut esp: At<toml::Table>, kinds: &[Kind]) -> Result<toml::Table, FileError> {
     esp.value.insert("kind".to_owned(), "esp".into());
     match read_app("esp", esp.value.clone(), kinds) {
         Ok(_) => Ok(esp.value),

@@ -7,7 +7,7 @@ use carina_apps::pcap_filter::PcapFilterConfig;
 use carina_apps::tunnel::TunnelConfig;
 use carina_engine::frames::Graph;
 
-use super::{Traffic, TrafficPort};
+use super::{Resolver, Traffic, TrafficPort, TunnelProtocol};
 
 /// The app that ports and the uplink share.
 pub const MUX: &str = "mux";
@@ -19,6 +19,7 @@ pub(super) mod step {
     pub const INGRESS_RATE: &str = "rxrate";
     pub const FILTER: &str = "filter";
     pub const TUNNEL: &str = "tunnel";
+    pub const ARP: &str = "arp";
     pub const ND: &str = "nd";
     pub const ESP: &str = "esp";
 }
@@ -132,13 +133,22 @@ fn add_port(graph: &mut Graph, port: &TrafficPort, kinds: &[Kind]) -> Result<(),
         way.put(step::FILTER, THROUGH, Some(["back_input", "back_output"]))?;
     }
     if let Some(tunnel) = &port.tunnel {
-        way.graph
-            .app(&app_name(&stem, step::TUNNEL), TunnelConfig(tunnel.l2tpv3));
+        let app = app_name(&stem, step::TUNNEL);
+        match tunnel.protocol {
+            TunnelProtocol::L2tpv3(config) => way.graph.app(&app, TunnelConfig(config)),
+            TunnelProtocol::Gre(config) => way.graph.app(&app, TunnelConfig(config)),
+            TunnelProtocol::Vxlan(config) => way.graph.app(&app, TunnelConfig(config)),
+        };
         way.put(step::TUNNEL, NORTH_TO_SOUTH, SOUTH_TO_NORTH)?;
-        if let Some(nd) = &tunnel.nd {
-            let app = app_name(&stem, step::ND);
-            way.graph.app_of(&app, read_app(&app, nd.clone(), kinds)?);
-            way.put(step::ND, NORTH_TO_SOUTH, SOUTH_TO_NORTH)?;
+        let resolver = tunnel.resolver.as_ref().map(|resolver| match resolver {
+            Resolver::Arp(config) => (step::ARP, config),
+            Resolver::Nd(config) => (step::ND, config),
+        });
+        if let Some((step, config)) = resolver {
+            let app = app_name(&stem, step);
+            way.graph
+                .app_of(&app, read_app(&app, config.clone(), kinds)?);
+            way.put(step, NORTH_TO_SOUTH, SOUTH_TO_NORTH)?;
         }
     }
     if let Some(esp) = &port.esp {

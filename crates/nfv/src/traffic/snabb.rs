@@ -22,8 +22,10 @@ use carina_apps::pcap_filter::StateConfig;
 use carina_wire::ether::Mac;
 
 use super::Defaults;
-use super::file::{At, Draft, Fault, FileError, PortDraft, RateDraft, TunnelDraft, value};
+use super::fault::{At, Fault, FileError, value};
+use super::file::{Draft, PortDraft, RateDraft};
 use super::lua::{self, Key, Node, Value};
+use super::tunnel::{TunnelDraft, TunnelProtocol};
 
 pub(super) fn draft(text: &str, defaults: &Defaults) -> Result<Draft, FileError> {
     let root = lua::parse(text).map_err(|error| FileError {
@@ -156,7 +158,7 @@ fn tunnel(node: Node) -> Result<At<TunnelDraft>, FileError> {
     let next_mac: Option<Mac> = hop.value.parse().ok();
     let next_hop = match next_mac {
         Some(_) => None,
-        None => Some(parse(&hop, "next_hop", ADDRESS)?),
+        None => Some(parse::<Ipv6Addr>(&hop, "next_hop", ADDRESS)?.into()),
     };
     let session = fields.whole("session", u32::MAX)?;
     let l2tpv3 = L2tpv3Config {
@@ -173,7 +175,10 @@ fn tunnel(node: Node) -> Result<At<TunnelDraft>, FileError> {
     fields.end("type, local_ip, remote_ip, next_hop, local_cookie, remote_cookie, session")?;
     Ok(At {
         line: kind.line,
-        value: TunnelDraft { l2tpv3, next_hop },
+        value: TunnelDraft {
+            protocol: TunnelProtocol::L2tpv3(l2tpv3),
+            next_hop,
+        },
     })
 }
 

@@ -14,18 +14,18 @@
 //! egress_mbps = 100
 //! ```
 
-use std::net::Ipv6Addr;
-
 use carina_api::line_counter::line_of;
-use carina_apps::hex_text::HexText;
-use carina_apps::l2tpv3::L2tpv3Config;
-use carina_apps::mac_text::MacText;
 use carina_apps::pcap_filter::StateConfig;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::file::{At, Draft, Fault, FileError, PortDraft, RateDraft, TunnelDraft, value};
+use super::fault::{At, Fault, FileError, value};
+use super::file::{Draft, PortDraft, RateDraft};
 use super::{Defaults, PortApp};
+
+mod tunnel_table;
+
+use self::tunnel_table::TunnelTable;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,32 +71,6 @@ enum Number {
 enum Stateful {
     Word(bool),
     Table(StateConfig),
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TunnelTable {
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    local_ip: Ipv6Addr,
-    remote_ip: Ipv6Addr,
-    local_cookie: HexText<8>,
-    remote_cookie: HexText<8>,
-    #[serde(default = "any_session")]
-    session: u32,
-    peer_session: Option<u32>,
-    #[serde(default = "hop_limit")]
-    hop_limit: u8,
-    next_hop: Option<Ipv6Addr>,
-    next_mac: Option<MacText>,
-}
-
-fn any_session() -> u32 {
-    u32::MAX
-}
-
-fn hop_limit() -> u8 {
-    64
 }
 
 /// Places in a text, as lines.
@@ -150,7 +124,7 @@ fn port_draft(
         };
         Some(state.map(|_| value))
     });
-    let tunnel = port.tunnel.map(|tunnel| tunnel_draft(lines.at(tunnel)));
+    let tunnel = port.tunnel.map(|tunnel| lines.at(tunnel).draft());
     Ok(PortDraft {
         name: lines.at(port.name),
         app,
@@ -255,26 +229,4 @@ fn rate(
         burst_bytes: burst.map(|burst| burst.value),
     };
     Ok(Some(lines.at(rate).map(draft)))
-}
-
-fn tunnel_draft(tunnel: At<TunnelTable>) -> Result<At<TunnelDraft>, FileError> {
-    if let Some(kind) = &tunnel.value.kind
-        && !kind.eq_ignore_ascii_case("l2tpv3")
-    {
-        return Err(tunnel.is_wrong(value("tunnel.type", kind, "the type is l2tpv3")));
-    }
-    Ok(tunnel.map(|tunnel| TunnelDraft {
-        l2tpv3: L2tpv3Config {
-            local: tunnel.local_ip,
-            remote: tunnel.remote_ip,
-            local_cookie: tunnel.local_cookie,
-            remote_cookie: tunnel.remote_cookie,
-            session: tunnel.session,
-            peer_session: tunnel.peer_session,
-            hop_limit: tunnel.hop_limit,
-            mac: None,
-            next_mac: tunnel.next_mac,
-        },
-        next_hop: tunnel.next_hop,
-    }))
 }

@@ -20,8 +20,10 @@ pub enum SpecError {
         types: &'static str,
         kind: &'static str,
     },
-    #[error("`side` and `pci` belong to IPCPs of type \"hv\"")]
+    #[error("`side`, `pci` and `socket` belong to IPCPs of type \"hv\"")]
     KeyOfHv,
+    #[error("`pci` and `socket` are both given; a VM has a device, another process a socket")]
+    PciAndSocket,
     #[error("the host side of a VM is made by a [[vm]]; write that, or `side = \"guest\"` in a VM")]
     HostSide,
     #[error("a member of a normal DIF is made by a [[dif]]")]

@@ -42,7 +42,7 @@ pub(super) fn interface(port: &Port) -> Option<&str> {
 
 /// What no two ports can have: an interface, the path of a socket, or the name of a tap.
 pub(super) fn place(port: &Port) -> Option<&str> {
-    let mut keys = ["interface", "socket", "name"].into_iter();
+    let mut keys = ["interface", "socket", "name", "address"].into_iter();
     keys.find_map(|key| port.get(key)?.as_str())
 }
 
@@ -147,7 +147,7 @@ mod tests {
         for (port, words) in [
             (
                 json!({ "kind": "tun", "name": "t" }),
-                "must be one of af_packet, af_xdp, tap",
+                "must be one of af_packet, af_xdp, pci, tap",
             ),
             (json!({ "socket": "/run/card" }), "kind = \"\""),
             (json!({ "kind": "vhost_user" }), "missing field `socket`"),

@@ -13,7 +13,12 @@ use crate::ipcps::{Ipcps, Process};
 
 /// Checks that keys of hv IPCPs are not set.
 pub(super) fn check_no_hv_keys(create: &IpcpCreate) -> Result<(), SpecError> {
-    match create.side.is_some() || create.pci.is_some() {
+    let keys = [
+        create.side.is_some(),
+        create.pci.is_some(),
+        create.socket.is_some(),
+    ];
+    match keys.contains(&true) {
         true => Err(SpecError::KeyOfHv),
         false => Ok(()),
     }
@@ -21,14 +26,25 @@ pub(super) fn check_no_hv_keys(create: &IpcpCreate) -> Result<(), SpecError> {
 
 pub(super) fn check(create: &IpcpCreate) -> Result<(), SpecError> {
     match create.side {
+        Some(HvSide::Guest) if create.pci.is_some() && create.socket.is_some() => {
+            Err(SpecError::PciAndSocket)
+        }
         Some(HvSide::Guest) => Ok(()),
         _ => Err(SpecError::HostSide),
     }
 }
 
-/// Opens the PCI device of a guest.
+/// Opens the PCI device of a guest, or begins to connect to the node of the host side.
 pub(super) fn open(create: &IpcpCreate, context: &Context<'_>) -> Result<Opened, ErrorBody> {
     let name = &create.name;
+    if let Some(socket) = &create.socket {
+        let failed = |error| {
+            let what = format!("IPCP {name}: memory of its queues: {error}");
+            ErrorBody::new(ErrorCode::Internal, what)
+        };
+        let device = virtqueue::front_end(socket).map_err(failed)?;
+        return Ok(open_device(name, context.system, device));
+    }
     let (pci, kind) = find_device(create, context.ipcps)?;
     let failed = |error| {
         let what = format!("IPCP {name}: PCI device {pci}: {error}");

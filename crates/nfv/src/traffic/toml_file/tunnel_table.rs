@@ -1,0 +1,142 @@
+//! The table `[ports.tunnel]`: fields that all types have, and those of one type.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use carina_apps::gre::GreConfig;
+use carina_apps::hex_text::HexText;
+use carina_apps::l2tpv3::L2tpv3Config;
+use carina_apps::mac_text::MacText;
+use carina_apps::tunnel::Payload;
+use carina_apps::vxlan::VxlanConfig;
+use serde::Deserialize;
+
+use crate::traffic::fault::{At, Fault, FileError, value};
+use crate::traffic::tunnel::{TunnelDraft, TunnelProtocol};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TunnelTable {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    local_ip: IpAddr,
+    remote_ip: IpAddr,
+    next_hop: Option<IpAddr>,
+    next_mac: Option<MacText>,
+    #[serde(default = "hop_limit")]
+    hop_limit: u8,
+    local_cookie: Option<HexText<8>>,
+    remote_cookie: Option<HexText<8>>,
+    session: Option<u32>,
+    peer_session: Option<u32>,
+    key: Option<u32>,
+    vni: Option<u32>,
+    port: Option<u16>,
+}
+
+fn hop_limit() -> u8 {
+    64
+}
+
+/// RFC 7348 §5 has this port of UDP.
+const VXLAN_PORT: u16 = 4789;
+
+impl At<TunnelTable> {
+    /// The tunnel, of a type that has each field that is there.
+    pub(super) fn draft(self) -> Result<At<TunnelDraft>, FileError> {
+        let line = self.line;
+        match self.value.protocol() {
+            Ok(protocol) => Ok(At {
+                line,
+                value: TunnelDraft {
+                    protocol,
+                    next_hop: self.value.next_hop,
+                },
+            }),
+            Err(fault) => Err(FileError { line, fault }),
+        }
+    }
+}
+
+impl TunnelTable {
+    fn protocol(&self) -> Result<TunnelProtocol, Fault> {
+        let kind = self.kind.as_deref().unwrap_or("l2tpv3");
+        let kind = kind.to_ascii_lowercase();
+        let known = ["l2tpv3", "gre", "vxlan"];
+        if !known.contains(&kind.as_str()) {
+            let wanted = "the type is l2tpv3, gre or vxlan";
+            return Err(value("tunnel.type", &kind, wanted));
+        }
+        for (field, is_there, of) in [
+            ("local_cookie", self.local_cookie.is_some(), "l2tpv3"),
+            ("remote_cookie", self.remote_cookie.is_some(), "l2tpv3"),
+            ("session", self.session.is_some(), "l2tpv3"),
+            ("peer_session", self.peer_session.is_some(), "l2tpv3"),
+            ("key", self.key.is_some(), "gre"),
+            ("vni", self.vni.is_some(), "vxlan"),
+            ("port", self.port.is_some(), "vxlan"),
+        ] {
+            if is_there && of != kind {
+                let wanted = format!("only a tunnel of type {of} has this field");
+                return Err(value("tunnel.type", &kind, &format!("{field}: {wanted}")));
+            }
+        }
+        match kind.as_str() {
+            "gre" => Ok(TunnelProtocol::Gre(self.gre())),
+            "vxlan" => self.vxlan().map(TunnelProtocol::Vxlan),
+            _ => self.l2tpv3().map(TunnelProtocol::L2tpv3),
+        }
+    }
+
+    fn gre(&self) -> GreConfig {
+        GreConfig {
+            local: self.local_ip,
+            remote: self.remote_ip,
+            key: self.key,
+            payload: Payload::Ethernet,
+            hop_limit: self.hop_limit,
+            mac: None,
+            next_mac: self.next_mac,
+        }
+    }
+
+    fn vxlan(&self) -> Result<VxlanConfig, Fault> {
+        Ok(VxlanConfig {
+            local: self.local_ip,
+            remote: self.remote_ip,
+            vni: needed("vni", self.vni, "the number of the network, 0 to 16777215")?,
+            port: self.port.unwrap_or(VXLAN_PORT),
+            hop_limit: self.hop_limit,
+            mac: None,
+            next_mac: self.next_mac,
+        })
+    }
+
+    fn l2tpv3(&self) -> Result<L2tpv3Config, Fault> {
+        const COOKIE: &str = "8 bytes in hexadecimal";
+        Ok(L2tpv3Config {
+            local: ipv6("local_ip", self.local_ip)?,
+            remote: ipv6("remote_ip", self.remote_ip)?,
+            local_cookie: needed("local_cookie", self.local_cookie, COOKIE)?,
+            remote_cookie: needed("remote_cookie", self.remote_cookie, COOKIE)?,
+            session: self.session.unwrap_or(u32::MAX),
+            peer_session: self.peer_session,
+            hop_limit: self.hop_limit,
+            mac: None,
+            next_mac: self.next_mac,
+        })
+    }
+}
+
+fn needed<T>(field: &'static str, found: Option<T>, wanted: &'static str) -> Result<T, Fault> {
+    found.ok_or(Fault::Missing { field, wanted })
+}
+
+fn ipv6(field: &str, address: IpAddr) -> Result<Ipv6Addr, Fault> {
+    match address {
+        IpAddr::V6(address) => Ok(address),
+        IpAddr::V4(address) => {
+            let wanted = "an IPv6 address: L2TPv3 is carried by IPv6";
+            Err(value(field, &address, wanted))
+        }
+    }
+}

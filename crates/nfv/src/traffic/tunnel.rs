@@ -1,0 +1,170 @@
+//! The tunnel of a port: what carries its frames, and how the next hop is found.
+
+use std::net::IpAddr;
+
+use carina_apps::graph_file::{Kind, read_app};
+use carina_apps::gre::GreConfig;
+use carina_apps::l2tpv3::L2tpv3Config;
+use carina_apps::mac_text::MacText;
+use carina_apps::tunnel::TunnelKind;
+use carina_apps::vxlan::VxlanConfig;
+use carina_wire::ether::Mac;
+
+use super::fault::{At, Fault, FileError, value};
+
+/// A tunnel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tunnel {
+    /// The protocol, with its configuration.
+    pub protocol: TunnelProtocol,
+    /// The app that finds the next hop; none where its MAC address is known.
+    pub resolver: Option<Resolver>,
+}
+
+/// The protocol of a tunnel. Each carries whole frames.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum TunnelProtocol {
+    /// A keyed IPv6 tunnel. (RFC 8159)
+    L2tpv3(L2tpv3Config),
+    /// Over IPv4 or IPv6. (RFC 2784, RFC 2890)
+    Gre(GreConfig),
+    /// Over UDP and either. (RFC 7348)
+    Vxlan(VxlanConfig),
+}
+
+/// The app that finds the MAC address of the next hop, and answers for the tunnel's own end.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Resolver {
+    /// The configuration of `arp`, of a tunnel over IPv4.
+    Arp(toml::Table),
+    /// The configuration of `nd`, of a tunnel over IPv6.
+    Nd(toml::Table),
+}
+
+impl TunnelProtocol {
+    /// The addresses of the ends, and the MAC address of the next hop where it is known.
+    fn ends(&self) -> (IpAddr, IpAddr, Option<MacText>) {
+        match self {
+            TunnelProtocol::L2tpv3(config) => {
+                (config.local.into(), config.remote.into(), config.next_mac)
+            }
+            TunnelProtocol::Gre(config) => (config.local, config.remote, config.next_mac),
+            TunnelProtocol::Vxlan(config) => (config.local, config.remote, config.next_mac),
+        }
+    }
+
+    /// True for a tunnel over IPv6.
+    #[must_use]
+    pub fn is_over_ipv6(&self) -> bool {
+        self.ends().0.is_ipv6()
+    }
+
+    fn set_mac(&mut self, own: MacText) {
+        let mac = match self {
+            TunnelProtocol::L2tpv3(config) => &mut config.mac,
+            TunnelProtocol::Gre(config) => &mut config.mac,
+            TunnelProtocol::Vxlan(config) => &mut config.mac,
+        };
+        *mac = Some(own);
+    }
+}
+
+/// A tunnel, before it was checked.
+#[derive(Debug)]
+pub(super) struct TunnelDraft {
+    pub protocol: TunnelProtocol,
+    pub next_hop: Option<IpAddr>,
+}
+
+impl At<TunnelDraft> {
+    /// The tunnel of a port with the address `mac`, when the file says nothing wrong.
+    pub(super) fn check(self, mac: Option<Mac>, kinds: &[Kind]) -> Result<Tunnel, FileError> {
+        let line = self.line;
+        let wrong = |fault| FileError { line, fault };
+        let TunnelDraft {
+            mut protocol,
+            next_hop,
+        } = self.value;
+        let Some(mac) = mac else {
+            let (field, needed) = ("tunnel", "mac, the address that its packets come from");
+            return Err(wrong(Fault::Needs { field, needed }));
+        };
+        let (local, remote, next_mac) = protocol.ends();
+        check_ends(local, remote).map_err(wrong)?;
+        let made = match &protocol {
+            TunnelProtocol::L2tpv3(config) => check_l2tpv3(config).and_then(|()| made(config)),
+            TunnelProtocol::Gre(config) => made(config),
+            TunnelProtocol::Vxlan(config) => made(config),
+        };
+        made.map_err(wrong)?;
+        let resolver = match (next_hop, next_mac) {
+            (Some(next), next_mac) => {
+                if next.is_ipv4() != local.is_ipv4() {
+                    let wanted = "must be of the same version of IP as local_ip";
+                    return Err(wrong(value("next_hop", &next, wanted)));
+                }
+                Some(resolver(local, mac, next, next_mac, kinds).map_err(wrong)?)
+            }
+            (None, Some(_)) => None,
+            (None, None) => {
+                let wanted = match local {
+                    IpAddr::V4(_) => "an IPv4 address; or next_mac, its MAC address",
+                    IpAddr::V6(_) => "an IPv6 address; or next_mac, its MAC address",
+                };
+                let field = "next_hop";
+                return Err(wrong(Fault::Missing { field, wanted }));
+            }
+        };
+        protocol.set_mac(MacText(mac));
+        Ok(Tunnel { protocol, resolver })
+    }
+}
+
+fn check_ends(local: IpAddr, remote: IpAddr) -> Result<(), Fault> {
+    if local.is_ipv4() != remote.is_ipv4() {
+        let wanted = "must be of the same version of IP as local_ip";
+        return Err(value("remote_ip", &remote, wanted));
+    }
+    if local == remote {
+        return Err(value("remote_ip", &remote, "must differ from local_ip"));
+    }
+    Ok(())
+}
+
+fn check_l2tpv3(config: &L2tpv3Config) -> Result<(), Fault> {
+    if config.session == 0 || config.peer_session == Some(0) {
+        let wanted = "must be 1 to 4294967295: session 0 is that of control messages";
+        return Err(value("session", &0, wanted));
+    }
+    Ok(())
+}
+
+/// Whether the protocol takes the configuration.
+fn made(config: &impl TunnelKind) -> Result<(), Fault> {
+    let refused = |error: carina_engine::frames::AppError| Fault::Toml(error.to_string());
+    config.tunnel().map(drop).map_err(refused)
+}
+
+fn resolver(
+    local: IpAddr,
+    mac: Mac,
+    next: IpAddr,
+    next_mac: Option<MacText>,
+    kinds: &[Kind],
+) -> Result<Resolver, Fault> {
+    let kind = if local.is_ipv4() { "arp" } else { "nd" };
+    let mut app = toml::Table::new();
+    let mut put = |key: &str, value: String| app.insert(key.to_owned(), value.into());
+    put("kind", kind.to_owned());
+    put("address", local.to_string());
+    put("mac", mac.to_string());
+    put("next", next.to_string());
+    if let Some(next_mac) = next_mac {
+        put("next_mac", next_mac.0.to_string());
+    }
+    read_app(kind, app.clone(), kinds)?;
+    Ok(match local {
+        IpAddr::V4(_) => Resolver::Arp(app),
+        IpAddr::V6(_) => Resolver::Nd(app),
+    })
+}
