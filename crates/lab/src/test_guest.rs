@@ -55,6 +55,7 @@ impl TestGuest {
                 region_bytes: None,
                 dif: Some(dif.clone()),
                 vmpi: Some(kind),
+                socket: None,
             });
             let port = port.attempt("making the VM's port")?;
             machine = machine.vmpi(kind, &port.qemu_socket);

@@ -2,6 +2,8 @@
 
 use std::io::Write;
 use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -145,15 +147,16 @@ impl Machine {
 
 /// Hands the state to a QEMU that waits for it, and waits until it stands where that was saved.
 fn send_state(qmp: &mut Qmp, running: &Running, state: &[u8]) -> Result<()> {
-    let path = running.record().state_socket();
-    qmp.migrate_incoming(&path)?;
-    let mut stream =
-        carina_sys::connect_stream(&path, RESTORE_LIMIT).context("connect to", &path)?;
+    let path = &running.record().qmp;
+    // A QEMU that has become another user may make no sockets in the run directory.
+    let (mut stream, theirs) = UnixStream::pair().context("make a socket for", path)?;
+    qmp.migrate_incoming(theirs.as_fd())?;
+    drop(theirs);
     stream
         .set_write_timeout(Some(RESTORE_LIMIT))
         .and_then(|()| stream.write_all(state))
         .and_then(|()| stream.shutdown(Shutdown::Write))
-        .context("send the state to", &path)?;
+        .context("send the state to", path)?;
     let is_done = |data: &Value| data["status"] == "completed";
     qmp.wait_event("MIGRATION", is_done, RESTORE_LIMIT)
         .map(drop)

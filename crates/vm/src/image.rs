@@ -40,6 +40,7 @@ impl Image {
         "virtio_pci",
         "virtio_net",
         "e1000",
+        "e1000e",
         "vfio_iommu_type1",
         "vfio_pci",
     ];

@@ -1,9 +1,12 @@
 //! A virtual machine before it starts: what it is made of, and its files.
 
 mod command_line;
+mod confined;
 mod identity;
 mod likeness;
 mod start;
+
+pub use self::confined::{can_be_user, can_sandbox};
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -76,6 +79,7 @@ pub struct Machine {
     launcher: Vec<OsString>,
     network: Option<PathBuf>,
     dies_with_parent: bool,
+    confined: confined::Confined,
 }
 
 impl Machine {
@@ -122,6 +126,7 @@ impl Machine {
             launcher: Vec::new(),
             network: None,
             dies_with_parent: false,
+            confined: confined::Confined::default(),
         })
     }
 

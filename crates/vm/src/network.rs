@@ -15,6 +15,8 @@ pub enum Model {
     VirtioNet,
     /// Intel 82540EM.
     E1000,
+    /// Intel 82574.
+    E1000e,
 }
 
 impl Model {
@@ -23,6 +25,7 @@ impl Model {
         match self {
             Model::VirtioNet => "virtio-net-pci",
             Model::E1000 => "e1000",
+            Model::E1000e => "e1000e",
         }
     }
 
@@ -31,6 +34,7 @@ impl Model {
         match self {
             Model::VirtioNet => &["virtio_pci", "virtio_net"],
             Model::E1000 => &["e1000"],
+            Model::E1000e => &["e1000e"],
         }
     }
 }

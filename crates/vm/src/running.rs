@@ -3,12 +3,13 @@
 mod cards;
 
 use std::fs;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 use crate::qmp::{Migration, Qmp};
 use crate::shell::{NoAnswer, Shell, quoted};
 use crate::state::Record;
@@ -79,6 +80,20 @@ impl Running {
             record,
             run_dir,
             child: Some(child),
+            shell: OnceLock::new(),
+            network: network.map(Path::to_owned),
+            times: None,
+        }
+    }
+
+    /// The machine of a record, which another process has started; it runs on when this value
+    /// goes. `network` is as for
+    /// [`Machine::network_namespace`](crate::Machine::network_namespace).
+    pub fn of_record(record: Record, run_dir: &Path, network: Option<&Path>) -> Running {
+        Running {
+            record,
+            run_dir: run_dir.to_owned(),
+            child: None,
             shell: OnceLock::new(),
             network: network.map(Path::to_owned),
             times: None,
@@ -283,7 +298,9 @@ impl Running {
     pub fn migrate(&self, socket: &Path, limit: Duration) -> Result<Migration> {
         let deadline = Instant::now() + limit;
         let mut qmp = self.qmp()?;
-        qmp.migrate(socket)?;
+        let connection = carina_sys::connect_stream(socket, SLICE).context("connect to", socket)?;
+        qmp.migrate_over(connection.as_fd())?;
+        drop(connection);
         loop {
             if let Some(done) = qmp.migration()? {
                 return Ok(done);
@@ -296,13 +313,12 @@ impl Running {
     }
 
     /// Gives the machine another name and run directory on the same file system, and says where
-    /// its taps are.
-    pub(crate) fn adopt(
-        &mut self,
-        run_dir: &Path,
-        name: &str,
-        network: Option<&Path>,
-    ) -> Result<()> {
+    /// its taps are. Files of a machine that was there go.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be renamed.
+    pub fn adopt(&mut self, run_dir: &Path, name: &str, network: Option<&Path>) -> Result<()> {
         self.network = network.map(Path::to_owned);
         self.record = self.record.adopted(&self.run_dir, run_dir, name)?;
         self.run_dir = run_dir.to_owned();

@@ -200,6 +200,41 @@ pub fn stop(run_dir: &Path, name: &str, grace: Duration) -> Result<()> {
     Ok(())
 }
 
+/// Kills a machine, which does nothing any more, and removes its files. One that is gone is as good
+/// as killed.
+///
+/// A QEMU that ends by itself removes its sockets under the names that it gave them, which may be
+/// another's by now, if the machine was [adopted](crate::Running::adopt).
+///
+/// # Errors
+///
+/// When its process belongs to someone else, or does not end.
+pub fn kill(run_dir: &Path, name: &str) -> Result<()> {
+    let Some(record) = Record::read(run_dir, name) else {
+        return Ok(());
+    };
+    if record.is_alive() {
+        let pid = Pid::from_raw(record.pid).expect("a live process has a positive number");
+        match kill_process(pid, Signal::KILL) {
+            // It has ended at this moment.
+            Err(rustix::io::Errno::SRCH) => Ok(()),
+            killed => killed.map_err(std::io::Error::from),
+        }
+        .context("kill QEMU of", &Record::path(run_dir, name))?;
+        wait_for_end(&record, QMP_LIMIT);
+    }
+    if record.is_alive() {
+        return Err(Error::Timeout {
+            name: name.to_owned(),
+            awaited: "end of its QEMU".into(),
+            seconds: QMP_LIMIT.as_secs(),
+            hint: String::new(),
+        });
+    }
+    record.remove_files(run_dir, true);
+    Ok(())
+}
+
 /// When a process started, in clock ticks since boot; `None` if it is gone or a zombie.
 pub(crate) fn start_ticks(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -373,4 +373,4 @@ impl Draft {
 }
 
 /// Memory of a VM unless given, in MiB.
-const MEMORY_MIB: u32 = 192;
+const MEMORY_MIB: u32 = 256;

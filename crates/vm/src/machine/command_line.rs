@@ -1,5 +1,6 @@
 //! The command line of QEMU for a machine, and that of the kernel in it.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -9,8 +10,9 @@ use carina_api::qemu::{escape, vmpi_args};
 use super::{Boot, Machine};
 use crate::accel::Accel;
 use crate::error::{Error, Result};
+use crate::hardware::Hardware;
 use crate::kernel;
-use crate::network::{Model, Nic, NicId};
+use crate::network::{Backend, Model, Nic, NicId};
 
 /// How the guest comes to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +29,29 @@ pub(crate) enum Life<'a> {
         /// The template's key.
         key: &'a str,
     },
+    /// It comes from another QEMU, or from a file.
+    Awaiting {
+        /// What it sees there.
+        hardware: &'a Hardware,
+        /// The cards that are plugged into something.
+        cards: &'a BTreeMap<NicId, Nic>,
+    },
+}
+
+impl Life<'_> {
+    /// Whether the guest has booted before, elsewhere.
+    pub(super) fn is_continued(self) -> bool {
+        matches!(self, Life::Clone { .. } | Life::Awaiting { .. })
+    }
+
+    /// Whether the machine can be, or comes from, a template.
+    fn is_of_template(self) -> bool {
+        match self {
+            Life::Cold => false,
+            Life::Template(_) | Life::Clone { .. } => true,
+            Life::Awaiting { hardware, .. } => hardware.template.is_some(),
+        }
+    }
 }
 
 /// What QEMU takes as the size of memory is of whole 8 KiB.
@@ -53,7 +78,10 @@ impl Machine {
             "-display",
             "none",
         ]);
-        let mut machine = String::from("q35");
+        let mut machine = match life {
+            Life::Awaiting { hardware, .. } => hardware.machine.clone(),
+            _ => String::from("q35"),
+        };
         if self.iommu && accel == Accel::Kvm {
             machine.push_str(",kernel-irqchip=split");
         }
@@ -97,14 +125,18 @@ impl Machine {
             let device = vmpi_args(&name, *kind, socket);
             args.extend(device.into_iter().map(OsString::from));
         }
-        self.card_args(accel, &mut args)?;
-        if life != Life::Cold {
+        match life {
+            Life::Awaiting { hardware, cards } => awaiting_args(hardware, cards, accel, &mut args),
+            _ => self.card_args(accel, &mut args)?,
+        }
+        if life.is_of_template() {
             // Tells the guest that it is another one than before: its kernel draws a new seed.
             args.extend(["-device", "vmgenid,guid=auto"].map(OsString::from));
         }
-        if let Life::Clone { .. } = life {
+        if life.is_continued() {
             args.extend(["-incoming", "defer", "-S"].map(OsString::from));
         }
+        args.extend(self.confined.qemu_args());
         self.boot_args(life, &mut args)?;
         args.extend(self.extra_args.iter().map(OsString::from));
         Ok(args)
@@ -120,8 +152,10 @@ impl Machine {
         let kind = match life {
             Life::Template(path) => file(path, "on"),
             Life::Clone { memory, .. } => file(memory, "off"),
-            Life::Cold if is_shared => "memory-backend-memfd,share=on".to_owned(),
-            Life::Cold => return None,
+            // A clone's memory has this name, wherever it lies.
+            Life::Awaiting { .. } if life.is_of_template() => "memory-backend-ram".to_owned(),
+            _ if is_shared => "memory-backend-memfd,share=on".to_owned(),
+            Life::Cold | Life::Awaiting { .. } => return None,
         };
         Some(format!("{kind},id=memory,size={}", self.memory_size(accel)))
     }
@@ -160,15 +194,7 @@ impl Machine {
                     ),
                 });
             }
-            for port in 0..ports {
-                let slot = port + 1;
-                // What a shared-memory device of 16 MiB needs behind a port.
-                let device = format!(
-                    "pcie-root-port,id=port{port},bus=pcie.0,chassis={slot},slot={slot},\
-                     pref64-reserve=32M"
-                );
-                args.extend(["-device".into(), device.into()]);
-            }
+            (0..ports).for_each(|port| args.extend(port_args(port)));
         }
         for (id, (nic, port)) in (0..).map(NicId).zip(self.nics.iter().zip(&port_of_card)) {
             let words = nic.qemu_args(id, port.as_deref(), accel);
@@ -191,8 +217,7 @@ impl Machine {
             Some(Boot::Direct { kernel, initramfs }) => {
                 let own = self.path("initrd");
                 // A clone gets its files by the command port.
-                let is_clone = matches!(life, Life::Clone { .. });
-                let initramfs = if self.files.is_empty() || is_clone {
+                let initramfs = if self.files.is_empty() || life.is_continued() {
                     initramfs
                 } else {
                     &own
@@ -223,6 +248,38 @@ impl Machine {
         }
         line
     }
+}
+
+/// The ports and cards of a machine that awaits a guest.
+fn awaiting_args(
+    hardware: &Hardware,
+    cards: &BTreeMap<NicId, Nic>,
+    accel: Accel,
+    args: &mut Vec<OsString>,
+) {
+    (0..hardware.ports as usize).for_each(|port| args.extend(port_args(port)));
+    for card in &hardware.cards {
+        let id = card.nic();
+        let unplugged = Nic {
+            model: Model::VirtioNet,
+            backend: Backend::Unplugged,
+            mac: None,
+        };
+        let mut nic = cards.get(&id).cloned().unwrap_or(unplugged);
+        nic.mac = Some(card.mac);
+        let words = nic.qemu_args(id, Some(&format!("port{}", card.port)), accel);
+        args.extend(words.into_iter().map(OsString::from));
+    }
+}
+
+/// A port that a card can be plugged into.
+fn port_args(port: usize) -> [OsString; 2] {
+    let slot = port + 1;
+    // What a shared-memory device of 16 MiB needs behind a port.
+    let device = format!(
+        "pcie-root-port,id=port{port},bus=pcie.0,chassis={slot},slot={slot},pref64-reserve=32M"
+    );
+    ["-device".into(), device.into()]
 }
 
 fn percent_encoded(text: &str) -> String {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::command_line::Life;
+use super::confined::Confined;
 use super::{Boot, Machine};
 use crate::accel::Accel;
 use crate::error::{Error, Result};
@@ -35,6 +36,7 @@ impl Machine {
         likeness.network = None;
         likeness.runs_node = false;
         likeness.dies_with_parent = true;
+        likeness.confined = Confined::default();
         Ok(likeness)
     }
 
@@ -44,6 +46,7 @@ impl Machine {
         let mut standing = self.clone();
         standing.name = format!("{}-{number}", self.name);
         standing.network = None;
+        standing.confined = self.confined.numbered(number);
         for nic in &mut standing.nics {
             nic.backend = Backend::Unplugged;
         }

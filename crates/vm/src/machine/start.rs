@@ -40,7 +40,7 @@ impl Machine {
         let qemu = accel::qemu()?;
         let args = self.args_of_life(accel, life)?;
         self.clear_run_dir()?;
-        if !matches!(life, Life::Clone { .. }) {
+        if !life.is_continued() {
             self.write_initramfs()?;
         }
         let qemu_log = self.path("qemu.log");
@@ -80,7 +80,11 @@ impl Machine {
             option.push(file);
             ["nsenter".into(), option, "--".into()]
         });
-        entering.chain(self.launcher.iter().cloned()).collect()
+        let own = self.launcher.iter().cloned();
+        entering
+            .chain(self.confined.launching())
+            .chain(own)
+            .collect()
     }
 
     fn record(&self, pid: i32, accel: Accel, life: Life<'_>) -> Record {
@@ -100,6 +104,7 @@ impl Machine {
             from_disk: matches!(self.boot, Some(Boot::Disk(_))),
             template: match life {
                 Life::Clone { key, .. } => Some(key.to_owned()),
+                Life::Awaiting { hardware, .. } => hardware.template.clone(),
                 Life::Cold | Life::Template(_) => None,
             },
             // QEMU makes the sockets that the node connects to, and leaves them when it is killed.

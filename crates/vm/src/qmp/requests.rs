@@ -1,5 +1,6 @@
 //! What this crate asks of QEMU, request by request.
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -7,6 +8,9 @@ use serde_json::{Value, json};
 
 use super::Qmp;
 use crate::error::{Error, Result};
+
+/// QEMU's name of the connection over which a guest comes or goes.
+const CONNECTION: &str = "guest";
 
 /// What QEMU says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +75,18 @@ impl Qmp {
         self.execute("migrate", json!({ "uri": uri })).map(drop)
     }
 
+    /// Begins to send the guest over a connection to the QEMU that waits for it. That works where
+    /// this QEMU may open no sockets itself.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`].
+    pub fn migrate_over(&mut self, connection: BorrowedFd<'_>) -> Result<()> {
+        self.execute_with("getfd", json!({ "fdname": CONNECTION }), &[connection])?;
+        let uri = format!("fd:{CONNECTION}");
+        self.execute("migrate", json!({ "uri": uri })).map(drop)
+    }
+
     /// How far that has come; `None` while it goes on.
     ///
     /// # Errors
@@ -108,13 +124,39 @@ impl Qmp {
             .map(drop)
     }
 
-    /// Has QEMU listen at a socket for a guest that is sent to it.
+    /// Has later migrations hold all of the memory, also where it lies in a file that a clone
+    /// shares with its template, at any speed.
     ///
     /// # Errors
     ///
     /// As [`Qmp::execute`].
-    pub(crate) fn migrate_incoming(&mut self, socket: &Path) -> Result<()> {
-        let uri = format!("unix:{}", socket.display());
+    pub(crate) fn whole_memory(&mut self) -> Result<()> {
+        let to = |name, state| json!({ "capability": name, "state": state });
+        let capabilities = json!([to("x-ignore-shared", false), to("events", true)]);
+        let arguments = json!({ "capabilities": capabilities });
+        self.execute("migrate-set-capabilities", arguments)?;
+        let arguments = json!({ "max-bandwidth": BYTES_PER_SECOND });
+        self.execute("migrate-set-parameters", arguments).map(drop)
+    }
+
+    /// For how long a guest may stand still while the last of its memory is sent, ms.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`].
+    pub(crate) fn set_downtime_limit(&mut self, ms: u64) -> Result<()> {
+        let arguments = json!({ "downtime-limit": ms });
+        self.execute("migrate-set-parameters", arguments).map(drop)
+    }
+
+    /// Has QEMU read a guest from a connection.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`].
+    pub(crate) fn migrate_incoming(&mut self, connection: BorrowedFd<'_>) -> Result<()> {
+        self.execute_with("getfd", json!({ "fdname": CONNECTION }), &[connection])?;
+        let uri = format!("fd:{CONNECTION}");
         self.execute("migrate-incoming", json!({ "uri": uri }))
             .map(drop)
     }
@@ -164,3 +206,6 @@ impl Qmp {
         self.execute("quit", json!({})).map(drop)
     }
 }
+
+/// More than memory is copied with.
+const BYTES_PER_SECOND: u64 = 4 << 30;

@@ -1,0 +1,283 @@
+//! A guest that goes on in another QEMU: sent there while it runs, or by way of a file.
+//!
+//! ```text
+//!   QEMU that has it           QEMU that awaits it (Machine::await_guest)
+//!   send_guest -- connection -> Running::arrive_over, has_arrived   then Running::resume
+//!   save_guest  -->  file  ---> Running::take_from
+//! ```
+//!
+//! The QEMU that awaits a guest does not let it run before [`Running::resume`]. So the caller who
+//! moves it decides where it runs, and until then it can go on where it was ([`resume_guest`]).
+//! What it sees is the same at both ends ([`Hardware`]).
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::cache::Cache;
+use crate::error::{Context, Error, Result};
+use crate::hardware::Hardware;
+use crate::hash::hash_of_file;
+use crate::machine::{Life, Machine};
+use crate::network::{Nic, NicId};
+use crate::qmp::{Migration, Qmp, RunState};
+use crate::running::Running;
+use crate::state::Record;
+
+/// A guest in a file.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedGuest {
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// XXH3 of its contents, 128 bits in hexadecimal digits.
+    pub hash: String,
+}
+
+impl Machine {
+    /// Starts QEMU for the guest of a machine with such hardware. The cards with these numbers are
+    /// plugged in as they say; the others are plugged into nothing. The machine's own cards, ports
+    /// and memory do not count; what it boots counts when the guest reboots.
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::start`], and when the hardware is impossible or the machine has a
+    /// shared-memory device.
+    pub fn await_guest(
+        mut self,
+        cache: &Cache,
+        hardware: &Hardware,
+        cards: &BTreeMap<NicId, Nic>,
+    ) -> Result<Running> {
+        hardware.check()?;
+        let accel = self.accel_in(cache)?;
+        if accel.name() != hardware.accel {
+            return Err(Error::Invalid {
+                what: format!("a guest that has run with {}", hardware.accel),
+                reason: format!("this host has {}", accel.name()),
+            });
+        }
+        self = self.memory_mib(hardware.memory_mib).cpus(hardware.cpus);
+        let running = self.spawn(accel, Life::Awaiting { hardware, cards })?;
+        running.wait_monitor(READY_LIMIT)?;
+        Ok(running)
+    }
+}
+
+impl Running {
+    /// Has a QEMU that awaits a guest take it from a connection. (One that has become another
+    /// user may make no sockets in the run directory.)
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`].
+    pub fn arrive_over(&self, connection: BorrowedFd<'_>) -> Result<()> {
+        let mut qmp = self.qmp()?;
+        qmp.whole_memory()?;
+        qmp.migrate_incoming(connection)
+    }
+
+    /// Waits until a guest that was sent is there. It stands still.
+    ///
+    /// # Errors
+    ///
+    /// It does not arrive within `limit`, or QEMU refuses it, with QEMU's last words.
+    pub fn has_arrived(&self, limit: Duration) -> Result<()> {
+        let arrived = self.qmp().and_then(|mut qmp| {
+            let deadline = Instant::now() + limit;
+            while qmp.migration()?.is_none() {
+                if Instant::now() >= deadline {
+                    return Err(Error::Qmp("the guest has not arrived in time".into()));
+                }
+                std::thread::sleep(POLL);
+            }
+            Ok(())
+        });
+        arrived.map_err(|error| self.reason_of_end().unwrap_or(error))
+    }
+
+    /// Takes the guest from a file. It stands still.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or QEMU refuses what is in it.
+    pub fn take_from(&self, path: &Path) -> Result<()> {
+        let mut file = File::open(path).context("open", path)?;
+        let qmp = &self.record().qmp;
+        let (mut stream, theirs) = UnixStream::pair().context("make a socket for", qmp)?;
+        self.arrive_over(theirs.as_fd())?;
+        drop(theirs);
+        let sent = stream
+            .set_write_timeout(Some(READY_LIMIT))
+            .and_then(|()| std::io::copy(&mut file, &mut stream))
+            .and_then(|_| stream.shutdown(Shutdown::Write));
+        // When QEMU does not like it, it closes the socket; why, it says elsewhere.
+        let arrived = self.has_arrived(READY_LIMIT);
+        arrived.and_then(|()| sent.context("send the guest to", qmp))
+    }
+}
+
+/// Sends the guest of a machine over a connection, to a QEMU that takes it from the other end,
+/// while it runs. `at_stop` is called when it stands still, a moment before it can run there. It
+/// has arrived when [`Running::has_arrived`] says so, and stands still at both ends from then on.
+///
+/// # Errors
+///
+/// The guest cannot be sent within `limit`; then it goes on where it is, unless its QEMU has
+/// ended.
+pub fn send_guest(
+    record: &Record,
+    connection: UnixStream,
+    limit: Duration,
+    at_stop: impl FnOnce(),
+) -> Result<Migration> {
+    let began = Instant::now();
+    let mut events = Qmp::connect(&record.events, LIMIT)?;
+    let mut qmp = Qmp::connect(&record.qmp, LIMIT)?;
+    qmp.whole_memory()?;
+    qmp.set_downtime_limit(DOWNTIME_MS[0])?;
+    qmp.migrate_over(connection.as_fd())?;
+    // QEMU's own is the last one, so that the other end sees when it closes it.
+    drop(connection);
+    let mut at_stop = Some(at_stop);
+    let mut pressed = 0;
+    loop {
+        let has_stopped = at_stop.is_some() && events.wait_event("STOP", |_| true, SLICE).is_ok();
+        if has_stopped && let Some(act) = at_stop.take() {
+            act();
+        }
+        match qmp.migration() {
+            Ok(None) => {}
+            Ok(Some(done)) => {
+                // A guest that stood still before has not stopped.
+                if let Some(act) = at_stop.take() {
+                    act();
+                }
+                return Ok(done);
+            }
+            Err(error) => return Err(error),
+        }
+        let took = began.elapsed();
+        if took >= limit {
+            // The guest goes on where it is.
+            let _ = qmp.execute("migrate_cancel", serde_json::json!({}));
+            return Err(Error::Timeout {
+                name: record.name.clone(),
+                awaited: "end of its migration".into(),
+                seconds: limit.as_secs(),
+                hint: "; it writes its memory faster than that is sent".into(),
+            });
+        }
+        // One that writes much may stand still for longer.
+        if pressed + 1 < DOWNTIME_MS.len() && took >= limit / 4 * (pressed as u32 + 1) {
+            pressed += 1;
+            qmp.set_downtime_limit(DOWNTIME_MS[pressed])?;
+        }
+        if at_stop.is_none() {
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+/// Saves a guest into a new file for its owner alone. It stands still from then on, and goes on
+/// with [`resume_guest`].
+///
+/// # Errors
+///
+/// The file is there or cannot be written; as [`Qmp::execute`]; or it takes longer than `limit`.
+pub fn save_guest(record: &Record, path: &Path, limit: Duration) -> Result<SavedGuest> {
+    let deadline = Instant::now() + limit;
+    let mut options = File::options();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    let mut file = BufWriter::with_capacity(1 << 20, file.context("create", path)?);
+    let (mut stream, theirs) = UnixStream::pair().context("make a socket for", &record.qmp)?;
+    let mut qmp = Qmp::connect(&record.qmp, LIMIT)?;
+    qmp.whole_memory()?;
+    qmp.migrate_over(theirs.as_fd())?;
+    // QEMU's own is the last one: what it has sent ends when it closes that.
+    drop(theirs);
+    let bytes = stream
+        .set_read_timeout(Some(READY_LIMIT))
+        .and_then(|()| std::io::copy(&mut stream, &mut file))
+        .context("write", path)?;
+    let file = file
+        .into_inner()
+        .map_err(std::io::IntoInnerError::into_error);
+    let written = file.and_then(|mut file| file.flush().and_then(|()| file.sync_all()));
+    written.context("write", path)?;
+    while qmp.migration()?.is_none() {
+        if Instant::now() >= deadline {
+            return Err(Error::Qmp("migrate: does not come to its end".into()));
+        }
+        std::thread::sleep(POLL);
+    }
+    let hash = hash_of_file(path)?;
+    Ok(SavedGuest { bytes, hash })
+}
+
+impl SavedGuest {
+    /// Looks whether a file is the one that was saved.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, or something else is in it.
+    pub fn check(&self, path: &Path) -> Result<()> {
+        let bytes = std::fs::metadata(path).context("read", path)?.len();
+        let bad = |reason: String| Error::Invalid {
+            what: path.display().to_string(),
+            reason,
+        };
+        if bytes != self.bytes {
+            return Err(bad(format!(
+                "has {bytes} bytes, and {} were saved: it is cut short or another file",
+                self.bytes
+            )));
+        }
+        match hash_of_file(path)? == self.hash {
+            true => Ok(()),
+            false => Err(bad("is not what was saved: it is damaged".into())),
+        }
+    }
+}
+
+/// What the guest of a machine does: `inmigrate` is the state of one that is awaited, `postmigrate`
+/// that of one that was sent.
+///
+/// # Errors
+///
+/// As [`Qmp::connect`].
+pub fn guest_state(record: &Record) -> Result<RunState> {
+    Qmp::connect(&record.qmp, LIMIT)?.status()
+}
+
+/// Has a guest go on that stands still.
+///
+/// # Errors
+///
+/// As [`Qmp::execute`].
+pub fn resume_guest(record: &Record) -> Result<()> {
+    Qmp::connect(&record.qmp, LIMIT)?.resume()
+}
+
+/// Has a guest stand still.
+///
+/// # Errors
+///
+/// As [`Qmp::execute`].
+pub fn pause_guest(record: &Record) -> Result<()> {
+    Qmp::connect(&record.qmp, LIMIT)?.pause()
+}
+
+const LIMIT: Duration = Duration::from_secs(5);
+const READY_LIMIT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(2);
+/// How long to wait for the guest to stop before looking whether it is sent at all.
+const SLICE: Duration = Duration::from_millis(50);
+/// For how long the guest may stand still: at first, and when that does not end, ms.
+const DOWNTIME_MS: [u64; 3] = [10, 300, 2000];
