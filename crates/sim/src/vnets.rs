@@ -34,6 +34,15 @@ pub struct Size {
     pub networks: Option<u16>,
 }
 
+impl Size {
+    /// 1,000 networks over 10 providers of 100 hosts each.
+    pub const LARGE: Size = Size {
+        pips: Some(10),
+        hosts: Some(100),
+        networks: Some(1000),
+    };
+}
+
 /// How a run ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use crate::document::Document;
-use crate::host_part::{Far, FarHost, HostPart, LinkPart, NodePart, VnetId};
-use crate::layout::{LaidLink, Layout};
+use crate::document::{Carrier, Document, Rate};
+use crate::founders::founders;
+use crate::host_part::{Far, FarHost, HostPart, LinkPart, Nic, NodePart, Users, VnetId};
+use crate::layout::{LaidAccess, LaidLink, Layout};
 
 /// Where the parts of a network are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,6 +60,7 @@ pub fn divide(
         parts.insert(host.clone(), part);
     }
     let mut routes = layout.routes();
+    let mut founders = founders(document, layout);
     for name in document.node.keys() {
         let Some(node) = document.resolved(name) else {
             continue;
@@ -72,6 +74,7 @@ pub fn divide(
             boot: node.boot,
             interfaces: layout.interfaces(vnet, name),
             routes: routes.remove(name).unwrap_or_default(),
+            founder: founders.remove(name),
         };
         let part = parts.get_mut(host_of(name)?);
         part.expect("every host of the placement has a part")
@@ -89,8 +92,57 @@ pub fn divide(
                 .push(made);
         }
     }
+    for point in outer_links(document, layout) {
+        let part = parts.get_mut(host_of(&point.near.node)?);
+        part.expect("every host of the placement has a part")
+            .links
+            .push(point);
+    }
     Ok(parts)
 }
+
+/// Links that leave the network at their far ends, of the hosts that have their nodes: access
+/// points, and cards of which the hosts have not chosen any yet.
+#[must_use]
+pub fn outer_links(document: &Document, layout: &Layout) -> Vec<LinkPart> {
+    let mut links = access_links(document, layout);
+    let unbounded = Rate::from_bps(CARD_RATE).expect("this is a rate");
+    links.extend(layout.nics().map(|(number, laid)| LinkPart {
+        number,
+        tag: number,
+        carrier: Carrier::Ipip,
+        rate: unbounded,
+        near: laid.end.clone(),
+        far: Far::Nic(Nic::default()),
+    }));
+    links
+}
+
+/// The access points of a network.
+fn access_links(document: &Document, layout: &Layout) -> Vec<LinkPart> {
+    let unbounded = Rate::from_bps(USER_RATE).expect("this is a rate");
+    let link = |(number, laid): (u32, &LaidAccess)| LinkPart {
+        number,
+        tag: number,
+        carrier: Carrier::Ipip,
+        rate: document
+            .access
+            .get(&laid.name)
+            .and_then(|it| it.rate)
+            .unwrap_or(unbounded),
+        near: laid.end.clone(),
+        far: Far::Users(Users {
+            access: laid.name.clone(),
+            addresses: laid.addresses(number),
+        }),
+    };
+    layout.access().map(link).collect()
+}
+
+/// The rate of a card, which has none of its own, bits a second.
+const CARD_RATE: u64 = 1_000_000_000_000;
+/// The rate of a user of whom nothing is said, bits a second.
+const USER_RATE: u64 = 10_000_000_000;
 
 /// A link as the host at one side of it has it.
 fn link_part(

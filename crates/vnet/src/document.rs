@@ -41,6 +41,7 @@ pub use self::form::{Form, FormError};
 pub use self::name::{is_interface, is_name};
 pub use self::value::{Rate, Share, Span, ValueError};
 
+mod extension;
 mod fault;
 mod form;
 mod judge;
@@ -236,12 +237,29 @@ pub struct End {
 pub struct AccessPoint {
     /// The node to which they come.
     pub node: String,
+    /// How they come there.
+    #[serde(default, skip_serializing_if = "Attach::is_tunnel")]
+    pub attach: Attach,
+    /// Where the nodes of users may be, for `attach = "extend"`; anywhere if the list is empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub location: Vec<String>,
     /// Who may join.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,
     /// The rate that each of them gets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
+}
+
+/// How end users come to a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Attach {
+    /// By a tunnel from wherever they are to an access point at the node.
+    #[default]
+    Tunnel,
+    /// The network is extended to them: each has a node of it, with a link to the node.
+    Extend,
 }
 
 /// Something that has to hold in the network: exactly one of `ping` and `throughput`.
@@ -401,6 +419,21 @@ impl From<OnInsufficient> for String {
 impl Via {
     fn is_forwarder(&self) -> bool {
         *self == Self::Forwarder
+    }
+}
+
+impl Attach {
+    /// The word for it in documents.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Tunnel => "tunnel",
+            Self::Extend => "extend",
+        }
+    }
+
+    fn is_tunnel(&self) -> bool {
+        *self == Self::Tunnel
     }
 }
 

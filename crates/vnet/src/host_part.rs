@@ -78,6 +78,10 @@ pub struct NodePart {
     /// Its routes to the links that it is not at.
     #[serde(default)]
     pub routes: Vec<RoutePart>,
+    /// The node that makes the DIF of the network of which this one has a member, perhaps itself;
+    /// none: no link of it is a flow of a DIF.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub founder: Option<String>,
 }
 
 /// An interface of a node: the end of a link.
@@ -145,6 +149,30 @@ pub enum Far {
     Here(EndPart),
     /// On another host, to which a tunnel leads.
     Host(FarHost),
+    /// With end users, who join from elsewhere: the link is an access point.
+    Users(Users),
+    /// At a physical network card of the host.
+    Nic(Nic),
+}
+
+/// A physical network card of a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nic {
+    /// The interface that the host's kernel has there; none: the host has not chosen one yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+}
+
+/// The end users of an access point.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Users {
+    /// The name of the access point.
+    pub access: String,
+    /// Who may join, each with the address that is kept for them.
+    #[serde(default)]
+    pub addresses: BTreeMap<String, Ipv4Addr>,
 }
 
 /// The outer ends of a tunnel to another host.
@@ -220,9 +248,37 @@ impl LinkPart {
     pub fn ends(&self) -> impl Iterator<Item = &EndPart> {
         let far = match &self.far {
             Far::Here(end) => Some(end),
-            Far::Host(_) => None,
+            Far::Host(_) | Far::Users(_) | Far::Nic(_) => None,
         };
         std::iter::once(&self.near).chain(far)
+    }
+}
+
+impl Far {
+    /// Whether a link with this far end goes on when its far end becomes `other`: that of an access
+    /// point does with any users.
+    #[must_use]
+    pub fn is_same_end(&self, other: &Far) -> bool {
+        match (self, other) {
+            (Far::Users(one), Far::Users(other)) => one.access == other.access,
+            _ => self == other,
+        }
+    }
+}
+
+impl fmt::Display for Far {
+    /// The end, in words that hold for people: `b:eth0`, `host h2`, `users at home`,
+    /// `card eth3`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Far::Here(end) => end.fmt(f),
+            Far::Host(far) => write!(f, "host {}", far.host),
+            Far::Users(users) => write!(f, "users at {}", users.access),
+            Far::Nic(nic) => match &nic.interface {
+                Some(interface) => write!(f, "card {interface}"),
+                None => f.write_str("a card"),
+            },
+        }
     }
 }
 

@@ -6,6 +6,9 @@
 //! before it: a link that was there keeps its number, and so its interfaces and addresses, whatever
 //! comes or goes beside it.
 
+mod access;
+mod nics;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 
@@ -15,12 +18,21 @@ use serde::{Deserialize, Serialize};
 use crate::document::{Carrier, Document, End};
 use crate::host_part::{EndPart, InterfaceAddress, InterfacePart, RoutePart, VnetId};
 
+pub use self::access::LaidAccess;
+pub use self::nics::LaidNic;
+
 /// The links of a network with numbers and interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layout {
     /// The links by number.
     links: BTreeMap<u32, LaidLink>,
+    /// The access points, by the numbers of the links that they are.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    access: BTreeMap<u32, LaidAccess>,
+    /// Physical cards, by the numbers of the links that they are.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    nics: BTreeMap<u32, LaidNic>,
 }
 
 /// A link with its interfaces.
@@ -66,6 +78,7 @@ impl Layout {
             }
         }
         let mut taken = layout.interfaces_with(&fresh);
+        let points = access::stay(document, &before.access, &mut taken);
         let mut number = 0;
         for (place, mtu, written) in fresh {
             while layout.links.contains_key(&number) {
@@ -81,6 +94,8 @@ impl Layout {
             };
             layout.links.insert(number, laid);
         }
+        layout.access = access::lay(document, points, &mut taken);
+        layout.nics = nics::lay(document, &before.nics, &mut taken);
         layout
     }
 
@@ -102,6 +117,16 @@ impl Layout {
         self.links.iter().map(|(number, link)| (*number, link))
     }
 
+    /// The access points, with the numbers of the links that they are.
+    pub fn access(&self) -> impl Iterator<Item = (u32, &LaidAccess)> {
+        self.access.iter().map(|(number, laid)| (*number, laid))
+    }
+
+    /// The physical cards, with the numbers of the links that they are.
+    pub fn nics(&self) -> impl Iterator<Item = (u32, &LaidNic)> {
+        self.nics.iter().map(|(number, laid)| (*number, laid))
+    }
+
     /// The interfaces of a node, in the order of their names.
     #[must_use]
     pub fn interfaces(&self, vnet: VnetId, node: &str) -> Vec<InterfacePart> {
@@ -120,6 +145,10 @@ impl Layout {
                 }
             }
         }
+        let points = self.access().filter(|(_, laid)| laid.end.node == node);
+        found.extend(points.map(|(number, laid)| laid.interface(vnet, number)));
+        let nics = self.nics().filter(|(_, laid)| laid.end.node == node);
+        found.extend(nics.map(|(number, laid)| laid.interface(vnet, number)));
         found.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
         found
     }
@@ -161,6 +190,11 @@ impl Layout {
                     let to = address_of(*number, 0).prefix();
                     routes.push(RoutePart { to, via: first });
                 }
+            }
+            if let Some(via) = via[here] {
+                let points = self.access().filter(|(_, laid)| laid.end.node == here);
+                let prefixes = points.map(|(number, _)| access::prefix_of(number).prefix());
+                routes.extend(prefixes.map(|to| RoutePart { to, via }));
             }
         }
         routes

@@ -14,6 +14,7 @@
 
 pub mod division;
 pub mod document;
+mod founders;
 pub mod host_part;
 pub mod layout;
 pub mod message;

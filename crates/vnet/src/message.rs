@@ -16,7 +16,7 @@ use std::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 
 use crate::document::{Carrier, Document, Rate};
-use crate::host_part::{EndPart, HostPart, HostStatus, NodePart, VnetId};
+use crate::host_part::{EndPart, HostPart, HostStatus, LinkPart, NodePart, VnetId};
 
 /// A network and the attempt of its VNP to make it: a number that grows with each attempt, so that
 /// what is late is known to be so.
@@ -264,6 +264,9 @@ pub struct PartRequest {
     pub nodes: Vec<PartNode>,
     /// The links, and what of them is here.
     pub links: Vec<PartLink>,
+    /// Access points and cards of these nodes, as the hosts of the nodes have them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub access: Vec<LinkPart>,
 }
 
 /// A node and what it needs of its host.

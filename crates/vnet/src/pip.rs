@@ -37,6 +37,7 @@ use self::placing::Laid;
 mod advertising;
 mod books;
 mod hosting;
+mod inside;
 pub mod inventory;
 mod orders;
 mod placing;

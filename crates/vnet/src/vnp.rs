@@ -36,6 +36,7 @@ use crate::timing::Timing;
 
 use self::record::{Record, Step, Then};
 
+mod inside;
 mod record;
 mod splitting;
 mod standing;
@@ -172,6 +173,7 @@ impl<S: Store> Vnp<S> {
             let vno = vno.to_owned();
             return self.outputs.push_back(Output::ToVno { vno, message });
         }
+        let document = document.extended();
         match self.records.get(&vnet) {
             None => self.write(now, vnet, Record::new(vno, generation, document)),
             Some(known) if known.generation < generation && known.is_wanted => {

@@ -109,6 +109,7 @@ fn reserve(key: PartKey, cpus: u32) -> ToPip {
         boot: Boot::Clone,
         interfaces: vec![],
         routes: vec![],
+        founder: None,
     };
     let wanted = PartNode {
         node,
@@ -122,6 +123,7 @@ fn reserve(key: PartKey, cpus: u32) -> ToPip {
         name: "net".to_owned(),
         nodes: vec![wanted],
         links: vec![],
+        access: vec![],
     };
     let part = Box::new(part);
     ToPip::Reserve { key, part }

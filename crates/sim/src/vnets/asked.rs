@@ -59,12 +59,18 @@ fn nodes(document: &Document, parts: &Parts<'_>) -> Option<String> {
 fn links(document: &Document, parts: &Parts<'_>, hosts: &[PlayedHost]) -> Option<String> {
     let mut found: BTreeMap<u32, (Vec<&str>, String)> = BTreeMap::new();
     for (host, part) in parts {
-        for link in &part.links {
+        // A card of a host is no link of the document.
+        let links = part.links.iter();
+        for link in links.filter(|it| !matches!(it.far, Far::Nic(_))) {
             let kind = format!("{:?} {:?}", link.rate, link.carrier);
             let (ends, _) = found.entry(link.number).or_insert((Vec::new(), kind));
             ends.push(&link.near.node);
             match &link.far {
                 Far::Here(far) => ends.push(&far.node),
+                // The simulated operators ask for no access points.
+                Far::Users(_) | Far::Nic(_) => {
+                    return Some(format!("link {} has users", link.number));
+                }
                 Far::Host(_) if is_whole(hosts, &host.name, part.vnet, link) => {}
                 Far::Host(_) => return Some(format!("link {} is not whole", link.number)),
             }

@@ -207,12 +207,12 @@ impl PlayedHost {
 #[must_use]
 pub fn is_whole(hosts: &[PlayedHost], here: &str, vnet: VnetId, link: &LinkPart) -> bool {
     match &link.far {
-        Far::Here(_) => true,
+        Far::Here(_) | Far::Users(_) | Far::Nic(_) => true,
         Far::Host(far) => {
             let there = hosts.iter().find(|host| host.name == far.host);
             let other = there.and_then(|there| there.link(vnet, link.number));
             other.is_some_and(|other| match &other.far {
-                Far::Here(_) => false,
+                Far::Here(_) | Far::Users(_) | Far::Nic(_) => false,
                 Far::Host(back) => {
                     let addresses = (back.local, back.remote) == (far.remote, far.local);
                     addresses && back.host == here && other.tag == link.tag

@@ -146,6 +146,15 @@ pub enum Fault {
     /// A namespace is to come to run as only a VM can.
     #[error("a namespace has nothing to clone and no pool; leave boot out, or set kind = \"vm\"")]
     NamespaceBoots,
+    /// An access point that extends the network to its users has no rate for their links.
+    #[error("attach = \"extend\" needs a rate for the links of users, such as rate = \"10Mbps\"")]
+    AccessRate,
+    /// An access point to which users come by tunnels says where their nodes are.
+    #[error("location is where nodes of users are: it belongs to attach = \"extend\"")]
+    AccessLocation,
+    /// The node of a user has the name of another one.
+    #[error("user `{0}` gets a node of this name, and there is one already; rename either")]
+    UserIsNode(String),
     /// A test has not exactly one subject.
     #[error("a test has exactly one of ping and throughput")]
     TestSubject,

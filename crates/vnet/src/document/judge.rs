@@ -10,7 +10,7 @@ use super::limits::{
     TEXT_VALUE_MAX,
 };
 use super::name::{is_interface, is_name};
-use super::{Boot, Document, End, Kind, Node, Test};
+use super::{AccessPoint, Attach, Boot, Document, End, Kind, Node, Test};
 
 /// Findings that are listed at most, so that the list fits on a page.
 const FINDINGS_MAX: usize = 20;
@@ -138,6 +138,39 @@ impl Judge<'_> {
             self.name(&place, name);
             self.known(&place, &access.node);
             self.list(&place, "user", &access.users);
+            self.list(&place, "location", &access.location);
+            match access.attach {
+                Attach::Tunnel if !access.location.is_empty() => {
+                    self.find(&place, Fault::AccessLocation);
+                }
+                Attach::Tunnel => {}
+                Attach::Extend => self.extension(&place, access),
+            }
+        }
+        let extended = self.document.extended();
+        for (what, count, most) in [
+            ("nodes with those of users", extended.node.len(), NODES_MAX),
+            ("links with those of users", extended.link.len(), LINKS_MAX),
+        ] {
+            if count > most {
+                self.find(&Place::Header, Fault::TooMany { what, count, most });
+            }
+        }
+    }
+
+    /// Each user becomes a node.
+    fn extension(&mut self, place: &Place, access: &AccessPoint) {
+        if access.rate.is_none() {
+            self.find(place, Fault::AccessRate);
+        }
+        for user in &access.users {
+            self.name(place, user);
+            let points = self.document.access.values();
+            let extended = points.filter(|it| it.attach == Attach::Extend);
+            let times = extended.filter(|it| it.users.contains(user)).count();
+            if times > 1 || self.document.node.contains_key(user) {
+                self.find(place, Fault::UserIsNode(user.clone()));
+            }
         }
     }
 
@@ -184,7 +217,11 @@ impl Judge<'_> {
 
     fn known(&mut self, place: &Place, name: &str) {
         let nodes = &self.document.node;
-        if !nodes.contains_key(name) {
+        let mut points = self.document.access.values();
+        let is_user = points.any(|access| {
+            access.attach == Attach::Extend && access.users.iter().any(|user| user == name)
+        });
+        if !nodes.contains_key(name) && !is_user {
             let near = nearest(name, nodes.keys().map(String::as_str)).map(str::to_owned);
             let name = beginning(name);
             self.find(place, Fault::UnknownNode { name, near });

@@ -71,10 +71,13 @@ fn read_part(document: &mut Document, part: &Element) -> Result<Place, DocumentE
             Place::Link(document.link.len() - 1)
         }
         "access" => {
-            part.has_only(&["name", "node", "users", "rate"], &[])?;
+            let keys = ["name", "node", "attach", "location", "users", "rate"];
+            part.has_only(&keys, &[])?;
             let name = part.need("name")?.to_owned();
             let access = AccessPoint {
                 node: part.need("node")?.to_owned(),
+                attach: part.word("attach")?.unwrap_or_default(),
+                location: part.words("location"),
                 users: part.words("users"),
                 rate: part.read("rate")?,
             };

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{EndPart, Far, HostPart, InterfacePart, LinkPart, NodePart};
+use super::{EndPart, Far, HostPart, InterfacePart, LinkPart, NodePart, Users};
 use crate::document::limits::{
-    CPUS_MAX, INTERFACE_MAX, LINKS_MAX, MEMORY_MIB, NAME_MAX, NODES_MAX, TEXT_VALUE_MAX,
+    CPUS_MAX, INTERFACE_MAX, LINKS_MAX, LIST_MAX, MEMORY_MIB, NAME_MAX, NICS_MAX, NODES_MAX,
+    OTHERS_MAX, TEXT_VALUE_MAX,
 };
 use crate::document::{is_interface, is_name};
 
@@ -92,6 +93,18 @@ pub enum PartError {
         /// That of the other end.
         peer: std::net::Ipv4Addr,
     },
+    /// A user has an address that cannot be theirs.
+    #[error("access point {access}: user {user} with {address}: {problem}")]
+    UserAddress {
+        /// The access point.
+        access: String,
+        /// The user.
+        user: String,
+        /// The address.
+        address: std::net::Ipv4Addr,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
     /// An interface has the address of a group.
     #[error("{end}: {mac} is the address of a group of stations")]
     Group {
@@ -102,6 +115,8 @@ pub enum PartError {
     },
 }
 
+/// Links, access points and cards.
+const PART_LINKS_MAX: usize = LINKS_MAX + OTHERS_MAX + NODES_MAX * NICS_MAX as usize;
 /// Bytes that every link of IPv4 carries. (RFC 791, section 3.2)
 const MTU_MIN: u64 = 68;
 const MTU_MAX: u64 = 9000;
@@ -115,7 +130,7 @@ impl HostPart {
         name("network", &self.name)?;
         for (what, count, most) in [
             ("nodes", self.nodes.len(), NODES_MAX),
-            ("links", self.links.len(), LINKS_MAX),
+            ("links", self.links.len(), PART_LINKS_MAX),
         ] {
             if count > most {
                 return Err(PartError::TooMany { what, count, most });
@@ -136,6 +151,9 @@ impl HostPart {
                 return Err(PartError::Twice(format!("link {}", link.number)));
             }
             check_link(link, &mut interfaces)?;
+            if let Far::Users(users) = &link.far {
+                self.check_users(link, users)?;
+            }
         }
         match interfaces.into_iter().next() {
             None => Ok(()),
@@ -147,6 +165,37 @@ impl HostPart {
     }
 }
 
+impl HostPart {
+    /// Checks that each user has an address of the access point's prefix, and no one else's.
+    fn check_users(&self, link: &LinkPart, users: &Users) -> Result<(), PartError> {
+        name("access point", &users.access)?;
+        let (what, count, most) = ("users", users.addresses.len(), LIST_MAX);
+        if count > most {
+            return Err(PartError::TooMany { what, count, most });
+        }
+        let interface = self.interface(&link.near);
+        let interface = interface.expect("the ends of the link were checked");
+        let (own, bits) = (interface.address, interface.address.bits());
+        let mut taken = BTreeSet::from([own.address(), interface.peer]);
+        for (user, address) in &users.addresses {
+            let theirs = super::InterfaceAddress::new(*address, bits);
+            let is_near = theirs.is_some_and(|theirs| theirs.prefix() == own.prefix());
+            let problem = match (is_near, taken.insert(*address)) {
+                (false, _) => "it is not of the prefix of the access point",
+                (true, false) => "another has it",
+                (true, true) => continue,
+            };
+            return Err(PartError::UserAddress {
+                access: users.access.clone(),
+                user: user.chars().take(2 * NAME_MAX).collect(),
+                address: *address,
+                problem,
+            });
+        }
+        Ok(())
+    }
+}
+
 /// Checks a node and adds its interfaces, with their links, to those of the part.
 fn check_node(node: &NodePart, all: &mut BTreeMap<EndPart, u32>) -> Result<(), PartError> {
     let (least, most) = (*MEMORY_MIB.start(), *MEMORY_MIB.end());
@@ -155,6 +204,9 @@ fn check_node(node: &NodePart, all: &mut BTreeMap<EndPart, u32>) -> Result<(), P
     if !(1..=TEXT_VALUE_MAX).contains(&node.image.chars().count()) {
         let node = node.name.clone();
         return Err(PartError::Image { node });
+    }
+    if let Some(founder) = &node.founder {
+        name("node", founder)?;
     }
     for interface in &node.interfaces {
         if !is_interface(&interface.name) {
@@ -198,8 +250,18 @@ fn check_addresses(end: &EndPart, interface: &InterfacePart) -> Result<(), PartE
 
 /// Takes the ends of a link out of the interfaces that are left.
 fn check_link(link: &LinkPart, left: &mut BTreeMap<EndPart, u32>) -> Result<(), PartError> {
-    if let Far::Host(far) = &link.far {
-        name("host", &far.host)?;
+    match &link.far {
+        Far::Host(far) => name("host", &far.host)?,
+        Far::Nic(nic) => {
+            let interface = nic.interface.iter().find(|name| !is_interface(name));
+            if let Some(interface) = interface {
+                return Err(PartError::Interface {
+                    node: link.near.node.clone(),
+                    name: interface.chars().take(2 * NAME_MAX).collect(),
+                });
+            }
+        }
+        Far::Here(_) | Far::Users(_) => {}
     }
     for end in link.ends() {
         if left.get(end) != Some(&link.number) {

@@ -39,6 +39,16 @@ pub(super) fn host_part(vnet: VnetId, made: &Made, host: &str) -> HostPart {
             }
         }
     }
+    let points = made.laid.part.access.iter();
+    // Of what a VNP says no other kind of link is taken: tunnels are this provider's to choose.
+    let is_outer = |link: &&LinkPart| match &link.far {
+        Far::Users(_) => true,
+        // The host chooses the card.
+        Far::Nic(nic) => nic.interface.is_none(),
+        Far::Here(_) | Far::Host(_) => false,
+    };
+    let points = points.filter(is_outer).filter(|it| is_here(&it.near.node));
+    links.extend(points.cloned());
     HostPart {
         vnet,
         name: made.laid.part.name.clone(),

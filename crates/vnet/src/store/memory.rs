@@ -17,7 +17,12 @@ pub struct MemoryStore {
     entries: BTreeMap<String, Entry>,
     /// Keys that are gone, each with the revision that deleted it, as far as the history goes.
     deleted: BTreeMap<String, Revision>,
+    /// The keys of both by their revisions, so that what has changed is found without a look at
+    /// all that there is.
+    changed: BTreeSet<(Revision, String)>,
     leases: BTreeMap<LeaseId, Lease>,
+    /// Leases by their ends.
+    ends: BTreeSet<(Instant, LeaseId)>,
     leases_granted: u64,
     /// Bytes of keys and values that are there, and that there may be.
     bytes: usize,
@@ -40,7 +45,9 @@ impl MemoryStore {
             compacted: Revision(0),
             entries: BTreeMap::new(),
             deleted: BTreeMap::new(),
+            changed: BTreeSet::new(),
             leases: BTreeMap::new(),
+            ends: BTreeSet::new(),
             leases_granted: 0,
             bytes: 0,
             bytes_max,
@@ -49,18 +56,20 @@ impl MemoryStore {
 
     /// Ends the leases whose time is over.
     fn expire(&mut self, now: Instant) {
-        let is_over = |lease: &Lease| lease.ends <= now;
-        let over = self.leases.iter().filter(|(_, lease)| is_over(lease));
-        let over: Vec<LeaseId> = over.map(|(id, _)| *id).collect();
+        let over = self.ends.iter().take_while(|(ends, _)| *ends <= now);
+        let mut over: Vec<LeaseId> = over.map(|(_, id)| *id).collect();
+        // In the order in which they were granted.
+        over.sort_unstable();
         for lease in over {
             self.end(lease);
         }
     }
 
-    fn end(&mut self, lease: LeaseId) {
-        let Some(lease) = self.leases.remove(&lease) else {
+    fn end(&mut self, id: LeaseId) {
+        let Some(lease) = self.leases.remove(&id) else {
             return;
         };
+        self.ends.remove(&(lease.ends, id));
         if !lease.keys.is_empty() {
             self.revision.0 += 1;
         }
@@ -107,7 +116,10 @@ impl MemoryStore {
             lease: *lease,
         };
         self.bytes += size(&entry);
-        self.deleted.remove(key);
+        if let Some(gone) = self.deleted.remove(key) {
+            self.changed.remove(&(gone, key.clone()));
+        }
+        self.changed.insert((self.revision, key.clone()));
         self.entries.insert(key.clone(), entry);
     }
 
@@ -120,7 +132,11 @@ impl MemoryStore {
         if let Some(lease) = entry.lease.and_then(|id| self.leases.get_mut(&id)) {
             lease.keys.remove(key);
         }
-        self.deleted.insert(entry.key, self.revision);
+        let changed = (entry.modified, entry.key);
+        self.changed.remove(&changed);
+        let (_, key) = changed;
+        self.changed.insert((self.revision, key.clone()));
+        self.deleted.insert(key, self.revision);
     }
 
     fn within(&self, range: &KeyRange) -> impl Iterator<Item = &Entry> {
@@ -150,13 +166,23 @@ impl Store for MemoryStore {
         if after < self.compacted {
             return Err(StoreError::Compacted(self.compacted));
         }
-        let written = self.within(range).filter(|entry| entry.modified > after);
-        let gone = self.deleted.iter();
-        let gone = gone.filter(|(key, at)| range.contains(key) && **at > after);
+        let changed = self
+            .changed
+            .range((Revision(after.0.saturating_add(1)), String::new())..);
+        let keys: BTreeSet<&String> = changed
+            .map(|(_, key)| key)
+            .filter(|key| range.contains(key))
+            .collect();
+        let (written, gone): (Vec<&String>, Vec<&String>) = keys
+            .into_iter()
+            .partition(|key| self.entries.contains_key(*key));
         Ok(Changes {
             through: self.revision,
-            written: written.cloned().collect(),
-            deleted: gone.map(|(key, _)| key.clone()).collect(),
+            written: written
+                .into_iter()
+                .map(|key| self.entries[key].clone())
+                .collect(),
+            deleted: gone.into_iter().cloned().collect(),
         })
     }
 
@@ -202,6 +228,7 @@ impl Store for MemoryStore {
             ends: now + ttl,
             keys: BTreeSet::new(),
         };
+        self.ends.insert((lease.ends, id));
         self.leases.insert(id, lease);
         Ok(id)
     }
@@ -210,7 +237,9 @@ impl Store for MemoryStore {
         self.expire(now);
         match self.leases.get_mut(&lease) {
             Some(it) => {
+                self.ends.remove(&(it.ends, lease));
                 it.ends = now + it.ttl;
+                self.ends.insert((it.ends, lease));
                 Ok(())
             }
             None => Err(StoreError::NoSuchLease(lease)),
@@ -227,7 +256,14 @@ impl Store for MemoryStore {
         self.expire(now);
         self.compacted = self.compacted.max(through.min(self.revision));
         let compacted = self.compacted;
-        self.deleted.retain(|_, at| *at > compacted);
+        let deleted = &mut self.deleted;
+        self.changed.retain(|(at, key)| {
+            let is_gone = *at <= compacted && deleted.get(key) == Some(at);
+            if is_gone {
+                deleted.remove(key);
+            }
+            !is_gone
+        });
         Ok(())
     }
 }

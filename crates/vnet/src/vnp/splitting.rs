@@ -8,7 +8,9 @@ use carina_embed::request::{Node, Sharing, VirtualLink};
 use carina_embed::{Embedder, Embedding, HostId, NodeId, Request, Residual, embedding};
 use carina_time::Duration;
 
+use crate::division::outer_links;
 use crate::document::{Document, Link, ResolvedNode};
+use crate::founders::founders;
 use crate::host_part::{EndPart, NodePart, VnetId};
 use crate::layout::Layout;
 use crate::message::{PartEnd, PartLink, PartNode, PartRequest, Reason, ReasonCode};
@@ -127,10 +129,12 @@ impl Split<'_> {
             name: self.document.vnet.name.clone(),
             nodes: Vec::new(),
             links: Vec::new(),
+            access: Vec::new(),
         };
         let named = self.nodes.iter().map(|(name, _)| name.as_str());
         let places: BTreeMap<&str, HostId> = named.zip(embedding.hosts.iter().copied()).collect();
         let mut routes = self.layout.routes();
+        let mut founders = founders(self.document, self.layout);
         for ((name, node), host) in self.nodes.iter().zip(&embedding.hosts) {
             let pip = self.view.pip(*host);
             let is_near = |other: &&String| {
@@ -141,7 +145,10 @@ impl Split<'_> {
             let apart_from = self.document.node[name].apart_from.iter();
             let part = parts.entry(pip.to_owned()).or_insert_with(empty);
             part.nodes.push(PartNode {
-                node: self.node_part(name, node, routes.remove(name).unwrap_or_default()),
+                node: NodePart {
+                    founder: founders.remove(name),
+                    ..self.node_part(name, node, routes.remove(name).unwrap_or_default())
+                },
                 location: node.location.clone(),
                 nics: node.nics.count,
                 labels: node.labels.clone(),
@@ -156,6 +163,11 @@ impl Split<'_> {
             for (pip, piece) in self.pieces((number, link), &laid.ends, from, path) {
                 parts.entry(pip).or_insert_with(empty).links.push(piece);
             }
+        }
+        for point in outer_links(self.document, self.layout) {
+            let host = places[point.near.node.as_str()];
+            let part = parts.entry(self.view.pip(host).to_owned());
+            part.or_insert_with(empty).access.push(point);
         }
         parts
     }
@@ -175,6 +187,7 @@ impl Split<'_> {
             boot: node.boot,
             interfaces: self.layout.interfaces(self.vnet, name),
             routes,
+            founder: None,
         }
     }
 

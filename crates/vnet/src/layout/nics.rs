@@ -1,0 +1,121 @@
+//! The physical cards of nodes: their interfaces.
+//!
+//! A card is a link whose far end is a card of the host. Card *n* of a network has the prefix
+//! `10.160.0.0/30 + 4n`, of which its node has the first address: what is at the other end of the
+//! wire is not the network's, and has others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+
+use super::mac_of;
+use crate::document::Document;
+use crate::host_part::{EndPart, InterfaceAddress, InterfacePart, VnetId};
+
+/// A physical card of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LaidNic {
+    /// Where it is at its node.
+    pub end: EndPart,
+    /// Which of the node's cards it is.
+    place: u32,
+}
+
+impl LaidNic {
+    /// The interface of the node, where this is link `number` of network `vnet`.
+    #[must_use]
+    pub(super) fn interface(&self, vnet: VnetId, number: u32) -> InterfacePart {
+        let first = Ipv4Addr::new(10, 160, 0, 1).to_bits() + 4 * number.saturating_sub(FIRST);
+        let address = InterfaceAddress::new(Ipv4Addr::from_bits(first), 30);
+        InterfacePart {
+            name: self.end.interface.clone(),
+            mac: mac_of(vnet, number, 0),
+            address: address.expect("30 bits are a prefix"),
+            peer: Ipv4Addr::from_bits(first + 1),
+            mtu: super::MTU,
+            link: number,
+        }
+    }
+}
+
+/// The cards of a document; those that stay keep their numbers and interfaces.
+pub(super) fn lay(
+    document: &Document,
+    before: &BTreeMap<u32, LaidNic>,
+    taken: &mut BTreeSet<EndPart>,
+) -> BTreeMap<u32, LaidNic> {
+    let count = |node: &str| document.resolved(node).map_or(0, |it| it.nics.count);
+    let wanted = before
+        .iter()
+        .filter(|(_, laid)| laid.place < count(&laid.end.node));
+    let free = wanted.filter(|(_, laid)| taken.insert(laid.end.clone()));
+    let mut nics: BTreeMap<u32, LaidNic> =
+        free.map(|(number, laid)| (*number, laid.clone())).collect();
+    let known: BTreeSet<(String, u32)> = nics
+        .values()
+        .map(|it| (it.end.node.clone(), it.place))
+        .collect();
+    let mut number = FIRST;
+    for node in document.node.keys() {
+        for place in (0..count(node)).filter(|place| !known.contains(&(node.clone(), *place))) {
+            while nics.contains_key(&number) {
+                number += 1;
+            }
+            let end = free_end(node, taken);
+            nics.insert(number, LaidNic { end, place });
+        }
+    }
+    nics
+}
+
+/// The next of `nic0`, `nic1`, … that is free.
+fn free_end(node: &str, taken: &mut BTreeSet<EndPart>) -> EndPart {
+    let mut number = 0;
+    loop {
+        let end = EndPart {
+            node: node.to_owned(),
+            interface: format!("nic{number}"),
+        };
+        if taken.insert(end.clone()) {
+            return end;
+        }
+        number += 1;
+    }
+}
+
+/// The number of the first card, above those of links and of access points.
+const FIRST: u32 = 1 << 21;
+
+#[cfg(test)]
+mod tests {
+    use super::super::Layout;
+    use super::*;
+    use crate::document::Form;
+
+    fn document(nics: [u32; 2]) -> Document {
+        let text = format!(
+            "[vnet]\nname = \"x\"\n[node.a]\nnics = {{ count = {} }}\n[node.b]\n\
+             nics = {{ count = {} }}\n[[link]]\nends = [\"a:nic0\", \"b\"]\nrate = \"1Mbps\"\n",
+            nics[0], nics[1]
+        );
+        Document::read(&text, Form::Toml).unwrap()
+    }
+
+    fn ends(layout: &Layout) -> Vec<String> {
+        let text = |(number, laid): (u32, &LaidNic)| format!("{} {}", number - FIRST, laid.end);
+        layout.nics().map(text).collect()
+    }
+
+    #[test]
+    fn cards_have_interfaces_and_keep_them() {
+        let first = Layout::of(&document([2, 1]), &Layout::default());
+        assert_eq!(ends(&first), ["0 a:nic1", "1 a:nic2", "2 b:nic0"]);
+        let interfaces = first.interfaces(VnetId::new(0), "b");
+        assert_eq!(interfaces[1].name, "nic0");
+        assert_eq!(interfaces[1].address.to_string(), "10.160.0.9/30");
+        let second = Layout::of(&document([1, 2]), &first);
+        assert_eq!(ends(&second), ["0 a:nic1", "1 b:nic1", "2 b:nic0"]);
+    }
+}
