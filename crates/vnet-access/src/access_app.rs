@@ -1,0 +1,308 @@
+//! **wireguard_access**: lets end users into a network over WireGuard, at the link of a node.
+//!
+//! - inputs: `input`: frames of the node
+//! - outputs: `output`: frames for the node
+//! - configuration: `key`: private key of the tunnels; `listen`: addresses and ports of UDP, the
+//!   first that is free of families that the system has; `netns`: file of the network namespace
+//!   where it listens, that of the graph where nothing is said; `address`: its IPv4 address on the
+//!   link; `mac`: its MAC address; `node_mac`: the node's; `mtu`: bytes of the largest packet;
+//!   `desk`: where requests of users go and orders come from
+//! - counters: `users`: who has joined; `drop_…`: one for each reason of
+//!   [`Discard`]
+//! - cost: one copy, and encryption or decryption, each way; a system call for a burst of datagrams
+//!
+//! It answers ARP for its own address and for those of users who have joined, and echos to its own
+//! address. Orders take effect within 50 ms.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+
+use carina_apps::mac_text::MacText;
+use carina_engine::counter_file::Counter;
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_frame::{Frame, Pool};
+use carina_netdev::DatagramSocket;
+use carina_sys::{Interest, NetworkNamespace};
+use carina_time::Duration;
+use carina_wire::ether::{ETHERTYPE_ARP, Mac};
+use carina_wire::inet::{ARP4_BYTES, Arp4, ETHERTYPE_IPV4};
+
+use crate::access_point::{AccessPoint, Sink};
+use crate::control::Request;
+use crate::desk::{Asked, Desk};
+use crate::discard::Discard;
+use crate::key::{PrivateKey, PublicKey};
+use crate::tunnel::DATAGRAM_MAX;
+
+/// The configuration of an access point.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessConfig {
+    /// Private key of the tunnels.
+    pub key: PrivateKey,
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// File of the network namespace where it does.
+    pub netns: Option<PathBuf>,
+    /// Its address on the link.
+    pub address: Ipv4Addr,
+    /// Its MAC address.
+    pub mac: MacText,
+    /// The node's MAC address.
+    pub node_mac: MacText,
+    /// Bytes of the largest packet.
+    pub mtu: u16,
+    /// Where requests go, and orders come from.
+    pub desk: Desk,
+}
+
+/// The app.
+pub struct AccessApp {
+    point: AccessPoint,
+    socket: DatagramSocket,
+    desk: Desk,
+    pool: Pool,
+    mac: [u8; 6],
+    /// MAC addresses and type in front of what goes to the node.
+    header: [u8; ETHER],
+    users: Counter,
+    dropped: Vec<Counter>,
+    frames: Vec<Frame>,
+    /// One datagram.
+    copy: Vec<u8>,
+    /// Datagrams that the system refused to send.
+    lost: usize,
+}
+
+/// Why there is no such app.
+#[derive(Debug, thiserror::Error)]
+enum AccessError {
+    #[error("netns = {}: {source}", path.display())]
+    Namespace {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("address {0:?}: an Ethernet address of one station is needed")]
+    Group(MacText),
+}
+
+impl AppConfig for AccessConfig {
+    const KIND: &'static str = "wireguard_access";
+    const INPUTS: PortList = PortList::Named(&[Port::new("input")]);
+    const OUTPUTS: PortList = PortList::Named(&[Port::new("output")]);
+    const TICK: Option<Duration> = Some(Duration::from_millis(50));
+
+    type App = AccessApp;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<AccessApp, AppError> {
+        for mac in [self.mac, self.node_mac] {
+            if mac.0.is_group() {
+                return Err(AccessError::Group(mac).into());
+            }
+        }
+        let mut header = [0; ETHER];
+        header[..6].copy_from_slice(&self.node_mac.0.0);
+        header[6..12].copy_from_slice(&self.mac.0.0);
+        header[12..].copy_from_slice(&ETHERTYPE_IPV4.to_be_bytes());
+        let mut point = AccessPoint::new(&self.key, self.address, self.mtu);
+        let peers = self.desk.peers();
+        point.set_peers(&peers);
+        let users = context.counter("users");
+        users.set(peers.len() as u64);
+        let names = Discard::ALL.iter();
+        Ok(AccessApp {
+            point,
+            socket: self.bind()?,
+            desk: self.desk.clone(),
+            pool: context.pool().clone(),
+            mac: self.mac.0.0,
+            header,
+            users,
+            dropped: names.map(|it| context.counter(it.name())).collect(),
+            frames: Vec::new(),
+            copy: Vec::with_capacity(DATAGRAM_MAX),
+            lost: 0,
+        })
+    }
+}
+
+impl AccessConfig {
+    fn bind(&self) -> Result<DatagramSocket, AppError> {
+        let bind = || DatagramSocket::bind(self.listen, DATAGRAM_MAX);
+        let Some(path) = &self.netns else {
+            return Ok(bind()?);
+        };
+        let bound = NetworkNamespace::open(path).and_then(|it| it.within(bind));
+        let bound = bound.map_err(|source| AccessError::Namespace {
+            path: path.clone(),
+            source,
+        });
+        Ok(bound??)
+    }
+}
+
+/// What the machine gives, on its way out.
+struct Exit<'a> {
+    socket: &'a mut DatagramSocket,
+    desk: &'a Desk,
+    pool: &'a Pool,
+    header: &'a [u8; ETHER],
+    frames: &'a mut Vec<Frame>,
+    lost: &'a mut usize,
+}
+
+impl Sink for Exit<'_> {
+    fn send(&mut self, to: SocketAddr, datagram: &[u8]) -> bool {
+        if self.socket.room() == 0 {
+            *self.lost += self.socket.flush().0;
+        }
+        match self.socket.queue(to, datagram.len()) {
+            Some(place) => {
+                place.copy_from_slice(datagram);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn deliver(&mut self, packet: &[u8]) -> bool {
+        let Some(mut frame) = self.pool.frame_of(packet) else {
+            return false;
+        };
+        let fits = frame.prepend(self.header);
+        if fits {
+            self.frames.push(frame);
+        }
+        fits
+    }
+
+    fn request(&mut self, index: u32, key: PublicKey, request: Request) -> bool {
+        self.desk.ask(Asked {
+            index,
+            key,
+            request,
+        })
+    }
+}
+
+impl FrameApp for AccessApp {
+    fn pull(&mut self, ports: &mut Ports<'_>) {
+        let count = self.socket.receive();
+        if count == 0 {
+            return;
+        }
+        let now = ports.now();
+        // Answers are queued at the socket that still has the burst: each is copied out of it.
+        let mut copy = std::mem::take(&mut self.copy);
+        for at in 0..count {
+            let Some((bytes, from)) = self.socket.datagram(at) else {
+                self.point.note(Discard::NotWireguard);
+                continue;
+            };
+            copy.clear();
+            copy.extend_from_slice(bytes);
+            let (point, mut exit) = self.parts();
+            point.handle_datagram(now, from, &copy, &mut exit);
+        }
+        self.copy = copy;
+        self.leave(ports);
+    }
+
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        let now = ports.now();
+        while let Some(frame) = ports.receive(0) {
+            let bytes = frame.bytes();
+            let kind = bytes
+                .get(12..14)
+                .map(|it| u16::from_be_bytes([it[0], it[1]]));
+            let inside = bytes.get(ETHER..).unwrap_or_default();
+            match kind {
+                Some(ETHERTYPE_IPV4) => {
+                    let (point, mut exit) = self.parts();
+                    point.handle_packet(now, inside, &mut exit);
+                }
+                Some(ETHERTYPE_ARP) => self.on_arp(inside),
+                _ => self.point.note(Discard::NotIpv4),
+            }
+        }
+        self.leave(ports);
+    }
+
+    fn tick(&mut self, ports: &mut Ports<'_>) {
+        let orders = self.desk.take_orders();
+        let now = ports.now();
+        let (point, mut exit) = self.parts();
+        for (index, reply) in &orders.answers.replies {
+            point.reply(*index, reply, &mut exit);
+        }
+        for (key, reply) in &orders.answers.news {
+            point.tell(*key, reply, &mut exit);
+        }
+        point.tick(now, &mut exit);
+        self.leave(ports);
+        if let Some(peers) = orders.peers {
+            self.point.set_peers(&peers);
+            self.users.set(peers.len() as u64);
+        }
+        self.desk.see(self.point.seen());
+    }
+
+    fn wait_fd(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        Some((self.socket.as_fd(), Interest::Read))
+    }
+}
+
+impl AccessApp {
+    fn parts(&mut self) -> (&mut AccessPoint, Exit<'_>) {
+        let exit = Exit {
+            socket: &mut self.socket,
+            desk: &self.desk,
+            pool: &self.pool,
+            header: &self.header,
+            frames: &mut self.frames,
+            lost: &mut self.lost,
+        };
+        (&mut self.point, exit)
+    }
+
+    /// Answers who asks for the MAC address of this app or of a user.
+    fn on_arp(&mut self, bytes: &[u8]) {
+        let Some(arp) = Arp4::decode(bytes).filter(|arp| !arp.is_reply) else {
+            return;
+        };
+        if !self.point.answers_for(Ipv4Addr::from(arp.target.1)) || Mac(arp.sender.0).is_group() {
+            return;
+        }
+        let reply = Arp4 {
+            is_reply: true,
+            sender: (self.mac, arp.target.1),
+            target: arp.sender,
+        };
+        // 60 bytes are the least that Ethernet carries, without the FCS. (IEEE 802.3 §4A.4.2)
+        let mut frame = [0; 60];
+        frame[..6].copy_from_slice(&arp.sender.0);
+        frame[6..12].copy_from_slice(&self.mac);
+        frame[12..ETHER].copy_from_slice(&ETHERTYPE_ARP.to_be_bytes());
+        frame[ETHER..ETHER + ARP4_BYTES].copy_from_slice(&reply.encode());
+        match self.pool.frame_of(&frame) {
+            Some(frame) => self.frames.push(frame),
+            None => self.point.note(Discard::NoRoom),
+        }
+    }
+
+    /// Puts what has come out on its way, and counts what has not.
+    fn leave(&mut self, ports: &mut Ports<'_>) {
+        for frame in self.frames.drain(..) {
+            ports.transmit(0, frame);
+        }
+        let lost = std::mem::take(&mut self.lost) + self.socket.flush().0;
+        for _ in 0..lost {
+            self.point.note(Discard::NoRoom);
+        }
+        for (reason, count) in self.point.take_discards() {
+            self.dropped[reason as usize].add(count);
+        }
+    }
+}
+
+const ETHER: usize = 14;

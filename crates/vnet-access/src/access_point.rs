@@ -1,0 +1,424 @@
+//! The access point as a machine: datagrams of users on one side, packets of the network on the
+//! other.
+//!
+//! ```text
+//!   datagram -> [cookie, limit] -> handshake by key --- a user -----> address is theirs -> rate
+//!                               -> session by index -'     |           -> packet into the network
+//!                                                          `- a guest -> request, nothing else
+//! ```
+//!
+//! A user is known by the key of their system, and has one address. Packets from any other address
+//! are discarded, and so are those for an address whose user has not joined: what comes out of a
+//! tunnel is in this network and no other, because this machine has no other.
+
+mod echo;
+mod peer;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use boringtun::noise::handshake::parse_handshake_anon;
+use boringtun::noise::rate_limiter::RateLimiter;
+use boringtun::noise::{Packet, TunnResult};
+use boringtun::x25519;
+use carina_time::{Duration, Instant};
+use carina_wire::inet::Ipv4Header;
+
+use self::echo::echo_reply;
+use self::peer::Peer;
+use crate::bucket::Bucket;
+use crate::control::{POINT, Reply, Request, USER, message, packet};
+use crate::discard::{Discard, Discards};
+use crate::key::{PrivateKey, PublicKey};
+use crate::tunnel::{BUFFER_BYTES, Given, INDEX_MASK, Tunnel};
+
+/// A user who has joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerConfig {
+    /// The key of their system.
+    pub key: PublicKey,
+    /// Their address.
+    pub address: Ipv4Addr,
+    /// What they may send, and what they may receive, bits a second each.
+    pub rate_bps: u64,
+}
+
+/// What is known of a user's system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerSeen {
+    /// Where it was last heard.
+    pub from: Option<SocketAddr>,
+    /// How long ago the last handshake was, s.
+    pub handshake_s: Option<u64>,
+    /// Bytes of packets that it has sent into the network.
+    pub sent_bytes: u64,
+    /// Bytes of packets that it was sent.
+    pub received_bytes: u64,
+}
+
+/// Where what comes out of the machine goes.
+pub trait Sink {
+    /// A datagram; false where there is no room for it.
+    fn send(&mut self, to: SocketAddr, datagram: &[u8]) -> bool;
+    /// A packet of IPv4 for the network's node; false where there is no room for it.
+    fn deliver(&mut self, packet: &[u8]) -> bool;
+    /// A request, which is answered by [`AccessPoint::reply`] with this index; false where enough
+    /// of them wait.
+    fn request(&mut self, index: u32, key: PublicKey, request: Request) -> bool;
+}
+
+/// The access point.
+pub struct AccessPoint {
+    secret: x25519::StaticSecret,
+    public: x25519::PublicKey,
+    own: PrivateKey,
+    /// Its own address, which answers echos.
+    address: Ipv4Addr,
+    mtu: usize,
+    limiter: Arc<RateLimiter>,
+    peers: BTreeMap<PublicKey, Peer>,
+    by_address: BTreeMap<Ipv4Addr, PublicKey>,
+    guests: BTreeMap<PublicKey, Guest>,
+    by_index: BTreeMap<u32, PublicKey>,
+    next_index: u32,
+    discards: Discards,
+    buffer: Vec<u8>,
+}
+
+/// Someone who knows the key of the access point, and has shown no token yet.
+#[derive(Debug)]
+struct Guest {
+    tunnel: Tunnel,
+    index: u32,
+    from: SocketAddr,
+    since: Instant,
+}
+
+impl AccessPoint {
+    /// An access point without users.
+    #[must_use]
+    pub fn new(key: &PrivateKey, address: Ipv4Addr, mtu: u16) -> AccessPoint {
+        let secret = key.x25519();
+        let public = x25519::PublicKey::from(&secret);
+        AccessPoint {
+            limiter: Arc::new(RateLimiter::new(&public, HANDSHAKES_A_SECOND)),
+            secret,
+            public,
+            own: key.clone(),
+            address,
+            mtu: usize::from(mtu),
+            peers: BTreeMap::new(),
+            by_address: BTreeMap::new(),
+            guests: BTreeMap::new(),
+            by_index: BTreeMap::new(),
+            next_index: 1,
+            discards: Discards::default(),
+            buffer: vec![0; BUFFER_BYTES],
+        }
+    }
+
+    /// Has these users, and no others. Sessions of those who stay go on.
+    pub fn set_peers(&mut self, peers: &[PeerConfig]) {
+        let wanted: BTreeMap<PublicKey, &PeerConfig> =
+            peers.iter().map(|it| (it.key, it)).collect();
+        let gone: Vec<PublicKey> = self
+            .peers
+            .keys()
+            .copied()
+            .filter(|it| !wanted.contains_key(it))
+            .collect();
+        for key in gone {
+            if let Some(peer) = self.peers.remove(&key) {
+                self.by_index.remove(&peer.index);
+            }
+        }
+        for (key, config) in wanted {
+            if let Some(peer) = self.peers.get_mut(&key) {
+                peer.up.set_rate(config.rate_bps);
+                peer.down.set_rate(config.rate_bps);
+                peer.config = config.clone();
+                continue;
+            }
+            let index = self.free_index(key);
+            let bucket = Bucket::new(config.rate_bps);
+            let peer = Peer {
+                tunnel: Tunnel::new(&self.own, key, index, Some(KEEPALIVE_S)),
+                index,
+                up: bucket.clone(),
+                down: bucket,
+                seen: PeerSeen::default(),
+                config: config.clone(),
+            };
+            self.peers.insert(key, peer);
+        }
+        let addresses = self.peers.values();
+        self.by_address = addresses
+            .map(|it| (it.config.address, it.config.key))
+            .collect();
+    }
+
+    fn free_index(&mut self, key: PublicKey) -> u32 {
+        loop {
+            let index = self.next_index & INDEX_MASK;
+            self.next_index = self.next_index.wrapping_add(1);
+            if index != 0 && !self.by_index.contains_key(&index) {
+                self.by_index.insert(index, key);
+                return index;
+            }
+        }
+    }
+
+    /// Takes a datagram from outside.
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        datagram: &[u8],
+        sink: &mut impl Sink,
+    ) {
+        let done = self.datagram(now, from, datagram, sink);
+        if let Err(reason) = done {
+            self.discards.note(reason);
+        }
+    }
+
+    fn datagram(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        datagram: &[u8],
+        sink: &mut impl Sink,
+    ) -> Result<(), Discard> {
+        let checked = self
+            .limiter
+            .verify_packet(Some(from.ip()), datagram, &mut self.buffer);
+        let index = match checked {
+            Ok(Packet::HandshakeInit(init)) => {
+                let half = parse_handshake_anon(&self.secret, &self.public, &init);
+                let half = half.map_err(|_| Discard::Handshake)?;
+                let key = PublicKey(half.peer_static_public);
+                return self.handshake(now, from, datagram, key, sink);
+            }
+            Ok(Packet::HandshakeResponse(it)) => it.receiver_idx,
+            Ok(Packet::PacketCookieReply(it)) => it.receiver_idx,
+            Ok(Packet::PacketData(it)) => it.receiver_idx,
+            Err(TunnResult::WriteToNetwork(cookie)) => {
+                sink.send(from, cookie);
+                return Err(Discard::UnderLoad);
+            }
+            Err(_) => return Err(Discard::NotWireguard),
+        };
+        let index = index >> 8;
+        let key = *self.by_index.get(&index).ok_or(Discard::Session)?;
+        match self.peers.get_mut(&key).filter(|it| it.index == index) {
+            Some(peer) => {
+                let point = (self.mtu, &mut self.buffer[..]);
+                peer.receive(now, from, datagram, point, sink)
+            }
+            None => self.guest_receive(index, key, from, datagram, sink),
+        }
+    }
+
+    /// A handshake begins: of a user, or of a guest.
+    fn handshake(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        datagram: &[u8],
+        key: PublicKey,
+        sink: &mut impl Sink,
+    ) -> Result<(), Discard> {
+        if let Some(peer) = self.peers.get_mut(&key) {
+            return peer.receive(now, from, datagram, (self.mtu, &mut self.buffer), sink);
+        }
+        if !self.guests.contains_key(&key) {
+            if self.guests.len() >= GUESTS_MAX {
+                return Err(Discard::Guests);
+            }
+            let index = self.free_index(key);
+            let guest = Guest {
+                tunnel: Tunnel::new(&self.own, key, index, None),
+                index,
+                from,
+                since: now,
+            };
+            self.guests.insert(key, guest);
+        }
+        let index = self.guests[&key].index;
+        self.guest_receive(index, key, from, datagram, sink)
+    }
+
+    fn guest_receive(
+        &mut self,
+        index: u32,
+        key: PublicKey,
+        from: SocketAddr,
+        datagram: &[u8],
+        sink: &mut impl Sink,
+    ) -> Result<(), Discard> {
+        let guest = self.guests.get_mut(&key).filter(|it| it.index == index);
+        let guest = guest.ok_or(Discard::Session)?;
+        let mut outcome = Ok(());
+        guest
+            .tunnel
+            .receive(from.ip(), datagram, &mut self.buffer, |given| match given {
+                Given::Datagram(bytes) => {
+                    sink.send(from, bytes);
+                }
+                Given::Packet(bytes) => {
+                    let asked = message(bytes, USER, POINT).map(|it| sink.request(index, key, it));
+                    outcome = match asked {
+                        Some(true) => Ok(()),
+                        Some(false) => Err(Discard::Requests),
+                        None => Err(Discard::Guest),
+                    };
+                }
+            })?;
+        guest.from = from;
+        outcome
+    }
+
+    /// Takes a packet of IPv4 that the network's node has sent here.
+    pub fn handle_packet(&mut self, now: Instant, packet: &[u8], sink: &mut impl Sink) {
+        if let Err(reason) = self.packet(now, packet, sink) {
+            self.discards.note(reason);
+        }
+    }
+
+    fn packet(&mut self, now: Instant, packet: &[u8], sink: &mut impl Sink) -> Result<(), Discard> {
+        let header = Ipv4Header::decode(packet).map_err(|_| Discard::NotIpv4)?;
+        let packet = &packet[..header.total_bytes];
+        let to = Ipv4Addr::from(header.destination);
+        if to == self.address {
+            let reply = echo_reply(packet, &header).ok_or(Discard::Group)?;
+            return match sink.deliver(&reply) {
+                true => Ok(()),
+                false => Err(Discard::NoRoom),
+            };
+        }
+        if to.is_multicast() || to.is_broadcast() {
+            return Err(Discard::Group);
+        }
+        if packet.len() > self.mtu {
+            return Err(Discard::Length);
+        }
+        let key = self.by_address.get(&to).ok_or(Discard::NoUser)?;
+        let peer = self.peers.get_mut(key).ok_or(Discard::NoUser)?;
+        if !peer.down.take(now, packet.len()) {
+            return Err(Discard::RateDown);
+        }
+        peer.send(packet, &mut self.buffer, sink)?;
+        peer.seen.received_bytes += packet.len() as u64;
+        Ok(())
+    }
+
+    /// Whether ARP for an address of the prefix is to be answered: it is this one's, or that of a
+    /// user who has joined.
+    #[must_use]
+    pub fn answers_for(&self, address: Ipv4Addr) -> bool {
+        address == self.address || self.by_address.contains_key(&address)
+    }
+
+    /// Answers a request, in the session that it came by. It may have ended meanwhile.
+    pub fn reply(&mut self, index: u32, reply: &Reply, sink: &mut impl Sink) {
+        let bytes = packet(POINT, USER, reply);
+        let Some(key) = self.by_index.get(&index) else {
+            return;
+        };
+        let done = match self.peers.get_mut(key).filter(|it| it.index == index) {
+            Some(peer) => peer.send(&bytes, &mut self.buffer, sink),
+            None => match self.guests.get_mut(key) {
+                Some(guest) => {
+                    let to = guest.from;
+                    let send = |bytes: &[u8]| {
+                        sink.send(to, bytes);
+                    };
+                    guest.tunnel.send(&bytes, &mut self.buffer, send)
+                }
+                None => Ok(()),
+            },
+        };
+        if let Err(reason) = done {
+            self.discards.note(reason);
+        }
+    }
+
+    /// Tells a user something, in their session, if there is one.
+    pub fn tell(&mut self, key: PublicKey, reply: &Reply, sink: &mut impl Sink) {
+        let index = self.peers.get(&key).map(|peer| peer.index);
+        if let Some(index) = index {
+            self.reply(index, reply, sink);
+        }
+    }
+
+    /// Does what is due by time. Call it several times a second.
+    pub fn tick(&mut self, now: Instant, sink: &mut impl Sink) {
+        self.limiter.reset_count();
+        for peer in self.peers.values_mut() {
+            let to = peer.seen.from;
+            peer.tunnel.tick(&mut self.buffer, |bytes| {
+                if let Some(to) = to {
+                    sink.send(to, bytes);
+                }
+            });
+        }
+        let over = |guest: &Guest| now.since(guest.since) >= GUEST_TIME;
+        let gone: Vec<PublicKey> = self
+            .guests
+            .iter()
+            .filter(|(_, it)| over(it))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in gone {
+            if let Some(guest) = self.guests.remove(&key) {
+                self.by_index.remove(&guest.index);
+            }
+        }
+    }
+
+    /// What was discarded since the last time.
+    pub fn take_discards(&mut self) -> impl Iterator<Item = (Discard, u64)> {
+        self.discards.take()
+    }
+
+    /// Notes something that was discarded before it got here.
+    pub fn note(&mut self, reason: Discard) {
+        self.discards.note(reason);
+    }
+
+    /// What is known of users' systems, by their keys.
+    pub fn seen(&self) -> impl Iterator<Item = (PublicKey, PeerSeen)> {
+        self.peers.iter().map(|(key, peer)| {
+            let since = peer.tunnel.since_handshake();
+            let handshake_s = since.map(|since| since.as_secs());
+            let seen = peer.seen.clone();
+            (
+                *key,
+                PeerSeen {
+                    handshake_s,
+                    ..seen
+                },
+            )
+        })
+    }
+}
+
+impl fmt::Debug for AccessPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (users, guests) = (self.peers.len(), self.guests.len());
+        write!(f, "AccessPoint of {users} users and {guests} guests")
+    }
+}
+
+/// Handshakes that are taken without asking their sender to prove the address.
+const HANDSHAKES_A_SECOND: u64 = 100;
+/// How many who have shown no token yet, and how long each of them has.
+const GUESTS_MAX: usize = 64;
+const GUEST_TIME: Duration = Duration::from_secs(15);
+/// How often a user hears from the access point at least, by which they notice its end.
+pub(crate) const KEEPALIVE_S: u16 = 5;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! One user of an access point.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use carina_time::Instant;
+use carina_wire::inet::Ipv4Header;
+
+use super::{PeerConfig, PeerSeen, Sink};
+use crate::bucket::Bucket;
+use crate::control::{POINT, Request, USER, message};
+use crate::discard::Discard;
+use crate::tunnel::{Given, Tunnel};
+
+/// A user who has joined, with the tunnel to their system.
+#[derive(Debug)]
+pub struct Peer {
+    pub config: PeerConfig,
+    pub tunnel: Tunnel,
+    pub index: u32,
+    pub up: Bucket,
+    pub down: Bucket,
+    pub seen: PeerSeen,
+}
+
+impl Peer {
+    /// Takes a datagram from the user's system.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        datagram: &[u8],
+        (mtu, buffer): (usize, &mut [u8]),
+        sink: &mut impl Sink,
+    ) -> Result<(), Discard> {
+        let Peer {
+            config,
+            tunnel,
+            up,
+            seen,
+            index,
+            ..
+        } = self;
+        let mut outcome = Ok(());
+        tunnel.receive(from.ip(), datagram, buffer, |given| match given {
+            Given::Datagram(bytes) => {
+                sink.send(from, bytes);
+            }
+            Given::Packet(bytes) => {
+                outcome = passes(config, up, (now, mtu), bytes)
+                    .and_then(|passing| match passing {
+                        Passing::Request(request) => {
+                            match sink.request(*index, config.key, request) {
+                                true => Ok(0),
+                                false => Err(Discard::Requests),
+                            }
+                        }
+                        Passing::Packet => match sink.deliver(bytes) {
+                            true => Ok(bytes.len() as u64),
+                            false => Err(Discard::NoRoom),
+                        },
+                    })
+                    .map(|bytes| seen.sent_bytes += bytes);
+            }
+        })?;
+        // What was authentic shows where the user is now.
+        self.seen.from = Some(from);
+        outcome
+    }
+
+    /// Sends a packet to the user's system.
+    pub fn send(
+        &mut self,
+        packet: &[u8],
+        buffer: &mut [u8],
+        sink: &mut impl Sink,
+    ) -> Result<(), Discard> {
+        let to = self.seen.from.ok_or(Discard::Silent)?;
+        let mut has_room = true;
+        self.tunnel
+            .send(packet, buffer, |bytes| has_room &= sink.send(to, bytes))?;
+        match has_room {
+            true => Ok(()),
+            false => Err(Discard::NoRoom),
+        }
+    }
+}
+
+/// What a user's packet is.
+enum Passing {
+    Request(Request),
+    Packet,
+}
+
+/// Whether a user's packet passes.
+fn passes(
+    config: &PeerConfig,
+    up: &mut Bucket,
+    (now, mtu): (Instant, usize),
+    packet: &[u8],
+) -> Result<Passing, Discard> {
+    if let Some(request) = message(packet, USER, POINT) {
+        return Ok(Passing::Request(request));
+    }
+    let header = Ipv4Header::decode(packet).map_err(|_| Discard::NotIpv4)?;
+    if Ipv4Addr::from(header.source) != config.address {
+        return Err(Discard::Source);
+    }
+    let to = Ipv4Addr::from(header.destination);
+    if to.is_multicast() || to.is_broadcast() || to.is_link_local() {
+        return Err(Discard::Group);
+    }
+    if packet.len() > mtu {
+        return Err(Discard::Length);
+    }
+    match up.take(now, packet.len()) {
+        true => Ok(Passing::Packet),
+        false => Err(Discard::RateUp),
+    }
+}

@@ -1,0 +1,90 @@
+//! The token bucket of a user, one for each direction.
+
+use carina_time::Instant;
+
+/// Lets a rate pass, and after a pause a burst of what the rate gives in 20 ms or ten frames,
+/// whichever is more.
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    bits_per_second: u64,
+    size_bytes: u64,
+    /// What may pass, in bits times 10^9.
+    tokens: u128,
+    since: Option<Instant>,
+}
+
+impl Bucket {
+    /// A full bucket.
+    pub fn new(bits_per_second: u64) -> Bucket {
+        let bits_per_second = bits_per_second.min(RATE_MAX);
+        let size_bytes = (bits_per_second / 8 / 50).max(SIZE_MIN);
+        Bucket {
+            bits_per_second,
+            size_bytes,
+            tokens: u128::from(size_bytes) * BYTE,
+            since: None,
+        }
+    }
+
+    /// Changes the rate; what is in the bucket stays, as far as it has room.
+    pub fn set_rate(&mut self, bits_per_second: u64) {
+        let changed = Bucket::new(bits_per_second);
+        let tokens = self.tokens.min(changed.tokens);
+        let since = self.since;
+        *self = Bucket {
+            tokens,
+            since,
+            ..changed
+        };
+    }
+
+    /// Takes so many bytes out of it, or says that there are not as many.
+    pub fn take(&mut self, now: Instant, bytes: usize) -> bool {
+        let since = self.since.replace(now).unwrap_or(now);
+        let nanos = u128::from(now.since(since).as_nanos());
+        let full = u128::from(self.size_bytes) * BYTE;
+        self.tokens = (self.tokens + nanos * u128::from(self.bits_per_second)).min(full);
+        let wanted = bytes as u128 * BYTE;
+        let passes = wanted <= self.tokens;
+        if passes {
+            self.tokens -= wanted;
+        }
+        passes
+    }
+}
+
+/// Tokens of a byte.
+const BYTE: u128 = 8 * 1_000_000_000;
+/// Above it no machine sends.
+const RATE_MAX: u64 = 1_000_000_000_000;
+const SIZE_MIN: u64 = 10 * 1500;
+
+#[cfg(test)]
+mod tests {
+    use carina_time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn no_more_than_the_rate_and_one_burst_passes() {
+        let mut bucket = Bucket::new(8_000_000);
+        let (begin, mut passed) = (Instant::ZERO, 0);
+        for ms in 0..1000 {
+            for _ in 0..10 {
+                let now = begin + Duration::from_millis(ms);
+                passed += usize::from(bucket.take(now, 1000));
+            }
+        }
+        // A megabyte in a second, and a bucket of 20,000 bytes.
+        assert!((1000..=1020).contains(&passed), "{passed}");
+    }
+
+    #[test]
+    fn changed_rate_holds_at_once() {
+        let mut bucket = Bucket::new(8_000_000_000);
+        bucket.set_rate(8_000);
+        let now = Instant::ZERO;
+        assert!(bucket.take(now, 15_000) && !bucket.take(now, 1));
+        assert!(bucket.take(now + Duration::from_secs(1), 1000));
+    }
+}

@@ -1,0 +1,470 @@
+//! Who may join an access point and who has, kept in a file: what was decided holds before anyone
+//! hears of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use carina_vnet::host_part::{InterfaceAddress, VnetId};
+use serde::{Deserialize, Serialize};
+
+use crate::access_point::PeerConfig;
+use crate::control::Joined;
+use crate::key::{HostKeys, KeyError, PublicKey};
+use crate::refusal::{Refusal, Refused};
+use crate::routes::aggregate;
+use crate::token::{ADDRESSES_MAX, Claims, Right, Token, new_id};
+
+/// What an access point is, by the network that it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The name of the host.
+    pub issuer: String,
+    /// The network.
+    pub vnet: VnetId,
+    /// Its name.
+    pub network: String,
+    /// The name of the access point.
+    pub access: String,
+    /// The address of the node there, with the prefix.
+    pub node: InterfaceAddress,
+    /// Who may join, with their addresses.
+    pub users: BTreeMap<String, Ipv4Addr>,
+    /// What each may send and receive, bits a second.
+    pub rate_bps: u64,
+    /// Bytes of the largest packet.
+    pub mtu: u16,
+    /// The prefixes of the network.
+    pub prefixes: Vec<InterfaceAddress>,
+}
+
+/// The register of an access point.
+#[derive(Debug)]
+pub struct Register {
+    path: PathBuf,
+    keys: HostKeys,
+    facts: Facts,
+    state: State,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct State {
+    /// The port of UDP where the access point listens.
+    port: u16,
+    #[serde(default)]
+    users: BTreeMap<String, UserState>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UserState {
+    /// How often their tokens were revoked.
+    round: u64,
+    /// Tokens that were used, with when they end.
+    #[serde(default)]
+    used: BTreeMap<String, u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    session: Option<Session>,
+}
+
+/// A user who has joined.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Session {
+    /// The key of their system.
+    pub key: PublicKey,
+    /// The token.
+    jti: String,
+    /// Since when, seconds since 1970.
+    pub since: u64,
+    /// Until when.
+    pub until: u64,
+}
+
+/// Why something could not be decided or kept.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// The file.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The file has something else in it.
+    #[error("{}: {source}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// No such user.
+    #[error("access point {access} of network {network} has no user {user}; it has: {known}")]
+    NoUser {
+        /// The access point.
+        access: String,
+        /// The network.
+        network: String,
+        /// The user.
+        user: String,
+        /// The users that there are.
+        known: String,
+    },
+    /// A lease that is no time, or a long one.
+    #[error("a lease of {0} s: must be 1 s to 365 days")]
+    Lease(u64),
+    /// A token without addresses, or with many.
+    #[error("{0} addresses: a token has 1 to {ADDRESSES_MAX}")]
+    Addresses(usize),
+    /// The keys.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+}
+
+/// A token that was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// What the user gets.
+    pub joined: Joined,
+    /// The user.
+    pub user: String,
+    /// Whether it is another system than before; else one that had joined asks again.
+    pub is_new: bool,
+    /// The system of the same user that this one replaces.
+    pub replaced: Option<PublicKey>,
+}
+
+impl Register {
+    /// The register in a file; without a file a new one, for an access point at this port.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub fn open(
+        path: &Path,
+        keys: HostKeys,
+        facts: Facts,
+        port: impl FnOnce() -> u16,
+    ) -> Result<Register, RegisterError> {
+        let path = path.to_owned();
+        let file = |source| RegisterError::File {
+            path: path.clone(),
+            source,
+        };
+        let state = match fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            text => Some(
+                serde_json::from_slice(&text.map_err(file)?).map_err(|source| {
+                    let path = path.clone();
+                    RegisterError::Json { path, source }
+                })?,
+            ),
+        };
+        let is_new = state.is_none();
+        let register = Register {
+            state: state.unwrap_or_else(|| State {
+                port: port(),
+                users: BTreeMap::new(),
+            }),
+            path,
+            keys,
+            facts,
+        };
+        if is_new {
+            register.keep()?;
+        }
+        Ok(register)
+    }
+
+    /// The port of UDP where the access point listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.state.port
+    }
+
+    /// What the access point is.
+    #[must_use]
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Makes a token for a user, for so many seconds from now.
+    ///
+    /// # Errors
+    /// There is no such user, or no such lease or address is possible.
+    pub fn issue(
+        &self,
+        now: u64,
+        user: &str,
+        lease_s: u64,
+        at: Vec<SocketAddr>,
+    ) -> Result<Token, RegisterError> {
+        if !self.facts.users.contains_key(user) {
+            return Err(self.no_user(user));
+        }
+        if !(1..=LEASE_MAX_S).contains(&lease_s) {
+            return Err(RegisterError::Lease(lease_s));
+        }
+        if !(1..=ADDRESSES_MAX).contains(&at.len()) {
+            return Err(RegisterError::Addresses(at.len()));
+        }
+        let claims = Claims {
+            iss: self.facts.issuer.clone(),
+            by: self.keys.signer()?,
+            sub: user.to_owned(),
+            vnet: self.facts.vnet,
+            name: self.facts.network.clone(),
+            access: self.facts.access.clone(),
+            at,
+            key: self.keys.tunnel().public(),
+            exp: now + lease_s,
+            rights: BTreeSet::from([Right::Ip]),
+            round: self.state.users.get(user).map_or(0, |it| it.round),
+            jti: new_id()?,
+        };
+        Ok(Token::sign(claims, &self.keys)?)
+    }
+
+    /// Lets in the system with this key that shows a token, or says why not.
+    ///
+    /// # Errors
+    /// What was decided cannot be kept; nothing is decided then.
+    pub fn admit(
+        &mut self,
+        now: u64,
+        key: PublicKey,
+        token: &str,
+    ) -> Result<Result<Taken, Refused>, RegisterError> {
+        let claims = match self.judge(now, key, token) {
+            Ok(claims) => claims,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let before = self.state.clone();
+        let user = self.state.users.entry(claims.sub.clone()).or_default();
+        let replaced = match &user.session {
+            Some(session) if session.key == key && session.jti == claims.jti => None,
+            other => Some(other.as_ref().map(|it| it.key)),
+        };
+        let is_new = replaced.is_some();
+        if is_new {
+            user.used.retain(|_, until| *until > now);
+            user.used.insert(claims.jti.clone(), claims.exp);
+            user.session = Some(Session {
+                key,
+                jti: claims.jti.clone(),
+                since: now,
+                until: claims.exp,
+            });
+            self.keep_or(before)?;
+        }
+        Ok(Ok(Taken {
+            joined: self.joined(&claims),
+            user: claims.sub,
+            is_new,
+            replaced: replaced.flatten().filter(|old| *old != key),
+        }))
+    }
+
+    fn judge(&self, now: u64, key: PublicKey, token: &str) -> Result<Claims, Refused> {
+        let token = Token::read(token)?;
+        let claims = token.claims();
+        let facts = &self.facts;
+        let refuse = |reason, what: String| Err(Refused::new(reason, what));
+        if self.keys.signer().ok() != Some(claims.by) {
+            let what = format!(
+                "the token is signed by a key of {} that this host does not know",
+                claims.iss
+            );
+            return refuse(Refusal::OtherIssuer, what);
+        }
+        if (claims.vnet, &claims.access) != (facts.vnet, &facts.access) {
+            let what = format!(
+                "the token is for access point {} of network {} ({}), and this is {} of {} ({})",
+                claims.access, claims.name, claims.vnet, facts.access, facts.network, facts.vnet
+            );
+            return refuse(Refusal::OtherNetwork, what);
+        }
+        let user = &claims.sub;
+        if claims.exp <= now {
+            let ago = now - claims.exp;
+            return refuse(
+                Refusal::Expired,
+                format!("the token has expired {ago} s ago"),
+            );
+        }
+        if !facts.users.contains_key(user) {
+            let what = format!("{user} is no user of access point {}", facts.access);
+            return refuse(Refusal::NoUser, what);
+        }
+        let state = self.state.users.get(user);
+        if state.is_some_and(|it| it.round > claims.round) {
+            return refuse(Refusal::Revoked, "the token was revoked".to_owned());
+        }
+        if !claims.rights.contains(&Right::Ip) {
+            let what = "the token gives no right to IP, which is what this access point has";
+            return refuse(Refusal::Rights, what.to_owned());
+        }
+        let is_same = |session: &Session| session.key == key && session.jti == claims.jti;
+        let was_used = state.is_some_and(|state| {
+            state.used.contains_key(&claims.jti) && !state.session.as_ref().is_some_and(is_same)
+        });
+        if was_used {
+            let what = "the token was used before: another system has joined with it or after it";
+            return refuse(Refusal::Used, what.to_owned());
+        }
+        Ok(claims.clone())
+    }
+
+    fn joined(&self, claims: &Claims) -> Joined {
+        let facts = &self.facts;
+        let address = facts.users[&claims.sub];
+        let address = InterfaceAddress::new(address, facts.node.bits());
+        Joined {
+            address: address.expect("the bits are those of an address"),
+            node: facts.node.address(),
+            mtu: facts.mtu,
+            routes: aggregate(facts.prefixes.iter().copied(), ROUTES_MAX),
+            until: claims.exp,
+            rate_bps: facts.rate_bps,
+        }
+    }
+
+    /// Takes back all tokens that a user has got so far; the key of their system, if they have
+    /// joined.
+    ///
+    /// # Errors
+    /// There is no such user, or it cannot be kept.
+    pub fn revoke(&mut self, user: &str) -> Result<Option<PublicKey>, RegisterError> {
+        if !self.facts.users.contains_key(user) && !self.state.users.contains_key(user) {
+            return Err(self.no_user(user));
+        }
+        let before = self.state.clone();
+        let state = self.state.users.entry(user.to_owned()).or_default();
+        state.round += 1;
+        // Tokens of earlier rounds are refused anyway.
+        state.used.clear();
+        let session = state.session.take();
+        self.keep_or(before)?;
+        Ok(session.map(|it| it.key))
+    }
+
+    /// Becomes what the network says now; who is no user any more has to go.
+    ///
+    /// # Errors
+    /// It cannot be kept.
+    pub fn refresh(&mut self, facts: Facts) -> Result<Vec<(PublicKey, Refused)>, RegisterError> {
+        self.facts = facts;
+        let access = self.facts.access.clone();
+        let users: BTreeSet<String> = self.facts.users.keys().cloned().collect();
+        self.end(|name, _| {
+            let what = format!("{name} is no user of access point {access} any more");
+            (!users.contains(name)).then(|| Refused::new(Refusal::NoUser, what))
+        })
+    }
+
+    /// Ends sessions whose time is over.
+    ///
+    /// # Errors
+    /// It cannot be kept.
+    pub fn expire(&mut self, now: u64) -> Result<Vec<(PublicKey, Refused)>, RegisterError> {
+        self.end(|_, session| {
+            let what = "the time of the token is over";
+            (session.until <= now).then(|| Refused::new(Refusal::Expired, what))
+        })
+    }
+
+    fn end(
+        &mut self,
+        why: impl Fn(&str, &Session) -> Option<Refused>,
+    ) -> Result<Vec<(PublicKey, Refused)>, RegisterError> {
+        let mut ended = Vec::new();
+        let mut after = self.state.clone();
+        for (name, state) in &mut after.users {
+            let over = state
+                .session
+                .as_ref()
+                .and_then(|it| Some((it.key, why(name, it)?)));
+            if let Some(over) = over {
+                state.session = None;
+                ended.push(over);
+            }
+        }
+        if !ended.is_empty() {
+            let before = std::mem::replace(&mut self.state, after);
+            self.keep_or(before)?;
+        }
+        Ok(ended)
+    }
+
+    /// Who has joined, for the access point's machine.
+    #[must_use]
+    pub fn peers(&self) -> Vec<PeerConfig> {
+        let users = self.state.users.iter();
+        let peer = |(name, state): (&String, &UserState)| {
+            Some(PeerConfig {
+                key: state.session.as_ref()?.key,
+                address: *self.facts.users.get(name)?,
+                rate_bps: self.facts.rate_bps,
+            })
+        };
+        users.filter_map(peer).collect()
+    }
+
+    /// The users with their addresses, and their sessions.
+    pub fn users(&self) -> impl Iterator<Item = (&str, Ipv4Addr, Option<&Session>)> {
+        self.facts.users.iter().map(|(name, address)| {
+            let state = self.state.users.get(name);
+            let session = state.and_then(|it| it.session.as_ref());
+            (name.as_str(), *address, session)
+        })
+    }
+
+    fn no_user(&self, user: &str) -> RegisterError {
+        let known: Vec<&str> = self.facts.users.keys().map(String::as_str).collect();
+        RegisterError::NoUser {
+            access: self.facts.access.clone(),
+            network: self.facts.network.clone(),
+            user: user.chars().take(60).collect(),
+            known: match known.is_empty() {
+                true => "none".to_owned(),
+                false => known.join(", "),
+            },
+        }
+    }
+
+    /// Keeps the state, or goes back to the one before.
+    fn keep_or(&mut self, before: State) -> Result<(), RegisterError> {
+        let kept = self.keep();
+        if kept.is_err() {
+            self.state = before;
+        }
+        kept
+    }
+
+    fn keep(&self) -> Result<(), RegisterError> {
+        let part = self.path.with_extension("part");
+        let text = serde_json::to_vec_pretty(&self.state).map_err(|source| {
+            let path = self.path.clone();
+            RegisterError::Json { path, source }
+        })?;
+        fs::write(&part, text)
+            .and_then(|()| fs::rename(&part, &self.path))
+            .map_err(|source| RegisterError::File {
+                path: self.path.clone(),
+                source,
+            })
+    }
+}
+
+/// The longest lease of a token.
+const LEASE_MAX_S: u64 = 365 * 24 * 3600;
+/// Routes that a user gets: the answer fits into a packet with them.
+const ROUTES_MAX: usize = 40;
+
+#[cfg(test)]
+mod tests;

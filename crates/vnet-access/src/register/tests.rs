@@ -1,0 +1,224 @@
+//! Tokens shown to a register, and what it keeps of them.
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::token::tests::keys;
+
+const NOW: u64 = 1_800_000_000;
+const ALICE: PublicKey = PublicKey([1; 32]);
+const OTHER: PublicKey = PublicKey([2; 32]);
+
+struct Site {
+    directory: TempDir,
+    keys: HostKeys,
+    register: Register,
+}
+
+fn facts(access: &str, users: &[&str]) -> Facts {
+    let address = |place: usize| Ipv4Addr::new(10, 128, 0, 3 + place as u8);
+    let users = users.iter().enumerate();
+    Facts {
+        issuer: "h1".to_owned(),
+        vnet: VnetId::new(7),
+        network: "demo".to_owned(),
+        access: access.to_owned(),
+        node: "10.128.0.1/23".parse().unwrap(),
+        users: users
+            .map(|(at, user)| ((*user).to_owned(), address(at)))
+            .collect(),
+        rate_bps: 1_000_000,
+        mtu: 1420,
+        prefixes: vec![
+            "10.0.0.0/30".parse().unwrap(),
+            "10.128.0.0/23".parse().unwrap(),
+        ],
+    }
+}
+
+impl Site {
+    fn new() -> Site {
+        let directory = tempfile::tempdir().unwrap();
+        let keys = keys();
+        let path = directory.path().join("home.json");
+        let facts = facts("home", &["alice", "bob"]);
+        let register = Register::open(&path, keys.clone(), facts, || 51820).unwrap();
+        Site {
+            directory,
+            keys,
+            register,
+        }
+    }
+
+    /// The same file, as an agent that starts again finds it.
+    fn again(&mut self) {
+        let path = self.directory.path().join("home.json");
+        let facts = self.register.facts.clone();
+        let port = || panic!("the port is known");
+        self.register = Register::open(&path, self.keys.clone(), facts, port).unwrap();
+    }
+
+    fn token(&self, user: &str) -> String {
+        let at = vec!["192.0.2.1:51820".parse().unwrap()];
+        let token = self.register.issue(NOW, user, 3600, at).unwrap();
+        token.text().to_owned()
+    }
+
+    fn refusal(&mut self, now: u64, key: PublicKey, token: &str) -> Refused {
+        self.register.admit(now, key, token).unwrap().unwrap_err()
+    }
+}
+
+#[test]
+fn token_lets_its_user_in_once_and_the_same_system_again() {
+    let mut site = Site::new();
+    let token = site.token("alice");
+    let taken = site.register.admit(NOW, ALICE, &token).unwrap().unwrap();
+    assert!(taken.is_new && taken.replaced.is_none());
+    assert_eq!(taken.joined.address.to_string(), "10.128.0.3/23");
+    assert_eq!((taken.joined.until, taken.joined.mtu), (NOW + 3600, 1420));
+    let peers = site.register.peers();
+    assert_eq!((peers.len(), peers[0].key), (1, ALICE));
+    // Not another system, also after the agent has started again.
+    site.again();
+    let refused = site.refusal(NOW + 1, OTHER, &token);
+    assert_eq!(refused.reason, Refusal::Used);
+    assert!(refused.to_string().contains("new one"), "{refused}");
+    let again = site
+        .register
+        .admit(NOW + 1, ALICE, &token)
+        .unwrap()
+        .unwrap();
+    assert!(!again.is_new);
+    assert_eq!(site.register.peers(), peers);
+}
+
+#[test]
+fn next_token_replaces_the_system_of_the_same_user() {
+    let mut site = Site::new();
+    for (key, replaced) in [(ALICE, None), (OTHER, Some(ALICE))] {
+        let token = site.token("alice");
+        let taken = site.register.admit(NOW, key, &token).unwrap().unwrap();
+        assert_eq!(taken.replaced, replaced);
+    }
+    let peers = site.register.peers();
+    assert_eq!((peers.len(), peers[0].key), (1, OTHER));
+}
+
+#[test]
+fn tokens_that_do_not_hold_are_refused_with_reason_and_remedy() {
+    let mut site = Site::new();
+    let token = site.token("alice");
+    assert_eq!(
+        site.refusal(NOW + 3600, ALICE, &token).reason,
+        Refusal::Expired
+    );
+    assert_eq!(
+        site.refusal(NOW, ALICE, &token.replace('.', "")).reason,
+        Refusal::Malformed
+    );
+    // Another access point of the same host, and another host.
+    let path = site.directory.path().join("work.json");
+    let of = |keys, access| Register::open(&path, keys, facts(access, &["alice"]), || 1).unwrap();
+    let mut work = of(site.keys.clone(), "work");
+    let refused = work.admit(NOW, ALICE, &token).unwrap().unwrap_err();
+    assert_eq!(refused.reason, Refusal::OtherNetwork);
+    assert!(refused.what.contains("home of network demo"), "{refused}");
+    let mut elsewhere = of(keys(), "home");
+    let refused = elsewhere.admit(NOW, ALICE, &token).unwrap().unwrap_err();
+    assert_eq!(refused.reason, Refusal::OtherIssuer);
+    // Of a user who was taken out of the document.
+    site.register.refresh(facts("home", &["bob"])).unwrap();
+    assert_eq!(site.refusal(NOW, ALICE, &token).reason, Refusal::NoUser);
+    assert!(site.register.peers().is_empty());
+    let none = site
+        .register
+        .issue(NOW, "alice", 60, vec!["[::1]:1".parse().unwrap()]);
+    assert!(none.unwrap_err().to_string().contains("it has: bob"));
+}
+
+#[test]
+fn token_without_the_right_is_refused() {
+    let mut site = Site::new();
+    let token = Token::read(&site.token("alice")).unwrap();
+    let mut claims = token.claims().clone();
+    claims.rights = [Right::Dif].into();
+    let token = Token::sign(claims, &site.keys).unwrap();
+    assert_eq!(
+        site.refusal(NOW, ALICE, token.text()).reason,
+        Refusal::Rights
+    );
+}
+
+#[test]
+fn revoked_user_is_out_until_the_next_token() {
+    let mut site = Site::new();
+    let (first, unused) = (site.token("alice"), site.token("alice"));
+    site.register.admit(NOW, ALICE, &first).unwrap().unwrap();
+    assert_eq!(site.register.revoke("alice").unwrap(), Some(ALICE));
+    assert!(site.register.peers().is_empty());
+    site.again();
+    for token in [&first, &unused] {
+        assert_eq!(site.refusal(NOW, ALICE, token).reason, Refusal::Revoked);
+    }
+    let next = site.token("alice");
+    assert!(site.register.admit(NOW, ALICE, &next).unwrap().is_ok());
+    let error = site.register.revoke("carol").unwrap_err().to_string();
+    assert!(error.contains("alice, bob"), "{error}");
+}
+
+#[test]
+fn session_ends_with_its_token_or_its_user() {
+    let mut site = Site::new();
+    for (user, key) in [("alice", ALICE), ("bob", OTHER)] {
+        let token = site.token(user);
+        site.register.admit(NOW, key, &token).unwrap().unwrap();
+    }
+    assert!(site.register.expire(NOW + 3599).unwrap().is_empty());
+    let gone = site.register.refresh(facts("home", &["alice"])).unwrap();
+    assert_eq!(
+        (gone.len(), gone[0].0, gone[0].1.reason),
+        (1, OTHER, Refusal::NoUser)
+    );
+    let over = site.register.expire(NOW + 3600).unwrap();
+    assert_eq!(
+        (over.len(), over[0].0, over[0].1.reason),
+        (1, ALICE, Refusal::Expired)
+    );
+    assert!(site.register.peers().is_empty());
+}
+
+#[test]
+fn nothing_is_decided_that_cannot_be_kept() {
+    let mut site = Site::new();
+    let token = site.token("alice");
+    let path = site.register.path.clone();
+    fs::remove_dir_all(site.directory.path()).unwrap();
+    let error = site
+        .register
+        .admit(NOW, ALICE, &token)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("home.json"), "{error}");
+    assert!(site.register.peers().is_empty());
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    assert!(site.register.admit(NOW, ALICE, &token).unwrap().is_ok());
+}
+
+#[test]
+fn impossible_leases_and_addresses_are_refused() {
+    let site = Site::new();
+    let at = |count: usize| vec!["192.0.2.1:5".parse().unwrap(); count];
+    for (lease, count, words) in [
+        (0, 1, "1 s to 365 days"),
+        (60, 0, "1 to 4"),
+        (60, 5, "1 to 4"),
+    ] {
+        let error = site
+            .register
+            .issue(NOW, "bob", lease, at(count))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}

@@ -1,0 +1,168 @@
+//! One WireGuard tunnel: `boringtun`'s machine, driven to the end of what it has to say.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use boringtun::noise::errors::WireGuardError;
+use boringtun::noise::{Tunn, TunnResult};
+
+use crate::discard::Discard;
+use crate::key::{PrivateKey, PublicKey};
+
+/// What comes out of a tunnel.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Given<'a> {
+    /// A datagram for the other end.
+    Datagram(&'a [u8]),
+    /// A packet of IPv4 that the other end has sent.
+    Packet(&'a [u8]),
+}
+
+/// A tunnel to one other end.
+pub struct Tunnel {
+    tunn: Tunn,
+}
+
+impl Tunnel {
+    /// A tunnel between two keys; `index` tells its datagrams from those of others, 24 bits.
+    pub fn new(own: &PrivateKey, other: PublicKey, index: u32, keepalive_s: Option<u16>) -> Tunnel {
+        let tunn = Tunn::new(
+            own.x25519(),
+            other.x25519(),
+            None,
+            keepalive_s,
+            index & INDEX_MASK,
+            None,
+        );
+        Tunnel { tunn }
+    }
+
+    /// Takes a datagram of the other end. Something was authentic in it unless it is an error.
+    pub fn receive(
+        &mut self,
+        from: IpAddr,
+        datagram: &[u8],
+        buffer: &mut [u8],
+        mut give: impl FnMut(Given<'_>),
+    ) -> Result<(), Discard> {
+        let mut input = datagram;
+        for _ in 0..GIVEN_MAX {
+            match self.tunn.decapsulate(Some(from), input, buffer) {
+                TunnResult::WriteToNetwork(bytes) => give(Given::Datagram(bytes)),
+                TunnResult::WriteToTunnelV4(packet, _) => {
+                    give(Given::Packet(packet));
+                    return Ok(());
+                }
+                TunnResult::WriteToTunnelV6(..) => return Err(Discard::NotIpv4),
+                TunnResult::Done => return Ok(()),
+                TunnResult::Err(error) => return Err(reason(&error)),
+            }
+            // Packets that waited for a handshake follow, one at a time.
+            input = &[];
+        }
+        Ok(())
+    }
+
+    /// Sends a packet; what is for the network may be a handshake first.
+    pub fn send(
+        &mut self,
+        packet: &[u8],
+        buffer: &mut [u8],
+        mut give: impl FnMut(&[u8]),
+    ) -> Result<(), Discard> {
+        match self.tunn.encapsulate(packet, buffer) {
+            TunnResult::WriteToNetwork(bytes) => give(bytes),
+            TunnResult::Err(error) => return Err(reason(&error)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Does what is due by time: handshakes, keepalives. Call it several times a second.
+    pub fn tick(&mut self, buffer: &mut [u8], mut give: impl FnMut(&[u8])) {
+        for _ in 0..GIVEN_MAX {
+            match self.tunn.update_timers(buffer) {
+                TunnResult::WriteToNetwork(bytes) => give(bytes),
+                // A session that is over begins anew with the next packet.
+                _ => return,
+            }
+        }
+    }
+
+    /// How long ago the last handshake was, if there is a session.
+    pub fn since_handshake(&self) -> Option<Duration> {
+        self.tunn.time_since_last_handshake()
+    }
+}
+
+impl std::fmt::Debug for Tunnel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tunnel")
+    }
+}
+
+/// Under what an error is counted.
+fn reason(error: &WireGuardError) -> Discard {
+    match error {
+        WireGuardError::UnderLoad => Discard::UnderLoad,
+        WireGuardError::NoCurrentSession
+        | WireGuardError::WrongIndex
+        | WireGuardError::ConnectionExpired => Discard::Session,
+        WireGuardError::InvalidPacket
+        | WireGuardError::WrongPacketType
+        | WireGuardError::InvalidMac => Discard::NotWireguard,
+        WireGuardError::WrongKey
+        | WireGuardError::WrongTai64nTimestamp
+        | WireGuardError::UnexpectedPacket => Discard::Handshake,
+        _ => Discard::Sealed,
+    }
+}
+
+/// Bits of an index; the library has eight of its own below them.
+pub const INDEX_MASK: u32 = 0x00ff_ffff;
+/// Bytes around a packet in a datagram: a header of 16 and a tag of 16.
+pub const AROUND: usize = 32;
+/// Bytes of a buffer for any of it.
+pub const BUFFER_BYTES: usize = 2048 + AROUND;
+/// The longest datagram that is taken.
+pub const DATAGRAM_MAX: usize = 2048;
+/// What one call gives at most: what waited for a handshake, and a little.
+const GIVEN_MAX: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{POINT, Request, USER, packet};
+
+    #[test]
+    fn packet_passes_after_a_handshake_that_it_starts() {
+        let keys = [1, 2].map(|byte| PrivateKey::of([byte; 32]));
+        let mut ends = [(0, 1), (1, 0)].map(|(own, other): (usize, usize)| {
+            Tunnel::new(&keys[own], keys[other].public(), 5, None)
+        });
+        let from: IpAddr = "192.0.2.1".parse().unwrap();
+        let sent = packet(USER, POINT, &Request::Join("t".to_owned()));
+        let (mut buffer, mut waiting) = (vec![0; BUFFER_BYTES], Vec::new());
+        ends[0]
+            .send(&sent, &mut buffer, |bytes| {
+                waiting.push((1, bytes.to_vec()))
+            })
+            .unwrap();
+        let mut arrived = Vec::new();
+        while let Some((to, datagram)) = waiting.pop() {
+            let mut more = Vec::new();
+            ends[to]
+                .receive(from, &datagram, &mut buffer, |given| match given {
+                    Given::Datagram(bytes) => more.push((1 - to, bytes.to_vec())),
+                    Given::Packet(bytes) => arrived.push((to, bytes.to_vec())),
+                })
+                .unwrap();
+            more.reverse();
+            waiting.extend(more);
+        }
+        assert_eq!(arrived, [(1, sent)]);
+        assert!(ends.iter().all(|end| end.since_handshake().is_some()));
+        let stray = ends[1].receive(from, &[0; 40], &mut buffer, |_| panic!("nothing is there"));
+        assert_eq!(stray, Err(Discard::NotWireguard));
+    }
+}
