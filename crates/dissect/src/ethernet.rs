@@ -3,6 +3,7 @@
 use carina_wire::arp::{Arp, ArpError, Dialect, Operation};
 use carina_wire::ether::{ETHERTYPE_RINA, Header, TPID_CUSTOMER, TPID_PRISTINE, TPID_PROVIDER};
 
+use super::internet;
 use super::layer::{Layer, cut_short};
 use super::pdu;
 use super::state::State;
@@ -36,7 +37,7 @@ pub(super) fn dissect(layers: &mut Vec<Layer>, state: &mut State, frame: &[u8], 
     if header.ethertype == ETHERTYPE_RINA {
         layers.push(layer);
         pdu::guess(layers, &state.decide(payload, original), payload, original);
-    } else if is_arp {
+    } else if is_arp && Arp::decode(payload) != Err(ArpError::Other) {
         layers.push(layer);
         layers.push(arp(payload, original));
         if header.ethertype == Dialect::IRATI.ethertype && Arp::decode(payload).is_ok() {
@@ -52,6 +53,11 @@ pub(super) fn dissect(layers: &mut Vec<Layer>, state: &mut State, frame: &[u8], 
             datagram.bytes,
         );
     } else {
+        let mut inner = Vec::new();
+        if internet::dissect(&mut inner, header.ethertype, payload, original) {
+            layers.push(layer);
+            return layers.append(&mut inner);
+        }
         layer.summary += &format!(" type {:#06x}, {original} bytes", header.ethertype);
         layers.push(layer);
     }

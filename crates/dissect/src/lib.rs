@@ -13,6 +13,7 @@ mod delimiting;
 mod error;
 mod ethernet;
 mod file;
+mod internet;
 mod layer;
 mod pdu;
 mod protobuf;

@@ -264,7 +264,7 @@ fn frames_hold_arp_and_pdus_with_padding() {
         "02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff vlan 10 | data 1:5 > 2:7 cube 3 seq 9 DRF, 6 bytes \
          | whole | 5 bytes\n\
          02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff | blue.1 asks for blue.2\n\
-         02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff type 0x0800, 1 bytes\n\
+         02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff | malformed: a short header\n\
          the frame ends within its header\n"
     );
 }

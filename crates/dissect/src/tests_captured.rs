@@ -181,9 +181,9 @@ fn irati_over_ethernet_is_known_by_its_arp() {
                     dissector.add_interface(interface).expect("an interface");
                 }
                 Item::Packet(packet) => {
-                    let line = line_of(&dissector.dissect(&packet));
-                    if !line.contains("type 0x86dd") {
-                        lines.push(line);
+                    let layers = dissector.dissect(&packet);
+                    if layers.iter().all(|layer| layer.name != "ipv6") {
+                        lines.push(line_of(&layers));
                     }
                 }
             }

@@ -10,7 +10,7 @@ use carina_embed::request::{Node, Request, Sharing, VirtualLink};
 use carina_embed::substrate::{Host, Substrate};
 use carina_embed::{Label, NodeId, Residual};
 use carina_vnet::document::{Document, Kind};
-use carina_vnet::host_part::HostPart;
+use carina_vnet::host_part::{Far, HostPart};
 use carina_vnet::names::{DocumentNames, insufficient};
 
 use crate::error::{Error, Result};
@@ -22,6 +22,8 @@ pub struct Capacity {
     pub cpus: u64,
     /// Memory, MiB.
     pub memory_mib: u64,
+    /// Physical cards that nodes may have.
+    pub nics: u64,
 }
 
 impl Capacity {
@@ -34,16 +36,21 @@ impl Capacity {
         Capacity {
             cpus: cpus * CPUS_SHARED,
             memory_mib: available_mib(&text).unwrap_or_default() / 10 * 9,
+            nics: 0,
         }
     }
 
     /// What is left beside the nodes of some parts.
     fn beside<'a>(self, parts: impl Iterator<Item = &'a HostPart>) -> Capacity {
         let mut left = self;
-        for node in parts.flat_map(|part| &part.nodes) {
-            let (cpus, memory) = demand(node.kind, node.cpus, node.memory_mib);
-            left.cpus = left.cpus.saturating_sub(cpus);
-            left.memory_mib = left.memory_mib.saturating_sub(memory);
+        for part in parts {
+            let nics = part.links.iter().filter(|it| matches!(it.far, Far::Nic(_)));
+            left.nics = left.nics.saturating_sub(nics.count() as u64);
+            for node in &part.nodes {
+                let (cpus, memory) = demand(node.kind, node.cpus, node.memory_mib);
+                left.cpus = left.cpus.saturating_sub(cpus);
+                left.memory_mib = left.memory_mib.saturating_sub(memory);
+            }
         }
         left
     }
@@ -66,6 +73,7 @@ impl Capacity {
         let host = Host {
             cpu: left.cpus,
             memory: left.memory_mib,
+            nics: left.nics,
             ..Host::default()
         };
         let substrate = Substrate::new(vec![host], Vec::new(), 0);
@@ -148,6 +156,7 @@ mod tests {
     const ROOM: Capacity = Capacity {
         cpus: 4,
         memory_mib: 1000,
+        nics: 0,
     };
 
     fn refusal(text: &str) -> Option<String> {

@@ -1,7 +1,12 @@
 //! The networks of a host: made, watched, changed and removed, each on a thread of its own.
 
+mod access;
+mod inside;
+mod keeping;
 mod network;
+mod nics;
 mod orders;
+mod seen;
 mod tests_of_document;
 
 use std::collections::BTreeMap;
@@ -19,14 +24,16 @@ use crate::admission::Capacity;
 use crate::alone::record_of;
 use crate::directory::{Record, VnetDir, Vnets, Wanted};
 use crate::error::{Error, Result};
+use crate::host_dif::HostDif;
 use crate::impairment::LinkImpairment;
-use crate::node::Output;
+use crate::node::{Output, check};
 use crate::plan::Plan;
 use crate::progress::Event;
 use crate::random::random_bytes;
 use crate::remains;
 use crate::removed::Removed;
 use crate::report::{ConsoleSaid, TestReport, VnetReport};
+use crate::saved::Saved;
 use crate::underlay::{HostSettings, own_name};
 use crate::way::{self, Way, WayQuery};
 
@@ -38,6 +45,8 @@ pub struct Agent {
     vnets: Vnets,
     host: Host,
     capacity: Capacity,
+    /// Interfaces of the host that nodes may have.
+    nics: Mutex<Vec<String>>,
     orders: Orders,
     removed: Removed,
     /// By the names of their directories.
@@ -65,13 +74,18 @@ impl Agent {
         let vnets = Vnets::of(run_dir);
         let removed = Removed::read(&vnets)?;
         let agent = Agent {
-            name: settings.name,
+            name: settings.name.clone(),
             host: Host {
                 images: Arc::default(),
+                dif: settings
+                    .underlay
+                    .as_ref()
+                    .map(|underlay| Arc::new(HostDif::of(&vnets, &settings.name, underlay))),
                 underlay: settings.underlay,
                 bell: Arc::default(),
             },
             capacity: Capacity::of_this_machine(),
+            nics: Mutex::default(),
             orders: Orders::default(),
             networks: Arc::default(),
             removed,
@@ -99,16 +113,20 @@ impl Agent {
     /// There is one of this name, it does not fit, or its record cannot be written.
     pub fn create(&self, document: &Document) -> Result<VnetReport> {
         let began = Instant::now();
+        let document = &document.extended();
         let name = &document.vnet.name;
         let mut networks = self.lock();
         if networks.contains_key(name) {
             return Err(Error::Exists(name.clone()));
         }
         let parts = others(&networks, None);
-        self.capacity.admit(document, parts.iter())?;
+        nics::check(document)?;
+        self.capacity().admit(document, parts.iter())?;
         let vnet = random_id()?;
         let layout = Layout::of(document, &Layout::default());
-        let record = record_of(document, vnet, 1, layout)?;
+        let mut record = record_of(document, vnet, 1, layout)?;
+        check(&record.part)?;
+        self.choose_nics(&mut record.part, None, &parts)?;
         let network = self.begin(self.vnets.vnet(name), record, began)?;
         let report = network.report();
         networks.insert(name.clone(), network);
@@ -117,9 +135,21 @@ impl Agent {
 
     /// Begins to make what a record says, in a directory that is not there yet.
     fn begin(&self, dir: VnetDir, record: Record, began: Instant) -> Result<Arc<Network>> {
+        self.begin_with(dir, record, began, None)
+    }
+
+    /// The same, of a network that was saved.
+    fn begin_with(
+        &self,
+        dir: VnetDir,
+        record: Record,
+        began: Instant,
+        saved: Option<&Saved>,
+    ) -> Result<Arc<Network>> {
         dir.create()?;
-        let made = dir
-            .write(&record)
+        let noted = saved.map_or(Ok(()), |saved| saved.note(&dir));
+        let made = noted
+            .and_then(|()| dir.write(&record))
             .and_then(|()| Network::start(dir.clone(), record, &self.host, began));
         let network = made.inspect_err(|_| {
             // Nothing but the directory is there.
@@ -134,18 +164,22 @@ impl Agent {
     /// There is no such network, it does not fit, or its record cannot be written.
     pub fn apply(&self, document: &Document) -> Result<VnetReport> {
         let began = Instant::now();
+        let document = &document.extended();
         let networks = self.lock();
         let name = &document.vnet.name;
         let network = find(&networks, name)?;
         let parts = others(&networks, Some(name));
-        self.capacity.admit(document, parts.iter())?;
+        nics::check(document)?;
+        self.capacity().admit(document, parts.iter())?;
         let before = network.record();
         let Wanted::Here { layout, .. } = &before.wanted else {
             return Err(Error::OfProvider(name.clone()));
         };
         let layout = Layout::of(document, layout);
         let generation = before.part.generation + 1;
-        let record = record_of(document, before.vnet, generation, layout)?;
+        let mut record = record_of(document, before.vnet, generation, layout)?;
+        check(&record.part)?;
+        self.choose_nics(&mut record.part, Some(&before.part), &parts)?;
         network.change(record, began)?;
         Ok(network.report())
     }
@@ -159,7 +193,8 @@ impl Agent {
             let networks = self.lock();
             networks.values().map(|network| network.record()).collect()
         };
-        Plan::of(document, &records, self.capacity)
+        nics::check(document)?;
+        Plan::of(document, &records, self.capacity())
     }
 
     /// What is known of all networks, by name.

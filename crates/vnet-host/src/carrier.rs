@@ -61,9 +61,10 @@ pub fn carrier_of(link: &LinkPart) -> Result<&'static dyn LinkCarrier> {
         Carrier::Gre => Ok(&Gre),
         Carrier::Vxlan => Ok(&Vxlan),
         Carrier::Ipip => Ok(&Ipip),
+        // No tunnel: `far_flow` carries it.
         Carrier::Dif => Err(Error::Unsupported {
-            what: format!("link {} to another host as a flow of a DIF", link.number),
-            instead: "between hosts links are `ipip`, `gre` or `vxlan` so far",
+            what: format!("a tunnel for link {}", link.number),
+            instead: "it is a flow of a DIF",
         }),
     }
 }

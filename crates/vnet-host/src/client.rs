@@ -7,10 +7,13 @@ use carina_api::control::{Client as Http, ClientError};
 use carina_api::paths::RunDir;
 use carina_vnet::document::{Document, Form};
 
+use crate::access::{AccessReport, Revoked, TokenReport, TokenWanted, UserWanted};
 use crate::impairment::LinkImpairment;
 use crate::plan::Plan;
 use crate::progress::Event;
-use crate::report::{Exec, ExecReply, PoolReport, TestReport, VnetReport};
+use crate::report::{
+    AtPath, Exec, ExecReply, MigrationReport, PoolReport, SaveReport, TestReport, VnetReport,
+};
 use crate::way::{Way, WayQuery};
 
 /// The socket of the agent with a run directory.
@@ -56,6 +59,35 @@ impl Client {
     /// [`ClientError`].
     pub fn pool(&self) -> Answer<PoolReport> {
         self.http.get("/v1/pool")
+    }
+
+    /// Has the agent make a token for a user of an access point.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn token(&self, name: &str, access: &str, wanted: &TokenWanted) -> Answer<TokenReport> {
+        let path = format!("/v1/vnets/{name}/access/{access}/tokens");
+        self.http.post(&path, wanted)
+    }
+
+    /// Has the agent take back the tokens of a user, who is cut off.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn revoke(&self, name: &str, access: &str, user: &str) -> Answer<Revoked> {
+        let user = UserWanted {
+            user: user.to_owned(),
+        };
+        let path = format!("/v1/vnets/{name}/access/{access}/revocations");
+        self.http.post(&path, &user)
+    }
+
+    /// The access points of a network with their users.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn access(&self, name: &str) -> Answer<Vec<AccessReport>> {
+        self.http.get(&format!("/v1/vnets/{name}/access"))
     }
 
     /// Has the agent begin to make a network.
@@ -148,6 +180,37 @@ impl Client {
         self.http.waiting(TESTS).post(&path_of(name, "/test"), &())
     }
 
+    /// Moves a machine to another QEMU of its host while it runs.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn migrate(&self, name: &str, node: &str) -> Answer<MigrationReport> {
+        let node = carina_api::control::escape(node);
+        let path = path_of(name, &format!("/nodes/{node}/migrate"));
+        self.http.waiting(MOVE).post(&path, &())
+    }
+
+    /// Saves a network into a new directory of the agent's host.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn save(&self, name: &str, path: &Path) -> Answer<SaveReport> {
+        let path = path.to_owned();
+        let http = self.http.waiting(SAVE);
+        http.post(&path_of(name, "/save"), &AtPath { path })
+    }
+
+    /// Has the agent begin to make a network that was saved.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn restore(&self, path: &Path) -> Answer<VnetReport> {
+        let path = path.to_owned();
+        self.http
+            .waiting(SAVE)
+            .post("/v1/restore", &AtPath { path })
+    }
+
     /// Removes a network, which has a time for it.
     ///
     /// # Errors
@@ -164,6 +227,10 @@ fn path_of(name: &str, rest: &str) -> String {
 
 /// How long the watch of a trace may take to begin and end.
 const TRACE: Duration = Duration::from_secs(60);
+/// How long a machine may take to move.
+const MOVE: Duration = Duration::from_secs(300);
+/// How long it may take to write or read all machines of a network.
+const SAVE: Duration = Duration::from_secs(900);
 /// How long tests may take.
 const TESTS: Duration = Duration::from_secs(600);
 /// How long the removal of a network may take.

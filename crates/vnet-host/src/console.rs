@@ -24,13 +24,13 @@ use crate::error::{Attempt, Error, Result};
 pub struct Console {
     path: PathBuf,
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
 struct Shared {
-    /// The console itself.
-    node: UnixStream,
+    /// The console itself; another one when the node goes on elsewhere.
+    node: Mutex<Arc<UnixStream>>,
     state: Mutex<State>,
     said: Condvar,
     ending: EventFd,
@@ -45,6 +45,8 @@ struct State {
     /// Bytes that were typed by those who do not write, and discarded.
     ignored: u64,
     next: u64,
+    /// How often the node has gone on elsewhere.
+    moves: u64,
     is_closed: bool,
 }
 
@@ -68,7 +70,7 @@ impl Console {
         let reader = node.try_clone().attempt(what())?;
         node.set_write_timeout(Some(WRITE)).attempt(what())?;
         let shared = Arc::new(Shared {
-            node,
+            node: Mutex::new(Arc::new(node)),
             state: Mutex::default(),
             said: Condvar::new(),
             ending: EventFd::new().attempt(what())?,
@@ -77,23 +79,57 @@ impl Console {
         door.add(&listener, 0, Interest::Read).attempt(what())?;
         door.add(&shared.ending, 1, Interest::Read)
             .attempt(what())?;
-        let mut console = Console {
+        let console = Console {
             path: path.to_owned(),
             shared: Arc::clone(&shared),
-            threads: Vec::new(),
+            threads: Mutex::default(),
         };
         let listens = Arc::clone(&shared);
         for (name, run) in [
-            ("console-said", thread(move || shared.pass_on(reader))),
+            ("console-said", thread(move || shared.pass_on(reader, 0))),
             (
                 "console-door",
                 thread(move || listens.welcome(&listener, &door)),
             ),
         ] {
-            let builder = std::thread::Builder::new().name(name.into());
-            console.threads.push(builder.spawn(run).attempt(what())?);
+            console.begin(name, run)?;
         }
         Ok(console)
+    }
+
+    fn begin(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> Result<()> {
+        let builder = std::thread::Builder::new().name(name.into());
+        let begun = builder.spawn(run);
+        let begun = begun.attempt(format!("serving the console {}", self.path.display()))?;
+        let mut threads = lock(&self.threads);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(begun);
+        Ok(())
+    }
+
+    /// The node goes on elsewhere, with its console at the other end of `node`. Those who watch
+    /// stay.
+    pub fn rejoin(&self, node: UnixStream) -> Result<()> {
+        let what = || format!("joining the console {} anew", self.path.display());
+        node.set_write_timeout(Some(WRITE)).attempt(what())?;
+        let reader = node.try_clone().attempt(what())?;
+        let moves = {
+            let mut state = self.shared.lock();
+            state.moves += 1;
+            state.is_closed = false;
+            state.moves
+        };
+        let before = {
+            let mut current = lock(&self.shared.node);
+            std::mem::replace(&mut *current, Arc::new(node))
+        };
+        // Its thread ends; what the node has said there has been passed on.
+        let _ = before.shutdown(Shutdown::Both);
+        let shared = Arc::clone(&self.shared);
+        self.begin(
+            "console-said",
+            thread(move || shared.pass_on(reader, moves)),
+        )
     }
 
     /// Sends an empty line and waits until the node says something.
@@ -102,7 +138,7 @@ impl Console {
         let before = self.shared.lock().said;
         loop {
             // A node that has just begun to listen may not have seen the line before.
-            let _ = (&self.shared.node).write_all(b"\n");
+            let _ = self.shared.write(b"\n");
             let again = deadline.min(Instant::now() + ASK_AGAIN);
             let mut state = self.shared.lock();
             loop {
@@ -151,8 +187,7 @@ impl Console {
         if !self.shared.lock().viewers.is_empty() {
             return Err(Error::Taken("the console"));
         }
-        let mut node = &self.shared.node;
-        node.write_all(bytes).attempt("typing at a console")
+        self.shared.write(bytes).attempt("typing at a console")
     }
 }
 
@@ -160,11 +195,11 @@ impl Drop for Console {
     fn drop(&mut self) {
         self.shared.ending.signal();
         // Both ends may have gone.
-        let _ = self.shared.node.shutdown(Shutdown::Both);
+        let _ = lock(&self.shared.node).shutdown(Shutdown::Both);
         for viewer in self.shared.lock().viewers.drain(..) {
             let _ = viewer.stream.shutdown(Shutdown::Both);
         }
-        for thread in self.threads.drain(..) {
+        for thread in lock(&self.threads).drain(..) {
             let _ = thread.join();
         }
         let _ = fs::remove_file(&self.path);
@@ -177,8 +212,14 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes on what the node says until it ends.
-    fn pass_on(&self, mut node: UnixStream) {
+    /// Types at the node, wherever it is.
+    fn write(&self, bytes: &[u8]) -> std::io::Result<()> {
+        let node = Arc::clone(&lock(&self.node));
+        (&*node).write_all(bytes)
+    }
+
+    /// Passes on what the node says until it ends, or goes on elsewhere.
+    fn pass_on(&self, mut node: UnixStream, moves: u64) {
         let mut buffer = [0; 4096];
         while let Ok(length @ 1..) = node.read(&mut buffer) {
             let said = &buffer[..length];
@@ -197,7 +238,11 @@ impl Shared {
             });
             self.said.notify_all();
         }
-        self.lock().is_closed = true;
+        let mut state = self.lock();
+        if state.moves == moves {
+            state.is_closed = true;
+        }
+        drop(state);
         self.said.notify_all();
     }
 
@@ -257,7 +302,7 @@ impl Shared {
                 continue;
             }
             drop(state);
-            if (&self.node).write_all(&buffer[..length]).is_err() {
+            if self.write(&buffer[..length]).is_err() {
                 break;
             }
         }
@@ -267,6 +312,11 @@ impl Shared {
     fn send_away(&self, number: u64) {
         self.lock().viewers.retain(|viewer| viewer.number != number);
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every critical section leaves what it holds whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn thread(run: impl FnOnce() + Send + 'static) -> Box<dyn FnOnce() + Send> {

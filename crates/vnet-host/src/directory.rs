@@ -5,7 +5,11 @@
 //!   RUN/vnet/removed.json          what providers have had removed, for a time
 //!   RUN/vnet/NAME/record.json      the record
 //!   RUN/vnet/NAME/NODE.console     socket of the node's console
+//!   RUN/vnet/NAME/NODE.carina/     run directory of the Carina node in a namespace
 //!   RUN/vnet/NAME/vm/              files of QEMU
+//!   RUN/vnet/NAME/to/              files of a QEMU to which a node moves
+//!   RUN/vnet/NAME/restoring.json   where nodes come from that are being restored
+//!   RUN/vnet/NAME/groups           control groups of machines
 //!   RUN/vnet/NAME/counters         counters of the links
 //!   RUN/vnet/NAME/impairments.json links that are impaired
 //!   RUN/vnet.pool/                 files of machines that stand ready
@@ -216,10 +220,35 @@ impl VnetDir {
         self.0.join("vm")
     }
 
+    /// The directory of files of a QEMU to which a node moves. Its name is no longer than that of
+    /// [`VnetDir::machines`], for the paths of sockets are short.
+    #[must_use]
+    pub fn destination(&self) -> PathBuf {
+        self.0.join("to")
+    }
+
+    /// What says where nodes come from that are being restored.
+    #[must_use]
+    pub fn restoring(&self) -> PathBuf {
+        self.0.join("restoring.json")
+    }
+
     /// The socket of a node's console.
     #[must_use]
     pub fn console(&self, node: &str) -> PathBuf {
         self.0.join(format!("{node}.console"))
+    }
+
+    /// The run directory of the Carina node in a node that is a namespace.
+    #[must_use]
+    pub fn carina(&self, node: &str) -> PathBuf {
+        self.0.join(format!("{node}.carina"))
+    }
+
+    /// The control groups of machines, a path in each line.
+    #[must_use]
+    pub fn groups(&self) -> PathBuf {
+        self.0.join("groups")
     }
 
     /// The counters of the links.

@@ -61,6 +61,74 @@ pub enum Error {
         /// What it said.
         said: String,
     },
+    /// A machine has too little memory for a Carina node.
+    #[error(
+        "node {node} has {has} MiB of memory; a machine that is a member of a DIF needs {needs}"
+    )]
+    MemberMemory {
+        /// The node.
+        node: String,
+        /// What it has, MiB.
+        has: u64,
+        /// What it needs, MiB.
+        needs: u64,
+    },
+    /// There is no such image.
+    #[error(
+        "there is no image {name:?} here; there are: {known}; `carina vnet image add` adds one"
+    )]
+    NoImage {
+        /// The name.
+        name: String,
+        /// The images that there are.
+        known: String,
+    },
+    /// What is to become an image cannot be one.
+    #[error("image {name:?}: {reason}")]
+    ImageRefused {
+        /// The name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// An image is the ground of a node's disk.
+    #[error("image {name:?} is in use: node {user} has its disk over it")]
+    ImageInUse {
+        /// The name.
+        name: String,
+        /// The network and the node.
+        user: String,
+    },
+    /// A program of this host that is missing or fails.
+    #[error("{what}: {said}")]
+    Tool {
+        /// What was attempted.
+        what: String,
+        /// What it said.
+        said: String,
+    },
+    /// A link that is to be a flow of a DIF has not become one.
+    #[error("link {link} is no flow at {node}: {reason}")]
+    NoFlow {
+        /// The link.
+        link: u32,
+        /// The node.
+        node: String,
+        /// Why not.
+        reason: String,
+    },
+    /// A name in the DIF of a network does not answer.
+    #[error("{to} has not answered {from} in DIF {dif}: {said}")]
+    NoEcho {
+        /// Who was asked.
+        to: String,
+        /// Who asked.
+        from: String,
+        /// The DIF.
+        dif: String,
+        /// What was said instead.
+        said: String,
+    },
     /// Something that is not possible on this host.
     #[error("{what}: {instead}")]
     Unsupported {
@@ -129,6 +197,25 @@ pub enum Error {
     /// A part that a provider has handed over is not for operators of this host.
     #[error("network {0} is a part of one that a provider has handed over: it is changed there")]
     OfProvider(String),
+    /// A network cannot be restored.
+    #[error(transparent)]
+    Saved(Box<crate::saved_error::SavedError>),
+    /// The register of an access point, or its keys.
+    #[error(transparent)]
+    Access(#[from] carina_vnet_access::register::RegisterError),
+    /// There is no such access point.
+    #[error("network {vnet} has no access point {access} on this host; it has: {known}")]
+    NoAccess {
+        /// The network.
+        vnet: String,
+        /// The access point.
+        access: String,
+        /// The access points that there are.
+        known: String,
+    },
+    /// No address is known at which users would find this host.
+    #[error("this host has no address that users could reach; say one with --at ADDRESS")]
+    NoAddress,
     /// Two links would have the same tunnel.
     #[error("link {link}: network {other} has a tunnel of the same ends and tag")]
     TunnelTaken {

@@ -40,11 +40,20 @@ impl ExportFormat {
     #[must_use]
     pub fn write(self, report: &VnetReport) -> String {
         match self {
-            ExportFormat::Rspec => rspec::write(report),
-            ExportFormat::Rfc8345 => rfc8345::write(report),
+            ExportFormat::Rspec => rspec::write(&between_nodes(report)),
+            ExportFormat::Rfc8345 => rfc8345::write(&between_nodes(report)),
             ExportFormat::Dot => dot::write(report),
         }
     }
+}
+
+/// A network without the links that do not end at nodes of it, for words that have no others.
+fn between_nodes(report: &VnetReport) -> VnetReport {
+    let mut inner = report.clone();
+    inner
+        .links
+        .retain(|link| link.ends.iter().all(|end| end.contains(':')));
+    inner
 }
 
 /// The node and the interface of an end of a link.

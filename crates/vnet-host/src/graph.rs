@@ -3,45 +3,61 @@
 #[cfg(test)]
 mod isolation;
 
+use std::sync::Arc;
+
 use carina_apps::rate_limiter::RateLimiterConfig;
 use carina_apps::tunnel_mux::{MuxTunnel, TunnelMuxConfig, WIRE};
 use carina_engine::frames::Graph;
 use carina_ports::af_packet::AfPacketConfig;
-use carina_vnet::document::Rate;
-use carina_vnet::host_part::{Far, FarHost, HostPart, LinkPart};
+use carina_vnet::document::{Carrier, Rate};
+use carina_vnet::host_part::{Far, FarHost, HostPart, LinkPart, Nic};
 
 use crate::carrier::{FarLink, carrier_of};
 use crate::error::{Error, Result};
-use crate::names::{MUX_APP, UNDERLAY_APP, port, port_app, rate_app, tunnel_app};
+use crate::far_flow::{FlowPortConfig, Flows};
+use crate::names::{MUX_APP, UNDERLAY_APP, card_app, flow_app, rate_app, tunnel_app};
+use crate::nics;
+use crate::second_ports::{LinkEnd, SecondPorts};
 use crate::underlay::{NEEDED, UnderlayPort};
 
 /// The graph of a part: for each link its two ports, and a token bucket in each direction; for one
-/// to another host its port, a bucket for what leaves, and a tunnel.
-pub fn graph_of(part: &HostPart, underlay: Option<&UnderlayPort>) -> Result<Graph> {
+/// to another host its port, a bucket for what leaves, and a tunnel or a flow.
+pub fn graph_of(
+    part: &HostPart,
+    underlay: Option<&UnderlayPort>,
+    flows: &Flows,
+    ports: &SecondPorts,
+) -> Result<Graph> {
     let mut graph = Graph::new();
     let mut tunnels = Vec::new();
     for link in &part.links {
         match &link.far {
             Far::Here(_) => {
-                add_port(
-                    &mut graph,
-                    link,
-                    0,
-                    &format!("{}.input", port_app(link.number, 1)),
-                )?;
-                add_port(
-                    &mut graph,
-                    link,
-                    1,
-                    &format!("{}.input", port_app(link.number, 0)),
-                )?;
+                for side in [0, 1] {
+                    let next = format!("{}.input", ports.app((link.number, 1 - side)));
+                    add_port(&mut graph, (link, side), ports, &next)?;
+                }
+            }
+            Far::Nic(nic) => add_nic(&mut graph, (link, nic), ports)?,
+            // `AccessPoints::add` does: it has what is not in the part.
+            Far::Users(_) => {}
+            Far::Host(_) if link.carrier == Carrier::Dif => {
+                let flow = flow_app(link.number);
+                graph.app(
+                    &flow,
+                    FlowPortConfig(flows.get(&link.number).map(Arc::clone)),
+                );
+                add_port(&mut graph, (link, 0), ports, &format!("{flow}.input"))?;
+                let port = ports.app((link.number, 0));
+                graph.link(&format!("{flow}.output -> {port}.input"))?;
             }
             Far::Host(far) => {
                 let underlay = underlay.ok_or_else(|| Error::Unsupported {
                     what: format!("link {} to host {}", link.number, far.host),
                     instead: NEEDED,
                 })?;
-                tunnels.push(add_far(&mut graph, (part, link), far, underlay)?);
+                let ends = (part, link, far);
+                tunnels.push(add_far(&mut graph, ends, ports, underlay)?);
             }
         }
     }
@@ -52,20 +68,41 @@ pub fn graph_of(part: &HostPart, underlay: Option<&UnderlayPort>) -> Result<Grap
 }
 
 /// Adds the port of an end on this host, and the bucket of what comes from it to `next`.
-fn add_port(graph: &mut Graph, link: &LinkPart, side: usize, next: &str) -> Result<()> {
-    let (app, rate) = (port_app(link.number, side), rate_app(link.number, side));
-    graph.app(&app, AfPacketConfig::of(&port(link.number, side)));
+fn add_port(
+    graph: &mut Graph,
+    (link, side): (&LinkPart, usize),
+    ports: &SecondPorts,
+    next: &str,
+) -> Result<()> {
+    let end = (link.number, side);
+    let (app, rate) = (ports.app(end), rate_app(link.number, side));
+    add_port_app(graph, end, ports);
     graph.app(&rate, limiter(link.rate));
     graph.link(&format!("{app}.output -> {rate}.input"))?;
     graph.link(&format!("{rate}.output -> {next}"))?;
     Ok(())
 }
 
+/// Adds the app that is the port of an end, without links.
+pub fn add_port_app(graph: &mut Graph, end: LinkEnd, ports: &SecondPorts) {
+    graph.app(&ports.app(end), AfPacketConfig::of(&ports.port(end)));
+}
+
+/// Adds the link of a node to a card of the host.
+fn add_nic(graph: &mut Graph, (link, nic): (&LinkPart, &Nic), ports: &SecondPorts) -> Result<()> {
+    let card = card_app(link.number);
+    graph.app(&card, nics::port_of(nic)?);
+    add_port(graph, (link, 0), ports, &format!("{card}.input"))?;
+    let own = ports.app((link.number, 0));
+    graph.link(&format!("{card}.output -> {own}.input"))?;
+    Ok(())
+}
+
 /// Adds a link to another host, but for the interface where its tunnel leaves.
 fn add_far(
     graph: &mut Graph,
-    (part, link): (&HostPart, &LinkPart),
-    far: &FarHost,
+    (part, link, far): (&HostPart, &LinkPart, &FarHost),
+    ports: &SecondPorts,
     underlay: &UnderlayPort,
 ) -> Result<MuxTunnel> {
     let carrier = carrier_of(link)?;
@@ -93,10 +130,10 @@ fn add_far(
         remote,
     };
     let node_side = carrier.add(graph, &inside)?;
-    add_port(graph, link, 0, &node_side)?;
+    add_port(graph, (link, 0), ports, &node_side)?;
     graph.link(&format!(
         "{node_side} -> {}.input",
-        port_app(link.number, 0)
+        ports.app((link.number, 0))
     ))?;
     let (carrier, tag) = carrier.tag(link);
     Ok(MuxTunnel {
@@ -133,7 +170,7 @@ fn add_underlay(graph: &mut Graph, port: &UnderlayPort, tunnels: Vec<MuxTunnel>)
 
 /// The bucket of a link: what passes at once after a pause is what its rate gives in 20 ms, and at
 /// least ten frames.
-fn limiter(rate: Rate) -> RateLimiterConfig {
+pub(crate) fn limiter(rate: Rate) -> RateLimiterConfig {
     let bits_per_second = rate.bps().min(RATE_MAX);
     RateLimiterConfig {
         bits_per_second,
@@ -154,7 +191,8 @@ mod tests {
 
     #[test]
     fn graph_joins_the_two_ports_of_a_link_and_no_others() {
-        let graph = graph_of(&part(&["a b", "b c"]), None).unwrap();
+        let links = part(&["a b", "b c"]);
+        let graph = graph_of(&links, None, &Flows::new(), &SecondPorts::default()).unwrap();
         graph.check().unwrap();
         assert_eq!(graph.apps().count(), 8);
         let of = |link: &LinkName| {

@@ -151,13 +151,16 @@ pub(crate) fn write(dir: &VnetDir, all: &Impairments) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::far_flow::Flows;
     use crate::graph::graph_of;
+    use crate::second_ports::SecondPorts;
     use crate::steps::tests::part;
 
     #[test]
     fn one_direction_of_one_link_is_impaired() {
         let part = part(&["a b", "b c"]);
-        let mut graph = graph_of(&part, None).unwrap();
+        let (flows, ports) = (Flows::new(), SecondPorts::default());
+        let mut graph = graph_of(&part, None, &flows, &ports).unwrap();
         let back = Some(Impairment {
             loss: "1%".parse().ok(),
             ..Impairment::default()

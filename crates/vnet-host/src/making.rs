@@ -6,6 +6,7 @@ use carina_vnet::host_part::{EndPart, HostPart, LinkPart};
 use crate::error::Result;
 use crate::names::{node_namespace, port, ports_namespace};
 use crate::namespace;
+use crate::second_ports::{LinkEnd, both_ports};
 
 /// Makes the namespaces of a part that are not among `existing`: that of the ports, and those that
 /// are nodes.
@@ -36,6 +37,7 @@ fn lines_of_end(part: &HostPart, link: u32, side: usize, end: &EndPart) -> Vec<S
     let mtu = part.interface(end).map_or(MTU, |interface| interface.mtu);
     let kind = part.node(&end.node).map(|node| node.kind);
     let make = match kind {
+        Some(Kind::Vm) | None => return lines_of_tap(&port, mtu).into(),
         Some(Kind::Namespace) => {
             let (inside, name) = (node_namespace(part.vnet, &end.node), &end.interface);
             format!(
@@ -43,9 +45,47 @@ fn lines_of_end(part: &HostPart, link: u32, side: usize, end: &EndPart) -> Vec<S
                  netns {inside}"
             )
         }
-        _ => format!("tuntap add dev {port} mode tap"),
     };
     vec![make, format!("link set dev {port} mtu {mtu} up")]
+}
+
+/// Makes taps with these names for ends of links that have a machine there, like those that the
+/// machine has.
+pub fn make_taps(part: &HostPart, taps: &[(LinkEnd, String)]) -> Result<()> {
+    let lines: Vec<String> = taps
+        .iter()
+        .flat_map(|((link, side), tap)| {
+            let links = part.links.iter();
+            let mut links = links.filter(|it| it.number == *link);
+            let end = links.find_map(|it| it.ends().nth(*side));
+            let interface = end.and_then(|end| part.interface(end));
+            lines_of_tap(tap, interface.map_or(MTU, |interface| interface.mtu))
+        })
+        .collect();
+    namespace::batch(&ports_namespace(part.vnet), &lines)
+}
+
+/// Removes ports, as far as they are there.
+pub fn remove_named(part: &HostPart, ports: &[String]) -> Result<()> {
+    let inside = ports_namespace(part.vnet);
+    let mut tries = TRIES;
+    loop {
+        let existing = namespace::interfaces(&inside)?;
+        let there = ports.iter().filter(|port| existing.contains(port));
+        let lines: Vec<String> = there.map(|port| format!("link del dev {port}")).collect();
+        match namespace::batch(&inside, &lines) {
+            // One whose other end was in a namespace that has gone may go by itself meanwhile.
+            Err(_) if tries > 1 => tries -= 1,
+            done => return done,
+        }
+    }
+}
+
+fn lines_of_tap(tap: &str, mtu: u16) -> [String; 2] {
+    [
+        format!("tuntap add dev {tap} mode tap"),
+        format!("link set dev {tap} mtu {mtu} up"),
+    ]
 }
 
 /// Removes the ports of links, as far as they are there.
@@ -53,15 +93,14 @@ pub fn remove_ports(part: &HostPart, numbers: &[u32]) -> Result<()> {
     if numbers.is_empty() {
         return Ok(());
     }
-    let inside = ports_namespace(part.vnet);
-    let existing = namespace::interfaces(&inside)?;
     let ports = numbers
         .iter()
-        .flat_map(|number| [0, 1].map(|side| port(*number, side)));
-    let there = ports.filter(|port| existing.contains(port));
-    let lines: Vec<String> = there.map(|port| format!("link del dev {port}")).collect();
-    namespace::batch(&inside, &lines)
+        .flat_map(|number| [0, 1].map(|side| both_ports((*number, side))));
+    let ports: Vec<String> = ports.flatten().collect();
+    remove_named(part, &ports)
 }
 
 /// The MTU of an end that is not in the part, which no part that was checked has.
 const MTU: u16 = 1500;
+/// How often ports are removed that may go by themselves meanwhile.
+const TRIES: u32 = 5;

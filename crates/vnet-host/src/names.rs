@@ -27,13 +27,13 @@ pub fn port(link: u32, side: usize) -> String {
     format!("l{link}.{side}")
 }
 
-/// The port of a node's interface.
+/// The end of a link that is a node's interface: the link's number, and the side.
 #[must_use]
-pub fn port_of(part: &HostPart, node: &str, interface: &InterfacePart) -> String {
+pub fn end_of(part: &HostPart, node: &str, interface: &InterfacePart) -> (u32, usize) {
     let link = part.links.iter().find(|link| link.number == interface.link);
     let is_near = |end: &EndPart| end.node == node && end.interface == interface.name;
     let side = link.map_or(0, |link| usize::from(!is_near(&link.near)));
-    port(interface.link, side)
+    (interface.link, side)
 }
 
 /// The app of the engine that is the port of a link.
@@ -60,10 +60,28 @@ pub fn tunnel_app(link: u32) -> String {
     format!("l{link}-tunnel")
 }
 
+/// The app of the engine whose wire is the flow of a link to another host.
+#[must_use]
+pub fn flow_app(link: u32) -> String {
+    format!("l{link}-flow")
+}
+
 /// The app of the engine that answers the node's ARP where the tunnel carries no Ethernet.
 #[must_use]
 pub fn arp_app(link: u32) -> String {
     format!("l{link}-arp")
+}
+
+/// The app of the engine that is the access point of a link.
+#[must_use]
+pub fn access_app(link: u32) -> String {
+    format!("l{link}-access")
+}
+
+/// The app of the engine that is the card of a link.
+#[must_use]
+pub fn card_app(link: u32) -> String {
+    format!("l{link}-card")
 }
 
 /// The app of the engine that shares the underlay among tunnels.
@@ -92,8 +110,11 @@ mod tests {
         let part = part(&["a b", "c b"]);
         let ports = |node: &str| -> Vec<String> {
             let interfaces = &part.node(node).unwrap().interfaces;
-            let port = |it| port_of(&part, node, it);
-            interfaces.iter().map(port).collect()
+            let port_of = |it| {
+                let (link, side) = end_of(&part, node, it);
+                port(link, side)
+            };
+            interfaces.iter().map(port_of).collect()
         };
         assert_eq!(
             (ports("a"), ports("c")),

@@ -2,6 +2,7 @@
 
 mod images;
 mod machine;
+mod moving;
 mod namespace;
 mod stream;
 
@@ -13,13 +14,28 @@ use carina_vnet::host_part::{HostPart, NodePart};
 
 pub use carina_vm::Output;
 
-pub use self::images::{Images, end_pool};
-use self::machine::MachineNode;
+pub use self::images::{Images, check, end_pool};
+pub use self::machine::MachineNode;
+pub use self::moving::{Move, forget_moves, recover};
 use self::namespace::NamespaceNode;
 pub use self::stream::Arrived;
+use crate::confinement::Confinement;
 use crate::console::Console;
 use crate::directory::VnetDir;
 use crate::error::{Error, Result};
+use crate::saved::Saved;
+use crate::second_ports::SecondPorts;
+
+/// Where nodes of a network are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Site<'a> {
+    /// What this host makes of the network.
+    pub whole: &'a HostPart,
+    /// Which of their ports ends of links are at.
+    pub ports: &'a SecondPorts,
+    pub dir: &'a VnetDir,
+    pub images: &'a Images,
+}
 
 /// A node that runs. Its console ends with this value; the node does not.
 #[derive(Debug)]
@@ -38,22 +54,25 @@ enum System {
 
 impl Node {
     /// Makes a node, or takes up the one that is there, and gives it its interfaces and routes.
-    pub fn make(whole: &HostPart, part: &NodePart, dir: &VnetDir, images: &Images) -> Result<Node> {
+    ///
+    /// `saved` is what it goes on from, if it was saved.
+    pub fn make(site: &Site<'_>, part: &NodePart, saved: Option<&Saved>) -> Result<Node> {
         let (system, console, is_configured) = match part.kind {
             Kind::Namespace => {
-                let (node, console) = NamespaceNode::make(whole.vnet, &part.name)?;
+                let (node, console) =
+                    NamespaceNode::make(site.whole.vnet, &part.name, &site.dir.carina(&part.name))?;
                 (System::Namespace(node), console, false)
             }
             Kind::Vm => {
-                let (node, console) = MachineNode::make(whole, part, dir, images)?;
-                let is_clone = node.is_clone();
-                (System::Machine(node), console, is_clone)
+                let (node, console, is_configured) = MachineNode::make(site, part, saved)?;
+                let is_configured = is_configured || node.is_foreign();
+                (System::Machine(node), console, is_configured)
             }
         };
         let node = Node {
             name: part.name.clone(),
             system,
-            console: Console::serve(&dir.console(&part.name), console)?,
+            console: Console::serve(&site.dir.console(&part.name), console)?,
         };
         if !is_configured {
             node.configure(part)?;
@@ -63,10 +82,10 @@ impl Node {
 
     /// Gives it the cards of links that have come, and takes those of links that have gone; the
     /// ports of `fresh` links are other ones than before. A namespace has them already.
-    pub fn rewire(&self, whole: &HostPart, part: &NodePart, fresh: &[u32]) -> Result<()> {
+    pub fn rewire(&self, site: &Site<'_>, part: &NodePart, fresh: &[u32]) -> Result<()> {
         match &self.system {
             System::Namespace(_) => Ok(()),
-            System::Machine(node) => node.rewire(whole, part, fresh),
+            System::Machine(node) => node.rewire(site, part, fresh),
         }
     }
 
@@ -104,6 +123,40 @@ impl Node {
             System::Namespace(node) => node.echo(own, peer, limit),
             System::Machine(node) => node.echo(own, peer, limit),
         }
+    }
+
+    /// Its machine, if it is one.
+    pub fn machine(&self) -> Option<&MachineNode> {
+        match &self.system {
+            System::Namespace(_) => None,
+            System::Machine(node) => Some(node),
+        }
+    }
+
+    /// The namespace that it is, if it is one.
+    pub fn namespace(&self) -> Option<&str> {
+        match &self.system {
+            System::Namespace(node) => Some(node.namespace()),
+            System::Machine(_) => None,
+        }
+    }
+
+    /// Whether it is a machine with an image of its own, in which nothing takes commands.
+    pub fn is_foreign(&self) -> bool {
+        matches!(&self.system, System::Machine(node) if node.is_foreign())
+    }
+
+    /// How its machine is confined, if it is one that this agent has started.
+    pub fn confinement(&self) -> Option<Confinement> {
+        match &self.system {
+            System::Namespace(_) => None,
+            System::Machine(node) => node.confinement(),
+        }
+    }
+
+    /// Its name in the network.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Its console.

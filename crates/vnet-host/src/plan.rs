@@ -15,6 +15,7 @@ use crate::admission::Capacity;
 use crate::alone::record_of;
 use crate::directory::{Record, Wanted};
 use crate::error::{Error, Result};
+use crate::nics;
 use crate::steps::Steps;
 
 /// What would be done.
@@ -77,6 +78,7 @@ impl Plan {
     /// # Errors
     /// The document cannot be divided into parts. That it does not fit is no error.
     pub fn of(document: &Document, records: &[Record], capacity: Capacity) -> Result<Plan> {
+        let document = &document.extended();
         let name = &document.vnet.name;
         // The part of a provider's network may have the same name, and is another network.
         let is_this = |record: &&Record| {
@@ -98,7 +100,8 @@ impl Plan {
             Some(Wanted::Provider { .. }) | None => &nothing,
         };
         let layout = Layout::of(document, layout);
-        let after = record_of(document, vnet, 0, layout)?;
+        let mut after = record_of(document, vnet, 0, layout)?;
+        nics::keep(&mut after.part, before.map(|record| &record.part));
         let empty = HostPart {
             nodes: Vec::new(),
             links: Vec::new(),
@@ -225,6 +228,7 @@ mod tests {
     const ROOM: Capacity = Capacity {
         cpus: 4,
         memory_mib: 1000,
+        nics: 0,
     };
 
     fn document(text: &str) -> Document {

@@ -50,7 +50,8 @@ pub fn echo(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration) -> Result<Duration> 
     })
 }
 
-fn request(number: u16, sequence: u16) -> [u8; 16] {
+/// An echo request with a number of its sender and one of its own.
+pub fn request(number: u16, sequence: u16) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[0] = ECHO;
     bytes[4..6].copy_from_slice(&number.to_be_bytes());
@@ -61,18 +62,21 @@ fn request(number: u16, sequence: u16) -> [u8; 16] {
 }
 
 fn is_reply(packet: &[u8], peer: Ipv4Addr, number: u16, sequence: u16) -> bool {
-    let Ok(header) = Ipv4Header::decode(packet) else {
-        return false;
-    };
+    reply_to(packet, peer, number) == Some(sequence)
+}
+
+/// The number of the echo that a packet answers, if `peer` answers the sender `number` in it.
+pub fn reply_to(packet: &[u8], peer: Ipv4Addr, number: u16) -> Option<u16> {
+    let header = Ipv4Header::decode(packet).ok()?;
     let message = &packet[header.header_bytes..header.total_bytes];
     let [kind, _, _, _, a, b, c, d, ..] = *message else {
-        return false;
+        return None;
     };
-    header.protocol == PROTOCOL_ICMP
+    let is_reply = header.protocol == PROTOCOL_ICMP
         && header.source == peer.octets()
         && kind == ECHO_REPLY
-        && u16::from_be_bytes([a, b]) == number
-        && u16::from_be_bytes([c, d]) == sequence
+        && u16::from_be_bytes([a, b]) == number;
+    is_reply.then_some(u16::from_be_bytes([c, d]))
 }
 
 /// The round trip in what busybox's or iputils' `ping` prints: `… time=1.034 ms`.

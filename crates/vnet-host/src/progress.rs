@@ -92,6 +92,11 @@ impl Progress {
         }
     }
 
+    /// The time from which events count.
+    pub(crate) fn age(&self) -> Duration {
+        self.began.elapsed()
+    }
+
     /// What the host says of its part now.
     #[must_use]
     pub fn status(&self) -> HostStatus {

@@ -5,8 +5,10 @@ use std::time::Duration;
 use carina_lab::{NamespaceAccess, remove_namespaces};
 use carina_vnet::host_part::VnetId;
 
+use crate::confinement::remove_groups;
 use crate::directory::{Record, VnetDir, Vnets};
 use crate::error::{Attempt, Result};
+use crate::image_store::ImageStore;
 use crate::names::is_of;
 use crate::node::end_pool;
 
@@ -42,12 +44,15 @@ pub fn remove_pool(vnets: &Vnets) -> Result<()> {
 
 /// As [`remove`]; the directory stays.
 pub(crate) fn end(dir: &VnetDir, record: &Record) -> Result<()> {
-    let machines = dir.machines();
-    let running = carina_vm::list(&machines).attempt("listing machines")?;
-    for machine in running {
-        carina_vm::stop(&machines, &machine.name, Duration::ZERO)
-            .attempt(format!("stopping VM {}", machine.name))?;
+    for machines in [dir.machines(), dir.destination()] {
+        let running = carina_vm::list(&machines).attempt("listing machines")?;
+        for machine in running {
+            carina_vm::stop(&machines, &machine.name, Duration::ZERO)
+                .attempt(format!("stopping VM {}", machine.name))?;
+        }
     }
+    remove_groups(&dir.groups())?;
+    ImageStore::of_this_host().remove_network(record.vnet)?;
     let namespaces = namespaces(record.vnet)?;
     Ok(remove_namespaces(&NamespaceAccess::of_root(), &namespaces)?)
 }

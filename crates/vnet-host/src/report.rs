@@ -183,3 +183,69 @@ pub struct TestReport {
     /// What was seen.
     pub seen: String,
 }
+
+/// What moving a node took.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MigrationReport {
+    /// The node.
+    pub node: String,
+    /// How long it stood still, as QEMU counts it, ms.
+    pub downtime_ms: f64,
+    /// From the request until nothing of the QEMU that it had was left, ms.
+    pub total_ms: f64,
+    /// The neighbour from which it was asked for echos, 1000 a second, meanwhile; none where no
+    /// neighbour on its host is a namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watched_from: Option<String>,
+    /// How many echos were sent.
+    pub sent: u64,
+    /// How many of them were not answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<u64>,
+    /// The longest time without an answer, ms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap_ms: Option<f64>,
+}
+
+impl std::fmt::Display for MigrationReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (node, total, down) = (&self.node, self.total_ms, self.downtime_ms);
+        write!(
+            f,
+            "node {node} has moved in {total:.0} ms; it stood still for {down:.1} ms"
+        )?;
+        match (&self.watched_from, self.lost, self.gap_ms) {
+            (Some(from), Some(lost), Some(gap)) => write!(
+                f,
+                "; {lost} of {} echos from {from} were lost, none was answered for {gap:.1} ms",
+                self.sent
+            ),
+            _ => f.write_str("; no neighbour could watch"),
+        }
+    }
+}
+
+/// A file or directory of the agent's host that a request names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AtPath {
+    /// The path, from the root.
+    pub path: std::path::PathBuf,
+}
+
+/// A network that was saved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SaveReport {
+    /// Its name.
+    pub name: String,
+    /// The directory.
+    pub path: std::path::PathBuf,
+    /// Machines whose state is in it, with the bytes of that.
+    pub machines: std::collections::BTreeMap<String, u64>,
+    /// Namespaces: of them there is what the document says, and nothing of what ran in them.
+    pub namespaces: Vec<String>,
+    /// How long the machines stood still, ms.
+    pub stood_still_ms: f64,
+}

@@ -1,5 +1,7 @@
 //! `vnet.sock`: HTTP/1.1 and JSON over a Unix socket. `docs/vnet.md` has the paths.
 
+mod access;
+
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -14,13 +16,14 @@ use axum::routing::{get, post, put};
 use carina_api::control::ErrorReply;
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::document::{Document, Form, limits};
+use carina_vnet_access::register::RegisterError;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::agent::Agent;
 use crate::error::Error;
 use crate::impairment::LinkImpairment;
-use crate::report::{ConsoleTyped, Exec, ExecReply, PoolReport};
+use crate::report::{AtPath, ConsoleTyped, Exec, ExecReply, PoolReport};
 use crate::way::WayQuery;
 
 /// What ends a server when it is dropped.
@@ -129,6 +132,10 @@ fn router(service: Service) -> Router {
         .route("/v1/vnets/{name}/trace", post(trace))
         .route("/v1/vnets/{name}/exec", post(exec))
         .route("/v1/vnets/{name}/test", post(test))
+        .route("/v1/vnets/{name}/nodes/{node}/migrate", post(migrate))
+        .route("/v1/vnets/{name}/save", post(save))
+        .route("/v1/restore", post(restore))
+        .merge(access::routes())
         .fallback(unknown_path)
         .layer(DefaultBodyLimit::max(limits::TEXT_MAX))
         .with_state(service)
@@ -242,6 +249,30 @@ async fn test(State(service): Shared, Path(name): Path<String>) -> Response {
     answer(move || Ok(service.agent.test(&name)?)).await
 }
 
+async fn migrate(State(service): Shared, Path((name, node)): Path<(String, String)>) -> Response {
+    answer(move || Ok(service.agent.migrate(&name, &node)?)).await
+}
+
+async fn save(State(service): Shared, Path(name): Path<String>, body: Bytes) -> Response {
+    answer(move || Ok(service.agent.save(&name, &path_in(&body)?)?)).await
+}
+
+async fn restore(State(service): Shared, body: Bytes) -> Response {
+    answer(move || Ok(service.agent.restore(&path_in(&body)?)?)).await
+}
+
+/// The path that a request names; the agent's own directory is nothing to callers.
+fn path_in(body: &[u8]) -> Result<std::path::PathBuf, ErrorBody> {
+    let at: AtPath = serde_json::from_slice(body).map_err(|error| bad(error.to_string()))?;
+    match at.path.is_absolute() {
+        true => Ok(at.path),
+        false => Err(bad(format!(
+            "{}: a path begins at the root",
+            at.path.display()
+        ))),
+    }
+}
+
 async fn remove(State(service): Shared, Path(name): Path<String>) -> Response {
     // Also when who asked has gone meanwhile.
     answer(move || {
@@ -259,7 +290,7 @@ async fn unknown_path() -> Response {
 }
 
 /// Does the work on a thread of its own: it may wait.
-async fn answer<T: Serialize + Send + 'static>(
+pub(crate) async fn answer<T: Serialize + Send + 'static>(
     work: impl FnOnce() -> Result<T, ErrorBody> + Send + 'static,
 ) -> Response {
     let done = tokio::task::spawn_blocking(work).await;
@@ -340,12 +371,19 @@ pub fn event_query(query: &str) -> Result<(u64, Duration), ErrorBody> {
 impl From<Error> for ErrorBody {
     fn from(error: Error) -> ErrorBody {
         let code = match &error {
-            Error::NoVnet { .. } | Error::NoNode { .. } | Error::NoLink { .. } => {
+            Error::NoVnet { .. }
+            | Error::NoNode { .. }
+            | Error::NoLink { .. }
+            | Error::NoImage { .. } => ErrorCode::NotFound,
+            Error::Access(RegisterError::NoUser { .. }) | Error::NoAccess { .. } => {
                 ErrorCode::NotFound
             }
-            Error::Impairment(_) => ErrorCode::BadRequest,
+            Error::Access(RegisterError::Lease(_) | RegisterError::Addresses(_))
+            | Error::NoAddress
+            | Error::Impairment(_)
+            | Error::Saved(_) => ErrorCode::BadRequest,
             Error::Exists(_) => ErrorCode::DuplicateName,
-            Error::NotAdmitted { .. } => ErrorCode::LimitReached,
+            Error::NotAdmitted { .. } | Error::MemberMemory { .. } => ErrorCode::LimitReached,
             Error::NotMade(_) | Error::Cancelled | Error::OfProvider(_) | Error::Taken(_) => {
                 ErrorCode::Conflict
             }
@@ -356,7 +394,9 @@ impl From<Error> for ErrorBody {
         let body = ErrorBody::new(code, error.to_string());
         match error {
             // The same request fails again until something else has gone.
-            Error::NotAdmitted { .. } => body.for_good(),
+            Error::NotAdmitted { .. } | Error::MemberMemory { .. } | Error::Saved(_) => {
+                body.for_good()
+            }
             _ => body,
         }
     }

@@ -1,5 +1,6 @@
 //! What has to happen so that one part of a network becomes another.
 
+use carina_vnet::document::Kind;
 use carina_vnet::host_part::{HostPart, LinkPart, NodePart};
 
 /// The difference between two parts. What is in neither list stays as it is.
@@ -42,7 +43,8 @@ impl Steps {
             ends.any(|end| steps.ended.contains(&end.node))
         };
         let same_ends = |a: &LinkPart, b: &LinkPart| {
-            (a.number, a.carrier) == (b.number, b.carrier) && (&a.near, &a.far) == (&b.near, &b.far)
+            (a.number, a.carrier, &a.near) == (b.number, b.carrier, &b.near)
+                && a.far.is_same_end(&b.far)
         };
         // The rate of a link that stays is the engine's to change.
         let stays = |link: &LinkPart, others: &[LinkPart]| {
@@ -71,7 +73,9 @@ impl Steps {
 fn must_be_replaced(before: &NodePart, after: &NodePart) -> bool {
     let substance = |node: &NodePart| {
         let image = node.image.clone();
-        (node.kind, image, node.cpus, node.memory_mib)
+        // Only some images have a Carina node.
+        let is_member = node.kind == Kind::Vm && node.founder.is_some();
+        (node.kind, image, node.cpus, node.memory_mib, is_member)
     };
     substance(before) != substance(after)
 }
@@ -98,9 +102,12 @@ pub mod tests {
                  [defaults]\nkind = \"namespace\"\n"
         );
         for link in links {
-            let (one, other) = link.split_once(' ').unwrap();
+            let mut words = link.split(' ');
+            let (one, other) = (words.next().unwrap(), words.next().unwrap());
+            let carrier = words.next().unwrap_or("ipip");
             text.push_str(&format!(
-                "[[link]]\nends = [\"{one}\", \"{other}\"]\nrate = \"1Mbps\"\n"
+                "[[link]]\nends = [\"{one}\", \"{other}\"]\nrate = \"1Mbps\"\n\
+                 as = \"{carrier}\"\n"
             ));
         }
         let document = Document::read(&text, Form::Toml).unwrap();

@@ -1,31 +1,41 @@
 //! A network on this host: what is wanted is made so, by difference.
 
 mod impaired;
+mod inside;
+mod members;
+mod moving;
+mod saving;
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carina_engine::frames::{Graph, LinkCounts, LinkName};
-use carina_vnet::document::Kind;
+use carina_vnet::document::{Carrier, Kind};
 use carina_vnet::host_part::{
     Far, HostPart, InterfaceAddress, LinkPart, LinkState, NodePart, NodeState,
 };
 
+use crate::access::AccessPoints;
 use crate::data_plane::DataPlane;
 use crate::directory::{Record, VnetDir};
 use crate::error::{Attempt, Error, Result};
+use crate::far_flow::FarFlows;
 use crate::graph::graph_of;
+use crate::host_dif::HostDif;
+use crate::image_store::ImageStore;
 use crate::impairment::{self, Impairments};
 use crate::making::{make_namespaces, make_ports, remove_ports};
-use crate::names::{node_namespace, port, ports_namespace};
+use crate::names::{node_namespace, ports_namespace};
 use crate::namespace;
-use crate::node::{Arrived, Images, Node, Output};
+use crate::nics;
+use crate::node::{Images, Node, Site, forget_moves, recover};
 use crate::progress::{Phase, Progress};
 use crate::remains;
-use crate::report::ConsoleSaid;
+use crate::saved::Saved;
+use crate::second_ports::{SecondPorts, both_ports};
 use crate::steps::Steps;
 use crate::underlay::Underlay;
 
@@ -37,11 +47,17 @@ pub struct Vnet {
     images: Arc<Images>,
     progress: Arc<Progress>,
     underlay: Option<Underlay>,
+    flows: FarFlows,
     plane: DataPlane,
     nodes: Mutex<BTreeMap<String, Arc<Node>>>,
     /// What is there. It is locked while it becomes something else.
     part: Mutex<HostPart>,
     impairments: Mutex<Impairments>,
+    /// Ends of links at their second ports.
+    second: Mutex<SecondPorts>,
+    /// Where nodes come from that are being restored.
+    saved: Mutex<Option<Arc<Saved>>>,
+    access: AccessPoints,
 }
 
 impl Vnet {
@@ -54,7 +70,7 @@ impl Vnet {
         dir: &VnetDir,
         record: &Record,
         images: &Arc<Images>,
-        underlay: Option<&Underlay>,
+        (underlay, host): (Option<&Underlay>, Option<&Arc<HostDif>>),
         progress: &Arc<Progress>,
     ) -> Result<Vnet> {
         let part = &record.part;
@@ -62,19 +78,26 @@ impl Vnet {
         if !record.is_settled {
             remains::end(dir, record)?;
             existing.clear();
+            forget_moves(dir)?;
         }
         namespace::make(&existing, &ports_namespace(part.vnet))?;
+        recover(dir, part)?;
         let plane = DataPlane::start(&ports_namespace(part.vnet), &dir.counters())?;
+        let second = SecondPorts::among(&namespace::interfaces(&ports_namespace(part.vnet))?);
         let there = observed(dir, part, &existing)?;
         Ok(Vnet {
+            second: Mutex::new(second),
+            saved: Mutex::new(Saved::of_network(dir)?.map(Arc::new)),
             dir: dir.clone(),
             images: Arc::clone(images),
             progress: Arc::clone(progress),
             underlay: underlay.cloned(),
+            flows: FarFlows::of(host),
             plane,
             nodes: Mutex::default(),
             part: Mutex::new(there),
             impairments: Mutex::new(impairment::read(dir)?),
+            access: AccessPoints::new(dir, underlay, progress),
         })
     }
 
@@ -89,6 +112,9 @@ impl Vnet {
         self.progress.begin(part);
         self.progress.note(Phase::Discovery, discovery);
         let done = self.change(&there, part);
+        if done.is_ok() {
+            self.forget_saved()?;
+        }
         *there = match done {
             Ok(()) => part.clone(),
             Err(_) => observed(&self.dir, part, &remains::namespaces(part.vnet)?)?,
@@ -102,9 +128,16 @@ impl Vnet {
         self.progress
             .phase(Phase::Consoles, || self.ask_consoles(part))?;
         self.progress.phase(Phase::Probes, || {
-            let is_here = |link: &&LinkPart| matches!(link.far, Far::Here(_));
+            self.join(part)?;
+            let leads_away = |link: &LinkPart| matches!(link.far, Far::Host(_));
+            // The members of a DIF that has some on other hosts are not complete before those.
+            let is_flow = |link: &LinkPart| link.carrier == Carrier::Dif;
+            let has_far = part.links.iter().any(|it| is_flow(it) && leads_away(it));
+            let is_here = |link: &&LinkPart| !(leads_away(link) || has_far && is_flow(link));
             let (here, far): (Vec<_>, Vec<_>) = part.links.iter().partition(is_here);
-            self.probe_links(part, &here, PROBE)?;
+            let has_images = lock(&self.nodes).values().any(|node| node.is_foreign());
+            let limit = if has_images { IMAGE } else { PROBE };
+            self.probe_links(part, &here, limit)?;
             // The other host may not be as far. What does not answer stands in the status.
             let _ = self.probe_links(part, &far, FAR_PROBE);
             Ok(())
@@ -113,10 +146,18 @@ impl Vnet {
 
     /// The graph of a part, with the underlay as it is now, and what impairs its links.
     fn graph(&self, part: &HostPart) -> Result<Graph> {
+        let second = lock(&self.second).clone();
+        self.graph_at(part, &second)
+    }
+
+    /// The same with ends of links at some of their ports.
+    fn graph_at(&self, part: &HostPart, ports: &SecondPorts) -> Result<Graph> {
         let leaves = part.links.iter().any(|it| matches!(it.far, Far::Host(_)));
         let underlay = self.underlay.as_ref().filter(|_| leaves);
         let underlay = underlay.map(Underlay::look).transpose()?;
-        let mut graph = graph_of(part, underlay.as_ref())?;
+        let flows = self.flows.take();
+        let mut graph = graph_of(part, underlay.as_ref(), &flows, ports)?;
+        self.access.add(&mut graph, part, ports)?;
         impairment::splice(&mut graph, part, &lock(&self.impairments))?;
         Ok(graph)
     }
@@ -126,9 +167,11 @@ impl Vnet {
     /// these have to wait for it counts as a phase of the links.
     fn make_links_and_nodes(&self, there: &HostPart, part: &HostPart, steps: &Steps) -> Result<()> {
         self.progress.check()?;
+        self.access.become_part(part)?;
         let graph = self.graph(part)?;
         let began = Instant::now();
         self.relink(there, part, steps)?;
+        self.flows.keep(part)?;
         let of_ports = began.elapsed();
         let began = Instant::now();
         let (joined, made, of_nodes) = std::thread::scope(|scope| {
@@ -156,10 +199,16 @@ impl Vnet {
         for name in &steps.ended {
             if let Some(node) = self.take(name) {
                 node.remove()?;
+                if part.node(name).is_none() {
+                    ImageStore::of_this_host().remove_disks(part.vnet, name, None)?;
+                }
                 self.progress.tell(format!("node {name} is removed"));
             }
         }
         remove_ports(there, &steps.unlinked)?;
+        lock(&self.second).forget(&steps.unlinked);
+        self.leave_difs(there, part)?;
+        self.end_members(there, part)?;
         make_namespaces(part, &remains::namespaces(part.vnet)?)?;
         make_ports(part, &steps.linked)?;
         self.forget_impairments(part)
@@ -180,6 +229,7 @@ impl Vnet {
                 true => self.make_node(part, node),
                 false => self.change_node(part, node, &steps.linked),
             };
+            let done = done.and_then(|()| self.make_member(part, node));
             self.progress.node(&node.name, |it| match &done {
                 Ok(()) => it.state = NodeState::Up,
                 Err(error) => {
@@ -195,16 +245,32 @@ impl Vnet {
     }
 
     fn make_node(&self, part: &HostPart, wanted: &NodePart) -> Result<()> {
-        let node = Node::make(part, wanted, &self.dir, &self.images)?;
+        let second = lock(&self.second).clone();
+        let saved = lock(&self.saved).clone();
+        let node = Node::make(&self.site(part, &second), wanted, saved.as_deref())?;
+        if let Some(confinement) = node.confinement() {
+            self.progress.tell(confinement.words(&wanted.name));
+        }
         lock(&self.nodes).insert(wanted.name.clone(), Arc::new(node));
         Ok(())
+    }
+
+    /// Where nodes are made, with ends of links at some of their ports.
+    fn site<'a>(&'a self, whole: &'a HostPart, ports: &'a SecondPorts) -> Site<'a> {
+        Site {
+            whole,
+            ports,
+            dir: &self.dir,
+            images: &self.images,
+        }
     }
 
     /// Gives a node that stays its interfaces and routes. One that cannot get them while it runs is
     /// made anew.
     fn change_node(&self, part: &HostPart, wanted: &NodePart, fresh: &[u32]) -> Result<()> {
         let node = self.node(&wanted.name)?;
-        let Err(error) = node.rewire(part, wanted, fresh) else {
+        let second = lock(&self.second).clone();
+        let Err(error) = node.rewire(&self.site(part, &second), wanted, fresh) else {
             return node.configure(wanted);
         };
         self.progress
@@ -228,13 +294,18 @@ impl Vnet {
             if is_ready {
                 return Ok(());
             }
-            self.node(&wanted.name)?
-                .console()
-                .wait_for_answer(CONSOLE)?;
+            let node = self.node(&wanted.name)?;
+            let limit = if node.is_foreign() { IMAGE } else { CONSOLE };
+            node.console().wait_for_answer(limit)?;
             self.progress
                 .node(&wanted.name, |it| it.is_console_ready = true);
             Ok(())
         })
+    }
+
+    /// Its access points.
+    pub fn access(&self) -> &AccessPoints {
+        &self.access
     }
 
     /// Probes every link: an echo passes it one way, and its answer the other.
@@ -248,6 +319,16 @@ impl Vnet {
 
     /// Probes again the links over which no probe has passed.
     pub fn probe_silent(&self, part: &HostPart) {
+        if self.flows.have_changed() {
+            let there = lock(&self.part);
+            let done = self
+                .graph(&there)
+                .and_then(|it| self.plane.become_graph(it));
+            if let Err(error) = done {
+                self.progress
+                    .tell(format!("a flow is not taken up: {error}"));
+            }
+        }
         // What does not answer stands in the status.
         let _ = self.probe_links(part, &self.silent(part), FAR_PROBE);
     }
@@ -269,7 +350,9 @@ impl Vnet {
             self.progress.link(link.number, |it| match &done {
                 Ok(round_trip) => {
                     it.state = LinkState::Up;
-                    it.rtt_ns = u64::try_from(round_trip.as_nanos()).ok();
+                    // Of a card none is known.
+                    let ns = u64::try_from(round_trip.as_nanos()).ok();
+                    it.rtt_ns = ns.filter(|ns| *ns > 0);
                 }
                 Err(error) => {
                     let reason = error.to_string();
@@ -280,72 +363,23 @@ impl Vnet {
         })
     }
 
-    /// The round trip of a link, from its near end.
+    /// The round trip of a link, from its near end if that takes commands.
     fn probe_link(&self, part: &HostPart, link: &LinkPart, limit: Duration) -> Result<Duration> {
-        let interface = part.interface(&link.near);
+        if let Far::Nic(nic) = &link.far {
+            // No one is known at the other end of its wire.
+            return nics::probe(nic);
+        }
+        let mut from = link.ends();
+        let from = from.find(|end| self.node(&end.node).is_ok_and(|it| !it.is_foreign()));
+        let from = from.unwrap_or(&link.near);
+        let interface = part.interface(from);
         let interface = interface.expect("the part was checked: its links end at interfaces");
         let own = interface.address.address();
-        self.node(&link.near.node)?.echo(own, interface.peer, limit)
-    }
-
-    /// Runs a shell command in a node to its end.
-    ///
-    /// # Errors
-    /// There is no such node, or it does not answer. A command that fails is reported by its
-    /// status.
-    pub fn run(&self, node: &str, command: &str, limit: Duration) -> Result<Output> {
-        self.node(node)?.run(command, limit)
-    }
-
-    /// What the console of a node has said since so many bytes.
-    ///
-    /// # Errors
-    /// There is no such node.
-    pub fn console_said(&self, node: &str, since: u64, wait: Duration) -> Result<ConsoleSaid> {
-        let (next, bytes) = self.node(node)?.console().said_since(since, wait);
-        Ok(ConsoleSaid { next, bytes })
-    }
-
-    /// Types at the console of a node.
-    ///
-    /// # Errors
-    /// There is no such node, or a viewer types there.
-    pub fn console_type(&self, node: &str, text: &str) -> Result<()> {
-        self.node(node)?.console().type_in(text.as_bytes())
-    }
-
-    /// The round trip of an echo from one node to an address.
-    ///
-    /// # Errors
-    /// There is no such node, or nothing answers within `limit`.
-    pub fn echo(&self, from: &str, to: Ipv4Addr, limit: Duration) -> Result<Duration> {
-        let own = {
-            let part = lock(&self.part);
-            let wanted = part.node(from).ok_or_else(|| self.no_node(from))?;
-            source_towards(wanted, to)
-        };
-        self.node(from)?.echo(own, to, limit)
-    }
-
-    /// What arrives of a stream that one node sends to an address of another for some time.
-    ///
-    /// # Errors
-    /// There is no such node, or the stream does not get there.
-    pub fn throughput(
-        &self,
-        [from, to]: [&str; 2],
-        address: Ipv4Addr,
-        time: Duration,
-    ) -> Result<Arrived> {
-        let (sender, receiver) = (self.node(from)?, self.node(to)?);
-        let to = SocketAddrV4::new(address, STREAM_PORT);
-        std::thread::scope(|scope| {
-            let received = scope.spawn(|| receiver.receive(STREAM_PORT, time + STREAM));
-            sender.send(to, time, STREAM)?;
-            received
-                .join()
-                .unwrap_or(Err(Error::Ended("who takes the stream")))
-        })
+        let by_frames = self.node(&from.node)?.echo(own, interface.peer, limit)?;
+        match link.carrier {
+            Carrier::Dif => self.probe_flow(part, link, limit),
+            _ => Ok(by_frames),
+        }
     }
 
     /// What went over each link of the engine's graph.
@@ -447,7 +481,10 @@ fn observed(dir: &VnetDir, part: &HostPart, namespaces: &[String]) -> Result<Hos
     let ports = namespace::interfaces(&ports_namespace(part.vnet))?;
     there.links.retain(|link| {
         let mut sides = link.ends().enumerate();
-        sides.all(|(side, _)| ports.contains(&port(link.number, side)))
+        sides.all(|(side, _)| {
+            let mut either = both_ports((link.number, side)).into_iter();
+            either.any(|port| ports.contains(&port))
+        })
     });
     Ok(there)
 }
@@ -499,11 +536,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// How many nodes and links are worked on at a time.
 const THREADS: usize = 16;
-/// The port of TCP at which a node takes a stream.
-const STREAM_PORT: u16 = 49_210;
-/// How long a stream may take to get there.
-const STREAM: Duration = Duration::from_secs(30);
 const CONSOLE: Duration = Duration::from_secs(60);
+/// How long a machine with an image of its own may take to boot, under translation.
+const IMAGE: Duration = Duration::from_secs(600);
 /// How long the other end of a new link may take to answer.
 const PROBE: Duration = Duration::from_secs(60);
 /// How long one on another host may, before other work is looked for.

@@ -122,7 +122,7 @@ pub(crate) fn trace(vnet: &Vnet, part: &HostPart, dir: &VnetDir, query: &WayQuer
         }
     }
     let route = expected(part, &query.from, &query.to)?;
-    let watch = Watch::begin(part, &dir.counters(), &route)?;
+    let watch = Watch::begin(part, &vnet.second_ports(), &dir.counters(), &route)?;
     // Without the file the place of a drop is known, and only its reason is not.
     let readings = || counter_file::read(&dir.counters()).unwrap_or_default();
     let before = readings();

@@ -1,25 +1,39 @@
-//! The page of an agent for people: a map of each network with states and rates, its events, links
-//! made worse by a click, consoles.
+//! A page for people: of an agent, with the networks of its host and what carries them, or of an
+//! operator, with networks alone.
 //!
-//! The page is one file in this program and loads nothing from elsewhere. It asks for what
-//! `vnet.sock` answers, over TCP on a loopback address. Every user of this machine, and every page
-//! in a browser, can reach that: each request but that for the page itself has to bear a token, a
-//! random number that stands in the address behind `#`, which browsers keep to themselves.
+//! The page is in this program and loads nothing from elsewhere. It asks over TCP on a loopback
+//! address. Every user of this machine, and every page in a browser, can reach that: each request
+//! but those for the page itself has to bear a token, a random number that stands in the address
+//! behind `#`, which browsers keep to themselves.
 
+mod captures;
+mod history;
+pub mod of_agent;
+mod reading;
+mod substrate;
+
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::Router;
+use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use carina_api::{ErrorBody, ErrorCode};
+use serde::Serialize;
 
 use crate::agent::Agent;
 use crate::error::{Attempt, Error, Result};
 use crate::random::random_bytes;
 use crate::server::{self, Stopped, refusal};
+
+pub use self::captures::{CaptureSeen, Captured};
+pub use self::history::{HistoryReport, LinkRate, Moment, SampleReport};
+pub use self::reading::{ReadDocument, written};
+pub use self::substrate::Substrate;
 
 /// A page that is going to be served.
 #[derive(Debug)]
@@ -37,6 +51,17 @@ impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token(…)")
     }
+}
+
+/// What a page shows first: whose it is, and what can be asked for.
+#[derive(Clone, Debug, Serialize)]
+pub struct About {
+    /// `agent` or `vno`.
+    pub role: &'static str,
+    /// The name of the host or of the operator.
+    pub title: String,
+    /// Parts of the page that there are.
+    pub can: &'static [&'static str],
 }
 
 impl Web {
@@ -69,40 +94,69 @@ impl Web {
         format!("http://{}/#{}", self.address, self.token.0)
     }
 
-    /// Serves it until its [`server::Stop`] is dropped.
+    /// Serves the page of an agent until its [`server::Stop`] is dropped. What happens to networks
+    /// is noted from here on.
     ///
     /// # Errors
     /// The runtime cannot be made.
-    pub fn serve(self, agent: Arc<Agent>, stopped: Stopped) -> std::io::Result<()> {
+    pub fn serve(self, agent: Arc<Agent>, stopped: Stopped) -> io::Result<()> {
+        // It ends behind the server.
+        let of_agent = of_agent::Service::start(agent)?;
+        let api = of_agent.router();
+        server::run(self.of(api), stopped)
+    }
+
+    /// The page over what `api` answers, for a runtime that runs already. It does not end by
+    /// itself.
+    ///
+    /// # Errors
+    /// The socket is unusable.
+    pub async fn of(self, api: Router) -> io::Result<()> {
         self.listener.set_nonblocking(true)?;
-        let token = self.token.clone();
-        let router = server::router_of(agent)
-            .layer(middleware::from_fn_with_state(token, admit))
-            .route("/", get(page));
-        server::run(
-            async move {
-                let listener = tokio::net::TcpListener::from_std(self.listener)?;
-                axum::serve(listener, router).await
-            },
-            stopped,
-        )
+        let listener = tokio::net::TcpListener::from_std(self.listener)?;
+        axum::serve(listener, router(api, self.token)).await
     }
 }
 
-/// The page.
+/// The page, and behind the token what it asks for.
+fn router(api: Router, token: Token) -> Router {
+    api.route("/v1/read", post(reading::read))
+        .layer(middleware::from_fn_with_state(token, admit))
+        .route("/", get(page))
+        .route("/page/{file}", get(file))
+}
+
 async fn page() -> Response {
+    sent("text/html; charset=utf-8", PAGE)
+}
+
+/// A part of the page.
+async fn file(Path(name): Path<String>) -> Response {
+    let file = FILES.iter().find(|(known, _)| *known == name);
+    let Some((name, text)) = file else {
+        let what = "the page has no such part";
+        return refusal(&ErrorBody::new(ErrorCode::NotFound, what));
+    };
+    match name.ends_with(".css") {
+        true => sent("text/css; charset=utf-8", text),
+        false => sent("text/javascript; charset=utf-8", text),
+    }
+}
+
+fn sent(kind: &'static str, text: &'static str) -> Response {
     let head = [
-        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CONTENT_TYPE, kind),
         // Nothing is loaded, run or sent but what this page itself has and asks for.
         (
             header::CONTENT_SECURITY_POLICY,
-            "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
-             connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+            "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
+             img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
         ),
         (header::CACHE_CONTROL, "no-store"),
         (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
-    (head, PAGE).into_response()
+    (head, text).into_response()
 }
 
 /// Lets requests with the token pass.
@@ -112,7 +166,8 @@ async fn admit(State(token): State<Token>, request: Request, next: Next) -> Resp
     if is_token(&token.0, said) {
         return next.run(request).await;
     }
-    let what = "the request does not bear the token that the agent's address has behind #";
+    let what = "the request does not bear the token that the page's address has behind #: open the \
+                address that the command has printed last";
     let mut response = refusal(&ErrorBody::new(ErrorCode::AccessDenied, what));
     *response.status_mut() = StatusCode::UNAUTHORIZED;
     response
@@ -128,7 +183,25 @@ fn is_token(token: &str, said: &[u8]) -> bool {
     differ == 0 && said.len() == token.len()
 }
 
-const PAGE: &str = include_str!("web/page.html");
+const PAGE: &str = include_str!("web/page/page.html");
+
+/// The parts of the page, by the names that it has for them.
+const FILES: [(&str, &str); 14] = [
+    ("page.css", include_str!("web/page/page.css")),
+    ("ask.js", include_str!("web/page/ask.js")),
+    ("capture.js", include_str!("web/page/capture.js")),
+    ("details.js", include_str!("web/page/details.js")),
+    ("document.js", include_str!("web/page/document.js")),
+    ("elements.js", include_str!("web/page/elements.js")),
+    ("layers.js", include_str!("web/page/layers.js")),
+    ("layout.js", include_str!("web/page/layout.js")),
+    ("main.js", include_str!("web/page/main.js")),
+    ("map.js", include_str!("web/page/map.js")),
+    ("network.js", include_str!("web/page/network.js")),
+    ("screen.js", include_str!("web/page/screen.js")),
+    ("time.js", include_str!("web/page/time.js")),
+    ("window.js", include_str!("web/page/window.js")),
+];
 
 #[cfg(test)]
 mod tests {
@@ -161,9 +234,23 @@ mod tests {
 
     #[test]
     fn page_loads_nothing_from_elsewhere() {
-        for word in ["http:", "https:", "src=", "@import", "url("] {
-            let allowed = PAGE.replace("http://www.w3.org/2000/svg", "");
-            assert!(!allowed.contains(word), "{word}");
+        let parts = FILES.iter().map(|(_, text)| *text).chain([PAGE]);
+        for text in parts {
+            let own = text.replace("http://www.w3.org/2000/svg", "");
+            for word in ["http:", "https:", "//cdn", "@import", "url(", "innerHTML"] {
+                assert!(!own.contains(word), "{word}");
+            }
+            // What is named is a part of the page.
+            for quoted in own.split(['"', '\'']).filter(|it| it.contains("/page/")) {
+                let name = quoted.trim_start_matches("/page/");
+                assert!(FILES.iter().any(|(known, _)| *known == name), "{quoted}");
+            }
+            let imports = own.lines().filter(|line| line.starts_with("import "));
+            for line in imports {
+                let name = line.split('"').nth(1).and_then(|it| it.strip_prefix("./"));
+                let is_known = FILES.iter().any(|(known, _)| Some(*known) == name);
+                assert!(is_known, "{line}");
+            }
         }
     }
 }

@@ -12,9 +12,10 @@ use serde::Serialize;
 
 use crate::directory::{VnetDir, Vnets};
 use crate::error::{Attempt, Result};
-use crate::names::{node_namespace, port_of, ports_namespace};
-use crate::remains;
+use crate::names::{end_of, node_namespace, ports_namespace};
+use crate::second_ports::SecondPorts;
 use crate::underlay::own_name;
+use crate::{namespace, remains};
 
 /// Where a node is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -52,12 +53,17 @@ pub fn nodes(vnets: &Vnets) -> Result<Vec<Whereabouts>> {
         let dir = vnets.vnet(&name);
         let namespaces = remains::namespaces(part.vnet)?;
         let machines = carina_vm::list(&dir.machines()).attempt("listing machines")?;
+        let ports = ports_namespace(part.vnet);
+        let second = match namespaces.contains(&ports) {
+            true => SecondPorts::among(&namespace::interfaces(&ports)?),
+            false => SecondPorts::default(),
+        };
         for node in &part.nodes {
             let pid = machines
                 .iter()
                 .find(|machine| machine.name == node.name)
                 .map(|machine| machine.pid);
-            let mut it = place(&host, &dir, part, node);
+            let mut it = place(&host, &dir, (part, &second), node);
             it.is_there = match node.kind {
                 Kind::Vm => pid.is_some(),
                 Kind::Namespace => namespaces.contains(&it.namespace),
@@ -68,7 +74,12 @@ pub fn nodes(vnets: &Vnets) -> Result<Vec<Whereabouts>> {
     Ok(found)
 }
 
-fn place(host: &str, dir: &VnetDir, part: &HostPart, node: &NodePart) -> Whereabouts {
+fn place(
+    host: &str,
+    dir: &VnetDir,
+    (part, second): (&HostPart, &SecondPorts),
+    node: &NodePart,
+) -> Whereabouts {
     let ports = node.interfaces.iter();
     Whereabouts {
         vnet: dir.name(),
@@ -83,7 +94,7 @@ fn place(host: &str, dir: &VnetDir, part: &HostPart, node: &NodePart) -> Whereab
         pid: None,
         console: dir.console(&node.name),
         ports: ports
-            .map(|it| (it.name.clone(), port_of(part, &node.name, it)))
+            .map(|it| (it.name.clone(), second.port(end_of(part, &node.name, it))))
             .collect(),
     }
 }

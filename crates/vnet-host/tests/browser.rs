@@ -1,41 +1,72 @@
-//! A browser that is driven as a person would: by clicks at places and by keys.
-//!
-//! Commands go over the browser's pipe, as JSON with a zero byte behind each. (Chrome DevTools
-//! Protocol, domains Target, Runtime and Input; `--remote-debugging-pipe`)
-
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+//! The page of an agent in a browser without a window, driven as a person would.
 
 use carina_vnet_host::impairment::LinkImpairment;
-use rustix::process::{Pid, Signal, kill_process_group};
-use serde_json::{Value, json};
+use carina_vnet_host::report::VnetState;
+use carina_wire::pcapng::{Item, Reader};
 
+use crate::driver::Browser;
 use crate::page::Page;
-use crate::waiting::{LIMIT, is_root};
+use crate::waiting::{is_root, wait_until_settled};
 
 #[test]
-fn links_are_impaired_and_consoles_used_in_a_browser() {
+fn networks_are_used_in_a_browser_by_clicks_and_keys() {
     if !is_root() {
         return;
     }
     let page = Page::serve();
-    page.make_network();
     let Some(mut browser) = Browser::open(&page.url) else {
         println!("SKIP: the page was not used: there is no chromium");
         return;
     };
-    browser.until("find('state').textContent === 'ready'");
-    browser.until("document.querySelectorAll('[data-node]').length === 2");
+    browser.until("document.querySelector('#empty').hidden === false");
+    make(&mut browser, &page);
+    impair(&mut browser, &page);
+    capture(&mut browser, &page);
+    look_back(&mut browser, &page);
+    look_below(&mut browser);
+    // The tests of its document.
+    browser.click("#test");
+    browser.until("document.querySelector('#notices').innerText.includes('ping a b')");
+    browser.until("document.querySelector('.notice.good') !== null");
+    change_and_remove(&mut browser, &page);
+    assert_eq!(browser.complaints(), serde_json::json!([]));
+    // Its token is in no address that is asked for.
+    let (_, token) = page.url.split_once('#').unwrap();
+    let fetched = browser.fetched();
+    assert!(fetched.contains("/v1/page") && !fetched.contains(token));
+}
+
+const DOCUMENT: &str = "[vnet]\nname = \"seen\"\n[defaults]\nkind = \"namespace\"\n[node.a]\n\
+    [node.b]\n[[link]]\nends = [\"a\", \"b\"]\nrate = \"1Mbps\"\n\
+    [[test]]\nping = [\"a\", \"b\"]\n";
+
+/// Pastes a document, looks at the plan, and makes it.
+fn make(browser: &mut Browser, page: &Page) {
+    browser.click("#first");
+    browser.click("#text");
+    browser.types("[vnet]\nname = 7\n");
+    browser.click("#look");
+    browser.until("document.querySelector('#plan .is-down').innerText.includes('line 2')");
+    browser.does("document.querySelector('#text').value = ''");
+    browser.click("#text");
+    browser.types(DOCUMENT);
+    browser.click("#look");
+    browser.until("document.querySelectorAll('#plan [data-action=add]').length === 3");
+    browser.click("#do-it");
+    browser.until("document.querySelector('#state').textContent === 'ready'");
+    browser.until("document.querySelectorAll('#map [data-node]').length === 2");
+    assert_eq!(page.agent.report("seen").unwrap().state, VnetState::Ready);
+}
+
+fn impair(browser: &mut Browser, page: &Page) {
+    let impairment = || page.agent.report("seen").unwrap().links[0].impairment;
     browser.click("[data-link='0'] .touch");
-    browser.until("document.querySelector('#facts h2').textContent.startsWith('Link a:eth0')");
+    browser.until("document.querySelector('#facts h2').innerText.includes('Link a:eth0')");
     browser.click("#impair [name=delay]");
     browser.types("250ms");
-    browser.click("#impair button");
+    browser.click("#impair .main");
     browser.until("document.querySelector('[data-link=\"0\"]').matches('.impaired')");
-    let impaired = impairment(&page);
+    let impaired = impairment();
     for side in [impaired.there, impaired.back] {
         assert!(
             side.is_some_and(|side| side.delay.is_some()),
@@ -44,184 +75,109 @@ fn links_are_impaired_and_consoles_used_in_a_browser() {
     }
     browser.click("#clear");
     browser.until("!document.querySelector('[data-link=\"0\"]').matches('.impaired')");
-    assert_eq!(impairment(&page), LinkImpairment::default());
+    assert_eq!(impairment(), LinkImpairment::default());
     // What is refused is shown.
     browser.click("#impair [name=loss]");
     browser.types("a lot");
-    browser.click("#impair button");
-    browser.until("find('wrong').textContent.includes('a lot')");
-    browser.click("[data-node='b'] rect");
-    browser.click("#line");
-    browser.types("echo $((40+2)):$CARINA_NODE");
-    browser.presses_enter();
-    browser.until("find('console').textContent.includes('42:b')");
-    // What was there some seconds ago, and now again.
-    browser.until("history.length > 3");
-    browser.does("find('time').value = 0; find('time').dispatchEvent(new Event('input'))");
-    browser.until("find('shown').textContent !== 'now'");
-    browser.does("find('time').value = find('time').max");
-    browser.does("find('time').dispatchEvent(new Event('input'))");
-    browser.until("find('shown').textContent === 'now'");
-    // A network that goes, goes from the page.
-    page.agent.remove("seen").unwrap();
-    browser.until("find('state').textContent === 'there is no network'");
-    browser.until("document.querySelectorAll('[data-node]').length === 0");
+    browser.click("#impair .main");
+    browser.until("document.querySelector('#notices').innerText.includes('a lot')");
 }
 
-fn impairment(page: &Page) -> LinkImpairment {
-    page.agent.report("seen").unwrap().links[0].impairment
+/// Captures echos, and uses a console.
+fn capture(browser: &mut Browser, page: &Page) {
+    browser.click("#capture-start");
+    browser.until("!document.querySelector('#capture-stop').hidden");
+    // Probes and tests send echos over it.
+    page.agent.test("seen").unwrap();
+    browser.until("document.querySelector('#packets').innerText.includes('echo request')");
+    browser.until("document.querySelector('#packets').innerText.includes('echo reply')");
+    browser.click("#capture-stop");
+    browser.until("document.querySelector('#capture-stop').hidden");
+    // The file that is saved is that of the capture.
+    browser.does("URL.createObjectURL = (blob) => { window.saved = blob; return 'data:,'; }");
+    browser.click("#capture-save");
+    browser.until("window.saved !== undefined && saved.size > 0");
+    browser
+        .does("saved.arrayBuffer().then((bytes) => { window.bytes = [...new Uint8Array(bytes)] })");
+    browser.until("window.bytes !== undefined");
+    let bytes: Vec<u8> = serde_json::from_value(browser.value("bytes")).unwrap();
+    let mut reader = Reader::new();
+    reader.feed(&bytes);
+    let (mut packets, mut names) = (0, Vec::new());
+    while let Some(item) = reader.poll().unwrap() {
+        match item {
+            Item::Packet(_) => packets += 1,
+            Item::Interface(it) => names.push(it.name.clone()),
+            Item::Section => {}
+        }
+    }
+    assert!(packets >= 4, "{packets}");
+    names.sort();
+    assert_eq!(names, ["a:eth0 -> b:eth0", "b:eth0 -> a:eth0"]);
+    // Keys go to the console of the node.
+    browser.click("[data-node='b'] .shape");
+    browser.click("#console");
+    browser.types_line("echo $((40+2)):$CARINA_NODE");
+    browser.until("document.querySelector('#console').textContent.includes('42:b')");
+    browser.presses("Escape");
+    browser.presses("Escape");
+    browser.until("document.querySelector('#all-links') !== null");
 }
 
-/// A browser with one page. It ends with this value, with all its processes.
-struct Browser {
-    child: Child,
-    commands: ChildStdin,
-    answers: Receiver<Value>,
-    /// The page's.
-    session: Option<String>,
-    last: u64,
-    _home: tempfile::TempDir,
+/// What was before the page was opened can be looked at, too.
+fn look_back(browser: &mut Browser, page: &Page) {
+    browser.command("Page.reload", serde_json::json!({}));
+    browser.until("document.querySelector('#state').textContent === 'ready'");
+    browser.until("Number(document.querySelector('#time').max) > 2000");
+    browser.does(
+        "(() => { const time = document.querySelector('#time'); time.value = time.min; \
+         time.dispatchEvent(new Event('input')); })()",
+    );
+    browser.until("document.querySelector('#shown').textContent.endsWith('ago')");
+    browser.until("document.querySelector('#state').textContent === 'changing'");
+    browser.click("#now");
+    browser.until("document.querySelector('#shown').textContent === 'now'");
+    browser.until("document.querySelector('#state').textContent === 'ready'");
+    // An event leads to its time.
+    browser.click("#events li:last-child button");
+    browser.until("document.body.matches('.past')");
+    browser.click("#now");
+    browser.until("!document.body.matches('.past')");
+    assert_eq!(page.agent.report("seen").unwrap().state, VnetState::Ready);
 }
 
-impl Browser {
-    /// Opens a page; nothing where there is no browser.
-    fn open(url: &str) -> Option<Browser> {
-        let programs = ["chromium-headless-shell", "chromium"];
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let is_there = |program: &&str| {
-            let mut directories = std::env::split_paths(&path);
-            directories.any(|directory| directory.join(program).is_file())
-        };
-        let program = programs.into_iter().find(is_there)?;
-        let mut browser = Browser::start(program);
-        let target = browser.command("Target.createTarget", json!({ "url": url }));
-        let target = &target["targetId"];
-        let words = json!({ "targetId": target, "flatten": true });
-        let attached = browser.command("Target.attachToTarget", words);
-        browser.session = Some(attached["sessionId"].as_str().unwrap().to_owned());
-        Some(browser)
-    }
-
-    fn start(program: &str) -> Browser {
-        let home = tempfile::tempdir().unwrap();
-        // The browser reads commands from descriptor 3, and writes answers to 4.
-        let script = "exec \"$@\" 3<&0 4>&1 0</dev/null 1>/dev/null";
-        let mut child = Command::new("sh")
-            .args(["-c", script, "sh", program, "--remote-debugging-pipe"])
-            .args(["--headless", "--no-sandbox", "--disable-gpu"])
-            .args(["--disable-dev-shm-usage", "--window-size=1280,1000"])
-            .arg(format!("--user-data-dir={}", home.path().display()))
-            .env("HOME", home.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .unwrap();
-        let (answer, answers) = channel();
-        let mut said = BufReader::new(child.stdout.take().unwrap());
-        std::thread::spawn(move || {
-            loop {
-                let mut text = Vec::new();
-                if said.read_until(0, &mut text).unwrap_or_default() == 0 {
-                    return;
-                }
-                text.pop();
-                let message: Value = serde_json::from_slice(&text).unwrap();
-                // Events have no number.
-                if message["id"].is_u64() && answer.send(message).is_err() {
-                    return;
-                }
-            }
-        });
-        Browser {
-            commands: child.stdin.take().unwrap(),
-            child,
-            answers,
-            session: None,
-            last: 0,
-            _home: home,
-        }
-    }
-
-    fn command(&mut self, method: &str, params: Value) -> Value {
-        self.last += 1;
-        let mut message = json!({ "id": self.last, "method": method, "params": params });
-        if let Some(session) = &self.session {
-            message["sessionId"] = json!(session);
-        }
-        let mut text = serde_json::to_vec(&message).unwrap();
-        text.push(0);
-        self.commands.write_all(&text).unwrap();
-        let answer = self.answers.recv_timeout(LIMIT).expect(method);
-        assert_eq!(answer["id"], self.last, "{answer}");
-        assert!(answer["error"].is_null(), "{method}: {answer}");
-        answer["result"].clone()
-    }
-
-    /// The value of an expression in the page.
-    fn value(&mut self, expression: &str) -> Value {
-        let params = json!({ "expression": expression, "returnByValue": true });
-        let answer = self.command("Runtime.evaluate", params);
-        answer["result"]["value"].clone()
-    }
-
-    fn does(&mut self, statements: &str) {
-        self.value(statements);
-    }
-
-    /// Waits until an expression is true. One that fails is not true yet.
-    fn until(&mut self, expression: &str) {
-        let deadline = Instant::now() + LIMIT;
-        while self.value(expression) != true {
-            if Instant::now() > deadline {
-                let page = self.value("document.body.innerText");
-                panic!("{expression}: {page}");
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Clicks into the middle of an element.
-    fn click(&mut self, selector: &str) {
-        let selector = json!(selector);
-        self.until(&format!("document.querySelector({selector}) !== null"));
-        let place = self.value(&format!(
-            "(() => {{ const it = document.querySelector({selector}); \
-             it.scrollIntoView({{ block: 'center' }}); \
-             const box = it.getBoundingClientRect(); \
-             return [box.x + box.width / 2, box.y + box.height / 2]; }})()"
-        ));
-        for kind in ["mousePressed", "mouseReleased"] {
-            let params = json!({
-                "type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1,
-            });
-            self.command("Input.dispatchMouseEvent", params);
-        }
-    }
-
-    /// Types into what has the focus.
-    fn types(&mut self, text: &str) {
-        self.command("Input.insertText", json!({ "text": text }));
-    }
-
-    fn presses_enter(&mut self) {
-        for kind in ["keyDown", "keyUp"] {
-            let mut params = json!({
-                "type": kind, "key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13,
-            });
-            if kind == "keyDown" {
-                params["text"] = json!("\r");
-            }
-            self.command("Input.dispatchKeyEvent", params);
-        }
-    }
+/// The substrate below the network.
+fn look_below(browser: &mut Browser) {
+    browser.click("[data-layer=all]");
+    browser.until("document.querySelectorAll('#map .place').length >= 2");
+    let uid = "[...document.querySelectorAll('#map .place title')].some((it) => \
+        /in cv-[0-9a-f]+-a$/.test(it.textContent))";
+    browser.until(uid);
+    browser.until("document.querySelector('#substrate').innerText.includes('no node answers')");
+    browser.click("[data-layer=network]");
+    browser.until(
+        "document.querySelectorAll('#map .place').length === 0 \
+        || document.querySelector('#substrate').hidden",
+    );
 }
 
-impl Drop for Browser {
-    fn drop(&mut self) {
-        // With the processes that it has started.
-        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
-        let _ = self.child.wait();
-    }
+/// Changes the network by its own document, and removes it.
+fn change_and_remove(browser: &mut Browser, page: &Page) {
+    browser.click("#open-document");
+    browser.until("document.querySelector('#text').value.includes('1Mbps')");
+    browser.does(
+        "(() => { const text = document.querySelector('#text'); \
+         text.value = text.value.replace('1Mbps', '2Mbps'); })()",
+    );
+    browser.click("#look");
+    browser.until("document.querySelector('#plan').innerText.includes('1Mbps -> 2Mbps')");
+    browser.click("#do-it");
+    browser.until("document.querySelector('#map .link title').textContent.includes('2Mbps')");
+    wait_until_settled(&page.agent, "seen");
+    browser.click("#open-document");
+    browser.click("#remove");
+    browser.click("#remove");
+    browser.until("document.querySelector('#state').textContent === 'there is no network'");
+    browser.until("document.querySelectorAll('#map [data-node]').length === 0");
+    assert!(page.agent.list().is_empty());
 }

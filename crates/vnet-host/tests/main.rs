@@ -1,8 +1,11 @@
 //! Networks on this machine, and what is left of them.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+mod access;
 mod browser;
+mod driver;
 mod hosts;
+mod keeping;
 mod looking;
 mod machines;
 mod namespaces;

@@ -7,16 +7,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use carina_engine::counter_file;
-use carina_vnet::host_part::{EndPart, Far, HostPart, HostStatus, NodeState};
+use carina_vnet::host_part::{HostPart, HostStatus, NodeState};
 
 use crate::bell::Bell;
 use crate::directory::{Record, VnetDir};
 use crate::error::{Attempt, Error, Result};
+use crate::host_dif::HostDif;
 use crate::impairment::{Impairments, LinkImpairment, lost};
-use crate::names::{impair_app, port_app, rate_app};
+use crate::names::{impair_app, rate_app};
 use crate::node::Images;
 use crate::progress::{Event, Progress};
 use crate::report::{InterfaceReport, LinkReport, NodeReport, Passed, VnetReport, VnetState};
+use crate::second_ports::is_port_app;
 use crate::underlay::Underlay;
 use crate::vnet::Vnet;
 
@@ -34,6 +36,8 @@ pub struct Network {
 pub struct Host {
     pub images: Arc<Images>,
     pub underlay: Option<Underlay>,
+    /// What carries links to other hosts that are flows.
+    pub dif: Option<Arc<HostDif>>,
     /// Rung when the status of a network has changed.
     pub bell: Arc<Bell>,
 }
@@ -164,6 +168,11 @@ impl Network {
         self.shared.progress.tell(what);
     }
 
+    /// How long ago it was taken up.
+    pub fn age(&self) -> Duration {
+        self.shared.progress.age()
+    }
+
     pub fn events(&self, since: u64, wait: Duration) -> Vec<Event> {
         self.shared.progress.events(since, wait)
     }
@@ -176,10 +185,11 @@ impl Network {
             return;
         };
         while !thread.is_finished() {
-            let machines = self.dir.machines();
-            for machine in carina_vm::list(&machines).unwrap_or_default() {
-                // It may end at this very moment.
-                let _ = carina_vm::stop(&machines, &machine.name, Duration::ZERO);
+            for machines in [self.dir.machines(), self.dir.destination()] {
+                for machine in carina_vm::list(&machines).unwrap_or_default() {
+                    // It may end at this very moment.
+                    let _ = carina_vm::stop(&machines, &machine.name, Duration::ZERO);
+                }
             }
             std::thread::sleep(LOOK);
         }
@@ -203,11 +213,11 @@ impl Network {
         let counts = vnet.as_ref().and_then(|vnet| vnet.counts().ok());
         let counts = counts.unwrap_or_default();
         let passed = |link: u32, side: usize| {
-            let (port, rate) = (port_app(link, side), rate_app(link, side));
+            let rate = rate_app(link, side);
             let mut passed = Passed::default();
             let mut from_afar = None;
             for (name, count) in &counts {
-                if name.from.app == port {
+                if is_port_app(&name.from.app, (link, side)) {
                     (passed.frames, passed.bytes) = (count.packets, count.bytes);
                     passed.dropped += count.packets + count.drops;
                 }
@@ -215,7 +225,7 @@ impl Network {
                     // What has not left the bucket was dropped in it, or waits for a moment.
                     passed.dropped = passed.dropped.saturating_sub(count.packets);
                 } else if side == 1
-                    && name.to.app == port_app(link, 0)
+                    && is_port_app(&name.to.app, (link, 0))
                     && name.from.app != impair_app(link, 1)
                 {
                     from_afar = Some(Passed {
@@ -294,13 +304,9 @@ fn links_of(
     let mut links = Vec::new();
     for link in &part.links {
         let now = status.links.get(&link.number).cloned().unwrap_or_default();
-        let far = match &link.far {
-            Far::Here(end) => EndPart::to_string(end),
-            Far::Host(far) => format!("host {}", far.host),
-        };
         links.push(LinkReport {
             number: link.number,
-            ends: [link.near.to_string(), far],
+            ends: [link.near.to_string(), link.far.to_string()],
             carrier: link.carrier,
             rate: link.rate,
             state: now.state,
@@ -403,8 +409,8 @@ impl Shared {
     ) -> Option<(Arc<Vnet>, Box<Change>)> {
         let mut again = Again::default();
         loop {
-            let (images, underlay) = (&host.images, host.underlay.as_ref());
-            match Vnet::take_up(dir, &first.record, images, underlay, &self.progress) {
+            let outside = (host.underlay.as_ref(), host.dif.as_ref());
+            match Vnet::take_up(dir, &first.record, &host.images, outside, &self.progress) {
                 Ok(vnet) => return Some((Arc::new(vnet), first)),
                 Err(error) => self.fail(&error),
             }

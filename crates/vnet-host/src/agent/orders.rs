@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use carina_apps::tunnel_mux::MuxCarrier;
+use carina_vnet::document::Carrier;
 use carina_vnet::host_part::{Far, HostPart, HostStatus, LinkPart, NodeState, VnetId};
 use carina_vnet::message::{FromAgent, ToAgent};
 
@@ -16,7 +17,7 @@ use super::{Agent, random_id};
 use crate::carrier::carrier_of;
 use crate::directory::{Record, Wanted, part_name};
 use crate::error::{Attempt, Error, Result};
-use crate::remains;
+use crate::{node, remains};
 
 /// What an agent remembers of orders, beside the networks that it has.
 #[derive(Debug, Default)]
@@ -89,7 +90,10 @@ impl Agent {
             // It was to be removed, and could not be.
             return self.begin_removal(name, Arc::clone(network));
         }
-        if let Err(error) = self.check(part, &networks) {
+        let mut part = part.clone();
+        let chosen = self.choose_for_provider(&mut part, there, &networks, &name);
+        let part = &part;
+        if let Err(error) = chosen.and_then(|()| self.check(part, &networks)) {
             let status = refusal(part, &error.to_string());
             lock(&self.orders.refused).insert(vnet, status);
             return Ok(());
@@ -121,6 +125,7 @@ impl Agent {
     /// Checks what a part needs of this host, and that no other network has it.
     fn check(&self, part: &HostPart, networks: &BTreeMap<String, Arc<Network>>) -> Result<()> {
         part.check()?;
+        node::check(part)?;
         let mut tunnels = BTreeMap::new();
         let own = part_name(part.vnet);
         for (name, network) in networks.iter().filter(|(name, _)| **name != own) {
@@ -134,6 +139,12 @@ impl Agent {
             tunnels.extend(keys.map(|key| (key, name.clone())));
         }
         for link in &part.links {
+            if link.carrier == Carrier::Dif && matches!(link.far, Far::Host(_)) {
+                return Err(Error::Unsupported {
+                    what: format!("link {} to another host as a flow of a DIF", link.number),
+                    instead: "between hosts links are `ipip`, `gre` or `vxlan` so far",
+                });
+            }
             let Some(tunnel) = tunnel_of(link)? else {
                 continue;
             };
@@ -208,16 +219,22 @@ impl Drop for Orders {
 }
 
 /// What no two links of a host have.
-type TunnelKey = (Ipv4Addr, Ipv4Addr, (MuxCarrier, u32));
+type TunnelKey = (Ipv4Addr, Ipv4Addr, (Option<MuxCarrier>, u32));
 
-/// The tunnel of a link to another host.
+/// The tunnel, or the flow, of a link to another host.
 ///
 /// # Errors
 /// This host has no such carrier.
 fn tunnel_of(link: &LinkPart) -> Result<Option<TunnelKey>> {
     match &link.far {
-        Far::Here(_) => Ok(None),
-        Far::Host(far) => Ok(Some((far.local, far.remote, carrier_of(link)?.tag(link)))),
+        Far::Here(_) | Far::Users(_) | Far::Nic(_) => Ok(None),
+        Far::Host(far) if link.carrier == Carrier::Dif => {
+            Ok(Some((far.local, far.remote, (None, link.tag))))
+        }
+        Far::Host(far) => {
+            let (carrier, tag) = carrier_of(link)?.tag(link);
+            Ok(Some((far.local, far.remote, (Some(carrier), tag))))
+        }
     }
 }
 

@@ -48,10 +48,12 @@ fn one(vnet: &Vnet, part: &HostPart, test: &Test) -> TestReport {
 }
 
 fn ping(vnet: &Vnet, part: &HostPart, [from, to]: [&str; 2], test: &Test) -> (bool, String) {
-    let Some(address) = address_of(part, to) else {
-        return (false, format!("{to} has no interface"));
+    let echo = match (Vnet::are_in_one_dif(part, [from, to]), address_of(part, to)) {
+        (true, _) => vnet.echo_by_name([from, to], PING),
+        (false, Some(address)) => vnet.echo(from, address, PING),
+        (false, None) => return (false, format!("{to} has no interface")),
     };
-    match vnet.echo(from, address, PING) {
+    match echo {
         Err(error) => (false, error.to_string()),
         Ok(round_trip) => {
             let most = test.rtt_max.map(|span| span.duration().as_nanos());
@@ -63,10 +65,12 @@ fn ping(vnet: &Vnet, part: &HostPart, [from, to]: [&str; 2], test: &Test) -> (bo
 }
 
 fn throughput(vnet: &Vnet, part: &HostPart, pair: [&str; 2], test: &Test) -> (bool, String) {
-    let Some(address) = address_of(part, pair[1]) else {
-        return (false, format!("{} has no interface", pair[1]));
+    let arrived = match (Vnet::are_in_one_dif(part, pair), address_of(part, pair[1])) {
+        (true, _) => vnet.stream_by_name(pair, STREAM, PING),
+        (false, Some(address)) => vnet.throughput(pair, address, STREAM),
+        (false, None) => return (false, format!("{} has no interface", pair[1])),
     };
-    match vnet.throughput(pair, address, STREAM) {
+    match arrived {
         Err(error) => (false, error.to_string()),
         Ok(arrived) => {
             let least = test.rate_min.map_or(0.0, |rate| rate.bps() as f64);

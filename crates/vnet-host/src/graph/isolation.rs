@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use carina_apps::mac_text::MacText;
@@ -15,13 +16,16 @@ use carina_random::SplitMix;
 use carina_time::Instant;
 use carina_vnet::division::{Placement, divide};
 use carina_vnet::document::{Carrier, Document, Form};
-use carina_vnet::host_part::{HostPart, InterfacePart, VnetId};
+use carina_vnet::host_part::{Far, HostPart, InterfacePart, VnetId};
 use carina_vnet::layout::Layout;
 use carina_wire::ether::Mac;
 use carina_wire::inet::checksum;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::graph_of;
+use crate::far_flow::{FlowSocket, Flows};
 use crate::names::{UNDERLAY_APP, port_app};
+use crate::second_ports::SecondPorts;
 use crate::underlay::{Underlay, UnderlayPort};
 
 type Frames = Arc<Mutex<VecDeque<Vec<u8>>>>;
@@ -77,6 +81,8 @@ type EndOf = (u8, u32, usize);
 struct World {
     parts: Vec<Running>,
     nodes: BTreeMap<EndOf, (Simulated, InterfacePart)>,
+    /// The other ends of flows between hosts, by what tells flows apart.
+    flows: BTreeMap<(Ipv4Addr, Ipv4Addr, u32), OwnedFd>,
     now: u64,
 }
 
@@ -92,7 +98,7 @@ fn document(random: &mut SplitMix) -> Document {
     for _ in 0..1 + random.below(6) {
         let one = random.below(nodes);
         let other = (one + 1 + random.below(nodes - 1)) % nodes;
-        let carrier = ["gre", "vxlan", "ipip"][random.index(3)];
+        let carrier = ["gre", "vxlan", "ipip", "dif"][random.index(4)];
         text.push_str(&format!(
             "[[link]]\nends = [\"n{one}\", \"n{other}\"]\nrate = \"1Gbps\"\nas = \"{carrier}\"\n"
         ));
@@ -164,6 +170,7 @@ impl World {
         let mut world = World {
             parts: Vec::new(),
             nodes: BTreeMap::new(),
+            flows: BTreeMap::new(),
             now: 0,
         };
         for vnet in 0..2 + random.below(2) as u8 {
@@ -179,7 +186,9 @@ impl World {
 
     fn add(&mut self, vnet: u8, host: usize, part: &HostPart, pool: &Pool) {
         part.check().unwrap();
-        let mut graph: Graph = graph_of(part, Some(&underlay(host))).unwrap();
+        let flows = self.flows_of(part);
+        let (underlay, ports) = (underlay(host), SecondPorts::default());
+        let mut graph: Graph = graph_of(part, Some(&underlay), &flows, &ports).unwrap();
         for link in &part.links {
             for (at, end) in link.ends().enumerate() {
                 let (port, interface) = (Simulated::default(), part.interface(end).unwrap());
@@ -204,12 +213,36 @@ impl World {
         });
     }
 
+    /// A flow for each link that is one to another host, as the two hosts would find each other.
+    fn flows_of(&mut self, part: &HostPart) -> Flows {
+        let mut flows = Flows::new();
+        for link in part.links.iter().filter(|it| it.carrier == Carrier::Dif) {
+            let Far::Host(far) = &link.far else { continue };
+            let (low, high) = (far.local.min(far.remote), far.local.max(far.remote));
+            let key = (low, high, link.tag);
+            let end = self.flows.remove(&key).unwrap_or_else(|| {
+                let (ours, theirs) = socketpair(
+                    AddressFamily::UNIX,
+                    SocketType::SEQPACKET,
+                    SocketFlags::empty(),
+                    None,
+                )
+                .unwrap();
+                self.flows.insert(key, theirs);
+                ours
+            });
+            flows.insert(link.number, FlowSocket::over(end));
+        }
+        flows
+    }
+
     /// Lets everything run until nothing moves; what leaves a host comes to all others.
     fn settle(&mut self) {
         self.now += 100;
-        let mut is_moving = true;
-        while is_moving {
-            is_moving = false;
+        // What went into a flow is seen in the next round only.
+        let mut quiet = 0;
+        while quiet < 3 {
+            let mut is_moving = false;
             for part in &mut self.parts {
                 // A frame goes through all apps of a way, also against their order.
                 for _ in 0..10 {
@@ -230,6 +263,7 @@ impl World {
                     }
                 }
             }
+            quiet = if is_moving { 0 } else { quiet + 1 };
         }
     }
 

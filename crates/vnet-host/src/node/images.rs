@@ -5,33 +5,37 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic, Pool, Running, Templates};
-use carina_vnet::host_part::NodePart;
+use carina_vnet::document::Kind;
+use carina_vnet::host_part::{Far, HostPart, NodePart, VnetId};
 
 use super::machine::PORTS_FREE;
+use crate::confinement::{confined, user_of};
 use crate::error::{Attempt, Error, Result};
+use crate::image_store::{ImageStore, OWN};
 
 /// What machines boot, made when the first one needs it, and a pool of machines, if there is one.
 #[derive(Debug, Default)]
 pub struct Images {
-    ready: Mutex<Option<(Cache, Boot)>>,
+    /// Without a Carina node in it, and with one.
+    ready: [Mutex<Option<(Cache, Boot)>>; 2],
     pool: Mutex<Option<Arc<Pool>>>,
 }
 
 impl Images {
-    /// The kernel and the image `carina`.
-    pub(super) fn obtain(&self, image: &str) -> Result<(Cache, Boot)> {
-        if image != IMAGE {
-            return Err(Error::Unsupported {
-                what: format!("image {image:?}"),
-                instead: "machines boot Carina's own guest so far, `carina`",
-            });
-        }
-        let mut ready = lock(&self.ready);
+    /// The kernel and the image `carina`, which has this very program in it for members of a DIF.
+    pub(super) fn obtain(&self, has_node: bool) -> Result<(Cache, Boot)> {
+        let mut ready = lock(&self.ready[usize::from(has_node)]);
         if let Some(known) = &*ready {
             return Ok(known.clone());
         }
         let cache = Cache::default_location().attempt("opening the cache")?;
-        let boot = Boot::prepare(&cache, &Image::new()).attempt("preparing the guest")?;
+        let mut image = Image::new();
+        if has_node {
+            let program = std::env::current_exe().attempt("finding this program")?;
+            let packed = image.program("/bin/carina", &program);
+            image = packed.attempt("packing carina")?;
+        }
+        let boot = Boot::prepare(&cache, &image).attempt("preparing the guest")?;
         *ready = Some((cache.clone(), boot.clone()));
         Ok((cache, boot))
     }
@@ -46,12 +50,14 @@ impl Images {
         if size == 0 {
             return Ok(());
         }
-        let (cache, boot) = self.obtain(IMAGE)?;
+        let (cache, boot) = self.obtain(false)?;
         let mut kind = Machine::new("ready", directory)
             .attempt("describing the machines of the pool")?
             .boot(boot)
             .memory_mib(MEMORY_MIB)
             .cpus(CPUS);
+        // Each has a user of its own, whichever node it becomes.
+        kind = confined(kind, user_of(VnetId::new(0), &directory.to_string_lossy())).0;
         for _ in 0..CARDS {
             kind = kind.nic(unplugged());
         }
@@ -70,7 +76,10 @@ impl Images {
     /// How many cards a machine of the pool has beside those of a node; none if the node is of
     /// another kind, or there is no pool.
     pub(super) fn spare_cards(&self, part: &NodePart) -> Option<usize> {
-        let is_alike = part.cpus == CPUS && part.memory_mib == u64::from(MEMORY_MIB);
+        let is_alike = part.cpus == CPUS
+            && part.memory_mib == u64::from(MEMORY_MIB)
+            && part.founder.is_none()
+            && part.image == OWN;
         let spare = CARDS.checked_sub(part.interfaces.len());
         spare.filter(|_| is_alike && lock(&self.pool).is_some())
     }
@@ -81,6 +90,53 @@ impl Images {
         let pool = pool.expect("whoever takes a machine has seen the pool, and it stays");
         pool.take(machine)
     }
+}
+
+/// Checks that this host has the images of a part, and that they can be what it says.
+///
+/// # Errors
+/// One is not in the store; a node of one is to be a member of a DIF, for which its system would
+/// need a Carina node; or a link has no end from which it can be probed.
+pub fn check(part: &HostPart) -> Result<()> {
+    let is_foreign = |node: &NodePart| node.kind == Kind::Vm && node.image != OWN;
+    for node in part.nodes.iter().filter(|node| is_foreign(node)) {
+        ImageStore::of_this_host().find(&node.image)?;
+        if node.founder.is_some() {
+            return Err(Error::Unsupported {
+                what: format!("a link of node {} as a flow of a DIF", node.name),
+                instead: "its image has no Carina node; `ipip`, `gre` and `vxlan` need none",
+            });
+        }
+    }
+    let machines = part.nodes.iter().filter(|node| node.kind == Kind::Vm);
+    for node in machines.filter(|node| node.founder.is_some()) {
+        let (has, needs) = (node.memory_mib, member_mib());
+        if has < needs {
+            let node = node.name.clone();
+            return Err(Error::MemberMemory { node, has, needs });
+        }
+    }
+    for link in &part.links {
+        let mut ends = link.ends().filter_map(|end| part.node(&end.node));
+        if matches!(link.far, Far::Here(_)) && ends.all(is_foreign) {
+            return Err(Error::Unsupported {
+                what: format!(
+                    "link {} between two nodes with images of their own",
+                    link.number
+                ),
+                instead: "probes leave from a namespace or from the image `carina` at one end",
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The least memory of a machine with a Carina node, MiB: this program is there as it comes with
+/// the initramfs and as it is unpacked.
+fn member_mib() -> u64 {
+    let program = std::env::current_exe().and_then(std::fs::metadata);
+    let bytes = program.map_or(0, |program| program.len());
+    GUEST_MIB + (bytes >> 20) * 5 / 2
 }
 
 /// Ends the machines of a pool whose agent was killed.
@@ -109,11 +165,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-const IMAGE: &str = "carina";
 /// What a node has that says nothing else, and the most cards of a machine of the pool.
 const MEMORY_MIB: u32 = 128;
 const CPUS: u32 = 1;
 const CARDS: usize = 4;
+/// What a guest needs without a Carina node.
+const GUEST_MIB: u64 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -128,10 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn other_images_than_the_own_are_refused() {
-        let error = Images::default().obtain("debian").unwrap_err().to_string();
+    fn images_that_are_not_there_are_refused_by_name() {
+        let mut part = part(&["a b", "a c dif"]);
+        check(&part).unwrap();
+        part.nodes[1].kind = Kind::Vm;
+        part.nodes[1].image = "no-such-image".to_owned();
+        let error = check(&part).unwrap_err().to_string();
         assert!(
-            error.contains("debian") && error.contains("carina"),
+            error.contains("no-such-image") && error.contains("carina"),
             "{error}"
         );
     }

@@ -5,63 +5,85 @@ use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use carina_lab::{Guest, namespace_file};
-use carina_vm::{Backend, Machine, Model, Nic, NicId, Running, Templates};
+use carina_vm::{Backend, Cache, Machine, Model, Nic, NicId, Running, Templates};
 use carina_vnet::document;
-use carina_vnet::host_part::{HostPart, InterfacePart, NodePart};
+use carina_vnet::host_part::{InterfacePart, NodePart};
 
-use crate::directory::VnetDir;
+use crate::confinement::{Confinement, confined, user_of, user_of_process};
 use crate::error::{Attempt, Error, Result};
-use crate::names::{port_of, ports_namespace};
-use crate::node::Output;
-use crate::node::images::{Images, unplugged};
+use crate::image_store::{ImageStore, NodeDisk, OWN};
+use crate::names::{end_of, ports_namespace};
+use crate::node::images::unplugged;
+use crate::node::moving::restored;
+use crate::node::{Output, Site};
 use crate::probe::round_trip_in;
+use crate::saved::Saved;
 
 /// A machine and the way into it.
 #[derive(Debug)]
 pub struct MachineNode {
     name: String,
-    machines: PathBuf,
-    access: Access,
+    pub(super) machines: PathBuf,
+    /// Written while it moves to another QEMU: no command is under way then.
+    pub(super) access: RwLock<Access>,
+    /// How it is confined, if this agent has started it.
+    pub(super) confinement: Mutex<Option<Confinement>>,
 }
 
 /// QEMU serves the port for commands to one client at a time.
 #[derive(Debug)]
-enum Access {
+pub(super) enum Access {
     /// This agent has started it, with cards of these addresses.
     Started(Box<Running>, Mutex<BTreeMap<[u8; 6], NicId>>),
     /// An earlier agent has.
     Found(Guest),
+    /// It runs an image of the store, in which nothing takes commands.
+    Foreign,
 }
 
 impl MachineNode {
-    /// Boots or clones a machine whose cards are the ports of its links, or takes up the one that
-    /// runs, and waits until it takes commands.
+    /// Boots, clones or restores a machine whose cards are the ports of its links, or takes up the
+    /// one that runs, and waits until it takes commands; also says whether it has its interfaces
+    /// already.
     pub fn make(
-        whole: &HostPart,
+        site: &Site<'_>,
         part: &NodePart,
-        dir: &VnetDir,
-        images: &Images,
-    ) -> Result<(MachineNode, UnixStream)> {
-        let machines = dir.machines();
+        saved: Option<&Saved>,
+    ) -> Result<(MachineNode, UnixStream, bool)> {
+        let machines = site.dir.machines();
         let running = carina_vm::list(&machines).attempt("listing machines")?;
+        let (mut is_configured, mut confinement) = (false, None);
         let (access, console) = match running.into_iter().find(|it| it.name == part.name) {
+            Some(record) if record.from_disk => (Access::Foreign, record.console),
             Some(record) => {
                 let guest = Guest::reach_machine(&machines, &part.name, Some(BOOT))?;
                 (Access::Found(guest), record.console)
             }
             None => {
-                let running = boot(whole, part, &machines, images)?;
+                let (started, cards) = match saved.and_then(|saved| saved.node(&part.name)) {
+                    Some((saved, file)) => restored(site, part, saved, &file)?,
+                    None => {
+                        let macs = part.interfaces.iter().map(|interface| interface.mac.0);
+                        let cards = macs.zip((0..).map(NicId)).collect();
+                        (boot(site, part)?, cards)
+                    }
+                };
+                let (running, confined) = started;
+                confinement = Some(confined);
+                is_configured = running.times().is_some() || saved.is_some();
                 let console = running.record().console.clone();
-                let macs = part.interfaces.iter().map(|interface| interface.mac.0);
-                let cards = macs.zip((0..).map(NicId)).collect();
-                (
-                    Access::Started(Box::new(running), Mutex::new(cards)),
-                    console,
-                )
+                let access = match running.record().from_disk {
+                    true => {
+                        running.detach();
+                        Access::Foreign
+                    }
+                    false => Access::Started(Box::new(running), Mutex::new(cards)),
+                };
+                (access, console)
             }
         };
         let what = format!("connecting the console of VM {}", part.name);
@@ -69,18 +91,23 @@ impl MachineNode {
         let node = MachineNode {
             name: part.name.clone(),
             machines,
-            access,
+            access: RwLock::new(access),
+            confinement: Mutex::new(confinement),
         };
-        Ok((node, console))
+        Ok((node, console, is_configured))
     }
 
     /// Plugs in the cards of links that have come, and pulls out those of links that have gone;
     /// the ports of `fresh` links are other ones than before.
-    pub fn rewire(&self, whole: &HostPart, part: &NodePart, fresh: &[u32]) -> Result<()> {
-        let Access::Started(running, cards) = &self.access else {
+    pub fn rewire(&self, site: &Site<'_>, part: &NodePart, fresh: &[u32]) -> Result<()> {
+        let access = self.access();
+        let Access::Started(running, cards) = &*access else {
             return Err(Error::Unsupported {
                 what: format!("changing the cards of VM {}", self.name),
-                instead: "it was started by an earlier agent",
+                instead: match *access {
+                    Access::Foreign => "its image takes them when it starts",
+                    _ => "it was started by an earlier agent",
+                },
             });
         };
         let what = || format!("changing the cards of VM {}", self.name);
@@ -103,7 +130,7 @@ impl MachineNode {
                 continue;
             }
             let id = running
-                .add_nic(&card(whole, part, interface))
+                .add_nic(&card(site, part, interface))
                 .attempt(what())?;
             cards.insert(mac, id);
             running.interface_of(mac, PLUG).attempt(what())?;
@@ -113,8 +140,12 @@ impl MachineNode {
 
     /// Runs a shell command in it.
     pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
-        match &self.access {
+        match &*self.access() {
             Access::Found(guest) => Ok(guest.run(command, limit)?),
+            Access::Foreign => Err(Error::Unsupported {
+                what: format!("running a command in VM {}", self.name),
+                instead: "nothing in its image takes commands of Carina; its console may",
+            }),
             Access::Started(running, _) => running
                 .run_within(command, limit)
                 .attempt(format!("running a command in VM {}", self.name)),
@@ -133,18 +164,21 @@ impl MachineNode {
         })
     }
 
-    /// Whether it was cloned just now, with its interfaces and routes.
-    pub fn is_clone(&self) -> bool {
-        match &self.access {
-            Access::Started(running, _) => running.times().is_some(),
-            Access::Found(_) => false,
-        }
+    /// How it is confined, if this agent has started it.
+    pub fn confinement(&self) -> Option<Confinement> {
+        let confinement = self.confinement.lock();
+        confinement.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether nothing in it takes commands: it runs an image of the store.
+    pub fn is_foreign(&self) -> bool {
+        matches!(*self.access(), Access::Foreign)
     }
 
     pub fn is_alive(&self) -> bool {
-        match &self.access {
+        match &*self.access() {
             Access::Started(running, _) => running.is_running(),
-            Access::Found(_) => carina_vm::list(&self.machines)
+            Access::Found(_) | Access::Foreign => carina_vm::list(&self.machines)
                 .is_ok_and(|all| all.iter().any(|record| record.name == self.name)),
         }
     }
@@ -158,25 +192,79 @@ impl MachineNode {
     }
 
     pub fn leave(self) {
-        if let Access::Started(running, _) = self.access {
+        let access = self.access.into_inner();
+        if let Access::Started(running, _) = access.unwrap_or_else(PoisonError::into_inner) {
             running.detach();
         }
     }
+
+    fn access(&self) -> RwLockReadGuard<'_, Access> {
+        // Who panicked has left it whole.
+        self.access.read().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-fn boot(whole: &HostPart, part: &NodePart, machines: &Path, images: &Images) -> Result<Running> {
-    let what = || format!("starting VM {}", part.name);
-    let (cache, boot) = images.obtain(&part.image)?;
+/// A machine that is about to start, and how it is confined.
+pub(super) struct Bare {
+    pub(super) machine: Machine,
+    pub(super) cache: Cache,
+    pub(super) confinement: Confinement,
+    /// Its disk, if it boots an image of the store.
+    disk: Option<NodeDisk>,
+}
+
+impl Bare {
+    /// Puts a machine that has started into its groups.
+    pub(super) fn hold(
+        mut self,
+        site: &Site<'_>,
+        part: &NodePart,
+        running: Running,
+    ) -> (Running, Confinement) {
+        let groups = site.dir.groups();
+        self.confinement
+            .hold(site.whole.vnet, part, running.pid(), &groups);
+        (running, self.confinement)
+    }
+}
+
+/// The machine of a node with its files in a directory, without cards.
+pub(super) fn bare(site: &Site<'_>, part: &NodePart, machines: &Path) -> Result<Bare> {
+    let store = ImageStore::of_this_host();
+    let disk = (part.image != OWN).then(|| store.node_disk(site.whole.vnet, part));
+    let disk = disk.transpose()?;
+    let (cache, boot) = match &disk {
+        None => site.images.obtain(part.founder.is_some())?,
+        Some(disk) => {
+            let cache = Cache::default_location().attempt("opening the cache")?;
+            (cache, disk.boot())
+        }
+    };
     let memory = u32::try_from(part.memory_mib).unwrap_or(u32::MAX);
-    let mut machine = Machine::new(&part.name, machines)
-        .attempt(what())?
+    let machine = Machine::new(&part.name, machines)
+        .attempt(format!("describing VM {}", part.name))?
         .boot(boot)
         .memory_mib(memory)
         .cpus(part.cpus)
         // The taps are in the namespace of the ports.
-        .network_namespace(namespace_file(&ports_namespace(whole.vnet)));
+        .network_namespace(namespace_file(&ports_namespace(site.whole.vnet)));
+    let (machine, confinement) = confined(machine, user_of(site.whole.vnet, &part.name));
+    let machine = machine.extra_args(disk.iter().flat_map(|disk| disk.args.clone()));
+    Ok(Bare {
+        machine,
+        cache,
+        confinement,
+        disk,
+    })
+}
+
+fn boot(site: &Site<'_>, part: &NodePart) -> Result<(Running, Confinement)> {
+    let what = || format!("starting VM {}", part.name);
+    let images = site.images;
+    let mut bare = bare(site, part, &site.dir.machines())?;
+    let mut machine = bare.machine.clone();
     for interface in &part.interfaces {
-        machine = machine.nic(card(whole, part, interface));
+        machine = machine.nic(card(site, part, interface));
     }
     if part.boot == document::Boot::Pool
         && let Some(spare) = images.spare_cards(part)
@@ -186,31 +274,43 @@ fn boot(whole: &HostPart, part: &NodePart, machines: &Path, images: &Images) -> 
         }
         let machine = machine.ports(PORTS_FREE as u8);
         let machine = machine.when_cloned(&configuration(part));
-        return images.take(machine).attempt(what());
+        let running = images.take(machine).attempt(what())?;
+        // One that stood ready has the user of its place in the pool.
+        bare.confinement.user = user_of_process(running.pid());
+        return Ok(bare.hold(site, part, running));
     }
     let free = PORTS_MAX
         .saturating_sub(part.interfaces.len())
         .min(PORTS_FREE);
     machine = machine.ports(u8::try_from(free).unwrap_or_default());
     match part.boot {
+        _ if bare.disk.is_some() => {
+            let running = machine.start(&bare.cache).attempt(what())?;
+            let held = bare.hold(site, part, running);
+            held.0.wait_started(PLUG).attempt(what())?;
+            Ok(held)
+        }
         document::Boot::Cold => {
-            let running = machine.start(&cache).attempt(what())?;
-            running.wait_ready(BOOT).attempt(what())?;
-            Ok(running)
+            let running = machine.start(&bare.cache).attempt(what())?;
+            let held = bare.hold(site, part, running);
+            held.0.wait_ready(BOOT).attempt(what())?;
+            Ok(held)
         }
         document::Boot::Clone | document::Boot::Pool => {
             let templates = Templates::default_location().attempt("opening the templates")?;
             let machine = machine.when_cloned(&configuration(part));
-            machine.start_clone(&cache, &templates).attempt(what())
+            let running = machine.start_clone(&bare.cache, &templates);
+            Ok(bare.hold(site, part, running.attempt(what())?))
         }
     }
 }
 
 /// The card that is an interface of a node.
-fn card(whole: &HostPart, part: &NodePart, interface: &InterfacePart) -> Nic {
+pub(super) fn card(site: &Site<'_>, part: &NodePart, interface: &InterfacePart) -> Nic {
+    let end = end_of(site.whole, &part.name, interface);
     Nic {
         model: Model::VirtioNet,
-        backend: Backend::Tap(port_of(whole, &part.name, interface)),
+        backend: Backend::Tap(site.ports.port(end)),
         mac: Some(interface.mac.0),
     }
 }
@@ -235,13 +335,13 @@ pub fn configuration(part: &NodePart) -> String {
 }
 
 /// How long a guest may take to boot; under translation it is slow.
-const BOOT: Duration = Duration::from_secs(180);
+pub(super) const BOOT: Duration = Duration::from_secs(180);
 /// How long a guest may take to see a card, or to let go of it.
 const PLUG: Duration = Duration::from_secs(60);
 /// Cards that a machine has at most, and how many of them are left for links to come.
 const PORTS_MAX: usize = 16;
 pub(super) const PORTS_FREE: usize = 4;
-const CONNECT: Duration = Duration::from_secs(5);
+pub(super) const CONNECT: Duration = Duration::from_secs(5);
 /// How much later than its own limit a command in a guest may answer.
 const ANSWER: Duration = Duration::from_secs(30);
 

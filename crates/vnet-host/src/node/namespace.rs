@@ -1,8 +1,10 @@
 //! A node that is a network namespace.
 
+use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -18,12 +20,14 @@ use crate::{namespace, probe};
 #[derive(Debug)]
 pub struct NamespaceNode {
     namespace: String,
+    /// The run directory of its Carina node, if it has one.
+    carina: PathBuf,
     _shell: ChildProcess,
 }
 
 impl NamespaceNode {
     /// Takes up a namespace, which was made with its ports, and starts the shell of its console.
-    pub fn make(vnet: VnetId, name: &str) -> Result<(NamespaceNode, UnixStream)> {
+    pub fn make(vnet: VnetId, name: &str, carina: &Path) -> Result<(NamespaceNode, UnixStream)> {
         let namespace = node_namespace(vnet, name);
         namespace::within(&namespace, || namespace::set("ipv4/ip_forward", "1"))?;
         let (ours, theirs) = UnixStream::pair().attempt("making a console")?;
@@ -39,6 +43,7 @@ impl NamespaceNode {
             .arg("/dev/null")
             .env("PS1", format!("{name}# "))
             .env("CARINA_NODE", name)
+            .envs(surroundings(carina))
             .stdin(end()?)
             .stdout(end()?)
             .stderr(end()?);
@@ -46,6 +51,7 @@ impl NamespaceNode {
         let shell = ChildProcess::start(&mut command, what)?;
         let node = NamespaceNode {
             namespace,
+            carina: carina.to_owned(),
             _shell: shell,
         };
         Ok((node, ours))
@@ -75,7 +81,8 @@ impl NamespaceNode {
     /// Runs a shell command in it.
     pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
         let mut shell = NamespaceAccess::of_root().command_in(&self.namespace, "sh");
-        let output = run_within(shell.args(["-c", command]), &format!("`{command}`"), limit)?;
+        shell.args(["-c", command]).envs(surroundings(&self.carina));
+        let output = run_within(&mut shell, &format!("`{command}`"), limit)?;
         Ok(Output {
             // A command that a signal has ended has the status that a shell gives it.
             status: output.status.code().unwrap_or(SIGNALLED),
@@ -96,6 +103,23 @@ impl NamespaceNode {
         let names = std::slice::from_ref(&self.namespace);
         Ok(remove_namespaces(&NamespaceAccess::of_root(), names)?)
     }
+}
+
+/// What commands find in their environment: this very program as `carina`, and the run directory
+/// of the node's own Carina node.
+fn surroundings(carina: &Path) -> Vec<(&'static str, OsString)> {
+    let mut all = vec![("CARINA_RUN", carina.into())];
+    let program = std::env::current_exe().ok();
+    let directory = program
+        .as_deref()
+        .and_then(Path::parent)
+        .map(Path::to_owned);
+    let known = std::env::var_os("PATH").unwrap_or_default();
+    let places = directory.into_iter().chain(std::env::split_paths(&known));
+    if let Ok(path) = std::env::join_paths(places) {
+        all.push(("PATH", path));
+    }
+    all
 }
 
 const SIGNALLED: i32 = 128;

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use carina_vnet::document::{Document, Kind};
-use carina_vnet::host_part::{EndPart, Far, LinkPart, NodePart};
+use carina_vnet::host_part::{Far, LinkPart, NodePart};
 
 use super::{Action, PlannedStep, step};
 
@@ -26,6 +26,14 @@ pub fn node_words(node: &NodePart) -> String {
     }
 }
 
+/// Whether the image of a machine has a Carina node, which members of DIFs need.
+fn has_node(node: &NodePart) -> &'static str {
+    match node.founder.is_some() && node.kind == Kind::Vm {
+        true => "inside",
+        false => "none",
+    }
+}
+
 /// Why a node is made anew.
 pub fn differences(old: &NodePart, new: &NodePart) -> String {
     let mib = |memory: u64| format!("{memory} MiB");
@@ -34,6 +42,7 @@ pub fn differences(old: &NodePart, new: &NodePart) -> String {
         change("image", &old.image, &new.image),
         change("processors", old.cpus, new.cpus),
         change("memory", mib(old.memory_mib), mib(new.memory_mib)),
+        change("Carina node", has_node(old), has_node(new)),
     ];
     found.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
@@ -68,6 +77,8 @@ pub fn changes_of_node(old: &NodePart, new: &NodePart) -> Vec<String> {
         (0, less) => changes.push(format!("{less} routes less")),
         (more, less) => changes.push(format!("routes: {more} for {less}")),
     }
+    let founder = |node: &NodePart| node.founder.clone().unwrap_or_else(|| "none".to_owned());
+    changes.extend(change("founder of its DIF", founder(old), founder(new)));
     if old.boot != new.boot {
         let boot = new.boot.word();
         changes.push(format!("boot = \"{boot}\" when it is made the next time"));
@@ -112,16 +123,16 @@ pub fn changes_of_document(old: &Document, new: &Document) -> Vec<PlannedStep> {
 
 /// A link that is made.
 pub fn link_words(link: &LinkPart) -> String {
-    format!("{}, {}", link.rate, link.carrier.word())
+    match &link.far {
+        Far::Users(_) => format!("{} for each user", link.rate),
+        Far::Nic(_) => "a card of the host".to_owned(),
+        Far::Here(_) | Far::Host(_) => format!("{}, {}", link.rate, link.carrier.word()),
+    }
 }
 
 /// The ends of a link.
 pub fn ends(link: &LinkPart) -> String {
-    let far = match &link.far {
-        Far::Here(end) => EndPart::to_string(end),
-        Far::Host(far) => format!("host {}", far.host),
-    };
-    format!("{} -- {far}", link.near)
+    format!("{} -- {}", link.near, link.far)
 }
 
 fn change<T: PartialEq + Display>(what: &str, old: T, new: T) -> Option<String> {

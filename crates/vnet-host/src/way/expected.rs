@@ -73,8 +73,8 @@ fn hops(part: &HostPart, from: &str, to: Ipv4Addr) -> Option<Vec<(u32, usize)>> 
         let far: &EndPart = match &link.far {
             Far::Here(far) if is_near => far,
             Far::Here(_) => &link.near,
-            // The way goes on at another host.
-            Far::Host(_) => return Some(hops),
+            // The way goes on at another host, or at a user.
+            Far::Host(_) | Far::Users(_) | Far::Nic(_) => return Some(hops),
         };
         here = part.node(&far.node)?;
     }

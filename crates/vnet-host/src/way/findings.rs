@@ -7,7 +7,8 @@ use carina_vnet::host_part::HostPart;
 
 use super::watching::Sightings;
 use super::{Act, Direction, Place};
-use crate::names::{impair_app, port_app, rate_app};
+use crate::names::{impair_app, rate_app};
+use crate::second_ports::both_apps;
 
 /// What was found: each place behind which fewer were seen than before it, and what routers said.
 pub fn findings(
@@ -94,12 +95,15 @@ fn drops(before: &Place, after: &Place, (old, new): (&[Reading], &[Reading])) ->
     };
     let more = |name: &str| value(new, name).saturating_sub(value(old, name));
     let (rate, impair) = (rate_app(before.link, side), impair_app(before.link, side));
-    let full: u64 = [port_app(before.link, side), rate.clone(), impair.clone()]
-        .iter()
+    let [near_ports, far_ports] = [side, far].map(|side| both_apps((before.link, side)));
+    let full: u64 = [&rate, &impair]
+        .into_iter()
+        .chain(&near_ports)
         .flat_map(|from| {
-            let to = [rate.clone(), impair.clone(), port_app(before.link, far)];
-            to.map(|to| more(&format!("{from}.output -> {to}.input/drops")))
+            let to = [&rate, &impair].into_iter().chain(&far_ports);
+            to.map(move |to| format!("{from}.output -> {to}.input/drops"))
         })
+        .map(|name| more(&name))
         .sum();
     let counts = [
         (more(&format!("{rate}/drop_rate")), "above its rate"),

@@ -17,7 +17,7 @@ use carina_wire::pcapng::{Item, Reader};
 use super::expected::Route;
 use super::{Act, Direction, Spot};
 use crate::error::{Attempt, Error, Result};
-use crate::names::port_app;
+use crate::second_ports::SecondPorts;
 
 /// A watch that goes on.
 pub struct Watch {
@@ -70,7 +70,12 @@ pub struct Sighting {
 
 impl Watch {
     /// Watches all ports of a part; those of a route only, if there are too many.
-    pub fn begin(part: &HostPart, counters: &Path, route: &Route) -> Result<Watch> {
+    pub fn begin(
+        part: &HostPart,
+        ports: &SecondPorts,
+        counters: &Path,
+        route: &Route,
+    ) -> Result<Watch> {
         let mut spots: Vec<Spot> = match part.links.len() <= LINKS_MAX {
             true => part
                 .links
@@ -92,7 +97,7 @@ impl Watch {
             snap_bytes: Some(SNAP_BYTES),
             // Their order in the file is that of the names of links; the name tells which is which.
             links: links
-                .map(|(number, spot)| format!("{} as {number}", port_of(*spot)))
+                .map(|(number, spot)| format!("{} as {number}", port_of(*spot, ports)))
                 .collect(),
         };
         let stream = TraceStream::open(counters, &request)
@@ -129,12 +134,12 @@ fn spots_of(link: u32) -> impl Iterator<Item = Spot> {
     acts.flat_map(move |act| [0, 1].map(|side| Spot { link, side, act }))
 }
 
-fn port_of(spot: Spot) -> String {
+fn port_of(spot: Spot, ports: &SecondPorts) -> String {
     let port = match spot.act {
         Act::Sends => "output",
         Act::Receives => "input",
     };
-    format!("{}.{port}", port_app(spot.link, spot.side))
+    format!("{}.{port}", ports.app((spot.link, spot.side)))
 }
 
 /// Reads until it is enough and the last has come.

@@ -1,0 +1,417 @@
+//! The access points of a network on this host, where end users join.
+//!
+//! ```text
+//!   node           namespace of ports                       host
+//!  +------+      +--------------------------------------+
+//!  | ethN |------| l{n}.0 - bucket - wireguard_access ==|== UDP, in the namespace of the underlay
+//!  +------+      +--------------------------|-----------+
+//!                                          desk -- register: access-NAME.json
+//! ```
+//!
+//! The engine never waits for a decision: requests lie on a desk, a thread of each access point
+//! decides them and keeps what it decided, and the engine finds the users on the desk.
+
+mod address;
+mod report;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use carina_apps::mac_text::MacText;
+use carina_engine::frames::Graph;
+use carina_vnet::document::Rate;
+use carina_vnet::host_part::{Far, HostPart, LinkPart, Users};
+use carina_vnet_access::access_app::AccessConfig;
+use carina_vnet_access::control::{Reply, Request};
+use carina_vnet_access::desk::{Asked, Desk};
+use carina_vnet_access::key::HostKeys;
+use carina_vnet_access::register::{Facts, Register, RegisterError};
+use carina_vnet_access::{Refusal, Refused};
+use carina_wire::ether::Mac;
+
+pub use self::report::{
+    AccessReport, AtAddress, Revoked, TokenReport, TokenWanted, UserReport, UserWanted,
+};
+use crate::directory::VnetDir;
+use crate::error::{Attempt, Error, Result};
+use crate::graph::{add_port_app, limiter};
+use crate::names::{access_app, rate_app};
+use crate::progress::Progress;
+use crate::second_ports::SecondPorts;
+use crate::underlay::{Underlay, own_name};
+
+/// The access points of a network on this host.
+#[derive(Debug)]
+pub struct AccessPoints {
+    dir: VnetDir,
+    /// Where they listen.
+    netns: PathBuf,
+    progress: Arc<Progress>,
+    /// By the numbers of the links that they are.
+    points: Mutex<BTreeMap<u32, Point>>,
+}
+
+/// An access point, with the thread that decides about its users.
+#[derive(Debug)]
+struct Point {
+    name: String,
+    keys: HostKeys,
+    register: Arc<Mutex<Register>>,
+    desk: Desk,
+    listen: SocketAddr,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AccessPoints {
+    /// None yet.
+    pub fn new(
+        dir: &VnetDir,
+        underlay: Option<&Underlay>,
+        progress: &Arc<Progress>,
+    ) -> AccessPoints {
+        let own = || Underlay::of("").netns;
+        AccessPoints {
+            dir: dir.clone(),
+            netns: underlay.map_or_else(own, |it| it.netns.clone()),
+            progress: Arc::clone(progress),
+            points: Mutex::default(),
+        }
+    }
+
+    /// Has the access points of a part, and no others. Users of those that stay are not touched,
+    /// unless they are users no more.
+    ///
+    /// # Errors
+    /// A register cannot be read or written, or no port of UDP is free.
+    pub fn become_part(&self, part: &HostPart) -> Result<()> {
+        let mut points = self.lock();
+        let wanted: BTreeMap<u32, (&LinkPart, &Users)> = access_links(part).collect();
+        let is_wanted = |number: &u32, point: &Point| {
+            let wanted = wanted.get(number);
+            wanted.is_some_and(|(_, users)| users.access == point.name)
+        };
+        let gone: Vec<u32> = points
+            .iter()
+            .filter(|(number, it)| !is_wanted(number, it))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in gone {
+            if let Some(point) = points.remove(&number) {
+                let path = self.register_of(&point.name);
+                drop(point);
+                std::fs::remove_file(&path).attempt(format!("removing {}", path.display()))?;
+            }
+        }
+        for (number, (link, users)) in wanted {
+            let facts = facts_of(part, link, users);
+            match points.get(&number) {
+                Some(point) => point.refresh(facts)?,
+                None => {
+                    points.insert(number, self.make(facts)?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn make(&self, facts: Facts) -> Result<Point> {
+        let name = facts.access.clone();
+        let keys = {
+            // Networks that are made at the same time make one file.
+            let _one = lock(&KEYS);
+            HostKeys::at(&self.keys_file()).map_err(RegisterError::from)?
+        };
+        let path = self.register_of(&name);
+        let free = address::free_port(&self.netns);
+        let register = Register::open(&path, keys.clone(), facts, || free.unwrap_or_default())?;
+        let port = register.port();
+        if port == 0 {
+            return Err(Error::Unsupported {
+                what: format!("access point {name}"),
+                instead: "no port of UDP is free from 51820 on",
+            });
+        }
+        let listen = address::listening(&self.netns, port)?;
+        address::choose(port);
+        let desk = Desk::with_peers(register.peers());
+        let register = Arc::new(Mutex::new(register));
+        let (of_thread, at_desk, progress) = (
+            Arc::clone(&register),
+            desk.clone(),
+            Arc::clone(&self.progress),
+        );
+        let thread = std::thread::Builder::new().name("vnet-access".into());
+        let thread = thread
+            .spawn(move || decide(&of_thread, &at_desk, &progress))
+            .attempt("starting a thread")?;
+        Ok(Point {
+            name,
+            keys,
+            register,
+            desk,
+            listen,
+            thread: Some(thread),
+        })
+    }
+
+    /// Adds the access points of a part to its graph.
+    ///
+    /// # Errors
+    /// One of them is not made.
+    pub fn add(&self, graph: &mut Graph, part: &HostPart, ports: &SecondPorts) -> Result<()> {
+        let points = self.lock();
+        for (number, (link, users)) in access_links(part) {
+            let point = points.get(&number);
+            let point = point.ok_or_else(|| Error::NotMade(format!("access {}", users.access)))?;
+            let interface = part.interface(&link.near);
+            let interface = interface.expect("the part was checked: its links end at interfaces");
+            let Mac([rest @ .., last]) = interface.mac;
+            let [a, b, c, d, e] = rest;
+            let config = AccessConfig {
+                key: point.keys.tunnel().clone(),
+                listen: point.listen,
+                netns: Some(self.netns.clone()),
+                address: interface.peer,
+                // Any other station than the node will do.
+                mac: MacText(Mac([a, b, c, d, e, last ^ 1])),
+                node_mac: MacText(interface.mac),
+                mtu: interface.mtu,
+                desk: point.desk.clone(),
+            };
+            let (own, rate, access) = (
+                ports.app((number, 0)),
+                rate_app(number, 0),
+                access_app(number),
+            );
+            add_port_app(graph, (number, 0), ports);
+            graph.app(&rate, limiter(rate_of_all(link.rate, users)));
+            graph.app(&access, config);
+            graph.link(&format!("{own}.output -> {rate}.input"))?;
+            graph.link(&format!("{rate}.output -> {access}.input"))?;
+            graph.link(&format!("{access}.output -> {own}.input"))?;
+        }
+        Ok(())
+    }
+
+    /// Makes a token.
+    ///
+    /// # Errors
+    /// There is no such access point or user, or no address or lease that is possible.
+    pub fn token(&self, access: &str, wanted: &TokenWanted) -> Result<TokenReport> {
+        let points = self.lock();
+        let point = self.find(&points, access)?;
+        let port = point.listen.port();
+        let at = match wanted.at.is_empty() {
+            true => address::addresses(&self.netns)?
+                .into_iter()
+                .map(|it| SocketAddr::new(it, port))
+                .collect(),
+            false => wanted.at.iter().map(|it| it.with_port(port)).collect(),
+        };
+        let now = unix_now();
+        let token = lock(&point.register).issue(now, &wanted.user, wanted.lease_s, at)?;
+        Ok(TokenReport {
+            token: token.text().to_owned(),
+            at: token.claims().at.clone(),
+            until: token.claims().exp,
+        })
+    }
+
+    /// Takes back the tokens of a user, and cuts their system off.
+    ///
+    /// # Errors
+    /// There is no such access point or user, or it cannot be kept.
+    pub fn revoke(&self, access: &str, user: &str) -> Result<Revoked> {
+        let points = self.lock();
+        let point = self.find(&points, access)?;
+        let mut register = lock(&point.register);
+        let cut = register.revoke(user)?;
+        let what = format!("what {user} may do at access point {access} was revoked");
+        let news = cut.map(|key| (key, Reply::Refused(Refused::new(Refusal::Revoked, &*what))));
+        point
+            .desk
+            .set_peers(register.peers(), news.into_iter().collect());
+        self.progress.tell(what);
+        Ok(Revoked {
+            was_joined: cut.is_some(),
+        })
+    }
+
+    /// What is known of them and of their users.
+    pub fn reports(&self) -> Vec<AccessReport> {
+        let points = self.lock();
+        let reports = points.iter().map(|(number, point)| {
+            let register = lock(&point.register);
+            report::of(
+                &register,
+                *number,
+                point.listen.port(),
+                &point.desk.seen(),
+                &self.dir.counters(),
+            )
+        });
+        reports.collect()
+    }
+
+    fn find<'a>(&self, points: &'a BTreeMap<u32, Point>, access: &str) -> Result<&'a Point> {
+        let found = points.values().find(|it| it.name == access);
+        found.ok_or_else(|| {
+            let known: Vec<&str> = points.values().map(|it| it.name.as_str()).collect();
+            Error::NoAccess {
+                vnet: self.dir.name(),
+                access: access.to_owned(),
+                known: match known.is_empty() {
+                    true => "none".to_owned(),
+                    false => known.join(", "),
+                },
+            }
+        })
+    }
+
+    fn register_of(&self, access: &str) -> PathBuf {
+        self.dir.path().join(format!("access-{access}.json"))
+    }
+
+    /// All networks of an agent have the same keys, so that a token that comes to the wrong network
+    /// gets an answer.
+    fn keys_file(&self) -> PathBuf {
+        let all = self.dir.path().parent().unwrap_or(self.dir.path());
+        all.with_extension("access-keys")
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Point>> {
+        lock(&self.points)
+    }
+}
+
+impl Point {
+    fn refresh(&self, facts: Facts) -> Result<()> {
+        let mut register = lock(&self.register);
+        let gone = register.refresh(facts)?;
+        self.desk.set_peers(register.peers(), news(gone));
+        Ok(())
+    }
+}
+
+impl Drop for Point {
+    fn drop(&mut self) {
+        address::give_back(self.listen.port());
+        self.desk.close();
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has ended, too.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Decides requests, and ends what is over, until the desk is closed.
+fn decide(register: &Mutex<Register>, desk: &Desk, progress: &Progress) {
+    while !desk.is_closed() {
+        let asked = desk.next(LOOK);
+        let mut register = lock(register);
+        if let Some(asked) = asked
+            && let Err(error) = answer(&mut register, desk, &asked, progress)
+        {
+            // Who has asked asks again.
+            progress.tell(format!("a user cannot join: {error}"));
+        }
+        match register.expire(unix_now()) {
+            Ok(over) if over.is_empty() => {}
+            Ok(over) => {
+                let count = over.len();
+                desk.set_peers(register.peers(), news(over));
+                progress.tell(format!("the time of {count} users is over"));
+            }
+            Err(error) => progress.tell(format!("a user cannot be ended: {error}")),
+        }
+    }
+}
+
+fn answer(
+    register: &mut Register,
+    desk: &Desk,
+    asked: &Asked,
+    progress: &Progress,
+) -> Result<(), RegisterError> {
+    let Request::Join(token) = &asked.request;
+    match register.admit(unix_now(), asked.key, token)? {
+        Err(refused) => {
+            progress.tell(format!("a token is refused: {}", refused.what));
+            desk.answer(asked.index, Reply::Refused(refused), None);
+        }
+        Ok(taken) => {
+            desk.answer(asked.index, Reply::Joined(taken.joined), None);
+            if taken.is_new {
+                let user = taken.user;
+                let what = format!("another system has joined as {user}");
+                let replaced = taken
+                    .replaced
+                    .map(|key| (key, Refused::new(Refusal::Replaced, what)));
+                desk.set_peers(register.peers(), news(replaced.into_iter().collect()));
+                let access = &register.facts().access;
+                progress.tell(format!("user {user} has joined at access point {access}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn news<K>(refused: Vec<(K, Refused)>) -> Vec<(K, Reply)> {
+    let all = refused.into_iter();
+    all.map(|(key, it)| (key, Reply::Refused(it))).collect()
+}
+
+/// The access points of a part.
+fn access_links(part: &HostPart) -> impl Iterator<Item = (u32, (&LinkPart, &Users))> {
+    part.links.iter().filter_map(|link| match &link.far {
+        Far::Users(users) => Some((link.number, (link, users))),
+        Far::Here(_) | Far::Host(_) | Far::Nic(_) => None,
+    })
+}
+
+fn facts_of(part: &HostPart, link: &LinkPart, users: &Users) -> Facts {
+    let node = part.node(&link.near.node);
+    let interface = part.interface(&link.near);
+    let (node, interface) = node
+        .zip(interface)
+        .expect("the part was checked: its links end at interfaces");
+    let own = node.interfaces.iter().map(|it| it.address.prefix());
+    let routes = node.routes.iter().map(|it| it.to);
+    Facts {
+        issuer: own_name(),
+        vnet: part.vnet,
+        network: part.name.clone(),
+        access: users.access.clone(),
+        node: interface.address,
+        users: users.addresses.clone(),
+        rate_bps: link.rate.bps(),
+        mtu: interface.mtu,
+        prefixes: own.chain(routes).collect(),
+    }
+}
+
+/// What the node can send to all users at once: no more is taken from it.
+fn rate_of_all(rate: Rate, users: &Users) -> Rate {
+    let count = users.addresses.len().max(1) as u64;
+    Rate::from_bps(rate.bps().saturating_mul(count).min(1 << 63)).unwrap_or(rate)
+}
+
+/// Seconds since 1970.
+fn unix_now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every critical section leaves what it holds whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Held while the file of the keys is made or read.
+static KEYS: Mutex<()> = Mutex::new(());
+/// How often it is looked whether someone's time is over.
+const LOOK: Duration = Duration::from_secs(1);

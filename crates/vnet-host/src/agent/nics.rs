@@ -1,0 +1,113 @@
+//! The physical cards of a host, handed to nodes and given back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError};
+
+use carina_vnet::document::{Document, Via};
+use carina_vnet::host_part::{Far, HostPart};
+
+use super::network::Network;
+use super::{Agent, others};
+use crate::admission::Capacity;
+use crate::error::{Error, Result};
+use crate::nics::{chosen, keep, look};
+
+impl Agent {
+    /// Lets nodes have these interfaces of the host. Those that nodes have already stay with them.
+    ///
+    /// # Errors
+    /// One is not there, not of Ethernet, has an address, or is named twice.
+    pub fn offer_nics(&self, names: &[String]) -> Result<()> {
+        let mut seen = BTreeSet::new();
+        for name in names {
+            look(name)?;
+            if !seen.insert(name) {
+                return Err(Error::Unsupported {
+                    what: format!("interface {name}, twice"),
+                    instead: "a card goes to one node",
+                });
+            }
+        }
+        *self.nics.lock().unwrap_or_else(PoisonError::into_inner) = names.to_vec();
+        Ok(())
+    }
+
+    /// What this host has, with its cards.
+    pub(super) fn capacity(&self) -> Capacity {
+        let nics = self.nics.lock().unwrap_or_else(PoisonError::into_inner);
+        Capacity {
+            nics: nics.len() as u64,
+            ..self.capacity
+        }
+    }
+
+    /// Chooses cards for the nodes of a part: those that they had `before`, else free ones.
+    pub(super) fn choose_nics(
+        &self,
+        part: &mut HostPart,
+        before: Option<&HostPart>,
+        others: &[HostPart],
+    ) -> Result<()> {
+        keep(part, before);
+        let all = others.iter().chain([&*part]).flat_map(chosen);
+        let mut taken: BTreeSet<String> = all.map(|(_, interface)| interface).collect();
+        let offered = self.nics.lock().unwrap_or_else(PoisonError::into_inner);
+        for link in &mut part.links {
+            let Far::Nic(nic) = &mut link.far else {
+                continue;
+            };
+            if nic.interface.is_some() {
+                continue;
+            }
+            let free = offered.iter().find(|name| !taken.contains(*name));
+            let Some(interface) = free.cloned() else {
+                return Err(Error::NotAdmitted {
+                    vnet: part.name.clone(),
+                    reason: format!(
+                        "node {} wants a network card, and of {} that this host gives to nodes \
+                         (`carina vnet agent --nic`) none is free",
+                        link.near.node,
+                        offered.len()
+                    ),
+                });
+            };
+            taken.insert(interface.clone());
+            nic.interface = Some(interface);
+        }
+        Ok(())
+    }
+
+    /// As [`Agent::choose_nics`], for a part of a provider, which may choose none itself.
+    pub(super) fn choose_for_provider(
+        &self,
+        part: &mut HostPart,
+        there: Option<&Arc<Network>>,
+        networks: &BTreeMap<String, Arc<Network>>,
+        name: &str,
+    ) -> Result<()> {
+        for link in &mut part.links {
+            if let Far::Nic(nic) = &mut link.far {
+                nic.interface = None;
+            }
+        }
+        let before = there.map(|network| network.record().part);
+        let others = others(networks, Some(name));
+        self.choose_nics(part, before.as_ref(), &others)
+    }
+}
+
+/// Refuses cards behind something else than the engine.
+pub(super) fn check(document: &Document) -> Result<()> {
+    for name in document.node.keys() {
+        let Some(node) = document.resolved(name) else {
+            continue;
+        };
+        if node.nics.count > 0 && node.nics.via != Via::Forwarder {
+            return Err(Error::Unsupported {
+                what: format!("node {name}: cards by other ways than the forwarder"),
+                instead: "`via = \"forwarder\"` is what this host has",
+            });
+        }
+    }
+    Ok(())
+}

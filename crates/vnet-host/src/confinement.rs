@@ -1,0 +1,416 @@
+//! What keeps a virtual machine apart from its host and from others: groups with limits
+//! (cgroups(7)), a user of its own, and system calls that are refused (seccomp(2)).
+//!
+//! ```text
+//!   /sys/fs/cgroup/carina-UID/NODE                       version 2
+//!   /sys/fs/cgroup/CONTROLLER/AGENT'S/carina-UID/NODE    version 1
+//! ```
+//!
+//! The process of QEMU is in these groups. Groups of version 1 are below that of the agent, within
+//! whose limits they stay; in one of version 2 that has processes no others with limits can be.
+//! Their paths stand in a file of the network before they are made.
+//!
+//! Where the kernel or this process's rights do not allow one of them, the machine runs without it,
+//! and the events of its network say so.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use carina_vm::{Machine, can_be_user, can_sandbox};
+use carina_vnet::host_part::{NodePart, VnetId};
+use serde::Serialize;
+
+use crate::error::{Attempt, Result};
+
+/// How a machine is confined.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Confinement {
+    /// The user that its QEMU is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<u32>,
+    /// Whether system calls are refused to it.
+    pub is_sandboxed: bool,
+    /// Its groups.
+    pub groups: Vec<PathBuf>,
+    /// What it lacks, and why.
+    pub lacks: Vec<String>,
+}
+
+/// The user of the machine that is a node, in a range that no system gives to people, services or
+/// containers. Two machines of a host have the same one with a chance of one in 268 million.
+pub fn user_of(vnet: VnetId, node: &str) -> u32 {
+    // FNV-1a of 64 bits, then folded.
+    let bytes = vnet.number().to_le_bytes();
+    let hash = bytes
+        .iter()
+        .chain(node.as_bytes())
+        .fold(FNV_OFFSET, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME)
+        });
+    let folded = (hash ^ (hash >> 32)) as u32;
+    USERS + (folded & (USERS_COUNT - 1))
+}
+
+/// The user that a process is, other than root.
+pub fn user_of_process(pid: i32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    let user = line.split_whitespace().next()?.parse().ok()?;
+    (user != 0).then_some(user)
+}
+
+/// Has a machine that is about to start be confined as far as that is possible before.
+pub fn confined(mut machine: Machine, user: u32) -> (Machine, Confinement) {
+    let mut confinement = Confinement::default();
+    match can_be_user(user) {
+        None => {
+            machine = machine.user(user);
+            confinement.user = Some(user);
+        }
+        Some(why) => confinement.lacks.push(format!("a user of its own: {why}")),
+    }
+    match can_sandbox() {
+        None => {
+            machine = machine.sandboxed();
+            confinement.is_sandboxed = true;
+        }
+        Some(why) => confinement
+            .lacks
+            .push(format!("refused system calls: {why}")),
+    }
+    (machine, confinement)
+}
+
+impl Confinement {
+    /// What an event says of it.
+    pub fn words(&self, node: &str) -> String {
+        let user = self.user.map(|user| format!("user {user}"));
+        let sandbox = self.is_sandboxed.then(|| "refused system calls".to_owned());
+        let groups = self
+            .groups
+            .iter()
+            .map(|it| format!("group {}", it.display()));
+        let has: Vec<String> = user.into_iter().chain(sandbox).chain(groups).collect();
+        let has = match has.is_empty() {
+            true => "nothing confines it".to_owned(),
+            false => format!("confined by {}", has.join(", ")),
+        };
+        match self.lacks.is_empty() {
+            true => format!("node {node}: {has}"),
+            false => format!("node {node}: {has}; it lacks {}", self.lacks.join("; ")),
+        }
+    }
+
+    /// Puts the process of a machine into groups with the limits of its node, and writes their
+    /// paths to the file.
+    pub fn hold(&mut self, vnet: VnetId, node: &NodePart, pid: i32, file: &Path) {
+        let mut left: BTreeSet<Limit> = Limit::ALL.into_iter().collect();
+        for hierarchy in hierarchies() {
+            let ours: Vec<Limit> = hierarchy
+                .limits
+                .iter()
+                .copied()
+                .filter(|it| left.contains(it))
+                .collect();
+            // Of version 1 only what limits is of use; that of version 2 keeps processes together.
+            if ours.is_empty() && !hierarchy.is_unified {
+                continue;
+            }
+            let group = hierarchy.of_network(vnet).join(&node.name);
+            let done = note(file, &group)
+                .and_then(|()| hierarchy.hold(&group, node, pid, &ours, &mut left));
+            match done {
+                Ok(()) => self.groups.push(group),
+                Err(error) => self.lacks.push(format!("a group: {error}")),
+            }
+        }
+        for limit in left {
+            let why = "this host has no controller of control groups for it that root may use";
+            self.lacks
+                .push(format!("a limit of {}: {why}", limit.word()));
+        }
+    }
+}
+
+/// Removes the groups that stand in a file, whose processes have ended.
+///
+/// # Errors
+/// One cannot be removed within two seconds, because a process is in it.
+pub fn remove_groups(file: &Path) -> Result<()> {
+    let deadline = Instant::now() + REMOVAL;
+    let groups = groups(file)?;
+    let mut above = BTreeSet::new();
+    for group in &groups {
+        remove(group, deadline)?;
+        above.extend(group.parent());
+    }
+    above
+        .into_iter()
+        .try_for_each(|whole| remove(whole, deadline))
+}
+
+/// The groups that stand in a file, whether they are there or not.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn groups(file: &Path) -> Result<BTreeSet<PathBuf>> {
+    let text = match fs::read_to_string(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        text => text.attempt(format!("reading {}", file.display()))?,
+    };
+    Ok(text.lines().map(PathBuf::from).collect())
+}
+
+fn note(file: &Path, group: &Path) -> Result<()> {
+    let what = || format!("writing {}", file.display());
+    let opened = fs::OpenOptions::new().append(true).create(true).open(file);
+    let line = format!("{}\n", group.display());
+    opened
+        .attempt(what())?
+        .write_all(line.as_bytes())
+        .attempt(what())
+}
+
+/// Something of which a machine gets no more than it is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Limit {
+    Processors,
+    Memory,
+}
+
+impl Limit {
+    const ALL: [Limit; 2] = [Limit::Processors, Limit::Memory];
+
+    fn word(self) -> &'static str {
+        match self {
+            Limit::Processors => "processors",
+            Limit::Memory => "memory",
+        }
+    }
+
+    fn controller(self) -> &'static str {
+        match self {
+            Limit::Processors => "cpu",
+            Limit::Memory => "memory",
+        }
+    }
+
+    /// The file of a group, and what is written there; that of version 1, or of version 2.
+    fn setting(self, node: &NodePart, is_unified: bool) -> (&'static str, String) {
+        let quota = u64::from(node.cpus) * PERIOD_US;
+        let bytes = (node.memory_mib + OVERHEAD_MIB) << 20;
+        match (self, is_unified) {
+            (Limit::Processors, true) => ("cpu.max", format!("{quota} {PERIOD_US}")),
+            (Limit::Processors, false) => ("cpu.cfs_quota_us", quota.to_string()),
+            (Limit::Memory, true) => ("memory.max", bytes.to_string()),
+            (Limit::Memory, false) => ("memory.limit_in_bytes", bytes.to_string()),
+        }
+    }
+}
+
+/// A hierarchy of groups that is mounted: the one of version 2, or one of version 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Hierarchy {
+    root: PathBuf,
+    is_unified: bool,
+    limits: Vec<Limit>,
+}
+
+impl Hierarchy {
+    fn of_network(&self, vnet: VnetId) -> PathBuf {
+        self.root.join(format!("carina-{vnet}"))
+    }
+
+    /// Makes a group, sets the limits that it can have, and moves a process there.
+    fn hold(
+        &self,
+        group: &Path,
+        node: &NodePart,
+        pid: i32,
+        ours: &[Limit],
+        left: &mut BTreeSet<Limit>,
+    ) -> Result<()> {
+        let what = || format!("making the group {}", group.display());
+        fs::create_dir_all(group).attempt(what())?;
+        for limit in ours {
+            if self.is_unified {
+                // Where a controller is not handed down, the file below is not there.
+                for above in group.ancestors().skip(1).take(2) {
+                    let word = format!("+{}", limit.controller());
+                    let _ = fs::write(above.join("cgroup.subtree_control"), word);
+                }
+            }
+            let (file, value) = limit.setting(node, self.is_unified);
+            if fs::write(group.join(file), value).is_ok() {
+                left.remove(limit);
+            }
+        }
+        fs::write(group.join("cgroup.procs"), pid.to_string()).attempt(what())
+    }
+}
+
+/// The hierarchies of this host that have limits, that of version 2 first.
+fn hierarchies() -> Vec<Hierarchy> {
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let controllers =
+        |root: &Path| fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+    hierarchies_in(&text, &own, controllers)
+}
+
+fn hierarchies_in(
+    mounts: &str,
+    own: &str,
+    controllers: impl Fn(&Path) -> String,
+) -> Vec<Hierarchy> {
+    let mut found: Vec<Hierarchy> = Vec::new();
+    for line in mounts.lines() {
+        // proc(5): `36 35 98:0 /root /mount options [more] - type source options`
+        let Some((place, kind)) = line.split_once(" - ") else {
+            continue;
+        };
+        let mut place = place.split(' ').skip(3);
+        let (Some("/"), Some(mount)) = (place.next(), place.next()) else {
+            continue;
+        };
+        let mut kind = kind.split(' ');
+        let is_unified = match kind.next() {
+            Some("cgroup2") => true,
+            Some("cgroup") => false,
+            _ => continue,
+        };
+        let root = PathBuf::from(mount);
+        let (root, words) = match is_unified {
+            true => (root.clone(), controllers(&root)),
+            false => {
+                let words = kind.nth(1).unwrap_or_default().replace(',', " ");
+                (root.join(own_group(own, &words)), words)
+            }
+        };
+        let has = |limit: &Limit| words.split_whitespace().any(|it| it == limit.controller());
+        let limits: Vec<Limit> = Limit::ALL.into_iter().filter(has).collect();
+        let is_known = found.iter().any(|it| it.root == root);
+        if !is_known && (is_unified || !limits.is_empty()) {
+            found.push(Hierarchy {
+                root,
+                is_unified,
+                limits,
+            });
+        }
+    }
+    found.sort_by_key(|it| !it.is_unified);
+    found
+}
+
+/// The group of this process in a hierarchy of version 1 with these controllers.
+fn own_group<'a>(own: &'a str, words: &str) -> &'a Path {
+    // cgroups(7): `4:memory:/user/joe`, `3:cpu,cpuacct:/`
+    let mut lines = own.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        Some((fields.next()?, fields.next()?))
+    });
+    let is_it = |controllers: &str| {
+        let mut all = controllers.split(',').filter(|it| !it.is_empty());
+        all.next()
+            .is_some_and(|first| words.split(' ').any(|it| it == first))
+    };
+    let found = lines.find(|(controllers, _)| is_it(controllers));
+    Path::new(found.map_or("", |(_, path)| path.trim_start_matches('/')))
+}
+
+fn remove(group: &Path, deadline: Instant) -> Result<()> {
+    loop {
+        match fs::remove_dir(group) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            // A process that was killed is there until it has let go of its memory.
+            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < deadline => {
+                std::thread::sleep(LOOK);
+            }
+            removed => return removed.attempt(format!("removing the group {}", group.display())),
+        }
+    }
+}
+
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0100_0000_01b3;
+/// systemd(1) and useradd(8) leave the numbers from here to 2^31 - 1 alone.
+const USERS: u32 = 0x7000_0000;
+const USERS_COUNT: u32 = 0x1000_0000;
+const PERIOD_US: u64 = 100_000;
+/// What QEMU needs beside the memory of its guest, for translated code above all.
+const OVERHEAD_MIB: u64 = 512;
+const REMOVAL: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steps::tests::part;
+
+    #[test]
+    fn hierarchies_are_found_among_mounts() {
+        let mounts = "10 2 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
+                      11 3 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
+                      12 3 0:30 / /sys/fs/cgroup/both rw shared:1 - cgroup cgroup rw,memory,cpuset\n\
+                      13 3 0:31 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n\
+                      14 3 0:32 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        let own = "3:cpu:/\n2:cpuset,memory:/of/agent\n0::/\n";
+        let found = hierarchies_in(mounts, own, |_| "hugetlb memory\n".to_owned());
+        let words: Vec<String> = found
+            .iter()
+            .map(|it| format!("{} {:?}", it.root.display(), it.limits))
+            .collect();
+        assert_eq!(
+            words,
+            [
+                "/sys/fs/cgroup/unified [Memory]",
+                "/sys/fs/cgroup/cpu/ [Processors]",
+                "/sys/fs/cgroup/both/of/agent [Memory]",
+            ]
+        );
+        assert!(hierarchies_in("", "", |_| String::new()).is_empty());
+    }
+
+    #[test]
+    fn group_gets_limits_and_process_of_its_node() {
+        let root = tempfile::tempdir().unwrap();
+        let whole = part(&["a b"]);
+        let node = whole.node("a").unwrap();
+        let hierarchy = Hierarchy {
+            root: root.path().to_owned(),
+            is_unified: true,
+            limits: Limit::ALL.to_vec(),
+        };
+        let mut left: BTreeSet<Limit> = Limit::ALL.into_iter().collect();
+        let group = hierarchy.of_network(whole.vnet).join("a");
+        hierarchy
+            .hold(&group, node, 42, &Limit::ALL, &mut left)
+            .unwrap();
+        assert!(left.is_empty());
+        let read = |file: &str| fs::read_to_string(group.join(file)).unwrap();
+        assert_eq!(read("cpu.max"), "100000 100000");
+        assert_eq!(read("memory.max"), (640_u64 << 20).to_string());
+        assert_eq!(read("cgroup.procs"), "42");
+        assert_eq!(group, root.path().join("carina-0000000000000005/a"));
+        let file = root.path().join("groups");
+        note(&file, &group).unwrap();
+        assert_eq!(groups(&file).unwrap(), BTreeSet::from([group]));
+        assert!(groups(&root.path().join("none")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn machines_have_users_that_no_one_else_has() {
+        let users: BTreeSet<u32> = (0..1000)
+            .map(|number| user_of(VnetId::new(7 * number), "r1"))
+            .collect();
+        assert_eq!(users.len(), 1000);
+        assert!(
+            users
+                .iter()
+                .all(|user| (USERS..=0x7fff_ffff).contains(user))
+        );
+    }
+}

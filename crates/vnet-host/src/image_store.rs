@@ -1,0 +1,232 @@
+//! Images of machines that people bring: kept by the hash of their content, under names.
+//!
+//! ```text
+//!   STORE/blobs/SHA256               a disk, kernel or initramfs; never written again
+//!   STORE/names/NAME.json            what is known under a name
+//!   STORE/nodes/UID/NODE.HASH.qcow2  what a node has written, over the disk with that hash
+//!   STORE/nodes/UID/NODE.iso         the volume for cloud-init in the node
+//! ```
+//!
+//! `STORE` is `$CARINA_IMAGES`, else `/var/lib/carina/images`: a run directory lies in memory,
+//! which is no place for disks.
+
+mod adding;
+mod node_disk;
+mod seed;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use carina_vnet::document::is_name;
+use carina_vnet::host_part::VnetId;
+use serde::{Deserialize, Serialize};
+
+pub use self::adding::NewImage;
+pub use self::node_disk::NodeDisk;
+use crate::error::{Attempt, Error, Result};
+
+/// The name of Carina's own guest, which no image of the store has.
+pub const OWN: &str = "carina";
+
+/// The images of a host.
+#[derive(Clone, Debug)]
+pub struct ImageStore(PathBuf);
+
+/// An image as the store knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoredImage {
+    /// Its name.
+    pub name: String,
+    /// SHA-256 of the disk.
+    pub disk: String,
+    /// What the disk is: `qcow2` or `raw`.
+    pub format: String,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Bytes of the disk as a machine sees it.
+    pub virtual_bytes: u64,
+    /// A kernel that is booted in place of what is on the disk, with its initramfs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<StoredKernel>,
+    /// `user-data` for cloud-init.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_data: Option<String>,
+    /// When it was added, seconds since 1970.
+    pub added_s: u64,
+}
+
+/// A kernel of an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoredKernel {
+    /// SHA-256 of the kernel.
+    pub image: String,
+    /// SHA-256 of the initramfs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initramfs: Option<String>,
+    /// Its command line.
+    #[serde(default)]
+    pub command_line: String,
+}
+
+impl StoredImage {
+    /// The contents that it is made of.
+    fn blobs(&self) -> BTreeSet<&str> {
+        let kernel = self.kernel.as_ref();
+        let initramfs = kernel.and_then(|it| it.initramfs.as_deref());
+        let kernel = kernel.map(|it| it.image.as_str());
+        [Some(self.disk.as_str()), kernel, initramfs]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+}
+
+impl ImageStore {
+    /// The store of this host.
+    #[must_use]
+    pub fn of_this_host() -> ImageStore {
+        let named = std::env::var_os("CARINA_IMAGES").filter(|path| !path.is_empty());
+        ImageStore(named.map_or_else(|| PathBuf::from(DEFAULT), PathBuf::from))
+    }
+
+    /// The store at a path.
+    #[must_use]
+    pub fn at(path: &Path) -> ImageStore {
+        ImageStore(path.to_owned())
+    }
+
+    fn names(&self) -> PathBuf {
+        self.0.join("names")
+    }
+
+    fn entry(&self, name: &str) -> PathBuf {
+        self.names().join(format!("{name}.json"))
+    }
+
+    fn blob(&self, hash: &str) -> PathBuf {
+        self.0.join("blobs").join(hash)
+    }
+
+    fn nodes(&self) -> PathBuf {
+        self.0.join("nodes")
+    }
+
+    fn of_network(&self, vnet: VnetId) -> PathBuf {
+        self.nodes().join(vnet.to_string())
+    }
+
+    /// The images by name. An entry that cannot be read is passed over.
+    ///
+    /// # Errors
+    /// The store is there and cannot be read.
+    pub fn list(&self) -> Result<Vec<StoredImage>> {
+        let names = entries(&self.names())?;
+        let names = names.iter().filter_map(|it| it.strip_suffix(".json"));
+        let mut images: Vec<StoredImage> = names.filter_map(|it| self.find(it).ok()).collect();
+        images.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(images)
+    }
+
+    /// The image of a name.
+    ///
+    /// # Errors
+    /// There is no such image; the error names those that there are.
+    pub fn find(&self, name: &str) -> Result<StoredImage> {
+        let missing = || {
+            let known = entries(&self.names()).unwrap_or_default();
+            let known = known.iter().filter_map(|it| it.strip_suffix(".json"));
+            let known: Vec<&str> = [OWN].into_iter().chain(known).collect();
+            Error::NoImage {
+                name: name.to_owned(),
+                known: known.join(", "),
+            }
+        };
+        if !is_name(name) {
+            return Err(missing());
+        }
+        let path = self.entry(name);
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(missing()),
+            text => text.attempt(format!("reading {}", path.display()))?,
+        };
+        serde_json::from_slice(&text).attempt(format!("reading {}", path.display()))
+    }
+
+    /// Forgets an image, and removes contents that no other image has.
+    ///
+    /// # Errors
+    /// There is no such image, a node has its disk over it, or something cannot be removed.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        let image = self.find(name)?;
+        if let Some(user) = self.user_of(&image.disk)? {
+            return Err(Error::ImageInUse {
+                name: name.to_owned(),
+                user,
+            });
+        }
+        let entry = self.entry(name);
+        fs::remove_file(&entry).attempt(format!("removing {}", entry.display()))?;
+        let rest = self.list()?;
+        let kept: BTreeSet<&str> = rest.iter().flat_map(StoredImage::blobs).collect();
+        for hash in image.blobs().difference(&kept) {
+            let path = self.blob(hash);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                removed => removed.attempt(format!("removing {}", path.display()))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A node that has written over a disk, as `UID/NODE`.
+    fn user_of(&self, disk: &str) -> Result<Option<String>> {
+        let end = format!(".{}.qcow2", short(disk));
+        for vnet in entries(&self.nodes())? {
+            let files = entries(&self.nodes().join(&vnet))?;
+            let found = files.iter().find_map(|file| file.strip_suffix(&end));
+            if let Some(node) = found {
+                return Ok(Some(format!("{vnet}/{node}")));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes what the nodes of a network have written.
+    ///
+    /// # Errors
+    /// Something cannot be removed.
+    pub fn remove_network(&self, vnet: VnetId) -> Result<()> {
+        let path = self.of_network(vnet);
+        match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed.attempt(format!("removing {}", path.display())),
+        }
+    }
+}
+
+/// The beginning of a hash, in names of files.
+fn short(hash: &str) -> &str {
+    hash.get(..SHORT).unwrap_or(hash)
+}
+
+/// The names in a directory; none if it is not there.
+fn entries(directory: &Path) -> Result<Vec<String>> {
+    let what = || format!("reading {}", directory.display());
+    let found = match fs::read_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        found => found.attempt(what())?,
+    };
+    let names = found.map(|entry| Ok(entry.attempt(what())?.file_name()));
+    let names: Vec<std::ffi::OsString> = names.collect::<Result<_>>()?;
+    Ok(names
+        .into_iter()
+        .filter_map(|it| it.into_string().ok())
+        .collect())
+}
+
+const DEFAULT: &str = "/var/lib/carina/images";
+const SHORT: usize = 16;

@@ -1,0 +1,283 @@
+//! An image comes into the store.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::digest;
+use carina_lab::run_within;
+use carina_vnet::document::is_name;
+use serde::Deserialize;
+
+use super::{ImageStore, OWN, StoredImage, StoredKernel};
+use crate::error::{Attempt, Error, Result};
+
+/// What is to become an image.
+#[derive(Clone, Debug, Default)]
+pub struct NewImage {
+    /// Its name.
+    pub name: String,
+    /// The disk, qcow2 or raw.
+    pub disk: PathBuf,
+    /// A kernel that is booted in place of what is on the disk.
+    pub kernel: Option<PathBuf>,
+    /// The initramfs of that kernel.
+    pub initramfs: Option<PathBuf>,
+    /// The command line of that kernel.
+    pub command_line: String,
+    /// A file of `user-data` for cloud-init.
+    pub user_data: Option<PathBuf>,
+}
+
+/// What `qemu-img info --output=json` says.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Info {
+    format: String,
+    virtual_size: u64,
+    #[serde(default)]
+    backing_filename: Option<String>,
+    #[serde(default)]
+    encrypted: bool,
+    #[serde(default)]
+    format_specific: Option<FormatSpecific>,
+}
+
+#[derive(Deserialize)]
+struct FormatSpecific {
+    #[serde(default)]
+    data: serde_json::Value,
+}
+
+impl ImageStore {
+    /// Copies files into the store and gives them a name.
+    ///
+    /// # Errors
+    /// The name is not fit or taken by another image, a file cannot be read, or the disk
+    /// does not stand alone: a backing file or a data file would lead to other files of this host.
+    pub fn add(&self, new: &NewImage) -> Result<StoredImage> {
+        let refuse = |reason: String| Error::ImageRefused {
+            name: new.name.clone(),
+            reason,
+        };
+        if !is_name(&new.name) || new.name == OWN {
+            let words = "a name has 1 to 32 letters, digits and '-' inside, and is not `carina`";
+            return Err(refuse(words.to_owned()));
+        }
+        for directory in ["blobs", "names", "nodes"] {
+            let path = self.0.join(directory);
+            fs::create_dir_all(&path).attempt(format!("making {}", path.display()))?;
+        }
+        let info = look(&new.disk)?;
+        if let Some(reason) = info.unfit() {
+            return Err(refuse(format!("{}: {reason}", new.disk.display())));
+        }
+        let user_data = new.user_data.as_deref().map(|path| {
+            let text = fs::read_to_string(path).attempt(format!("reading {}", path.display()))?;
+            match text.len() > USER_DATA_MAX {
+                true => Err(refuse(format!(
+                    "{} has {} bytes; user-data has at most {USER_DATA_MAX}",
+                    path.display(),
+                    text.len()
+                ))),
+                false => Ok(text),
+            }
+        });
+        let kernel = match &new.kernel {
+            None if new.initramfs.is_some() || !new.command_line.is_empty() => {
+                return Err(refuse("an initramfs goes with a kernel".to_owned()));
+            }
+            None => None,
+            Some(kernel) => Some(StoredKernel {
+                image: self.take(kernel)?.0,
+                initramfs: match &new.initramfs {
+                    Some(path) => Some(self.take(path)?.0),
+                    None => None,
+                },
+                command_line: new.command_line.clone(),
+            }),
+        };
+        let (disk, bytes) = self.take(&new.disk)?;
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+        let image = StoredImage {
+            name: new.name.clone(),
+            disk,
+            format: info.format,
+            bytes,
+            virtual_bytes: info.virtual_size,
+            kernel,
+            user_data: user_data.transpose()?,
+            added_s: since_1970.unwrap_or_default().as_secs(),
+        };
+        if let Ok(known) = self.find(&new.name)
+            && known.disk != image.disk
+        {
+            let words = "another image has this name; remove it first";
+            return Err(refuse(words.to_owned()));
+        }
+        let text = serde_json::to_vec_pretty(&image).attempt("writing an image's entry")?;
+        let entry = self.entry(&new.name);
+        let part = entry.with_extension("part");
+        fs::write(&part, text)
+            .and_then(|()| fs::rename(&part, &entry))
+            .attempt(format!("writing {}", entry.display()))?;
+        Ok(image)
+    }
+
+    /// Copies a file to the place of its hash; the hash, and its bytes.
+    fn take(&self, from: &Path) -> Result<(String, u64)> {
+        let what = || format!("copying {} into the store", from.display());
+        let mut file = File::open(from).attempt(what())?;
+        let part = self.blob(&format!("{}.part", std::process::id()));
+        let mut out = File::create(&part).attempt(what())?;
+        let mut context = digest::Context::new(&digest::SHA256);
+        let mut buffer = vec![0; 1 << 20];
+        let mut bytes = 0;
+        let copied = loop {
+            match file.read(&mut buffer) {
+                Ok(0) => break out.sync_all(),
+                Ok(length) => {
+                    let read = &buffer[..length];
+                    context.update(read);
+                    bytes += length as u64;
+                    if let Err(error) = out.write_all(read) {
+                        break Err(error);
+                    }
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        let hash: String = context
+            .finish()
+            .as_ref()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let kept = copied
+            .and_then(|()| fs::set_permissions(&part, fs::Permissions::from_mode(0o444)))
+            .and_then(|()| fs::rename(&part, self.blob(&hash)));
+        if kept.is_err() {
+            // The first error is the one to tell.
+            let _ = fs::remove_file(&part);
+        }
+        kept.attempt(what())?;
+        Ok((hash, bytes))
+    }
+}
+
+impl Info {
+    /// Why a disk cannot be an image.
+    fn unfit(&self) -> Option<String> {
+        if !["qcow2", "raw"].contains(&self.format.as_str()) {
+            return Some(format!(
+                "it is {}; `qemu-img convert -O qcow2` makes it one that can be taken",
+                self.format
+            ));
+        }
+        if let Some(file) = &self.backing_filename {
+            return Some(format!(
+                "it is what was written over {file:?}; `qemu-img convert -O qcow2` makes it whole"
+            ));
+        }
+        let data = self.format_specific.as_ref().map(|it| &it.data);
+        if data.is_some_and(|data| data.get("data-file").is_some()) {
+            return Some("its data are in another file".to_owned());
+        }
+        self.encrypted.then(|| "it is encrypted".to_owned())
+    }
+}
+
+/// What a disk is, by `qemu-img`, which follows no file that it names.
+fn look(disk: &Path) -> Result<Info> {
+    let what = format!("looking at {}", disk.display());
+    let output = qemu_img(&["info", "--output=json", "-U"], &[disk])?;
+    serde_json::from_slice(&output).attempt(what)
+}
+
+/// Runs `qemu-img`; its standard output.
+pub(super) fn qemu_img(words: &[&str], paths: &[&Path]) -> Result<Vec<u8>> {
+    let mut command = Command::new("qemu-img");
+    command.args(words).args(paths);
+    let what = format!("`qemu-img {}` (package qemu-utils)", words.join(" "));
+    let output = run_within(&mut command, &what, LIMIT)?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    Err(Error::Tool {
+        what,
+        said: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    })
+}
+
+/// What cloud-init takes over NoCloud is small; more belongs into the image.
+const USER_DATA_MAX: usize = 1 << 20;
+const LIMIT: Duration = Duration::from_secs(120);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(json: &str) -> Info {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn disks_that_lead_to_other_files_are_unfit() {
+        let fit = info(r#"{"format": "qcow2", "virtual-size": 10, "filename": "x"}"#);
+        assert_eq!(fit.unfit(), None);
+        for (json, word) in [
+            (r#"{"format": "vmdk", "virtual-size": 1}"#, "vmdk"),
+            (
+                r#"{"format": "qcow2", "virtual-size": 1, "backing-filename": "/etc/shadow"}"#,
+                "/etc/shadow",
+            ),
+            (
+                r#"{"format": "qcow2", "virtual-size": 1,
+                    "format-specific": {"type": "qcow2", "data": {"data-file": "/dev/sda"}}}"#,
+                "another file",
+            ),
+            (
+                r#"{"format": "qcow2", "virtual-size": 1, "encrypted": true}"#,
+                "encrypted",
+            ),
+        ] {
+            let reason = info(json).unfit().unwrap();
+            assert!(reason.contains(word), "{reason}");
+        }
+    }
+
+    #[test]
+    fn same_content_is_kept_once_under_each_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ImageStore::at(&directory.path().join("store"));
+        let disk = directory.path().join("disk");
+        fs::write(&disk, vec![7; 1 << 20]).unwrap();
+        let new = |name: &str| NewImage {
+            name: name.to_owned(),
+            disk: disk.clone(),
+            ..NewImage::default()
+        };
+        if let Err(Error::Lab(error)) = store.add(&new("one")) {
+            // This machine has no qemu-img; CI has.
+            assert!(error.to_string().contains("qemu-utils"), "{error}");
+            return;
+        }
+        let two = store.add(&new("two")).unwrap();
+        assert_eq!((two.format.as_str(), two.virtual_bytes), ("raw", 1 << 20));
+        assert_eq!(store.list().unwrap().len(), 2);
+        assert_eq!(fs::read_dir(store.0.join("blobs")).unwrap().count(), 1);
+        fs::write(&disk, vec![8; 1 << 20]).unwrap();
+        let error = store.add(&new("two")).unwrap_err().to_string();
+        assert!(error.contains("remove it first"), "{error}");
+        store.remove("one").unwrap();
+        assert!(store.blob(&two.disk).exists());
+        store.remove("two").unwrap();
+        assert!(!store.blob(&two.disk).exists());
+        let error = store.find("two").unwrap_err().to_string();
+        assert!(error.contains("two") && error.contains("carina"), "{error}");
+        assert!(store.add(&new("carina")).is_err() && store.find("../x").is_err());
+    }
+}

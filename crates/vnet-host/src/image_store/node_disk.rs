@@ -1,0 +1,101 @@
+//! The disk of a node: what it writes, over the disk of its image.
+
+use std::fs;
+use std::path::PathBuf;
+
+use carina_vm::Boot;
+use carina_vnet::host_part::{NodePart, VnetId};
+
+use super::adding::qemu_img;
+use super::seed::Seed;
+use super::{ImageStore, StoredImage, entries, short};
+use crate::error::{Attempt, Result};
+
+/// What a machine with an image of the store boots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeDisk {
+    /// Its own disk.
+    pub disk: PathBuf,
+    /// The volume for cloud-init in it.
+    pub seed: PathBuf,
+    /// Arguments of QEMU for the seed, and for a kernel that is booted in place of the disk's.
+    pub args: Vec<String>,
+}
+
+impl NodeDisk {
+    /// What it boots.
+    #[must_use]
+    pub fn boot(&self) -> Boot {
+        Boot::Disk(self.disk.clone())
+    }
+}
+
+impl ImageStore {
+    /// Makes the disk of a node, unless it has one over this image already, and its seed. A disk
+    /// over another image goes.
+    ///
+    /// # Errors
+    /// There is no such image, or a program is missing or fails.
+    pub fn node_disk(&self, vnet: VnetId, node: &NodePart) -> Result<NodeDisk> {
+        let image = self.find(&node.image)?;
+        let directory = self.of_network(vnet);
+        let what = || format!("making {}", directory.display());
+        fs::create_dir_all(&directory).attempt(what())?;
+        let name = format!("{}.{}.qcow2", node.name, short(&image.disk));
+        self.remove_disks(vnet, &node.name, Some(&name))?;
+        let disk = directory.join(name);
+        if !disk.exists() {
+            let base = self.blob(&image.disk);
+            let base = base.to_string_lossy();
+            let words = [
+                "create",
+                "-q",
+                "-f",
+                "qcow2",
+                "-F",
+                &image.format,
+                "-b",
+                &base,
+            ];
+            qemu_img(&words, &[&disk])?;
+        }
+        let seed = directory.join(format!("{}.iso", node.name));
+        Seed::of(vnet, node, image.user_data.as_deref()).write(&seed)?;
+        let args = self.args(&image, &seed);
+        Ok(NodeDisk { disk, seed, args })
+    }
+
+    /// Removes the disks of a node that has gone, but for one.
+    ///
+    /// # Errors
+    /// One cannot be removed.
+    pub fn remove_disks(&self, vnet: VnetId, node: &str, but: Option<&str>) -> Result<()> {
+        let directory = self.of_network(vnet);
+        for file in entries(&directory)? {
+            // Names of nodes have no dots.
+            let is_of = file.split('.').next() == Some(node);
+            if is_of && Some(file.as_str()) != but {
+                let path = directory.join(file);
+                fs::remove_file(&path).attempt(format!("removing {}", path.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn args(&self, image: &StoredImage, seed: &std::path::Path) -> Vec<String> {
+        let seed = seed.to_string_lossy().replace(',', ",,");
+        let mut args = vec![
+            "-drive".to_owned(),
+            format!("file={seed},if=virtio,format=raw,readonly=on"),
+        ];
+        if let Some(kernel) = &image.kernel {
+            let path = |hash: &str| self.blob(hash).to_string_lossy().into_owned();
+            args.extend(["-kernel".to_owned(), path(&kernel.image)]);
+            if let Some(initramfs) = &kernel.initramfs {
+                args.extend(["-initrd".to_owned(), path(initramfs)]);
+            }
+            args.extend(["-append".to_owned(), kernel.command_line.clone()]);
+        }
+        args
+    }
+}

@@ -1,0 +1,152 @@
+//! The volume for cloud-init in a node (NoCloud): `cidata`, with three files.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use carina_lab::run_within;
+use carina_vnet::host_part::{NodePart, VnetId};
+
+use crate::error::{Attempt, Error, Result};
+
+/// The files of a seed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seed {
+    meta_data: String,
+    network_config: String,
+    user_data: String,
+}
+
+impl Seed {
+    /// The seed of a node: its name, and the names, addresses and routes of its interfaces. Other
+    /// interfaces make another instance, so that cloud-init takes them up when the node starts
+    /// again.
+    pub(super) fn of(vnet: VnetId, node: &NodePart, user_data: Option<&str>) -> Seed {
+        let network_config = network_config(node);
+        let mut hash: u32 = 0;
+        for byte in network_config.bytes() {
+            hash = hash.wrapping_mul(31).wrapping_add(u32::from(byte));
+        }
+        let name = &node.name;
+        Seed {
+            meta_data: format!("instance-id: {vnet}-{name}-{hash:08x}\nlocal-hostname: {name}\n"),
+            network_config,
+            user_data: user_data.unwrap_or("#cloud-config\n{}\n").to_owned(),
+        }
+    }
+
+    /// Writes it as a volume of ISO 9660.
+    pub(super) fn write(&self, path: &Path) -> Result<()> {
+        let directory = path.with_extension("seed");
+        let what = || format!("writing {}", path.display());
+        fs::create_dir_all(&directory).attempt(what())?;
+        for (name, text) in [
+            ("meta-data", &self.meta_data),
+            ("network-config", &self.network_config),
+            ("user-data", &self.user_data),
+        ] {
+            fs::write(directory.join(name), text).attempt(what())?;
+        }
+        let made = make(&directory, path);
+        fs::remove_dir_all(&directory).attempt(what())?;
+        made
+    }
+}
+
+/// Makes the volume by the first program for it that is there.
+fn make(directory: &Path, path: &Path) -> Result<()> {
+    let found = PROGRAMS.iter().find(|program| {
+        let places = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&places).any(|place| place.join(program).is_file())
+    });
+    let Some(program) = found else {
+        return Err(Error::Tool {
+            what: format!("writing {}", path.display()),
+            said: format!(
+                "none of {} is there (package genisoimage)",
+                PROGRAMS.join(", ")
+            ),
+        });
+    };
+    let mut command = Command::new(program);
+    command
+        .args([
+            "-quiet",
+            "-volid",
+            "cidata",
+            "-joliet",
+            "-rational-rock",
+            "-output",
+        ])
+        .arg(path)
+        .arg(directory);
+    let output = run_within(&mut command, program, LIMIT)?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Error::Tool {
+            what: format!("`{program}` for {}", path.display()),
+            said: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        }),
+    }
+}
+
+/// Version 2 of cloud-init's network configuration. Names have only letters that YAML takes bare in
+/// quotes.
+fn network_config(node: &NodePart) -> String {
+    let mut text = "version: 2\nethernets:\n".to_owned();
+    if node.interfaces.is_empty() {
+        return "version: 2\nethernets: {}\n".to_owned();
+    }
+    for interface in &node.interfaces {
+        let (name, mac, mtu) = (&interface.name, interface.mac, interface.mtu);
+        let address = interface.address;
+        let _ = write!(
+            text,
+            "  \"{name}\":\n    match: {{macaddress: \"{mac}\"}}\n    set-name: \"{name}\"\n    \
+             mtu: {mtu}\n    addresses: [\"{address}\"]\n"
+        );
+        let routes: Vec<String> = node
+            .routes
+            .iter()
+            .filter(|route| route.via == interface.peer)
+            .map(|route| format!("{{to: \"{}\", via: \"{}\"}}", route.to, route.via))
+            .collect();
+        if !routes.is_empty() {
+            let _ = writeln!(text, "    routes: [{}]", routes.join(", "));
+        }
+    }
+    text
+}
+
+const PROGRAMS: [&str; 3] = ["genisoimage", "mkisofs", "xorrisofs"];
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steps::tests::part;
+
+    #[test]
+    fn seed_names_interfaces_by_their_addresses() {
+        let part = part(&["a b", "b c"]);
+        let node = part.node("a").unwrap();
+        let seed = Seed::of(part.vnet, node, None);
+        let mac = node.interfaces[0].mac;
+        assert_eq!(
+            seed.network_config,
+            format!(
+                "version: 2\nethernets:\n  \"eth0\":\n    match: {{macaddress: \"{mac}\"}}\n    \
+                 set-name: \"eth0\"\n    mtu: 1480\n    addresses: [\"10.0.0.1/30\"]\n    \
+                 routes: [{{to: \"10.0.0.4/30\", via: \"10.0.0.2\"}}]\n"
+            )
+        );
+        assert!(seed.meta_data.contains("local-hostname: a\n"));
+        let more = crate::steps::tests::part(&["a b", "b c", "a c"]);
+        let other = Seed::of(more.vnet, more.node("a").unwrap(), None);
+        assert_ne!(seed.meta_data, other.meta_data);
+        assert_eq!(seed, Seed::of(part.vnet, node, None));
+        assert!(seed.user_data.starts_with("#cloud-config\n"));
+    }
+}

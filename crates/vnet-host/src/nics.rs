@@ -1,0 +1,91 @@
+//! Physical cards of the host that nodes have, by the engine: frames of the node and of the wire,
+//! in both directions, whatever is in them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use carina_netdev::Interface;
+use carina_ports::af_packet::AfPacketConfig;
+use carina_sys::NetworkNamespace;
+use carina_vnet::host_part::{Far, HostPart, Nic};
+
+use crate::error::{Attempt, Error, Result};
+use crate::underlay::Underlay;
+
+/// The port of a graph that is a card.
+pub(crate) fn port_of(nic: &Nic) -> Result<AfPacketConfig> {
+    Ok(AfPacketConfig {
+        netns: Some(netns()),
+        ..AfPacketConfig::of(name_of(nic)?)
+    })
+}
+
+/// Gives the nodes of a part the cards that they had before.
+pub(crate) fn keep(part: &mut HostPart, before: Option<&HostPart>) {
+    let had: BTreeMap<u32, String> = before.into_iter().flat_map(chosen).collect();
+    for link in &mut part.links {
+        if let Far::Nic(nic) = &mut link.far
+            && nic.interface.is_none()
+        {
+            nic.interface = had.get(&link.number).cloned();
+        }
+    }
+}
+
+/// The cards of a part, by the numbers of their links.
+pub(crate) fn chosen(part: &HostPart) -> impl Iterator<Item = (u32, String)> {
+    part.links.iter().filter_map(|link| match &link.far {
+        Far::Nic(nic) => Some((link.number, nic.interface.clone()?)),
+        Far::Here(_) | Far::Host(_) | Far::Users(_) => None,
+    })
+}
+
+/// Whether a card is up, instead of a round trip, which it has not.
+pub(crate) fn probe(nic: &Nic) -> Result<Duration> {
+    let name = name_of(nic)?;
+    let found = within(|| Interface::named(name))?.map_err(Error::Underlay)?;
+    match found.is_up {
+        true => Ok(Duration::ZERO),
+        false => Err(Error::Unsupported {
+            what: format!("card {name} is down"),
+            instead: "it has to be up, and its wire in it",
+        }),
+    }
+}
+
+/// Looks whether an interface can be given to nodes.
+pub(crate) fn look(name: &str) -> Result<()> {
+    within(|| Interface::named(name))?.map_err(Error::Underlay)?;
+    let list = || {
+        let mut ip = Command::new("ip");
+        ip.args(["-o", "address", "show", "dev", name, "scope", "global"])
+            .output()
+    };
+    let output = within(list)?.attempt("listing addresses")?;
+    match output.stdout.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Unsupported {
+            what: format!("interface {name} as a card of nodes"),
+            instead: "it has an address, so that the host uses it itself",
+        }),
+    }
+}
+
+fn name_of(nic: &Nic) -> Result<&str> {
+    let name = nic.interface.as_deref();
+    name.ok_or(Error::Ended("the choice of a card"))
+}
+
+/// The namespace of this process, where its cards are.
+fn netns() -> PathBuf {
+    Underlay::of("").netns
+}
+
+fn within<T>(act: impl FnOnce() -> T) -> Result<T> {
+    let namespace = NetworkNamespace::open(&netns());
+    namespace
+        .and_then(|it| it.within(act))
+        .attempt("entering the namespace of the agent")
+}

@@ -1,0 +1,397 @@
+//! A machine that goes on in another QEMU: of this host, or from a file.
+//!
+//! ```text
+//!   begin --> prepare --> send --------------> settle
+//!             a QEMU      the guest stands     it runs there; the QEMU
+//!             awaits it   still at both ends   that it had has ended
+//! ```
+//!
+//! What says who has it is a file in the directory of the destination, `NODE.dest`, which becomes
+//! `NODE.moved` once it runs there. An agent that finds one of them goes on from there
+//! ([`recover`]).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+use carina_vm::{Hardware, Migration, Nic, NicId, Record, Running, SavedGuest};
+use carina_vnet::host_part::{HostPart, NodePart};
+
+use super::Site;
+use super::machine::{Access, BOOT, CONNECT, MachineNode, bare, card};
+use crate::confinement::Confinement;
+use crate::console::Console;
+use crate::directory::VnetDir;
+use crate::error::{Attempt, Error, Result};
+use crate::making::{make_taps, remove_named};
+use crate::names::{end_of, ports_namespace};
+use crate::saved::SavedNode;
+use crate::second_ports::{LinkEnd, both_ports};
+
+/// Cards of a machine by the addresses of its interfaces.
+type Cards = BTreeMap<[u8; 6], NicId>;
+
+/// A machine that is about to leave its QEMU. No command runs in it meanwhile.
+#[derive(Debug)]
+pub struct Move<'a> {
+    node: &'a MachineNode,
+    access: RwLockWriteGuard<'a, Access>,
+    record: Record,
+    hardware: Hardware,
+    cards: Cards,
+    /// Where it goes, once there is one.
+    destination: Option<Box<Running>>,
+    /// How it is confined there.
+    confinement: Option<Confinement>,
+}
+
+impl MachineNode {
+    /// Waits until no command runs in it, and looks at its hardware.
+    ///
+    /// # Errors
+    /// A command does not end in time, or it has cards that are not known.
+    pub fn begin_move(&self, part: &NodePart) -> Result<Move<'_>> {
+        let deadline = Instant::now() + COMMANDS;
+        let access = loop {
+            match self.access.try_write() {
+                Ok(access) => break access,
+                Err(std::sync::TryLockError::Poisoned(it)) => break it.into_inner(),
+                Err(std::sync::TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    std::thread::sleep(LOOK);
+                }
+                Err(std::sync::TryLockError::WouldBlock) => {
+                    let what = format!("commands in {} have not ended", part.name);
+                    let limit = COMMANDS;
+                    return Err(Error::Timeout { what, limit });
+                }
+            }
+        };
+        let what = || format!("looking at VM {}", part.name);
+        let all = carina_vm::list(&self.machines).attempt(what())?;
+        let record = all.into_iter().find(|it| it.name == part.name);
+        let record = record.ok_or(Error::Ended("the machine"))?;
+        let hardware = Hardware::read(&record).attempt(what())?;
+        let cards = match &*access {
+            Access::Started(_, cards) => {
+                cards.lock().unwrap_or_else(PoisonError::into_inner).clone()
+            }
+            Access::Found(_) => hardware.cards.iter().map(|it| (it.mac, it.nic())).collect(),
+            Access::Foreign => {
+                return Err(Error::Unsupported {
+                    what: format!("moving or saving VM {}", part.name),
+                    instead: "it has a disk of its own, which stays where it is",
+                });
+            }
+        };
+        let is_known = |mac: &[u8; 6]| cards.contains_key(mac);
+        if !part.interfaces.iter().all(|it| is_known(&it.mac.0)) {
+            return Err(Error::Unsupported {
+                what: format!("moving VM {}", part.name),
+                instead: "it is of a pool of an earlier agent: which of its cards is which is not \
+                          known",
+            });
+        }
+        Ok(Move {
+            node: self,
+            access,
+            record,
+            hardware,
+            cards,
+            destination: None,
+            confinement: None,
+        })
+    }
+}
+
+impl Move<'_> {
+    /// Makes the ports that `site` has for it, and starts the QEMU to which it goes, with its cards
+    /// there.
+    pub fn prepare(&mut self, site: &Site<'_>, part: &NodePart) -> Result<()> {
+        let what = || format!("starting a QEMU for VM {}", part.name);
+        let directory = site.dir.destination();
+        // What it takes if it does not arrive is removed by their names.
+        let ends = part.interfaces.iter();
+        let ends = ends.map(|it| end_of(site.whole, &part.name, it));
+        let taps: Vec<(LinkEnd, String)> = ends.map(|end| (end, site.ports.port(end))).collect();
+        let ports: Vec<String> = taps.iter().map(|(_, tap)| tap.clone()).collect();
+        fs::create_dir_all(&directory).attempt(what())?;
+        write_note(&directory.join(format!("{}.{TO}", part.name)), &ports)?;
+        make_taps(site.whole, &taps)?;
+        let bare = bare(site, part, &directory)?;
+        let nics = nics(site, part, &self.cards);
+        let machine = bare.machine.clone();
+        let there = machine.await_guest(&bare.cache, &self.hardware, &nics);
+        let (there, confinement) = bare.hold(site, part, there.attempt(what())?);
+        self.destination = Some(Box::new(there));
+        self.confinement = Some(confinement);
+        Ok(())
+    }
+
+    /// Sends the guest there. `at_stop` is called when it stands still.
+    pub fn send(&self, at_stop: impl FnOnce()) -> Result<Migration> {
+        let what = || format!("moving VM {}", self.record.name);
+        let there = self.destination()?;
+        let (near, far) = UnixStream::pair().attempt(what())?;
+        there.arrive_over(far.as_fd()).attempt(what())?;
+        drop(far);
+        let sent = carina_vm::send_guest(&self.record, near, SEND, at_stop).attempt(what())?;
+        there.has_arrived(ARRIVE).attempt(what())?;
+        Ok(sent)
+    }
+
+    /// Has it run where it was sent. From then on it is there.
+    pub fn resume(&self, dir: &VnetDir) -> Result<()> {
+        let name = &self.record.name;
+        let what = || format!("moving VM {name}");
+        self.destination()?.resume().attempt(what())?;
+        let directory = dir.destination();
+        let to = directory.join(format!("{name}.{TO}"));
+        fs::rename(to, directory.join(format!("{name}.{MOVED}"))).attempt(what())
+    }
+
+    /// Ends the QEMU that it had, and gives its name to the new one. Those who watch the console go
+    /// on watching.
+    pub fn settle(mut self, site: &Site<'_>, console: &Console) -> Result<()> {
+        let name = self.record.name.clone();
+        let what = || format!("settling VM {name}");
+        let there = self
+            .destination
+            .take()
+            .ok_or(Error::Ended("the new QEMU"))?;
+        let stream = carina_sys::connect_stream(&there.record().console, CONNECT);
+        console.rejoin(stream.attempt(what())?)?;
+        let cards = Mutex::new(std::mem::take(&mut self.cards));
+        let before = std::mem::replace(&mut *self.access, Access::Started(there, cards));
+        let confinement = self.confinement.take();
+        *self
+            .node
+            .confinement
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = confinement;
+        let machines = &self.node.machines;
+        match before {
+            // It ends with its value, and its files with it.
+            Access::Started(before, _) => drop(before),
+            Access::Found(_) | Access::Foreign => {
+                carina_vm::kill(machines, &name).attempt(what())?;
+            }
+        }
+        if let Access::Started(there, _) = &mut *self.access {
+            let network = carina_lab::namespace_file(&ports_namespace(site.whole.vnet));
+            there
+                .adopt(machines, &name, Some(&network))
+                .attempt(what())?;
+        }
+        forget(site.dir, &name)
+    }
+
+    /// Lets it go on where it was; nothing of the other QEMU is left.
+    pub fn give_up(mut self, dir: &VnetDir) -> Result<()> {
+        // It ends with its value.
+        self.destination = None;
+        let name = self.record.name.clone();
+        forget(dir, &name)?;
+        go_on(&self.record)
+    }
+
+    /// Has it stand still.
+    pub fn pause(&self) -> Result<()> {
+        let what = format!("stopping VM {}", self.record.name);
+        carina_vm::pause_guest(&self.record).attempt(what)
+    }
+
+    /// Has it run on where it is.
+    pub fn go_on(&self) -> Result<()> {
+        go_on(&self.record)
+    }
+
+    /// Saves it to a file. It stands still from then on.
+    pub fn save(&self, file: &Path) -> Result<SavedGuest> {
+        let what = format!("saving VM {}", self.record.name);
+        carina_vm::save_guest(&self.record, file, SEND).attempt(what)
+    }
+
+    /// Its hardware.
+    pub fn hardware(&self) -> &Hardware {
+        &self.hardware
+    }
+
+    /// The cards of its interfaces, by their names.
+    pub fn cards_of(&self, part: &NodePart) -> BTreeMap<String, u32> {
+        let cards = part.interfaces.iter();
+        let cards = cards.filter_map(|it| Some((it.name.clone(), self.cards.get(&it.mac.0)?.0)));
+        cards.collect()
+    }
+
+    fn destination(&self) -> Result<&Running> {
+        let there = self.destination.as_deref();
+        there.ok_or(Error::Ended("the new QEMU"))
+    }
+}
+
+/// A machine that goes on where it was saved, and its cards.
+pub(super) fn restored(
+    site: &Site<'_>,
+    part: &NodePart,
+    saved: &SavedNode,
+    file: &Path,
+) -> Result<((Running, Confinement), Cards)> {
+    let what = || format!("restoring VM {}", part.name);
+    let cards = part.interfaces.iter();
+    let cards = cards.filter_map(|it| Some((it.mac.0, NicId(*saved.cards.get(&it.name)?))));
+    let cards: Cards = cards.collect();
+    let bare = bare(site, part, &site.dir.machines())?;
+    let nics = nics(site, part, &cards);
+    let machine = bare.machine.clone();
+    let running = machine.await_guest(&bare.cache, &saved.hardware, &nics);
+    let (running, confinement) = bare.hold(site, part, running.attempt(what())?);
+    running.take_from(file).attempt(what())?;
+    running.resume().attempt(what())?;
+    // Its clock stood still.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let set = format!("date -s @{}", now.unwrap_or_default().as_secs());
+    running.run_within(&set, BOOT).attempt(what())?;
+    Ok(((running, confinement), cards))
+}
+
+fn nics(site: &Site<'_>, part: &NodePart, cards: &Cards) -> BTreeMap<NicId, Nic> {
+    let nic = |it| {
+        let it: &carina_vnet::host_part::InterfacePart = it;
+        Some((*cards.get(&it.mac.0)?, card(site, part, it)))
+    };
+    part.interfaces.iter().filter_map(nic).collect()
+}
+
+/// Has a guest run on, unless it runs.
+fn go_on(record: &Record) -> Result<()> {
+    let what = || format!("resuming VM {}", record.name);
+    let state = carina_vm::guest_state(record).attempt(what())?;
+    match state.running {
+        true => Ok(()),
+        false => carina_vm::resume_guest(record).attempt(what()),
+    }
+}
+
+/// Puts an end to moves that an agent which was killed has begun: a machine that runs at its
+/// destination stays there, another one goes on where it was. Of the other QEMU and its ports
+/// nothing is left.
+///
+/// # Errors
+/// A QEMU cannot be ended, or a port not be removed.
+pub fn recover(dir: &VnetDir, part: &HostPart) -> Result<()> {
+    let directory = dir.destination();
+    for (name, has_moved, ports) in notes(&directory)? {
+        let there = carina_vm::list(&directory).attempt("listing machines")?;
+        let there = there.into_iter().find(|it| it.name == name);
+        let runs_there = has_moved
+            || there.as_ref().is_some_and(|record| {
+                carina_vm::guest_state(record).is_ok_and(|state| state.running)
+            });
+        let machines = dir.machines();
+        let here = carina_vm::list(&machines).attempt("listing machines")?;
+        let here = here.into_iter().find(|it| it.name == name);
+        if runs_there {
+            if let Some(record) = there {
+                if here.is_some() {
+                    carina_vm::kill(&machines, &name).attempt(format!("stopping VM {name}"))?;
+                }
+                let mut moved = Running::of_record(record, &directory, None);
+                moved
+                    .adopt(&machines, &name, None)
+                    .attempt(format!("settling VM {name}"))?;
+            }
+            remove_named(part, &other_ports(part, &name, &ports))?;
+        } else {
+            if there.is_some() {
+                carina_vm::kill(&directory, &name).attempt(format!("stopping VM {name}"))?;
+            }
+            if let Some(record) = here {
+                go_on(&record)?;
+            }
+            remove_named(part, &ports)?;
+        }
+        forget(dir, &name)?;
+    }
+    Ok(())
+}
+
+/// The ports of a node that are not among these.
+fn other_ports(part: &HostPart, node: &str, ports: &[String]) -> Vec<String> {
+    let interfaces = part.node(node).into_iter().flat_map(|it| &it.interfaces);
+    let both = interfaces.flat_map(|it| both_ports(end_of(part, node, it)));
+    both.filter(|port| !ports.contains(port)).collect()
+}
+
+/// Moves that were begun: the node, whether it runs at the destination, and its ports there.
+fn notes(directory: &Path) -> Result<Vec<(String, bool, Vec<String>)>> {
+    let what = || format!("reading {}", directory.display());
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.attempt(what())?,
+    };
+    let mut notes = Vec::new();
+    for entry in entries {
+        let path = entry.attempt(what())?.path();
+        let ending = path.extension().and_then(|it| it.to_str());
+        let name = path.file_stem().and_then(|it| it.to_str());
+        if let (Some(name), Some(ending @ (TO | MOVED))) = (name, ending) {
+            let text = fs::read(&path).attempt(what())?;
+            // One that was being written is of a move that had not begun.
+            let ports = serde_json::from_slice(&text).unwrap_or_default();
+            notes.push((name.to_owned(), ending == MOVED, ports));
+        }
+    }
+    Ok(notes)
+}
+
+fn write_note(path: &PathBuf, ports: &[String]) -> Result<()> {
+    let text = serde_json::to_vec(ports).attempt("writing where a VM moves")?;
+    fs::write(path, text).attempt(format!("writing {}", path.display()))
+}
+
+/// Removes what says that nodes move, of a network of which all QEMUs have ended.
+///
+/// # Errors
+/// It cannot be removed.
+pub fn forget_moves(dir: &VnetDir) -> Result<()> {
+    let directory = dir.destination();
+    match fs::remove_dir_all(&directory) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).attempt(format!("removing {}", directory.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes what says that a node moves.
+fn forget(dir: &VnetDir, name: &str) -> Result<()> {
+    let directory = dir.destination();
+    for ending in [TO, MOVED] {
+        let path = directory.join(format!("{name}.{ending}"));
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).attempt(format!("removing {}", path.display()));
+            }
+            _ => {}
+        }
+    }
+    // Another node may be moving.
+    let _ = fs::remove_dir(directory);
+    Ok(())
+}
+
+/// What says where a node is to go, and that it is there.
+const TO: &str = "dest";
+const MOVED: &str = "moved";
+/// How long commands in a machine may take until it moves.
+const COMMANDS: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(10);
+/// How long a guest that writes much may take to be sent.
+const SEND: Duration = Duration::from_secs(120);
+/// How long the last of it may take until it is there.
+const ARRIVE: Duration = Duration::from_secs(20);

@@ -1,0 +1,367 @@
+//! A network in a directory: its document, its layout, and the state of its machines.
+//!
+//! ```text
+//!   DIR/vnet.json     what it is; written last, so that one that is not whole is known as such
+//!   DIR/NODE.guest    memory, processors and devices of a machine, as QEMU sends them
+//! ```
+//!
+//! What is restored has the uid, numbers and addresses that it had. The hashes find damage, not
+//! malice: who can write there decides what the machines do, as with a disk image.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use carina_vm::{Hardware, SavedGuest};
+use carina_vnet::document::{Document, Kind, is_name};
+use carina_vnet::host_part::VnetId;
+use carina_vnet::layout::Layout;
+use serde::{Deserialize, Serialize};
+
+use crate::alone::record_of;
+use crate::directory::{Record, VnetDir};
+use crate::error::{Attempt, Error, Result};
+use crate::saved_error::{FORMAT, VERSION};
+
+pub use crate::saved_error::SavedError;
+
+/// What a directory with a network says of itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// That it is one.
+    pub format: String,
+    /// In which version.
+    pub version: u32,
+    /// The uid of the network.
+    pub vnet: VnetId,
+    /// What is wanted of it.
+    pub document: Document,
+    /// Numbers and interfaces of its links.
+    pub layout: Layout,
+    /// Its machines.
+    pub machines: BTreeMap<String, SavedNode>,
+}
+
+/// A machine of a network that was saved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedNode {
+    /// What it sees.
+    pub hardware: Hardware,
+    /// Which of its cards is which interface.
+    pub cards: BTreeMap<String, u32>,
+    /// Its state.
+    pub guest: SavedGuest,
+}
+
+/// A network in a directory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Saved {
+    /// The directory.
+    from: PathBuf,
+    manifest: Manifest,
+}
+
+/// Only what says whether it can be read at all.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default)]
+    format: String,
+    #[serde(default)]
+    version: u32,
+}
+
+impl Manifest {
+    /// One of a network without machines so far.
+    pub(crate) fn new(vnet: VnetId, document: &Document, layout: &Layout) -> Manifest {
+        Manifest {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            vnet,
+            document: document.clone(),
+            layout: layout.clone(),
+            machines: BTreeMap::new(),
+        }
+    }
+
+    /// Reads one from a text, and says what is wrong with it.
+    ///
+    /// # Errors
+    /// It is no manifest, of another version, or contradicts itself.
+    pub fn read(text: &[u8], path: &Path) -> std::result::Result<Manifest, SavedError> {
+        let content = |what: String| SavedError::Content {
+            path: path.to_owned(),
+            what,
+        };
+        let head: Head =
+            serde_json::from_slice(text).map_err(|error| content(error.to_string()))?;
+        if head.format != FORMAT || head.version != VERSION {
+            return Err(SavedError::Version {
+                path: path.to_owned(),
+                format: head.format.chars().take(64).collect(),
+                version: head.version,
+            });
+        }
+        let manifest: Manifest =
+            serde_json::from_slice(text).map_err(|error| content(error.to_string()))?;
+        manifest.check().map_err(content)?;
+        Ok(manifest)
+    }
+
+    /// The text of it.
+    #[must_use]
+    pub fn write(&self) -> Vec<u8> {
+        serde_json::to_vec_pretty(self).expect("a manifest has no keys but texts")
+    }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        if Layout::of(&self.document, &self.layout) != self.layout {
+            return Err("the layout is not that of the document".to_owned());
+        }
+        for name in self.document.node.keys() {
+            let resolved = self.document.resolved(name);
+            let is_machine = resolved.is_some_and(|node| node.kind == Kind::Vm);
+            if is_machine != self.machines.contains_key(name) {
+                let has = if is_machine {
+                    "has no state"
+                } else {
+                    "has a state"
+                };
+                return Err(format!("node {name} {has}"));
+            }
+        }
+        for (name, saved) in &self.machines {
+            if !is_name(name) || !self.document.node.contains_key(name) {
+                let name: String = name.chars().take(64).collect();
+                return Err(format!("there is a state of {name:?}, which is no node"));
+            }
+            saved
+                .hardware
+                .check()
+                .map_err(|error| format!("node {name}: {error}"))?;
+            for (interface, card) in &saved.cards {
+                if saved.hardware.cards.iter().all(|it| it.id != *card) {
+                    return Err(format!(
+                        "node {name}: interface {interface} is card {card}, which it does not have"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Saved {
+    /// Reads and checks what is in a directory, the states of machines, too.
+    ///
+    /// # Errors
+    /// It is no saved network, or is damaged.
+    pub fn open(from: &Path) -> Result<Saved> {
+        let path = from.join(MANIFEST);
+        let what = || format!("reading {}", path.display());
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(SavedError::Missing(path).into());
+            }
+            file => file.attempt(what())?,
+        };
+        let mut text = Vec::new();
+        file.take(MANIFEST_BYTES_MAX + 1)
+            .read_to_end(&mut text)
+            .attempt(what())?;
+        if text.len() as u64 > MANIFEST_BYTES_MAX {
+            let what = format!("it has more than {MANIFEST_BYTES_MAX} bytes");
+            return Err(SavedError::Content { path, what }.into());
+        }
+        let manifest = Manifest::read(&text, &path)?;
+        for (node, saved) in &manifest.machines {
+            let checked = saved.guest.check(&state_of(from, node));
+            checked.map_err(|source| SavedError::Guest {
+                node: node.clone(),
+                source,
+            })?;
+        }
+        Ok(Saved {
+            from: from.to_owned(),
+            manifest,
+        })
+    }
+
+    /// What a network is being restored from; none where it is not.
+    pub(crate) fn of_network(dir: &VnetDir) -> Result<Option<Saved>> {
+        let path = dir.restoring();
+        let what = || format!("reading {}", path.display());
+        match fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            text => serde_json::from_slice(&text.attempt(what())?).attempt(what()),
+        }
+    }
+
+    /// Has a network be restored from this, until [`Saved::forget`].
+    pub(crate) fn note(&self, dir: &VnetDir) -> Result<()> {
+        let path = dir.restoring();
+        let text = serde_json::to_vec(self).attempt("noting where a network comes from")?;
+        fs::write(&path, text).attempt(format!("writing {}", path.display()))
+    }
+
+    /// The network is restored: nodes that are made anew boot.
+    pub(crate) fn forget(dir: &VnetDir) -> Result<()> {
+        let path = dir.restoring();
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed.attempt(format!("removing {}", path.display())),
+        }
+    }
+
+    /// What is in it.
+    #[must_use]
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The record of the network, as it was.
+    pub(crate) fn record(&self) -> Result<Record> {
+        let it = &self.manifest;
+        record_of(&it.document, it.vnet, 1, it.layout.clone())
+    }
+
+    /// A machine and the file with its state.
+    pub(crate) fn node(&self, name: &str) -> Option<(&SavedNode, PathBuf)> {
+        let node = self.manifest.machines.get(name)?;
+        Some((node, state_of(&self.from, name)))
+    }
+}
+
+/// The file with the state of a machine.
+pub(crate) fn state_of(directory: &Path, node: &str) -> PathBuf {
+    directory.join(format!("{node}.guest"))
+}
+
+/// Makes the directory for a network that is to be saved.
+pub(crate) fn create(directory: &Path) -> Result<()> {
+    let what = format!("making {}", directory.display());
+    DirBuilder::new()
+        .mode(0o700)
+        .create(directory)
+        .attempt(what)
+}
+
+/// Writes the manifest, which makes it whole.
+pub(crate) fn complete(directory: &Path, manifest: &Manifest) -> Result<()> {
+    let path = directory.join(MANIFEST);
+    let part = directory.join(format!("{MANIFEST}.part"));
+    let text = manifest.write();
+    let mut options = File::options();
+    let file = options.write(true).create_new(true).mode(0o600).open(&part);
+    file.and_then(|mut file| {
+        file.write_all(&text)?;
+        file.sync_all()
+    })
+    .and_then(|()| fs::rename(&part, &path))
+    .attempt(format!("writing {}", path.display()))
+}
+
+impl From<SavedError> for Error {
+    fn from(error: SavedError) -> Error {
+        Error::Saved(Box::new(error))
+    }
+}
+
+const MANIFEST: &str = "vnet.json";
+const MANIFEST_BYTES_MAX: u64 = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use carina_vnet::document::Form;
+
+    use super::*;
+
+    fn manifest() -> Manifest {
+        let text = "[vnet]\nname = \"x\"\n[node.a]\n[node.b]\nkind = \"namespace\"\n\
+                    [[link]]\nends = [\"a\", \"b\"]\nrate = \"1Mbps\"\n";
+        let document = Document::read(text, Form::Toml).unwrap();
+        let layout = Layout::of(&document, &Layout::default());
+        let mut manifest = Manifest::new(VnetId::new(7), &document, &layout);
+        let hardware = serde_json::json!({
+            "machine": "pc-q35-7.2", "accel": "tcg", "memory_mib": 128, "cpus": 1, "ports": 5,
+            "cards": [{ "id": 0, "port": 0, "mac": [2, 0, 0, 0, 0, 1] }]
+        });
+        let saved = SavedNode {
+            hardware: serde_json::from_value(hardware).unwrap(),
+            cards: [("eth0".to_owned(), 0)].into(),
+            guest: SavedGuest {
+                bytes: 3,
+                hash: "00".into(),
+            },
+        };
+        manifest.machines.insert("a".to_owned(), saved);
+        manifest
+    }
+
+    fn words(directory: &Path) -> String {
+        Saved::open(directory).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn manifest_is_read_back_and_says_what_is_wrong() {
+        let path = Path::new("/x/vnet.json");
+        let good = manifest();
+        let text = serde_json::to_string(&good).unwrap();
+        assert_eq!(Manifest::read(text.as_bytes(), path).unwrap(), good);
+        let refusal = |text: &str| {
+            Manifest::read(text.as_bytes(), path)
+                .unwrap_err()
+                .to_string()
+        };
+        let cut = refusal(&text[..text.len() / 2]);
+        assert!(
+            cut.contains("/x/vnet.json") && cut.contains("line 1"),
+            "{cut}"
+        );
+        let other = refusal("{\"format\": \"ova\", \"version\": 2}");
+        assert!(other.contains("\"ova\", version 2"), "{other}");
+        let newer = refusal(&text.replace("\"version\":1", "\"version\":9"));
+        assert!(newer.contains("version 9"), "{newer}");
+        let stranger = refusal(&text.replace("\"vnet\":", "\"more\":1,\"vnet\":"));
+        assert!(stranger.contains("more"), "{stranger}");
+        let change = |change: fn(&mut Manifest)| {
+            let mut it = manifest();
+            change(&mut it);
+            refusal(&serde_json::to_string(&it).unwrap())
+        };
+        assert!(change(|it| it.machines.clear()).contains("node a has no state"));
+        let moved = change(|it| {
+            let a = it.machines["a"].clone();
+            it.machines.insert("../a".to_owned(), a);
+        });
+        assert!(moved.contains("\"../a\", which is no node"), "{moved}");
+        let namespace = change(|it| {
+            let a = it.machines["a"].clone();
+            it.machines.insert("b".to_owned(), a);
+        });
+        assert!(namespace.contains("node b has a state"), "{namespace}");
+        assert!(change(|it| it.layout = Layout::default()).contains("layout"));
+        let card =
+            change(|it| it.machines.get_mut("a").unwrap().cards = [("eth0".into(), 5)].into());
+        assert!(card.contains("card 5"), "{card}");
+    }
+
+    #[test]
+    fn damaged_directories_are_refused_with_the_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("saved");
+        create(&path).unwrap();
+        assert!(create(&path).is_err(), "nothing is overwritten");
+        assert!(words(&path).contains("broken off"), "{}", words(&path));
+        complete(&path, &manifest()).unwrap();
+        assert!(words(&path).contains("state of a"), "{}", words(&path));
+        fs::write(state_of(&path, "a"), "ab").unwrap();
+        assert!(words(&path).contains("2 bytes, and 3"), "{}", words(&path));
+        fs::write(state_of(&path, "a"), "abc").unwrap();
+        assert!(words(&path).contains("it is damaged"), "{}", words(&path));
+    }
+}

@@ -1,0 +1,132 @@
+//! Ends of links whose port is their second one.
+//!
+//! A machine that moves to another QEMU needs a tap there while the one that it has is in use: so
+//! each end of a link has two names for its port, of which one is there but for that moment. Which
+//! it is shows in the namespace of the ports, and is kept nowhere else.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use carina_engine::counter_file;
+
+use crate::names::{port, port_app};
+
+/// An end of a link: its number, and its side, 0 or 1.
+pub type LinkEnd = (u32, usize);
+
+/// The ends of links that are at their second ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SecondPorts(BTreeSet<LinkEnd>);
+
+impl SecondPorts {
+    /// Those of ends of which only the second port is among the interfaces that are there.
+    pub fn among(interfaces: &[String]) -> SecondPorts {
+        let is_there = |name: &str| interfaces.iter().any(|it| it == name);
+        let ends = interfaces.iter().filter_map(|name| {
+            let (link, side) = name
+                .strip_prefix('l')?
+                .strip_suffix(SECOND)?
+                .split_once('.')?;
+            Some((link.parse().ok()?, side.parse().ok()?))
+        });
+        let only = ends.filter(|(link, side)| !is_there(&port(*link, *side)));
+        SecondPorts(only.collect())
+    }
+
+    /// The port of an end.
+    pub fn port(&self, end: LinkEnd) -> String {
+        self.name(port(end.0, end.1), end)
+    }
+
+    /// The app of the engine that is the port of an end.
+    pub fn app(&self, end: LinkEnd) -> String {
+        self.name(port_app(end.0, end.1), end)
+    }
+
+    fn name(&self, first: String, end: LinkEnd) -> String {
+        match self.0.contains(&end) {
+            true => first + SECOND,
+            false => first,
+        }
+    }
+
+    /// The same with some ends at the other one of their ports.
+    pub fn with_others(&self, ends: &[LinkEnd]) -> SecondPorts {
+        let ends = ends.iter().copied().collect();
+        SecondPorts(self.0.symmetric_difference(&ends).copied().collect())
+    }
+
+    /// Forgets links that go: what comes with their number has its first ports.
+    pub fn forget(&mut self, links: &[u32]) {
+        self.0.retain(|(link, _)| !links.contains(link));
+    }
+}
+
+/// Both names that the port of an end can have.
+pub fn both_ports((link, side): LinkEnd) -> [String; 2] {
+    let first = port(link, side);
+    let second = first.clone() + SECOND;
+    [first, second]
+}
+
+/// Both names that the app of an end's port can have.
+pub fn both_apps((link, side): LinkEnd) -> [String; 2] {
+    let first = port_app(link, side);
+    let second = first.clone() + SECOND;
+    [first, second]
+}
+
+/// The app that is the port of an end now, as the counters of its network have it.
+#[must_use]
+pub fn port_app_now(counters: &Path, link: u32, side: usize) -> String {
+    let [first, second] = both_apps((link, side));
+    let of_second = format!("{second}.");
+    let all = counter_file::read(counters).unwrap_or_default();
+    match all.iter().any(|it| it.name.starts_with(&of_second)) {
+        true => second,
+        false => first,
+    }
+}
+
+/// Whether an app of the engine is the port of an end.
+pub fn is_port_app(app: &str, end: LinkEnd) -> bool {
+    both_apps(end).iter().any(|name| name == app)
+}
+
+/// What stands behind the name of a second port.
+const SECOND: &str = "b";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn second_ports_are_those_without_a_first_one() {
+        let names =
+            |list: &[&str]| -> Vec<String> { list.iter().map(|it| (*it).to_owned()).collect() };
+        let there = names(&["lo", "l0.0", "l0.1b", "l12.0", "l12.0b", "lx.0b", "l1b"]);
+        let second = SecondPorts::among(&there);
+        assert_eq!(second.port((0, 1)), "l0.1b");
+        assert_eq!(second.app((0, 1)), "l0-1b");
+        assert_eq!(
+            (second.port((0, 0)), second.port((12, 0))),
+            ("l0.0".into(), "l12.0".into())
+        );
+        let mut moved = second.with_others(&[(0, 0), (0, 1)]);
+        assert_eq!(
+            (moved.port((0, 0)), moved.port((0, 1))),
+            ("l0.0b".into(), "l0.1".into())
+        );
+        moved.forget(&[0]);
+        assert_eq!(moved, SecondPorts::default());
+        assert_eq!(both_ports((3, 1)), ["l3.1", "l3.1b"]);
+    }
+
+    #[test]
+    fn apps_of_ports_are_known_by_either_name() {
+        assert!(is_port_app("l1-0", (1, 0)) && is_port_app("l1-0b", (1, 0)));
+        for app in ["l1-0-rate", "l1-1", "l11-0", "l1-0bb"] {
+            assert!(!is_port_app(app, (1, 0)), "{app}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What is asked of access points.
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use axum::routing::{get, post};
+
+use super::{Service, Shared, answer, bad};
+use crate::access::{TokenWanted, UserWanted};
+
+/// The paths for them.
+pub(super) fn routes() -> Router<Service> {
+    Router::new()
+        .route("/v1/vnets/{name}/access", get(access))
+        .route("/v1/vnets/{name}/access/{access}/tokens", post(token))
+        .route("/v1/vnets/{name}/access/{access}/revocations", post(revoke))
+}
+
+async fn access(State(service): Shared, Path(name): Path<String>) -> Response {
+    answer(move || Ok(service.agent.access(&name)?)).await
+}
+
+async fn token(
+    State(service): Shared,
+    Path((name, access)): Path<(String, String)>,
+    body: Bytes,
+) -> Response {
+    answer(move || {
+        let wanted: TokenWanted =
+            serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+        Ok(service.agent.token(&name, &access, &wanted)?)
+    })
+    .await
+}
+
+async fn revoke(
+    State(service): Shared,
+    Path((name, access)): Path<(String, String)>,
+    body: Bytes,
+) -> Response {
+    answer(move || {
+        let wanted: UserWanted =
+            serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+        Ok(service.agent.revoke(&name, &access, &wanted.user)?)
+    })
+    .await
+}

@@ -1,0 +1,196 @@
+//! The DIF of a network, whose members are in its nodes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use carina_api::control::{DifRole, MemberInfo, MemberState};
+use carina_vnet::host_part::{Far, HostPart, LinkPart, NodePart};
+
+use super::{Vnet, each, lock};
+use crate::error::{Error, Result};
+use crate::member;
+use crate::node::{Arrived, Node};
+
+impl Vnet {
+    /// Has members leave that are to be in the DIF of another founder: two DIFs have become one, or
+    /// the first link of one has gone.
+    pub(super) fn leave_difs(&self, there: &HostPart, part: &HostPart) -> Result<()> {
+        for node in &part.nodes {
+            let before = there.node(&node.name).and_then(|it| it.founder.as_ref());
+            let leaves =
+                before.is_some() && node.founder.is_some() && before != node.founder.as_ref();
+            if !leaves {
+                continue;
+            }
+            if let Ok(running) = self.node(&node.name) {
+                member::configure(&running, &member::configuration(part, node, None))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the member of a node what it is to be, or ends it.
+    pub(super) fn make_member(&self, part: &HostPart, wanted: &NodePart) -> Result<()> {
+        let node = self.node(&wanted.name)?;
+        let Some(founder) = &wanted.founder else {
+            return Ok(());
+        };
+        let running = member::look(&node, &part.name)?;
+        let role = match running {
+            Some(member) if member.state == MemberState::Enrolled => member.role,
+            // A founder that was made anew finds the DIF that it has made.
+            _ if *founder == wanted.name && !self.has_members(part, wanted) => DifRole::Create,
+            _ => DifRole::Join,
+        };
+        member::configure(&node, &member::configuration(part, wanted, Some(role)))
+    }
+
+    /// Ends the Carina nodes of nodes that have no flows any more.
+    pub(super) fn end_members(&self, there: &HostPart, part: &HostPart) -> Result<()> {
+        for node in part.nodes.iter().filter(|node| node.founder.is_none()) {
+            let had_one = there
+                .node(&node.name)
+                .is_some_and(|it| it.founder.is_some());
+            if had_one && let Ok(running) = self.node(&node.name) {
+                member::end(&running)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether another node on this host is a member of the DIF of a node.
+    fn has_members(&self, part: &HostPart, but: &NodePart) -> bool {
+        let mut others = part.nodes.iter();
+        others.any(|other| {
+            other.name != but.name
+                && other.founder == but.founder
+                && self.node(&other.name).is_ok_and(|node| {
+                    let member = member::look(&node, &part.name).ok().flatten();
+                    member.is_some_and(|it| it.state == MemberState::Enrolled)
+                })
+        })
+    }
+
+    /// Waits until all members on this host are enrolled, and serves echos under their names.
+    pub(super) fn join(&self, part: &HostPart) -> Result<()> {
+        let has_far = part.links.iter().any(|it| matches!(it.far, Far::Host(_)));
+        let limit = match has_far {
+            true => JOIN_FAR,
+            false => JOIN,
+        };
+        let deadline = Instant::now() + limit;
+        let nodes: Vec<&NodePart> = part
+            .nodes
+            .iter()
+            .filter(|it| it.founder.is_some())
+            .collect();
+        each(&nodes, |wanted| {
+            let node = self.node(&wanted.name)?;
+            loop {
+                self.progress.check()?;
+                let member = member::look_and_serve(&node, &part.name)?;
+                let state = member.as_ref().map(|it| it.state);
+                if state == Some(MemberState::Enrolled) {
+                    // The server may have come too early.
+                    return member::look_and_serve(&node, &part.name).map(drop);
+                }
+                if Instant::now() > deadline {
+                    // Members on another host may not be as far; probes say so.
+                    return match has_far {
+                        true => Ok(()),
+                        false => Err(not_enrolled(&wanted.name, member.as_ref(), limit)),
+                    };
+                }
+                std::thread::sleep(LOOK_AGAIN);
+            }
+        })
+    }
+
+    /// The round trip between the ends of a link that is a flow: each end on this host has its N-1
+    /// flow of it, and the node at the other end answers by its name.
+    pub(super) fn probe_flow(
+        &self,
+        part: &HostPart,
+        link: &LinkPart,
+        limit: Duration,
+    ) -> Result<Duration> {
+        let deadline = Instant::now() + limit;
+        let near = self.node(&link.near.node)?;
+        let ends: Vec<Arc<Node>> = link
+            .ends()
+            .map(|end| self.node(&end.node))
+            .collect::<Result<_>>()?;
+        loop {
+            match self.neighbours(part, link, &ends) {
+                Ok(far) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    return member::ping(&near, &far, &part.name, left.max(ASK));
+                }
+                Err(_) if Instant::now() < deadline => std::thread::sleep(LOOK_AGAIN),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The node at the far end of a link of which each end here has the flow.
+    fn neighbours(&self, part: &HostPart, link: &LinkPart, ends: &[Arc<Node>]) -> Result<String> {
+        let mut found = None;
+        for node in ends {
+            let member = member::look_and_serve(node, &part.name)?;
+            let far = member::neighbour(member.as_ref(), link.number);
+            let far = far.map_err(|reason| Error::NoFlow {
+                link: link.number,
+                node: node.name().to_owned(),
+                reason,
+            })?;
+            found.get_or_insert(far);
+        }
+        found.ok_or_else(|| self.no_node(&link.near.node))
+    }
+
+    /// Whether two nodes are members of one DIF of the network.
+    pub fn are_in_one_dif(part: &HostPart, pair: [&str; 2]) -> bool {
+        let [one, other] = pair.map(|name| part.node(name).and_then(|it| it.founder.as_ref()));
+        one.is_some() && one == other
+    }
+
+    /// The round trip of an echo between two nodes by their names in the DIF.
+    ///
+    /// # Errors
+    /// There is no such node, or the other does not answer within `limit`.
+    pub fn echo_by_name(&self, [from, to]: [&str; 2], limit: Duration) -> Result<Duration> {
+        let dif = lock(&self.part).name.clone();
+        member::ping(&*self.node(from)?, to, &dif, limit)
+    }
+
+    /// What arrives of SDUs that one node sends to another over a flow of the DIF.
+    ///
+    /// # Errors
+    /// There is no such node, or no flow.
+    pub fn stream_by_name(
+        &self,
+        [from, to]: [&str; 2],
+        time: Duration,
+        limit: Duration,
+    ) -> Result<Arrived> {
+        let dif = lock(&self.part).name.clone();
+        member::stream([&*self.node(from)?, &*self.node(to)?], &dif, time, limit)
+    }
+}
+
+fn not_enrolled(node: &str, member: Option<&MemberInfo>, limit: Duration) -> Error {
+    let why = member.map_or("no Carina node answers in it".to_owned(), |it| {
+        let why = it.last_error.clone().unwrap_or_default();
+        format!("{} {why}", it.step)
+    });
+    let what = format!("node {node} has not joined the DIF of its network: {why}");
+    Error::Timeout { what, limit }
+}
+
+/// How long a member may take to be enrolled; under translation it is slow.
+const JOIN: Duration = Duration::from_secs(120);
+/// How long it may where the DIF has members on other hosts, before other work is looked for.
+const JOIN_FAR: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// The least time for an echo.
+const ASK: Duration = Duration::from_secs(2);

@@ -1,0 +1,182 @@
+//! Nodes that move to another QEMU while they run.
+//!
+//! The ports at the destination are made, and opened by the engine, before the machine leaves; when
+//! it stands still the engine's links are joined to them, and those that it had go afterwards. What
+//! is lost meanwhile is counted by echos at 1 kHz from a neighbour.
+
+use std::time::{Duration, Instant};
+
+use carina_engine::frames::Graph;
+use carina_vm::Migration;
+use carina_vnet::host_part::{HostPart, NodePart};
+
+use super::{Vnet, lock};
+use crate::error::{Error, Result};
+use crate::graph::add_port_app;
+use crate::making::remove_named;
+use crate::names::end_of;
+use crate::node::{Move, Node};
+use crate::report::MigrationReport;
+use crate::second_ports::{LinkEnd, SecondPorts};
+use crate::watch::{EchoStream, Echoes};
+
+/// What a move changes: the ends of the node's links, and their ports before and after.
+struct Change<'a> {
+    part: &'a HostPart,
+    wanted: &'a NodePart,
+    ends: Vec<LinkEnd>,
+    before: SecondPorts,
+    after: SecondPorts,
+}
+
+impl Vnet {
+    /// Moves a machine from its QEMU to a new one of this host while it runs, as after an upgrade
+    /// of QEMU.
+    ///
+    /// # Errors
+    /// There is no such node, it is a namespace, or it cannot be moved; then it goes on where it
+    /// was.
+    pub fn migrate(&self, name: &str) -> Result<MigrationReport> {
+        let began = Instant::now();
+        // Held until it has moved: no other change comes between.
+        let part = lock(&self.part);
+        let wanted = part.node(name).ok_or_else(|| self.no_node(name))?;
+        let node = self.node(name)?;
+        let machine = node.machine().ok_or_else(|| Error::Unsupported {
+            what: format!("moving node {name}"),
+            instead: "it is a namespace: what runs in one cannot be taken elsewhere",
+        })?;
+        let ends = wanted.interfaces.iter();
+        let ends: Vec<LinkEnd> = ends.map(|it| end_of(&part, name, it)).collect();
+        let before = lock(&self.second).clone();
+        let change = Change {
+            part: &part,
+            wanted,
+            after: before.with_others(&ends),
+            ends,
+            before,
+        };
+        self.progress.tell(format!("node {name} moves"));
+        let mut moving = machine.begin_move(wanted)?;
+        let prepared = self.prepare_move(&mut moving, &change);
+        let watch = self.watch_of(&part, wanted);
+        let sent = prepared.and_then(|()| self.hand_over(&moving, &change));
+        let sent = match sent {
+            Ok(sent) => sent,
+            Err(error) => {
+                let restored = self.take_back(moving, &change);
+                self.progress.tell(match &restored {
+                    Ok(()) => format!("node {name} stays where it was: {error}"),
+                    Err(other) => format!("node {name} is not moved: {error}; {other}"),
+                });
+                return Err(error);
+            }
+        };
+        *lock(&self.second) = change.after.clone();
+        let settled = self.settle_move(moving, &change, &node);
+        let echoes = watch.map(|(from, stream)| (from, stream.end(LAST_ANSWERS)));
+        settled?;
+        let report = report(name, sent, began.elapsed(), echoes)?;
+        self.progress.tell(report.to_string());
+        Ok(report)
+    }
+
+    /// Which of their ports ends of links are at.
+    pub fn second_ports(&self) -> SecondPorts {
+        lock(&self.second).clone()
+    }
+
+    /// The new ports, opened by the engine, and the QEMU behind them.
+    fn prepare_move(&self, moving: &mut Move<'_>, change: &Change<'_>) -> Result<()> {
+        moving.prepare(&self.site(change.part, &change.after), change.wanted)?;
+        self.plane
+            .become_graph(self.graph_with(change, &change.before)?)
+    }
+
+    fn hand_over(&self, moving: &Move<'_>, change: &Change<'_>) -> Result<Migration> {
+        let joined = self.graph_with(change, &change.after)?;
+        let mut switched = Err(Error::Ended("the change of the engine"));
+        let sent = moving.send(|| switched = self.plane.become_graph(joined))?;
+        switched?;
+        self.progress.check()?;
+        moving.resume(&self.dir)?;
+        Ok(sent)
+    }
+
+    /// The graph with the links at some of the ports, and the apps of all of them.
+    fn graph_with(&self, change: &Change<'_>, ports: &SecondPorts) -> Result<Graph> {
+        let mut graph = self.graph_at(change.part, ports)?;
+        for all in [&change.before, &change.after] {
+            for end in &change.ends {
+                add_port_app(&mut graph, *end, all);
+            }
+        }
+        Ok(graph)
+    }
+
+    fn settle_move(&self, moving: Move<'_>, change: &Change<'_>, node: &Node) -> Result<()> {
+        let site = self.site(change.part, &change.after);
+        moving.settle(&site, node.console())?;
+        self.plane
+            .become_graph(self.graph_at(change.part, &change.after)?)?;
+        remove_named(change.part, &ports(change, &change.before))
+    }
+
+    fn take_back(&self, moving: Move<'_>, change: &Change<'_>) -> Result<()> {
+        let back = self.graph_at(change.part, &change.before);
+        let joined = back.and_then(|graph| self.plane.become_graph(graph));
+        moving.give_up(&self.dir)?;
+        joined?;
+        remove_named(change.part, &ports(change, &change.after))
+    }
+
+    /// Echos to the node from a neighbour that is a namespace here, and its name.
+    fn watch_of(&self, part: &HostPart, wanted: &NodePart) -> Option<(String, EchoStream)> {
+        wanted.interfaces.iter().find_map(|interface| {
+            let mut links = part.links.iter();
+            let link = links.find(|link| link.number == interface.link)?;
+            let from = link
+                .ends()
+                .find(|end| end.node != wanted.name)?
+                .node
+                .clone();
+            let neighbour = self.node(&from).ok()?;
+            let (own, there) = (interface.peer, interface.address.address());
+            let stream = EchoStream::begin(neighbour.namespace()?, own, there).ok()?;
+            Some((from, stream))
+        })
+    }
+}
+
+fn ports(change: &Change<'_>, of: &SecondPorts) -> Vec<String> {
+    change.ends.iter().map(|end| of.port(*end)).collect()
+}
+
+fn report(
+    node: &str,
+    sent: Migration,
+    total: Duration,
+    echoes: Option<(String, Result<Echoes>)>,
+) -> Result<MigrationReport> {
+    let ms = |time: Duration| time.as_secs_f64() * 1000.0;
+    let mut report = MigrationReport {
+        node: node.to_owned(),
+        downtime_ms: ms(sent.downtime),
+        total_ms: ms(total),
+        watched_from: None,
+        sent: 0,
+        lost: None,
+        gap_ms: None,
+    };
+    if let Some((from, echoes)) = echoes {
+        let echoes = echoes?;
+        report.watched_from = Some(from);
+        report.sent = echoes.sent;
+        report.lost = Some(echoes.sent.saturating_sub(echoes.answered));
+        report.gap_ms = Some(ms(echoes.gap));
+    }
+    Ok(report)
+}
+
+/// How long after the move the last echos may be answered.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);

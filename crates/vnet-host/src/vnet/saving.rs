@@ -1,0 +1,112 @@
+//! A network saved to a directory while it runs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
+
+use carina_vnet::document::Kind;
+use carina_vnet::host_part::{HostPart, NodePart};
+
+use super::{Vnet, each, lock};
+use crate::error::Result;
+use crate::node::{Move, Node};
+use crate::report::SaveReport;
+use crate::saved::{self, Manifest, Saved, SavedNode};
+
+impl Vnet {
+    /// Saves the network into a new directory. Its machines stand still meanwhile, all at once, and
+    /// go on afterwards.
+    ///
+    /// # Errors
+    /// The directory is there or cannot be written, or a machine cannot be saved; the directory is
+    /// removed then.
+    pub fn save(&self, mut manifest: Manifest, into: &Path) -> Result<SaveReport> {
+        // Held until it is saved: no change comes between.
+        let part = lock(&self.part);
+        let is_machine = |node: &&NodePart| node.kind == Kind::Vm;
+        let machines: Vec<&NodePart> = part.nodes.iter().filter(is_machine).collect();
+        let nodes: Result<Vec<_>> = machines.iter().map(|it| self.node(&it.name)).collect();
+        let nodes = nodes?;
+        saved::create(into)?;
+        let began = Instant::now();
+        let done = save_all(&machines, &nodes, into).and_then(|machines| {
+            manifest.machines = machines;
+            saved::complete(into, &manifest)
+        });
+        if let Err(error) = done {
+            // The first error is the one to tell.
+            let _ = std::fs::remove_dir_all(into);
+            self.progress.tell(format!("it is not saved: {error}"));
+            return Err(error);
+        }
+        let report = self.save_report(&part, &manifest, into, began);
+        self.progress
+            .tell(format!("it is saved to {}", into.display()));
+        Ok(report)
+    }
+
+    fn save_report(
+        &self,
+        part: &HostPart,
+        manifest: &Manifest,
+        into: &Path,
+        began: Instant,
+    ) -> SaveReport {
+        let machines = manifest.machines.iter();
+        let namespaces = part.nodes.iter().filter(|it| it.kind == Kind::Namespace);
+        SaveReport {
+            name: self.dir.name(),
+            path: into.to_owned(),
+            machines: machines
+                .map(|(name, saved)| (name.clone(), saved.guest.bytes))
+                .collect(),
+            namespaces: namespaces.map(|it| it.name.clone()).collect(),
+            stood_still_ms: began.elapsed().as_secs_f64() * 1000.0,
+        }
+    }
+
+    /// What was restored stays as it is from now on; nodes that are made anew boot.
+    pub(super) fn forget_saved(&self) -> Result<()> {
+        match lock(&self.saved).take() {
+            Some(_) => Saved::forget(&self.dir),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Has all machines stand still, saves each, and has them go on.
+fn save_all(
+    machines: &[&NodePart],
+    nodes: &[std::sync::Arc<Node>],
+    into: &Path,
+) -> Result<BTreeMap<String, SavedNode>> {
+    let mut moves: Vec<(&NodePart, Move<'_>)> = Vec::new();
+    for (part, node) in machines.iter().zip(nodes) {
+        if let Some(machine) = node.machine() {
+            moves.push((part, machine.begin_move(part)?));
+        }
+    }
+    let paused = moves.iter().try_for_each(|(_, machine)| machine.pause());
+    let done = std::sync::Mutex::new(BTreeMap::new());
+    let saved = paused.and_then(|()| {
+        each(&moves, |(part, machine)| {
+            let guest = machine.save(&saved::state_of(into, &part.name))?;
+            let node = SavedNode {
+                hardware: machine.hardware().clone(),
+                cards: machine.cards_of(part),
+                guest,
+            };
+            lock(&done).insert(part.name.clone(), node);
+            Ok(())
+        })
+    });
+    let mut resumed = Ok(());
+    for (_, machine) in &moves {
+        let one = machine.go_on();
+        resumed = resumed.and(one);
+    }
+    saved?;
+    resumed?;
+    let saved = lock(&done).clone();
+    Ok(saved)
+}

@@ -1,0 +1,173 @@
+//! A stream of echos of ICMP (RFC 792), 1000 a second, which tells how much of what goes to a node
+//! and back is lost, and for how long.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketType, bind, ipproto, recv, sendto, socket,
+};
+
+use crate::error::{Attempt, Error, Result};
+use crate::namespace;
+use crate::probe::{reply_to, request};
+
+/// A stream that goes on until it is ended, for two minutes at most.
+#[derive(Debug)]
+pub struct EchoStream {
+    shared: Arc<Shared>,
+    thread: JoinHandle<Result<Echoes>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    is_enough: AtomicBool,
+    answered: AtomicU64,
+}
+
+/// The outcome of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Echoes {
+    /// Echos that were sent.
+    pub sent: u64,
+    /// Those that were answered; an answer that comes twice counts once.
+    pub answered: u64,
+    /// The longest time between an answer and the next one.
+    pub gap: Duration,
+}
+
+impl EchoStream {
+    /// Begins to ask `peer` from `own`, inside of a namespace. Returns when the first answer has
+    /// come, or soon.
+    ///
+    /// # Errors
+    /// The namespace, or a socket in it, is not to be had.
+    pub fn begin(namespace: &str, own: Ipv4Addr, peer: Ipv4Addr) -> Result<EchoStream> {
+        let shared = Arc::new(Shared::default());
+        let (namespace, runs) = (namespace.to_owned(), Arc::clone(&shared));
+        let thread = std::thread::Builder::new().name("echos".into());
+        let thread = thread.spawn(move || {
+            namespace::enter(&namespace)?;
+            run(own, peer, &runs)
+        });
+        let stream = EchoStream {
+            shared,
+            thread: thread.attempt("starting a thread")?,
+        };
+        let deadline = Instant::now() + FIRST;
+        while stream.shared.answered.load(Ordering::Relaxed) == 0
+            && Instant::now() < deadline
+            && !stream.thread.is_finished()
+        {
+            std::thread::sleep(EVERY);
+        }
+        Ok(stream)
+    }
+
+    /// Goes on for a moment, so that the end of a gap is seen, then ends it; the last answers may
+    /// take as long.
+    ///
+    /// # Errors
+    /// The socket could not be used.
+    pub fn end(self, moment: Duration) -> Result<Echoes> {
+        std::thread::sleep(moment);
+        self.shared.is_enough.store(true, Ordering::Relaxed);
+        let ended = self.thread.join();
+        ended.unwrap_or(Err(Error::Ended("the stream of echos")))
+    }
+}
+
+fn run(own: Ipv4Addr, peer: Ipv4Addr, shared: &Shared) -> Result<Echoes> {
+    let what = || format!("asking {peer} for echos from {own}");
+    let socket = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP));
+    let socket = socket.attempt(what())?;
+    bind(&socket, &SocketAddrV4::new(own, 0)).attempt(what())?;
+    // Other probes of this process have its number.
+    let number = !(std::process::id() as u16);
+    let began = Instant::now();
+    let mut echoes = Echoes::default();
+    let mut is_answered: Vec<bool> = Vec::new();
+    let mut last = None;
+    let mut ends: Option<Instant> = None;
+    let mut buffer = [0; 512];
+    loop {
+        let now = Instant::now();
+        if ends.is_none() && shared.is_enough.load(Ordering::Relaxed) {
+            ends = Some(now + LAST);
+        }
+        if ends.is_some_and(|ends| now >= ends || echoes.answered == echoes.sent) {
+            return Ok(echoes);
+        }
+        // The thread may have been late: it does not catch up on more than a few.
+        let due = u64::try_from(now.duration_since(began).as_millis()).unwrap_or(u64::MAX);
+        let is_due = ends.is_none() && due > echoes.sent && echoes.sent < SENT_MAX;
+        if is_due {
+            let sequence = echoes.sent as u16;
+            let to = SocketAddrV4::new(peer, 0);
+            // A full queue is a loss like others.
+            let _ = sendto(
+                &socket,
+                &request(number, sequence),
+                SendFlags::DONTWAIT,
+                &to,
+            );
+            echoes.sent += 1;
+            is_answered.push(false);
+        }
+        while let Ok((length, _)) = recv(&socket, &mut buffer, RecvFlags::DONTWAIT) {
+            let Some(sequence) = reply_to(&buffer[..length], peer, number) else {
+                continue;
+            };
+            let Some(place) = place_of(sequence, echoes.sent) else {
+                continue;
+            };
+            let is_first = is_answered
+                .get_mut(place)
+                .is_some_and(|it| !std::mem::replace(it, true));
+            if is_first {
+                let now = Instant::now();
+                let gap = last.map_or(Duration::ZERO, |last| now.duration_since(last));
+                echoes.gap = echoes.gap.max(gap);
+                last = Some(now);
+                echoes.answered += 1;
+                shared.answered.store(echoes.answered, Ordering::Relaxed);
+            }
+        }
+        if !is_due {
+            std::thread::sleep(EVERY / 4);
+        }
+    }
+}
+
+/// Which of so many echos has a sequence number, which begins anew after 65,536 of them.
+fn place_of(sequence: u16, sent: u64) -> Option<usize> {
+    let last = sent.checked_sub(1)?;
+    let back = (last as u16).wrapping_sub(sequence);
+    usize::try_from(last.checked_sub(u64::from(back))?).ok()
+}
+
+/// Between two echos.
+const EVERY: Duration = Duration::from_millis(1);
+/// How long the first answer is waited for.
+const FIRST: Duration = Duration::from_secs(2);
+/// How long the last answers may take.
+const LAST: Duration = Duration::from_secs(1);
+/// Two minutes of them.
+const SENT_MAX: u64 = 120_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn echos_are_found_by_the_ends_of_their_numbers() {
+        assert_eq!(place_of(0, 0), None);
+        assert_eq!(place_of(0, 1), Some(0));
+        assert_eq!(place_of(1, 1), None);
+        assert_eq!(place_of(3, 65_540), Some(65_539));
+        assert_eq!(place_of(4, 65_540), Some(4));
+    }
+}

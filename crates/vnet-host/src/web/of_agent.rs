@@ -1,0 +1,267 @@
+//! What the page of an agent can ask for beside what `vnet.sock` answers: how networks were,
+//! captures, what carries networks.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use carina_api::{ErrorBody, ErrorCode};
+use serde::Deserialize;
+
+use super::About;
+use super::captures::Captures;
+use super::history::{History, Moment};
+use super::reading::written;
+use super::substrate::Substrate;
+use crate::agent::Agent;
+use crate::error::Error;
+use crate::second_ports::port_app_now;
+use crate::server::{self, answer, event_query, refusal};
+
+/// What a page of an agent asks. It ends with this value.
+#[derive(Debug)]
+pub struct Service {
+    shared: Arc<Shared>,
+    recorder: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    agent: Arc<Agent>,
+    /// By the names of networks.
+    histories: Mutex<BTreeMap<String, History>>,
+    captures: Captures,
+    is_over: AtomicBool,
+}
+
+/// The link that is to be captured, and at which of its ends.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CaptureWanted {
+    link: u32,
+    side: usize,
+}
+
+type Of = State<Arc<Shared>>;
+
+impl Service {
+    /// Begins to note what happens to the networks of an agent.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(agent: Arc<Agent>) -> io::Result<Service> {
+        let shared = Arc::new(Shared {
+            agent,
+            histories: Mutex::default(),
+            captures: Captures::default(),
+            is_over: AtomicBool::new(false),
+        });
+        let records = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("vnet-history".into());
+        Ok(Service {
+            recorder: Some(thread.spawn(move || records.record())?),
+            shared,
+        })
+    }
+
+    /// All that the page can ask for.
+    pub fn router(&self) -> Router {
+        let own = Router::new()
+            .route("/v1/page", get(about))
+            .route("/v1/substrate", get(substrate))
+            .route("/v1/vnets/{name}/document/{form}", get(document))
+            .route("/v1/vnets/{name}/history", get(history))
+            .route("/v1/vnets/{name}/history/{at_ms}", get(moment))
+            .route("/v1/vnets/{name}/captures", post(begin_capture))
+            .route("/v1/captures/{id}", get(capture).delete(forget_capture))
+            .route("/v1/captures/{id}/end", post(end_capture))
+            .route("/v1/captures/{id}/pcapng", get(capture_file))
+            .with_state(Arc::clone(&self.shared));
+        server::router_of(Arc::clone(&self.shared.agent)).merge(own)
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Release);
+        if let Some(recorder) = self.recorder.take() {
+            // One that panicked has ended, too.
+            let _ = recorder.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Notes how networks are: when something has changed, and every second.
+    fn record(&self) {
+        let mut seen = 0;
+        let mut noted: Option<Instant> = None;
+        while !self.is_over.load(Ordering::Acquire) {
+            let now = self.agent.changed(seen, LOOK);
+            let is_due = noted.is_none_or(|noted| noted.elapsed() >= EVERY);
+            if now == seen && !is_due {
+                continue;
+            }
+            seen = now;
+            self.note();
+            noted = Some(Instant::now());
+            // What changes often is noted in turns.
+            std::thread::sleep(TURN);
+        }
+    }
+
+    fn note(&self) {
+        let reports = self.agent.list();
+        let room = ROOM / reports.len().max(ROOMS_MIN);
+        let mut histories = self.lock();
+        histories.retain(|name, _| reports.iter().any(|it| it.name == *name));
+        for report in reports {
+            let Ok(age) = self.agent.age(&report.name) else {
+                // It has gone meanwhile.
+                continue;
+            };
+            let history = histories
+                .entry(report.name.clone())
+                .or_insert_with(|| History::new(&report));
+            if !history.is_of(&report) {
+                *history = History::new(&report);
+            }
+            history.note(millis(age), report, room);
+        }
+    }
+
+    fn moment(&self, name: &str, at_ms: u64) -> Result<Moment, ErrorBody> {
+        let moment = self.lock().get(name).and_then(|it| it.at(at_ms));
+        moment.ok_or_else(|| {
+            let what = format!("nothing is known yet of how network {name} was");
+            ErrorBody::new(ErrorCode::NotFound, what)
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, History>> {
+        // Every critical section leaves the map whole.
+        self.histories
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn about(State(shared): Of) -> Response {
+    answer(move || {
+        Ok(About {
+            role: "agent",
+            title: shared.agent.name().to_owned(),
+            can: &[
+                "rates",
+                "history",
+                "impair",
+                "console",
+                "capture",
+                "test",
+                "plan",
+                "substrate",
+            ],
+        })
+    })
+    .await
+}
+
+async fn substrate(State(shared): Of) -> Response {
+    answer(move || Ok(Substrate::of(&shared.agent)?)).await
+}
+
+async fn document(State(shared): Of, Path((name, form)): Path<(String, String)>) -> Response {
+    written(shared.agent.document(&name).map_err(ErrorBody::from), &form)
+}
+
+async fn history(
+    State(shared): Of,
+    Path(name): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    answer(move || {
+        let (since, _) = event_query(query.as_deref().unwrap_or_default())?;
+        let age = millis(shared.agent.age(&name)?);
+        let report = shared.lock().get(&name).map(|it| it.report(age, since));
+        Ok(report.unwrap_or_else(|| super::HistoryReport {
+            now_ms: age,
+            samples: Vec::new(),
+        }))
+    })
+    .await
+}
+
+async fn moment(State(shared): Of, Path((name, at_ms)): Path<(String, u64)>) -> Response {
+    answer(move || shared.moment(&name, at_ms)).await
+}
+
+async fn begin_capture(State(shared): Of, Path(name): Path<String>, body: Bytes) -> Response {
+    answer(move || {
+        let bad = |what: String| ErrorBody::new(ErrorCode::BadRequest, what);
+        let wanted: CaptureWanted =
+            serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+        let report = shared.agent.report(&name)?;
+        let link = report.links.iter().find(|it| it.number == wanted.link);
+        let link = link.ok_or_else(|| Error::NoLink {
+            vnet: name.clone(),
+            link: wanted.link,
+        })?;
+        let CaptureWanted { link: number, side } = wanted;
+        if side > 1 {
+            return Err(bad(format!("side {side}: a link has the ends 0 and 1")));
+        }
+        let (near, far) = (&link.ends[side], &link.ends[1 - side]);
+        let counters = shared.agent.counters(&name);
+        let port = port_app_now(&counters, number, side);
+        let links = vec![
+            format!("{port}.output as {near} -> {far}"),
+            format!("{port}.input as {far} -> {near}"),
+        ];
+        shared.captures.begin(&counters, links)
+    })
+    .await
+}
+
+async fn capture(State(shared): Of, Path(id): Path<u64>, RawQuery(query): RawQuery) -> Response {
+    answer(move || {
+        let (since, wait) = event_query(query.as_deref().unwrap_or_default())?;
+        shared.captures.seen(id, since, wait)
+    })
+    .await
+}
+
+async fn end_capture(State(shared): Of, Path(id): Path<u64>) -> Response {
+    answer(move || shared.captures.end(id)).await
+}
+
+async fn forget_capture(State(shared): Of, Path(id): Path<u64>) -> Response {
+    answer(move || shared.captures.forget(id)).await
+}
+
+async fn capture_file(State(shared): Of, Path(id): Path<u64>) -> Response {
+    match shared.captures.file(id) {
+        Ok(file) => ([(header::CONTENT_TYPE, "application/x-pcapng")], file).into_response(),
+        Err(error) => refusal(&error),
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How often it is looked at whether all is over.
+const LOOK: Duration = Duration::from_millis(200);
+const EVERY: Duration = Duration::from_secs(1);
+const TURN: Duration = Duration::from_millis(50);
+/// Bytes of the histories of all networks, and among how many they are shared at least.
+const ROOM: usize = 64 << 20;
+const ROOMS_MIN: usize = 8;

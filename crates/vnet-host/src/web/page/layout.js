@@ -1,0 +1,120 @@
+// Where nodes are put: the same network is always put alike.
+
+/** How much room a node has on the map. */
+export function sizeOf(node) {
+  return { width: Math.max(74, node.name.length * 8 + 22), height: 38 };
+}
+
+/** The places of nodes, by name. `shape` is the width of the map by its height. */
+export function layout(nodes, pairs, shape) {
+  const names = around(nodes, pairs);
+  const at = new Map(names.map((name, place) => {
+    const angle = 2 * Math.PI * place / names.length - Math.PI / 2;
+    return [name, { x: Math.cos(angle) * names.length, y: Math.sin(angle) * names.length }];
+  }));
+  if (names.length > 2) settle(at, pairs);
+  turn(at, shape);
+  spread(at, nodes, pairs);
+  return at;
+}
+
+/** Nodes in the order in which a walk along links meets them, so that a ring is one. */
+function around(nodes, pairs) {
+  const next = new Map(nodes.map((node) => [node.name, []]));
+  for (const [a, b] of pairs) {
+    next.get(a).push(b);
+    next.get(b).push(a);
+  }
+  const order = [], seen = new Set();
+  for (const { name } of nodes) {
+    const waiting = [name];
+    while (waiting.length) {
+      const here = waiting.pop();
+      if (seen.has(here)) continue;
+      seen.add(here);
+      order.push(here);
+      waiting.push(...next.get(here).slice().reverse());
+    }
+  }
+  return order;
+}
+
+/** Linked nodes attract, all repel each other (Fruchterman and Reingold, 1991). */
+function settle(at, pairs) {
+  const points = [...at.values()], count = points.length;
+  const rounds = Math.max(30, Math.min(300, Math.floor(2e7 / (count * count))));
+  for (let round = 0; round < rounds; round++) {
+    const heat = 0.6 * Math.sqrt(count) * (1 - round / rounds) ** 2 + 0.01;
+    for (const point of points) point.dx = point.dy = 0;
+    for (let i = 0; i < count; i++) {
+      for (let j = i + 1; j < count; j++) {
+        const a = points[i], b = points[j];
+        let x = a.x - b.x, y = a.y - b.y;
+        if (x === 0 && y === 0) [x, y] = [0.01 * (i + 1), 0.01];
+        const push = 1 / (x * x + y * y);
+        a.dx += x * push; a.dy += y * push;
+        b.dx -= x * push; b.dy -= y * push;
+      }
+    }
+    for (const [one, other] of pairs) {
+      const a = at.get(one), b = at.get(other);
+      const x = a.x - b.x, y = a.y - b.y, pull = Math.hypot(x, y) * 0.5;
+      a.dx -= x * pull; a.dy -= y * pull;
+      b.dx += x * pull; b.dy += y * pull;
+    }
+    for (const point of points) {
+      // Parts without a link between them do not drift apart.
+      point.dx -= point.x * 0.02; point.dy -= point.y * 0.02;
+      const length = Math.hypot(point.dx, point.dy) || 1;
+      point.x += point.dx / length * Math.min(length, heat);
+      point.y += point.dy / length * Math.min(length, heat);
+    }
+  }
+}
+
+/** Turns the longest extent to the longer side of the map. */
+function turn(at, shape) {
+  const points = [...at.values()];
+  let xx = 0, yy = 0, xy = 0;
+  for (const { x, y } of points) { xx += x * x; yy += y * y; xy += x * y; }
+  // One that is about round stays upright.
+  const apart = Math.hypot(xx - yy, 2 * xy);
+  if (apart < 0.15 * (xx + yy)) return;
+  const angle = Math.atan2(2 * xy, xx - yy) / 2 - (shape < 1 ? Math.PI / 2 : 0);
+  const [cos, sin] = [Math.cos(-angle), Math.sin(-angle)];
+  for (const point of points) {
+    [point.x, point.y] = [point.x * cos - point.y * sin, point.x * sin + point.y * cos];
+  }
+}
+
+/** Makes room for names, and for what stands on links where there are few. */
+function spread(at, nodes, pairs) {
+  const isRoomy = nodes.length <= 16;
+  const lengths = pairs.map(([a, b]) =>
+    Math.hypot(at.get(a).x - at.get(b).x, at.get(a).y - at.get(b).y));
+  lengths.sort((a, b) => a - b);
+  const usual = lengths[Math.floor(lengths.length / 4)] || 1;
+  const scale = (isRoomy ? 200 : 120) / usual;
+  const boxes = nodes.map((node) => ({ at: at.get(node.name), ...sizeOf(node) }));
+  for (const box of boxes) { box.at.x *= scale * 1.15; box.at.y *= scale; }
+  for (let round = 0; round < 60; round++) {
+    let isTight = false;
+    for (let i = 0; i < boxes.length; i++) {
+      for (let j = i + 1; j < boxes.length; j++) {
+        const a = boxes[i], b = boxes[j];
+        const x = (a.width + b.width) / 2 + 22 - Math.abs(a.at.x - b.at.x);
+        const y = (a.height + b.height) / 2 + 20 - Math.abs(a.at.y - b.at.y);
+        if (x <= 0 || y <= 0) continue;
+        isTight = true;
+        if (x < y) {
+          const step = (a.at.x < b.at.x ? -x : x) / 2;
+          a.at.x += step; b.at.x -= step;
+        } else {
+          const step = (a.at.y < b.at.y ? -y : y) / 2;
+          a.at.y += step; b.at.y -= step;
+        }
+      }
+    }
+    if (!isTight) return;
+  }
+}

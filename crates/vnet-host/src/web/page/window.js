@@ -1,0 +1,109 @@
+// The part of the map that is seen: it is moved, and brought nearer, with mouse, fingers and keys.
+
+const NEAREST = 0.2, MARGIN = 56, LARGEST = 1.3;
+
+export class Window {
+  /** `press` is told what was pressed, and where, in the units of the map: it says whether it
+   *  takes what follows. */
+  constructor(svg, press) {
+    this.svg = svg;
+    this.content = { x: 0, y: 0, width: 100, height: 100 };
+    this.seen = null;
+    this.fingers = new Map();
+    this.held = null;
+    svg.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      this.zoom(Math.exp(event.deltaY * 0.0015), this.place(event));
+    }, { passive: false });
+    svg.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0) return;
+      this.fingers.set(event.pointerId, event);
+      this.held = this.fingers.size === 1 ? press(event, this.place(event)) : null;
+      svg.setPointerCapture(event.pointerId);
+    });
+    svg.addEventListener("pointermove", (event) => this.moved(event));
+    for (const kind of ["pointerup", "pointercancel"]) {
+      svg.addEventListener(kind, (event) => {
+        if (!this.fingers.delete(event.pointerId)) return;
+        if (this.held) this.held.up(kind === "pointerup");
+        this.held = null;
+        svg.classList.remove("moving");
+      });
+    }
+    new ResizeObserver(() => this.show()).observe(svg);
+  }
+
+  /** Where an event is on the map. */
+  place(event) {
+    const matrix = this.svg.getScreenCTM();
+    return new DOMPoint(event.clientX, event.clientY).matrixTransform(matrix.inverse());
+  }
+
+  moved(event) {
+    const before = this.fingers.get(event.pointerId);
+    if (!before) return;
+    if (this.held && this.held.move(this.place(event), event)) return;
+    const others = [...this.fingers.values()].filter((it) => it.pointerId !== event.pointerId);
+    this.fingers.set(event.pointerId, event);
+    if (others.length === 1) {
+      const away = (it) => Math.hypot(it.clientX - others[0].clientX,
+        it.clientY - others[0].clientY);
+      this.zoom(away(before) / Math.max(away(event), 1), this.place(others[0]));
+    } else if (others.length === 0) {
+      this.svg.classList.add("moving");
+      const [from, to] = [this.place(before), this.place(event)];
+      this.move(from.x - to.x, from.y - to.y);
+    }
+  }
+
+  /** What there is to see. What is seen stays, where a person has chosen it. */
+  holds(content) {
+    this.content = content;
+    this.show();
+  }
+
+  fit() {
+    this.seen = null;
+    this.show();
+  }
+
+  move(x, y) {
+    const seen = this.seen || this.all();
+    this.seen = { ...seen, x: seen.x + x, y: seen.y + y };
+    this.show();
+  }
+
+  zoom(factor, at) {
+    const seen = this.seen || this.all(), all = this.all();
+    const centre = at || { x: seen.x + seen.width / 2, y: seen.y + seen.height / 2 };
+    const least = NEAREST * Math.min(this.svg.clientWidth, all.width) / seen.width;
+    const most = 2 * all.width / seen.width;
+    const by = Math.min(Math.max(factor, least), most);
+    this.seen = {
+      x: centre.x - (centre.x - seen.x) * by, y: centre.y - (centre.y - seen.y) * by,
+      width: seen.width * by, height: seen.height * by,
+    };
+    this.show();
+  }
+
+  /** All that there is; what is small is made a little larger. */
+  all() {
+    const { x, y, width, height } = this.content;
+    const wide = Math.max(width + 2 * MARGIN, (this.svg.clientWidth || 0) / LARGEST);
+    const high = Math.max(height + 2 * MARGIN, (this.svg.clientHeight || 0) / LARGEST);
+    return { x: x + width / 2 - wide / 2, y: y + height / 2 - high / 2, width: wide,
+      height: high };
+  }
+
+  /** Pixels of the screen by one of the map. */
+  scale() {
+    const { width, height } = this.seen || this.all();
+    return Math.min(this.svg.clientWidth / width, this.svg.clientHeight / height);
+  }
+
+  show() {
+    const { x, y, width, height } = this.seen || this.all();
+    this.svg.setAttribute("viewBox", [x, y, width, height].map((it) => it.toFixed(1)).join(" "));
+    if (this.onshow) this.onshow();
+  }
+}
