@@ -1,17 +1,23 @@
 //! An agent that a PIP tells what to do: it calls the PIP's processes, reports to all of them, and
 //! carries out what they say.
 
+mod asks;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use carina_api::ErrorBody;
 use carina_vnet::message::{FromAgent, ToAgent};
 use carina_vnet_host::Agent;
 
+use self::asks::Asks;
 use crate::calling::address::Address;
 use crate::calling::connection::Callee;
 use crate::calling::link::{Link, Listener};
 use crate::identity::{Identity, Role};
+use crate::inside::hosting::Inside;
+use crate::inside::{Answer, Wanted};
 use crate::keys::Tls;
 use crate::log::Log;
 use crate::machine::{read, text};
@@ -31,12 +37,28 @@ pub trait Hosting: Send + Sync + 'static {
     /// Waits until [`Hosting::say`] may say something else than at a generation, 0 at first, for
     /// `wait` at most. Returns the generation now.
     fn changed(&self, seen: u64, wait: Duration) -> u64;
+
+    /// Carries out what an operator asks of a node here.
+    ///
+    /// # Errors
+    /// It cannot be done; the words name nothing of the host.
+    fn inside(&self, wanted: &Wanted) -> Result<Answer, ErrorBody>;
+}
+
+/// An agent with what it lets operators do.
+#[derive(Debug)]
+pub struct OpenAgent {
+    /// The agent.
+    pub agent: Arc<Agent>,
+    /// What is asked of its nodes.
+    pub inside: Inside,
 }
 
 /// An agent's conversations with its PIP. They end with this value.
 #[derive(Debug)]
 pub struct Service {
     has_ended: Arc<AtomicBool>,
+    _asks: Vec<Asks>,
 }
 
 /// A conversation with one process of the PIP.
@@ -59,6 +81,7 @@ impl Service {
         log: &Log,
     ) -> std::io::Result<Service> {
         let mut ears = Vec::new();
+        let mut asks = Vec::new();
         for address in addresses {
             let callee = Callee {
                 party: Identity {
@@ -68,6 +91,7 @@ impl Service {
                 address: address.clone(),
                 tls: tls.clone(),
             };
+            asks.push(Asks::start(Arc::clone(host), callee.clone(), log.clone())?);
             let mailbox = Arc::new(Mailbox::default());
             let listener = listener(Arc::clone(host), log.clone());
             let link = Link::start(callee, Arc::clone(&mailbox), listener, log.clone())?;
@@ -81,7 +105,10 @@ impl Service {
         let (host, ends) = (Arc::clone(host), Arc::clone(&has_ended));
         let thread = std::thread::Builder::new().name("report".to_owned());
         thread.spawn(move || report(&*host, &mut ears, &ends))?;
-        Ok(Service { has_ended })
+        Ok(Service {
+            has_ended,
+            _asks: asks,
+        })
     }
 }
 
@@ -91,17 +118,21 @@ impl Drop for Service {
     }
 }
 
-impl Hosting for Agent {
+impl Hosting for OpenAgent {
     fn tell(&self, message: &ToAgent) -> Result<(), carina_vnet_host::Error> {
-        Agent::tell(self, message)
+        self.agent.tell(message)
     }
 
     fn say(&self) -> FromAgent {
-        Agent::say(self)
+        self.agent.say()
     }
 
     fn changed(&self, seen: u64, wait: Duration) -> u64 {
-        Agent::changed(self, seen, wait)
+        self.agent.changed(seen, wait)
+    }
+
+    fn inside(&self, wanted: &Wanted) -> Result<Answer, ErrorBody> {
+        self.inside.answer(&self.agent, wanted)
     }
 }
 

@@ -21,11 +21,13 @@
 //! store = "acme.db"
 //! vnp = "net"
 //! vnp_at = ["127.0.0.1:7100"]
+//! web = "127.0.0.1:8099"       # a page for people, if there is to be one
 //! ```
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use carina_vnet::pip::inventory::Inventory;
@@ -85,6 +87,8 @@ pub struct VnoSpec {
     pub vnp: String,
     /// Where it listens.
     pub vnp_at: Vec<Address>,
+    /// Where its page for people is served, on a loopback address, if it has one.
+    pub web: Option<SocketAddr>,
 }
 
 /// Why a configuration cannot be used.
@@ -163,6 +167,7 @@ struct VnoText {
     store: String,
     vnp: String,
     vnp_at: Vec<String>,
+    web: Option<SocketAddr>,
 }
 
 impl Configuration {
@@ -217,6 +222,7 @@ impl Configuration {
                 served: served(vno.name, vno.listen, vno.store)?,
                 vnp: vno.vnp,
                 vnp_at: all_of(vno.vnp_at)?,
+                web: vno.web,
             });
         }
         Ok(all)
@@ -253,7 +259,8 @@ mod tests {
         store = \"uk.db\"\ninventory = \"uk.toml\"\n[[vnp]]\nname = \"net\"\n\
         listen = \"127.0.0.1:2\"\nstore = \"etcd://127.0.0.1:3\"\n\
         pips = { uk = [\"127.0.0.1:1\"] }\n[[vno]]\nname = \"acme\"\nlisten = \"127.0.0.1:4\"\n\
-        store = \"/s/acme.db\"\nvnp = \"net\"\nvnp_at = [\"127.0.0.1:2\"]\n";
+        store = \"/s/acme.db\"\nvnp = \"net\"\nvnp_at = [\"127.0.0.1:2\"]\n\
+        web = \"127.0.0.1:5\"\n";
 
     #[test]
     fn file_names_roles_stores_and_inventories() {
@@ -269,6 +276,7 @@ mod tests {
         assert!(matches!(&read.vnps[0].served.store, StoreName::Etcd(it) if it.len() == 1));
         let at = Address::Tcp("127.0.0.1:2".to_owned());
         assert_eq!(read.vnos[0].vnp_at, [at]);
+        assert_eq!(read.vnos[0].web, Some(([127, 0, 0, 1], 5).into()));
     }
 
     #[test]

@@ -3,11 +3,11 @@
 //! ```text
 //!   DIR/ca.pem  ca.key               the authority; its key stays where certificates are made
 //!   DIR/NAME.ROLE.pem  NAME.ROLE.key a party's certificate and key
+//!   DIR/revoked.pem                  what the authority has revoked, if there is something
 //! ```
 //!
 //! A party needs its own two files and `ca.pem`. Keys are ECDSA on P-256 and files of mode 0600.
-//! There is no revocation: a certificate that must not be used any more ends with its days, or with
-//! another authority.
+//! A certificate ends with its days, or when the authority revokes it ([`revocation`]).
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -25,6 +25,7 @@ use crate::identity::{Identity, IdentityError, Role};
 pub use self::tls::Tls;
 pub(crate) use self::tls::party_of;
 
+pub mod revocation;
 mod tls;
 
 /// A directory with keys and certificates.
@@ -74,6 +75,17 @@ pub enum KeyError {
         /// Whether there are several.
         several: bool,
     },
+    /// The authority has issued no certificate for a party.
+    #[error("{}: no certificate of {party} was issued here", path.display())]
+    Unknown {
+        /// The authority's directory.
+        path: PathBuf,
+        /// The party.
+        party: Identity,
+    },
+    /// A certificate was revoked.
+    #[error("{}: it is revoked; have another one issued", .0.display())]
+    Revoked(PathBuf),
     /// The time of validity is out of bounds.
     #[error("a certificate is valid for {DAYS_MAX} days at most, not {0}")]
     Days(i64),
@@ -123,6 +135,8 @@ impl KeyDir {
         let issuer = Issuer::new(authority(), key);
         let mut params = CertificateParams::new(vec![party.domain()])?;
         set_validity(&mut params, days);
+        let serial = revocation::new_serial()?;
+        params.serial_number = Some(serial.clone());
         params.distinguished_name = called(&party.to_string());
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![
@@ -139,6 +153,7 @@ impl KeyDir {
             }
         }
         write_new(&to.key(party), &key.serialize_pem())?;
+        self.note_issued(serial.as_ref(), party)?;
         write_new(&to.certificate(party), &certificate.pem())?;
         Ok(to.certificate(party))
     }

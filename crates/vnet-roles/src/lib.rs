@@ -23,6 +23,7 @@ pub mod configuration;
 pub mod driver;
 pub mod etcd;
 pub mod identity;
+pub mod inside;
 pub mod keys;
 pub mod log;
 pub mod machine;

@@ -182,7 +182,7 @@ fn vnet_of(message: &ToPip) -> Option<carina_vnet::host_part::VnetId> {
     }
 }
 
-fn of_another() -> ErrorBody {
+pub(crate) fn of_another() -> ErrorBody {
     ErrorBody::new(ErrorCode::AccessDenied, "the network is another's")
 }
 

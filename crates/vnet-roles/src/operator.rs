@@ -5,11 +5,13 @@ use std::time::Duration;
 use carina_vnet::document::{Document, Form};
 use carina_vnet::vno::Seen;
 use carina_vnet_host::progress::Event;
+use carina_vnet_host::report::{Exec, ExecReply, MigrationReport, TestReport};
 use serde::de::DeserializeOwned;
 
 use crate::calling::address::Address;
 use crate::calling::connection::{CallError, Callee, Request};
 use crate::identity::{Identity, Role};
+use crate::inside::{self, Ask, Look};
 use crate::keys::{KeyDir, KeyError, Tls};
 
 /// A client of one VNO.
@@ -96,6 +98,77 @@ impl Client {
     /// [`CallError`].
     pub fn remove(&self, name: &str) -> Answer<()> {
         self.send("DELETE", &path_of(name, ""), "")
+    }
+
+    /// Asks the nodes of a network something.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn ask(&self, name: &str, ask: &Ask) -> Answer<inside::Answer> {
+        let body = serde_json::to_string(ask).expect("asks have no keys but texts and numbers");
+        self.call(&Request {
+            method: "POST",
+            target: &path_of(name, "/asks"),
+            body: &body,
+            wait: ask.limit(),
+        })
+    }
+
+    /// How nodes and links of a network are.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn look(&self, name: &str) -> Answer<Look> {
+        match self.ask(name, &Ask::Look {})? {
+            inside::Answer::Looked(look) => Ok(look),
+            other => Err(self.wrong(&other)),
+        }
+    }
+
+    /// Runs a command in a node.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn exec(&self, name: &str, exec: &Exec) -> Answer<ExecReply> {
+        let ask = Ask::Exec {
+            node: exec.node.clone(),
+            command: exec.command.clone(),
+            limit_ms: exec.limit_ms,
+        };
+        match self.ask(name, &ask)? {
+            inside::Answer::Ran(reply) => Ok(reply),
+            other => Err(self.wrong(&other)),
+        }
+    }
+
+    /// Has a machine move to another QEMU while it runs.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn migrate(&self, name: &str, node: &str) -> Answer<MigrationReport> {
+        let node = node.to_owned();
+        match self.ask(name, &Ask::Migrate { node })? {
+            inside::Answer::Moved(report) => Ok(report),
+            other => Err(self.wrong(&other)),
+        }
+    }
+
+    /// Probes all links of a network, and tries the tests of its document.
+    ///
+    /// # Errors
+    /// [`CallError`]; that a test does not hold is no error.
+    pub fn test(&self, name: &str) -> Answer<Vec<TestReport>> {
+        let (document, look) = (self.document(name)?, self.look(name)?);
+        let ask = |ask: Ask| self.ask(name, &ask).map_err(|error| error.to_string());
+        Ok(inside::test::run(&document, &look, &ask))
+    }
+
+    /// What is said of an answer to another question.
+    fn wrong(&self, answer: &inside::Answer) -> CallError {
+        CallError::Answer {
+            callee: self.callee.party.clone(),
+            what: format!("{answer:.200?}"),
+        }
     }
 
     fn get<T: DeserializeOwned>(&self, target: &str, wait: Duration) -> Answer<T> {

@@ -1,6 +1,7 @@
 //! Roles at work in this process: each with its machine, its socket, and its conversations with
 //! those that it calls.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -13,6 +14,7 @@ use carina_vnet::store::StoreError;
 use carina_vnet::timing::Timing;
 use carina_vnet::vno::Vno;
 use carina_vnet::vnp::Vnp;
+use carina_vnet_host::web::Web;
 use tokio::sync::oneshot;
 
 use crate::calling::address::Address;
@@ -21,14 +23,17 @@ use crate::calling::link::Link;
 use crate::configuration::{Configuration, PipSpec, Served, VnoSpec, VnpSpec};
 use crate::driver::Handle;
 use crate::identity::{Identity, IdentityError, Role};
+use crate::inside::below::Below;
 use crate::keys::{KeyDir, KeyError, Tls};
 use crate::log::Log;
 use crate::machine::Machine;
 use crate::mailbox::Mailboxes;
+use crate::serving::asks::{self, PipAsks, VnpAsks};
 use crate::serving::entrance::{Caller, Entrance};
 use crate::serving::listening::Listening;
 use crate::serving::messages::{self, Service};
 use crate::serving::operations::Operations;
+use crate::serving::page;
 use crate::serving::verbs::{self, Verbs};
 
 /// Where lines go that roles say to who runs them.
@@ -38,6 +43,7 @@ pub type Lines = Arc<dyn Fn(&str) + Send + Sync>;
 #[derive(Debug)]
 pub struct Roles {
     served: Vec<(Identity, String)>,
+    pages: Vec<(Identity, String)>,
     _links: Vec<Link>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -59,6 +65,14 @@ pub enum RoleError {
         listen: String,
         /// The system's reason.
         source: io::Error,
+    },
+    /// A role's page.
+    #[error("{party}: its page: {source}")]
+    Page {
+        /// The role.
+        party: Identity,
+        /// The reason.
+        source: Box<carina_vnet_host::Error>,
     },
     /// A role's store.
     #[error("{party}: its store: {source}")]
@@ -96,6 +110,14 @@ struct Ready {
     log: Log,
 }
 
+/// A page of a role.
+struct Page {
+    party: Identity,
+    web: Web,
+    router: Router,
+    log: Log,
+}
+
 /// Roles that are being put together.
 struct Start<'a> {
     keys: KeyDir,
@@ -103,6 +125,7 @@ struct Start<'a> {
     lines: &'a Lines,
     links: Vec<Link>,
     ready: Vec<Ready>,
+    pages: Vec<Page>,
 }
 
 /// A role of which all is there but its machine.
@@ -130,6 +153,7 @@ impl Roles {
             lines,
             links: Vec::new(),
             ready: Vec::new(),
+            pages: Vec::new(),
         };
         for pip in &configuration.pips {
             start.pip(pip)?;
@@ -147,6 +171,12 @@ impl Roles {
     #[must_use]
     pub fn served(&self) -> &[(Identity, String)] {
         &self.served
+    }
+
+    /// Whose pages there are, and what is to be opened in a browser for each.
+    #[must_use]
+    pub fn pages(&self) -> &[(Identity, String)] {
+        &self.pages
     }
 
     /// Whether all of them are still served.
@@ -200,8 +230,12 @@ impl Start<'_> {
             source,
         })?;
         let handle = begun.start(machine)?;
+        let asks = asks::pip_router(PipAsks {
+            handle: handle.clone(),
+            desk: Arc::default(),
+        });
         self.listens(begun, |mailboxes| {
-            messages::router(Service { handle, mailboxes })
+            messages::router(Service { handle, mailboxes }).merge(asks)
         });
         Ok(())
     }
@@ -213,12 +247,18 @@ impl Start<'_> {
         let pips = spec.pips.keys().cloned();
         let machine = Vnp::new(name, pips, store, self.timing, random()?);
         let handle = begun.start(machine)?;
-        for (pip, addresses) in &spec.pips {
-            let pip = Identity::new(Role::Pip, pip)?;
+        let mut below = BTreeMap::new();
+        for (name, addresses) in &spec.pips {
+            let pip = Identity::new(Role::Pip, name)?;
             self.call(&begun, &handle, &pip, addresses)?;
+            below.insert(name.clone(), begun.callees(&pip, addresses));
         }
+        let asks = asks::vnp_router(VnpAsks {
+            handle: handle.clone(),
+            below: Below::new(below, begun.log.clone()),
+        });
         self.listens(begun, |mailboxes| {
-            messages::router(Service { handle, mailboxes })
+            messages::router(Service { handle, mailboxes }).merge(asks)
         });
         Ok(())
     }
@@ -235,13 +275,29 @@ impl Start<'_> {
         let vnp = Identity::new(Role::Vnp, &spec.vnp)?;
         self.call(&begun, &handle, &vnp, &spec.vnp_at)?;
         let party = begun.party.clone();
-        self.listens(begun, |_| {
-            verbs::router(Verbs {
-                handle,
+        let vnp_at = begun.callees(&vnp, &spec.vnp_at);
+        let below = Below::new([(vnp.name.clone(), vnp_at)].into(), begun.log.clone());
+        let verbs = Verbs {
+            handle,
+            party: party.clone(),
+            happened,
+            vnp: vnp.name,
+            below,
+        };
+        if let Some(address) = spec.web {
+            let web = Web::bind(address);
+            let web = web.map_err(|source| RoleError::Page {
+                party: party.clone(),
+                source: Box::new(source),
+            })?;
+            self.pages.push(Page {
+                router: page::router(verbs.clone()),
+                log: begun.log.clone(),
                 party,
-                happened,
-            })
-        });
+                web,
+            });
+        }
+        self.listens(begun, |_| verbs::router(verbs));
         Ok(())
     }
 
@@ -253,12 +309,7 @@ impl Start<'_> {
         party: &Identity,
         addresses: &[Address],
     ) -> Result<(), RoleError> {
-        for address in addresses {
-            let callee = Callee {
-                party: party.clone(),
-                address: address.clone(),
-                tls: begun.tls.clone(),
-            };
+        for callee in begun.callees(party, addresses) {
             let (handle, party) = (handle.clone(), party.clone());
             let listener = Box::new(move |heard: &[u8]| {
                 let (heard, party) = (heard.to_vec(), party.clone());
@@ -290,15 +341,21 @@ impl Start<'_> {
         for ready in &self.ready {
             served.push((ready.party.clone(), ready.listening.place()));
         }
+        let pages = self.pages.iter();
+        let pages = pages.map(|page| (page.party.clone(), page.web.url()));
+        let pages = pages.collect();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         let (stop, stopped) = oneshot::channel();
-        let ready = self.ready;
+        let (ready, shown) = (self.ready, self.pages);
         let run = move || {
             runtime.block_on(async move {
                 for ready in ready {
                     tokio::spawn(serve(ready));
+                }
+                for page in shown {
+                    tokio::spawn(show(page));
                 }
                 // It ends when the other side is dropped.
                 let _ = stopped.await;
@@ -307,6 +364,7 @@ impl Start<'_> {
         let thread = std::thread::Builder::new().name("roles".to_owned());
         Ok(Roles {
             served,
+            pages,
             _links: self.links,
             stop: Some(stop),
             thread: Some(thread.spawn(run)?),
@@ -315,6 +373,16 @@ impl Start<'_> {
 }
 
 impl Begun {
+    /// The ways to the processes of a party.
+    fn callees(&self, party: &Identity, addresses: &[Address]) -> Vec<Callee> {
+        let callee = |address: &Address| Callee {
+            party: party.clone(),
+            address: address.clone(),
+            tls: self.tls.clone(),
+        };
+        addresses.iter().map(callee).collect()
+    }
+
     fn opened(&self, served: &Served) -> Result<crate::stores::NamedStore, RoleError> {
         let store = served.store.open();
         store.map_err(|source| self.store_error(source))
@@ -340,6 +408,13 @@ async fn serve(ready: Ready) {
     let service = ready.router.into_make_service_with_connect_info::<Caller>();
     if let Err(error) = axum::serve(entrance, service).await {
         log.say(format_args!("serving has ended: {error}"));
+    }
+}
+
+/// Serves one page until the runtime ends.
+async fn show(page: Page) {
+    if let Err(error) = page.web.of(page.router).await {
+        page.log.say(format_args!("its page has ended: {error}"));
     }
 }
 

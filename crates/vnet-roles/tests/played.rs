@@ -5,11 +5,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use carina_api::ErrorBody;
 use carina_sim::vnets::host::{PlayedHost, is_whole};
 use carina_vnet::document::{Document, Form};
+use carina_vnet::host_part::{NodePart, NodeState};
 use carina_vnet::message::{FromAgent, ToAgent};
 use carina_vnet::timing::Timing;
 use carina_vnet::vno::Seen;
+use carina_vnet_host::report::{ExecReply, NodeReport};
 use carina_vnet_roles::agent::{self, Hosting};
 use carina_vnet_roles::calling::address::Address;
 use carina_vnet_roles::configuration::{
@@ -17,6 +20,7 @@ use carina_vnet_roles::configuration::{
 };
 use carina_vnet_roles::driver::Clock;
 use carina_vnet_roles::identity::{Identity, Role};
+use carina_vnet_roles::inside::{Answer, Ask, Look, Wanted};
 use carina_vnet_roles::keys::{KeyDir, Tls};
 use carina_vnet_roles::log::Log;
 use carina_vnet_roles::operator::Client;
@@ -157,6 +161,38 @@ impl Hosting for Played {
         std::thread::sleep(wait.min(Duration::from_millis(50)));
         seen + 1
     }
+
+    /// A command says in which node it runs, and on whose behalf.
+    fn inside(&self, wanted: &Wanted) -> Result<Answer, ErrorBody> {
+        let hosts = self.hosts.lock().unwrap();
+        let part = hosts[self.number].parts.get(&wanted.vnet);
+        let has = |node: &str| part.is_some_and(|(part, _)| part.node(node).is_some());
+        match &wanted.ask {
+            Ask::Exec { node, .. } if has(node) => {
+                let said = format!("{node}: {}", wanted.who.join(", "));
+                Ok(Answer::Ran(ExecReply {
+                    status: 0,
+                    stdout: said.into_bytes(),
+                    stderr: Vec::new(),
+                }))
+            }
+            Ask::Look {} => {
+                let nodes = part.into_iter().flat_map(|(part, _)| &part.nodes);
+                let node = |node: &NodePart| NodeReport {
+                    name: node.name.clone(),
+                    kind: node.kind,
+                    state: NodeState::Up,
+                    is_console_ready: true,
+                    interfaces: Vec::new(),
+                };
+                Ok(Answer::Looked(Look {
+                    nodes: nodes.map(node).collect(),
+                    ends: Vec::new(),
+                }))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 /// A network with a node at each provider and a link between them. It waits for resources: an agent
@@ -236,6 +272,8 @@ fn configuration(directory: &Path, ports: Ports) -> Configuration {
             served: served("acme", ports.acme),
             vnp: "net".into(),
             vnp_at: vec![at(ports.net)],
+            // Any port that is free.
+            web: Some(([127, 0, 0, 1], 0).into()),
         }],
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use carina_api::control::{ErrorReply, read_reply};
 use carina_api::{DifName, ErrorBody, FlowSpec};
 use carina_client::{Node, name};
+use rustls::pki_types::CertificateDer;
 use rustls::{ClientConnection, StreamOwned};
 
 use super::address::Address;
@@ -173,6 +174,12 @@ impl Connection {
         stream.write_all(request.body.as_bytes())?;
         stream.flush()?;
         read_reply(&mut self.stream)
+    }
+
+    /// The certificate that the other side has shown.
+    pub(crate) fn certificate(&self) -> Option<CertificateDer<'static>> {
+        let shown = self.stream.get_ref().conn.peer_certificates()?;
+        shown.first().map(|it| it.clone().into_owned())
     }
 
     /// A way to end it from another thread.

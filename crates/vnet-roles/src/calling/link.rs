@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use carina_api::ErrorBody;
+use rustls::pki_types::CertificateDer;
 
 use super::connection::{CallError, Callee, Connection, Request};
 use crate::log::Log;
@@ -28,7 +29,8 @@ struct Shared {
     has_ended: AtomicBool,
     /// The other side answers: what waits for it may be taken from its mailbox.
     is_up: AtomicBool,
-    enders: Mutex<Vec<Ender>>,
+    /// The connections, and what the other side has shown for each.
+    enders: Mutex<Vec<(Ender, Option<CertificateDer<'static>>)>>,
 }
 
 impl Link {
@@ -69,7 +71,7 @@ impl Drop for Link {
         self.shared.has_ended.store(true, Ordering::Relaxed);
         let enders = &self.shared.enders;
         let enders = enders.lock().unwrap_or_else(PoisonError::into_inner);
-        enders.iter().for_each(Ender::end);
+        enders.iter().for_each(|(ender, _)| ender.end());
     }
 }
 
@@ -85,8 +87,7 @@ impl Shared {
             let outcome = self.connect().and_then(|mut connection| {
                 self.is_up.store(true, Ordering::Relaxed);
                 self.log.say(format_args!("reaches {}", self.callee.party));
-                wait = AGAIN_MIN;
-                self.hear_over(&mut connection, listener)
+                self.hear_over(&mut connection, listener, &mut wait)
             });
             self.is_up.store(false, Ordering::Relaxed);
             if self.has_ended() {
@@ -104,6 +105,7 @@ impl Shared {
         &self,
         connection: &mut Connection,
         listener: &mut Listener,
+        wait: &mut Duration,
     ) -> Result<(), CallError> {
         let target = format!("/v1/messages?wait_ms={}", HEAR.as_millis());
         let request = Request {
@@ -114,6 +116,8 @@ impl Shared {
         };
         while !self.has_ended() {
             let heard = self.callee.request(connection, &request)?;
+            // One that is refused after its handshake has been connected, too.
+            *wait = AGAIN_MIN;
             if let Err(refusal) = listener(&heard) {
                 self.log.say(format_args!(
                     "{} said something that is refused: {refusal}",
@@ -127,7 +131,9 @@ impl Shared {
     /// Says what is in the mailbox until the link ends.
     fn say(&self, mailbox: &Mailbox) {
         let mut connection = None;
+        let mut lists = 0;
         while !self.has_ended() {
+            lists = self.follow_lists(lists);
             if !self.is_up.load(Ordering::Relaxed) {
                 connection = None;
                 self.pause(AGAIN_MIN / 4);
@@ -156,6 +162,28 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// Ends the connections to one whose certificate is revoked. Returns how many lists there were.
+    fn follow_lists(&self, seen: u64) -> u64 {
+        let lists = match self.callee.tls.look() {
+            Ok(lists) => lists,
+            Err(error) => {
+                self.log
+                    .say(format_args!("{error}; the list before it holds"));
+                return seen;
+            }
+        };
+        if lists != seen {
+            let enders = self.enders.lock().unwrap_or_else(PoisonError::into_inner);
+            for (ender, certificate) in &*enders {
+                let is_good = |it| self.callee.tls.is_good(it);
+                if certificate.as_ref().is_some_and(|it| !is_good(it)) {
+                    ender.end();
+                }
+            }
+        }
+        lists
     }
 
     fn say_over(
@@ -187,7 +215,7 @@ impl Shared {
         // There are two connections at a time: older ones have ended.
         enders.truncate(1);
         if let Ok(ender) = connection.ender() {
-            enders.insert(0, ender);
+            enders.insert(0, (ender, connection.certificate()));
         }
         Ok(connection)
     }

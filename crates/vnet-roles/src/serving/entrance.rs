@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -34,17 +35,28 @@ pub struct Entrance {
 #[derive(Debug)]
 pub struct Admitted {
     stream: TlsStream<TaskWire>,
+    /// Comes when the caller's certificate is valid no longer.
+    ends: oneshot::Receiver<()>,
     _place: Place,
 }
 
-/// How many connections each caller has.
+/// The connections that there are, by numbers.
 #[derive(Debug, Default)]
-struct Places(Mutex<BTreeMap<Identity, usize>>);
+struct Places(Mutex<(u64, BTreeMap<u64, Guest>)>);
+
+/// Who has a connection.
+#[derive(Debug)]
+struct Guest {
+    caller: Identity,
+    certificate: CertificateDer<'static>,
+    /// The connection ends with it.
+    _end: oneshot::Sender<()>,
+}
 
 #[derive(Debug)]
 struct Place {
     places: Arc<Places>,
-    caller: Identity,
+    number: u64,
 }
 
 impl Entrance {
@@ -56,20 +68,21 @@ impl Entrance {
         let place = listening.place();
         let incoming = Incoming::start(listening)?;
         let (admit, admitted) = mpsc::channel(1);
-        let acceptor = TlsAcceptor::from(tls.server());
-        tokio::spawn(accept(incoming, acceptor, admit, log));
+        let places = Arc::new(Places::default());
+        tokio::spawn(look_after(Arc::clone(&places), tls.clone(), log.clone()));
+        tokio::spawn(accept(incoming, tls.clone(), admit, places, log));
         Ok(Entrance { place, admitted })
     }
 }
 
 async fn accept(
     mut incoming: Incoming,
-    acceptor: TlsAcceptor,
+    tls: Tls,
     admit: mpsc::Sender<(Admitted, Caller)>,
+    places: Arc<Places>,
     log: Log,
 ) {
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
-    let places = Arc::new(Places::default());
     while !admit.is_closed() {
         // As many at a time as there are permits; the others wait in the system's queue.
         let Ok(permit) = Arc::clone(&handshakes).acquire_owned().await else {
@@ -84,7 +97,7 @@ async fn accept(
                 continue;
             }
         };
-        let (acceptor, admit) = (acceptor.clone(), admit.clone());
+        let (acceptor, admit) = (TlsAcceptor::from(tls.server()), admit.clone());
         let (places, log) = (Arc::clone(&places), log.clone());
         tokio::spawn(async move {
             let _permit = permit;
@@ -102,47 +115,89 @@ async fn accept(
     }
 }
 
+/// Ends the connections of those whose certificates are revoked, or have expired.
+async fn look_after(places: Arc<Places>, tls: Tls, log: Log) {
+    let (mut seen, mut rounds) = (0, 0_u32);
+    // It ends with the runtime.
+    loop {
+        tokio::time::sleep(LOOK).await;
+        rounds = rounds.wrapping_add(1);
+        let lists = tls.look().unwrap_or_else(|error| {
+            log.say(format_args!("{error}; the list before it holds"));
+            seen
+        });
+        if lists != seen || rounds.is_multiple_of(EXPIRY_ROUNDS) {
+            seen = lists;
+            for caller in places.end_bad(&tls) {
+                log.say(format_args!(
+                    "{caller} is sent away: its certificate is valid no longer"
+                ));
+            }
+        }
+    }
+}
+
 fn admitted(
     stream: TlsStream<TaskWire>,
     places: &Arc<Places>,
 ) -> Result<(Admitted, Caller), &'static str> {
     let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(<[_]>::first);
-    let caller = certificate.and_then(party_of);
-    let caller = caller.ok_or("its certificate names no party")?;
-    let place = places.take(&caller).ok_or("it has too many connections")?;
+    let certificate = certificate.ok_or("it has shown no certificate")?;
+    let caller = party_of(certificate).ok_or("its certificate names no party")?;
+    let taken = places.take(&caller, certificate.clone().into_owned());
+    let (place, ends) = taken.ok_or("it has too many connections")?;
     let new = Admitted {
         stream,
+        ends,
         _place: place,
     };
     Ok((new, Caller(caller)))
 }
 
 impl Places {
-    fn take(self: &Arc<Places>, caller: &Identity) -> Option<Place> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = all.entry(caller.clone()).or_default();
-        if *count >= CONNECTIONS_MAX {
+    fn take(
+        self: &Arc<Places>,
+        caller: &Identity,
+        certificate: CertificateDer<'static>,
+    ) -> Option<(Place, oneshot::Receiver<()>)> {
+        let mut all = self.lock();
+        let (next, guests) = &mut *all;
+        let count = guests.values().filter(|it| it.caller == *caller).count();
+        if count >= CONNECTIONS_MAX {
             return None;
         }
-        *count += 1;
-        Some(Place {
-            places: Arc::clone(self),
+        let (end, ends) = oneshot::channel();
+        let number = *next;
+        *next += 1;
+        let guest = Guest {
             caller: caller.clone(),
-        })
+            certificate,
+            _end: end,
+        };
+        guests.insert(number, guest);
+        let places = Arc::clone(self);
+        Some((Place { places, number }, ends))
+    }
+
+    /// Ends connections whose certificates are not good; returns whose they were.
+    fn end_bad(&self, tls: &Tls) -> Vec<Identity> {
+        let mut all = self.lock();
+        let bad = all
+            .1
+            .extract_if(.., |_, guest| !tls.is_good(&guest.certificate));
+        bad.map(|(_, guest)| guest.caller).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Guest>)> {
+        // Every critical section leaves it whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let all = &self.places.0;
-        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = all.get_mut(&self.caller) {
-            *count -= 1;
-            if *count == 0 {
-                all.remove(&self.caller);
-            }
-        }
+        self.places.lock().1.remove(&self.number);
     }
 }
 
@@ -176,6 +231,10 @@ impl AsyncRead for Admitted {
         context: &mut std::task::Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> std::task::Poll<io::Result<()>> {
+        if std::pin::Pin::new(&mut self.ends).poll(context).is_ready() {
+            let what = "the caller's certificate is valid no longer";
+            return std::task::Poll::Ready(Err(io::Error::other(what)));
+        }
         std::pin::Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
@@ -210,5 +269,9 @@ const HANDSHAKES_MAX: usize = 64;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Connections of one caller at a time.
 const CONNECTIONS_MAX: usize = 16;
+/// Between two looks at the list of revoked certificates.
+const LOOK: Duration = Duration::from_secs(1);
+/// So many looks later it is looked whether certificates have expired.
+const EXPIRY_ROUNDS: u32 = 30;
 /// After an error of the system.
 const PAUSE: Duration = Duration::from_millis(100);

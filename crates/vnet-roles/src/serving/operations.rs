@@ -123,6 +123,14 @@ impl<S: Store> Operations<S> {
         Ok(events.filter(|it| it.number > since).cloned().collect())
     }
 
+    /// Notes that something happened to a network.
+    pub fn tell(&mut self, now: Instant, name: &str, what: String) {
+        if let Some(history) = self.histories.get_mut(name) {
+            history.add(now, what);
+            self.happened.notify_waiters();
+        }
+    }
+
     fn unknown(&self, name: &str) -> ErrorBody {
         let known: BTreeSet<&str> = self.vno.names().collect();
         let known: Vec<&str> = known.into_iter().collect();
@@ -191,18 +199,22 @@ impl History {
         }
         let is_new = !lines.is_empty();
         for what in lines {
-            self.last += 1;
-            let at_ms = now.since(self.began).as_millis();
-            let number = self.last;
-            self.events.push_back(Event {
-                number,
-                at_ms,
-                what,
-            });
+            self.add(now, what);
         }
+        is_new
+    }
+
+    fn add(&mut self, now: Instant, what: String) {
+        self.last += 1;
+        let at_ms = now.since(self.began).as_millis();
+        let number = self.last;
+        self.events.push_back(Event {
+            number,
+            at_ms,
+            what,
+        });
         let excess = self.events.len().saturating_sub(EVENTS_MAX);
         self.events.drain(..excess);
-        is_new
     }
 }
 

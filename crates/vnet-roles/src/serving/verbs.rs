@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Path, RawQuery, State};
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{get, post};
 use carina_api::{ErrorBody, ErrorCode};
 use carina_time::Instant;
 use carina_vnet::store::Store;
@@ -14,11 +14,14 @@ use carina_vnet_host::server::{answered, document_in, event_query, refusal};
 use serde::Serialize;
 use tokio::sync::Notify;
 
+use super::asks::read;
 use super::entrance::Caller;
 use super::messages::{body_of, unknown_path};
 use super::operations::Operations;
 use crate::driver::Handle;
 use crate::identity::{Identity, Role};
+use crate::inside::below::Below;
+use crate::inside::{Ask, Wanted};
 
 /// A VNO that its operators call.
 #[derive(Debug)]
@@ -29,6 +32,10 @@ pub struct Verbs<S> {
     pub party: Identity,
     /// Tells when something has happened.
     pub happened: Arc<Notify>,
+    /// The name of its VNP.
+    pub vnp: String,
+    /// The ways to it.
+    pub below: Below,
 }
 
 impl<S> Clone for Verbs<S> {
@@ -37,6 +44,8 @@ impl<S> Clone for Verbs<S> {
             handle: self.handle.clone(),
             party: self.party.clone(),
             happened: Arc::clone(&self.happened),
+            vnp: self.vnp.clone(),
+            below: self.below.clone(),
         }
     }
 }
@@ -54,6 +63,7 @@ pub fn router<S: Store + Send + 'static>(verbs: Verbs<S>) -> Router {
         .route("/v1/vnets/{name}", get(seen::<S>).delete(remove::<S>))
         .route("/v1/vnets/{name}/document", get(document::<S>))
         .route("/v1/vnets/{name}/events", get(events::<S>))
+        .route("/v1/vnets/{name}/asks", post(ask::<S>))
         .fallback(unknown_path)
         .with_state(verbs)
 }
@@ -136,6 +146,36 @@ async fn document<S: Store + Send + 'static>(
     Path(name): Path<String>,
 ) -> Response {
     verbs.answer(from, move |it, _| it.document(&name)).await
+}
+
+/// Asks the nodes of a network something. What lets someone into a node stands in its events.
+async fn ask<S: Store + Send + 'static>(
+    State(verbs): Of<S>,
+    from: Called,
+    Path(name): Path<String>,
+    body: Body,
+) -> Response {
+    let ConnectInfo(Caller(caller)) = from;
+    let asked = async {
+        verbs.check(&caller)?;
+        let ask: Ask = read(&body_of(body).await?)?;
+        let (who, deed) = (caller.to_string(), ask.deed());
+        let node = ask.node().map(str::to_owned);
+        let vnet = verbs.handle.ask(move |it, now| {
+            let seen = it.seen(&name)?;
+            if let (Some(node), Some(deed)) = (node, deed) {
+                it.tell(now, &name, format!("node {node}: {who} {deed}"));
+            }
+            Ok::<_, ErrorBody>(seen.vnet)
+        });
+        let wanted = Wanted {
+            vnet: vnet.await??,
+            ask,
+            who: vec![caller.to_string()],
+        };
+        verbs.below.ask(vec![verbs.vnp.clone()], wanted).await
+    };
+    answered(asked.await)
 }
 
 async fn remove<S: Store + Send + 'static>(

@@ -1,0 +1,178 @@
+//! Asks that an agent fetches from its PIP, carries out, and answers.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use carina_api::{ErrorBody, ErrorCode};
+
+use super::Hosting;
+use crate::calling::connection::{CallError, Callee, Connection, Request};
+use crate::inside::Wanted;
+use crate::inside::desk::Reply;
+use crate::log::Log;
+use crate::wire::Ender;
+
+/// Fetches asks from one process of a PIP. It ends with this value; what is being carried out goes
+/// on to its end.
+#[derive(Debug)]
+pub(super) struct Asks {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    callee: Callee,
+    log: Log,
+    has_ended: AtomicBool,
+    ender: Mutex<Option<Ender>>,
+    /// Asks that are being carried out.
+    works: AtomicUsize,
+    /// Over which answers go, one at a time.
+    answers: Mutex<Option<Connection>>,
+}
+
+impl Asks {
+    pub(super) fn start(
+        host: Arc<impl Hosting>,
+        callee: Callee,
+        log: Log,
+    ) -> std::io::Result<Asks> {
+        let shared = Arc::new(Shared {
+            callee,
+            log,
+            has_ended: AtomicBool::new(false),
+            ender: Mutex::default(),
+            works: AtomicUsize::new(0),
+            answers: Mutex::default(),
+        });
+        let fetches = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("asks".to_owned());
+        thread.spawn(move || fetches.run(&host))?;
+        Ok(Asks { shared })
+    }
+}
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        self.shared.has_ended.store(true, Ordering::Relaxed);
+        let ender = &self.shared.ender;
+        let ender = ender.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(ender) = ender {
+            ender.end();
+        }
+    }
+}
+
+impl Shared {
+    fn run(self: Arc<Shared>, host: &Arc<impl Hosting>) {
+        let mut wait = AGAIN_MIN;
+        while !self.has_ended.load(Ordering::Relaxed) {
+            // The conversation with the same process says why it is not reached.
+            if let Ok(mut connection) = self.callee.connect() {
+                wait = AGAIN_MIN;
+                let ender = connection.ender().ok();
+                *self.ender.lock().unwrap_or_else(PoisonError::into_inner) = ender;
+                let fetched = self.fetch_over(&mut connection, host);
+                if let Err(CallError::Refused(refusal)) = fetched {
+                    self.log.say(format_args!("fetching asks: {refusal}"));
+                    wait = AGAIN_MAX;
+                }
+            }
+            let mut left = wait;
+            while !left.is_zero() && !self.has_ended.load(Ordering::Relaxed) {
+                let step = left.min(AGAIN_MIN);
+                std::thread::sleep(step);
+                left -= step;
+            }
+            wait = (wait * 2).min(AGAIN_MAX);
+        }
+    }
+
+    fn fetch_over(
+        self: &Arc<Shared>,
+        connection: &mut Connection,
+        host: &Arc<impl Hosting>,
+    ) -> Result<(), CallError> {
+        let target = format!("/v1/asks?wait_ms={}", FETCH.as_millis());
+        let request = Request {
+            method: "GET",
+            target: &target,
+            body: "",
+            wait: FETCH,
+        };
+        while !self.has_ended.load(Ordering::Relaxed) {
+            let fetched = self.callee.request(connection, &request)?;
+            let asks = serde_json::from_slice::<Vec<(u64, Wanted)>>(&fetched);
+            let asks = asks.map_err(|error| CallError::Answer {
+                callee: self.callee.party.clone(),
+                what: error.to_string(),
+            })?;
+            for (number, wanted) in asks {
+                self.begin(number, wanted, host);
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries an ask out on a thread of its own.
+    fn begin(self: &Arc<Shared>, number: u64, wanted: Wanted, host: &Arc<impl Hosting>) {
+        let works = self.works.fetch_add(1, Ordering::Relaxed);
+        let (shared, host) = (Arc::clone(self), Arc::clone(host));
+        let busy = || {
+            let what = "the node's host has too much to do; try again";
+            Reply::Refusal(ErrorBody::new(ErrorCode::LimitReached, what))
+        };
+        let act = move || {
+            let reply = match works < WORKS_MAX {
+                true => match host.inside(&wanted) {
+                    Ok(answer) => Reply::Answer(answer),
+                    Err(refusal) => Reply::Refusal(refusal),
+                },
+                false => busy(),
+            };
+            shared.reply(number, reply);
+            shared.works.fetch_sub(1, Ordering::Relaxed);
+        };
+        let thread = std::thread::Builder::new().name("ask".to_owned());
+        if let Err(error) = thread.spawn(act) {
+            self.works.fetch_sub(1, Ordering::Relaxed);
+            self.log.say(format_args!("carrying out an ask: {error}"));
+        }
+    }
+
+    fn reply(&self, number: u64, reply: Reply) {
+        let body = serde_json::to_string(&[(number, reply)]);
+        let body = body.expect("answers have no keys but texts and numbers");
+        let request = Request {
+            method: "POST",
+            target: "/v1/answers",
+            body: &body,
+            wait: Duration::ZERO,
+        };
+        let mut kept = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that has rested may be broken; an answer that comes twice is taken once.
+        for connection in [kept.take().map(Ok), None] {
+            let connection = connection.unwrap_or_else(|| self.callee.connect());
+            let said = connection.and_then(|mut it| {
+                self.callee.request(&mut it, &request)?;
+                Ok(it)
+            });
+            match said {
+                Ok(connection) => {
+                    *kept = Some(connection);
+                    return;
+                }
+                Err(error) => self.log.say(format_args!("answering an ask: {error}")),
+            }
+        }
+    }
+}
+
+/// How long one who fetches waits for an ask.
+const FETCH: Duration = Duration::from_secs(20);
+/// Asks that are carried out at a time.
+const WORKS_MAX: usize = 64;
+/// Between two calls that fail, at first and at most.
+const AGAIN_MIN: Duration = Duration::from_millis(100);
+const AGAIN_MAX: Duration = Duration::from_secs(5);

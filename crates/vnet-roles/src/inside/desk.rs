@@ -1,0 +1,207 @@
+//! Asks that wait at a PIP for the agents of its hosts, and answers for those who asked.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use carina_api::{ErrorBody, ErrorCode};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use super::{Answer, Wanted};
+
+/// An answer, or a refusal in words that have no name of a host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    /// The answer.
+    Answer(Answer),
+    /// The refusal.
+    Refusal(ErrorBody),
+}
+
+/// Asks and who waits for their answers.
+#[derive(Debug, Default)]
+pub struct Desk {
+    state: Mutex<State>,
+    came: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    /// Asks that their hosts have not fetched.
+    waiting: BTreeMap<String, VecDeque<(u64, Wanted)>>,
+    /// Whom was asked, and who waits.
+    asked: BTreeMap<u64, (String, oneshot::Sender<Reply>)>,
+    /// When each host has fetched asks last.
+    fetched: BTreeMap<String, Instant>,
+}
+
+impl Desk {
+    /// Asks a host, and waits for the answer.
+    ///
+    /// # Errors
+    /// The host fetches no asks, has too many, refuses, or does not answer in time.
+    pub async fn ask(&self, host: &str, wanted: Wanted) -> Result<Answer, ErrorBody> {
+        let limit = wanted.ask.limit();
+        let (reply, replied) = oneshot::channel();
+        let number = {
+            let mut state = self.lock();
+            let is_there = state
+                .fetched
+                .get(host)
+                .is_some_and(|at| at.elapsed() < ABSENT);
+            if !is_there {
+                let what = "the node's host does not answer";
+                return Err(ErrorBody::new(ErrorCode::TimedOut, what));
+            }
+            let number = state.next;
+            state.next += 1;
+            let waiting = state.waiting.entry(host.to_owned()).or_default();
+            if waiting.len() >= WAITING_MAX {
+                let what = "the node's host has too much to do; try again";
+                return Err(ErrorBody::new(ErrorCode::LimitReached, what));
+            }
+            waiting.push_back((number, wanted));
+            state.asked.insert(number, (host.to_owned(), reply));
+            number
+        };
+        // When who asked goes away, its ask goes too unless it was fetched.
+        let _asked = Asked { desk: self, number };
+        self.came.notify_waiters();
+        match tokio::time::timeout(limit, replied).await {
+            Ok(Ok(Reply::Answer(answer))) => Ok(answer),
+            Ok(Ok(Reply::Refusal(refusal))) => Err(refusal),
+            _ => {
+                let what = "the node's host has not answered in time";
+                Err(ErrorBody::new(ErrorCode::TimedOut, what))
+            }
+        }
+    }
+
+    /// The asks for a host, when there are some, at the latest after `wait`.
+    pub async fn fetch(&self, host: &str, wait: Duration) -> Vec<(u64, Wanted)> {
+        let deadline = Instant::now() + wait;
+        loop {
+            let came = self.came.notified();
+            {
+                let mut state = self.lock();
+                state.fetched.insert(host.to_owned(), Instant::now());
+                let waiting = state.waiting.get_mut(host);
+                let asks: Vec<_> = waiting.map(std::mem::take).unwrap_or_default().into();
+                if !asks.is_empty() {
+                    return asks;
+                }
+            }
+            if Instant::now() >= deadline {
+                return Vec::new();
+            }
+            let again = deadline.min(Instant::now() + ABSENT / 2);
+            // Whether it came or the time is over: look again.
+            let _ = tokio::time::timeout_at(again, came).await;
+        }
+    }
+
+    /// Takes an answer of a host. One to what another was asked, or for which no one waits any
+    /// more, is discarded.
+    pub fn answer(&self, host: &str, number: u64, reply: Reply) {
+        let mut state = self.lock();
+        if state
+            .asked
+            .get(&number)
+            .is_some_and(|(asked, _)| asked == host)
+            && let Some((_, waits)) = state.asked.remove(&number)
+        {
+            // Who asked may have gone at this moment.
+            let _ = waits.send(reply);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every critical section leaves it whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An ask that someone waits for.
+struct Asked<'a> {
+    desk: &'a Desk,
+    number: u64,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let mut state = self.desk.lock();
+        state.asked.remove(&self.number);
+        for waiting in state.waiting.values_mut() {
+            waiting.retain(|(number, _)| *number != self.number);
+        }
+    }
+}
+
+/// Asks of one host that wait at a time.
+const WAITING_MAX: usize = 64;
+/// A host that has not fetched asks for so long is taken for absent.
+const ABSENT: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use carina_vnet::host_part::VnetId;
+
+    use super::*;
+    use crate::inside::Ask;
+
+    fn wanted() -> Wanted {
+        Wanted {
+            vnet: VnetId::new(1),
+            ask: Ask::Look {},
+            who: Vec::new(),
+        }
+    }
+
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_time().build().unwrap();
+        runtime.block_on(test);
+    }
+
+    #[test]
+    fn host_answers_what_it_was_asked_and_nothing_else() {
+        run(async {
+            let desk = Arc::new(Desk::default());
+            let absent = desk.ask("h1", wanted()).await.unwrap_err();
+            assert!(absent.message.contains("does not answer"), "{absent}");
+            assert!(desk.fetch("h1", Duration::ZERO).await.is_empty());
+            let asks = tokio::spawn({
+                let desk = Arc::clone(&desk);
+                async move { desk.ask("h1", wanted()).await }
+            });
+            let fetched = desk.fetch("h1", Duration::from_secs(5)).await;
+            let [(number, ask)] = &fetched[..] else {
+                panic!("{fetched:?}");
+            };
+            assert_eq!(*ask, wanted());
+            desk.answer("h2", *number, Reply::Answer(Answer::Echo { rtt_ns: 1 }));
+            desk.answer("h1", *number + 1, Reply::Answer(Answer::Echo { rtt_ns: 2 }));
+            desk.answer("h1", *number, Reply::Answer(Answer::Done {}));
+            assert_eq!(asks.await.unwrap().unwrap(), Answer::Done {});
+            assert!(desk.lock().asked.is_empty());
+        });
+    }
+
+    #[test]
+    fn ask_that_no_one_waits_for_is_not_carried_out() {
+        run(async {
+            let desk = Desk::default();
+            desk.fetch("h1", Duration::ZERO).await;
+            let asks = desk.ask("h1", wanted());
+            let late = tokio::time::timeout(Duration::from_millis(20), asks).await;
+            assert!(late.is_err());
+            assert!(desk.lock().waiting["h1"].is_empty() && desk.lock().asked.is_empty());
+        });
+    }
+}

@@ -1,0 +1,325 @@
+//! Asks carried out on a host.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use carina_api::{ErrorBody, ErrorCode};
+use carina_vnet::document::Kind;
+use carina_vnet::host_part::{LinkState, NodeState};
+use carina_vnet_host::directory::part_name;
+use carina_vnet_host::report::{ExecReply, NodeReport, VnetReport};
+use carina_vnet_host::{Agent, Error};
+use serde::Serialize;
+
+use super::sessions::Sessions;
+use super::{Answer, Ask, EndReport, Look, WATCH_MS_MAX, Wanted};
+use crate::log::Log;
+
+/// What a host lets operators do beyond what is safe for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Openness {
+    /// Commands and consoles in nodes that are namespaces: what runs there has the host's files and
+    /// its root.
+    pub opens_namespaces: bool,
+}
+
+/// Carries out asks on a host, and notes who was let into which node.
+#[derive(Debug)]
+pub struct Inside {
+    openness: Openness,
+    sessions: Sessions,
+    /// The file of the notes, one at a time.
+    notes: Mutex<PathBuf>,
+    log: Log,
+}
+
+/// A line of the notes.
+#[derive(Debug, Serialize)]
+struct Note<'a> {
+    /// Seconds since 1970.
+    at_s: u64,
+    vnet: String,
+    node: &'a str,
+    who: &'a [String],
+    what: &'a str,
+    is_done: bool,
+}
+
+impl Inside {
+    /// With a file for the notes.
+    #[must_use]
+    pub fn new(openness: Openness, notes: PathBuf, log: Log) -> Inside {
+        Inside {
+            openness,
+            sessions: Sessions::default(),
+            notes: Mutex::new(notes),
+            log,
+        }
+    }
+
+    /// Carries out what is asked.
+    ///
+    /// # Errors
+    /// There is no such network or node, or it does not do it. The words name nothing of the host;
+    /// what happened there stands in the log.
+    pub fn answer(&self, agent: &Agent, wanted: &Wanted) -> Result<Answer, ErrorBody> {
+        let name = part_name(wanted.vnet);
+        let checked = self.check(agent, &name, &wanted.ask);
+        if let (Some(node), Some(what)) = (wanted.ask.node(), wanted.ask.deed()) {
+            // Before it is done: what cannot be noted is not done.
+            self.note(wanted, node, &what, checked.is_ok())?;
+        }
+        checked?;
+        let done = self.carry_out(agent, &name, wanted);
+        done.map_err(|error| {
+            let who = wanted.who.join(", ");
+            self.log.say(format_args!("asked by {who}: {error}"));
+            safe(&error)
+        })
+    }
+
+    fn check(&self, agent: &Agent, name: &str, ask: &Ask) -> Result<(), ErrorBody> {
+        let Some(node) = ask.node() else {
+            return Ok(());
+        };
+        let kind = agent.kind(name, node).map_err(|error| safe(&error))?;
+        let enters = matches!(
+            ask,
+            Ask::Exec { .. } | Ask::Watch { .. } | Ask::Type { .. } | Ask::Leave { .. }
+        );
+        if kind == Kind::Namespace && enters && !self.openness.opens_namespaces {
+            let what = format!(
+                "node {node} is a namespace: a command in one has its provider's files, and the \
+                 provider lets none run there; a virtual machine has files of its own"
+            );
+            return Err(ErrorBody::new(ErrorCode::AccessDenied, what).for_good());
+        }
+        Ok(())
+    }
+
+    fn carry_out(&self, agent: &Agent, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
+        let ms = |ms: u64| Duration::from_millis(ms.min(MS_MAX));
+        Ok(match &wanted.ask {
+            Ask::Look {} => Answer::Looked(look(&agent.report(name)?)),
+            Ask::Exec {
+                node,
+                command,
+                limit_ms,
+            } => {
+                let output = agent.run(name, node, command, ms(*limit_ms))?;
+                Answer::Ran(ExecReply {
+                    status: output.status,
+                    stdout: output.stdout,
+                    stderr: output.stderr,
+                })
+            }
+            Ask::Watch { .. } | Ask::Type { .. } | Ask::Leave { .. } => {
+                self.at_console(agent, name, wanted)?
+            }
+            Ask::Echo { node, to, limit_ms } => {
+                let round_trip = agent.echo(name, node, *to, ms(*limit_ms))?;
+                Answer::Echo {
+                    rtt_ns: u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX),
+                }
+            }
+            Ask::Receive {
+                node,
+                port,
+                limit_ms,
+            } => {
+                let arrived = agent.receive(name, node, *port, ms(*limit_ms))?;
+                Answer::Arrived {
+                    bytes: arrived.bytes,
+                    time_ns: u64::try_from(arrived.time.as_nanos()).unwrap_or(u64::MAX),
+                }
+            }
+            Ask::Send {
+                node,
+                to,
+                time_ms,
+                limit_ms,
+            } => {
+                agent.send(name, node, *to, [ms(*time_ms), ms(*limit_ms)])?;
+                Answer::Done {}
+            }
+            Ask::Migrate { node } => Answer::Moved(agent.migrate(name, node)?),
+        })
+    }
+
+    /// Carries out what is asked of a console; of all else it does nothing.
+    fn at_console(&self, agent: &Agent, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
+        let key = |node: &String, session: u64| {
+            (wanted.who.clone(), name.to_owned(), node.clone(), session)
+        };
+        match &wanted.ask {
+            Ask::Watch {
+                node,
+                session,
+                since,
+                wait_ms,
+            } => {
+                let socket = agent.console(name, node)?;
+                let session = self.sessions.of(&key(node, *session), Some(&socket));
+                let session = session.map_err(console)?;
+                let session = session.ok_or(Error::Ended("the console"))?;
+                let wait = Duration::from_millis((*wait_ms).min(WATCH_MS_MAX));
+                let (next, bytes, has_ended) = session.said_since(*since, wait);
+                return Ok(Answer::Said {
+                    next,
+                    bytes,
+                    has_ended,
+                });
+            }
+            Ask::Type {
+                node,
+                session,
+                bytes,
+            } => {
+                let session = self.sessions.of(&key(node, *session), None);
+                let session = session.map_err(console)?;
+                let session = session.ok_or(Error::Ended("the console's session"))?;
+                session.type_in(bytes).map_err(console)?;
+            }
+            Ask::Leave { node, session } => self.sessions.end(&key(node, *session)),
+            _ => {}
+        }
+        Ok(Answer::Done {})
+    }
+
+    fn note(
+        &self,
+        wanted: &Wanted,
+        node: &str,
+        what: &str,
+        is_done: bool,
+    ) -> Result<(), ErrorBody> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let note = Note {
+            at_s: now.unwrap_or_default().as_secs(),
+            vnet: wanted.vnet.to_string(),
+            node,
+            who: &wanted.who,
+            what,
+            is_done,
+        };
+        let mut line = serde_json::to_vec(&note).expect("a note has only plain fields");
+        line.push(b'\n');
+        let path = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut options = OpenOptions::new();
+        let file = options.append(true).create(true).mode(0o600).open(&*path);
+        file.and_then(|mut file| file.write_all(&line))
+            .map_err(|error| {
+                self.log
+                    .say(format_args!("writing {}: {error}", path.display()));
+                let what = "who is let into a node cannot be noted, so that none is";
+                ErrorBody::new(ErrorCode::Internal, what)
+            })
+    }
+}
+
+fn console(source: std::io::Error) -> Error {
+    Error::System {
+        what: "the console".to_owned(),
+        source,
+    }
+}
+
+/// How nodes and links are, without a word of the host.
+fn look(report: &VnetReport) -> Look {
+    let nodes = report.nodes.iter().map(|node| NodeReport {
+        state: match &node.state {
+            NodeState::Failed { .. } => NodeState::Failed {
+                reason: "it has failed".to_owned(),
+            },
+            state => state.clone(),
+        },
+        ..node.clone()
+    });
+    let mut ends = Vec::new();
+    for link in &report.links {
+        let state = match &link.state {
+            LinkState::Down { .. } => LinkState::Down {
+                reason: "no probe passes it".to_owned(),
+            },
+            state => state.clone(),
+        };
+        for (end, sent) in link.ends.iter().zip(&link.passed) {
+            // The far end of a link to another host is for that to tell.
+            if end.contains(' ') {
+                continue;
+            }
+            ends.push(EndReport {
+                link: link.number,
+                end: end.clone(),
+                carrier: link.carrier,
+                rate: link.rate,
+                state: state.clone(),
+                rtt_ns: link.rtt_ns,
+                sent: *sent,
+            });
+        }
+    }
+    Look {
+        nodes: nodes.collect(),
+        ends,
+    }
+}
+
+/// What is said to operators of an error: what is theirs, and nothing of the host.
+fn safe(error: &Error) -> ErrorBody {
+    let (code, what) = match error {
+        Error::NoNode { node, .. } => (
+            ErrorCode::NotFound,
+            format!("the network has no node {node}, or it is not made yet"),
+        ),
+        Error::NoVnet { .. } | Error::NotMade(_) => {
+            (ErrorCode::Conflict, "the node is not made yet".to_owned())
+        }
+        Error::Cancelled => (
+            ErrorCode::Conflict,
+            "the network is being removed".to_owned(),
+        ),
+        Error::Timeout { limit, .. } => (
+            ErrorCode::TimedOut,
+            format!("there was no answer within {} s", limit.as_secs_f32()),
+        ),
+        Error::Unsupported { instead, .. } => (
+            ErrorCode::Unsupported,
+            format!("that is not possible: {instead}"),
+        ),
+        Error::Ended(what) => (ErrorCode::Conflict, format!("{what} has ended")),
+        _ => (
+            ErrorCode::Internal,
+            "it has failed; the provider's log says why".to_owned(),
+        ),
+    };
+    ErrorBody::new(code, what)
+}
+
+/// How long anything in a node may take.
+const MS_MAX: u64 = 3_600_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_the_host_stay_with_it() {
+        let error = Error::System {
+            what: "opening /run/netns/cv-1-a at 10.9.0.1".into(),
+            source: std::io::Error::other("on host h1"),
+        };
+        let said = safe(&error).message;
+        assert!(!said.contains("cv-") && !said.contains("h1"), "{said}");
+        let error = Error::NoNode {
+            vnet: "@12".into(),
+            node: "a".into(),
+            known: "b".into(),
+        };
+        assert!(safe(&error).message.contains("no node a"));
+    }
+}

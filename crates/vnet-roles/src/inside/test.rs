@@ -1,0 +1,155 @@
+//! The tests of a document, and probes of its links, asked of the nodes wherever they are.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
+
+use carina_vnet::document::{Document, Test};
+use carina_vnet::host_part::LinkState;
+use carina_vnet_host::report::TestReport;
+
+use super::{Answer, Ask, Look};
+
+/// A way to ask: the answer, or the words of a refusal.
+pub type Asking<'a> = dyn Fn(Ask) -> Result<Answer, String> + Sync + 'a;
+
+/// Probes each link from each of its ends, then tries each test of the document.
+pub fn run(document: &Document, look: &Look, ask: &Asking<'_>) -> Vec<TestReport> {
+    let mut reports = vec![probes(look, ask)];
+    reports.extend(document.test.iter().map(|test| one(look, test, ask)));
+    reports
+}
+
+fn probes(look: &Look, ask: &Asking<'_>) -> TestReport {
+    let mut failed = Vec::new();
+    for end in &look.ends {
+        let Some((node, interface)) = end.end.split_once(':') else {
+            continue;
+        };
+        // The other end of a link has the other of the two addresses in its prefix.
+        let own = address_of(look, node, Some(interface));
+        let Some(own) = own else {
+            failed.push(format!("{} has no address", end.end));
+            continue;
+        };
+        let to = Ipv4Addr::from(u32::from(own) ^ 3);
+        if let Err(error) = echo(node, to, ask) {
+            failed.push(format!("from {}: {error}", end.end));
+        }
+    }
+    let links = look.links();
+    let down = links
+        .values()
+        .flatten()
+        .filter(|end| end.state != LinkState::Up);
+    TestReport {
+        test: "every link, both ways".to_owned(),
+        holds: failed.is_empty(),
+        seen: match failed.is_empty() {
+            true => format!("probes have passed {} links", links.len()),
+            false => format!(
+                "{}; {} ends of links are down",
+                failed.join("; "),
+                down.count()
+            ),
+        },
+    }
+}
+
+fn one(look: &Look, test: &Test, ask: &Asking<'_>) -> TestReport {
+    let (test, tried) = match (&test.ping, &test.throughput) {
+        (Some([from, to]), _) => (
+            format!("ping {from} {to}"),
+            ping(look, [from, to], test, ask),
+        ),
+        (_, Some([from, to])) => {
+            let tried = throughput(look, [from, to], test, ask);
+            (format!("throughput {from} {to}"), tried)
+        }
+        // A document that was read has one of them.
+        (None, None) => (String::new(), Err("it tests nothing".to_owned())),
+    };
+    let (holds, seen) = match tried {
+        Ok((holds, seen)) => (holds, seen),
+        Err(error) => (false, error),
+    };
+    TestReport { test, holds, seen }
+}
+
+fn ping(
+    look: &Look,
+    [from, to]: [&str; 2],
+    test: &Test,
+    ask: &Asking<'_>,
+) -> Result<(bool, String), String> {
+    let address = address_of(look, to, None).ok_or_else(|| format!("{to} has no interface"))?;
+    let rtt_ns = echo(from, address, ask)?;
+    let most = test.rtt_max.map(|span| span.duration().as_nanos());
+    let seen = format!("{:.3} ms", rtt_ns as f64 / 1e6);
+    Ok((most.is_none_or(|most| rtt_ns <= most), seen))
+}
+
+fn throughput(
+    look: &Look,
+    [from, to]: [&str; 2],
+    test: &Test,
+    ask: &Asking<'_>,
+) -> Result<(bool, String), String> {
+    let address = address_of(look, to, None).ok_or_else(|| format!("{to} has no interface"))?;
+    let limit_ms = ms(STREAM_LIMIT);
+    let arrived = std::thread::scope(|scope| {
+        let takes = scope.spawn(|| {
+            ask(Ask::Receive {
+                node: to.to_owned(),
+                port: STREAM_PORT,
+                limit_ms: limit_ms + ms(STREAM),
+            })
+        });
+        ask(Ask::Send {
+            node: from.to_owned(),
+            to: SocketAddrV4::new(address, STREAM_PORT),
+            time_ms: ms(STREAM),
+            limit_ms,
+        })?;
+        takes
+            .join()
+            .unwrap_or_else(|_| Err("who takes the stream has ended".to_owned()))
+    })?;
+    let Answer::Arrived { bytes, time_ns } = arrived else {
+        return Err("something else was answered".to_owned());
+    };
+    let bps = bytes as f64 * 8.0 / (time_ns as f64 / 1e9).max(1e-3);
+    let least = test.rate_min.map_or(0.0, |rate| rate.bps() as f64);
+    Ok((bps >= least, format!("{:.3} Mbit/s", bps / 1e6)))
+}
+
+fn echo(node: &str, to: Ipv4Addr, ask: &Asking<'_>) -> Result<u64, String> {
+    let asked = Ask::Echo {
+        node: node.to_owned(),
+        to,
+        limit_ms: ms(PING),
+    };
+    match ask(asked)? {
+        Answer::Echo { rtt_ns } => Ok(rtt_ns),
+        _ => Err("something else was answered".to_owned()),
+    }
+}
+
+/// The address of a node at an interface, or at its first one.
+fn address_of(look: &Look, node: &str, interface: Option<&str>) -> Option<Ipv4Addr> {
+    let node = look.nodes.iter().find(|it| it.name == node)?;
+    let mut interfaces = node.interfaces.iter();
+    let found = interfaces.find(|it| interface.is_none_or(|name| it.name == name))?;
+    found.address.split('/').next()?.parse().ok()
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How long an answer may take.
+const PING: Duration = Duration::from_secs(30);
+/// How long a stream is sent, and may take until it is taken.
+const STREAM: Duration = Duration::from_secs(3);
+const STREAM_LIMIT: Duration = Duration::from_secs(30);
+/// The port of TCP at which a node takes a stream.
+const STREAM_PORT: u16 = 49_211;

@@ -1,0 +1,207 @@
+//! `POST /v1/asks`: what the role above asks of nodes; at a PIP also `GET /v1/asks` and
+//! `POST /v1/answers`, by which agents fetch asks and answer them.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, RawQuery, State};
+use axum::response::Response;
+use axum::routing::{get, post};
+use carina_api::{ErrorBody, ErrorCode};
+use carina_vnet::pip::Pip;
+use carina_vnet::store::Store;
+use carina_vnet::vnp::Vnp;
+use carina_vnet_host::server::{answered, event_query};
+use serde::de::DeserializeOwned;
+
+use super::entrance::Caller;
+use super::messages::body_of;
+use crate::driver::Handle;
+use crate::identity::{Identity, Role};
+use crate::inside::below::{Below, nothing};
+use crate::inside::desk::{Desk, Reply};
+use crate::inside::{Answer, Wanted};
+use crate::machine::{no_right, of_another};
+
+/// A VNP that is asked.
+#[derive(Debug)]
+pub struct VnpAsks<S> {
+    /// The way to its machine.
+    pub handle: Handle<Vnp<S>>,
+    /// The ways to its PIPs.
+    pub below: Below,
+}
+
+/// A PIP that is asked.
+#[derive(Debug)]
+pub struct PipAsks<S> {
+    /// The way to its machine.
+    pub handle: Handle<Pip<S>>,
+    /// Asks that wait for agents.
+    pub desk: Arc<Desk>,
+}
+
+impl<S> Clone for VnpAsks<S> {
+    fn clone(&self) -> VnpAsks<S> {
+        VnpAsks {
+            handle: self.handle.clone(),
+            below: self.below.clone(),
+        }
+    }
+}
+
+impl<S> Clone for PipAsks<S> {
+    fn clone(&self) -> PipAsks<S> {
+        PipAsks {
+            handle: self.handle.clone(),
+            desk: Arc::clone(&self.desk),
+        }
+    }
+}
+
+type Called = ConnectInfo<Caller>;
+
+/// The path of a VNP.
+pub fn vnp_router<S: Store + Send + 'static>(asks: VnpAsks<S>) -> Router {
+    Router::new()
+        .route("/v1/asks", post(ask_vnp::<S>))
+        .with_state(asks)
+}
+
+/// The paths of a PIP.
+pub fn pip_router<S: Store + Send + 'static>(asks: PipAsks<S>) -> Router {
+    Router::new()
+        .route("/v1/asks", get(fetch::<S>).post(ask_pip::<S>))
+        .route("/v1/answers", post(answer::<S>))
+        .with_state(asks)
+}
+
+async fn ask_vnp<S: Store + Send + 'static>(
+    State(asks): State<VnpAsks<S>>,
+    from: Called,
+    body: Body,
+) -> Response {
+    let asked = async {
+        let (caller, wanted) = wanted_of(from, Role::Vnp, Role::Vno, body).await?;
+        let (vnet, node) = (wanted.vnet, wanted.ask.node().map(str::to_owned));
+        let pips = asks.handle.ask(move |it, _| {
+            let pips = it.pips_for(&caller.name, vnet, node.as_deref());
+            match pips.is_empty() && it.owner(vnet).is_some_and(|owner| owner != caller.name) {
+                true => Err(of_another()),
+                false => Ok(pips),
+            }
+        });
+        asks.below.ask(pips.await??, wanted).await
+    };
+    answered(asked.await)
+}
+
+async fn ask_pip<S: Store + Send + 'static>(
+    State(asks): State<PipAsks<S>>,
+    from: Called,
+    body: Body,
+) -> Response {
+    let asked = async {
+        let (caller, wanted) = wanted_of(from, Role::Pip, Role::Vnp, body).await?;
+        let (vnet, node) = (wanted.vnet, wanted.ask.node().map(str::to_owned));
+        let hosts = asks.handle.ask(move |it, now| {
+            let hosts = it.hosts_for(now, &caller.name, vnet, node.as_deref());
+            let owner = it.owner(now, vnet);
+            match hosts.is_empty() && owner.is_some_and(|owner| owner != caller.name) {
+                true => Err(of_another()),
+                false => Ok(hosts),
+            }
+        });
+        let mut all: Option<Answer> = None;
+        for host in hosts.await?? {
+            let answer = asks.desk.ask(&host, wanted.clone()).await?;
+            match &mut all {
+                None => all = Some(answer),
+                Some(all) => all.add(answer),
+            }
+        }
+        all.ok_or_else(|| nothing(&wanted))
+    };
+    answered(asked.await)
+}
+
+async fn fetch<S: Store + Send + 'static>(
+    State(asks): State<PipAsks<S>>,
+    from: Called,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let fetched = async {
+        let host = host_of(&asks, from).await?;
+        let (_, wait) = event_query(query.as_deref().unwrap_or_default())?;
+        Ok::<_, ErrorBody>(asks.desk.fetch(&host, wait).await)
+    };
+    answered(fetched.await)
+}
+
+async fn answer<S: Store + Send + 'static>(
+    State(asks): State<PipAsks<S>>,
+    from: Called,
+    body: Body,
+) -> Response {
+    let taken = async {
+        let host = host_of(&asks, from).await?;
+        let replies: Vec<(u64, Reply)> = read(&body_of(body).await?)?;
+        for (number, reply) in replies {
+            asks.desk.answer(&host, number, reply);
+        }
+        Ok::<_, ErrorBody>(())
+    };
+    answered(taken.await)
+}
+
+/// The host whose agent calls.
+async fn host_of<S: Store + Send + 'static>(
+    asks: &PipAsks<S>,
+    ConnectInfo(Caller(caller)): Called,
+) -> Result<String, ErrorBody> {
+    if caller.role != Role::Agent {
+        return Err(no_right(Role::Pip, &caller, &[Role::Agent]));
+    }
+    let host = caller.name;
+    let named = host.clone();
+    let is_known = asks.handle.ask(move |it, _| it.has_host(&named));
+    match is_known.await? {
+        true => Ok(host),
+        false => {
+            let what = format!("host {host} is not in the inventory");
+            Err(ErrorBody::new(ErrorCode::NotFound, what))
+        }
+    }
+}
+
+/// Who asks, and what; who it is stands behind those on whose behalf.
+async fn wanted_of(
+    ConnectInfo(Caller(caller)): Called,
+    callee: Role,
+    may: Role,
+    body: Body,
+) -> Result<(Identity, Wanted), ErrorBody> {
+    if caller.role != may {
+        return Err(no_right(callee, &caller, &[may]));
+    }
+    let mut wanted: Wanted = read(&body_of(body).await?)?;
+    let is_long = |who: &String| who.len() > WHO_BYTES_MAX || who.contains(char::is_control);
+    if wanted.who.len() >= WHO_MAX || wanted.who.iter().any(is_long) {
+        let what = "those on whose behalf it is asked are too many, or have no names";
+        return Err(ErrorBody::new(ErrorCode::BadRequest, what));
+    }
+    wanted.who.push(caller.to_string());
+    Ok((caller, wanted))
+}
+
+pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
+    serde_json::from_slice(body).map_err(|error| {
+        let what = format!("the request is not understood: {error}");
+        ErrorBody::new(ErrorCode::BadRequest, what)
+    })
+}
+
+/// An operator, a VNO, a VNP.
+const WHO_MAX: usize = 3;
+const WHO_BYTES_MAX: usize = 64;

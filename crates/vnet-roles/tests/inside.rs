@@ -1,0 +1,171 @@
+//! What operators ask of nodes, and certificates that are revoked meanwhile.
+
+use std::time::{Duration, Instant};
+
+use carina_vnet::host_part::VnetId;
+use carina_vnet_host::report::Exec;
+use carina_vnet_roles::calling::connection::{CallError, Callee, Request};
+use carina_vnet_roles::identity::{Identity, Role};
+use carina_vnet_roles::inside::{Answer, Ask, Wanted};
+use carina_vnet_roles::keys::{KeyDir, Tls};
+
+use crate::played::{LIMIT, Providers, at, document, wait_until, wait_until_gone};
+
+fn exec(node: &str, command: &str) -> Exec {
+    Exec {
+        node: node.to_owned(),
+        command: command.to_owned(),
+        limit_ms: 10_000,
+    }
+}
+
+/// Asks a role directly, as another one.
+fn ask(
+    tls: &Tls,
+    (role, name, port): (Role, &str, u16),
+    wanted: &Wanted,
+) -> Result<Answer, CallError> {
+    let callee = Callee {
+        party: Identity::new(role, name).unwrap(),
+        address: at(port),
+        tls: tls.clone(),
+    };
+    let mut connection = callee.connect()?;
+    let body = serde_json::to_string(wanted).unwrap();
+    let request = Request {
+        method: "POST",
+        target: "/v1/asks",
+        body: &body,
+        wait: Duration::ZERO,
+    };
+    let answer = callee.request(&mut connection, &request)?;
+    Ok(serde_json::from_slice(&answer).unwrap())
+}
+
+#[test]
+fn operator_asks_its_nodes_wherever_they_are() {
+    let providers = Providers::new();
+    let _roles = providers.start(&[Role::Pip, Role::Vnp, Role::Vno]);
+    let _agents = [0, 1].map(|number| providers.agent(number));
+    let operator = providers.operator();
+    operator.create(&document("ring")).unwrap();
+    let early = operator.exec("ring", &exec("a", "true"));
+    assert!(matches!(early, Err(CallError::Refused(_))), "{early:?}");
+    let seen = wait_until(&operator, "ring", |seen| seen.standing.is_ready());
+    // Each is asked at the host that has it, on behalf of the operator and those who pass it on.
+    for node in document("ring").node.keys() {
+        let reply = operator.exec("ring", &exec(node, "who")).unwrap();
+        let said = String::from_utf8(reply.stdout).unwrap();
+        assert_eq!(said, format!("{node}: operator acme, vno acme, vnp net"));
+    }
+    let look = operator.look("ring").unwrap();
+    assert_eq!(look.nodes.len(), document("ring").node.len());
+    let events = operator.events("ring", 0, Duration::ZERO).unwrap();
+    let is_deed = |what: &str| what == "node a: operator acme runs `who`";
+    assert!(
+        events.iter().any(|event| is_deed(&event.what)),
+        "{events:?}"
+    );
+    let unknown = operator
+        .exec("ring", &exec("z", "true"))
+        .unwrap_err()
+        .to_string();
+    assert!(unknown.contains("no node z"), "{unknown}");
+    let said = serde_json::to_string(&(&look, &events, &unknown)).unwrap();
+    for name in ["secret", "172.31", "pip", "border"] {
+        assert!(!said.contains(name), "{name} in {said}");
+    }
+
+    // Others are let into nothing, at no role.
+    let keys = providers.keys();
+    let wanted = |vnet: VnetId| Wanted {
+        vnet,
+        ask: Ask::Exec {
+            node: "a".into(),
+            command: "true".into(),
+            limit_ms: 1000,
+        },
+        who: Vec::new(),
+    };
+    for (role, to) in [
+        (Role::Vno, (Role::Vnp, "net", providers.ports.net)),
+        (Role::Vnp, (Role::Pip, "uk", providers.ports.uk)),
+    ] {
+        let other = Identity::new(role, "other").unwrap();
+        keys.issue(&other, 2, &keys).unwrap();
+        let tls = Tls::of(&keys, &other).unwrap();
+        let refused = ask(&tls, to, &wanted(seen.vnet)).unwrap_err().to_string();
+        assert!(refused.contains("is another's"), "{role}: {refused}");
+        let nothing = ask(&tls, to, &wanted(VnetId::new(5)))
+            .unwrap_err()
+            .to_string();
+        assert!(nothing.contains("no node a"), "{role}: {nothing}");
+        let long = Wanted {
+            who: vec!["x".repeat(65)],
+            ..wanted(seen.vnet)
+        };
+        let long = ask(&tls, to, &long).unwrap_err().to_string();
+        assert!(long.contains("have no names"), "{long}");
+    }
+    let operator_tls = providers.tls(Role::Operator, "acme");
+    let at_vnp = (Role::Vnp, "net", providers.ports.net);
+    let refused = ask(&operator_tls, at_vnp, &wanted(seen.vnet));
+    assert!(refused.unwrap_err().to_string().contains("may not speak"));
+    operator.remove("ring").unwrap();
+    wait_until_gone(&operator, "ring");
+}
+
+#[test]
+fn connections_of_a_revoked_party_end() {
+    let providers = Providers::new();
+    let _roles = providers.start(&[Role::Pip, Role::Vnp, Role::Vno]);
+    let _agents = [0, 1].map(|number| providers.agent(number));
+    let operator = providers.operator();
+    operator.create(&document("ring")).unwrap();
+    wait_until(&operator, "ring", |seen| seen.standing.is_ready());
+    // A request that waits is ended, too: its connection was made when the certificate was good.
+    let party = Identity::new(Role::Operator, "acme").unwrap();
+    let last = operator.events("ring", 0, Duration::ZERO).unwrap().len() as u64;
+    let took = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let begin = Instant::now();
+            let ended = operator.events("ring", last + 9, Duration::from_secs(30));
+            assert!(ended.is_err(), "{ended:?}");
+            begin.elapsed()
+        });
+        std::thread::sleep(Duration::from_millis(500));
+        providers.keys().revoke(&party).unwrap();
+        waits.join().unwrap()
+    });
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    let refused = operator.list();
+    assert!(
+        matches!(
+            refused,
+            Err(CallError::Unreached { .. } | CallError::Broken { .. })
+        ),
+        "{refused:?}"
+    );
+    // Another certificate of the same party is good, and the roles go on with one another.
+    let anew = KeyDir::new(providers.directory.path().join("anew"));
+    providers.keys().issue(&party, 2, &anew).unwrap();
+    let path = providers.keys().path().join("revoked.pem");
+    std::fs::copy(path, anew.path().join("revoked.pem")).unwrap();
+    let operator =
+        carina_vnet_roles::operator::Client::new(&anew, at(providers.ports.acme)).unwrap();
+    assert!(operator.seen("ring").unwrap().standing.is_ready());
+    // A host whose agent is revoked is not asked any more.
+    let agent = Identity::new(Role::Agent, "secret-a").unwrap();
+    providers.keys().revoke(&agent).unwrap();
+    let begin = Instant::now();
+    let mut is_out = false;
+    while !is_out {
+        let asked: Vec<bool> = document("ring")
+            .node
+            .keys()
+            .map(|node| operator.exec("ring", &exec(node, "who")).is_ok())
+            .collect();
+        is_out = asked.iter().any(|is_ok| !is_ok);
+        assert!(begin.elapsed() < LIMIT, "{asked:?}");
+    }
+}
