@@ -7,6 +7,8 @@
 //!   lpm           source of random destinations -> route4 with 10^6 routes => 4 links => sink
 //!   lpm6          source -> route6 with 230,000 routes => 4 links => sink
 //!   filter, conntrack, ratelimit       source -> pcap_filter or rate_limiter -> sink
+//!   count         source -> an app that counts by Ethertype -> sink
+//!   lua-filter, lua-count, lua-hop     the same work as filter, count and hop-1, by scripts
 //!   gre, vxlan, ipip, l2tpv3, esp      source -> one end of the tunnel -> the other end -> sink
 //!   ...-two-workers      the chain cut in its middle: one half on each of two processors
 //!   ...-each-of-two      a whole chain on each of two processors
@@ -16,7 +18,9 @@
 //! A source copies the bytes of a frame of UDP into each frame; a hop swaps the MAC addresses and
 //! counts down the TTL, with its checksum. Both systems have the same core, one after the other.
 
+mod count;
 mod graphs;
+mod lua;
 pub(crate) mod null_devices;
 pub(crate) mod routes;
 mod routes6;
@@ -27,6 +31,7 @@ use carina_frame::PoolError;
 use carina_measure::ratio::Ratio;
 use carina_measure::results::{Metric, OURS, Results, Samples, machine};
 
+pub use self::lua::Script;
 use self::null_devices::NullDevices;
 pub use self::services::Service;
 use crate::Options;
@@ -57,6 +62,10 @@ pub enum Chain {
     Lpm,
     /// The same among 230,000 routes of IPv6.
     Lpm6,
+    /// Counts by Ethertype.
+    Count,
+    /// An app in Lua.
+    Lua(Script),
     /// An app that filters, limits or carries.
     Service(Service),
     /// So many hops, on two workers.
@@ -73,7 +82,7 @@ pub enum Spread {
 }
 
 /// All cases.
-pub const CASES: [Case; 19] = [
+pub const CASES: [Case; 23] = [
     case("source-sink", Chain::Hops(0), Some(2.0)),
     case("hop-1", Chain::Hops(1), Some(1.0)),
     case("hop-2", Chain::Hops(2), Some(0.7)),
@@ -83,6 +92,10 @@ pub const CASES: [Case; 19] = [
     case("lpm", Chain::Lpm, None),
     case("lpm6", Chain::Lpm6, None),
     case("filter", Chain::Service(Service::Filter), None),
+    case("count", Chain::Count, None),
+    case("lua-filter", Chain::Lua(Script::Filter), None),
+    case("lua-count", Chain::Lua(Script::Count), None),
+    case("lua-hop", Chain::Lua(Script::Hop), None),
     case("conntrack", Chain::Service(Service::Conntrack), None),
     case("ratelimit", Chain::Service(Service::RateLimit), None),
     case("gre", Chain::Service(Service::Gre), None),

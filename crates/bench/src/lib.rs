@@ -12,6 +12,7 @@
 //! | [`lwaftr_demo`] | a customer, an AFTR and a host of the Internet on one machine |
 //! | [`vhost`] | frames through the rings of a vhost-user port, beside DPDK |
 //! | [`guest`] | a guest's network card over Carina's back end, beside a tap of QEMU |
+//! | [`drivers`] | drivers of cards in a guest's user space, beside those of its kernel |
 //! | [`nfv_demo`] | two VMs behind ports of `carina nfv`, and what hops cost |
 //! | [`forward`] | flows over virtual links, beside bridges and tunnels of the kernel |
 //! | [`restart`] | a guest's card while the guest, or its back end, goes and comes |
@@ -27,6 +28,7 @@ mod cards;
 pub mod client;
 pub mod comparison;
 mod cpu_time;
+pub mod drivers;
 pub mod embed;
 pub mod engine;
 mod error;

@@ -10,6 +10,7 @@
 //! A source copies frames that were made before; each flow has its own, so that they are not in the
 //! nearest cache where there are many. Sizes are those of frames on the side of IPv4.
 
+pub mod captures;
 mod load;
 mod traffic;
 

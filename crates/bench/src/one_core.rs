@@ -90,6 +90,12 @@ impl Passed {
         wanted.map(|(_, counts)| counts.packets).sum()
     }
 
+    /// Their bytes.
+    pub(crate) fn bytes(&self, is_wanted: impl Fn(&LinkName) -> bool) -> u64 {
+        let wanted = self.links.iter().filter(|(name, _)| is_wanted(name));
+        wanted.map(|(_, counts)| counts.bytes).sum()
+    }
+
     /// Frames that found a link full.
     pub(crate) fn drops(&self) -> u64 {
         self.links.iter().map(|(_, counts)| counts.drops).sum()

@@ -9,6 +9,7 @@ use carina_apps::tee::TeeConfig;
 use carina_engine::frames::{Graph, GraphError};
 use carina_frame::PoolConfig;
 
+use super::count::CountConfig;
 use super::routes::{Everywhere, OUTPUTS, full_table};
 use super::routes6::{Everywhere6, full_table6};
 use super::{Chain, Spread, services};
@@ -49,6 +50,14 @@ pub(super) fn graph(chain: Chain, size: usize) -> std::result::Result<Graph, Gra
                 graph.link(&format!("router.o{output} -> sink.o{output}"))?;
             }
         }
+        Chain::Count => {
+            graph.app("count", CountConfig {});
+            around(&mut graph, "count", size)?;
+        }
+        Chain::Lua(script) => {
+            graph.app("lua", script.config());
+            around(&mut graph, "lua", size)?;
+        }
         Chain::Service(service) => services::build(&mut graph, service, size)?,
         Chain::Tee => {
             graph.app("source", source(size)).app("sink", SinkConfig {});
@@ -67,6 +76,14 @@ pub(super) fn graph(chain: Chain, size: usize) -> std::result::Result<Graph, Gra
         }
     }
     Ok(graph)
+}
+
+/// Puts an app between a source and a sink.
+fn around(graph: &mut Graph, app: &str, size: usize) -> std::result::Result<(), GraphError> {
+    graph.app("source", source(size)).app("sink", SinkConfig {});
+    graph.link(&format!("source.output -> {app}.input"))?;
+    graph.link(&format!("{app}.output -> sink.input"))?;
+    Ok(())
 }
 
 fn source(size: usize) -> SourceConfig {

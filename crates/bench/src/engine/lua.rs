@@ -1,0 +1,73 @@
+//! Apps in Lua that do what apps of Rust do in other cases.
+
+use carina_lua::config::{LuaConfig, Script as Text};
+
+/// What a script does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Script {
+    /// Case `filter`.
+    Filter,
+    /// Case `count`: `examples/lua/count.lua`.
+    Count,
+    /// Case `hop-1`.
+    Hop,
+}
+
+impl Script {
+    pub(super) fn config(self) -> LuaConfig {
+        let (name, text) = match self {
+            Script::Filter => ("filter.lua", FILTER),
+            Script::Count => (
+                "count.lua",
+                include_str!("../../../../examples/lua/count.lua"),
+            ),
+            Script::Hop => ("hop.lua", HOP),
+        };
+        LuaConfig::new(Text::of(name, text), Default::default())
+    }
+}
+
+/// `udp dst port 9 and src net 198.18.0.0/15`, with IPv6 and fragments considered.
+const FILTER: &str = "
+local Filter = {}
+local band = bit.band
+local function is_wanted(p)
+  if p.length < 42 or p:u16(12) ~= 0x0800 then return false end
+  local header = 14 + band(p[14], 15) * 4
+  return p[23] == 17 and band(p:u16(20), 0x1fff) == 0 and p.length >= header + 8
+    and p:u16(header + 2) == 9 and p[26] == 198 and band(p[27], 0xfe) == 18
+end
+function Filter:push()
+  local input, output = self.input.input, self.output.output
+  while not link.empty(input) do
+    local p = link.receive(input)
+    if is_wanted(p) then link.transmit(output, p) else packet.free(p) end
+  end
+end
+return Filter
+";
+
+/// Swaps the MAC addresses and counts down the TTL, with its checksum (RFC 1624).
+const HOP: &str = "
+local Hop = {}
+function Hop:push()
+  local input, output = self.input.input, self.output.output
+  while not link.empty(input) do
+    local p = link.receive(input)
+    if p.length >= 34 and p:u16(12) == 0x0800 and p[22] > 1 then
+      local a, b = p:u32(0), p:u16(4)
+      p:set_u32(0, p:u32(6))
+      p:set_u16(4, p:u16(10))
+      p:set_u32(6, a)
+      p:set_u16(10, b)
+      p[22] = p[22] - 1
+      local sum = p:u16(24) + 0x100
+      p:set_u16(24, sum + bit.rshift(sum, 16))
+      link.transmit(output, p)
+    else
+      packet.free(p)
+    end
+  end
+end
+return Hop
+";

@@ -1,0 +1,131 @@
+//! The frames of two captures through an AFTR, again and again, as fast as one core can.
+
+use std::sync::Arc;
+
+use carina_apps::sink::SinkConfig;
+use carina_engine::frames::Graph;
+use carina_frame::PoolConfig;
+use carina_lwaftr::app::LwaftrConfig;
+use carina_lwaftr::check::Frames;
+use carina_lwaftr::config::{NextHopAddress, Rules};
+use carina_lwaftr::file::Loaded;
+use carina_lwaftr::monitor::Monitor;
+use carina_wire::ether::Mac;
+use serde::Serialize;
+
+use super::traffic::wrong;
+use crate::error::{Attempt, Result};
+use crate::one_core::OneCore;
+use crate::replay::Replay;
+
+/// An AFTR between two sources and a sink.
+pub struct CaptureBench {
+    rig: OneCore,
+    elapsed_ns: f64,
+}
+
+/// What left in a time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Passage {
+    /// The end of that time, in seconds since the first began.
+    pub time_s: f64,
+    /// Frames that left towards the Internet, in 10⁶ a second.
+    pub decap_mpps: f64,
+    /// Their bytes, in 10⁹ bits a second.
+    pub decap_gbps: f64,
+    /// Frames that left towards B4s, likewise; a packet may leave in several.
+    pub encap_mpps: f64,
+    /// Their bytes.
+    pub encap_gbps: f64,
+}
+
+impl CaptureBench {
+    /// An AFTR with the first queue of a configuration, and frames that come from the Internet and
+    /// from B4s. A next hop whose MAC address is to be asked for gets one, for none would answer.
+    ///
+    /// # Errors
+    /// The configuration has no queue, or the system refuses what is needed; also when `cpu` is
+    /// none that this process may use.
+    pub fn new(
+        loaded: Loaded,
+        rules: Rules,
+        external: Frames,
+        internal: Frames,
+        cpu: Option<usize>,
+    ) -> Result<CaptureBench> {
+        let mut queue = carina_lwaftr::check::first_queue(&loaded.config)
+            .map_err(wrong)?
+            .clone();
+        let next = Mac([2, 0, 0, 0, 0, 9]);
+        if let NextHopAddress::Ip(_) = queue.external.next_hop {
+            queue.external.next_hop = NextHopAddress::Mac(next);
+        }
+        if let NextHopAddress::Ip(_) = queue.internal.next_hop {
+            queue.internal.next_hop = NextHopAddress::Mac(next);
+        }
+        let aftr = LwaftrConfig {
+            config: Arc::new(loaded.config),
+            table: Arc::new(loaded.table),
+            queue,
+            rules,
+            is_stick: false,
+            monitor: Monitor::None,
+            share: None,
+        };
+        let frames =
+            |frames: Frames| Replay::of(frames.into_iter().map(|(_, frame)| frame).collect());
+        let mut graph = Graph::new();
+        graph
+            .app("internet", frames(external))
+            .app("b4s", frames(internal))
+            .app("aftr", aftr)
+            .app("sink", SinkConfig {});
+        for link in [
+            "internet.output -> aftr.external",
+            "b4s.output -> aftr.internal",
+            "aftr.external -> sink.external",
+            "aftr.internal -> sink.internal",
+        ] {
+            graph.link(link).map_err(wrong)?;
+        }
+        if let Some(cpu) = cpu {
+            carina_sys::settle_on_cpu(cpu).attempt(format!("processor {cpu}"))?;
+        }
+        let pool = PoolConfig {
+            frame_bytes: FRAME_BYTES,
+            ..PoolConfig::default()
+        };
+        Ok(CaptureBench {
+            rig: OneCore::new(&graph, pool)?,
+            elapsed_ns: 0.0,
+        })
+    }
+
+    /// Forwards for so long.
+    ///
+    /// # Errors
+    /// The engine cannot sleep.
+    pub fn run(&mut self, time_ns: u64) -> Result<Passage> {
+        let passed = self.rig.run(time_ns)?;
+        self.elapsed_ns += passed.wall_ns;
+        let rates = |port: &str| {
+            let is_it = |name: &carina_engine::frames::LinkName| {
+                name.to.app == "sink" && name.to.port == port
+            };
+            let (frames, bytes) = (passed.frames(is_it) as f64, passed.bytes(is_it) as f64);
+            (frames * 1e3 / passed.wall_ns, bytes * 8.0 / passed.wall_ns)
+        };
+        let (decap_mpps, decap_gbps) = rates("external");
+        let (encap_mpps, encap_gbps) = rates("internal");
+        Ok(Passage {
+            time_s: self.elapsed_ns / 1e9,
+            decap_mpps,
+            decap_gbps,
+            encap_mpps,
+            encap_gbps,
+        })
+    }
+}
+
+/// The longest frame of a capture.
+const FRAME_BYTES: usize = 10_240;
