@@ -192,6 +192,11 @@ enum Command {
     Nfv(commands::nfv::NfvCommand),
     #[command(
         subcommand,
+        after_help = "Examples:\n  carina nic list\n  carina nic restore 0000:00:04.0"
+    )]
+    Nic(commands::nic::NicCommand),
+    #[command(
+        subcommand,
         after_help = "Example:\n  carina lwaftr run --conf lwaftr.conf --v4 eth1 --v6 eth2"
     )]
     Lwaftr(commands::lwaftr::LwaftrCommand),
@@ -238,6 +243,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Forward(args) => commands::forward::run(shared, &args),
         Command::Blast(args) => commands::blast::run(shared, &args),
         Command::Nfv(command) => commands::nfv::run(shared, command),
+        Command::Nic(command) => commands::nic::run(shared, &command),
         Command::Lwaftr(command) => commands::lwaftr::run(shared, command),
         Command::Vnet(command) => commands::vnet::run(shared, command),
         Command::Sim(command) => commands::sim::run(shared, command),
@@ -262,6 +268,9 @@ pub fn main() -> ExitCode {
             });
         }
     };
+    if let Ok(program) = std::env::current_exe() {
+        carina_nic::binding::guard_with(program);
+    }
     let json = cli.shared.json;
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,

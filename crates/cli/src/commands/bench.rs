@@ -1,30 +1,32 @@
 //! `carina bench`: measurements beside other systems.
 
-use std::ops::RangeInclusive;
-use std::path::PathBuf;
-
 use carina_api::AppName;
 use carina_apps::sample_packet::{ETHERNET_SIZES, SIZES};
-use carina_bench::comparison::Pin;
+use carina_bench::drivers;
 use carina_bench::engine;
 use carina_bench::flows::{self, FlowsOptions};
 use carina_bench::guest;
-use carina_bench::hv::{self, HvOptions};
+use carina_bench::hv;
 use carina_bench::local::{self, LocalOptions};
 use carina_bench::lwaftr;
 use carina_bench::paper::{self, Case, PaperOptions, PaperResults, Request, tables};
 use carina_bench::restart::{self, RestartOptions};
 use carina_bench::vhost;
-use carina_bench::{Options, Progress, vm_and_host};
-use carina_measure::duration::parse_ns;
+use carina_bench::{Progress, vm_and_host};
 use carina_measure::results::{Metric, OURS, Results};
-use carina_measure::traffic::bytes;
 use clap::Subcommand;
 
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line, progress};
+
+mod arguments;
+
+pub use self::arguments::{CaseArgs, chosen};
+use self::arguments::{
+    DriversArgs, FlowsArgs, GuestArgs, HvArgs, LocalArgs, PaperArgs, RestartArgs,
+};
 
 /// Measure Carina beside other systems
 #[derive(Debug, Subcommand)]
@@ -71,6 +73,15 @@ pub enum BenchCommand {
         udp-guest-to-host, udp-host-to-guest, tcp-guest-to-host, tcp-host-to-guest; payloads have \
         64 and 1400 bytes without --sizes. As root, or where user namespaces are allowed.")]
     Guest(GuestArgs),
+    /// Drivers of network cards in a guest's user space, e1000e and virtio-net, beside those of the
+    /// guest's kernel
+    #[command(
+        after_help = "Examples:\n  carina bench drivers --json > drivers.json\n  \
+        carina bench drivers --cases e1000e-send --sizes 64 --runs 9\n\nCases: e1000e-send, \
+        e1000e-receive, virtio-send, virtio-receive; frames have 64 and 1500 bytes without \
+        --sizes. Boots one VM; needs no privilege."
+    )]
+    Drivers(DriversArgs),
     /// A guest's card while the guest is rebooted, its back end killed, or the guest moved to
     /// another QEMU: packets lost, and the time without any
     #[command(
@@ -102,186 +113,6 @@ pub enum BenchCommand {
         /// The request
         request: String,
     },
-}
-
-/// Options of `carina bench paper`.
-#[derive(Debug, clap::Args)]
-pub struct PaperArgs {
-    /// The cases [default: all]
-    #[arg(long, value_delimiter = ',', value_enum)]
-    cases: Vec<PaperCase>,
-    /// How often everything is repeated
-    #[arg(long, default_value_t = 5)]
-    runs: usize,
-    /// How long each measurement sends
-    #[arg(long, default_value = "300ms", value_parser = parse_ns)]
-    time: u64,
-    /// SDU sizes in bytes [default: those of each figure]
-    #[arg(long, value_delimiter = ',', value_parser = bytes)]
-    sizes: Vec<u64>,
-    /// Write tables, figures (SVG) and results.json into this directory
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// The carina program for guests [default: this one]
-    #[arg(long)]
-    guest_program: Option<PathBuf>,
-    #[arg(long, hide = true)]
-    in_network_namespace: bool,
-}
-
-/// Options of `carina bench hv`.
-#[derive(Debug, clap::Args)]
-pub struct HvArgs {
-    /// How often everything is repeated
-    #[arg(long, default_value_t = 5)]
-    runs: usize,
-    /// How long each measurement sends
-    #[arg(long, default_value = "300ms", value_parser = parse_ns)]
-    time: u64,
-    /// SDU sizes in bytes [default: 0 to 4000 by 250, 64, 16k, 64k, 1M]
-    #[arg(long, value_delimiter = ',', value_parser = bytes)]
-    sizes: Vec<u64>,
-    /// Cases [default: guest-to-host,host-to-guest,echo]
-    #[arg(long, value_delimiter = ',')]
-    cases: Vec<String>,
-    /// Systems [default: carina,virtqueue,limit,virtio-net,e1000]
-    #[arg(long, value_delimiter = ',')]
-    systems: Vec<String>,
-    /// The carina program for the guest [default: this one]
-    #[arg(long)]
-    guest_program: Option<PathBuf>,
-    #[arg(long, hide = true)]
-    in_network_namespace: bool,
-}
-
-/// Options of `carina bench local`.
-#[derive(Debug, clap::Args)]
-pub struct LocalArgs {
-    /// How often everything is repeated
-    #[arg(long, default_value_t = 5)]
-    runs: usize,
-    /// How long each measurement sends
-    #[arg(long, default_value = "250ms", value_parser = parse_ns)]
-    time: u64,
-    /// SDU sizes in bytes [default: 64,512,1500,4000,65536]
-    #[arg(long, value_delimiter = ',', value_parser = bytes)]
-    sizes: Vec<u64>,
-    /// Which systems have their two processes pinned to CPUs 0 and 1
-    #[arg(long, value_enum, default_value = "shared")]
-    pin: PinArg,
-}
-
-/// Options of the benches that have cases and sizes.
-#[derive(Debug, clap::Args)]
-pub struct CaseArgs {
-    /// How often everything is repeated
-    #[arg(long, default_value_t = 5)]
-    runs: usize,
-    /// How long each measurement lasts
-    #[arg(long, default_value = "1s", value_parser = parse_ns)]
-    time: u64,
-    /// Sizes in bytes: of frames without FCS, or of payloads [default: see below]
-    #[arg(long, value_delimiter = ',', value_parser = bytes)]
-    sizes: Vec<u64>,
-    /// Cases [default: all]
-    #[arg(long, value_delimiter = ',')]
-    pub cases: Vec<String>,
-}
-
-/// Options of `carina bench guest`.
-#[derive(Debug, clap::Args)]
-pub struct GuestArgs {
-    #[command(flatten)]
-    cases: CaseArgs,
-    /// The carina program for the guest [default: this one]
-    #[arg(long)]
-    guest_program: Option<PathBuf>,
-    #[arg(long, hide = true)]
-    in_network_namespace: bool,
-}
-
-/// Options of `carina bench restart`.
-#[derive(Debug, clap::Args)]
-pub struct RestartArgs {
-    /// How often everything is repeated
-    #[arg(long, default_value_t = 5)]
-    runs: usize,
-    /// Cases [default: all]
-    #[arg(long, value_delimiter = ',')]
-    cases: Vec<String>,
-    #[arg(long, hide = true)]
-    in_network_namespace: bool,
-}
-
-/// Options of `carina bench flows`.
-#[derive(Debug, Clone, clap::Args)]
-pub struct FlowsArgs {
-    /// How many flows are open at once
-    #[arg(long, default_value_t = 10_000)]
-    flows: usize,
-    /// How many allocations are under way at once
-    #[arg(long, default_value_t = 16)]
-    askers: usize,
-    /// How often everything is repeated, each time with new nodes
-    #[arg(long, default_value_t = 3)]
-    runs: usize,
-}
-
-/// Which systems of `carina bench local` are pinned.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum PinArg {
-    /// The limit only
-    Limit,
-    /// The limit and Carina, which both share memory between the two CPUs
-    Shared,
-    /// All of them. The kernel's transports are slower when pinned
-    All,
-}
-
-/// A case of `carina bench paper`.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum PaperCase {
-    /// VM to VM on one host
-    #[value(name = "fig4b")]
-    Fig4b,
-    /// VM to VM on two hosts
-    #[value(name = "fig4c")]
-    Fig4c,
-    /// Round-trip times by hops
-    #[value(name = "fig16.12")]
-    Fig1612,
-    /// Host to host over Ethernet: what each normal DIF costs
-    #[value(name = "fig16.14")]
-    Fig1614,
-    /// A server that moves
-    #[value(name = "fig16.15")]
-    Fig1615,
-    /// A network that loses, delays, reorders and duplicates
-    #[value(name = "impaired")]
-    Impaired,
-}
-
-impl From<PinArg> for Pin {
-    fn from(pin: PinArg) -> Self {
-        match pin {
-            PinArg::Limit => Self::Limit,
-            PinArg::Shared => Self::Shared,
-            PinArg::All => Self::All,
-        }
-    }
-}
-
-impl From<PaperCase> for Case {
-    fn from(case: PaperCase) -> Self {
-        match case {
-            PaperCase::Fig4b => Self::Fig4b,
-            PaperCase::Fig4c => Self::Fig4c,
-            PaperCase::Fig1612 => Self::Fig1612,
-            PaperCase::Fig1614 => Self::Fig1614,
-            PaperCase::Fig1615 => Self::Fig1615,
-            PaperCase::Impaired => Self::Impaired,
-        }
-    }
 }
 
 impl From<carina_bench::Error> for Failure {
@@ -338,6 +169,7 @@ pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
             all_measured(&results)
         }
         BenchCommand::Guest(args) => guest_of(shared, args),
+        BenchCommand::Drivers(args) => drivers_of(shared, args),
         BenchCommand::Restart(args) => restart_of(shared, &args),
         BenchCommand::FlowsHolder { name } => Ok(flows::serve(&shared.node()?, &name)?),
         BenchCommand::Paper(args) => {
@@ -375,6 +207,16 @@ fn lwaftr_of(shared: &Shared, args: CaseArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let results = lwaftr::run(&options)?;
     show(shared, &results, &lwaftr::TABLES, &lwaftr::SYSTEMS)?;
+    all_measured(&results)
+}
+
+fn drivers_of(shared: &Shared, args: DriversArgs) -> Outcome {
+    let cases = chosen("case", &drivers::CASES, |case| case.name, &args.cases.cases)?;
+    let (sizes, possible) = (&drivers::SIZES, &drivers::SIZES_POSSIBLE);
+    let options = args.cases.options("drivers", cases, sizes, possible)?;
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let results = drivers::run(&options, args.guest_program.as_deref())?;
+    show(shared, &results, &drivers::TABLES, &drivers::SYSTEMS)?;
     all_measured(&results)
 }
 
@@ -452,89 +294,6 @@ pub fn all_measured(results: &Results) -> Outcome {
         false => Err(failed(format!(
             "not measured: {}",
             results.failures.join("; ")
-        ))),
-    }
-}
-
-impl HvArgs {
-    fn options(&self) -> Result<HvOptions, Failure> {
-        let cases = chosen("case", &hv::CASES, |case| case.0, &self.cases)?;
-        Ok(HvOptions {
-            runs: self.runs.max(1),
-            time_ns: self.time,
-            sizes: if self.sizes.is_empty() {
-                hv::sizes()
-            } else {
-                self.sizes.clone()
-            },
-            cases,
-            systems: chosen("system", &vm_and_host::SYSTEMS, |name| *name, &self.systems)?,
-            guest_program: self.guest_program.clone(),
-            progress: PROGRESS,
-        })
-    }
-}
-
-impl CaseArgs {
-    /// The options of a bench with these cases, and with sizes of its own where none are given.
-    ///
-    /// # Errors
-    /// A size that is not possible.
-    pub fn options<C>(
-        self,
-        bench: &str,
-        cases: Vec<C>,
-        sizes: &[u64],
-        possible: &RangeInclusive<usize>,
-    ) -> Result<Options<C>, Failure> {
-        check_sizes(bench, &self.sizes, possible)?;
-        Ok(Options {
-            cases,
-            runs: self.runs.max(1),
-            time_ns: self.time,
-            sizes: match self.sizes.is_empty() {
-                true => sizes.to_vec(),
-                false => self.sizes,
-            },
-            progress: PROGRESS,
-        })
-    }
-}
-
-/// The cases, or what `kind` says, of these names, in their own order; all where no name is given.
-///
-/// # Errors
-/// A name that is not among them.
-pub fn chosen<T: Copy>(
-    kind: &str,
-    all: &[T],
-    name_of: impl Fn(&T) -> &'static str,
-    names: &[String],
-) -> Result<Vec<T>, Failure> {
-    let is_known = |name: &&String| all.iter().any(|case| name_of(case) == **name);
-    if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
-        let known: Vec<&str> = all.iter().map(name_of).collect();
-        return Err(usage(format!(
-            "no {kind} {unknown}; there are {}",
-            known.join(", ")
-        )));
-    }
-    let is_chosen = |case: &&T| names.is_empty() || names.iter().any(|name| name == name_of(case));
-    Ok(all.iter().filter(is_chosen).copied().collect())
-}
-
-fn check_sizes(
-    bench: &str,
-    sizes: &[u64],
-    possible: &RangeInclusive<usize>,
-) -> Result<(), Failure> {
-    let is_possible = |size: &&u64| usize::try_from(**size).is_ok_and(|it| possible.contains(&it));
-    match sizes.iter().find(|size| !is_possible(size)) {
-        None => Ok(()),
-        Some(size) => Err(usage(format!(
-            "{size} bytes: sizes of `bench {bench}` are {} to {} bytes",
-            possible.start(),
-            possible.end()
         ))),
     }
 }

@@ -1,10 +1,9 @@
 //! `carina blast`: packets at a rate, what of them comes back, and when.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use carina_apps::prefix::Prefix4;
 use carina_frame::PoolConfig;
 use carina_measure::duration::parse_ns;
 use carina_measure::table::{Table, short};
@@ -12,6 +11,7 @@ use carina_measure::traffic::{Rate, share};
 use carina_nfv::blast::{
     BlastError, Blaster, Blasting, Mix, Outcome as Trial, Packets, PacketsError, Search, Synthesis,
 };
+use carina_nfv::destination::Destination;
 use carina_nfv::port::PortSpec;
 use carina_sys::pin_to_cpu;
 use carina_time::Duration;
@@ -33,11 +33,13 @@ use crate::report::{print_json, print_line, progress};
     carina blast eth1 --size 64x7,594x3,1500 --flows 1000\n  \
     carina blast eth1 eth2 --replay traffic.pcap --rate 1Gbit\n  \
     carina blast eth1 eth2 --find --trial 2s --json\n  \
+    carina blast eth1 eth2 --to 2001:db8::/64 --size 80\n  \
     carina blast loop --for 1s\n\n\
-    A port is INTERFACE, or KIND:NAME with options behind, as docs/ports.md has them; loop sends \
-    straight to the receiver, which shows how fast both are. Packets that are made are UDP over \
-    IPv4 and carry a number and the time when they left; those of a file are sent as they are, and \
-    only counted. Lengths and rates are without FCS. Ctrl-C ends it and prints what was found."
+    A port is INTERFACE, a PCI address such as 0000:00:04.0, or KIND:NAME with options behind, as \
+    docs/ports.md has them; loop sends straight to the receiver, which shows how fast both are. \
+    Packets that are made are UDP over IPv4 or IPv6 and carry a number and the time when they \
+    left; those of a file are sent as they are, and only counted. Lengths and rates are without \
+    FCS. Ctrl-C ends it and prints what was found."
 )]
 pub struct BlastArgs {
     /// The port where packets leave
@@ -64,12 +66,12 @@ pub struct BlastArgs {
     /// Destination MAC address
     #[arg(long, default_value = "02:00:00:00:00:02", conflicts_with = "replay")]
     mac: Mac,
-    /// Source IPv4 address
-    #[arg(long, default_value = "198.18.0.1", conflicts_with = "replay")]
-    source: Ipv4Addr,
-    /// Destination IPv4 addresses, one after the other: a prefix
+    /// Source address [default: 198.18.0.1, or 2001:2::1 to IPv6]
+    #[arg(long, conflicts_with = "replay")]
+    source: Option<IpAddr>,
+    /// Destination addresses of IPv4 or IPv6, one after the other: a prefix
     #[arg(long, default_value = "198.18.0.2/32", conflicts_with = "replay")]
-    to: Prefix4,
+    to: Destination,
     /// Destination port of UDP
     #[arg(long, default_value_t = 9, conflicts_with = "replay")]
     port: u16,
@@ -158,7 +160,10 @@ fn blaster(args: &BlastArgs) -> Result<Blaster, Failure> {
             sizes: args.size.clone(),
             source_mac: args.source_mac,
             destination_mac: args.mac,
-            source: args.source,
+            source: args.source.unwrap_or(match args.to {
+                Destination::V4(_) => OWN4.into(),
+                Destination::V6(_) => OWN6.into(),
+            }),
             destinations: args.to,
             port: args.port,
             flows: args.flows,
@@ -399,6 +404,9 @@ fn histogram(blasting: &Blasting) -> Outcome {
 }
 
 const LOOP: &str = "loop";
+/// Of the networks for benchmarks. (RFC 2544, appendix C.2.2; RFC 5180 §8)
+const OWN4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+const OWN6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1);
 const SLICE: Duration = Duration::from_millis(100);
 /// How long packets on their way are waited for, in slices.
 const SETTLE_SLICES: usize = 10;

@@ -1,15 +1,15 @@
 //! `carina forward`: frames of one port leave at another.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use carina_apps::prefix::Prefix4;
 use carina_frame::PoolConfig;
 use carina_measure::duration::parse_ns;
 use carina_measure::table::{Table, short};
 use carina_nfv::forward::{
-    By, ForwardCounts, ForwardError, Forwarder, Forwarding, Next, PortCounts, Routes, Station,
+    By, Destination, ForwardCounts, ForwardError, Forwarder, Forwarding, Next, PortCounts, Routes,
+    Station,
 };
 use carina_nfv::port::PortSpec;
 use carina_sys::pin_to_cpu;
@@ -31,8 +31,9 @@ use crate::report::{print_json, print_line, progress};
     carina forward --by mac eth1 eth2 tap:inside,mtu=1500\n  \
     carina forward --by route eth1 eth2 --route 10.1.0.0/16=eth1 --route 0.0.0.0/0=eth2 \
     --address eth1=10.1.0.1 --next eth1=10.1.0.2 --address eth2=10.2.0.1 --next eth2=10.2.0.2\n\n\
-    A port is INTERFACE, or KIND:NAME with options behind, as docs/ports.md has them. The kernel \
-    goes on to use an interface; one for the forwarder alone has no IP address. \
+    A port is INTERFACE, a PCI address such as 0000:00:04.0, or KIND:NAME with options behind, as \
+    docs/ports.md has them. The kernel goes on to use an interface; one for the forwarder alone \
+    has no IP address. \
     Needs CAP_NET_RAW, a tap CAP_NET_ADMIN. Ctrl-C ends it, and what it made goes with it.")]
 pub struct ForwardArgs {
     /// The ports
@@ -44,18 +45,21 @@ pub struct ForwardArgs {
     /// Hops in each direction: each swaps the MAC addresses and counts a hop in the header of IP
     #[arg(long, default_value_t = 0)]
     hops: usize,
-    /// By route: own IPv4 address at a port
-    #[arg(long, value_name = "PORT=IP", value_parser = pair::<Ipv4Addr>)]
-    address: Vec<(String, Ipv4Addr)>,
-    /// By route: the station that gets what leaves at a port, by its IPv4 or MAC address
+    /// By route: own address at a port, of IPv4, of IPv6, or one of each
+    #[arg(long, value_name = "PORT=IP", value_parser = pair::<IpAddr>)]
+    address: Vec<(String, IpAddr)>,
+    /// By route: the station that gets what leaves at a port, by its IP or MAC address
     #[arg(long, value_name = "PORT=ADDRESS", value_parser = next)]
     next: Vec<(String, Next)>,
     /// By route: the port of packets whose destination has this prefix
     #[arg(long, value_name = "PREFIX=PORT", value_parser = route)]
-    route: Vec<(Prefix4, String)>,
+    route: Vec<(Destination, String)>,
     /// By route: a file with a line `10.0.0.0/8 eth1` for each of many routes
     #[arg(long, value_name = "FILE")]
     routes: Option<PathBuf>,
+    /// By route: a file with a line `fd00::/8 eth1` for each of many routes
+    #[arg(long, value_name = "FILE")]
+    routes6: Option<PathBuf>,
     /// Print the graph, as `carina graph run` reads it, and forward nothing
     #[arg(long)]
     graph: bool,
@@ -80,7 +84,7 @@ enum Choice {
     Wire,
     /// The port where its destination was last seen
     Mac,
-    /// The port of the longest prefix of its IPv4 destination
+    /// The port of the longest prefix of its IPv4 or IPv6 destination
     Route,
 }
 
@@ -112,16 +116,31 @@ fn pair<T: std::str::FromStr<Err: std::fmt::Display>>(
 
 fn next(text: &str) -> Result<(String, Next), TextError> {
     let (name, rest) = halves(text)?;
-    let next = match rest.contains(':') {
-        true => Next::Mac(value(rest)?),
-        false => Next::Address(value(rest)?),
+    // No address of IPv6 is written like one of six bytes.
+    let next = match value(rest) {
+        Ok(mac) => Next::Mac(mac),
+        Err(_) => Next::Address(value(rest)?),
     };
     Ok((name.to_owned(), next))
 }
 
-fn route(text: &str) -> Result<(Prefix4, String), TextError> {
+fn route(text: &str) -> Result<(Destination, String), TextError> {
     let (prefix, port) = halves(text)?;
     Ok((value(prefix)?, port.to_owned()))
+}
+
+impl ForwardArgs {
+    /// The next hop of a port for the version of IP of `address`: one that has an address of it,
+    /// else one that is given by its MAC address.
+    fn next_hop(&self, port: &str, address: IpAddr) -> Option<Next> {
+        let hops = self.next.iter().filter(|(other, _)| other == port);
+        let mut hops: Vec<Next> = hops.map(|(_, next)| *next).collect();
+        hops.sort_by_key(|next| matches!(next, Next::Mac(_)));
+        hops.into_iter().find(|next| match next {
+            Next::Address(next) => next.is_ipv4() == address.is_ipv4(),
+            Next::Mac(_) => true,
+        })
+    }
 }
 
 /// Runs the command.
@@ -161,7 +180,8 @@ pub fn run(shared: &Shared, args: &ForwardArgs) -> Outcome {
 }
 
 fn forwarder(args: &ForwardArgs) -> Result<Forwarder, Failure> {
-    let has_routes = !args.route.is_empty() || args.routes.is_some();
+    let files = [&args.routes, &args.routes6];
+    let has_routes = !args.route.is_empty() || files.iter().any(|file| file.is_some());
     let by = match args.by {
         _ if args.by != Choice::Route && (has_routes || !args.address.is_empty()) => {
             return Err(usage("routes and addresses need --by route"));
@@ -175,18 +195,21 @@ fn forwarder(args: &ForwardArgs) -> Result<Forwarder, Failure> {
         }
         Choice::Route => {
             let stations = args.address.iter().filter_map(|(port, address)| {
-                let (_, next) = args.next.iter().find(|(other, _)| other == port)?;
                 Some(Station {
                     port: port.clone(),
                     address: *address,
-                    next: *next,
+                    next: args.next_hop(port, *address)?,
                 })
             });
-            let file = args.routes.as_ref().map(std::fs::canonicalize).transpose();
+            let found = |file: &Option<PathBuf>| {
+                let found = file.as_ref().map(std::fs::canonicalize).transpose();
+                found.attempt("looking for the file of routes")
+            };
             By::Route(Routes {
                 stations: stations.collect(),
                 routes: args.route.clone(),
-                file: file.attempt("looking for the file of routes")?,
+                file: found(&args.routes)?,
+                file6: found(&args.routes6)?,
             })
         }
     };

@@ -5,11 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use carina_apps::graph_file::read_graph_of;
+use carina_apps::graph_file::{Kind, read_graph_in};
 use carina_apps::picture;
 use carina_apps::runner::GraphRunner;
 use carina_engine::counter_file::{self, Reading};
-use carina_engine::frames::{Graph, LinkName, WorkerReport};
+use carina_engine::frames::{Graph, LinkName, Notice, WorkerReport};
 use carina_measure::duration::parse_ns;
 use carina_measure::table::{Table, short};
 use carina_time::Duration;
@@ -31,7 +31,7 @@ pub enum GraphCommand {
     ///
     /// When the file changes, the difference is applied: apps whose configuration stays keep
     /// running with their state, links that stay keep their frames. A file that is wrong changes
-    /// nothing.
+    /// nothing. The same holds for the scripts of apps in Lua.
     #[command(after_help = "Examples:\n  carina graph run router.toml\n  \
         carina graph run router.toml --cpu 1 --for 10s --json\n  carina graph run spread.toml --cpu 2,3")]
     Run(RunArgs),
@@ -75,7 +75,7 @@ pub fn run(shared: &Shared, command: GraphCommand) -> Outcome {
     match command {
         GraphCommand::Run(args) => run_graph(shared, &args),
         GraphCommand::Check { file } => {
-            let graph = read(&file)?;
+            let (graph, _) = read(&file)?;
             let (apps, links) = (graph.apps().count(), graph.links().count());
             match shared.json {
                 true => print_json(&json!({ "apps": apps, "links": links })),
@@ -86,14 +86,20 @@ pub fn run(shared: &Shared, command: GraphCommand) -> Outcome {
     }
 }
 
-fn read(file: &Path) -> Result<Graph, Failure> {
+/// A graph, and the files that are part of it beside its own.
+fn read(file: &Path) -> Result<(Graph, Vec<PathBuf>), Failure> {
     let text = fs::read_to_string(file).attempt(format!("reading {}", file.display()))?;
-    read_graph_of(&text, &carina_nfv::kinds())
+    let directory = file.parent().unwrap_or(Path::new(""));
+    let kinds: Vec<Kind> = carina_nfv::kinds()
+        .into_iter()
+        .chain([carina_lua::KIND])
+        .collect();
+    read_graph_in(&text, directory, &kinds)
         .map_err(|error| refused(format!("{}: {error}", file.display())))
 }
 
 fn run_graph(shared: &Shared, args: &RunArgs) -> Outcome {
-    let graph = read(&args.file)?;
+    let (graph, files) = read(&args.file)?;
     let interrupt = Interrupt::take().attempt("taking signals")?;
     let counters = counters_of_file(shared, &args.file)?;
     let directory = counters.parent().unwrap_or(Path::new("."));
@@ -104,7 +110,8 @@ fn run_graph(shared: &Shared, args: &RunArgs) -> Outcome {
     }
     let steps = runner.configure(&graph).map_err(refused)?;
     progress(steps);
-    let mut watch = FileWatch::new(&args.file);
+    let mut watch = Watch::new(&args.file, &files);
+    let mut stopped = BTreeMap::new();
     let begin = Instant::now();
     let limit = args.time.map(std::time::Duration::from_nanos);
     while limit.is_none_or(|limit| begin.elapsed() < limit)
@@ -115,28 +122,88 @@ fn run_graph(shared: &Shared, args: &RunArgs) -> Outcome {
             Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX)).min(SLICE)
         });
         runner.run_for(left).attempt("running the graph")?;
+        report(&runner, &mut stopped);
         if watch.has_changed() {
-            follow(&mut runner, &args.file);
+            follow(&mut runner, &args.file, &mut watch, &mut stopped);
         }
     }
     // What is over is drawn without rates.
     let _ = fs::remove_file(&counters);
-    show(shared, &runner)
+    report(&runner, &mut stopped);
+    show(shared, &runner, &stopped)
 }
 
-/// Applies a changed file; one that is wrong is reported and changes nothing.
-fn follow(runner: &mut GraphRunner, file: &Path) {
-    match read(file) {
-        Err(failure) => progress(format!("{failure}; the graph stays as it was")),
-        Ok(graph) => match runner.configure(&graph) {
-            Ok(steps) if steps.is_empty() => {}
-            Ok(steps) => progress(steps),
-            Err(error) => progress(format!("{}: {error}; it stays as it was", file.display())),
-        },
+/// The file of a graph and those that are part of it.
+struct Watch {
+    graph: FileWatch,
+    others: Vec<FileWatch>,
+}
+
+impl Watch {
+    fn new(graph: &Path, others: &[PathBuf]) -> Watch {
+        Watch {
+            graph: FileWatch::new(graph),
+            others: others.iter().map(|file| FileWatch::new(file)).collect(),
+        }
+    }
+
+    fn has_changed(&mut self) -> bool {
+        let mut has_changed = self.graph.has_changed();
+        for file in &mut self.others {
+            has_changed |= file.has_changed();
+        }
+        has_changed
     }
 }
 
-fn show(shared: &Shared, runner: &GraphRunner) -> Outcome {
+/// Prints what apps have to say, and notes those that have stopped with the reason.
+fn report(runner: &GraphRunner, stopped: &mut BTreeMap<String, String>) {
+    let (notices, missed) = runner.notices().take();
+    for Notice {
+        app,
+        text,
+        has_stopped,
+    } in notices
+    {
+        match has_stopped {
+            false => progress(format!("app {app}: {text}")),
+            true => {
+                progress(format!("app {app} has stopped: {text}"));
+                stopped.insert(app, text);
+            }
+        }
+    }
+    if missed > 0 {
+        progress(format!("{missed} lines of apps were not kept"));
+    }
+}
+
+/// Applies a changed file; one that is wrong is reported and changes nothing.
+fn follow(
+    runner: &mut GraphRunner,
+    file: &Path,
+    watch: &mut Watch,
+    stopped: &mut BTreeMap<String, String>,
+) {
+    let (graph, files) = match read(file) {
+        Ok(read) => read,
+        Err(failure) => return progress(format!("{failure}; the graph stays as it was")),
+    };
+    match runner.configure(&graph) {
+        Ok(steps) => {
+            watch.others = files.iter().map(|file| FileWatch::new(file)).collect();
+            for app in steps.replaced.iter().chain(&steps.removed) {
+                stopped.remove(app);
+            }
+            if !steps.is_empty() {
+                progress(steps);
+            }
+        }
+        Err(error) => progress(format!("{}: {error}; it stays as it was", file.display())),
+    }
+}
+
+fn show(shared: &Shared, runner: &GraphRunner, stopped: &BTreeMap<String, String>) -> Outcome {
     let counts = runner.link_counts().map_err(refused)?;
     let workers = runner.workers().map_err(refused)?;
     if shared.json {
@@ -159,6 +226,7 @@ fn show(shared: &Shared, runner: &GraphRunner) -> Outcome {
         return print_json(&json!({
             "links": counts.iter().map(row).collect::<Vec<_>>(),
             "workers": workers.iter().enumerate().map(worker).collect::<Vec<_>>(),
+            "stopped": stopped,
         }));
     }
     let mut table = Table::new(["link", "packets", "bytes", "drops"]);
@@ -173,11 +241,15 @@ fn show(shared: &Shared, runner: &GraphRunner) -> Outcome {
         let time = short(report.cpu_ns as f64 / 1e9);
         table.row([number.to_string(), cpu, time, report.apps.join(" ")]);
     }
-    print_line(table)
+    print_line(table)?;
+    for (app, reason) in stopped {
+        print_line(format!("app {app} has stopped: {reason}"))?;
+    }
+    Ok(())
 }
 
 fn draw(shared: &Shared, file: &Path, out: Option<&Path>) -> Outcome {
-    let graph = read(file)?;
+    let (graph, _) = read(file)?;
     let labels = rates(&counters_of_file(shared, file)?);
     let title = file.file_name().unwrap_or_default().to_string_lossy();
     let picture = picture::svg(&title, &graph, &labels);

@@ -1,5 +1,7 @@
 //! `carina ipcp`: makes, destroys and lists IPC processes.
 
+use std::path::PathBuf;
+
 use carina_api::control::{
     ArpDialect, Framing, HvSide, IpcpCreate, IpcpType, LinkState, PeerAddress,
 };
@@ -20,6 +22,7 @@ pub enum IpcpCommand {
     #[command(
         after_help = "Examples:\n  carina ipcp create lo --type loopback --dif local\n  \
         carina ipcp create hv0 --type hv --side guest --dif hv.a\n  \
+        carina ipcp create hv0 --type hv --side guest --dif hv.c --socket /run/c/vmpi\n  \
         carina ipcp create e10 --type eth --interface eth0 --dif 10\n  \
         carina ipcp create e --type eth --interface eth0 --dif lan --arp rlite\n  \
         carina ipcp create x --type eth --port kind=af_xdp,interface=eth1 --dif lan\n  \
@@ -54,6 +57,9 @@ pub struct CreateArgs {
     /// PCI address of the device (type hv, in a guest) [default: the first free one]
     #[arg(long)]
     pci: Option<String>,
+    /// Socket of the host side's node (type hv, in another process or container of its host)
+    #[arg(long, value_name = "PATH", conflicts_with = "pci")]
+    socket: Option<PathBuf>,
     #[command(flatten)]
     network: NetworkArgs,
 }
@@ -222,6 +228,7 @@ impl From<CreateArgs> for IpcpCreate {
                 Side::Guest => HvSide::Guest,
             }),
             pci: args.pci,
+            socket: args.socket,
             interface: args.network.interface,
             port: args.network.port,
             mac: args.network.mac,

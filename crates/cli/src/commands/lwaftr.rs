@@ -19,6 +19,7 @@ use crate::failure::{Attempt, Failure, Outcome, failed, refused};
 use crate::report::{print_json, print_line, progress};
 
 mod alarms;
+mod bench;
 mod config;
 mod demo;
 mod generate;
@@ -44,6 +45,15 @@ pub enum LwaftrCommand {
         Exit code 1: something else left, or was counted. Frames come at the times of their \
         captures, each counted from its first frame.")]
     Check(CheckArgs),
+    /// Forward the frames of two captures again and again on one core, and print the rates
+    ///
+    /// A line each second: seconds, then frames in 10^6 and bytes in 10^9 bits a second, of what is
+    /// taken out of tunnels and of what is put in.
+    #[command(after_help = "Examples:\n  \
+        carina lwaftr bench lwaftr.conf in4.pcap in6.pcap --for 10s\n  \
+        carina lwaftr bench lwaftr.conf in4.pcap in6.pcap --cpu 1 --bench-file rates.csv\n\n\
+        carina lwaftr generate makes such captures; carina bench lwaftr compares with DPDK.")]
+    Bench(bench::BenchArgs),
     /// Compile a configuration, to be loaded faster
     #[command(after_help = "Example:\n  carina lwaftr compile lwaftr.conf lwaftr.compiled")]
     Compile {
@@ -156,6 +166,7 @@ pub fn run(shared: &Shared, command: LwaftrCommand) -> Outcome {
     match command {
         LwaftrCommand::Run(args) => running::run(shared, &args),
         LwaftrCommand::Check(args) => check(shared, &args),
+        LwaftrCommand::Bench(args) => bench::run(shared, &args),
         LwaftrCommand::Compile { source, out } => compile_file(shared, &source, out),
         LwaftrCommand::Config(command) => config::run(shared, command),
         LwaftrCommand::Monitor { packets, id } => {

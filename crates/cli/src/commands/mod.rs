@@ -21,6 +21,7 @@ pub mod key;
 pub mod lab;
 pub mod lwaftr;
 pub mod nfv;
+pub mod nic;
 pub mod node;
 pub mod packet_output;
 pub mod perf;

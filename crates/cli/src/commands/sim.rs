@@ -43,7 +43,7 @@ pub enum SimCommand {
     /// Virtual networks whose operators, providers and hosts die at any step
     #[command(after_help = "Examples:\n  carina sim vnet --seeds 0..1000\n  \
         carina sim vnet --seeds 7..8 --trace > events.txt\n  \
-        carina sim vnet --pips 10 --hosts 100 --networks 1000 --seeds 0..10\n\n\
+        carina sim vnet --scale large --seeds 0..10\n\n\
         Nothing may ever carry more than it has; each network ends ready or refused with a \
         reason;\nwhen all are removed, nothing is left.")]
     Vnet(vnets::VnetArgs),

@@ -9,7 +9,7 @@ use crate::failure::{Attempt, Outcome};
 use crate::report::{print_bytes, progress};
 
 /// Ctrl-], as telnet and virsh have it.
-const LEAVE: u8 = 0x1d;
+pub const LEAVE: u8 = 0x1d;
 
 /// Connects this terminal to the console at a socket, until either end leaves. `what` names the
 /// system in errors.
@@ -52,13 +52,13 @@ fn relay(socket: UnixStream) -> Outcome {
 }
 
 /// The terminal without echo and line editing; as it was when dropped.
-struct RawTerminal {
+pub struct RawTerminal {
     before: Option<rustix::termios::Termios>,
 }
 
 impl RawTerminal {
     /// Does nothing when standard input is no terminal.
-    fn enter() -> Self {
+    pub fn enter() -> Self {
         let stdin = std::io::stdin();
         let before = rustix::termios::tcgetattr(&stdin).ok();
         if let Some(mut raw) = before.clone() {

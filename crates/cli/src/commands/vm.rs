@@ -64,7 +64,9 @@ pub enum VmCommand {
     /// Print the arguments that attach a VM which Carina does not start
     #[command(
         after_help = "Examples:\n  qemu-system-x86_64 ... $(carina vm args a)\n  \
-        carina vm args a --libvirt\n\nMakes the VM's port in the node when it is not there."
+        carina vm args a --libvirt\n  carina vm args c --socket /run/c/vmpi\n\nMakes the VM's port \
+        in the node when it is not there. With --socket it prints the command for the node of the \
+        other process or container, which needs no device."
     )]
     Args {
         /// The VM
@@ -72,6 +74,8 @@ pub enum VmCommand {
         /// Print elements for a libvirt domain
         #[arg(long)]
         libvirt: bool,
+        #[command(flatten)]
+        process: ProcessArgs,
         #[command(flatten)]
         port: PortArgs,
     },
@@ -89,6 +93,14 @@ pub struct PortArgs {
     /// What carries the records between VM and host [default: ivshmem]
     #[arg(long)]
     vmpi: Option<VmpiName>,
+}
+
+/// The node's socket for a process or container of this host that is no VM.
+#[derive(Debug, clap::Args)]
+pub struct ProcessArgs {
+    /// Without a VM: listen on this socket for the node of a process or container of this host
+    #[arg(long, value_name = "PATH", conflicts_with = "libvirt")]
+    socket: Option<PathBuf>,
 }
 
 /// What carries the VMPI.
@@ -174,13 +186,20 @@ pub fn run(shared: &Shared, command: VmCommand) -> Outcome {
         VmCommand::Args {
             name,
             libvirt,
+            process,
             port,
-        } => args(shared, name, libvirt, port),
+        } => args(shared, name, libvirt, process.socket, port),
     }
 }
 
-fn port_of(node: &Client, name: &LocalName, port: PortArgs) -> Result<VmInfo, Failure> {
-    let vmpi = port.vmpi.map(VmpiKind::from);
+fn port_of(
+    node: &Client,
+    name: &LocalName,
+    socket: Option<PathBuf>,
+    port: PortArgs,
+) -> Result<VmInfo, Failure> {
+    let queues = socket.is_some().then_some(VmpiKind::Virtqueue);
+    let vmpi = port.vmpi.map(VmpiKind::from).or(queues);
     match node.vm(name.as_str()) {
         Ok(info) if vmpi.is_some_and(|vmpi| vmpi != info.vmpi) => Err(failed(format!(
             "VM {name} has a port already, with VMPI over {:?}; carina vm stop {name} removes it",
@@ -193,6 +212,7 @@ fn port_of(node: &Client, name: &LocalName, port: PortArgs) -> Result<VmInfo, Fa
                 region_bytes: port.region_bytes,
                 dif: port.dif,
                 vmpi,
+                socket,
             };
             node.create_vm(&create)
                 .attempt(format!("making a port for VM {name}"))
@@ -228,7 +248,7 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
             Boot::prepare(&cache, &image).attempt("preparing the guest")?
         }
     };
-    let info = port_of(&shared.control(), &args.name, args.port)?;
+    let info = port_of(&shared.control(), &args.name, None, args.port)?;
     let run_dir = shared.run_dir().vm_dir();
     let mut machine = Machine::new(args.name.as_str(), &run_dir)
         .attempt("naming the VM")?
@@ -390,8 +410,34 @@ fn stop(shared: &Shared, name: &LocalName, grace: u64, keep_port: bool) -> Outco
     }
 }
 
-fn args(shared: &Shared, name: LocalName, libvirt: bool, port: PortArgs) -> Outcome {
-    let info = port_of(&shared.control(), &name, port)?;
+fn args(
+    shared: &Shared,
+    name: LocalName,
+    libvirt: bool,
+    socket: Option<PathBuf>,
+    port: PortArgs,
+) -> Outcome {
+    let socket = match socket {
+        // The node has another working directory.
+        Some(socket) => Some(std::path::absolute(socket).attempt("finding the socket's place")?),
+        None => None,
+    };
+    let info = port_of(&shared.control(), &name, socket.clone(), port)?;
+    if let Some(socket) = socket {
+        if info.listen_socket.as_ref() != Some(&socket) {
+            return Err(failed(format!(
+                "VM {name} has a port already, and not at {}; carina vm stop {name} removes it",
+                socket.display()
+            )));
+        }
+        let (dif, path) = (&info.dif, socket.display());
+        let command =
+            format!("carina ipcp create {name} --type hv --side guest --dif {dif} --socket {path}");
+        return match shared.json {
+            true => print_json(&serde_json::json!({ "command": command })),
+            false => print_line(command),
+        };
+    }
     let arguments = info.qemu_args;
     let xml = carina_vm::libvirt_xml(&arguments);
     if info.vmpi == VmpiKind::Virtqueue {

@@ -11,15 +11,19 @@ use crate::Shared;
 use crate::commands::top::TopArgs;
 use crate::failure::Outcome;
 
+mod access;
 mod agent;
 mod bench;
 mod capture;
 mod demo;
 mod document;
 mod export;
+mod image;
 mod impair;
 mod import;
 mod inside;
+mod join;
+mod keeping;
 mod network;
 mod picture;
 mod plan;
@@ -94,6 +98,8 @@ pub enum VnetCommand {
         /// Write to this file [default: standard output]
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
+        #[command(flatten)]
+        operator: OperatorArgs,
     },
     /// Show what has happened to a network
     #[command(after_help = "Examples:\n  carina vnet events\n  carina vnet events demo --follow")]
@@ -122,6 +128,42 @@ pub enum VnetCommand {
         /// The network [default: the only one]
         #[arg(long)]
         vnet: Option<String>,
+        #[command(flatten)]
+        operator: OperatorArgs,
+    },
+    /// Move a node to another QEMU while it runs, as after an upgrade of QEMU
+    ///
+    /// Its interfaces at the new QEMU are there before it goes; its memory, connections and console
+    /// go with it. Echos from a neighbour that is a namespace, 1000 a second, count what is lost.
+    #[command(
+        after_help = "Examples:\n  carina vnet migrate r1\n  carina --json vnet migrate r1 \
+        --vnet demo\n\nA node that is a namespace cannot be moved. If the move fails, the node \
+        goes on where it was."
+    )]
+    Migrate(keeping::MigrateArgs),
+    /// Save a network into a new directory while it runs: document, addresses, and its machines
+    ///
+    /// Machines stand still meanwhile, all at once, and go on. Of nodes that are namespaces nothing
+    /// but what the document says is saved.
+    #[command(
+        after_help = "Example:\n  carina vnet save demo demo.saved\n\nThe directory is for its \
+        owner alone: the memory of machines is in it."
+    )]
+    Save {
+        /// The network
+        name: String,
+        /// The directory, which is made
+        directory: PathBuf,
+    },
+    /// Make a network that was saved; its machines go on where they were saved
+    #[command(
+        after_help = "Example:\n  carina vnet down demo && carina vnet restore demo.saved\n\n\
+        It has the addresses that it had. Exit code 3: the directory is damaged, or of something \
+        else."
+    )]
+    Restore {
+        /// The directory
+        directory: PathBuf,
     },
     /// Copy the frames that pass an end of a link, on the screen or into a file
     ///
@@ -162,11 +204,41 @@ pub enum VnetCommand {
         what was said before, and holds until it is cleared."
     )]
     Impair(impair::ImpairArgs),
+    /// Make a token with which an end user joins a network at an access point
+    ///
+    /// The token says where the access point is and what its key is, and is good for one system of
+    /// the user: who has it can join. The document names access points and their users.
+    #[command(
+        after_help = "Examples:\n  carina vnet token demo home --user alice --for 12h\n  \
+        carina vnet token demo home --user alice --at 203.0.113.7 | ssh laptop carina vnet join -"
+    )]
+    Token(access::TokenArgs),
+    /// Take back all tokens of an end user, whose system is cut off
+    #[command(after_help = "Example:\n  carina vnet revoke demo home --user alice")]
+    Revoke(access::UserArgs),
+    /// List access points with their users
+    #[command(after_help = "Examples:\n  carina vnet users\n  carina --json vnet users demo")]
+    Users {
+        /// The network [default: the only one]
+        name: Option<String>,
+    },
+    /// Make this system one of a network, with a token, until it ends or Ctrl-C
+    ///
+    /// All that is needed on the way to the access point is UDP over IP. An interface with the
+    /// user's address and routes to the network is made, and goes with the command.
+    #[command(
+        after_help = "Examples:\n  carina vnet join eyJhbGciOiJFZERTQSJ9...\n  \
+        carina vnet join - < token\n\nIt needs root. Exit code 3: the token is refused, or is \
+        over; the words say why, and what helps."
+    )]
+    Join(join::JoinArgs),
     /// Probe all links of a network, and try the tests of its document
     #[command(after_help = "Example:\n  carina vnet test demo\n\nExit code 1: one does not hold.")]
     Test {
         /// The network [default: the only one]
         name: Option<String>,
+        #[command(flatten)]
+        operator: OperatorArgs,
     },
     /// Make six virtual machines in a ring, and show the phases beside published figures
     #[command(
@@ -253,6 +325,12 @@ pub enum VnetCommand {
         carina vnet export --to rfc8345\n  carina vnet export --to dot | dot -Tpng > demo.png"
     )]
     Export(export::ExportArgs),
+    /// Add, list and remove images of machines that are not Carina's own guest
+    #[command(
+        subcommand,
+        after_help = "Example:\n  carina vnet image add debian.qcow2 --name debian"
+    )]
+    Image(image::ImageCommand),
     /// Print the schema of documents in XML
     #[command(after_help = "Example:\n  carina vnet schema > vnet.xsd && \
         xmllint --noout --schema vnet.xsd demo.xml")]
@@ -294,7 +372,11 @@ pub fn run(shared: &Shared, command: VnetCommand) -> Outcome {
         VnetCommand::Where { node, vnet } => {
             whereabouts::run(shared, node.as_deref(), vnet.as_deref())
         }
-        VnetCommand::Show { name, svg } => picture::show(shared, name.as_deref(), svg.as_deref()),
+        VnetCommand::Show {
+            name,
+            svg,
+            operator,
+        } => picture::show(shared, name.as_deref(), svg.as_deref(), &operator),
         VnetCommand::Events {
             name,
             follow,
@@ -304,12 +386,23 @@ pub fn run(shared: &Shared, command: VnetCommand) -> Outcome {
             None => network::events(shared, name.as_deref(), follow),
         },
         VnetCommand::Exec(args) => inside::exec(shared, &args),
-        VnetCommand::Console { node, vnet } => inside::console(shared, vnet.as_deref(), &node),
+        VnetCommand::Console {
+            node,
+            vnet,
+            operator,
+        } => console(shared, vnet.as_deref(), &node, &operator),
+        VnetCommand::Migrate(args) => keeping::migrate(shared, &args),
+        VnetCommand::Save { name, directory } => keeping::save(shared, &name, &directory),
+        VnetCommand::Restore { directory } => keeping::restore(shared, &directory),
         VnetCommand::Capture(args) => capture::run(shared, &args),
         VnetCommand::Top { name, args } => top::run(shared, name.as_deref(), &args),
         VnetCommand::Trace(args) => trace::run(shared, &args),
         VnetCommand::Impair(args) => impair::run(shared, &args),
-        VnetCommand::Test { name } => network::test(shared, name.as_deref()),
+        VnetCommand::Test { name, operator } => network::test(shared, name.as_deref(), &operator),
+        VnetCommand::Token(args) => access::token(shared, &args),
+        VnetCommand::Revoke(args) => access::revoke(shared, &args),
+        VnetCommand::Users { name } => access::users(shared, name.as_deref()),
+        VnetCommand::Join(args) => join::run(shared, &args),
         VnetCommand::Demo(args) => demo::run(shared, &args),
         VnetCommand::Agent(args) => agent::serve(shared, &args),
         VnetCommand::Serve { file } => roles::serve_file(shared, &file),
@@ -321,7 +414,15 @@ pub fn run(shared: &Shared, command: VnetCommand) -> Outcome {
         VnetCommand::Convert { source, to } => document::convert(&source, to),
         VnetCommand::Import(args) => import::run(shared, &args),
         VnetCommand::Export(args) => export::run(shared, &args),
+        VnetCommand::Image(command) => image::run(shared, command),
         VnetCommand::Schema => document::schema(),
         VnetCommand::Bench(command) => bench::run(shared, command),
+    }
+}
+
+fn console(shared: &Shared, vnet: Option<&str>, node: &str, operator: &OperatorArgs) -> Outcome {
+    match operator.client(shared)? {
+        Some(vno) => roles::inside::console(&vno, vnet, node),
+        None => inside::console(shared, vnet, node),
     }
 }

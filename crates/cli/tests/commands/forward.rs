@@ -134,6 +134,71 @@ fn two_networks_are_joined_by_routes() {
 }
 
 #[test]
+fn pings_of_both_versions_of_ip_are_routed() {
+    let Some(site) = Site::new() else { return };
+    for (room, interface, net) in [(&site.own, "own0", 1), (&site.far, "far0", 2)] {
+        room.ip(&format!("address flush dev {interface}"));
+        room.ip(&format!("address add 10.9.{net}.2/24 dev {interface}"));
+        room.ip(&format!(
+            "address add fd09:{net}::2/64 dev {interface} nodad"
+        ));
+        room.ip(&format!("route add default via 10.9.{net}.1"));
+        room.ip(&format!("-6 route add default via fd09:{net}::1"));
+    }
+    let mut words: Vec<String> = ["--json", "forward", "left", "right", "--by", "route"]
+        .map(str::to_owned)
+        .into();
+    for (port, net) in [("left", 1), ("right", 2)] {
+        for (four, six) in [("--address", "1"), ("--next", "2")] {
+            words.extend([four.to_owned(), format!("{port}=10.9.{net}.{six}")]);
+            words.extend([four.to_owned(), format!("{port}=fd09:{net}::{six}")]);
+        }
+        words.extend(["--route".to_owned(), format!("10.9.{net}.0/24={port}")]);
+        words.extend(["--route".to_owned(), format!("fd09:{net}::/64={port}")]);
+    }
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let child = site.start(&words);
+    for target in ["10.9.2.2", "fd09:2::2"] {
+        until_answered(&site.own, target);
+    }
+    // A hop is counted in either header.
+    let report = interrupt(child);
+    let drops = report["drops"].as_object().unwrap();
+    for what in ["route/drop_no_route", "route6/drop_no_route"] {
+        assert_eq!(drops.get(what), None, "{report}");
+    }
+    assert!(
+        packets_in(&report).iter().all(|packets| *packets >= 4),
+        "{report}"
+    );
+}
+
+/// Sends datagrams to a port that is closed until the target's kernel says so.
+fn until_answered(from: &Room, target: &'static str) {
+    let end = Instant::now() + Duration::from_secs(120);
+    loop {
+        let error = from.run(move || {
+            let any = if target.contains(':') {
+                "[::]:0"
+            } else {
+                "0.0.0.0:0"
+            };
+            let socket = std::net::UdpSocket::bind(any).unwrap();
+            socket
+                .set_read_timeout(Some(Duration::from_millis(200)))
+                .unwrap();
+            socket.connect((target, 9)).unwrap();
+            let _ = socket.send(b"x");
+            socket.recv(&mut [0]).unwrap_err()
+        });
+        if error.kind() == std::io::ErrorKind::ConnectionRefused {
+            return;
+        }
+        assert!(Instant::now() < end, "{target}: {error}");
+    }
+}
+
+#[test]
 fn wrong_forwarders_have_their_exit_codes() {
     let Some(site) = Site::new() else { return };
     let fails = |words: &[&str], code, part: &str| {

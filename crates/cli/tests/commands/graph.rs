@@ -168,10 +168,68 @@ fn wrong_graphs_and_figures_have_their_exit_codes() {
 }
 
 #[test]
+fn script_is_loaded_again_and_named_when_it_stops() {
+    let graph = "links = [\"source.output -> lua.input\", \"lua.output -> sink.input\"]\n\
+                 [apps.source]\nkind = \"source\"\nrate = 10000\n\
+                 [apps.lua]\nkind = \"lua\"\nfile = \"app.lua\"\nbudget_ms = 5\n\
+                 [apps.sink]\nkind = \"sink\"\n";
+    let script = |body: &str| {
+        format!(
+            "local seen = counter.create('seen')\nlocal App = {{}}\nfunction App:push()\n\
+             local i, o = self.input.input, self.output.output\n\
+             while not link.empty(i) do\n{body}\n\
+             counter.add(seen)\nlink.transmit(o, link.receive(i))\nend\nend\nreturn App\n"
+        )
+    };
+    let place = Place::new(graph);
+    let (file, log) = (place.file(), place.0.path().join("log"));
+    let lua = place.0.path().join("app.lua");
+    fs::write(&lua, script("")).unwrap();
+    let mut command = place.command(&["--json", "graph", "run", file.to_str().unwrap()]);
+    command
+        .stdout(Stdio::piped())
+        .stderr(fs::File::create(&log).unwrap());
+    let mut running = Running(command.spawn().unwrap());
+    let said = || fs::read_to_string(&log).unwrap();
+    let top = || {
+        text(
+            &place
+                .run(&["--json", "top", "--once", "--interval", "50ms"])
+                .stdout,
+        )
+    };
+    until("a counter", || top().contains("\"seen\":"));
+    // One that is wrong changes nothing.
+    fs::write(&lua, "local x = = 5\n").unwrap();
+    until("a refusal", || {
+        said().contains("app.lua:1: unexpected symbol near '='")
+    });
+    fs::write(&lua, script("print('one')\nwhile true do end -- here")).unwrap();
+    until("a stop", || {
+        said().contains("app lua has stopped: app.lua:7: does not return: this call has had 5 ms")
+    });
+    assert!(said().contains("~ app lua (replaced)\n") && said().contains("app lua: one\n"));
+    until("its mark", || top().contains("\"stopped\":1"));
+    let mut interrupt = Command::new("kill");
+    interrupt.args(["-INT", &running.0.id().to_string()]);
+    assert!(interrupt.status().unwrap().success());
+    let mut json = String::new();
+    let stdout = running.0.stdout.as_mut().unwrap();
+    std::io::Read::read_to_string(stdout, &mut json).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let reason = json["stopped"]["lua"].as_str().unwrap();
+    assert!(reason.starts_with("app.lua:7: "), "{json}");
+}
+
+#[test]
 fn example_graphs_are_right() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/graphs");
-    for entry in fs::read_dir(directory).unwrap() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let directories = ["graphs", "lua"].map(|name| fs::read_dir(examples.join(name)).unwrap());
+    for entry in directories.into_iter().flatten() {
         let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
         let place = Place::new("");
         let output = place.run(&["graph", "check", path.to_str().unwrap()]);
         assert!(

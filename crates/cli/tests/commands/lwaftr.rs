@@ -46,8 +46,52 @@ impl Drop for Site {
 }
 
 impl Site {
+    /// A customer whose tunnel is a graph of apps.
     fn new() -> Option<Site> {
-        let mut site = Site {
+        let mut site = Site::without_tunnel()?;
+        let graph = site.run.path().join("b4.toml");
+        fs::write(&graph, B4).unwrap();
+        let mut command = site.command(&["graph", "run", graph.to_str().unwrap()]);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let child = site.customer.run(move || command.spawn().unwrap());
+        site.children.push(child);
+        let end = Instant::now() + PATIENCE;
+        while !site.customer.run(|| carina_netdev::interface_exists("b4")) {
+            assert!(Instant::now() < end, "no interface b4");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        site.address_tunnel();
+        Some(site)
+    }
+
+    /// A customer whose tunnel is the kernel's.
+    fn of_kernel() -> Option<Site> {
+        let site = Site::without_tunnel()?;
+        let made = site.customer.run(|| {
+            let mut command = Command::new("ip");
+            command.args(["-6", "tunnel", "add", "b4", "mode", "ipip6"]);
+            command.args(["local", "fd00:1::b4", "remote", "fd00:2::1", "dev", "wan"]);
+            command.args(["encaplimit", "none"]).output()
+        });
+        if !made.is_ok_and(|made| made.status.success()) {
+            println!("SKIP: this kernel has no tunnels of IPv4 in IPv6 (ip6tnl)");
+            return None;
+        }
+        site.customer.ip("address add fd00:1::b4/64 dev wan nodad");
+        site.customer.ip("route add fd00:2::1/128 via fd00:1::1");
+        site.customer.ip("link set b4 mtu 1460");
+        site.address_tunnel();
+        Some(site)
+    }
+
+    fn address_tunnel(&self) {
+        self.customer.ip(&format!("address add {OWN}/32 dev b4"));
+        self.customer.ip("link set b4 up");
+        self.customer.ip("route add default dev b4");
+    }
+
+    fn without_tunnel() -> Option<Site> {
+        let site = Site {
             customer: Room::new()?,
             aftr: Room::new()?,
             far: Room::new()?,
@@ -65,20 +109,6 @@ impl Site {
         site.far.ip("route add 10.9.9.1 dev far0");
         site.far
             .ip(&format!("route add {OWN} via 10.9.9.1 dev far0"));
-        let graph = site.run.path().join("b4.toml");
-        fs::write(&graph, B4).unwrap();
-        let mut command = site.command(&["graph", "run", graph.to_str().unwrap()]);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        let child = site.customer.run(move || command.spawn().unwrap());
-        site.children.push(child);
-        let end = Instant::now() + PATIENCE;
-        while !site.customer.run(|| carina_netdev::interface_exists("b4")) {
-            assert!(Instant::now() < end, "no interface b4");
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        site.customer.ip(&format!("address add {OWN}/32 dev b4"));
-        site.customer.ip("link set b4 up");
-        site.customer.ip("route add default dev b4");
         Some(site)
     }
 
@@ -158,6 +188,18 @@ fn customer_and_internet_talk_through_the_aftr() {
     );
     assert_eq!(counters["next-hop-ipv4-resolved"], 1);
     assert_eq!(counters["next-hop-ipv6-resolved"], 1);
+    assert_eq!(counters.get("drop-no-source-softwire-ipv6-packets"), None);
+}
+
+#[test]
+fn tunnel_of_the_kernel_is_a_b4() {
+    let Some(mut site) = Site::of_kernel() else {
+        return;
+    };
+    site.start(&configuration(1540, "fd00:1::b4"));
+    udp_goes_both_ways(&site.customer, &site.far);
+    tcp_goes_through(&site.customer, &site.far);
+    let counters = site.counters(|counters| counters["in-ipv6-packets"].as_u64() > Some(100));
     assert_eq!(counters.get("drop-no-source-softwire-ipv6-packets"), None);
 }
 
@@ -431,6 +473,36 @@ fn generated_frames_pass_the_generated_configuration() {
     assert_eq!(said, "40 frames towards IPv4, 40 towards IPv6\n");
     let counters = fs::read_to_string(directory.path().join("counters")).unwrap();
     assert!(!counters.contains("drop"), "{counters}");
+    // Both directions at once, for as long as is said.
+    let bench = |more: &[&str]| {
+        let mut command = Command::new(CARINA);
+        let words = ["lwaftr", "bench", "conf", "in4", "in6", "--for", "300ms"];
+        let command = command.args(words).args(more).current_dir(directory.path());
+        command.output().unwrap()
+    };
+    let ran = bench(&["--json", "--bench-file", "rates.csv"]);
+    assert!(ran.status.success(), "{ran:?}");
+    let rates: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    for rate in ["decap_mpps", "decap_gbps", "encap_mpps", "encap_gbps"] {
+        assert!(rates[rate].as_f64() > Some(0.0), "{rates}");
+    }
+    let lines = fs::read_to_string(directory.path().join("rates.csv")).unwrap();
+    let header = "time_s,decap_mpps,decap_gbps,encap_mpps,encap_gbps";
+    assert!(
+        lines.starts_with(header) && lines.lines().count() == 2,
+        "{lines}"
+    );
+    let in6 = fs::read(directory.path().join("in6")).unwrap();
+    for (length, wanted) in [
+        (24, "in6: has no frames"),
+        (in6.len() - 1, "the file is cut"),
+    ] {
+        fs::write(directory.path().join("in6"), &in6[..length]).unwrap();
+        let ran = bench(&[]);
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert_eq!(ran.status.code(), Some(3), "{said}");
+        assert!(said.contains(wanted), "{said}");
+    }
 }
 
 #[test]

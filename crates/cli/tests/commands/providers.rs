@@ -1,5 +1,6 @@
 //! Providers, operators and agents as processes of their own, in a network namespace of the test.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -110,7 +111,7 @@ impl Providers {
         command.args(["vnet", role]).args(rest.split(' '));
         match role {
             "pip" => command.arg(inventory).args(["--name", name]),
-            "agent" => command.args(["--host", name]),
+            "agent" => command.args(["--host", name, "--open-namespaces"]),
             _ => command.args(["--name", name]),
         };
         command.arg("--keys").arg(self.path("keys"));
@@ -153,6 +154,27 @@ impl Providers {
         command.args(["--json", "vnet"]).args(words);
         command.args(["--vno", VNO, "--keys", &keys]);
         command.output().unwrap()
+    }
+
+    /// A command of the operator inside of a node, with what it reads.
+    pub fn command_inside(&self, verb: &str, words: &[&str], input: &[u8]) -> Output {
+        let keys = self.path("operator");
+        let mut command = self.namespace.command(CARINA);
+        command.args(["vnet", verb, "--vno", VNO, "--keys", &keys]);
+        command.args(words).stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    /// Who was let into nodes, as the agents have noted it.
+    pub fn accesses(&self) -> String {
+        let notes = ["agent h1", "agent h2"].map(|agent| {
+            let path = self.run_dir(agent).join("vnet.access");
+            std::fs::read_to_string(path).unwrap_or_default()
+        });
+        notes.concat()
     }
 
     /// What the processes have said, for who looks into a failure.

@@ -26,15 +26,17 @@ fn operator_gets_a_network_of_two_providers() {
     let uids = providers.uids();
     let made = namespaces_of(&uids);
     assert_eq!(made.len(), 6, "{made:?}");
-    for words in [&["status"][..], &["list"], &["events", "two"]] {
+    operator_goes_into_nodes(&providers);
+    for words in [
+        &["status"][..],
+        &["list"],
+        &["events", "two"],
+        &["test"],
+        &["show"],
+    ] {
         let output = providers.command(words);
-        assert!(output.status.success(), "{words:?}: {output:?}");
-        let said = String::from_utf8_lossy(&output.stdout);
-        let is_of_word = |c: char| c.is_alphanumeric() || c == '.';
-        for secret in SECRETS {
-            let mut words = said.split(|c| !is_of_word(c));
-            assert!(!words.any(|word| word == secret), "{secret}: {said}");
-        }
+        assert!(output.status.success(), "{words:?}: {output:?}\n{}", logs());
+        has_no_secrets(&output.stdout);
     }
     let again = providers.command(&["up", &file]);
     assert_eq!(again.status.code(), Some(3), "{again:?}");
@@ -49,6 +51,58 @@ fn operator_gets_a_network_of_two_providers() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("network large is refused"), "{said}");
     assert_eq!(providers.records().len(), 0);
+}
+
+/// Commands, consoles and refusals: they work wherever the node is, and are noted there.
+fn operator_goes_into_nodes(providers: &Providers) {
+    for node in ["a", "d"] {
+        let words = [node, "sh", "-c", "ip -br address show dev eth0; exit 3"];
+        let output = providers.command_inside("exec", &words, b"");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(
+            output.status.code(),
+            Some(3),
+            "{output:?}\n{}",
+            providers.logs()
+        );
+        assert!(said.contains("10.0.0."), "{said}");
+        let typed = b"echo it is $CARINA_NODE\n";
+        let output = providers.command_inside("console", &[node], typed);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{output:?}\n{}", providers.logs());
+        assert!(said.contains(&format!("it is {node}")), "{said}");
+    }
+    let test = providers.command(&["test"]);
+    let said = String::from_utf8_lossy(&test.stdout).into_owned();
+    assert!(said.contains("probes have passed 3 links"), "{said}");
+    for (verb, words) in [
+        ("exec", &["z", "true"][..]),
+        ("migrate", &["a"]),
+        ("console", &["z"]),
+    ] {
+        let output = providers.command_inside(verb, words, b"");
+        assert!(!output.status.success(), "{output:?}");
+        has_no_secrets(&output.stderr);
+    }
+    let notes = providers.accesses();
+    for what in [
+        "\"operator acme\",\"vno acme\",\"vnp net\"",
+        "runs `'sh' '-c'",
+        "watches the console",
+        "leaves the console",
+    ] {
+        assert!(notes.contains(what), "{what}: {notes}");
+    }
+}
+
+/// No name of a provider, a host or an address of one is among the words.
+fn has_no_secrets(said: &[u8]) {
+    let said = String::from_utf8_lossy(said);
+    let is_of_word = |c: char| c.is_alphanumeric() || c == '.';
+    for secret in SECRETS {
+        let mut words = said.split(|c| !is_of_word(c));
+        assert!(!words.any(|word| word == secret), "{secret}: {said}");
+    }
 }
 
 /// Each role is killed as soon as each condition holds: afterwards the network becomes ready, and

@@ -64,6 +64,20 @@ fn card_of_a_guest_is_measured_over_both_back_ends() {
 }
 
 #[test]
+fn drivers_in_user_space_are_measured_beside_the_kernels() {
+    let cases = ["e1000e-send", "e1000e-receive", "virtio-send"];
+    let list = cases.join(",");
+    let words = ["drivers", "--cases", &list, "--sizes", "64", "--runs", "1"];
+    let results = results(&[&words[..], &["--time", "200ms"]].concat());
+    for case in cases {
+        for system in ["carina", "kernel"] {
+            assert!(median(&results, case, system, "mpps") > 0.0);
+            assert!(median(&results, case, system, "goodput_mbps") > 0.0);
+        }
+    }
+}
+
+#[test]
 fn pings_are_lost_while_a_back_end_is_gone_and_then_answered() {
     if !has_network() {
         return;

@@ -418,7 +418,7 @@ pub fn flatten(value: &Value) -> Vec<&Value> {
 }
 
 /// One guest image for all tests of this program; it holds this program too, for the scribbler.
-fn boot() -> &'static Boot {
+pub fn boot() -> &'static Boot {
     static BOOT: OnceLock<Boot> = OnceLock::new();
     BOOT.get_or_init(|| {
         let image = Image::new()
@@ -429,6 +429,6 @@ fn boot() -> &'static Boot {
     })
 }
 
-fn cache() -> Cache {
+pub fn cache() -> Cache {
     Cache::default_location().unwrap()
 }

@@ -14,6 +14,7 @@ mod faults;
 mod house;
 mod journeys;
 mod nfv_demo;
+mod nic;
 #[path = "../processor_time.rs"]
 mod processor_time;
 mod scribbler;

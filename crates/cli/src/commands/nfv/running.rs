@@ -11,6 +11,7 @@ use carina_nfv::traffic::Traffic;
 use carina_nfv::traffic::changes::Changes;
 use carina_nfv::traffic::counts::TrafficCounts;
 use carina_nfv::traffic::graph::{graph, port_kinds};
+use carina_nfv::traffic::placement::Placement;
 use carina_time::Duration;
 
 use super::record::{self, Record};
@@ -35,9 +36,10 @@ pub struct RunArgs {
     /// Show rates and drops of the ports this often; 0 shows none
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_ns)]
     every: u64,
-    /// Run on this processor only
-    #[arg(long)]
-    cpu: Option<usize>,
+    /// Run on this processor, or on several: the first has uplink and switch, the others share the
+    /// ports
+    #[arg(long, value_name = "CPU,...", value_delimiter = ',')]
+    cpu: Vec<usize>,
     #[command(flatten)]
     pool: PoolArgs,
 }
@@ -46,20 +48,24 @@ pub struct RunArgs {
 struct Process {
     runner: GraphRunner,
     traffic: Traffic,
+    placement: Placement,
     counters: PathBuf,
 }
 
 impl Process {
     fn start(args: &RunArgs, traffic: Traffic, counters: PathBuf) -> Result<Process, Failure> {
         let mut runner = args.pool.make_runner(&counters)?;
-        if let Some(cpu) = args.cpu {
-            runner.run_on(&[cpu]);
+        if !args.cpu.is_empty() {
+            runner.run_on(&args.cpu);
         }
-        let apps = graph(&traffic, &port_kinds()).map_err(refused)?;
+        let mut placement = Placement::new(args.cpu.len());
+        let mut apps = graph(&traffic, &port_kinds()).map_err(refused)?;
+        placement.place(&mut apps, &traffic);
         runner.configure(&apps).map_err(refused)?;
         Ok(Process {
             runner,
             traffic,
+            placement,
             counters,
         })
     }
@@ -72,9 +78,13 @@ impl Process {
         };
         let changes = Changes::between(&self.traffic, &wanted);
         warn(&source.file, &wanted);
+        let mut placement = self.placement.clone();
         let configured = graph(&wanted, &port_kinds())
             .map_err(failed)
-            .and_then(|apps| self.runner.configure(&apps).map_err(failed));
+            .and_then(|mut apps| {
+                placement.place(&mut apps, &wanted);
+                self.runner.configure(&apps).map_err(failed)
+            });
         match configured {
             Ok(_) if changes.is_empty() => {}
             Ok(_) => progress(changes),
@@ -84,6 +94,7 @@ impl Process {
             }
         }
         self.traffic = wanted;
+        self.placement = placement;
     }
 
     fn counts(&self) -> Result<TrafficCounts, Failure> {

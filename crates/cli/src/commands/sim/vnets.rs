@@ -18,6 +18,11 @@ pub struct VnetArgs {
     /// Seeds, the last one not included
     #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
     seeds: Range<u64>,
+    /// How much there is: drawn by the seed (small), or 10 providers of 100 hosts, of which 1,000
+    /// networks are wanted (large)
+    #[arg(long, value_enum, default_value_t = Scale::Small,
+          conflicts_with_all = ["pips", "hosts", "networks"])]
+    scale: Scale,
     /// Providers; drawn by the seed unless given
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=16))]
     pips: Option<u8>,
@@ -32,9 +37,32 @@ pub struct VnetArgs {
     trace: bool,
 }
 
+/// How much there is in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Scale {
+    /// As the seed draws it.
+    Small,
+    /// [`Size::LARGE`].
+    Large,
+}
+
 impl VnetArgs {
+    fn size(&self) -> Size {
+        match self.scale {
+            Scale::Large => Size::LARGE,
+            Scale::Small => Size {
+                pips: self.pips,
+                hosts: self.hosts,
+                networks: self.networks,
+            },
+        }
+    }
+
     /// The options of the size that were given, for the command that plays a seed again.
     fn size_words(&self) -> String {
+        if self.scale == Scale::Large {
+            return "--scale large ".to_owned();
+        }
         let word = |option: &str, count: Option<u64>| {
             count.map_or(String::new(), |count| format!("--{option} {count} "))
         };
@@ -47,11 +75,7 @@ impl VnetArgs {
 /// Runs the seeds.
 pub fn run(shared: &Shared, args: &VnetArgs) -> Outcome {
     let began = Instant::now();
-    let size = Size {
-        pips: args.pips,
-        hosts: args.hosts,
-        networks: args.networks,
-    };
+    let size = args.size();
     let (mut sum, mut done, mut bad) = (Run::default(), 0_u64, Vec::new());
     let mut take = |result: Result<Run, Violation>| {
         done += 1;
@@ -62,7 +86,7 @@ pub fn run(shared: &Shared, args: &VnetArgs) -> Outcome {
                 bad.push(violation);
             }
         }
-        if done.is_multiple_of(1_000) {
+        if args.scale == Scale::Large || done.is_multiple_of(1_000) {
             progress(format!("{done} seeds, {} failed", bad.len()));
         }
     };

@@ -22,6 +22,7 @@ use carina_vnet_host::{Agent, HostSettings, Underlay, own_name, server};
 use carina_vnet_roles::agent;
 use carina_vnet_roles::calling::address::Address;
 use carina_vnet_roles::identity::{Identity, Role};
+use carina_vnet_roles::inside::hosting::{Inside, Openness};
 use carina_vnet_roles::keys::{KeyDir, Tls};
 use carina_vnet_roles::log::Log;
 
@@ -53,6 +54,9 @@ pub struct AgentArgs {
     /// 192.0.2.254/24 [default: all are on it]
     #[arg(long, value_name = "ADDRESS/BITS", requires = "underlay")]
     gateway: Option<InterfaceAddress>,
+    /// An interface of this host that a node may have as its own (`nics`); say it for each
+    #[arg(long = "nic", value_name = "INTERFACE")]
+    nics: Vec<String>,
     /// Serve a page for people at this address of the loopback interface, such as 127.0.0.1:8080
     #[arg(long, value_name = "ADDRESS:PORT")]
     web: Option<SocketAddr>,
@@ -67,6 +71,12 @@ pub struct AgentArgs {
     /// The directory of the host's certificate and key (`carina vnet keys`)
     #[arg(long, value_name = "DIR", requires = "pip")]
     keys: Option<PathBuf>,
+    /// Let operators of the provider's networks run commands in nodes that are namespaces
+    ///
+    /// Such a command has the files of this host, and its root. Nodes that are machines are open
+    /// without this.
+    #[arg(long, requires = "pip")]
+    open_namespaces: bool,
 }
 
 /// A provider to serve.
@@ -96,7 +106,9 @@ impl AgentArgs {
             name: self.host_name(),
             underlay,
         };
-        Agent::of_host(run_dir, settings)
+        let agent = Agent::of_host(run_dir, settings)?;
+        agent.offer_nics(&self.nics)?;
+        Ok(agent)
     }
 
     fn host_name(&self) -> String {
@@ -172,7 +184,13 @@ pub fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
     let agent = Arc::new(args.agent(&run_dir).attempt("taking up networks")?);
     let orders = provider.map(|it| {
         let log = Log::new(it.tls.party(), Arc::new(|line: &str| progress(line)));
-        agent::Service::start(&agent, &it.tls, it.name, &it.addresses, &log)
+        let openness = Openness {
+            opens_namespaces: args.open_namespaces,
+        };
+        let inside = Inside::new(openness, agent.access_log(), log.clone());
+        let agent = Arc::clone(&agent);
+        let host = Arc::new(agent::OpenAgent { agent, inside });
+        agent::Service::start(&host, &it.tls, it.name, &it.addresses, &log)
     });
     let _orders = orders.transpose().attempt("starting threads")?;
     let path = socket_of(&run_dir);

@@ -1,8 +1,7 @@
 //! `carina vnet capture`: what passes an end of a link.
 
-use carina_vnet_host::Vnets;
 use carina_vnet_host::link_name::NamedLink;
-use carina_vnet_host::names::port_app;
+use carina_vnet_host::{Vnets, port_app_now};
 
 use super::network::report_of;
 use crate::Shared;
@@ -31,14 +30,15 @@ pub fn run(shared: &Shared, args: &CaptureArgs) -> Outcome {
     let report = report_of(shared, args.vnet.as_deref())?;
     let link = NamedLink::find(&report, &args.link).map_err(failed)?;
     let (near, far) = (link.near(), link.far());
-    let port = port_app(link.link.number, link.side);
+    let counters = Vnets::of(&shared.run_dir()).vnet(&report.name).counters();
+    let port = port_app_now(&counters, link.link.number, link.side);
     let links = vec![
         format!("{port}.output as {near} -> {far}"),
         format!("{port}.input as {far} -> {near}"),
     ];
     let graph = GraphEntry {
         name: format!("{near} -- {far}"),
-        counters: Vnets::of(&shared.run_dir()).vnet(&report.name).counters(),
+        counters,
     };
     copy_links(shared, &graph, links, &args.output)
 }

@@ -8,6 +8,8 @@ use carina_vnet_host::Vnets;
 use carina_vnet_host::report::Exec;
 
 use super::network::{client, report_of};
+use super::roles;
+use super::roles::operator::OperatorArgs;
 use crate::Shared;
 use crate::commands::terminal;
 use crate::failure::{Attempt, Outcome, failed};
@@ -25,6 +27,8 @@ pub struct ExecArgs {
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<String>,
+    #[command(flatten)]
+    operator: OperatorArgs,
 }
 
 /// Runs a command in a node and ends with its exit code.
@@ -33,15 +37,21 @@ pub struct ExecArgs {
 /// There is no such node, or it does not answer.
 pub fn exec(shared: &Shared, args: &ExecArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
-    let name = report_of(shared, args.vnet.as_deref())?.name;
     let limit = shared.wait.map_or(EXEC, |_| shared.wait_limit());
     let wanted = Exec {
         node: args.node.clone(),
         command: shell_words(&args.command),
         limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
     };
-    let what = format!("running a command in {} of network {name}", args.node);
-    let reply = client(shared).exec(&name, &wanted).attempt(what)?;
+    let vnet = args.vnet.as_deref();
+    let reply = match args.operator.client(shared)? {
+        Some(vno) => roles::inside::exec(&vno, vnet, &wanted)?,
+        None => {
+            let name = report_of(shared, vnet)?.name;
+            let what = format!("running a command in {} of network {name}", args.node);
+            client(shared).exec(&name, &wanted).attempt(what)?
+        }
+    };
     print_bytes(&reply.stdout)?;
     let mut stderr = std::io::stderr();
     stderr

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::agent::reach_or_start;
 use super::document::Source;
+use super::roles::inside;
 use super::roles::operator::{self, OperatorArgs, chosen};
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed};
@@ -122,6 +123,15 @@ pub fn follow(client: &Client, name: &str, interrupt: &Interrupt) -> Result<Vnet
     }
 }
 
+/// Shows what happens until a network of this host's agent is ready, then what it is.
+///
+/// # Errors
+/// As [`follow`].
+pub fn follow_until_settled(shared: &Shared, client: &Client, name: &str) -> Outcome {
+    let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
+    show_report(shared, &follow(client, name, &interrupt)?)
+}
+
 /// Removes networks, with or without their agent.
 ///
 /// # Errors
@@ -227,12 +237,16 @@ pub fn events(shared: &Shared, name: Option<&str>, follows: bool) -> Outcome {
 ///
 /// # Errors
 /// One does not hold.
-pub fn test(shared: &Shared, name: Option<&str>) -> Outcome {
+pub fn test(shared: &Shared, name: Option<&str>, operator: &OperatorArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
-    let name = report_of(shared, name)?.name;
-    let tests = client(shared)
-        .test(&name)
-        .attempt(format!("testing network {name}"))?;
+    let tests = match operator.client(shared)? {
+        Some(vno) => inside::test(&vno, name)?,
+        None => {
+            let name = report_of(shared, name)?.name;
+            let what = format!("testing network {name}");
+            client(shared).test(&name).attempt(what)?
+        }
+    };
     if shared.json {
         print_json(&tests)?;
     } else {

@@ -8,6 +8,8 @@ use carina_vnet::host_part::{LinkState, NodeState};
 use carina_vnet_host::report::VnetReport;
 
 use super::network::report_of;
+use super::roles::inside;
+use super::roles::operator::OperatorArgs;
 use crate::Shared;
 use crate::failure::{Attempt, Outcome};
 use crate::report::print_bytes;
@@ -16,8 +18,17 @@ use crate::report::print_bytes;
 ///
 /// # Errors
 /// There is no such network, or the file cannot be written.
-pub fn show(shared: &Shared, name: Option<&str>, file: Option<&Path>) -> Outcome {
-    let text = svg(&report_of(shared, name)?);
+pub fn show(
+    shared: &Shared,
+    name: Option<&str>,
+    file: Option<&Path>,
+    operator: &OperatorArgs,
+) -> Outcome {
+    let report = match operator.client(shared)? {
+        Some(vno) => inside::report(&vno, name)?,
+        None => report_of(shared, name)?,
+    };
+    let text = svg(&report);
     match file {
         None => print_bytes(text.as_bytes()),
         Some(file) => std::fs::write(file, text).attempt(format!("writing {}", file.display())),

@@ -1,6 +1,7 @@
 //! `carina vnet serve`, `pip`, `vnp`, `vno`: roles of virtual networks, in this process.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::progress;
 
+pub mod inside;
 pub mod keys;
 pub mod operator;
 
@@ -67,6 +69,10 @@ pub struct VnoArgs {
     /// Its VNP, and where that listens
     #[arg(long, value_name = "NAME=ADDRESS,...")]
     vnp: Party,
+    /// Serve a page for people, with the operator's networks, at this address of the loopback
+    /// interface, such as 127.0.0.1:8099
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    web: Option<SocketAddr>,
 }
 
 /// A party that is called, and where its processes listen.
@@ -171,6 +177,7 @@ pub fn vno(shared: &Shared, args: VnoArgs) -> Outcome {
         served,
         vnp_at: args.vnp.addresses(shared)?,
         vnp: args.vnp.name,
+        web: args.web,
     }];
     let configuration = Configuration {
         keys,
@@ -208,6 +215,9 @@ fn serve(configuration: &Configuration) -> Outcome {
     let roles = roles.attempt("serving")?;
     for (party, address) in roles.served() {
         progress(format!("{party}: serving {address}"));
+    }
+    for (party, url) in roles.pages() {
+        progress(format!("{party}: open {url} in a browser"));
     }
     while roles.are_served() {
         if interrupt.comes_within(LOOK).attempt(TAKING_SIGNALS)? {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use carina_measure::table::Table;
 use carina_vnet_roles::identity::{Identity, Role};
 use carina_vnet_roles::keys::KeyDir;
 use clap::Subcommand;
@@ -39,6 +40,30 @@ pub enum KeysCommand {
         #[arg(long, value_name = "DIR")]
         to: Option<PathBuf>,
     },
+    /// Revoke all certificates of a role, and sign the list of what is revoked, revoked.pem
+    ///
+    /// The list goes to where roles have their keys, beside ca.pem. Those that run read it within a
+    /// second, and end connections of what is revoked; those that are started read it then.
+    #[command(after_help = "Examples:
+  carina vnet keys revoke keys agent h1
+          cp keys/revoked.pem h2-keys/
+
+A certificate that is issued later is valid.")]
+    Revoke {
+        /// The directory of the authority
+        dir: PathBuf,
+        /// What the certificates are for: pip, vnp, vno, agent, operator
+        role: Role,
+        /// The name
+        name: String,
+    },
+    /// List what is revoked
+    #[command(after_help = "Example:
+  carina vnet keys revoked keys")]
+    Revoked {
+        /// The directory of the authority
+        dir: PathBuf,
+    },
 }
 
 /// Runs the command.
@@ -64,9 +89,39 @@ pub fn run(shared: &Shared, command: KeysCommand) -> Outcome {
             let made = KeyDir::new(dir).issue(&party, days, &to);
             made.attempt(format!("making a certificate of {party}"))?
         }
+        KeysCommand::Revoke { dir, role, name } => {
+            let party = Identity::new(role, &name).map_err(refused)?;
+            let keys = KeyDir::new(dir);
+            let count = keys.revoke(&party);
+            let count = count.attempt(format!("revoking the certificates of {party}"))?;
+            let list = keys.path().join("revoked.pem");
+            return match shared.json {
+                true => print_json(&json!({ "list": list, "revoked": count })),
+                false => print_line(format!("{}: {count} revoked", list.display())),
+            };
+        }
+        KeysCommand::Revoked { dir } => return revoked(shared, &KeyDir::new(dir)),
     };
     match shared.json {
         true => print_json(&json!({ "certificate": made })),
         false => print_line(made.display()),
     }
+}
+
+/// Lists what is revoked.
+fn revoked(shared: &Shared, keys: &KeyDir) -> Outcome {
+    let all = keys.revocations().attempt("reading what is revoked")?;
+    if shared.json {
+        let entry = |(serial, party, at_s): &(String, Identity, u64)| {
+            let (role, name) = (party.role.word(), &party.name);
+            json!({ "serial": serial, "role": role, "name": name, "at_s": at_s })
+        };
+        return print_json(&all.iter().map(entry).collect::<Vec<_>>());
+    }
+    let mut table = Table::new(["SERIAL", "ROLE", "NAME", "SINCE 1970"]);
+    for (serial, party, at) in all {
+        let role = party.role.to_string();
+        table.row([serial, role, party.name, format!("{at} s")]);
+    }
+    print_line(table)
 }

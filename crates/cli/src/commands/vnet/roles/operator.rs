@@ -1,4 +1,5 @@
-//! `carina vnet up|apply|down|list|status|events --vno`: an operator and its VNO.
+//! `carina vnet up|apply|down|list|status|events --vno`: an operator and its VNO. What goes into
+//! nodes is in [`super::inside`].
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -193,6 +194,14 @@ pub fn events(shared: &Shared, client: &Client, name: Option<&str>, follows: boo
         }
         wait = FOLLOW;
     }
+}
+
+/// The network that was named, or the only one.
+///
+/// # Errors
+/// There is no network, or there are several; or the VNO does not answer.
+pub fn only(client: &Client, name: Option<&str>) -> Result<String, Failure> {
+    chosen(name, &known(client)?)
 }
 
 fn known(client: &Client) -> Result<Vec<String>, Failure> {

@@ -1,0 +1,91 @@
+//! `carina lwaftr bench`: rates of an AFTR on one core.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use carina_bench::lwaftr::captures::{CaptureBench, Passage};
+use carina_measure::duration::parse_ns;
+
+use super::{Source, captured};
+use crate::Shared;
+use crate::failure::{Attempt, Outcome, refused};
+use crate::interrupt::Interrupt;
+use crate::report::{print_json, print_line};
+
+/// Options of `carina lwaftr bench`.
+#[derive(Debug, clap::Args)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    source: Source,
+    /// Frames that come from the Internet
+    in4: PathBuf,
+    /// Frames that come from the access network
+    in6: PathBuf,
+    /// End after this time [default: Ctrl-C]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_ns)]
+    time: Option<u64>,
+    /// Run on this processor [default: any]
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<usize>,
+    /// Write the lines to this file too
+    #[arg(short, long, value_name = "FILE")]
+    bench_file: Option<PathBuf>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// A file is wrong, or the system refuses what it needs.
+pub fn run(shared: &Shared, args: &BenchArgs) -> Outcome {
+    let loaded = args.source.load()?;
+    let (external, internal) = (captured(&args.in4)?, captured(&args.in6)?);
+    for (file, frames) in [(&args.in4, &external), (&args.in6, &internal)] {
+        if frames.is_empty() {
+            return Err(refused(format!("{}: has no frames", file.display())));
+        }
+    }
+    let interrupt = Interrupt::take().attempt("taking signals")?;
+    let rules = args.source.way.rules();
+    let mut bench = CaptureBench::new(loaded, rules, external, internal, args.cpu)?;
+    let mut lines = format!("{HEADER}\n");
+    if !shared.json {
+        print_line(HEADER)?;
+    }
+    let begin = Instant::now();
+    let limit = args.time.map(Duration::from_nanos);
+    while !interrupt.is_there().attempt("signals")? {
+        let left = limit.map_or(LINE_EVERY, |limit| limit.saturating_sub(begin.elapsed()));
+        if left.is_zero() {
+            break;
+        }
+        let time = left.min(LINE_EVERY);
+        let passage = bench.run(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))?;
+        let line = csv(&passage);
+        match shared.json {
+            true => print_json(&passage)?,
+            false => print_line(&line)?,
+        }
+        if let Some(file) = &args.bench_file {
+            let _ = writeln!(lines, "{line}");
+            fs::write(file, &lines).attempt(format!("writing {}", file.display()))?;
+        }
+    }
+    Ok(())
+}
+
+const HEADER: &str = "time_s,decap_mpps,decap_gbps,encap_mpps,encap_gbps";
+
+fn csv(passage: &Passage) -> String {
+    format!(
+        "{:.2},{:.3},{:.3},{:.3},{:.3}",
+        passage.time_s,
+        passage.decap_mpps,
+        passage.decap_gbps,
+        passage.encap_mpps,
+        passage.encap_gbps
+    )
+}
+
+const LINE_EVERY: Duration = Duration::from_secs(1);

@@ -1,0 +1,147 @@
+//! `carina vnet token`, `revoke`, `users`: end users of networks of this host.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use carina_measure::table::Table;
+use carina_vnet::document::Span;
+use carina_vnet_host::access::{AccessReport, AtAddress, TokenWanted, UserReport};
+
+use super::network::{client, report_of};
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, usage};
+use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
+use crate::report::{print_json, print_line};
+
+/// A user of an access point.
+#[derive(Debug, clap::Args)]
+pub struct UserArgs {
+    /// The network
+    name: String,
+    /// The access point
+    access: String,
+    /// The user
+    #[arg(long)]
+    user: String,
+}
+
+/// Options of `carina vnet token`.
+#[derive(Debug, clap::Args)]
+pub struct TokenArgs {
+    #[command(flatten)]
+    of: UserArgs,
+    /// How long from now the user may be in the network: 30m, 12h, 2d
+    #[arg(long = "for", value_name = "TIME", default_value = "1h")]
+    lease: Span,
+    /// Where users find this host, up to four times [default: its own addresses]
+    ///
+    /// With a port where a translator of addresses is in between.
+    #[arg(long, value_name = "ADDRESS[:PORT]")]
+    at: Vec<AtAddress>,
+}
+
+/// Prints a token.
+///
+/// # Errors
+/// There is no such network, access point or user.
+pub fn token(shared: &Shared, args: &TokenArgs) -> Outcome {
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let UserArgs { name, access, user } = &args.of;
+    let lease_s = args.lease.duration().as_nanos() / 1_000_000_000;
+    if lease_s == 0 {
+        return Err(usage("--for: a lease is at least 1s"));
+    }
+    let wanted = TokenWanted {
+        user: user.clone(),
+        lease_s,
+        at: args.at.clone(),
+    };
+    let what = format!("making a token for access point {access} of network {name}");
+    let made = client(shared).token(name, access, &wanted).attempt(what)?;
+    match shared.json {
+        true => print_json(&made),
+        // Nothing else, so that it can be handed on.
+        false => print_line(made.token),
+    }
+}
+
+/// Takes back the tokens of a user, and cuts their system off.
+///
+/// # Errors
+/// There is no such network, access point or user.
+pub fn revoke(shared: &Shared, args: &UserArgs) -> Outcome {
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let UserArgs { name, access, user } = args;
+    let what = format!("revoking tokens of {user} at access point {access} of network {name}");
+    let done = client(shared).revoke(name, access, user).attempt(what)?;
+    if shared.json {
+        return print_json(&done);
+    }
+    let cut = match done.was_joined {
+        true => " and is cut off",
+        false => ", who had not joined",
+    };
+    print_line(format!("{user}{cut}: all tokens so far are void"))
+}
+
+/// Lists access points with their users.
+///
+/// # Errors
+/// There is no such network.
+pub fn users(shared: &Shared, name: Option<&str>) -> Outcome {
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let name = report_of(shared, name)?.name;
+    let what = format!("asking for the users of network {name}");
+    let points = client(shared).access(&name).attempt(what)?;
+    if shared.json {
+        return print_json(&points);
+    }
+    if points.is_empty() {
+        return print_line(format!("{name}: no access points on this host"));
+    }
+    for point in &points {
+        print_point(point)?;
+    }
+    Ok(())
+}
+
+fn print_point(point: &AccessReport) -> Result<(), Failure> {
+    let port = point.port;
+    print_line(format!("access point {} (UDP port {port})", point.access))?;
+    let mut table = Table::new(["USER", "ADDRESS", "STATE", "FROM", "SENT", "RECEIVED"]);
+    for user in &point.users {
+        table.row([
+            user.user.clone(),
+            user.address.to_string(),
+            state(user),
+            user.from
+                .map_or_else(|| "-".to_owned(), |it| it.to_string()),
+            user.sent_bytes.to_string(),
+            user.received_bytes.to_string(),
+        ]);
+    }
+    print_line(&table)?;
+    if !point.discarded.is_empty() {
+        let all = point.discarded.iter();
+        let all: Vec<String> = all.map(|(why, count)| format!("{why} {count}")).collect();
+        print_line(format!("discarded: {}", all.join(", ")))?;
+    }
+    Ok(())
+}
+
+fn state(user: &UserReport) -> String {
+    let Some(until) = user.until else {
+        return "not joined".to_owned();
+    };
+    let left = Duration::from_secs(until.saturating_sub(unix_now()));
+    let handshake = match user.handshake_s {
+        Some(_) => "joined",
+        None => "silent",
+    };
+    format!("{handshake}, {} s left", left.as_secs())
+}
+
+/// Seconds since 1970.
+pub fn unix_now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,126 @@
+//! `carina vnet image`: images of machines that people bring.
+
+use std::path::PathBuf;
+
+use carina_measure::table::{Table, size};
+use carina_vnet_host::Error;
+use carina_vnet_host::image_store::{ImageStore, NewImage};
+use clap::Subcommand;
+use serde_json::json;
+
+use crate::Shared;
+use crate::failure::{Attempt, Outcome, refused};
+use crate::report::{print_json, print_line};
+
+/// Images that nodes name: `image = "NAME"`
+#[derive(Debug, Subcommand)]
+pub enum ImageCommand {
+    /// Copy a disk into the store of this host, under a name
+    ///
+    /// Each node gets a disk of its own over it. A volume `cidata` (NoCloud) has
+    /// for cloud-init in it: its name, and addresses and routes of its interfaces.
+    #[command(
+        after_help = "Examples:\n  carina vnet image add debian-12-nocloud-amd64.qcow2 --name debian\n  \
+        carina vnet image add disk.raw --name own --user-data user-data.yaml\n  \
+        carina vnet image add root.qcow2 --name bare --kernel vmlinuz --initramfs initrd.img \
+        --append 'root=/dev/vda console=ttyS0'\n\nExit code 3: it cannot be an image."
+    )]
+    Add(AddArgs),
+    /// List the images of this host
+    #[command(after_help = "Example:\n  carina --json vnet image list")]
+    List,
+    /// Remove an image that no node has its disk over
+    #[command(after_help = "Example:\n  carina vnet image remove debian")]
+    Remove {
+        /// The name
+        name: String,
+    },
+}
+
+/// Options of `carina vnet image add`.
+#[derive(Debug, clap::Args)]
+pub struct AddArgs {
+    /// The disk: qcow2 or raw
+    disk: PathBuf,
+    /// The name: letters, digits and `-`
+    #[arg(long)]
+    name: String,
+    /// Boot this kernel in place of what is on the disk
+    #[arg(long, value_name = "FILE")]
+    kernel: Option<PathBuf>,
+    /// The initramfs of that kernel
+    #[arg(long, value_name = "FILE", requires = "kernel")]
+    initramfs: Option<PathBuf>,
+    /// The command line of that kernel
+    #[arg(long, value_name = "WORDS", requires = "kernel", default_value = "")]
+    append: String,
+    /// `user-data` for cloud-init, beside names and addresses
+    #[arg(long, value_name = "FILE")]
+    user_data: Option<PathBuf>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// There is no such image, it cannot be one, or a node needs it.
+pub fn run(shared: &Shared, command: ImageCommand) -> Outcome {
+    let store = ImageStore::of_this_host();
+    match command {
+        ImageCommand::Add(args) => add(shared, &store, args),
+        ImageCommand::List => list(shared, &store),
+        ImageCommand::Remove { name } => match store.remove(&name) {
+            Err(error @ (Error::NoImage { .. } | Error::ImageInUse { .. })) => Err(refused(error)),
+            removed => removed.attempt("removing an image"),
+        },
+    }
+}
+
+fn add(shared: &Shared, store: &ImageStore, args: AddArgs) -> Outcome {
+    let new = NewImage {
+        name: args.name,
+        disk: args.disk,
+        kernel: args.kernel,
+        initramfs: args.initramfs,
+        command_line: args.append,
+        user_data: args.user_data,
+    };
+    let image = match store.add(&new) {
+        Err(error @ Error::ImageRefused { .. }) => return Err(refused(error)),
+        added => added.attempt("adding an image")?,
+    };
+    match shared.json {
+        true => print_json(&image),
+        false => print_line(format!(
+            "{}: {}, {} in the file, {} as a disk, SHA-256 {}",
+            image.name,
+            image.format,
+            size(image.bytes),
+            size(image.virtual_bytes),
+            image.disk
+        )),
+    }
+}
+
+fn list(shared: &Shared, store: &ImageStore) -> Outcome {
+    let images = store.list().attempt("listing images")?;
+    if shared.json {
+        return print_json(&json!({ "images": images }));
+    }
+    let mut table = Table::new(["IMAGE", "FORMAT", "FILE", "DISK", "KERNEL", "SHA-256"]);
+    for image in &images {
+        table.row([
+            image.name.clone(),
+            image.format.clone(),
+            size(image.bytes),
+            size(image.virtual_bytes),
+            if image.kernel.is_some() {
+                "given"
+            } else {
+                "its own"
+            }
+            .to_owned(),
+            image.disk.clone(),
+        ]);
+    }
+    print_line(table.to_string().trim_end())
+}

@@ -1,0 +1,314 @@
+//! `carina vnet join`: this system becomes one of a network, over WireGuard.
+
+use std::io::{IsTerminal, Read};
+use std::net::IpAddr;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use carina_apps::runner::GraphRunner;
+use carina_engine::frames::Graph;
+use carina_frame::PoolConfig;
+use carina_netdev::interface_exists;
+use carina_ports::tun::TunConfig;
+use carina_vnet::host_part::InterfaceAddress;
+use carina_vnet_access::Refusal;
+use carina_vnet_access::control::Reply;
+use carina_vnet_access::join::{Admission, JoinError, join};
+use carina_vnet_access::key::PrivateKey;
+use carina_vnet_access::refusal::Refused;
+use carina_vnet_access::token::Token;
+use carina_vnet_access::user_app::{UserConfig, Watch};
+
+use super::access::unix_now;
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
+use crate::interrupt::{Interrupt, TAKING_SIGNALS};
+use crate::report::{print_json, print_line, progress};
+
+/// Options of `carina vnet join`.
+#[derive(Debug, clap::Args)]
+pub struct JoinArgs {
+    /// The token; `-` reads it from standard input, where other users of this system do not see it
+    token: String,
+    /// The name of the interface that is made [default: carina0, or the next that is free]
+    #[arg(long, value_name = "INTERFACE")]
+    interface: Option<String>,
+}
+
+/// A system that has joined: its interface goes with this value.
+struct Member {
+    runner: GraphRunner,
+    interface: String,
+    watch: Watch,
+    admission: Admission,
+}
+
+/// Joins, and stays until the token ends, it is revoked, or Ctrl-C.
+///
+/// # Errors
+/// The token is refused, or no access point answers.
+pub fn run(shared: &Shared, args: &JoinArgs) -> Outcome {
+    let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
+    let token = Token::read(&token_text(&args.token)?).map_err(refused)?;
+    let key = PrivateKey::generate().attempt("making a key")?;
+    let came = || interrupt.is_there().unwrap_or(true);
+    let admission = join(&token, &key, shared.answer_limit(), came);
+    let admission = admission.map_err(|error| failure(&token, &error))?;
+    let mut member = Member::make(args, &token, &key, admission)?;
+    if !member.hears(&interrupt)? {
+        return Err(failed(format!(
+            "access point {} has let this system in, but no tunnel comes about within {} s",
+            member.admission.point,
+            HEARS.as_secs()
+        )));
+    }
+    member.say(shared, &token)?;
+    member.stay(&token, &key, &interrupt)
+}
+
+fn token_text(argument: &str) -> Result<String, Failure> {
+    if argument != "-" {
+        return Ok(argument.to_owned());
+    }
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        progress("the token, and then Ctrl-D:");
+    }
+    let mut text = String::new();
+    // A token is shorter by far.
+    let read = stdin.take(INPUT_MAX).read_to_string(&mut text);
+    read.attempt("reading the token from standard input")?;
+    match text.trim().is_empty() {
+        true => Err(usage("there is no token on standard input")),
+        false => Ok(text),
+    }
+}
+
+/// What joining has failed with.
+fn failure(token: &Token, error: &JoinError) -> Failure {
+    match error {
+        JoinError::Refused(refusal) => refused(refusal),
+        JoinError::Silent { .. } if token.claims().exp <= unix_now() => {
+            let what = "the token has expired by the clock of this system, and no one answers";
+            refused(Refused::new(Refusal::Expired, what))
+        }
+        JoinError::Interrupted => Failure::Interrupted("interrupted before it had joined".into()),
+        error => failed(error),
+    }
+}
+
+impl Member {
+    fn make(
+        args: &JoinArgs,
+        token: &Token,
+        key: &PrivateKey,
+        admission: Admission,
+    ) -> Result<Member, Failure> {
+        let joined = &admission.joined;
+        check_way(&admission)?;
+        let interface = match &args.interface {
+            Some(name) if interface_exists(name) => {
+                return Err(failed(format!(
+                    "interface {name} is there already; choose another name"
+                )));
+            }
+            Some(name) => name.clone(),
+            None => free_interface()?,
+        };
+        let watch = Watch::default();
+        let mut graph = Graph::new();
+        let tun = TunConfig {
+            mtu: Some(usize::from(joined.mtu)),
+            ..TunConfig::of(&interface)
+        };
+        graph.app("tun", tun);
+        let user = UserConfig {
+            key: key.clone(),
+            point: admission.point,
+            point_key: token.claims().key,
+            address: joined.address.address(),
+            watch: watch.clone(),
+        };
+        graph.app("tunnel", user);
+        for link in ["tun.output -> tunnel.input", "tunnel.output -> tun.input"] {
+            graph.link(link).attempt("making a graph")?;
+        }
+        let runner = GraphRunner::new(PoolConfig::default(), None);
+        let mut runner = runner.attempt("starting the engine")?;
+        let what = format!("making interface {interface} (it takes root)");
+        runner.configure(&graph).attempt(what)?;
+        let address = joined.address.address();
+        ip(&[
+            "address",
+            "add",
+            &format!("{address}/32"),
+            "dev",
+            &interface,
+        ])?;
+        let member = Member {
+            runner,
+            interface,
+            watch,
+            admission,
+        };
+        member.route(&member.admission.joined.routes)?;
+        Ok(member)
+    }
+
+    /// Gives routes of the network to this system; none that is there is replaced.
+    fn route(&self, prefixes: &[InterfaceAddress]) -> Result<(), Failure> {
+        let source = self.admission.joined.address.address().to_string();
+        for prefix in prefixes {
+            let to = prefix.to_string();
+            ip(&["route", "add", &to, "dev", &self.interface, "src", &source])?;
+        }
+        Ok(())
+    }
+
+    /// Whether the access point is heard soon.
+    fn hears(&mut self, interrupt: &Interrupt) -> Result<bool, Failure> {
+        let begin = Instant::now();
+        while self.watch.heard() == 0 && begin.elapsed() < HEARS {
+            if interrupt.is_there().attempt(TAKING_SIGNALS)? {
+                return Err(Failure::Interrupted("interrupted".to_owned()));
+            }
+            self.run(LOOK)?;
+        }
+        Ok(self.watch.heard() > 0)
+    }
+
+    fn run(&mut self, time: Duration) -> Result<(), Failure> {
+        let time = carina_time::Duration::from_millis(time.as_millis() as u64);
+        self.runner.run_for(time).attempt("running the tunnel")
+    }
+
+    fn say(&self, shared: &Shared, token: &Token) -> Outcome {
+        let (claims, joined) = (token.claims(), &self.admission.joined);
+        if shared.json {
+            return print_json(&serde_json::json!({
+                "vnet": claims.name, "access": claims.access, "user": claims.sub,
+                "address": joined.address, "node": joined.node, "mtu": joined.mtu,
+                "routes": joined.routes, "until": joined.until, "rate_bps": joined.rate_bps,
+                "interface": self.interface, "point": self.admission.point,
+            }));
+        }
+        print_line(format!(
+            "{}: {} is {} on {}, through {}, for {} s; Ctrl-C leaves",
+            claims.name,
+            claims.sub,
+            joined.address,
+            self.interface,
+            self.admission.point,
+            joined.until.saturating_sub(unix_now())
+        ))
+    }
+
+    /// Stays until there is a reason to go.
+    fn stay(&mut self, token: &Token, key: &PrivateKey, interrupt: &Interrupt) -> Outcome {
+        let (mut heard, mut since) = (self.watch.heard(), Instant::now());
+        let mut is_silent = false;
+        loop {
+            self.run(LOOK)?;
+            if interrupt.is_there().attempt(TAKING_SIGNALS)? {
+                return Ok(());
+            }
+            match self.watch.take_news() {
+                Some(Reply::Refused(refusal)) => return Err(refused(refusal)),
+                Some(Reply::Joined(_)) | None => {}
+            }
+            if unix_now() >= self.admission.joined.until {
+                let what = "the time of the token is over";
+                return Err(refused(Refused::new(Refusal::Expired, what)));
+            }
+            let now = self.watch.heard();
+            if now != heard {
+                if is_silent {
+                    progress("the access point answers again");
+                }
+                (heard, since, is_silent) = (now, Instant::now(), false);
+            } else if since.elapsed() >= SILENCE {
+                since = Instant::now();
+                if !is_silent {
+                    progress("nothing is heard of the access point; asking it anew");
+                }
+                is_silent = true;
+                self.ask_anew(token, key, interrupt)?;
+            }
+        }
+    }
+
+    /// Shows the token again: the access point may have ended and come back, or revoked it while
+    /// this system was not there to hear of it.
+    fn ask_anew(&mut self, token: &Token, key: &PrivateKey, interrupt: &Interrupt) -> Outcome {
+        let came = || interrupt.is_there().unwrap_or(true);
+        match join(token, key, ASK, came) {
+            Ok(admission) => {
+                let before = &self.admission;
+                if (admission.point, admission.joined.address)
+                    != (before.point, before.joined.address)
+                {
+                    return Err(failed(
+                        "the access point has moved; join again with a new token",
+                    ));
+                }
+                let known = &before.joined.routes;
+                let mut more = admission.joined.routes.clone();
+                more.retain(|prefix| !known.contains(prefix));
+                self.route(&more)?;
+                self.admission = admission;
+                Ok(())
+            }
+            Err(JoinError::Refused(refusal)) => Err(refused(refusal)),
+            // Ctrl-C is seen by the caller; silence is asked again.
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// Packets of the tunnel must not go into the tunnel.
+fn check_way(admission: &Admission) -> Result<(), Failure> {
+    let IpAddr::V4(point) = admission.point.ip() else {
+        return Ok(());
+    };
+    let covers = |route: &&InterfaceAddress| {
+        let there = InterfaceAddress::new(point, route.bits());
+        there.is_some_and(|there| there.prefix() == route.prefix())
+    };
+    match admission.joined.routes.iter().find(covers) {
+        None => Ok(()),
+        Some(route) => Err(failed(format!(
+            "the access point is at {point}, which is within {route} of the network itself; a \
+             token with another address helps (`carina vnet token --at`)"
+        ))),
+    }
+}
+
+fn free_interface() -> Result<String, Failure> {
+    let mut names = (0..NAMES).map(|number| format!("carina{number}"));
+    let free = names.find(|name| !interface_exists(name));
+    free.ok_or_else(|| failed("interfaces carina0 to carina99 are all there; say --interface"))
+}
+
+/// Runs `ip`.
+fn ip(words: &[&str]) -> Outcome {
+    let mut command = Command::new("ip");
+    let output = command.args(words).stdin(Stdio::null()).output();
+    let output = output.attempt("running ip (it is in the package iproute2)")?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(failed(format!(
+            "`ip {}`: {}",
+            words.join(" "),
+            String::from_utf8_lossy(&output.stderr).trim()
+        ))),
+    }
+}
+
+const LOOK: Duration = Duration::from_millis(100);
+/// How long the first answer in the tunnel may take.
+const HEARS: Duration = Duration::from_secs(10);
+/// The access point says something every 5 s.
+const SILENCE: Duration = Duration::from_secs(12);
+const ASK: Duration = Duration::from_secs(4);
+const NAMES: usize = 100;
+const INPUT_MAX: u64 = 64 * 1024;

@@ -1,0 +1,95 @@
+//! `carina vnet migrate`, `save` and `restore`: nodes and networks that go on elsewhere.
+
+use std::path::{Path, PathBuf};
+
+use carina_vnet_host::client::Client;
+
+use super::agent::reach_or_start;
+use super::network::{client, follow_until_settled, report_of};
+use super::roles::operator::{self, OperatorArgs};
+use crate::Shared;
+use crate::failure::{Attempt, Outcome, usage};
+use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
+use crate::report::{print_json, print_line};
+
+/// Options of `carina vnet migrate`.
+#[derive(Debug, clap::Args)]
+pub struct MigrateArgs {
+    /// The node, a virtual machine
+    node: String,
+    /// The network [default: the only one]
+    #[arg(long)]
+    vnet: Option<String>,
+    #[command(flatten)]
+    operator: OperatorArgs,
+}
+
+/// Moves a machine to another QEMU while it runs.
+///
+/// # Errors
+/// There is no such node, or it cannot be moved; then it goes on where it was.
+pub fn migrate(shared: &Shared, args: &MigrateArgs) -> Outcome {
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let what = || format!("moving node {}", args.node);
+    let report = match args.operator.client(shared)? {
+        Some(vno) => {
+            let name = operator::only(&vno, args.vnet.as_deref())?;
+            vno.migrate(&name, &args.node).attempt(what())?
+        }
+        None => {
+            let name = report_of(shared, args.vnet.as_deref())?.name;
+            let moved = client(shared).migrate(&name, &args.node);
+            moved.attempt(what())?
+        }
+    };
+    match shared.json {
+        true => print_json(&report),
+        false => print_line(report),
+    }
+}
+
+/// Saves a network into a new directory.
+///
+/// # Errors
+/// There is no such network, or it cannot be saved.
+pub fn save(shared: &Shared, name: &str, into: &Path) -> Outcome {
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let into = absolute(into)?;
+    let saved = client(shared).save(name, &into);
+    let report = saved.attempt(format!("saving network {name}"))?;
+    if shared.json {
+        return print_json(&report);
+    }
+    print_line(format!(
+        "{name}: saved to {}; its machines stood still for {:.1} s",
+        report.path.display(),
+        report.stood_still_ms / 1000.0
+    ))?;
+    for (node, bytes) in &report.machines {
+        print_line(format!("  {node}: {:.1} MiB", *bytes as f64 / 1_048_576.0))?;
+    }
+    match report.namespaces.is_empty() {
+        true => Ok(()),
+        false => print_line(format!(
+            "  of namespaces nothing but the document is saved: {}",
+            report.namespaces.join(", ")
+        )),
+    }
+}
+
+/// Makes a network that was saved, and waits until it is ready.
+///
+/// # Errors
+/// The directory is damaged or of something else, or the network cannot be made.
+pub fn restore(shared: &Shared, from: &Path) -> Outcome {
+    let from = absolute(from)?;
+    let client: Client = reach_or_start(shared)?;
+    let report = client.restore(&from);
+    let report = report.attempt(format!("restoring {}", from.display()))?;
+    follow_until_settled(shared, &client, &report.name)
+}
+
+/// A path as the agent understands it, which may have another working directory.
+fn absolute(path: &Path) -> Result<PathBuf, crate::failure::Failure> {
+    std::path::absolute(path).map_err(|error| usage(format!("{}: {error}", path.display())))
+}

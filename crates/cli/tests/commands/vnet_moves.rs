@@ -1,0 +1,152 @@
+//! A machine that moves while its agent is killed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::commands::node::CARINA;
+use crate::commands::providers::{is_root, namespaces_of};
+
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// An agent in a process of its own, and the commands for it.
+struct Home {
+    directory: tempfile::TempDir,
+    agent: Option<Child>,
+}
+
+impl Home {
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(CARINA);
+        command.arg("--run").arg(self.directory.path());
+        command.args(["--json", "vnet"]).args(words);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn done(&self, words: &[&str]) -> Output {
+        let output = self.command(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        output
+    }
+
+    fn begin(&mut self) {
+        let mut command = self.command(&["agent"]);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        self.agent = Some(command.spawn().unwrap());
+    }
+
+    /// Ends the agent as `kill -9` does.
+    fn kill(&mut self) {
+        let mut agent = self.agent.take().unwrap();
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+    }
+
+    fn wait<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+        let begin = Instant::now();
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            assert!(begin.elapsed() < LIMIT, "{what}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// What the agent says of the network, if it answers.
+    fn status(&self) -> Option<Value> {
+        let output = self.command(&["status"]).output().unwrap();
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    fn wait_until_ready(&self) {
+        self.wait("ready", || {
+            let status = self.status()?;
+            (status["state"] == "ready").then_some(())
+        });
+    }
+
+    fn network(&self) -> PathBuf {
+        self.directory.path().join("vnet/moves")
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if self.agent.is_some() {
+            self.kill();
+        }
+        // What a failed test has left; without an agent.
+        let _ = self.command(&["down", "--all"]).output();
+    }
+}
+
+/// The processes of QEMU that have a file in a directory.
+fn machines(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    let records = paths.filter(|path| path.extension().is_some_and(|it| it == "machine"));
+    let pid = |path: PathBuf| {
+        let record: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+        Some(record["pid"].to_string())
+    };
+    let alive = |pid: &String| Path::new("/proc").join(pid).exists();
+    records.filter_map(pid).filter(alive).collect()
+}
+
+#[test]
+fn machine_is_on_one_side_after_its_agent_was_killed() {
+    if !is_root() {
+        return;
+    }
+    let mut home = Home {
+        directory: tempfile::tempdir().unwrap(),
+        agent: None,
+    };
+    let file = home.directory.path().join("moves.toml");
+    let text = "[vnet]\nname = \"moves\"\n[node.a]\nmemory = 128\n[node.b]\nkind = \"namespace\"\n\
+                [[link]]\nends = [\"b\", \"a\"]\nrate = \"10Mbps\"\n";
+    std::fs::write(&file, text).unwrap();
+    home.begin();
+    home.wait("the agent", || {
+        let output = home.command(&["list"]).output().unwrap();
+        (home.directory.path().join("vnet.sock").exists() && output.status.success()).then_some(())
+    });
+    home.done(&["up", file.to_str().unwrap()]);
+    let uid = home.status().unwrap()["vnet"].as_str().unwrap().to_owned();
+    home.done(&["exec", "a", "sh", "-c", "echo here >/tmp/mark"]);
+    for wait in [200, 600, 1200, 2000] {
+        let mut moves = home.command(&["migrate", "a"]);
+        moves.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut moves = moves.spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(wait));
+        let under_way = machines(&home.network().join("to")).len();
+        home.kill();
+        moves.wait().unwrap();
+        home.begin();
+        home.wait_until_ready();
+        println!("killed after {wait} ms, {under_way} under way");
+        // It was not restarted, and there is one of it.
+        let output = home.done(&["exec", "a", "cat", "/tmp/mark"]);
+        assert_eq!(output.stdout, b"here\n");
+        assert!(!home.network().join("to").exists());
+        assert_eq!(machines(&home.network().join("vm")).len(), 1);
+        let inside = format!("cv-{uid}");
+        let ports = Command::new("ip")
+            .args(["-n", &inside, "-br", "link"])
+            .output();
+        let ports = String::from_utf8(ports.unwrap().stdout).unwrap();
+        assert_eq!(
+            ports.lines().filter(|it| it.starts_with('l')).count(),
+            3,
+            "{ports}"
+        );
+        home.done(&["test"]);
+    }
+    home.done(&["down"]);
+    assert_eq!(namespaces_of(&[uid]), Vec::<String>::new());
+    assert!(!home.network().exists());
+}
