@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod captures;
 mod efcp;
 mod filters;
@@ -13,6 +14,7 @@ mod flows;
 mod graphs;
 mod headers;
 mod imports;
+mod lua;
 mod lwaftr;
 mod memory;
 mod ports;
@@ -21,6 +23,7 @@ mod sockets;
 mod text;
 mod vnet;
 
+pub use access::{reads_vnet_access, reads_vnet_token, vnet_access, vnet_token};
 pub use captures::{capture, dissect, reads_capture, reads_packets};
 pub use carina_ipcp::fuzz::ipcp;
 pub use carina_ipcp::fuzz::irati::{irati, reads_irati};
@@ -44,13 +47,19 @@ pub use headers::{
 pub use imports::{
     import_irati, import_rlite, import_vnet, reads_irati_conf, reads_networks, reads_rlite_ctl,
 };
+pub use lua::{lua_script, runs_lua_script};
 pub use lwaftr::{
     changes_by_lwaftr_requests, forwards_lwaftr_frames, lwaftr_file, lwaftr_frames,
     lwaftr_requests, reads_lwaftr_file,
 };
 pub use memory::{ring_consumer, vmpi_block, vmpi_control, vmpi_endpoint};
 pub use ports::{nfv_ports, reads_nfv_ports};
-pub use rings::{reads_vhost_user, vhost_user, vring_device, vring_driver};
+pub use rings::{
+    nic_device, nic_rings, reads_nic_device, reads_vhost_user, receives_nic_rings, vhost_user,
+    vring_device, vring_driver,
+};
 pub use sockets::ivshmem_server;
 pub use text::{configuration, ipc_message, reads_configuration, reads_ipc_message};
-pub use vnet::{reads_vnet_document, reads_vnet_part, vnet_document, vnet_part};
+pub use vnet::{
+    reads_vnet_document, reads_vnet_part, reads_vnet_saved, vnet_document, vnet_part, vnet_saved,
+};

@@ -2,6 +2,7 @@
 
 use carina_vnet::document::{Document, DocumentError, Form};
 use carina_vnet::host_part::HostPart;
+use carina_vnet_host::saved::Manifest;
 
 /// Documents of virtual networks in any form.
 pub fn vnet_document(data: &[u8]) {
@@ -67,5 +68,30 @@ pub fn reads_vnet_part(data: &[u8]) -> bool {
     let again = HostPart::read(part.write().as_bytes());
     assert!(again.is_ok_and(|again| again == part));
     assert!(!part.absent().is_ready() || part.nodes.is_empty());
+    true
+}
+
+/// What a directory with a saved network says of itself.
+pub fn vnet_saved(data: &[u8]) {
+    reads_vnet_saved(data);
+}
+
+/// True when the bytes are that. Each machine is then a node with hardware that is possible, and it
+/// is the same after it was written; any other text gives an error that names the file.
+pub fn reads_vnet_saved(data: &[u8]) -> bool {
+    let path = std::path::Path::new("/saved/vnet.json");
+    let manifest = match Manifest::read(data, path) {
+        Ok(manifest) => manifest,
+        Err(error) => {
+            assert!(error.to_string().contains("/saved/vnet.json"), "{error}");
+            return false;
+        }
+    };
+    for (name, saved) in &manifest.machines {
+        assert!(manifest.document.node.contains_key(name));
+        saved.hardware.check().expect("the manifest was checked");
+    }
+    let again = Manifest::read(&manifest.write(), path);
+    assert!(again.is_ok_and(|again| again == manifest));
     true
 }

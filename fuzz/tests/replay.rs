@@ -25,6 +25,18 @@ fn vring_driver_survives_its_corpus() {
 }
 
 #[test]
+fn nic_rings_survives_its_corpus() {
+    replay("nic_rings", carina_fuzz::nic_rings, MUTATIONS);
+    accepts_what_is_good("nic_rings", carina_fuzz::receives_nic_rings);
+}
+
+#[test]
+fn nic_device_survives_its_corpus() {
+    replay("nic_device", carina_fuzz::nic_device, 5 * MUTATIONS);
+    accepts_what_is_good("nic_device", carina_fuzz::reads_nic_device);
+}
+
+#[test]
 fn vhost_user_survives_its_corpus() {
     replay("vhost_user", carina_fuzz::vhost_user, MUTATIONS);
     accepts_what_is_good("vhost_user", carina_fuzz::reads_vhost_user);
@@ -37,9 +49,37 @@ fn vnet_document_survives_its_corpus() {
 }
 
 #[test]
+fn vnet_saved_survives_its_corpus() {
+    replay("vnet_saved", carina_fuzz::vnet_saved, MUTATIONS);
+    accepts_what_is_good("vnet_saved", carina_fuzz::reads_vnet_saved);
+}
+
+#[test]
 fn vnet_part_survives_its_corpus() {
     replay("vnet_part", carina_fuzz::vnet_part, 5 * MUTATIONS);
     accepts_what_is_good("vnet_part", carina_fuzz::reads_vnet_part);
+}
+
+#[test]
+fn vnet_token_survives_its_corpus() {
+    replay("vnet_token", carina_fuzz::vnet_token, MUTATIONS);
+    // No mutation of a token is signed by the key in it.
+    for file in corpus("vnet_token") {
+        let bytes = fs::read(&file).expect("a file of the corpus");
+        let is_good = file.to_string_lossy().contains("/good-");
+        let reads = carina_fuzz::reads_vnet_token;
+        assert_eq!(reads(&bytes), is_good, "{}", file.display());
+        assert!(
+            (0..MUTATIONS)
+                .all(|seed| mutated(&bytes, seed) == bytes || !reads(&mutated(&bytes, seed)))
+        );
+    }
+}
+
+#[test]
+fn vnet_access_survives_its_corpus() {
+    replay("vnet_access", carina_fuzz::vnet_access, MUTATIONS);
+    accepts_what_is_good("vnet_access", carina_fuzz::reads_vnet_access);
 }
 
 #[test]
@@ -127,6 +167,17 @@ fn app_frames_survives_its_corpus() {
 }
 
 #[test]
+fn lua_script_survives_its_corpus() {
+    // Each is an interpreter, and those that do not return take their budget.
+    replay("lua_script", carina_fuzz::lua_script, MUTATIONS / 10);
+    for file in corpus("lua_script") {
+        let bytes = fs::read(&file).expect("a file of the corpus");
+        let runs = carina_fuzz::runs_lua_script(&bytes);
+        assert_eq!(runs, !is_bad(&file), "{}", file.display());
+    }
+}
+
+#[test]
 fn filter_survives_its_corpus() {
     replay("filter", carina_fuzz::filter, MUTATIONS);
     accepts_what_is_good("filter", carina_fuzz::reads_filter);
@@ -150,16 +201,18 @@ fn accepts_what_is_good(target: &str, accepts: fn(&[u8]) -> bool) {
     let mut accepted = 0;
     for (number, file) in corpus(target).iter().enumerate() {
         let bytes = fs::read(file).expect("a file of the corpus");
-        let is_bad = file
-            .file_name()
-            .is_some_and(|name| name.to_string_lossy().starts_with("bad-"));
-        assert_eq!(accepts(&bytes), !is_bad, "{}", file.display());
+        assert_eq!(accepts(&bytes), !is_bad(file), "{}", file.display());
         let seeds = (0..5 * MUTATIONS).map(|seed| seed + 1000 * number as u64);
         accepted += seeds
             .filter(|seed| accepts(&mutated(&bytes, *seed)))
             .count();
     }
     assert!(accepted > 100, "{accepted} mutations were accepted");
+}
+
+fn is_bad(file: &Path) -> bool {
+    file.file_name()
+        .is_some_and(|name| name.to_string_lossy().starts_with("bad-"))
 }
 
 fn corpus(target: &str) -> Vec<PathBuf> {
