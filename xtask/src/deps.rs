@@ -150,8 +150,12 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-sys carina-vring rustix thiserror tracing vhost",
     ),
     (
+        "carina-nic",
+        "carina-ring carina-sys carina-vring rustix thiserror",
+    ),
+    (
         "carina-vmpi",
-        "carina-time carina-wire carina-sys carina-ring carina-vring carina-vhost-user rustix \
+        "carina-time carina-wire carina-sys carina-nic carina-ring carina-vring carina-vhost-user rustix \
          thiserror",
     ),
     ("carina-cdap", "prost"),
@@ -190,9 +194,13 @@ const ALLOWED: &[(&str, &str)] = &[
          serde thiserror toml",
     ),
     (
+        "carina-lua",
+        "carina-time carina-sys carina-frame carina-engine carina-apps mlua serde thiserror toml",
+    ),
+    (
         "carina-ports",
         "carina-time carina-wire carina-sys carina-frame carina-engine carina-apps carina-netdev \
-         carina-vhost-user carina-vring serde thiserror",
+         carina-nic carina-vhost-user carina-vring serde thiserror",
     ),
     (
         "carina-vnet",
@@ -210,7 +218,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-nfv",
-        "carina-api carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-apps carina-netdev carina-ports \
+        "carina-api carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-apps carina-netdev carina-nic carina-ports \
          carina-dissect carina-measure serde thiserror toml",
     ),
     (
@@ -256,27 +264,32 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-api carina-ipcp carina-node carina-sys carina-vm rustix serde serde_json thiserror",
     ),
     (
+        "carina-vnet-access",
+        "carina-apps carina-engine carina-frame carina-netdev carina-ports carina-sys carina-time \
+         carina-vnet carina-wire aws-lc-rs base64 boringtun rustix serde serde_json thiserror",
+    ),
+    (
         "carina-vnet-host",
-        "carina-api carina-apps carina-embed carina-engine carina-frame carina-lab carina-netdev \
-         carina-ports carina-sys carina-time carina-vm carina-vnet carina-wire axum rustix serde \
-         serde_json thiserror tokio tracing",
+        "carina-api carina-apps carina-client carina-dissect carina-embed carina-engine carina-frame \
+         carina-lab carina-netdev carina-ports carina-sys carina-time carina-vm carina-vnet \
+         carina-vnet-access carina-wire aws-lc-rs axum rustix serde serde_json thiserror tokio tracing",
     ),
     (
         "carina-bench",
-        "carina-api carina-apps carina-client carina-embed carina-engine carina-frame carina-lab carina-lwaftr carina-measure carina-ports \
+        "carina-api carina-apps carina-client carina-embed carina-engine carina-frame carina-lab carina-lua carina-lwaftr carina-measure carina-ports \
          carina-sys carina-time carina-vm carina-vnet carina-vnet-host carina-vnet-roles \
          carina-wire plotters rustix serde serde_json thiserror",
     ),
     (
         "carina-cli",
-        "carina-apps carina-lwaftr carina-nfv carina-vnet carina-vnet-host carina-vnet-roles carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
-         carina-wire carina-ipcp carina-netdev carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
+        "carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-host carina-vnet-roles carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
+         carina-wire carina-ipcp carina-netdev carina-nic carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     (
         "carina-fuzz",
         "carina-time carina-wire carina-api carina-sys carina-ring carina-vring carina-vhost-user carina-vmpi carina-node carina-cdap \
          carina-efcp carina-routing carina-ipcp carina-protect carina-netdev carina-sim \
-         carina-shims carina-dissect carina-import carina-lab carina-apps carina-lwaftr carina-nfv carina-vnet carina-filter carina-engine carina-frame libfuzzer-sys tempfile",
+         carina-shims carina-dissect carina-import carina-lab carina-apps carina-lua carina-lwaftr carina-nfv carina-nic carina-vnet carina-vnet-access carina-vnet-host carina-filter carina-engine carina-frame libfuzzer-sys tempfile",
     ),
     ("xtask", "serde_json"),
 ];
