@@ -354,7 +354,8 @@ mod tests {
     fn hierarchies_are_found_among_mounts() {
         let mounts = "10 2 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
                       11 3 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
-                      12 3 0:30 / /sys/fs/cgroup/both rw shared:1 - cgroup cgroup rw,memory,cpuset\n\
+                      12 3 0:30 / /sys/fs/cgroup/both rw shared:1 - cgroup cgroup \
+                      rw,memory,cpuset\n\
                       13 3 0:31 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n\
                       14 3 0:32 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
         let own = "3:cpu:/\n2:cpuset,memory:/of/agent\n0::/\n";
