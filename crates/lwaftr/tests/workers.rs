@@ -269,16 +269,21 @@ fn what_one_worker_learns_all_know() {
         all.iter()
             .all(|name| counters(directory.path(), name) == [1; WORKERS])
     });
-    let before = site.left("out6").len();
+    // On a slow machine a further solicitation is still on its way to the file; it is no packet.
+    let forwarded = || {
+        let mut frames = site.left("out6");
+        frames.retain(|frame| frame[..6] == NEXT_MAC);
+        frames
+    };
+    assert_eq!(forwarded().len(), 0);
     let packets: Vec<_> = (0..40).map(|host| frame4(&long(host))).collect();
     site.write("then4", &packets);
     site.write("then6", &[]);
     runner.configure(&site.graph(["then4", "then6"])).unwrap();
     until(&mut runner, "80 fragments", || {
-        site.left("out6").len() >= before + 80
+        forwarded().len() >= 80
     });
-    let left = site.left("out6").split_off(before);
-    let mut lengths: Vec<usize> = left.iter().map(|frame| out6(frame).1.len()).collect();
+    let mut lengths: Vec<usize> = forwarded().iter().map(|frame| out6(frame).1.len()).collect();
     lengths.sort_unstable();
     let (short, long) = lengths.split_at(40);
     assert_eq!((short[39], long[0], long[39]), (84, 1360, 1360));
