@@ -280,10 +280,11 @@ fn what_one_worker_learns_all_know() {
     site.write("then4", &packets);
     site.write("then6", &[]);
     runner.configure(&site.graph(["then4", "then6"])).unwrap();
-    until(&mut runner, "80 fragments", || {
-        forwarded().len() >= 80
-    });
-    let mut lengths: Vec<usize> = forwarded().iter().map(|frame| out6(frame).1.len()).collect();
+    until(&mut runner, "80 fragments", || forwarded().len() >= 80);
+    let mut lengths: Vec<usize> = forwarded()
+        .iter()
+        .map(|frame| out6(frame).1.len())
+        .collect();
     lengths.sort_unstable();
     let (short, long) = lengths.split_at(40);
     assert_eq!((short[39], long[0], long[39]), (84, 1360, 1360));

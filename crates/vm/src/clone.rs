@@ -81,7 +81,8 @@ impl Machine {
         Ok(running)
     }
 
-    /// Makes a copy that stands still, under the machine's name with a number.
+    /// Makes a copy that stands still, under the machine's name with a number. Before that it runs
+    /// what it will run to become another machine: emulated, it is awake many times faster then.
     pub(crate) fn stand(
         &self,
         number: u64,
@@ -91,9 +92,19 @@ impl Machine {
         let accel = self.accel_in(cache)?;
         let template = templates.obtain(cache, self)?;
         let standing = self.standing(number);
-        standing
-            .restore(&template, accel)
-            .map(|(running, _)| running)
+        let (running, mut qmp) = standing.restore(&template, accel)?;
+        // With its link up, a card does all that it does later; what it sends goes nowhere.
+        for id in standing.card_ids() {
+            qmp.set_link(id, true)?;
+        }
+        qmp.resume()?;
+        let script = standing.rehearsal()?;
+        has_run(&running, &script, REHEARSAL_LIMIT, "rehearse")?;
+        for id in standing.card_ids() {
+            qmp.set_link(id, false)?;
+        }
+        qmp.pause()?;
+        Ok(running)
     }
 
     /// Has a copy that stands still go on as this machine.
@@ -132,17 +143,23 @@ impl Machine {
 
     /// Makes the copy another machine than its template, then runs what this machine is to run.
     fn give_identity(&self, running: &Running) -> Result<()> {
-        let output = running.run_within(&self.identity()?, IDENTITY_LIMIT)?;
-        if output.is_success() {
-            return Ok(());
-        }
-        Err(Error::Guest(format!(
-            "{} does not take its identity (status {}): {}",
-            running.record().name,
-            output.status,
-            output.error_text()
-        )))
+        let script = self.identity()?;
+        has_run(running, &script, IDENTITY_LIMIT, "take its identity")
     }
+}
+
+/// Has the guest run a script; `what` is what that does.
+fn has_run(running: &Running, script: &str, limit: Duration, what: &str) -> Result<()> {
+    let output = running.run_within(script, limit)?;
+    if output.is_success() {
+        return Ok(());
+    }
+    Err(Error::Guest(format!(
+        "{} does not {what} (status {}): {}",
+        running.record().name,
+        output.status,
+        output.error_text()
+    )))
 }
 
 /// Hands the state to a QEMU that waits for it, and waits until it stands where that was saved.
@@ -165,3 +182,5 @@ fn send_state(qmp: &mut Qmp, running: &Running, state: &[u8]) -> Result<()> {
 const RESTORE_LIMIT: Duration = Duration::from_secs(60);
 /// Commands of the machine are in it.
 const IDENTITY_LIMIT: Duration = Duration::from_secs(180);
+/// A guest that needs longer under emulation is of no use in a pool.
+const REHEARSAL_LIMIT: Duration = Duration::from_secs(60);

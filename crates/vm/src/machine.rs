@@ -290,6 +290,11 @@ impl Machine {
         all.filter(|(_, nic)| nic.backend != Backend::Unplugged)
     }
 
+    /// The identifiers of all cards, plugged in or not.
+    pub(crate) fn card_ids(&self) -> impl Iterator<Item = NicId> + use<> {
+        (0..).map(NicId).take(self.nics.len())
+    }
+
     /// The network namespace of its taps.
     pub(crate) fn taps_in(&self) -> Option<&Path> {
         self.network.as_deref()

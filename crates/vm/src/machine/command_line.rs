@@ -137,7 +137,7 @@ impl Machine {
             args.extend(["-incoming", "defer", "-S"].map(OsString::from));
         }
         args.extend(self.confined.qemu_args());
-        self.boot_args(life, &mut args)?;
+        self.boot_args(accel, life, &mut args)?;
         args.extend(self.extra_args.iter().map(OsString::from));
         Ok(args)
     }
@@ -203,7 +203,7 @@ impl Machine {
         Ok(())
     }
 
-    fn boot_args(&self, life: Life<'_>, args: &mut Vec<OsString>) -> Result<()> {
+    fn boot_args(&self, accel: Accel, life: Life<'_>, args: &mut Vec<OsString>) -> Result<()> {
         match &self.boot {
             None => Err(Error::Invalid {
                 what: format!("machine {}", self.name),
@@ -224,14 +224,22 @@ impl Machine {
                 };
                 args.extend([OsString::from("-kernel"), kernel.into()]);
                 args.extend([OsString::from("-initrd"), initramfs.into()]);
-                args.extend([OsString::from("-append"), self.kernel_command_line().into()]);
+                args.extend([
+                    OsString::from("-append"),
+                    self.kernel_command_line(accel).into(),
+                ]);
                 Ok(())
             }
         }
     }
 
-    fn kernel_command_line(&self) -> String {
-        let mut line = format!("{} carina.name={}", kernel::PARAMETERS, self.name);
+    fn kernel_command_line(&self, accel: Accel) -> String {
+        let emulated = match accel {
+            Accel::Kvm => "",
+            Accel::Tcg => kernel::EMULATED,
+        };
+        let parameters = kernel::PARAMETERS;
+        let mut line = format!("{parameters}{emulated} carina.name={}", self.name);
         if !self.modules.is_empty() {
             line.push_str(&format!(" carina.modules={}", self.modules.join(",")));
         }

@@ -13,17 +13,7 @@ impl Machine {
     /// The script that makes a copy another machine than its template, and runs in the guest what
     /// this machine is to run.
     pub(crate) fn identity(&self) -> Result<String> {
-        let mut seed = [0; SEED_BYTES];
-        rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::empty())
-            .map_err(std::io::Error::from)
-            .context("draw a seed from", Path::new("getrandom(2)"))?;
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
-        let mut script = format!(
-            "carina_be {} {} {} || exit 1\n",
-            self.name,
-            since_1970.unwrap_or_default().as_secs(),
-            base64::encode(&seed)
-        );
+        let mut script = self.be()?;
         for (id, nic) in self.plugged() {
             let mac = nic.mac.unwrap_or_else(|| mac_of(&self.name, id.0));
             let (from, to) = (mac_text(template_mac(id)), mac_text(mac));
@@ -46,6 +36,37 @@ impl Machine {
         }
         script.push_str("exit 0\n");
         Ok(script)
+    }
+
+    /// The script that has a copy do once, before it stands still, what it will do when it becomes
+    /// another machine. It leaves the cards as they were.
+    pub(crate) fn rehearsal(&self) -> Result<String> {
+        let mut script = self.be()?;
+        for id in self.card_ids() {
+            let (own, other) = (template_mac(id), mac_of(&self.name, id.0));
+            // Addresses for documentation (RFC 5737). Nothing is plugged in.
+            script.push_str(&format!(
+                "carina_rehearse {} {} 192.0.2.1/30 192.0.2.2 || exit 1\n",
+                mac_text(own),
+                mac_text(other)
+            ));
+        }
+        script.push_str("exit 0\n");
+        Ok(script)
+    }
+
+    fn be(&self) -> Result<String> {
+        let mut seed = [0; SEED_BYTES];
+        rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::empty())
+            .map_err(std::io::Error::from)
+            .context("draw a seed from", Path::new("getrandom(2)"))?;
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+        Ok(format!(
+            "carina_be {} {} {} || exit 1\n",
+            self.name,
+            since_1970.unwrap_or_default().as_secs(),
+            base64::encode(&seed)
+        ))
     }
 }
 
