@@ -1,5 +1,5 @@
-//! **esp**: protects packets of IPv6 by ESP in transport mode with AES-128-GCM. (RFC 4303, RFC
-//! 4106) Tunnel mode: `esp_tunnel`.
+//! **esp**: protects packets of IPv4 and IPv6 by ESP in transport mode with AES-128-GCM. (RFC 4303,
+//! RFC 4106) Tunnel mode: `esp_tunnel`.
 //!
 //! - inputs, outputs: `north`, packets as they are, and `south`, protected ones
 //! - configuration:
@@ -8,16 +8,21 @@
 //!   - `extended`: sequence numbers have 64 bits, of which 32 are sent; true where nothing is said
 //!   - `resync_threshold`, `resync_attempts`: after so many failures in a row, a packet is tried
 //!     with so many further values of the number's upper half; 1024 and 8 where nothing is said
-//! - counters: to the south `drop_not_ipv6`, `drop_short`, `drop_no_room`, `drop_unfinished`,
-//!   `drop_exhausted`. From the south `drop_not_esp`, `drop_spi`, `drop_length`, `drop_replay`,
-//!   seen or older than the last 128, `drop_forged`, `drop_padding`; `resynchronised`
+//! - counters: to the south `drop_not_ip`, `drop_short`, `drop_fragment`: a part of a packet of
+//!   IPv4, `drop_no_room`, `drop_unfinished`, `drop_exhausted`. From the south `drop_not_esp`,
+//!   `drop_spi`, `drop_length`, `drop_replay`, seen or older than the last 128, `drop_forged`,
+//!   `drop_padding`, `drop_fragment`; `resynchronised`; `arp`: frames of ARP of both directions
 //! - cost: AES-GCM over the payload: some 80 ns at 64 bytes
+//!
+//! Frames of ARP pass as they are: ESP protects IP. The payload of IPv6 is all that follows its
+//! header, extension headers included.
 //!
 //! Sequence numbers begin with 1. A receiver refuses the numbers of a sender that began anew with
 //! the same keys as a replay: both ends begin together, or with new keys. The IV is the time of the
 //! start in nanoseconds plus the number, so that no nonce returns while a sender makes less than
 //! 10^9 packets a second, and its clock is not set back beyond its last start.
 
+mod front;
 mod transform;
 mod window;
 
@@ -25,6 +30,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_wire::ether::ETHERTYPE_ARP;
 use serde::Deserialize;
 
 pub use self::transform::{Key, Opened, Receiver, Refused, Sender, Unprotected};
@@ -74,9 +80,10 @@ pub struct Esp {
     sender: Sender,
     receiver: Receiver,
     unfinished: Counter,
-    unprotected: [Counter; 4],
-    refused: [Counter; 6],
+    unprotected: [Counter; 5],
+    refused: [Counter; 7],
     resynchronised: Counter,
+    arp: Counter,
 }
 
 /// Why there is no such app.
@@ -226,6 +233,7 @@ impl AppConfig for EspConfig {
             unprotected: UNPROTECTED.map(|name| context.counter(name)),
             refused: REFUSED.map(|name| context.counter(name)),
             resynchronised: context.counter("resynchronised"),
+            arp: context.counter("arp"),
         })
     }
 
@@ -245,21 +253,23 @@ impl AppConfig for EspConfig {
 }
 
 /// Names of counters, in the order of [`Unprotected`].
-const UNPROTECTED: [&str; 4] = [
-    "drop_not_ipv6",
+const UNPROTECTED: [&str; 5] = [
+    "drop_not_ip",
     "drop_short",
+    "drop_fragment",
     "drop_no_room",
     "drop_exhausted",
 ];
 
 /// Names of counters, in the order of [`Refused`].
-const REFUSED: [&str; 6] = [
+const REFUSED: [&str; 7] = [
     "drop_not_esp",
     "drop_spi",
     "drop_length",
     "drop_replay",
     "drop_forged",
     "drop_padding",
+    "drop_fragment",
 ];
 
 const NORTH: usize = 0;
@@ -267,8 +277,12 @@ const SOUTH: usize = 1;
 
 impl FrameApp for Esp {
     fn push(&mut self, ports: &mut Ports<'_>) {
-        let (mut unfinished, mut unprotected) = (0, [0; 4]);
+        let (mut unfinished, mut unprotected, mut arp) = (0, [0; 5], 0);
         ports.forward(NORTH, SOUTH, |frame| {
+            if is_arp(frame.bytes()) {
+                arp += 1;
+                return true;
+            }
             if !complete(frame) {
                 unfinished += 1;
                 return false;
@@ -285,23 +299,34 @@ impl FrameApp for Esp {
         for (counter, count) in self.unprotected.iter().zip(unprotected) {
             counter.add(count);
         }
-        let (mut refused, mut resynchronised) = ([0; 6], 0);
-        ports.forward(SOUTH, NORTH, |frame| match self.receiver.open(frame) {
-            Ok(opened) => {
-                resynchronised += u64::from(opened == Opened::Resynchronised);
-                forget(frame);
-                true
+        let (mut refused, mut resynchronised) = ([0; 7], 0);
+        ports.forward(SOUTH, NORTH, |frame| {
+            if is_arp(frame.bytes()) {
+                arp += 1;
+                return true;
             }
-            Err(reason) => {
-                refused[reason as usize] += 1;
-                false
+            match self.receiver.open(frame) {
+                Ok(opened) => {
+                    resynchronised += u64::from(opened == Opened::Resynchronised);
+                    forget(frame);
+                    true
+                }
+                Err(reason) => {
+                    refused[reason as usize] += 1;
+                    false
+                }
             }
         });
         for (counter, count) in self.refused.iter().zip(refused) {
             counter.add(count);
         }
         self.resynchronised.add(resynchronised);
+        self.arp.add(arp);
     }
+}
+
+fn is_arp(frame: &[u8]) -> bool {
+    frame.get(12..14) == Some(&ETHERTYPE_ARP.to_be_bytes())
 }
 
 #[cfg(test)]

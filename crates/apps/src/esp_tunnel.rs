@@ -135,7 +135,7 @@ const REASONS: usize = 14;
 impl From<Unprotected> for Refused {
     fn from(reason: Unprotected) -> Refused {
         match reason {
-            Unprotected::NotIpv6 | Unprotected::Length => Refused::NotCarried,
+            Unprotected::NotIp | Unprotected::Length | Unprotected::Fragment => Refused::NotCarried,
             Unprotected::NoRoom => Refused::NoRoom,
             Unprotected::Exhausted => Refused::Exhausted,
         }
@@ -151,6 +151,7 @@ impl From<Unopened> for Refused {
             Unopened::Replay => Refused::Replay,
             Unopened::Forged => Refused::Forged,
             Unopened::Padding => Refused::Padding,
+            Unopened::Fragment => Refused::Fragment,
         }
     }
 }

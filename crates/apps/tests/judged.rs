@@ -73,10 +73,12 @@ fn packets() -> Vec<(&'static str, Vec<u8>, &'static str)> {
 }
 
 /// With sequence numbers of 32 bits, because tshark cannot check others.
-fn esp_packet() -> Vec<u8> {
-    let inner = frame(":1 > :2 | ip6 fd00::1 > fd00::2 | udp 5000 > 9 | \"secret\"");
-    let mut made = through(KEYS, "north", &[inner], "south");
-    made.remove(0)
+fn esp_packets() -> Vec<Vec<u8>> {
+    let inner = [
+        frame(":1 > :2 | ip6 fd00::1 > fd00::2 | udp 5000 > 9 | \"secret\""),
+        frame(":1 > :2 | ip 10.0.0.1 > 10.0.0.2 | udp 5000 > 9 | \"secret\""),
+    ];
+    through(KEYS, "north", &inner, "south")
 }
 
 #[test]
@@ -241,46 +243,47 @@ fn tshark_reads_every_tunnel_as_it_is_meant() {
 
 #[test]
 fn tshark_decrypts_esp_and_finds_its_check_value_right() {
-    let (_directory, file) = file_of(&[esp_packet()]);
-    let association = "uat:esp_sa:\"IPv6\",\"*\",\"*\",\"0x00001234\",\
-        \"AES-GCM with 16 octet ICV [RFC4106]\",\
-        \"0x00112233445566778899aabbccddeeff01020304\",\"NULL\",\"\"";
-    let arguments = [
-        "-o",
-        "esp.enable_encryption_decode:TRUE",
-        "-o",
-        "esp.enable_authentication_check:TRUE",
-        "-o",
-        association,
-        "-T",
-        "fields",
-        "-e",
+    let (_directory, file) = file_of(&esp_packets());
+    let association = |version: &str| {
+        format!(
+            "uat:esp_sa:\"{version}\",\"*\",\"*\",\"0x00001234\",\
+             \"AES-GCM with 16 octet ICV [RFC4106]\",\
+             \"0x00112233445566778899aabbccddeeff01020304\",\"NULL\",\"\""
+        )
+    };
+    let (four, six) = (association("IPv4"), association("IPv6"));
+    let mut arguments = vec!["-o", "esp.enable_encryption_decode:TRUE"];
+    arguments.extend(["-o", "esp.enable_authentication_check:TRUE"]);
+    arguments.extend(["-o", "ip.check_checksum:TRUE", "-o", &four, "-o", &six]);
+    arguments.extend(["-T", "fields"]);
+    for field in [
         "frame.protocols",
-        "-e",
         "esp.spi",
-        "-e",
         "esp.sequence",
-        "-e",
         "udp.dstport",
-        "-e",
         "udp.payload",
-        "-e",
         "esp.icv_good",
-    ];
+        "ip.checksum.status",
+    ] {
+        arguments.extend(["-e", field]);
+    }
     let Some(text) = read_by("tshark", &arguments, &file) else {
         return;
     };
-    let fields: Vec<&str> = text.trim_end().split('\t').collect();
-    assert!(
-        fields[0].starts_with("eth:ethertype:ipv6:esp:udp"),
-        "{text}"
-    );
-    assert_eq!(fields[1..4], ["0x00001234", "1", "9"], "{text}");
-    assert_eq!(
-        fields[4..],
-        ["736563726574", "1"],
-        "secret, and a right ICV"
-    );
+    let lines: Vec<Vec<&str>> = text
+        .lines()
+        .map(|line| line.split('\t').collect())
+        .collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    for (fields, (protocols, sequence, checksum)) in
+        lines.iter().zip([("ipv6", "1", ""), ("ip", "2", "1")])
+    {
+        let wanted = format!("eth:ethertype:{protocols}:esp:udp");
+        assert!(fields[0].starts_with(&wanted), "{text}");
+        assert_eq!(fields[1..4], ["0x00001234", sequence, "9"], "{text}");
+        let wanted = ["736563726574", "1", checksum];
+        assert_eq!(fields[4..], wanted, "secret, a right ICV, a right header");
+    }
 }
 
 #[test]
@@ -288,15 +291,16 @@ fn tcpdump_reads_what_pcap_write_wrote() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("written.pcap");
     let config = format!("kind = \"pcap_write\"\nfile = {path:?}\n");
-    crate::scripts::into(&config, &[inner(), esp_packet()]);
+    crate::scripts::into(&config, &[&[inner()][..], &esp_packets()].concat());
     let Some(text) = read_by("tcpdump", &["-nn", "-t"], &path) else {
         return;
     };
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 2, "{text}");
+    assert_eq!(lines.len(), 3, "{text}");
     assert!(
         lines[0].starts_with("IP 10.1.0.1.5000 > 10.1.0.2.9999"),
         "{text}"
     );
     assert!(lines[1].contains("ESP(spi=0x00001234,seq=0x1)"), "{text}");
+    assert!(lines[2].contains("ESP(spi=0x00001234,seq=0x2)"), "{text}");
 }

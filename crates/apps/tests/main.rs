@@ -7,4 +7,5 @@ mod judged;
 mod notation;
 mod only;
 mod page;
+mod probes;
 mod scripts;

@@ -17,80 +17,18 @@
 //! nothing else. `ports` lines name ports without a line of either kind, `any` lines outputs whose
 //! frames are not looked at, because they have the time of the day or random bytes in them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use carina_apps::graph_file::read_graph;
 use carina_engine::counter_file::{self, CounterFile};
-use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FrameApp, Graph, Network, PortList, Ports,
-};
+use carina_engine::frames::{Graph, Network};
 use carina_frame::{Pool, PoolConfig};
 use carina_time::Instant;
 
 use crate::notation::frame;
-
-type Waiting = Arc<Mutex<VecDeque<Vec<u8>>>>;
-
-/// Puts the frames of `in` lines on a link.
-#[derive(Clone, Debug)]
-struct Feeder(Waiting);
-
-/// Keeps what comes out.
-#[derive(Clone, Debug)]
-struct Collector(Waiting);
-
-impl PartialEq for Feeder {
-    fn eq(&self, other: &Feeder) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl PartialEq for Collector {
-    fn eq(&self, other: &Collector) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-struct FeederApp(Waiting, Pool);
-struct CollectorApp(Waiting);
-
-impl AppConfig for Feeder {
-    const KIND: &'static str = "feeder";
-    const INPUTS: PortList = PortList::NO_PORT;
-    const OUTPUTS: PortList = PortList::OUTPUT;
-    type App = FeederApp;
-
-    fn build(&self, context: &mut AppContext<'_>) -> Result<FeederApp, AppError> {
-        Ok(FeederApp(Arc::clone(&self.0), context.pool().clone()))
-    }
-}
-
-impl AppConfig for Collector {
-    const KIND: &'static str = "collector";
-    const INPUTS: PortList = PortList::INPUT;
-    const OUTPUTS: PortList = PortList::NO_PORT;
-    type App = CollectorApp;
-
-    fn build(&self, _: &mut AppContext<'_>) -> Result<CollectorApp, AppError> {
-        Ok(CollectorApp(Arc::clone(&self.0)))
-    }
-}
-
-impl FrameApp for FeederApp {
-    fn pull(&mut self, ports: &mut Ports<'_>) {
-        let waiting = &mut *self.0.lock().unwrap();
-        ports.fill(0, usize::MAX, || self.1.frame_of(&waiting.pop_front()?));
-    }
-}
-
-impl FrameApp for CollectorApp {
-    fn push(&mut self, ports: &mut Ports<'_>) {
-        let seen = &mut *self.0.lock().unwrap();
-        ports.drain(0, |frame| seen.push_back(frame.bytes().to_vec()));
-    }
-}
+use crate::probes::{Collector, Feeder, Waiting};
 
 /// The app of a script with a probe at each port.
 struct Bench {

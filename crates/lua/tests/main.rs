@@ -3,6 +3,8 @@
 
 #[path = "../../apps/tests/notation.rs"]
 mod notation;
+#[path = "../../apps/tests/probes.rs"]
+mod probes;
 
 mod examples;
 mod limits;

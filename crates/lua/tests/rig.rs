@@ -1,82 +1,16 @@
 //! An app in Lua with a probe at each port, in simulated time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use carina_apps::graph_file::read_graph_in;
 use carina_engine::counter_file::{self, CounterFile};
-use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FrameApp, Graph, Network, Notice, PortList, Ports,
-};
+use carina_engine::frames::{Graph, Network, Notice};
 use carina_frame::{Pool, PoolConfig};
 use carina_time::Instant;
 
-type Waiting = Arc<Mutex<VecDeque<Vec<u8>>>>;
-
-/// Puts frames on a link.
-#[derive(Clone, Debug)]
-pub struct Feeder(Waiting);
-
-/// Keeps what comes.
-#[derive(Clone, Debug)]
-pub struct Collector(Waiting);
-
-impl PartialEq for Feeder {
-    fn eq(&self, other: &Feeder) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl PartialEq for Collector {
-    fn eq(&self, other: &Collector) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-pub struct FeederApp(Waiting, Pool);
-pub struct CollectorApp(Waiting);
-
-impl AppConfig for Feeder {
-    const KIND: &'static str = "feeder";
-    const INPUTS: PortList = PortList::Any;
-    const OUTPUTS: PortList = PortList::OUTPUT;
-    type App = FeederApp;
-
-    fn build(&self, context: &mut AppContext<'_>) -> Result<FeederApp, AppError> {
-        Ok(FeederApp(Arc::clone(&self.0), context.pool().clone()))
-    }
-}
-
-impl AppConfig for Collector {
-    const KIND: &'static str = "collector";
-    const INPUTS: PortList = PortList::INPUT;
-    const OUTPUTS: PortList = PortList::Any;
-    type App = CollectorApp;
-
-    fn build(&self, _: &mut AppContext<'_>) -> Result<CollectorApp, AppError> {
-        Ok(CollectorApp(Arc::clone(&self.0)))
-    }
-}
-
-impl FrameApp for FeederApp {
-    fn pull(&mut self, ports: &mut Ports<'_>) {
-        let waiting = &mut *self.0.lock().unwrap();
-        ports.fill(0, usize::MAX, || self.1.frame_of(&waiting.pop_front()?));
-    }
-
-    // Frames for an interface in whose place it stands.
-    fn push(&mut self, ports: &mut Ports<'_>) {
-        (0..ports.inputs()).for_each(|input| ports.drain(input, drop));
-    }
-}
-
-impl FrameApp for CollectorApp {
-    fn push(&mut self, ports: &mut Ports<'_>) {
-        let seen = &mut *self.0.lock().unwrap();
-        ports.drain(0, |frame| seen.push_back(frame.bytes().to_vec()));
-    }
-}
+use crate::probes::{Collector, Feeder, Waiting};
 
 /// A network with the app `app`, and probes at its ports.
 pub struct Rig {

@@ -1,6 +1,7 @@
 //! Tests of the transform: a published packet, every length, changed bytes, lost numbers.
 
 use carina_frame::{Frame, Pool, PoolConfig};
+use carina_wire::inet::{Ipv4Error, Ipv4Header, checksum};
 
 use super::*;
 
@@ -49,6 +50,23 @@ fn packet(pool: &Pool, next: u8, payload: &[u8]) -> Frame {
     pool.frame_of(&bytes).unwrap()
 }
 
+/// A packet of IPv4 with these options and this payload.
+fn packet4(pool: &Pool, next: u8, options: &[u8], payload: &[u8]) -> Frame {
+    let mut bytes = vec![2; 14];
+    bytes[12..].copy_from_slice(&[8, 0]);
+    let header = 20 + options.len();
+    bytes.extend([0x40 + (header / 4) as u8, 0]);
+    bytes.extend(((header + payload.len()) as u16).to_be_bytes());
+    bytes.extend([
+        0x12, 0x34, 0x40, 0, 64, next, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+    ]);
+    bytes.extend(options);
+    let sum = checksum(&bytes[14..], 0).to_be_bytes();
+    bytes[24..26].copy_from_slice(&sum);
+    bytes.extend(payload);
+    pool.frame_of(&bytes).unwrap()
+}
+
 /// The first ESP packet of draft-mcgrew-gcm-test-01 (D. McGrew, *Test Cases for the use of GCM in
 /// IPsec ESP*), which has next header 1 behind its padding.
 #[test]
@@ -87,6 +105,68 @@ fn every_length_comes_back_as_it_was() {
         assert!((frame.len() - 54).is_multiple_of(4));
         assert_eq!(receiver.open(&mut frame), Ok(Opened::InStep));
         assert_eq!(frame.bytes(), whole);
+    }
+}
+
+#[test]
+fn packets_of_ipv4_come_back_with_their_header() {
+    let (pool, config) = (pool(), common());
+    let (mut sender, mut receiver) = (config.sender(7).unwrap(), config.receiver().unwrap());
+    for length in 0..70 {
+        let payload: Vec<u8> = (0..length).collect();
+        // Two of no operation, one that ends: options stay in front. (RFC 791 §3.1)
+        let options: &[u8] = if length % 2 == 0 { &[] } else { &[1, 1, 1, 0] };
+        let mut frame = packet4(&pool, 47, options, &payload);
+        let whole = frame.bytes().to_vec();
+        sender.protect(&mut frame).unwrap();
+        let header = Ipv4Header::decode(&frame.bytes()[14..]).unwrap();
+        assert_eq!(
+            (header.protocol, header.header_bytes),
+            (50, 20 + options.len())
+        );
+        assert_eq!(14 + header.total_bytes, frame.len());
+        assert!((header.total_bytes - header.header_bytes).is_multiple_of(4));
+        // What pads a short frame on Ethernet is not the packet's.
+        assert!(frame.append(&[0; 6]));
+        assert_eq!(receiver.open(&mut frame), Ok(Opened::InStep));
+        assert_eq!(frame.bytes(), whole);
+    }
+}
+
+#[test]
+fn wrong_checksum_of_ipv4_stays_wrong() {
+    let (pool, config) = (pool(), common());
+    let mut sender = config.sender(7).unwrap();
+    let mut frame = packet4(&pool, 17, &[], b"payload");
+    frame.bytes_mut()[26] ^= 1;
+    sender.protect(&mut frame).unwrap();
+    let decoded = Ipv4Header::decode(&frame.bytes()[14..]);
+    assert_eq!(decoded, Err(Ipv4Error::Checksum));
+}
+
+#[test]
+fn parts_of_packets_are_neither_protected_nor_opened() {
+    let (pool, config) = (pool(), common());
+    let (mut sender, mut receiver) = (config.sender(7).unwrap(), config.receiver().unwrap());
+    for bits in [[0x20, 0], [0, 1], [0x20, 9]] {
+        let mut frame = packet4(&pool, 17, &[], b"payload");
+        frame.bytes_mut()[20..22].copy_from_slice(&bits);
+        assert_eq!(sender.protect(&mut frame), Err(Unprotected::Fragment));
+        let mut frame = packet4(&pool, 50, &[], &[0; 40]);
+        frame.bytes_mut()[20..22].copy_from_slice(&bits);
+        assert_eq!(receiver.open(&mut frame), Err(Refused::Fragment));
+    }
+    let cut = |at: usize| {
+        let frame = packet4(&pool, 17, &[], b"payload");
+        pool.frame_of(&frame.bytes()[..at]).unwrap()
+    };
+    for length in 0..41 {
+        let wanted = if length < 15 {
+            Unprotected::NotIp
+        } else {
+            Unprotected::Length
+        };
+        assert_eq!(sender.protect(&mut cut(length)), Err(wanted), "{length}");
     }
 }
 

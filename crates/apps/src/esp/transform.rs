@@ -1,5 +1,5 @@
-//! ESP with AES-GCM: behind headers that stay, as in transport mode over IPv6, or around a whole
-//! packet, as in tunnel mode. (RFC 4303, RFC 4106)
+//! ESP with AES-GCM: behind headers that stay, as in transport mode, or around a whole packet, as
+//! in tunnel mode. (RFC 4303, RFC 4106)
 //!
 //! ```text
 //!   headers that stay | SPI 4 | sequence number 4 | IV 8
@@ -8,12 +8,11 @@
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use carina_frame::Frame;
-use carina_wire::inet::{ETHERTYPE_IPV6, PROTOCOL_ESP};
+use carina_wire::inet::PROTOCOL_ESP;
 
+use super::front::{Front, Other};
 use super::window::ReplayWindow;
 
-/// Bytes of Ethernet and IPv6, which stay in front.
-const FRONT: usize = 54;
 /// SPI, sequence number and IV.
 const HEADER: usize = 16;
 /// The integrity check value.
@@ -72,10 +71,12 @@ pub struct Sender {
 /// Why a packet is not protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unprotected {
-    /// It is no packet of IPv6.
-    NotIpv6,
+    /// It is no packet of IP.
+    NotIp,
     /// It is shorter than its header says.
     Length,
+    /// It is a part of a packet: transport mode is for whole ones. (RFC 4303 §3.1.1)
+    Fragment,
     /// No room for what ESP adds.
     NoRoom,
     /// All sequence numbers were used. (RFC 4303 §3.3.3)
@@ -88,16 +89,11 @@ impl Sender {
     /// # Errors
     /// The frame may have changed then, and must be dropped.
     pub fn protect(&mut self, frame: &mut Frame) -> Result<(), Unprotected> {
-        let (payload, next) = payload_of(frame.bytes()).ok_or(Unprotected::NotIpv6)?;
-        if frame.len() < FRONT + payload {
-            return Err(Unprotected::Length);
-        }
-        frame.truncate(FRONT + payload);
-        let length = self.protect_behind(frame, FRONT, next)?;
-        let bytes = frame.bytes_mut();
-        bytes[18..20].copy_from_slice(&length.to_be_bytes());
-        bytes[20] = PROTOCOL_ESP;
-        Ok(())
+        let front = Front::of(frame.bytes())?;
+        frame.truncate(front.bytes + front.payload);
+        let length = self.protect_behind(frame, front.bytes, front.next)?;
+        let has_length = front.say(frame.bytes_mut(), length, PROTOCOL_ESP);
+        has_length.then_some(()).ok_or(Unprotected::NoRoom)
     }
 
     /// Protects what stands behind the first `front` bytes, a payload of the protocol `next`.
@@ -171,7 +167,7 @@ pub struct Receiver {
 /// Why a packet is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is no ESP over IPv6.
+    /// It is no ESP over IP.
     NotEsp,
     /// It is of another security association.
     Spi,
@@ -183,6 +179,28 @@ pub enum Refused {
     Forged,
     /// Its padding is malformed.
     Padding,
+    /// It is a part of a packet of IPv4, which was not put together.
+    Fragment,
+}
+
+impl From<Other> for Unprotected {
+    fn from(other: Other) -> Unprotected {
+        match other {
+            Other::NotIp => Unprotected::NotIp,
+            Other::Length => Unprotected::Length,
+            Other::Fragment => Unprotected::Fragment,
+        }
+    }
+}
+
+impl From<Other> for Refused {
+    fn from(other: Other) -> Refused {
+        match other {
+            Other::NotIp => Refused::NotEsp,
+            Other::Length => Refused::Length,
+            Other::Fragment => Refused::Fragment,
+        }
+    }
 }
 
 /// What [`Receiver::open`] did.
@@ -200,20 +218,15 @@ impl Receiver {
     /// # Errors
     /// The frame may have changed then, and must be dropped.
     pub fn open(&mut self, frame: &mut Frame) -> Result<Opened, Refused> {
-        let (payload, next) = payload_of(frame.bytes()).ok_or(Refused::NotEsp)?;
-        if next != PROTOCOL_ESP {
+        let front = Front::of(frame.bytes())?;
+        if front.next != PROTOCOL_ESP {
             return Err(Refused::NotEsp);
         }
-        if frame.len() < FRONT + payload {
-            return Err(Refused::Length);
-        }
-        frame.truncate(FRONT + payload);
-        let (opened, next) = self.open_behind(frame, FRONT)?;
-        let inner = (frame.len() - FRONT) as u16;
-        let bytes = frame.bytes_mut();
-        bytes[18..20].copy_from_slice(&inner.to_be_bytes());
-        bytes[20] = next;
-        Ok(opened)
+        frame.truncate(front.bytes + front.payload);
+        let (opened, next) = self.open_behind(frame, front.bytes)?;
+        let inner = (frame.len() - front.bytes) as u16;
+        let has_length = front.say(frame.bytes_mut(), inner, next);
+        has_length.then_some(opened).ok_or(Refused::Length)
     }
 
     /// Checks and decrypts what stands behind the first `front` bytes; leaves its payload there,
@@ -312,12 +325,4 @@ fn unwrap(frame: &mut Frame, front: usize) -> Result<u8, Refused> {
     frame.truncate(front + HEADER + inner);
     frame.advance(HEADER);
     Ok(next)
-}
-
-/// Length of the payload and next header of a packet of IPv6.
-fn payload_of(frame: &[u8]) -> Option<(usize, u8)> {
-    let head = frame.first_chunk::<FRONT>()?;
-    let is_ipv6 = head[12..14] == ETHERTYPE_IPV6.to_be_bytes() && head[14] >> 4 == 6;
-    let length = usize::from(u16::from_be_bytes([head[18], head[19]]));
-    is_ipv6.then_some((length, head[20]))
 }

@@ -2,6 +2,7 @@
 
 use carina_ring::WakeMode;
 use carina_ring::channel::{ChannelMemory, Endpoint, Side};
+use carina_wire::Payload;
 
 use super::*;
 

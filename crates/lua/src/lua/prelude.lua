@@ -17,6 +17,13 @@ local copy, fill, string_of = ffi.copy, ffi.fill, ffi.string
 local error, floor, format = error, math.floor, string.format
 local tostring, type = tostring, type
 
+-- Numbers of two and four bytes are read and written at once, and turned from the order of this
+-- machine, x86-64, which does so at any address. LuaJIT's compiler compares each access to memory
+-- with all earlier ones of its trace: with accesses byte by byte, a trace with some twenty numbers
+-- took it 15 ms.
+local cast, bswap = ffi.cast, bit.bswap
+local u16p, i32p = ffi.typeof("uint16_t *"), ffi.typeof("int32_t *")
+
 ffi.cdef [[
 struct carina_lua_block {
   double now;               /* seconds */
@@ -105,16 +112,15 @@ function packet.u16(p, at)
   local i = band(type(p) == "number" and p or -1, PLACES)
   if handles[i] ~= p then not_a_packet(p) end
   if not is_inside(at, 2, lengths[i]) then outside(p, at, 2) end
-  local d = data[i] + at
-  return d[0] * 256 + d[1]
+  return rshift(bswap(cast(u16p, data[i] + at)[0]), 16)
 end
 
 function packet.u32(p, at)
   local i = band(type(p) == "number" and p or -1, PLACES)
   if handles[i] ~= p then not_a_packet(p) end
   if not is_inside(at, 4, lengths[i]) then outside(p, at, 4) end
-  local d = data[i] + at
-  return d[0] * 16777216 + (d[1] * 65536 + d[2] * 256 + d[3])
+  local value = bswap(cast(i32p, data[i] + at)[0])
+  return rshift(value, 16) * 65536 + band(value, 65535)
 end
 
 function packet.set_u8(p, at, value)
@@ -128,20 +134,14 @@ function packet.set_u16(p, at, value)
   local i = band(type(p) == "number" and p or -1, PLACES)
   if handles[i] ~= p then not_a_packet(p) end
   if not is_inside(at, 2, lengths[i]) then outside(p, at, 2) end
-  local d = data[i] + at
-  d[0] = band(rshift(value, 8), 255)
-  d[1] = band(value, 255)
+  cast(u16p, data[i] + at)[0] = rshift(bswap(band(value, 65535)), 16)
 end
 
 function packet.set_u32(p, at, value)
   local i = band(type(p) == "number" and p or -1, PLACES)
   if handles[i] ~= p then not_a_packet(p) end
   if not is_inside(at, 4, lengths[i]) then outside(p, at, 4) end
-  local d = data[i] + at
-  d[0] = rshift(value, 24)
-  d[1] = band(rshift(value, 16), 255)
-  d[2] = band(rshift(value, 8), 255)
-  d[3] = band(value, 255)
+  cast(i32p, data[i] + at)[0] = bswap(value)
 end
 
 -- `count` bytes from `at` on as a string; to the end where no count is given.
@@ -168,13 +168,15 @@ function packet.checksum(p, at, count)
   if handles[i] ~= p then not_a_packet(p) end
   if not is_inside(at, count, lengths[i]) then outside(p, at, count) end
   local d, sum, n = data[i] + at, 0, floor(count)
-  for o = 0, n - 2, 2 do
-    sum = sum + d[o] * 256 + d[o + 1]
+  local words = cast(u16p, d)
+  -- The order of bytes does not matter to the sum, but at its end. (RFC 1071 §2, B)
+  for word = 0, floor(n / 2) - 1 do
+    sum = sum + words[word]
   end
-  if n % 2 == 1 then sum = sum + d[n - 1] * 256 end
+  if n % 2 == 1 then sum = sum + d[n - 1] end
   sum = sum % 65536 + floor(sum / 65536)
   sum = sum % 65536 + floor(sum / 65536)
-  return band(bnot(sum), 65535)
+  return rshift(bswap(band(bnot(sum), 65535)), 16)
 end
 
 -- Takes `count` bytes off the front.

@@ -1,0 +1,74 @@
+//! Probes for the ports of an app: what puts frames on its links, and what keeps those that come.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
+use carina_frame::Pool;
+
+/// Frames that wait at a probe, or that it saw.
+pub type Waiting = Arc<Mutex<VecDeque<Vec<u8>>>>;
+
+/// Puts frames on a link.
+#[derive(Clone, Debug)]
+pub struct Feeder(pub Waiting);
+
+/// Keeps what comes.
+#[derive(Clone, Debug)]
+pub struct Collector(pub Waiting);
+
+impl PartialEq for Feeder {
+    fn eq(&self, other: &Feeder) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl PartialEq for Collector {
+    fn eq(&self, other: &Collector) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+pub struct FeederApp(Waiting, Pool);
+pub struct CollectorApp(Waiting);
+
+impl AppConfig for Feeder {
+    const KIND: &'static str = "feeder";
+    const INPUTS: PortList = PortList::Any;
+    const OUTPUTS: PortList = PortList::OUTPUT;
+    type App = FeederApp;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<FeederApp, AppError> {
+        Ok(FeederApp(Arc::clone(&self.0), context.pool().clone()))
+    }
+}
+
+impl AppConfig for Collector {
+    const KIND: &'static str = "collector";
+    const INPUTS: PortList = PortList::INPUT;
+    const OUTPUTS: PortList = PortList::Any;
+    type App = CollectorApp;
+
+    fn build(&self, _: &mut AppContext<'_>) -> Result<CollectorApp, AppError> {
+        Ok(CollectorApp(Arc::clone(&self.0)))
+    }
+}
+
+impl FrameApp for FeederApp {
+    fn pull(&mut self, ports: &mut Ports<'_>) {
+        let waiting = &mut *self.0.lock().unwrap();
+        ports.fill(0, usize::MAX, || self.1.frame_of(&waiting.pop_front()?));
+    }
+
+    // Frames for an interface in whose place it stands.
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        (0..ports.inputs()).for_each(|input| ports.drain(input, drop));
+    }
+}
+
+impl FrameApp for CollectorApp {
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        let seen = &mut *self.0.lock().unwrap();
+        ports.drain(0, |frame| seen.push_back(frame.bytes().to_vec()));
+    }
+}
