@@ -1,9 +1,12 @@
 //! The NFV process: cards of guests, and other ports, behind one uplink.
 //!
 //! ```text
-//!   port --> txrate --> filter --> tunnel --> arp or nd --> esp -----------> mux <--> uplink
-//!        <------------- filter <-- tunnel <-- arp or nd <-- esp <-- rxrate <--
+//!   port --> txrate --> filter --> tunnel --> esp --> arp or nd -----------> mux <--> uplink
+//!        <------------- filter <-- tunnel <-- esp <-- arp or nd <-- rxrate <--
 //! ```
+//!
+//! A tunnel of packets, `ipip`, has an `arp` more in front of it, which is the router of the port's
+//! station. In snabbnfv's files `esp` stands behind `nd`.
 //!
 //! A port has those apps that its configuration asks for, each called after the port. [`read`]
 //! reads a file, of Carina's format or of snabbnfv's; [`graph`] makes the apps and links of it, as

@@ -74,13 +74,13 @@ fn every_field_becomes_an_app() {
         "web_port.output -> web_txrate.input",
         "web_txrate.output -> web_filter.input",
         "web_filter.output -> web_tunnel.north",
-        "web_tunnel.south -> web_nd.north",
-        "web_nd.south -> web_esp.north",
-        "web_esp.south -> mux.web",
+        "web_tunnel.south -> web_esp.north",
+        "web_esp.south -> web_nd.north",
+        "web_nd.south -> mux.web",
         "mux.web -> web_rxrate.input",
-        "web_rxrate.output -> web_esp.south",
-        "web_esp.north -> web_nd.south",
-        "web_nd.north -> web_tunnel.south",
+        "web_rxrate.output -> web_nd.south",
+        "web_nd.north -> web_esp.south",
+        "web_esp.north -> web_tunnel.south",
         "web_tunnel.north -> web_filter.back_input",
         "web_filter.back_output -> web_port.input",
         "plain_port.output -> mux.plain",
@@ -154,7 +154,7 @@ fn wrong_tunnels_are_refused_with_what_would_be_right() {
         (
             "ipsec",
             "",
-            "tunnel.type = \"ipsec\": the type is l2tpv3, gre or vxlan",
+            "tunnel.type = \"ipsec\": the type is l2tpv3, gre, vxlan or ipip",
         ),
         (
             "vxlan",
@@ -178,6 +178,32 @@ fn wrong_tunnels_are_refused_with_what_would_be_right() {
         ),
         ("gre", "hop_limit = 0", "hop_limit = 0: must be 1 to 255"),
         (
+            "gre",
+            "gateway_ip = \"10.0.0.1\"",
+            "gateway_ip: only a tunnel of type ipip has this field",
+        ),
+        ("ipip", "", "gateway_ip is missing here: the IPv4 address"),
+        (
+            "ipip",
+            "gateway_ip = \"10.0.0.1\"",
+            "station_ip is missing here: the IPv4 address of the station",
+        ),
+        (
+            "ipip",
+            "gateway_ip = \"10.0.0.1\"\nstation_ip = \"10.0.0.1\"",
+            "station_ip = \"10.0.0.1\": must differ from gateway_ip",
+        ),
+        (
+            "ipip",
+            "gateway_ip = \"224.0.0.1\"\nstation_ip = \"10.0.0.1\"",
+            "gateway_ip = \"224.0.0.1\": must be the address of one station",
+        ),
+        (
+            "ipip",
+            "key = 5",
+            "key: only a tunnel of type gre has this field",
+        ),
+        (
             "l2tpv3",
             "",
             "local_ip = \"192.0.2.1\": an IPv6 address: L2TPv3",
@@ -187,6 +213,11 @@ fn wrong_tunnels_are_refused_with_what_would_be_right() {
         assert!(said.starts_with("line 4: "), "{said}");
         assert!(said.contains(wanted), "{said}\n{wanted}");
     }
+}
+
+#[test]
+fn addresses_of_tunnels_are_of_one_kind_and_differ() {
+    let next = "next_hop = \"192.0.2.3\"";
     let change = |old: &str, new: &str| error_of(&over_ipv4("gre", next).replace(old, new));
     let said = change("_ip = \"192.0.2.2\"", "_ip = \"192.0.2.1\"");
     assert!(said.contains("must differ from local_ip"), "{said}");
@@ -205,10 +236,34 @@ fn wrong_tunnels_are_refused_with_what_would_be_right() {
         said.contains("next_hop is missing here: an IPv4 address"),
         "{said}"
     );
+}
+
+#[test]
+fn station_of_an_ipip_tunnel_has_a_router() {
+    let more = "next_hop = \"192.0.2.3\"\ngateway_ip = \"10.0.0.1\"\nstation_ip = \"10.0.0.2\"";
     let esp = WHOLE.split("[ports.esp]").nth(1).unwrap();
     let esp = esp.split("[[ports]]").next().unwrap();
-    let said = error_of(&(over_ipv4("gre", next) + "[ports.esp]" + esp));
-    assert!(said.contains("esp needs a tunnel over IPv6"), "{said}");
+    let traffic = read_it(&(over_ipv4("ipip", more) + "[ports.esp]" + esp));
+    let gateway = traffic.ports[0].tunnel.as_ref().unwrap().gateway.unwrap();
+    assert_eq!(gateway.mac.0.to_string(), "02:00:00:00:00:00");
+    let graph = graph(&traffic, &port_kinds()).unwrap();
+    let links: Vec<String> = graph.links().map(ToString::to_string).collect();
+    let wanted = [
+        "a_port.output -> a_gateway.south",
+        "a_gateway.north -> a_tunnel.north",
+        "a_tunnel.south -> a_esp.north",
+        "a_esp.south -> a_arp.north",
+        "a_arp.south -> mux.a",
+        "mux.a -> a_arp.south",
+        "a_arp.north -> a_esp.south",
+        "a_esp.north -> a_tunnel.south",
+        "a_tunnel.north -> a_gateway.north",
+        "a_gateway.south -> a_port.input",
+    ];
+    for link in wanted {
+        assert!(links.iter().any(|found| found == link), "{link}: {links:?}");
+    }
+    assert_eq!(links.len(), wanted.len());
 }
 
 /// The error where a line of the file is another.

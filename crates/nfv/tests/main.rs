@@ -6,3 +6,4 @@ mod packets;
 mod simulated;
 mod snabb_file;
 mod traffic;
+mod tunnels;

@@ -85,6 +85,7 @@ fn every_field_of_snabbnfv_is_read() {
     assert_eq!(port.app["mergeable"].as_bool(), Some(false));
     assert_eq!(port.app["indirect"].as_bool(), Some(false));
     let tunnel = port.tunnel.as_ref().unwrap();
+    assert!(tunnel.protects_resolver, "as the other end has it");
     let l2tpv3 = l2tpv3(tunnel);
     assert_eq!(l2tpv3.local_cookie.to_string(), "0011223344556677");
     assert_eq!(l2tpv3.remote_cookie.to_string(), "8899aabbccddeeff");

@@ -3,6 +3,7 @@
 //! They have the same rings (`rings.rs`) in different places, so that what differs is how a device
 //! is brought up: one module each.
 
+mod advanced;
 mod e1000e;
 mod igb;
 mod ixgbe;

@@ -20,8 +20,9 @@
 //!   offload work that is not known or does not fit the frame; `drop_no_frame`: from the guest, and
 //!   the pool had no frame for it; `drop_no_guest`: for a guest that is not there, or whose driver
 //!   has no ring; `drop_no_room`: the guest gave no buffer for so long that it seems to have
-//!   stopped; `drop_too_long`: for the guest, longer than its buffer; `drop_unfinished`: for a
-//!   guest that takes no offload work, which is not known or for which the pool had no frame
+//!   stopped; `drop_too_long`: for the guest, longer than its buffer, or than the MTU that its
+//!   process has said (`host_mtu` of QEMU); `drop_unfinished`: for a guest that takes no offload
+//!   work, which is not known or for which the pool had no frame
 //! - cost: one copy each way. No system call for a frame; at most one for a burst, where the
 //!   guest's driver asks to be signalled
 //!
@@ -42,7 +43,7 @@ use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
     AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Port, PortList, Ports, WhenFull,
 };
-use carina_frame::Frame;
+use carina_frame::{Frame, Pool};
 use carina_sys::Interest;
 use carina_time::{Duration, Instant};
 use carina_vhost_user::features::{self, net};
@@ -132,6 +133,7 @@ impl VhostUserConfig {
             | net::GUEST_TSO4
             | net::GUEST_TSO6
             | net::GUEST_ANNOUNCE
+            | net::MTU
     }
 }
 
@@ -199,6 +201,7 @@ impl AppConfig for VhostUserConfig {
             offer: Offer {
                 features: self.features(),
                 rings: 2 * self.queues,
+                mtu_max: mtu_max(context.pool()),
             },
         })?;
         let intake = || Intake {
@@ -337,7 +340,7 @@ impl VhostUser {
         let Some(mut device) = self.socket.try_lock() else {
             return;
         };
-        let features = device.features();
+        let (features, mtu) = (device.features(), device.mtu());
         let running = (0..self.queues).filter(|pair| device.ring(2 * pair).is_some());
         let running = running.count();
         if running == 0 {
@@ -356,6 +359,7 @@ impl VhostUser {
                 continue;
             };
             let source = to_guest::Source {
+                bytes_max: bytes_max(mtu),
                 backlog: &mut self.pairs[pair].backlog,
                 link: (running == 1).then_some(&mut *ports),
             };
@@ -449,6 +453,20 @@ fn discard_all(ports: &mut Ports<'_>, counter: &Counter) {
     counter.add(ports.waiting(0) as u64);
     ports.drain(0, drop);
 }
+
+/// The largest MTU of frames of a pool, with a MAC header and a tag.
+fn mtu_max(pool: &Pool) -> u16 {
+    let bytes = pool.frame_bytes().saturating_sub(ETHER_TAGGED_BYTES);
+    u16::try_from(bytes).unwrap_or(u16::MAX)
+}
+
+/// The most bytes of a frame for a driver with this MTU.
+fn bytes_max(mtu: Option<u16>) -> usize {
+    mtu.map_or(usize::MAX, |mtu| usize::from(mtu) + ETHER_TAGGED_BYTES)
+}
+
+/// A MAC header with the tag of a VLAN, which the MTU does not count. (IEEE 802.1Q §9)
+const ETHER_TAGGED_BYTES: usize = 18;
 
 /// Of a pair of rings, that from the guest is the second. (VIRTIO 1.2 §5.1.2)
 const FROM_GUEST: usize = 1;

@@ -30,6 +30,7 @@ pub const GET_PROTOCOL_FEATURES: u32 = 15;
 pub const SET_PROTOCOL_FEATURES: u32 = 16;
 pub const SET_VRING_ENABLE: u32 = 18;
 pub const SEND_RARP: u32 = 19;
+pub const NET_SET_MTU: u32 = 20;
 
 /// VERSION_1, MRG_RXBUF and vhost-user's PROTOCOL_FEATURES.
 pub const FEATURES: u64 = 1 << 32 | 1 << 15 | 1 << 30;
@@ -158,6 +159,21 @@ impl FrontEnd {
 
     /// Says where a ring is, and starts it.
     pub fn start_ring(&mut self, ring: u64, base: u32) {
+        self.describe_ring(ring, base);
+        let kick = EventFd::new().unwrap();
+        let kick_fd = kick.try_clone().unwrap().into_fd();
+        self.says(SET_VRING_KICK, &ring.to_ne_bytes(), &[kick_fd.as_fd()]);
+        self.finish_ring(ring, kick);
+    }
+
+    /// The same of a ring that nothing kicks: its message has the mark of no descriptor.
+    pub fn start_polled_ring(&mut self, ring: u64) {
+        self.describe_ring(ring, 0);
+        self.says_u64(SET_VRING_KICK, ring | 1 << 8);
+        self.finish_ring(ring, EventFd::new().unwrap());
+    }
+
+    fn describe_ring(&mut self, ring: u64, base: u32) {
         let index = ring as u32;
         let base = if self.features & PACKED != 0 && base == 0 {
             0x8000_8000
@@ -172,12 +188,13 @@ impl FrontEnd {
             body.extend(word.to_ne_bytes());
         }
         self.says(SET_VRING_ADDR, &body, &[]);
-        let (kick, call) = (EventFd::new().unwrap(), EventFd::new().unwrap());
-        let (kick_fd, call_fd) = (kick.try_clone().unwrap(), call.try_clone().unwrap());
-        let number = ring.to_ne_bytes();
-        self.says(SET_VRING_KICK, &number, &[kick_fd.into_fd().as_fd()]);
-        self.says(SET_VRING_CALL, &number, &[call_fd.into_fd().as_fd()]);
-        self.says_state(SET_VRING_ENABLE, index, 1);
+    }
+
+    fn finish_ring(&mut self, ring: u64, kick: EventFd) {
+        let call = EventFd::new().unwrap();
+        let call_fd = call.try_clone().unwrap().into_fd();
+        self.says(SET_VRING_CALL, &ring.to_ne_bytes(), &[call_fd.as_fd()]);
+        self.says_state(SET_VRING_ENABLE, ring as u32, 1);
         self.kicks.push(kick);
         self.calls.push(call);
     }

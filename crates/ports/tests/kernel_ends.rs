@@ -31,7 +31,7 @@ enum North {
     Packets,
 }
 
-const TUNNELS: [Ends; 8] = [
+const TUNNELS: [Ends; 10] = [
     Ends {
         name: "gre of frames",
         app: "kind = \"gre\"\nkey = 5",
@@ -125,7 +125,39 @@ const TUNNELS: [Ends; 8] = [
                 mode transport",
         target: "fd08::1",
     },
+    Ends {
+        name: "esp in transport mode over IPv4",
+        app: "kind = \"esp\"\nspi = 256\n\
+              transmit_key = \"000102030405060708090a0b0c0d0e0f\"\ntransmit_salt = \"00010203\"\n\
+              receive_key = \"0f0e0d0c0b0a09080706050403020100\"\nreceive_salt = \"03020100\"",
+        north: North::Frames,
+        is_over_ipv6: false,
+        guest: TRANSPORT4,
+        target: "10.8.0.1",
+    },
+    Ends {
+        name: "gre, protected over IPv4",
+        app: "kind = \"esp\"\nspi = 256\n\
+              transmit_key = \"000102030405060708090a0b0c0d0e0f\"\ntransmit_salt = \"00010203\"\n\
+              receive_key = \"0f0e0d0c0b0a09080706050403020100\"\nreceive_salt = \"03020100\"",
+        north: North::Frames,
+        is_over_ipv6: false,
+        guest: "IP link add t0 type gretap local 10.8.0.2 remote 10.8.0.1 key 5 nopmtudisc",
+        target: "10.9.0.1",
+    },
 ];
+
+/// All of IPv4 between the ends, in transport mode.
+const TRANSPORT4: &str = "IP xfrm state add src 10.8.0.2 dst 10.8.0.1 proto esp spi 256 reqid 1 \
+     mode transport flag esn replay-window 128 aead RFC4106 \
+     0x0f0e0d0c0b0a0908070605040302010003020100 128 && \
+     IP xfrm state add src 10.8.0.1 dst 10.8.0.2 proto esp spi 256 reqid 1 \
+     mode transport flag esn replay-window 128 aead RFC4106 \
+     0x000102030405060708090a0b0c0d0e0f00010203 128 && \
+     IP xfrm policy add src 10.8.0.2 dst 10.8.0.1 dir out tmpl proto esp reqid 1 \
+     mode transport && \
+     IP xfrm policy add src 10.8.0.1 dst 10.8.0.2 dir in tmpl proto esp reqid 1 \
+     mode transport";
 
 /// What the guest's kernel needs beyond what it has built in.
 const MODULES: [&str; 15] = [
@@ -153,12 +185,22 @@ impl Ends {
             North::Packets => "tun",
         };
         let app = self.app;
+        let (first, within) = match self.is_protected_tunnel() {
+            true => (
+                "carried",
+                "\"carried.south -> tunnel.north\", \"tunnel.north -> carried.south\", ",
+            ),
+            false => ("tunnel", ""),
+        };
         let mut graph = format!(
-            "links = [\"inside.output -> tunnel.north\", \"tunnel.north -> inside.input\", \
+            "links = [\"inside.output -> {first}.north\", \"{first}.north -> inside.input\", {within}\
              \"card.output -> tunnel.south\", \"tunnel.south -> card.input\"]\n\
              [apps.inside]\nkind = \"{kind}\"\nname = \"inside\"\nmtu = 1500\n\
              [apps.card]\nkind = \"vhost_user\"\nsocket = {socket:?}\n[apps.tunnel]\n{app}\n"
         );
+        if self.is_protected_tunnel() {
+            graph += "[apps.carried]\nkind = \"gre\"\nkey = 5\n";
+        }
         if !self.is_transport() {
             let net = if self.is_over_ipv6 {
                 "fd08::"
@@ -175,7 +217,12 @@ impl Ends {
 
     /// The addresses of the ends are those of the packets themselves.
     fn is_transport(&self) -> bool {
-        self.target == "fd08::1"
+        ["fd08::1", "10.8.0.1"].contains(&self.target)
+    }
+
+    /// A tunnel in front of `esp`.
+    fn is_protected_tunnel(&self) -> bool {
+        self.app.starts_with("kind = \"esp\"") && !self.is_transport()
     }
 }
 
@@ -260,11 +307,20 @@ fn tunnels_and_esp_reach_the_ends_that_linux_has() {
             running = Running::new(&room, &ends.graph(&socket));
         }
         if ends.is_transport() {
+            let (own, other) = match ends.is_over_ipv6 {
+                true => ("fd08::1/64 dev inside nodad", "fd08::2"),
+                false => ("10.8.0.1/24 dev inside", "10.8.0.2"),
+            };
             room.ip("link set inside address 02:00:00:00:00:01");
-            room.ip("address add fd08::1/64 dev inside nodad");
-            room.ip("neighbour add fd08::2 lladdr 02:00:00:00:00:02 dev inside");
+            room.ip(&format!("address add {own}"));
+            room.ip(&format!(
+                "neighbour add {other} lladdr 02:00:00:00:00:02 dev inside"
+            ));
         } else {
             room.ip("address add 10.9.0.1/24 dev inside");
+        }
+        if ends.is_protected_tunnel() {
+            does(&vm, TRANSPORT4);
         }
         does(&vm, ends.guest);
         let has_interface = ends.guest.contains("t0");
@@ -290,6 +346,9 @@ fn tunnels_and_esp_reach_the_ends_that_linux_has() {
                 "IP xfrm state flush && IP xfrm policy flush; IP route del 10.9.0.1; \
                  IP address del 10.9.0.2/32 dev lo; true",
             ),
+        }
+        if ends.is_protected_tunnel() {
+            does(&vm, "IP xfrm policy flush && IP xfrm state flush");
         }
     }
 }

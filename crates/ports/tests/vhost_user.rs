@@ -370,3 +370,76 @@ fn stopped_ring_goes_on_and_back_end_that_was_replaced_too() {
         }
     }
 }
+
+/// Says a message that wants to be acknowledged, and returns the status.
+fn asks_with(front: &mut FrontEnd, request: u32, value: u64) -> u64 {
+    let header = [request, 1 | 1 << 3, 8].map(u32::to_ne_bytes);
+    let message = [header.as_flattened(), &value.to_ne_bytes()].concat();
+    front.socket.write_all(&message).unwrap();
+    front.answer(request)
+}
+
+#[test]
+fn mtu_that_the_front_end_has_said_holds_for_its_guest() {
+    const MTU: u64 = 1 << 3;
+    for features in [MTU, MTU | PACKED] {
+        let Some(wire) = wire("") else { return };
+        let mut a = running(&wire.sockets[0], 0);
+        let mut b = FrontEnd::connect(&wire.sockets[1]);
+        assert_eq!(b.asks(GET_PROTOCOL_FEATURES) & 1 << 4, 1 << 4);
+        // Below the least of IPv4, and more than frames of the pool have.
+        assert_eq!(asks_with(&mut b, NET_SET_MTU, 67), 1);
+        assert_eq!(asks_with(&mut b, NET_SET_MTU, 1 << 32 | 1500), 1);
+        assert_eq!(asks_with(&mut b, NET_SET_MTU, 65_535), 1);
+        assert_eq!(asks_with(&mut b, NET_SET_MTU, 1000), 0);
+        let mut b = b.set_up(FEATURES | features);
+        wire.graph.until("b/is_connected", |count| count == 1);
+        // A MAC header, and the tag that the MTU does not count.
+        passes(&mut a, &mut b, &frame(1018));
+        b.gives_buffer(0, 2048);
+        a.sends(0, &frame(1019));
+        wire.graph.until("b/drop_too_long", |count| count == 1);
+        a.returned(1);
+        // The buffer is for the next.
+        a.sends(0, &frame(60));
+        a.returned(1);
+        assert_eq!(b.returned(0).written, 12 + 60);
+        assert_eq!(b.bytes(0, 72)[12..], frame(60));
+        // What the guest sends is not measured by it.
+        passes(&mut b, &mut a, &frame(1500));
+        // Without an answer to say it in.
+        b.says_u64(NET_SET_MTU, 67);
+        assert!(b.is_cut_off());
+    }
+}
+
+#[test]
+fn rings_that_nothing_kicks_are_looked_at_by_time() {
+    for features in [0, PACKED] {
+        let Some(wire) = wire("") else { return };
+        let mut a = running(&wire.sockets[0], features);
+        let mut b = FrontEnd::connect(&wire.sockets[1]);
+        b.negotiate(FEATURES | features);
+        for ring in 0..2 {
+            b.add_ring(ring);
+            b.start_polled_ring(ring);
+        }
+        b.asks(GET_FEATURES);
+        for round in 0..20 {
+            // The process sleeps by now.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            passes(&mut b, &mut a, &frame(60 + round));
+            passes(&mut a, &mut b, &frame(61 + round));
+        }
+        // One with a descriptor in its place, and then none of either.
+        b.says_state(GET_VRING_BASE, 1, 0);
+        let base = b.asks_base();
+        b.kicks.truncate(1);
+        b.calls.truncate(1);
+        b.start_ring(1, base);
+        passes(&mut b, &mut a, &frame(99));
+        b.says_u64(SET_VRING_KICK, 9 | 1 << 8);
+        assert!(b.is_cut_off());
+        assert_eq!(wire.graph.counter("b/ring_faults"), 0);
+    }
+}

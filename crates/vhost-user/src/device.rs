@@ -5,16 +5,17 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use carina_sys::{Epoll, EventFd, Interest};
+use carina_sys::EventFd;
 use carina_vring::{
     AddressSpace, DeviceRing, DirtyLog, Fault, GuestMemory, PackedDevice, Region, RingConfig,
     SetupError, SplitDevice,
 };
 
 use crate::features::{
-    EVENT_IDX, IN_ORDER, INDIRECT_DESC, LOG_ALL, PROTOCOL_FEATURES, RING_PACKED,
+    EVENT_IDX, IN_ORDER, INDIRECT_DESC, LOG_ALL, PROTOCOL_FEATURES, RING_PACKED, net,
 };
 use crate::inflight::Inflight;
+use crate::kicks::Kicks;
 use crate::progress::Progress;
 
 /// What the control thread sets up and the data path works with, under one lock.
@@ -30,7 +31,9 @@ pub struct Device {
     connection: Option<UnixStream>,
     fault: Option<Fault>,
     progress: Arc<Progress>,
-    epoll: Arc<Epoll>,
+    kicks: Arc<Kicks>,
+    /// The MTU that the front end shows to the driver.
+    mtu: Option<u16>,
 }
 
 /// A ring as messages have set it up; it runs when nothing is missing.
@@ -42,6 +45,8 @@ pub(crate) struct Ring {
     /// The base as the front end gave it last.
     given_base: u32,
     kick: Option<EventFd>,
+    /// The driver does not kick, and the ring is looked at by time.
+    is_polled: bool,
     call: Option<EventFd>,
     is_enabled: bool,
     half: Option<Half>,
@@ -104,7 +109,7 @@ impl RunningRing<'_> {
 }
 
 impl Device {
-    pub(crate) fn new(rings: usize, progress: Arc<Progress>, epoll: Arc<Epoll>) -> Device {
+    pub(crate) fn new(rings: usize, progress: Arc<Progress>, kicks: Arc<Kicks>) -> Device {
         Device {
             features: 0,
             rings: (0..rings).map(|_| Ring::default()).collect(),
@@ -115,7 +120,8 @@ impl Device {
             connection: None,
             fault: None,
             progress,
-            epoll,
+            kicks,
+            mtu: None,
         }
     }
 
@@ -124,6 +130,18 @@ impl Device {
     #[inline]
     pub fn features(&self) -> u64 {
         self.features
+    }
+
+    /// The most bytes that a frame for the driver may have behind its MAC header, if the front end
+    /// has said it and the driver has accepted that it is said. (VIRTIO 1.2 §5.1.4.1)
+    #[must_use]
+    #[inline]
+    pub fn mtu(&self) -> Option<u16> {
+        self.mtu.filter(|_| self.features & net::MTU != 0)
+    }
+
+    pub(crate) fn set_mtu(&mut self, mtu: u16) {
+        self.mtu = Some(mtu);
     }
 
     /// Number of rings that there can be.
@@ -198,10 +216,10 @@ impl Device {
             self.set_kick(index, None);
             self.rings[index] = Ring::default();
         }
-        let (progress, epoll) = (Arc::clone(&self.progress), Arc::clone(&self.epoll));
+        let (progress, kicks) = (Arc::clone(&self.progress), Arc::clone(&self.kicks));
         *self = Device {
             fault: self.fault,
-            ..Device::new(self.rings.len(), progress, epoll)
+            ..Device::new(self.rings.len(), progress, kicks)
         };
     }
 
@@ -270,20 +288,35 @@ impl Device {
     pub(crate) fn set_kick(&mut self, index: usize, kick: Option<EventFd>) {
         let ring = &mut self.rings[index];
         if let Some(old) = ring.kick.take() {
-            // It was added when it was set.
-            let _ = self.epoll.del(old.into_fd());
+            self.kicks.remove(old.into_fd());
         }
         ring.kick = kick;
+        if std::mem::take(&mut ring.is_polled) {
+            self.poll_rings();
+        }
+    }
+
+    fn poll_rings(&self) {
+        let polled = self.rings.iter().filter(|ring| ring.is_polled);
+        self.kicks.poll_rings(polled.count());
     }
 
     /// Takes an eventfd by which the driver kicks, and starts the ring.
     pub(crate) fn start_by(&mut self, index: usize, kick: OwnedFd) -> Result<(), StartError> {
         let token = index as u64 + 1;
         self.set_kick(index, None);
-        self.epoll.add(&kick, token, Interest::ReadEdge)?;
+        self.kicks.add(&kick, token)?;
         self.set_kick(index, Some(EventFd::from_fd(kick)?));
         self.start(index)?;
         Ok(())
+    }
+
+    /// Starts a ring whose driver does not kick.
+    pub(crate) fn start_polled(&mut self, index: usize) -> Result<(), SetupError> {
+        self.set_kick(index, None);
+        self.rings[index].is_polled = true;
+        self.poll_rings();
+        self.start(index)
     }
 
     pub(crate) fn set_call(&mut self, index: usize, call: Option<EventFd>) {
@@ -335,7 +368,8 @@ impl Device {
     /// Starts a ring for which nothing is missing.
     fn start(&mut self, index: usize) -> Result<(), SetupError> {
         let (features, ring) = (self.features, &mut self.rings[index]);
-        let (Some(size), Some(at), true) = (ring.size, ring.addresses, ring.kick.is_some()) else {
+        let is_started = ring.kick.is_some() || ring.is_polled;
+        let (Some(size), Some(at), true) = (ring.size, ring.addresses, is_started) else {
             return Ok(());
         };
         if ring.half.is_some() {

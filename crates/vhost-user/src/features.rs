@@ -24,6 +24,8 @@ pub mod net {
     pub const CSUM: u64 = 1;
     /// The driver takes frames whose checksum is not filled in.
     pub const GUEST_CSUM: u64 = 1 << 1;
+    /// The driver learns the MTU of the network.
+    pub const MTU: u64 = 1 << 3;
     /// The driver takes TCP over IPv4 that is to be cut.
     pub const GUEST_TSO4: u64 = 1 << 7;
     /// The driver takes TCP over IPv6 that is to be cut.

@@ -7,12 +7,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use carina_sys::{Epoll, EventFd, Mapping, Memory, send_with_fds};
+use carina_sys::{EventFd, Mapping, Memory, send_with_fds};
 
 use crate::device::Device;
 use crate::features::{
     EVENT_IDX, INDIRECT_DESC, LOG_ALL, PROTOCOL_FEATURES, RING_PACKED, VERSION_1, net,
 };
+use crate::kicks::Kicks;
 use crate::progress::Progress;
 use crate::protocol::{Connection, Outcome};
 use crate::shared::{Offer, Shared};
@@ -95,19 +96,20 @@ enum Step {
 
 impl Stage {
     fn new() -> Stage {
-        let epoll = Arc::new(Epoll::new().expect("an epoll"));
+        let kicks = Arc::new(Kicks::new().expect("an epoll"));
         let offer = Offer {
             features: OFFERED,
             rings: RINGS,
+            mtu_max: 9000,
         };
         let guest = Memory::anonymous("fuzzed-guest", BYTES).expect("memory");
         let progress = Arc::new(Progress::in_memory(RINGS).expect("memory"));
         Stage {
             shared: Arc::new(Shared {
                 offer,
-                device: Mutex::new(Device::new(RINGS, progress, Arc::clone(&epoll))),
+                device: Mutex::new(Device::new(RINGS, progress, Arc::clone(&kicks))),
                 changed: EventFd::new().expect("an eventfd"),
-                epoll,
+                kicks,
                 stop: EventFd::new().expect("an eventfd"),
                 counts: Default::default(),
             }),
@@ -296,7 +298,8 @@ impl Script<'_> {
 }
 
 /// Offered, as a network device does.
-const OFFERED: u64 = VERSION_1 | net::MRG_RXBUF | EVENT_IDX | INDIRECT_DESC | RING_PACKED;
+const OFFERED: u64 =
+    VERSION_1 | net::MRG_RXBUF | net::MTU | EVENT_IDX | INDIRECT_DESC | RING_PACKED;
 const BASIC: u64 = VERSION_1 | net::MRG_RXBUF | PROTOCOL_FEATURES;
 const RINGS: usize = 4;
 

@@ -12,10 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use carina_sys::{Epoll, EventFd, Interest, peer_credentials};
+use carina_sys::{EventFd, peer_credentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::device::Device;
+use crate::kicks::Kicks;
 use crate::progress::Progress;
 use crate::protocol::{Connection, Outcome};
 use crate::shared::{Offer, Shared};
@@ -78,16 +79,16 @@ impl Port {
             Role::Server => Some(listen(&config.path)?),
             Role::Client => None,
         };
-        let epoll = Arc::new(Epoll::new()?);
+        let kicks = Arc::new(Kicks::new()?);
         let changed = EventFd::new()?;
-        epoll.add(&changed, 0, Interest::ReadEdge)?;
+        kicks.add(&changed, 0)?;
         let rings = config.offer.rings;
         let progress = Arc::new(Progress::new(&config.path, rings));
         let shared = Arc::new(Shared {
             offer: config.offer,
-            device: Mutex::new(Device::new(rings, progress, Arc::clone(&epoll))),
+            device: Mutex::new(Device::new(rings, progress, Arc::clone(&kicks))),
             changed,
-            epoll,
+            kicks,
             stop: EventFd::new()?,
             counts: Default::default(),
         });
@@ -118,18 +119,16 @@ impl Port {
         }
     }
 
-    /// A descriptor that becomes readable when a driver kicks, or the device has changed. After it
-    /// was, [`Port::silence`] is due.
+    /// A descriptor that becomes readable when a driver kicks, or the device has changed; if a
+    /// driver does not kick, 250 µs after [`Port::silence`] too, which is due after it was.
     #[must_use]
     pub fn wait_fd(&self) -> BorrowedFd<'_> {
-        self.shared.epoll.as_fd()
+        self.shared.kicks.as_fd()
     }
 
     /// Takes note of kicks, so that the next one wakes again.
     pub fn silence(&self) {
-        let mut ready = Vec::new();
-        // There is nothing to do about a refusal; rings are looked at anyway.
-        let _ = self.shared.epoll.wait(&mut ready, Some(0));
+        self.shared.kicks.silence();
     }
 
     /// The process of the front end that is connected. None also while the device is changed.

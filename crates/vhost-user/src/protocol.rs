@@ -19,7 +19,7 @@ use vhost::vhost_user::{
 };
 
 use crate::device::Addresses;
-use crate::features::{LOG_ALL, PROTOCOL_FEATURES};
+use crate::features::{LOG_ALL, PROTOCOL_FEATURES, net};
 use crate::inflight::Inflight;
 use crate::shared::{Offer, Shared};
 
@@ -65,6 +65,14 @@ impl Connection {
                 Err(error) => Outcome::Refused(error),
             };
         }
+        if let Some(front) = front
+            && (front[0], front[1] & VERSION_AND_REPLY, front[2]) == (NET_SET_MTU, 1, 8)
+        {
+            return match self.set_mtu(&front) {
+                Ok(()) => Outcome::Handled,
+                Err(error) => Outcome::Refused(error),
+            };
+        }
         let early = front.filter(|front| front[0] == SET_VRING_ENABLE);
         match self.handler.handle_request() {
             Ok(()) | Err(Error::SocketRetry(_)) => Outcome::Handled,
@@ -80,8 +88,8 @@ impl Connection {
     }
 
     /// The header of the message that waits, and the first 8 bytes behind it, for messages that the
-    /// crate `vhost` refuses: `SET_VRING_ENABLE`, which QEMU sends also before `SET_FEATURES`, and
-    /// `SEND_RARP`.
+    /// crate `vhost` refuses: `SET_VRING_ENABLE`, which QEMU sends also before `SET_FEATURES`,
+    /// `SEND_RARP` and `NET_SET_MTU`.
     fn front(&self) -> Option<[u32; 5]> {
         let mut front = [0; FRONT_BYTES];
         let (len, _) = recv(&self.socket, &mut front[..], RecvFlags::PEEK).ok()?;
@@ -99,7 +107,33 @@ impl Connection {
             return Err(Error::InvalidParam);
         }
         self.device().enable(index as usize, num == 1);
-        self.acknowledge(request, flags)
+        self.acknowledge(request, flags, 0)
+    }
+
+    /// Reads `NET_SET_MTU`: the MTU that the driver learns of. One that this device does not carry
+    /// is answered so, and what held goes on to hold; a front end that wants no answer has no
+    /// other way to hear of it than the end of the connection.
+    fn set_mtu(&mut self, &[request, flags, _, low, high]: &[u32; 5]) -> Result<()> {
+        let mut message = [0; FRONT_BYTES];
+        let read = self.socket.read_exact(&mut message);
+        read.map_err(Error::SocketBroken)?;
+        let Offer {
+            features, mtu_max, ..
+        } = self.shared.offer;
+        if features & net::MTU == 0 {
+            return Err(Error::InvalidOperation("an MTU, which was not offered"));
+        }
+        let mtu = u64::from(low) | u64::from(high) << 32;
+        // The least of IPv4. (RFC 791 §3.2)
+        if (68..=u64::from(mtu_max)).contains(&mtu) {
+            self.device().set_mtu(mtu as u16);
+            self.shared.changed.signal();
+            return self.acknowledge(request, flags, 0);
+        }
+        if flags & NEED_REPLY == 0 {
+            return Err(wrong(format!("MTU {mtu}: must be 68 to {mtu_max}")));
+        }
+        self.acknowledge(request, flags, 1)
     }
 
     /// Reads `SEND_RARP`: a guest that was migrated is to be announced, because its driver does not
@@ -116,7 +150,7 @@ impl Connection {
         }
         self.device().announce(mac);
         self.shared.changed.signal();
-        self.acknowledge(SEND_RARP, flags)
+        self.acknowledge(SEND_RARP, flags, 0)
     }
 
     fn device(&self) -> MutexGuard<'_, crate::device::Device> {
@@ -124,13 +158,13 @@ impl Connection {
         lock.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that a message went well, if its flags ask for that.
-    fn acknowledge(&mut self, request: u32, flags: u32) -> Result<()> {
+    /// Says whether a message went well, which 0 does, if its flags ask for that.
+    fn acknowledge(&mut self, request: u32, flags: u32, status: u32) -> Result<()> {
         if flags & NEED_REPLY == 0 {
             return Ok(());
         }
-        // Flags: version 1, a reply; a u64 of 0 says that it went well.
-        let reply = [request, 5, 8, 0, 0].map(u32::to_ne_bytes);
+        // Flags: version 1, a reply; a u64 follows.
+        let reply = [request, 5, 8, status, 0].map(u32::to_ne_bytes);
         let written = self.socket.write_all(reply.as_flattened());
         written.map_err(Error::SocketBroken)
     }
@@ -139,6 +173,7 @@ impl Connection {
 /// Numbers of messages. (vhost-user, "Front-end message types")
 const SET_VRING_ENABLE: u32 = 18;
 const SEND_RARP: u32 = 19;
+const NET_SET_MTU: u32 = 20;
 
 /// The header of a message and a body of 8 bytes.
 const FRONT_BYTES: usize = 20;
@@ -294,11 +329,14 @@ impl VhostUserBackendReqHandlerMut for Handler {
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let index = self.index(u32::from(index))?;
-        let Some(file) = fd else {
-            return Err(wrong("a ring without an eventfd for kicks"));
-        };
-        let kick = eventfd(file)?;
-        self.device().start_by(index, kick).map_err(wrong)?;
+        match fd {
+            Some(file) => {
+                let kick = eventfd(file)?;
+                self.device().start_by(index, kick).map_err(wrong)?;
+            }
+            // The driver does not kick: `VHOST_USER_VRING_NOFD_MASK`.
+            None => self.device().start_polled(index).map_err(wrong)?,
+        }
         self.changed();
         Ok(())
     }
@@ -319,7 +357,12 @@ impl VhostUserBackendReqHandlerMut for Handler {
     }
 
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
-        Ok(VhostUserProtocolFeatures::MQ
+        let mtu = match self.offer.features & net::MTU {
+            0 => VhostUserProtocolFeatures::empty(),
+            _ => VhostUserProtocolFeatures::MTU,
+        };
+        Ok(mtu
+            | VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::LOG_SHMFD
             | VhostUserProtocolFeatures::RARP
             | VhostUserProtocolFeatures::REPLY_ACK

@@ -3,9 +3,10 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
-use carina_sys::{Epoll, EventFd};
+use carina_sys::EventFd;
 
 use crate::device::Device;
+use crate::kicks::Kicks;
 
 /// What a device offers to drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub struct Offer {
     pub features: u64,
     /// Number of rings.
     pub rings: usize,
+    /// The largest MTU that the device can carry, where the MTU is among the features.
+    pub mtu_max: u16,
 }
 
 /// A port, seen from both.
@@ -23,7 +26,7 @@ pub(crate) struct Shared {
     pub(crate) device: Mutex<Device>,
     /// Rings when the data path should look at all rings.
     pub(crate) changed: EventFd,
-    pub(crate) epoll: Arc<Epoll>,
+    pub(crate) kicks: Arc<Kicks>,
     /// Rings when the port ends.
     pub(crate) stop: EventFd,
     pub(crate) counts: [AtomicU64; 4],

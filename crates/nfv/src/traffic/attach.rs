@@ -16,6 +16,7 @@ pub struct Card {
     mergeable: bool,
     indirect: bool,
     mac: Option<String>,
+    mtu: Option<u16>,
 }
 
 /// Why a port is the card of no guest.
@@ -56,7 +57,14 @@ impl Card {
             mergeable: flag("mergeable").unwrap_or(true),
             indirect: flag("indirect").unwrap_or(true),
             mac: port.mac.map(|mac| mac.to_string()),
+            mtu: None,
         })
+    }
+
+    /// The same card with an MTU, which the guest's driver takes.
+    #[must_use]
+    pub fn with_mtu(self, mtu: Option<u16>) -> Card {
+        Card { mtu, ..self }
     }
 
     /// Arguments of QEMU. `memory` is the guest's, as `-m` has it: QEMU has to share it. Without it
@@ -89,6 +97,9 @@ impl Card {
         let mut device = format!("virtio-net-pci,netdev=net-{name}");
         if let Some(mac) = &self.mac {
             let _ = write!(device, ",mac={mac}");
+        }
+        if let Some(mtu) = self.mtu {
+            let _ = write!(device, ",host_mtu={mtu}");
         }
         if queues > 1 {
             device.push_str(",mq=on");
@@ -131,6 +142,9 @@ impl Card {
             ),
         };
         xml += "  <model type='virtio'/>\n";
+        if let Some(mtu) = self.mtu {
+            let _ = writeln!(xml, "  <mtu size='{mtu}'/>");
+        }
         let packed = if self.packed { " packed='on'" } else { "" };
         let _ = write!(
             xml,
@@ -165,6 +179,7 @@ mod tests {
             mergeable: queues == 1,
             indirect: true,
             mac: (queues == 1).then(|| "52:54:00:00:00:01".into()),
+            mtu: None,
         }
     }
 
@@ -184,6 +199,8 @@ mod tests {
         assert_eq!(arguments.len(), 6);
         assert!(arguments[1].ends_with(",server=on,wait=off"));
         assert!(arguments[5].contains(",mq=on,vectors=6,mrg_rxbuf=off,"));
+        let short = card(true, 2).with_mtu(Some(1400)).qemu(None, false);
+        assert!(short[5].contains(",host_mtu=1400,mq=on,"));
         let emulated = card(true, 2).qemu(None, true);
         assert!(emulated[5].contains(",mq=on,vectors=0,mrg_rxbuf=off,"));
     }
@@ -199,7 +216,9 @@ mod tests {
             "{xml}"
         );
         assert!(xml.contains("<mac address='52:54:00:00:00:01'/>"), "{xml}");
-        let xml = card(true, 2).libvirt();
+        assert!(!xml.contains("mtu"), "{xml}");
+        let xml = card(true, 2).with_mtu(Some(1400)).libvirt();
+        assert!(xml.contains("  <mtu size='1400'/>"), "{xml}");
         assert!(xml.contains("mode='server'/>"), "{xml}");
         assert!(
             xml.contains("<driver queues='2' rx_queue_size='1024'>\n    <host mrg_rxbuf='off'/>"),

@@ -7,7 +7,7 @@ use carina_filter::Filter;
 use carina_wire::ether::{Mac, VLAN_MAX};
 
 use super::fault::{At, Fault, FileError, value};
-use super::tunnel::{Tunnel, TunnelDraft};
+use super::tunnel::TunnelDraft;
 use super::{NAME_BYTES_MAX, PORTS_MAX, PortApp, Traffic, TrafficPort, stem};
 
 /// A file, before it was checked.
@@ -122,8 +122,7 @@ impl PortDraft {
         }
         let mac = self.mac.map(|mac| mac.value);
         let tunnel = self.tunnel.map(|tunnel| tunnel.check(mac, kinds));
-        let tunnel = tunnel.transpose()?;
-        let esp = self.esp.map(|esp| is_esp(esp, tunnel.as_ref(), kinds));
+        let esp = self.esp.map(|esp| is_esp(esp, kinds));
         Ok(TrafficPort {
             app: is_port(&self.name.value, self.app, kinds)?,
             name: self.name.value,
@@ -134,7 +133,7 @@ impl PortDraft {
             state: self.state.map(|state| state.value),
             ingress_rate: self.ingress_rate.map(is_rate).transpose()?,
             egress_rate: self.egress_rate.map(is_rate).transpose()?,
-            tunnel,
+            tunnel: tunnel.transpose()?,
             esp: esp.transpose()?,
         })
     }
@@ -216,15 +215,7 @@ fn is_rate(rate: At<RateDraft>) -> Result<RateLimiterConfig, FileError> {
     })
 }
 
-fn is_esp(
-    mut esp: At<toml::Table>,
-    tunnel: Option<&Tunnel>,
-    kinds: &[Kind],
-) -> Result<toml::Table, FileError> {
-    if tunnel.is_some_and(|tunnel| !tunnel.protocol.is_over_ipv6()) {
-        let (field, needed) = ("esp", "a tunnel over IPv6, whose packets it can protect");
-        return Err(esp.is_wrong(Fault::Needs { field, needed }));
-    }
+fn is_esp(mut esp: At<toml::Table>, kinds: &[Kind]) -> Result<toml::Table, FileError> {
     esp.value.insert("kind".to_owned(), "esp".into());
     match read_app("esp", esp.value.clone(), kinds) {
         Ok(_) => Ok(esp.value),

@@ -7,7 +7,7 @@ use carina_apps::pcap_filter::PcapFilterConfig;
 use carina_apps::tunnel::TunnelConfig;
 use carina_engine::frames::Graph;
 
-use super::{Resolver, Traffic, TrafficPort, TunnelProtocol};
+use super::{Resolver, Traffic, TrafficPort, Tunnel, TunnelProtocol};
 
 /// The app that ports and the uplink share.
 pub const MUX: &str = "mux";
@@ -18,6 +18,7 @@ pub(super) mod step {
     pub const EGRESS_RATE: &str = "txrate";
     pub const INGRESS_RATE: &str = "rxrate";
     pub const FILTER: &str = "filter";
+    pub const GATEWAY: &str = "gateway";
     pub const TUNNEL: &str = "tunnel";
     pub const ARP: &str = "arp";
     pub const ND: &str = "nd";
@@ -97,6 +98,10 @@ impl Way<'_> {
     }
 }
 
+const THROUGH: Option<[&str; 2]> = Some(["input", "output"]);
+const NORTH_TO_SOUTH: Option<[&str; 2]> = Some(["north", "south"]);
+const SOUTH_TO_NORTH: Option<[&str; 2]> = Some(["south", "north"]);
+
 fn add_port(graph: &mut Graph, port: &TrafficPort, kinds: &[Kind]) -> Result<(), GraphFileError> {
     let stem = port.stem();
     let name = |step| app_name(&stem, step);
@@ -123,9 +128,6 @@ fn add_port(graph: &mut Graph, port: &TrafficPort, kinds: &[Kind]) -> Result<(),
         stem: stem.clone(),
         graph,
     };
-    const THROUGH: Option<[&str; 2]> = Some(["input", "output"]);
-    const NORTH_TO_SOUTH: Option<[&str; 2]> = Some(["north", "south"]);
-    const SOUTH_TO_NORTH: Option<[&str; 2]> = Some(["south", "north"]);
     if port.egress_rate.is_some() {
         way.put(step::EGRESS_RATE, THROUGH, None)?;
     }
@@ -133,28 +135,22 @@ fn add_port(graph: &mut Graph, port: &TrafficPort, kinds: &[Kind]) -> Result<(),
         way.put(step::FILTER, THROUGH, Some(["back_input", "back_output"]))?;
     }
     if let Some(tunnel) = &port.tunnel {
-        let app = app_name(&stem, step::TUNNEL);
-        match tunnel.protocol {
-            TunnelProtocol::L2tpv3(config) => way.graph.app(&app, TunnelConfig(config)),
-            TunnelProtocol::Gre(config) => way.graph.app(&app, TunnelConfig(config)),
-            TunnelProtocol::Vxlan(config) => way.graph.app(&app, TunnelConfig(config)),
-        };
-        way.put(step::TUNNEL, NORTH_TO_SOUTH, SOUTH_TO_NORTH)?;
-        let resolver = tunnel.resolver.as_ref().map(|resolver| match resolver {
-            Resolver::Arp(config) => (step::ARP, config),
-            Resolver::Nd(config) => (step::ND, config),
-        });
-        if let Some((step, config)) = resolver {
-            let app = app_name(&stem, step);
-            way.graph
-                .app_of(&app, read_app(&app, config.clone(), kinds)?);
-            way.put(step, NORTH_TO_SOUTH, SOUTH_TO_NORTH)?;
-        }
+        add_tunnel(&mut way, tunnel)?;
+    }
+    let resolver = port.tunnel.as_ref().and_then(|tunnel| {
+        let resolver = tunnel.resolver.as_ref()?;
+        Some((tunnel.protects_resolver, resolver))
+    });
+    if let Some((true, resolver)) = resolver {
+        add_resolver(&mut way, resolver, kinds)?;
     }
     if let Some(esp) = &port.esp {
         let app = app_name(&stem, step::ESP);
         way.graph.app_of(&app, read_app(&app, esp.clone(), kinds)?);
         way.put(step::ESP, NORTH_TO_SOUTH, SOUTH_TO_NORTH)?;
+    }
+    if let Some((false, resolver)) = resolver {
+        add_resolver(&mut way, resolver, kinds)?;
     }
     if port.ingress_rate.is_some() {
         way.put(step::INGRESS_RATE, None, THROUGH)?;
@@ -162,4 +158,36 @@ fn add_port(graph: &mut Graph, port: &TrafficPort, kinds: &[Kind]) -> Result<(),
     way.graph.link(&format!("{} -> {MUX}.{stem}", way.out))?;
     way.graph.link(&format!("{MUX}.{stem} -> {}", way.back))?;
     Ok(())
+}
+
+fn add_tunnel(way: &mut Way<'_>, tunnel: &Tunnel) -> Result<(), GraphFileError> {
+    if let Some(gateway) = tunnel.gateway {
+        let app = app_name(&way.stem, step::GATEWAY);
+        way.graph.app(&app, gateway);
+        // Its segment is that of the station.
+        way.put(step::GATEWAY, SOUTH_TO_NORTH, NORTH_TO_SOUTH)?;
+    }
+    let app = app_name(&way.stem, step::TUNNEL);
+    match tunnel.protocol {
+        TunnelProtocol::L2tpv3(config) => way.graph.app(&app, TunnelConfig(config)),
+        TunnelProtocol::Gre(config) => way.graph.app(&app, TunnelConfig(config)),
+        TunnelProtocol::Vxlan(config) => way.graph.app(&app, TunnelConfig(config)),
+        TunnelProtocol::Ipip(config) => way.graph.app(&app, TunnelConfig(config)),
+    };
+    way.put(step::TUNNEL, NORTH_TO_SOUTH, SOUTH_TO_NORTH)
+}
+
+fn add_resolver(
+    way: &mut Way<'_>,
+    resolver: &Resolver,
+    kinds: &[Kind],
+) -> Result<(), GraphFileError> {
+    let (step, config) = match resolver {
+        Resolver::Arp(config) => (step::ARP, config),
+        Resolver::Nd(config) => (step::ND, config),
+    };
+    let app = app_name(&way.stem, step);
+    way.graph
+        .app_of(&app, read_app(&app, config.clone(), kinds)?);
+    way.put(step, NORTH_TO_SOUTH, SOUTH_TO_NORTH)
 }

@@ -178,6 +178,9 @@ fn tunnel(node: Node) -> Result<At<TunnelDraft>, FileError> {
         value: TunnelDraft {
             protocol: TunnelProtocol::L2tpv3(l2tpv3),
             next_hop,
+            // Neighbour discovery of snabbnfv goes through its encryption.
+            protects_resolver: true,
+            gateway: None,
         },
     })
 }

@@ -1,9 +1,11 @@
 //! The tunnel of a port: what carries its frames, and how the next hop is found.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
+use carina_apps::arp::ArpConfig;
 use carina_apps::graph_file::{Kind, read_app};
 use carina_apps::gre::GreConfig;
+use carina_apps::ipip::IpipConfig;
 use carina_apps::l2tpv3::L2tpv3Config;
 use carina_apps::mac_text::MacText;
 use carina_apps::tunnel::TunnelKind;
@@ -19,9 +21,14 @@ pub struct Tunnel {
     pub protocol: TunnelProtocol,
     /// The app that finds the next hop; none where its MAC address is known.
     pub resolver: Option<Resolver>,
+    /// ESP protects what the resolver says too, as snabbnfv has it; else a router that has no keys
+    /// can be the next hop.
+    pub protects_resolver: bool,
+    /// The router of the port's station, of a tunnel that carries packets and no frames.
+    pub gateway: Option<ArpConfig>,
 }
 
-/// The protocol of a tunnel. Each carries whole frames.
+/// The protocol of a tunnel. Each carries whole frames, but for the last.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TunnelProtocol {
     /// A keyed IPv6 tunnel. (RFC 8159)
@@ -30,6 +37,17 @@ pub enum TunnelProtocol {
     Gre(GreConfig),
     /// Over UDP and either. (RFC 7348)
     Vxlan(VxlanConfig),
+    /// Packets of IPv4 over IPv4 or IPv6. (RFC 2003, RFC 2473)
+    Ipip(IpipConfig),
+}
+
+/// What the station behind a tunnel of packets has as its router, before it was checked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GatewayDraft {
+    /// The router's address, which the tunnel answers for.
+    pub address: Ipv4Addr,
+    /// The station's.
+    pub station: Ipv4Addr,
 }
 
 /// The app that finds the MAC address of the next hop, and answers for the tunnel's own end.
@@ -50,13 +68,8 @@ impl TunnelProtocol {
             }
             TunnelProtocol::Gre(config) => (config.local, config.remote, config.next_mac),
             TunnelProtocol::Vxlan(config) => (config.local, config.remote, config.next_mac),
+            TunnelProtocol::Ipip(config) => (config.local, config.remote, config.next_mac),
         }
-    }
-
-    /// True for a tunnel over IPv6.
-    #[must_use]
-    pub fn is_over_ipv6(&self) -> bool {
-        self.ends().0.is_ipv6()
     }
 
     fn set_mac(&mut self, own: MacText) {
@@ -64,6 +77,7 @@ impl TunnelProtocol {
             TunnelProtocol::L2tpv3(config) => &mut config.mac,
             TunnelProtocol::Gre(config) => &mut config.mac,
             TunnelProtocol::Vxlan(config) => &mut config.mac,
+            TunnelProtocol::Ipip(config) => &mut config.mac,
         };
         *mac = Some(own);
     }
@@ -74,6 +88,8 @@ impl TunnelProtocol {
 pub(super) struct TunnelDraft {
     pub protocol: TunnelProtocol,
     pub next_hop: Option<IpAddr>,
+    pub protects_resolver: bool,
+    pub gateway: Option<GatewayDraft>,
 }
 
 impl At<TunnelDraft> {
@@ -84,6 +100,8 @@ impl At<TunnelDraft> {
         let TunnelDraft {
             mut protocol,
             next_hop,
+            protects_resolver,
+            gateway,
         } = self.value;
         let Some(mac) = mac else {
             let (field, needed) = ("tunnel", "mac, the address that its packets come from");
@@ -95,6 +113,7 @@ impl At<TunnelDraft> {
             TunnelProtocol::L2tpv3(config) => check_l2tpv3(config).and_then(|()| made(config)),
             TunnelProtocol::Gre(config) => made(config),
             TunnelProtocol::Vxlan(config) => made(config),
+            TunnelProtocol::Ipip(config) => made(config),
         };
         made.map_err(wrong)?;
         let resolver = match (next_hop, next_mac) {
@@ -115,8 +134,38 @@ impl At<TunnelDraft> {
                 return Err(wrong(Fault::Missing { field, wanted }));
             }
         };
+        let gateway = gateway.map(|gateway| gateway.check(mac)).transpose();
         protocol.set_mac(MacText(mac));
-        Ok(Tunnel { protocol, resolver })
+        Ok(Tunnel {
+            protocol,
+            resolver,
+            protects_resolver,
+            gateway: gateway.map_err(wrong)?,
+        })
+    }
+}
+
+impl GatewayDraft {
+    /// The router, behind a port with the address `mac`.
+    fn check(self, mac: Mac) -> Result<ArpConfig, Fault> {
+        let GatewayDraft { address, station } = self;
+        for (field, ip) in [("gateway_ip", address), ("station_ip", station)] {
+            if ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast() {
+                return Err(value(field, &ip, "must be the address of one station"));
+            }
+        }
+        if address == station {
+            return Err(value("station_ip", &station, "must differ from gateway_ip"));
+        }
+        // Only the station sees it, and it may not be the station's own.
+        let mut gateway = mac;
+        gateway.0[5] ^= 1;
+        Ok(ArpConfig {
+            address,
+            mac: MacText(gateway),
+            next: station,
+            next_mac: None,
+        })
     }
 }
 

@@ -3,8 +3,7 @@
 //!
 //! What it shares with the 82574 is in [`super::e1000e`].
 
-use std::time::Duration;
-
+use super::advanced::{LIMIT, RXCSUM, RXCSUM_HASH, TAIL, buffers, enable};
 use super::e1000e::{self, place_ring};
 use super::rss;
 use super::{Places, Settings};
@@ -21,18 +20,12 @@ const RCTL: u32 = 0x100;
 const TCTL: u32 = 0x400;
 /// Enabled, short ones filled up.
 const TCTL_BITS: u32 = 1 << 1 | 1 << 3 | 0xf << 4 | 0x3f << 12;
-const RXCSUM: u32 = 0x5000;
-const RXCSUM_HASH: u32 = 1 << 13;
 /// The longest frame with FCS.
 const RLPML: u32 = 0x5004;
 const RCTL_LONG: u32 = 1 << 5;
 // Of a ring.
 const SRRCTL: u32 = 0xc;
-const SRRCTL_ADVANCED: u32 = 1 << 25;
 const SRRCTL_DROP: u32 = 1 << 31;
-const TAIL: u32 = 0x18;
-const DCTL: u32 = 0x28;
-const DCTL_ENABLE: u32 = 1 << 25;
 
 const fn receive(queue: u32) -> u32 {
     0xc000 + 0x40 * queue
@@ -78,14 +71,10 @@ pub(super) fn start(registers: &impl Registers, settings: &Settings, places: &Pl
         place_ring(registers, at, place.receive);
         // With several queues one that is full must not hold up the others.
         let drop = if places.len() > 1 { SRRCTL_DROP } else { 0 };
-        let kib = (settings.buffer_bytes / 1024) as u32;
-        registers.write(at + SRRCTL, SRRCTL_ADVANCED | drop | kib);
-        registers.set(at + DCTL, DCTL_ENABLE);
-        is_started &= wait_for(registers, at + DCTL, DCTL_ENABLE, DCTL_ENABLE, LIMIT);
-        let at = send(queue);
-        place_ring(registers, at, place.send);
-        registers.set(at + DCTL, DCTL_ENABLE);
-        is_started &= wait_for(registers, at + DCTL, DCTL_ENABLE, DCTL_ENABLE, LIMIT);
+        registers.write(at + SRRCTL, buffers(settings) | drop);
+        is_started &= enable(registers, at);
+        place_ring(registers, send(queue), place.send);
+        is_started &= enable(registers, send(queue));
     }
     registers.write(RLPML, settings.frame_bytes as u32 + FCS_BYTES);
     registers.write(TCTL, TCTL_BITS);
@@ -97,4 +86,3 @@ pub(super) fn start(registers: &impl Registers, settings: &Settings, places: &Pl
 }
 
 const FCS_BYTES: u32 = 4;
-const LIMIT: Duration = Duration::from_millis(100);

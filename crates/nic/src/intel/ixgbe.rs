@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::advanced::{DCTL, LIMIT, RXCSUM, RXCSUM_HASH, TAIL, buffers, enable};
 use super::e1000e::place_ring;
 use super::rss;
 use super::{Link, Places, Settings};
@@ -45,18 +46,12 @@ const DMATXCTL_ENABLE: u32 = 1 << 0;
 const FCTRL: u32 = 0x5080;
 const FCTRL_BROADCAST: u32 = 1 << 10;
 const FCTRL_ALL: u32 = 1 << 8 | 1 << 9;
-const RXCSUM: u32 = 0x5000;
-const RXCSUM_HASH: u32 = 1 << 13;
 const RAL: u32 = 0x5400;
 const DTXMXSZRQ: u32 = 0x8100;
 const TXPBSIZE: u32 = 0xcc00;
 // Of a ring.
 const SRRCTL: u32 = 0x14;
-const SRRCTL_ADVANCED: u32 = 1 << 25;
 const SRRCTL_DROP: u32 = 1 << 28;
-const TAIL: u32 = 0x18;
-const DCTL: u32 = 0x28;
-const DCTL_ENABLE: u32 = 1 << 25;
 /// Prefetch 36 descriptors, with 8 on the host's side; written back one by one.
 const TXDCTL_THRESHOLDS: u32 = 36 | 8 << 8;
 /// A bit of the receive ring's DCA control that must be cleared. (§8.2.3.11.1)
@@ -126,8 +121,7 @@ pub(super) fn start(registers: &impl Registers, settings: &Settings, places: &Pl
     let mut is_started = true;
     for (queue, place) in (0..).zip(places) {
         for at in [receive(queue), send(queue)] {
-            registers.set(at + DCTL, DCTL_ENABLE);
-            is_started &= wait_for(registers, at + DCTL, DCTL_ENABLE, DCTL_ENABLE, LIMIT);
+            is_started &= enable(registers, at);
         }
         // Only a ring that runs takes buffers. (§4.6.7)
         registers.write(receive_tail(queue), place.receive_tail);
@@ -159,8 +153,7 @@ fn start_receiving(registers: &impl Registers, settings: &Settings, places: &Pla
     }
     for (queue, place) in (0..).zip(places) {
         place_ring(registers, receive(queue), place.receive);
-        let kib = (settings.buffer_bytes / 1024) as u32;
-        registers.write(srrctl(queue), SRRCTL_ADVANCED | SRRCTL_DROP | kib);
+        registers.write(srrctl(queue), buffers(settings) | SRRCTL_DROP);
         registers.clear(receive(queue) + DCA_RXCTRL, DCA_RXCTRL_RESERVED);
     }
     registers.set(CTRL_EXT, CTRL_EXT_NO_SNOOP_OFF);
@@ -209,5 +202,3 @@ pub(super) fn missed_and_wrong(registers: &impl Registers) -> (u64, u64) {
     let wrong = WRONG.map(|at| u64::from(registers.read(at)));
     (missed.sum(), wrong.into_iter().sum())
 }
-
-const LIMIT: Duration = Duration::from_millis(100);

@@ -23,6 +23,8 @@ pub(super) struct ToGuest {
 
 /// Frames for one ring.
 pub(super) struct Source<'a, 'b> {
+    /// A longer one is dropped, unless it is still to be cut.
+    pub(super) bytes_max: usize,
     /// Frames that come before those of the link.
     pub(super) backlog: &'a mut VecDeque<Frame>,
     /// The link, unless frames of it are spread over several rings.
@@ -109,6 +111,12 @@ impl ToGuest {
             if frame.has_metadata() && !takes(features, frame) {
                 let Some(frame) = source.take() else { break };
                 self.make_plain(&frame, source.backlog);
+                moved += 1;
+                continue;
+            }
+            if frame.len() > source.bytes_max && frame.segmentation().is_none() {
+                self.too_long.add(1);
+                drop(source.take());
                 moved += 1;
                 continue;
             }

@@ -1,9 +1,10 @@
 //! The table `[ports.tunnel]`: fields that all types have, and those of one type.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use carina_apps::gre::GreConfig;
 use carina_apps::hex_text::HexText;
+use carina_apps::ipip::IpipConfig;
 use carina_apps::l2tpv3::L2tpv3Config;
 use carina_apps::mac_text::MacText;
 use carina_apps::tunnel::Payload;
@@ -11,7 +12,7 @@ use carina_apps::vxlan::VxlanConfig;
 use serde::Deserialize;
 
 use crate::traffic::fault::{At, Fault, FileError, value};
-use crate::traffic::tunnel::{TunnelDraft, TunnelProtocol};
+use crate::traffic::tunnel::{GatewayDraft, TunnelDraft, TunnelProtocol};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,6 +32,8 @@ pub(super) struct TunnelTable {
     key: Option<u32>,
     vni: Option<u32>,
     port: Option<u16>,
+    gateway_ip: Option<Ipv4Addr>,
+    station_ip: Option<Ipv4Addr>,
 }
 
 fn hop_limit() -> u8 {
@@ -44,16 +47,19 @@ impl At<TunnelTable> {
     /// The tunnel, of a type that has each field that is there.
     pub(super) fn draft(self) -> Result<At<TunnelDraft>, FileError> {
         let line = self.line;
-        match self.value.protocol() {
-            Ok(protocol) => Ok(At {
-                line,
-                value: TunnelDraft {
-                    protocol,
-                    next_hop: self.value.next_hop,
-                },
-            }),
-            Err(fault) => Err(FileError { line, fault }),
-        }
+        let wrong = |fault| FileError { line, fault };
+        let protocol = self.value.protocol().map_err(wrong)?;
+        let gateway = match protocol {
+            TunnelProtocol::Ipip(_) => Some(self.value.gateway().map_err(wrong)?),
+            _ => None,
+        };
+        let value = TunnelDraft {
+            protocol,
+            next_hop: self.value.next_hop,
+            protects_resolver: false,
+            gateway,
+        };
+        Ok(At { line, value })
     }
 }
 
@@ -61,9 +67,9 @@ impl TunnelTable {
     fn protocol(&self) -> Result<TunnelProtocol, Fault> {
         let kind = self.kind.as_deref().unwrap_or("l2tpv3");
         let kind = kind.to_ascii_lowercase();
-        let known = ["l2tpv3", "gre", "vxlan"];
+        let known = ["l2tpv3", "gre", "vxlan", "ipip"];
         if !known.contains(&kind.as_str()) {
-            let wanted = "the type is l2tpv3, gre or vxlan";
+            let wanted = "the type is l2tpv3, gre, vxlan or ipip";
             return Err(value("tunnel.type", &kind, wanted));
         }
         for (field, is_there, of) in [
@@ -74,6 +80,8 @@ impl TunnelTable {
             ("key", self.key.is_some(), "gre"),
             ("vni", self.vni.is_some(), "vxlan"),
             ("port", self.port.is_some(), "vxlan"),
+            ("gateway_ip", self.gateway_ip.is_some(), "ipip"),
+            ("station_ip", self.station_ip.is_some(), "ipip"),
         ] {
             if is_there && of != kind {
                 let wanted = format!("only a tunnel of type {of} has this field");
@@ -83,6 +91,7 @@ impl TunnelTable {
         match kind.as_str() {
             "gre" => Ok(TunnelProtocol::Gre(self.gre())),
             "vxlan" => self.vxlan().map(TunnelProtocol::Vxlan),
+            "ipip" => Ok(TunnelProtocol::Ipip(self.ipip())),
             _ => self.l2tpv3().map(TunnelProtocol::L2tpv3),
         }
     }
@@ -97,6 +106,26 @@ impl TunnelTable {
             mac: None,
             next_mac: self.next_mac,
         }
+    }
+
+    fn ipip(&self) -> IpipConfig {
+        IpipConfig {
+            local: self.local_ip,
+            remote: self.remote_ip,
+            hop_limit: self.hop_limit,
+            mac: None,
+            next_mac: self.next_mac,
+        }
+    }
+
+    /// A tunnel of packets has no frames of the station's segment: it is the station's router.
+    fn gateway(&self) -> Result<GatewayDraft, Fault> {
+        const GATEWAY: &str = "the IPv4 address that the station behind the port has as its router";
+        const STATION: &str = "the IPv4 address of the station behind the port";
+        Ok(GatewayDraft {
+            address: needed("gateway_ip", self.gateway_ip, GATEWAY)?,
+            station: needed("station_ip", self.station_ip, STATION)?,
+        })
     }
 
     fn vxlan(&self) -> Result<VxlanConfig, Fault> {
