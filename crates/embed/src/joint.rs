@@ -27,6 +27,20 @@ pub struct Joint {
     pub candidates: usize,
     /// Rounds of moving and swapping nodes; 0: none.
     pub rounds: usize,
+    /// Whether the first placement is taken: it is asked whether a request fits, not where best.
+    pub takes_first: bool,
+}
+
+impl Joint {
+    /// One that places the same requests as the default, and the sooner for not looking for the
+    /// cheapest placement.
+    #[must_use]
+    pub fn first() -> Joint {
+        Joint {
+            takes_first: true,
+            ..Joint::default()
+        }
+    }
 }
 
 impl Default for Joint {
@@ -35,6 +49,7 @@ impl Default for Joint {
             starts: 100,
             candidates: 8,
             rounds: 6,
+            takes_first: false,
         }
     }
 }
@@ -51,6 +66,11 @@ impl Embedder for Joint {
         let mut growth = Growth::new(residual, request, &strengths, self.candidates, None);
         let mut best = None;
         self.grow(&mut attempt, &mut growth, self.starts, &mut best);
+        if self.takes_first
+            && let Some((_, embedding)) = best
+        {
+            return Ok(embedding);
+        }
         let substrate = residual.substrate();
         if best.is_none() || substrate.price_min() < substrate.price_max() {
             // Where the order was wrong, or cut a request between providers badly.
@@ -58,6 +78,9 @@ impl Embedder for Joint {
             let others = (0..request.nodes().len()).map(NodeId::of);
             let starts = self.starts / ORDERS_MAX;
             for first in others.filter(|first| *first != usual).take(ORDERS_MAX) {
+                if self.takes_first && best.is_some() {
+                    break;
+                }
                 let first = Some(first);
                 let mut other = Growth::new(residual, request, &strengths, self.candidates, first);
                 self.grow(&mut attempt, &mut other, starts, &mut best);
@@ -67,6 +90,9 @@ impl Embedder for Joint {
             let node = growth.farthest();
             return Err(Refusal::NoPlace { node });
         };
+        if self.takes_first {
+            return Ok(embedding);
+        }
         let is_best = cost <= growth.cost_min();
         let rounds = if is_best { 0 } else { self.rounds };
         Ok(improvement::improve(&mut attempt, embedding, rounds))
@@ -91,6 +117,9 @@ impl Joint {
                 && let Some(embedding) = attempt.embedding()
             {
                 *best = Some((attempt.cost(), embedding));
+                if self.takes_first {
+                    return;
+                }
             }
         }
     }

@@ -19,6 +19,7 @@ use self::world::World;
 
 mod asked;
 pub mod host;
+mod process;
 mod scenario;
 mod unsteady_store;
 mod world;

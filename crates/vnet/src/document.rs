@@ -243,12 +243,21 @@ pub struct AccessPoint {
     /// Where the nodes of users may be, for `attach = "extend"`; anywhere if the list is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub location: Vec<String>,
+    /// Whether the node of each user has a card of its host, where the user's machine is plugged
+    /// in, for `attach = "extend"`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub card: bool,
     /// Who may join.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,
     /// The rate that each of them gets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// How end users come to a node.

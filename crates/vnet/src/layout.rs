@@ -195,6 +195,9 @@ impl Layout {
                 let points = self.access().filter(|(_, laid)| laid.end.node == here);
                 let prefixes = points.map(|(number, _)| access::prefix_of(number).prefix());
                 routes.extend(prefixes.map(|to| RoutePart { to, via }));
+                let cards = self.nics().filter(|(_, laid)| laid.end.node == here);
+                let prefixes = cards.map(|(number, _)| nics::prefix_of(number).prefix());
+                routes.extend(prefixes.map(|to| RoutePart { to, via }));
             }
         }
         routes

@@ -15,7 +15,9 @@
 pub mod division;
 pub mod document;
 mod founders;
+pub mod grant;
 pub mod host_part;
+mod lately;
 pub mod layout;
 pub mod message;
 pub mod mirror;

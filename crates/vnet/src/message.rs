@@ -204,6 +204,11 @@ pub enum FromPip {
         /// The network and the attempt.
         key: PartKey,
     },
+    /// What was held of this attempt and those before it is let go; what was made before stays.
+    Cancelled {
+        /// The network and the attempt.
+        key: PartKey,
+    },
     /// Of this attempt and those before it nothing is left.
     Released {
         /// The network and the attempt.

@@ -54,7 +54,7 @@ impl Names for DocumentNames {
 /// Why a request does not fit, with the smallest relaxation that would. Rates are bits a second.
 #[must_use]
 pub fn insufficient(residual: &Residual, request: &Request, names: &DocumentNames) -> Reason {
-    let explanation = explain(residual, request, &mut Joint::default());
+    let explanation = explain(residual, request, &mut Joint::first());
     let Some(mut explanation) = explanation else {
         return Reason::new(ReasonCode::Insufficient, "it does not fit");
     };

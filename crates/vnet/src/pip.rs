@@ -22,6 +22,7 @@ use carina_embed::{HostId, Residual};
 use carina_time::Instant;
 
 use crate::host_part::VnetId;
+use crate::lately::Lately;
 use crate::message::{
     FromAgent, FromPip, PartKey, PartRequest, PartStatus, Reason, ReasonCode, ToAgent, ToPip,
     TunnelEnd,
@@ -32,7 +33,7 @@ use crate::timing::Timing;
 
 use self::books::{Books, Held, Made};
 use self::inventory::{Ground, Inventory, InventoryError};
-use self::placing::Laid;
+use self::placing::{Laid, Unplaced};
 
 mod advertising;
 mod books;
@@ -41,6 +42,11 @@ mod inside;
 pub mod inventory;
 mod orders;
 mod placing;
+mod view;
+
+pub use self::view::{
+    GroundLinkView, HostView, LinkView, NodeView, PartState, PartView, PipView, Share,
+};
 
 /// A provider's machine.
 #[derive(Debug)]
@@ -52,6 +58,13 @@ pub struct Pip<S> {
     reports: BTreeMap<String, (Instant, FromAgent)>,
     /// What VNPs know of parts, so that they learn of changes.
     told: BTreeMap<VnetId, PartStatus>,
+    /// The last order of each network to each host: up to which round, whether to make it, and
+    /// when.
+    ordered: BTreeMap<(VnetId, String), (u64, bool, Instant)>,
+    /// Why parts were refused.
+    lately: Lately<PartRequest>,
+    /// Hosts that have said that they have all that they should, and [`Books::changes_at`] then.
+    quiet: BTreeMap<String, u64>,
     outputs: VecDeque<Output>,
     discarded: BTreeMap<&'static str, u64>,
     next_look: Instant,
@@ -102,6 +115,9 @@ impl<S: Store> Pip<S> {
             timing,
             reports: BTreeMap::new(),
             told: BTreeMap::new(),
+            ordered: BTreeMap::new(),
+            lately: Lately::new(),
+            quiet: BTreeMap::new(),
             outputs: VecDeque::new(),
             discarded: BTreeMap::new(),
             next_look: Instant::ZERO,
@@ -126,8 +142,11 @@ impl<S: Store> Pip<S> {
             return self.count("report of a host that is not in the inventory");
         }
         let host = said.host.clone();
+        let known = self.reports.get(&host);
+        let is_known = known
+            .is_some_and(|(at, before)| *before == said && now.since(*at) < self.timing.silence);
         self.reports.insert(host.clone(), (now, said));
-        if let Err(error) = self.compare(now, &host) {
+        if let Err(error) = self.take_report(now, &host, is_known) {
             self.discard(&error);
         }
     }
@@ -251,7 +270,11 @@ impl<S: Store> Pip<S> {
         let taken = self.books.taken();
         let placement = match placing::place(&self.ground, &free, part, before, taken) {
             Ok(placement) => placement,
-            Err(reason) => {
+            Err(why) => {
+                let reason = match why {
+                    Unplaced::Because(reason) => reason,
+                    Unplaced::NoRoom => self.why_not(now, key.vnet, &free, part),
+                };
                 self.tell(vnp, FromPip::Refused { key, reason });
                 return Ok(Step::Done);
             }
@@ -287,6 +310,22 @@ impl<S: Store> Pip<S> {
         }
     }
 
+    /// What binds a part for which there is no room.
+    fn why_not(
+        &mut self,
+        now: Instant,
+        vnet: VnetId,
+        free: &Residual,
+        part: &PartRequest,
+    ) -> Reason {
+        if let Some(reason) = self.lately.reason(now, vnet, part) {
+            return reason;
+        }
+        let reason = placing::why_not(&self.ground, free, part);
+        self.lately.keep(now, vnet, part.clone(), reason.clone());
+        reason
+    }
+
     fn commit(
         &mut self,
         now: Instant,
@@ -308,6 +347,9 @@ impl<S: Store> Pip<S> {
             .held(key.vnet)
             .filter(|held| held.round == key.round);
         let Some(held) = held.filter(|_| !made.is_some_and(|it| it.is_leaving)) else {
+            if !self.books.is_current(&mut self.store, now, key.vnet)? {
+                return Ok(Step::Again);
+            }
             self.tell(vnp, FromPip::Lapsed { key });
             return Ok(Step::Done);
         };
@@ -330,7 +372,7 @@ impl<S: Store> Pip<S> {
         }
         self.tell(vnp, FromPip::Committed { key });
         self.books.refresh(&mut self.store, now, &self.ground)?;
-        self.order(key.vnet);
+        self.order(now, key.vnet);
         Ok(Step::Done)
     }
 
@@ -364,15 +406,22 @@ impl<S: Store> Pip<S> {
             write = write.put(self.books.made_key(key.vnet), to_value(&leaving));
         }
         let is_gone = made.is_none();
-        if !write.writes.is_empty() && self.store.commit(now, &write)? == Outcome::Conflict {
+        let stays = self.books.made(key.vnet).is_some_and(|it| is_old(it.round));
+        if self.store.commit(now, &write)? == Outcome::Conflict {
             return Ok(Step::Again);
         }
         if is_gone {
-            self.tell(vnp, FromPip::Released { key });
+            self.tell(
+                vnp,
+                match stays {
+                    true => FromPip::Cancelled { key },
+                    false => FromPip::Released { key },
+                },
+            );
             return Ok(Step::Done);
         }
         self.books.refresh(&mut self.store, now, &self.ground)?;
-        self.order(key.vnet);
+        self.order(now, key.vnet);
         self.settle(now, key.vnet)?;
         Ok(Step::Done)
     }
@@ -386,14 +435,20 @@ impl<S: Store> Pip<S> {
                 Some(made) => {
                     let expires_ms = (now + self.timing.lease).as_millis();
                     let third = self.timing.lease.as_millis() / 3;
-                    let then = made.clone();
                     if made.expires_ms + third < expires_ms {
-                        let then = Made { expires_ms, ..then };
+                        let then = Made {
+                            expires_ms,
+                            ..made.clone()
+                        };
                         self.books.rewrite(&mut self.store, now, key.vnet, &then)?;
                     }
                     self.tell_status(now, key.vnet, true);
                 }
-                None => self.tell(vnp, FromPip::Lapsed { key: *key }),
+                None if self.books.is_current(&mut self.store, now, key.vnet)? => {
+                    self.tell(vnp, FromPip::Lapsed { key: *key });
+                }
+                // The VNP asks again.
+                None => {}
             }
         }
         let all = self.books.all_made();

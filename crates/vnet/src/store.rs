@@ -34,7 +34,8 @@ pub trait Store {
     fn range(&mut self, now: Instant, range: &KeyRange) -> Result<Snapshot, StoreError>;
 
     /// What has changed in a range after a revision: the watch of a store that is asked. Several
-    /// changes of one key are one.
+    /// changes of one key are one. It may be late, as of a revision since `after` that is not the
+    /// last: what decides is what [`Store::commit`] compares.
     ///
     /// # Errors
     /// [`StoreError::Compacted`]: the history does not go back so far; the caller takes the range.

@@ -11,11 +11,14 @@ use carina_time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::document::Document;
+use crate::grant::{Grant, GrantError};
 use crate::host_part::VnetId;
 use crate::message::{FromVnp, Reason, ReasonCode, Standing, ToVnp};
 use crate::mirror::{Mirror, from_value, to_value};
 use crate::store::{Outcome, Store, StoreError, Transaction};
 use crate::timing::Timing;
+
+mod granting;
 
 /// An operator's machine.
 #[derive(Debug)]
@@ -41,6 +44,9 @@ struct Record {
     is_wanted: bool,
     /// When its lease ends, ms since 1970.
     expires_ms: Option<u64>,
+    /// What others may do with it, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    grants: BTreeMap<String, Grant>,
 }
 
 /// What the VNP has said, and when it is asked again.
@@ -81,6 +87,15 @@ pub enum WishError {
     /// There is no such network.
     #[error("there is no network `{0}`")]
     Unknown(String),
+    /// A grant that cannot be.
+    #[error(transparent)]
+    Grant(#[from] GrantError),
+    /// There is no grant to withdraw.
+    #[error("{0} has no grant here")]
+    NotGranted(String),
+    /// Too many grants.
+    #[error("a network has {0} grants at most")]
+    Grants(usize),
 }
 
 impl<S: Store> Vno<S> {
@@ -111,19 +126,20 @@ impl<S: Store> Vno<S> {
         let known = self.find(&name);
         let lease = document.vnet.lease.map(|lease| now + lease.duration());
         let expires_ms = lease.map(Instant::as_millis);
-        let (vnet, generation) = match known {
+        let (vnet, generation, grants) = match known {
             Some((_, record)) if !record.is_wanted => return Err(WishError::Leaving(name)),
             Some((vnet, record)) => {
                 let changes = u64::from(record.document != document);
-                (vnet, record.generation + changes)
+                (vnet, record.generation + changes, record.grants.clone())
             }
-            None => (VnetId::new(self.random.next_u64()), 1),
+            None => (VnetId::new(self.random.next_u64()), 1, BTreeMap::new()),
         };
         let record = Record {
             generation,
             document,
             is_wanted: true,
             expires_ms,
+            grants,
         };
         self.write(now, vnet, &record)?;
         Ok(vnet)

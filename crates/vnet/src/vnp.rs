@@ -26,6 +26,7 @@ use carina_time::Instant;
 
 use crate::document::Document;
 use crate::host_part::{EndPart, VnetId};
+use crate::lately::Lately;
 use crate::message::{
     Advertisement, FromPip, FromVnp, PartKey, PartStatus, Reason, ReasonCode, Standing, ToPip,
     ToVnp, TunnelEnd,
@@ -37,6 +38,7 @@ use crate::timing::Timing;
 use self::record::{Record, Step, Then};
 
 mod inside;
+mod keeping;
 mod record;
 mod splitting;
 mod standing;
@@ -60,6 +62,8 @@ pub struct Vnp<S> {
     seen: BTreeMap<String, (Instant, Advertisement)>,
     /// Providers that were asked what they have, and have not answered.
     asked: BTreeMap<String, Instant>,
+    /// Why networks of these generations, with these refusals, were not split.
+    lately: Lately<(u64, BTreeSet<(String, String)>)>,
     next_look: Instant,
     outputs: VecDeque<Output>,
     discarded: BTreeMap<&'static str, u64>,
@@ -123,6 +127,7 @@ impl<S: Store> Vnp<S> {
             due: BTreeSet::new(),
             seen: BTreeMap::new(),
             asked: BTreeMap::new(),
+            lately: Lately::new(),
             next_look: Instant::ZERO,
             outputs: VecDeque::new(),
             discarded: BTreeMap::new(),
@@ -231,6 +236,13 @@ impl<S: Store> Vnp<S> {
                 let is_over = |step: &Step| matches!(step, Step::Releasing { .. } | Step::Settled);
                 self.take(now, pip, key, is_over);
             }
+            // Not an answer to a release of all, which may have been lost.
+            FromPip::Cancelled { key } => {
+                let is_over = |step: &Step| {
+                    matches!(step, Step::Releasing { all: false, .. } | Step::Settled)
+                };
+                self.take(now, pip, key, is_over);
+            }
             FromPip::Lapsed { key } => self.take_loss(now, pip, key),
             FromPip::Status { key, status } => {
                 let progress = self.progress_of(now, key.vnet);
@@ -241,7 +253,7 @@ impl<S: Store> Vnp<S> {
                     self.tell_standing(key.vnet, false);
                 }
             }
-            FromPip::Held { key } => self.judge_held(pip, key),
+            FromPip::Held { key } => self.judge_held(now, pip, key),
         }
     }
 
@@ -290,21 +302,6 @@ impl<S: Store> Vnp<S> {
         self.advance(now, key.vnet);
     }
 
-    /// A provider has a part that was not named: it is let go unless it has just come to be.
-    fn judge_held(&mut self, pip: &str, key: PartKey) {
-        if let Some(record) = self.records.get(&key.vnet) {
-            let is_live = record
-                .live
-                .as_ref()
-                .is_some_and(|live| live.round == key.round && live.pips.contains(pip));
-            if is_live || !matches!(record.step, Step::Settled) {
-                return;
-            }
-        }
-        self.count("part that was not wanted");
-        self.send(pip, ToPip::Release { key });
-    }
-
     /// Does what is due; to be called when [`Vnp::poll_timeout`] says.
     pub fn handle_timeout(&mut self, now: Instant) {
         if let Err(error) = self.refresh(now) {
@@ -321,6 +318,7 @@ impl<S: Store> Vnp<S> {
         }
         if self.next_look <= now {
             self.next_look = now + self.timing.look;
+            self.lately.tidy(now);
             self.renew();
         }
     }
@@ -328,26 +326,6 @@ impl<S: Store> Vnp<S> {
     fn due_until(&self, now: Instant) -> Vec<VnetId> {
         let due = self.due.iter().take_while(|(at, _)| *at <= now);
         due.map(|(_, vnet)| *vnet).collect()
-    }
-
-    /// Names to each provider what it is to keep.
-    fn renew(&mut self) {
-        let mut keys: BTreeMap<String, Vec<PartKey>> = BTreeMap::new();
-        for pip in &self.pips {
-            keys.insert(pip.clone(), Vec::new());
-        }
-        for (vnet, record) in &self.records {
-            if let (Some(live), false) = (&record.live, record.is_being_removed()) {
-                let (vnet, round) = (*vnet, live.round);
-                for pip in &live.pips {
-                    let key = PartKey { vnet, round };
-                    keys.entry(pip.clone()).or_default().push(key);
-                }
-            }
-        }
-        for (pip, keys) in keys {
-            self.send(&pip, ToPip::Renew { keys });
-        }
     }
 
     /// When [`Vnp::handle_timeout`] is due. May change after any `handle_*`.

@@ -57,6 +57,7 @@ fn nodes(document: &Document, parts: &Parts<'_>) -> Option<String> {
 
 /// Each link is there once, between the right nodes, with its rate, and its ends name each other.
 fn links(document: &Document, parts: &Parts<'_>, hosts: &[PlayedHost]) -> Option<String> {
+    let find = |name: &str| hosts.iter().find(|host| host.name == name);
     let mut found: BTreeMap<u32, (Vec<&str>, String)> = BTreeMap::new();
     for (host, part) in parts {
         // A card of a host is no link of the document.
@@ -71,7 +72,7 @@ fn links(document: &Document, parts: &Parts<'_>, hosts: &[PlayedHost]) -> Option
                 Far::Users(_) | Far::Nic(_) => {
                     return Some(format!("link {} has users", link.number));
                 }
-                Far::Host(_) if is_whole(hosts, &host.name, part.vnet, link) => {}
+                Far::Host(_) if is_whole(find, &host.name, part.vnet, link) => {}
                 Far::Host(_) => return Some(format!("link {} is not whole", link.number)),
             }
         }

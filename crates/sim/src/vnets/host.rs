@@ -203,13 +203,18 @@ impl PlayedHost {
     }
 }
 
-/// Whether both ends of a link name each other, with the same tag.
+/// Whether both ends of a link name each other, with the same tag. `find` finds a host by its name.
 #[must_use]
-pub fn is_whole(hosts: &[PlayedHost], here: &str, vnet: VnetId, link: &LinkPart) -> bool {
+pub fn is_whole<'a>(
+    find: impl Fn(&str) -> Option<&'a PlayedHost>,
+    here: &str,
+    vnet: VnetId,
+    link: &LinkPart,
+) -> bool {
     match &link.far {
         Far::Here(_) | Far::Users(_) | Far::Nic(_) => true,
         Far::Host(far) => {
-            let there = hosts.iter().find(|host| host.name == far.host);
+            let there = find(&far.host);
             let other = there.and_then(|there| there.link(vnet, link.number));
             other.is_some_and(|other| match &other.far {
                 Far::Here(_) | Far::Users(_) | Far::Nic(_) => false,

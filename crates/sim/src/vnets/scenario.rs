@@ -11,14 +11,16 @@ use carina_vnet::document::{
 use carina_vnet::pip::inventory::{self, Border, Discovery, Host, Inventory};
 
 use super::Size;
+use super::unsteady_store::Shares;
 
 /// What is there and what happens.
 #[derive(Debug)]
 pub(super) struct Scenario {
     /// Providers: name, what it owns, and how many processes serve it.
     pub(super) pips: Vec<(String, Inventory, usize)>,
-    /// VNPs, each with the operators that use it.
-    pub(super) vnps: Vec<(String, Vec<String>)>,
+    /// VNPs, each with the operators that use it, and how many processes serve it while things go
+    /// wrong: one may take over from another that has not ended.
+    pub(super) vnps: Vec<(String, Vec<String>, usize)>,
     /// What operators do.
     pub(super) wishes: Vec<(Instant, Wish)>,
     /// Share of messages, of 10,000, that are lost, and that come twice.
@@ -26,8 +28,11 @@ pub(super) struct Scenario {
     pub(super) doubled: u32,
     /// The longest that a message usually takes; now and then it takes 20 times that.
     pub(super) delay_max: Duration,
-    /// Share of calls of stores that break off.
-    pub(super) unanswered: u32,
+    /// What goes wrong with stores.
+    pub(super) shares: Shares,
+    /// Share of messages and timers, of 10,000, to which a process comes later, and how much.
+    pub(super) busy: u32,
+    pub(super) busy_max: Duration,
     /// Until when things go wrong.
     pub(super) trouble_ends: Instant,
     /// Mean time between two deaths.
@@ -73,7 +78,8 @@ impl Scenario {
         for number in 0..random.within(1, 2) {
             let count = random.within(1, 2);
             let vnos = (0..count).map(|it| format!("vno{number}.{it}"));
-            vnps.push((format!("{MARK}vnp{number}"), vnos.collect()));
+            let processes = random.within(1, 2) as usize;
+            vnps.push((format!("{MARK}vnp{number}"), vnos.collect(), processes));
         }
         let trouble_ends = START + Duration::from_secs(random.within(20, 120));
         let wishes = wishes(&mut random, &vnps, size, trouble_ends);
@@ -90,7 +96,9 @@ impl Scenario {
             lost: random.below(2000) as u32,
             doubled: random.below(1500) as u32,
             delay_max: Duration::from_millis(random.within(1, 200)),
-            unanswered: random.below(500) as u32,
+            shares: shares(&mut random),
+            busy: random.below(7000) as u32,
+            busy_max: Duration::from_millis(random.within(1, 2000)),
             trouble_ends,
             death_every: Duration::from_millis(random.within(500, 20_000)),
             lost_vnp,
@@ -108,6 +116,23 @@ pub(super) const START: Instant = Instant::from_secs(1_000_000);
 /// What was asked for, or 1 to `most`.
 fn drawn(random: &mut Random, wanted: Option<u8>, most: u64) -> u64 {
     wanted.map_or_else(|| random.within(1, most), u64::from)
+}
+
+fn shares(random: &mut Random) -> Shares {
+    // Most of what is found takes others in between, so that they are there in every run.
+    let unanswered = random.below(500) as u32;
+    let interleaved = random.within(2000, 9000) as u32;
+    let late = match random.chance(3000) {
+        true => random.below(2000) as u32,
+        false => 0,
+    };
+    let compacted = random.below(100) as u32;
+    Shares {
+        unanswered,
+        interleaved,
+        late,
+        compacted,
+    }
 }
 
 fn inventory(random: &mut Random, pip: usize, size: Size) -> Inventory {
@@ -184,18 +209,23 @@ fn borders(random: &mut Random, pips: &mut [(String, Inventory, usize)]) {
 
 fn wishes(
     random: &mut Random,
-    vnps: &[(String, Vec<String>)],
+    vnps: &[(String, Vec<String>, usize)],
     size: Size,
     trouble_ends: Instant,
 ) -> Vec<(Instant, Wish)> {
-    let vnos: Vec<&String> = vnps.iter().flat_map(|(_, vnos)| vnos).collect();
+    let vnos: Vec<&String> = vnps.iter().flat_map(|(_, vnos, _)| vnos).collect();
     let mut wishes = Vec::new();
     let span = trouble_ends.since(START).as_millis();
     let count = size.networks.map(u64::from);
+    // Now and then all come at once.
+    let first = match random.chance(4000) {
+        true => 1000,
+        false => span,
+    };
     for number in 0..count.unwrap_or_else(|| random.within(1, 12)) {
         let vno = (*random.pick(&vnos)).clone();
         let name = format!("net{number}");
-        let mut at = START + Duration::from_millis(random.below(span));
+        let mut at = START + Duration::from_millis(random.below(first));
         loop {
             let document = Box::new(document(random, &name));
             let vno = vno.clone();
@@ -208,6 +238,13 @@ fn wishes(
         if random.chance(3000) {
             wishes.push((at, Wish::Remove { vno, name }));
         }
+    }
+    // Some come when nothing goes wrong any more: of these all is decided by what there is.
+    for number in 0..random.below(3) {
+        let at = trouble_ends + Duration::from_secs(random.within(15, 100));
+        let document = Box::new(document(random, &format!("late{number}")));
+        let vno = (*random.pick(&vnos)).clone();
+        wishes.push((at, Wish::Apply { vno, document }));
     }
     wishes
 }

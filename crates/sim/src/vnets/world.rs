@@ -15,31 +15,35 @@ use carina_vnet::vno::{Vno, WishError};
 use carina_vnet::vnp::Vnp;
 
 use super::host::{CONSOLE, Death, PlayedHost, is_whole};
+use super::process::{Machine, Process, Work};
 use super::scenario::{START, Scenario, Wish};
-use super::unsteady_store::{Trouble, UnsteadyStore};
+use super::unsteady_store::UnsteadyStore;
 use super::{Outcome, Violation, timing};
 use crate::event_queue::EventQueue;
 
 use self::answered::Answered;
+use self::turns::way;
 
 mod answered;
 mod deaths;
 mod ending;
 mod meddling;
 mod sending;
+mod turns;
 
 /// A process, or a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
     /// A provider and which of its processes.
     Pip(usize, usize),
-    Vnp(usize),
+    Vnp(usize, usize),
     Vno(usize),
     Host(usize),
 }
 
+/// What one party says to another.
 #[derive(Clone, Debug)]
-enum Packet {
+pub(super) enum Packet {
     ToPip(usize, ToPip),
     FromPip(usize, FromPip),
     ToHost(ToAgent),
@@ -52,6 +56,8 @@ enum Packet {
 enum Event {
     Deliver(Who, Packet),
     Timer(Who),
+    /// A process comes to the next thing that it has got.
+    Turn(Who),
     /// A host tells of itself: once a second, or because something has changed.
     Report(usize, bool),
     Wish(Wish),
@@ -61,15 +67,8 @@ enum Event {
     RemoveAll,
 }
 
-/// A process that may be dead, and its way to its store.
-#[derive(Debug)]
-struct Process<M> {
-    machine: Option<M>,
-    trouble: Rc<RefCell<Trouble>>,
-    timer_at: Instant,
-}
-
-type PipProcess = Process<Pip<UnsteadyStore>>;
+type PipProcess = Rc<Process<Pip<UnsteadyStore>>>;
+type VnpProcess = Rc<Process<Vnp<UnsteadyStore>>>;
 
 pub(super) struct World<'a> {
     scenario: Scenario,
@@ -80,11 +79,19 @@ pub(super) struct World<'a> {
     vnp_stores: Vec<Rc<RefCell<MemoryStore>>>,
     vno_stores: Vec<Rc<RefCell<MemoryStore>>>,
     pips: Vec<Vec<PipProcess>>,
-    vnps: Vec<Process<Vnp<UnsteadyStore>>>,
-    vnos: Vec<Process<Vno<UnsteadyStore>>>,
+    vnps: Vec<Vec<VnpProcess>>,
+    vnos: Vec<Rc<Process<Vno<UnsteadyStore>>>>,
+    /// The second of the run, and how many events there were in it.
+    pace: (u64, u32),
+    /// When a process hears the last report of a host that is on its way.
+    heard_at: BTreeMap<(Who, String), Instant>,
+    /// Until when processes are busy with something else.
+    busy_until: BTreeMap<Who, Instant>,
     /// The names of operators and the VNP of each.
     operators: Vec<(String, usize)>,
     hosts: Vec<PlayedHost>,
+    /// The place of each host by its name.
+    places: BTreeMap<String, usize>,
     /// The provider of each host, and until when the host is down.
     host_of: Vec<usize>,
     down_until: Vec<Instant>,
@@ -117,9 +124,11 @@ impl<'a> World<'a> {
                 host_of.push(number);
             }
         }
+        let names = hosts.iter().map(|host| host.name.clone());
+        let places = names.zip(0..).collect();
         let operators = scenario.vnps.iter().enumerate();
         let operators = operators
-            .flat_map(|(number, (_, vnos))| vnos.iter().map(move |vno| (vno.clone(), number)));
+            .flat_map(|(number, (_, vnos, _))| vnos.iter().map(move |vno| (vno.clone(), number)));
         let mut world = World {
             queue: EventQueue::new(START.as_nanos()),
             pip_stores: scenario.pips.iter().map(|_| store()).collect(),
@@ -129,8 +138,12 @@ impl<'a> World<'a> {
             pips: Vec::new(),
             vnps: Vec::new(),
             vnos: Vec::new(),
+            pace: (0, 0),
+            busy_until: BTreeMap::new(),
+            heard_at: BTreeMap::new(),
             down_until: vec![Instant::ZERO; hosts.len()],
             hosts,
+            places,
             host_of,
             wanted: BTreeMap::new(),
             nics: BTreeMap::new(),
@@ -156,9 +169,12 @@ impl<'a> World<'a> {
             }
         }
         for number in 0..self.scenario.vnps.len() {
-            let process = self.process();
-            self.vnps.push(process);
-            self.start(Who::Vnp(number));
+            let count = self.scenario.vnps[number].2;
+            let processes = (0..count).map(|_| self.process()).collect();
+            self.vnps.push(processes);
+            for process in 0..count {
+                self.start(Who::Vnp(number, process));
+            }
         }
         for number in 0..self.operators.len() {
             let process = self.process();
@@ -182,18 +198,8 @@ impl<'a> World<'a> {
         self.queue.put(removal.as_nanos(), Event::RemoveAll);
     }
 
-    fn process<M>(&mut self) -> Process<M> {
-        let trouble = Trouble {
-            changes_left: None,
-            is_dead: false,
-            unanswered: self.scenario.unanswered,
-            random: self.random.fork(),
-        };
-        Process {
-            machine: None,
-            trouble: Rc::new(RefCell::new(trouble)),
-            timer_at: Instant::MAX,
-        }
+    fn process<M: Machine>(&mut self) -> Rc<Process<M>> {
+        Process::new(self.scenario.shares, self.random.fork())
     }
 
     fn now(&self) -> Instant {
@@ -206,41 +212,36 @@ impl<'a> World<'a> {
 
     /// Starts a process on what its store has.
     fn start(&mut self, who: Who) {
+        let now = self.now();
         let random = self.random.fork();
-        let way = |store: &Rc<RefCell<MemoryStore>>, trouble: &Rc<RefCell<Trouble>>| {
-            let mut it = trouble.borrow_mut();
-            it.is_dead = false;
-            it.changes_left = None;
-            UnsteadyStore::new(Rc::clone(store), Rc::clone(trouble))
-        };
         match who {
             Who::Pip(pip, process) => {
-                let slot = &mut self.pips[pip][process];
-                let store = way(&self.pip_stores[pip], &slot.trouble);
+                let store = way(&self.pip_stores[pip], &self.pips[pip], process);
                 let (name, inventory, _) = &self.scenario.pips[pip];
                 let machine = Pip::new(name, inventory.clone(), store, timing());
-                slot.machine = Some(machine.expect("the scenario's inventory is sound"));
+                let machine = machine.expect("the scenario's inventory is sound");
+                self.pips[pip][process].start(machine);
             }
-            Who::Vnp(number) => {
-                let slot = &mut self.vnps[number];
-                let store = way(&self.vnp_stores[number], &slot.trouble);
+            Who::Vnp(number, process) => {
+                let store = way(&self.vnp_stores[number], &self.vnps[number], process);
                 let pips = self.scenario.pips.iter().map(|(name, ..)| name.clone());
                 let name = &self.scenario.vnps[number].0;
-                slot.machine = Some(Vnp::new(name, pips, store, timing(), random));
+                let machine = Vnp::new(name, pips, store, timing(), random);
+                self.vnps[number][process].start(machine);
             }
             Who::Vno(number) => {
-                let slot = &mut self.vnos[number];
-                let store = way(&self.vno_stores[number], &slot.trouble);
+                let slot = std::slice::from_ref(&self.vnos[number]);
+                let store = way(&self.vno_stores[number], slot, 0);
                 let name = &self.operators[number].0;
                 let mut machine = Vno::new(name, store, timing(), random);
                 // What breaks off here is read with the next message or timer.
-                let _ = machine.refresh(Instant::from_nanos(self.queue.now()));
-                slot.machine = Some(machine);
+                let _ = machine.refresh(now);
+                self.vnos[number].start(machine);
             }
             Who::Host(_) => {}
         }
-        let now = self.queue.now();
-        self.queue.put(now, Event::Timer(who));
+        self.busy_until.remove(&who);
+        self.queue.put(now.as_nanos(), Event::Timer(who));
     }
 
     /// Plays until the end.
@@ -252,11 +253,27 @@ impl<'a> World<'a> {
                 is_calm = true;
                 self.calm();
             }
-            self.step(event).map_err(|what| self.violation(what))?;
+            let done = self.check_pace(&event).and_then(|()| self.step(event));
+            done.map_err(|what| self.violation(what))?;
         }
         self.check_nothing_left()
             .map_err(|what| self.violation(what))?;
         Ok(self.outcome)
+    }
+
+    /// A run that does not get on ends with what it does.
+    fn check_pace(&mut self, event: &Event) -> Result<(), Broken> {
+        let second = self.now().since(START).as_secs();
+        if self.pace.0 != second {
+            self.pace = (second, 0);
+        }
+        self.pace.1 += 1;
+        match self.pace.1 > EVENTS_MAX {
+            true => Err(Broken(format!(
+                "{EVENTS_MAX} events within a second; the next would be {event:?}"
+            ))),
+            false => Ok(()),
+        }
     }
 
     fn violation(&self, what: Broken) -> Violation {
@@ -271,7 +288,8 @@ impl<'a> World<'a> {
         let now = self.now();
         match event {
             Event::Deliver(who, packet) => self.deliver(now, who, packet),
-            Event::Timer(who) => self.timer(now, who),
+            Event::Timer(who) => self.give(now, who, Work::Timer),
+            Event::Turn(who) => self.turn(now, who),
             Event::Report(host, is_regular) => self.report(now, host, is_regular),
             Event::Wish(wish) => {
                 self.wish(now, wish);
@@ -296,46 +314,22 @@ impl<'a> World<'a> {
     }
 
     fn deliver(&mut self, now: Instant, who: Who, packet: Packet) -> Result<(), Broken> {
-        match (who, packet) {
-            (Who::Pip(pip, process), Packet::ToPip(from, message)) => {
-                let name = self.scenario.vnps[from].0.clone();
-                let machine = self.pips[pip][process].machine.as_mut();
-                machine
-                    .into_iter()
-                    .for_each(|it| it.handle_vnp(now, &name, message.clone()));
-            }
-            (Who::Pip(pip, process), Packet::FromHost(message)) => {
-                let machine = self.pips[pip][process].machine.as_mut();
-                machine
-                    .into_iter()
-                    .for_each(|it| it.handle_agent(now, message.clone()));
-            }
-            (Who::Vnp(number), Packet::FromPip(from, message)) => {
-                let name = self.scenario.pips[from].0.clone();
-                let machine = self.vnps[number].machine.as_mut();
-                machine
-                    .into_iter()
-                    .for_each(|it| it.handle_pip(now, &name, message.clone()));
-            }
-            (Who::Vnp(number), Packet::ToVnp(from, message)) => {
-                let name = self.operators[from].0.clone();
-                let machine = self.vnps[number].machine.as_mut();
-                machine
-                    .into_iter()
-                    .for_each(|it| it.handle_vno(now, &name, message.clone()));
-            }
-            (Who::Vno(number), Packet::FromVnp(message)) => {
-                let machine = self.vnos[number].machine.as_mut();
-                machine
-                    .into_iter()
-                    .for_each(|it| it.handle_vnp(now, message.clone()));
-            }
+        let from = match (who, packet) {
             (Who::Host(host), Packet::ToHost(message)) => {
                 return self.tell_host(now, host, message);
             }
-            (who, packet) => return Err(Broken(format!("{who:?} was sent {packet:?}"))),
-        }
-        self.flush(now, who)
+            (Who::Host(_), packet) => {
+                return Err(Broken(format!("{who:?} was sent {packet:?}")));
+            }
+            (_, packet) => packet,
+        };
+        let name = match &from {
+            Packet::ToPip(from, _) => self.scenario.vnps[*from].0.clone(),
+            Packet::FromPip(from, _) => self.scenario.pips[*from].0.clone(),
+            Packet::ToVnp(from, _) => self.operators[*from].0.clone(),
+            Packet::FromHost(_) | Packet::FromVnp(_) | Packet::ToHost(_) => String::new(),
+        };
+        self.give(now, who, Work::Take(name, from))
     }
 
     fn tell_host(&mut self, now: Instant, host: usize, message: ToAgent) -> Result<(), Broken> {
@@ -365,37 +359,6 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn timer(&mut self, now: Instant, who: Who) -> Result<(), Broken> {
-        match who {
-            Who::Pip(pip, process) => {
-                let slot = &mut self.pips[pip][process];
-                slot.timer_at = Instant::MAX;
-                slot.machine
-                    .as_mut()
-                    .into_iter()
-                    .for_each(|it| it.handle_timeout(now));
-            }
-            Who::Vnp(number) => {
-                let slot = &mut self.vnps[number];
-                slot.timer_at = Instant::MAX;
-                slot.machine
-                    .as_mut()
-                    .into_iter()
-                    .for_each(|it| it.handle_timeout(now));
-            }
-            Who::Vno(number) => {
-                let slot = &mut self.vnos[number];
-                slot.timer_at = Instant::MAX;
-                slot.machine
-                    .as_mut()
-                    .into_iter()
-                    .for_each(|it| it.handle_timeout(now));
-            }
-            Who::Host(_) => {}
-        }
-        self.flush(now, who)
-    }
-
     fn report(&mut self, now: Instant, host: usize, is_regular: bool) -> Result<(), Broken> {
         if now >= self.down_until[host] {
             self.hosts[host].tidy(now);
@@ -409,9 +372,9 @@ impl<'a> World<'a> {
     }
 
     fn tell_pips(&mut self, now: Instant, host: usize) {
-        let hosts = &self.hosts;
-        let here = &hosts[host];
-        let said = here.report(now, |vnet, link| is_whole(hosts, &here.name, vnet, link));
+        let here = &self.hosts[host];
+        let find = |name: &str| self.places.get(name).map(|place| &self.hosts[*place]);
+        let said = here.report(now, |vnet, link| is_whole(find, &here.name, vnet, link));
         self.answered.note(&said);
         let pip = self.host_of[host];
         for process in 0..self.pips[pip].len() {
@@ -419,27 +382,20 @@ impl<'a> World<'a> {
         }
     }
 
-    fn trouble_of(&self, who: Who) -> Option<&Rc<RefCell<Trouble>>> {
-        match who {
-            Who::Pip(pip, process) => Some(&self.pips[pip][process].trouble),
-            Who::Vnp(number) => Some(&self.vnps[number].trouble),
-            Who::Vno(number) => Some(&self.vnos[number].trouble),
-            Who::Host(_) => None,
-        }
-    }
-
     fn wish(&mut self, now: Instant, wish: Wish) {
         let (Wish::Apply { vno, .. } | Wish::Remove { vno, .. }) = &wish;
         let number = self.operators.iter().position(|(name, _)| name == vno);
         let number = number.expect("wishes are of operators that are there");
-        let machine = self.vnos[number].machine.as_mut();
-        let is_heard = machine.is_some_and(|machine| match &wish {
+        let slot = Rc::clone(&self.vnos[number]);
+        let mut machine = slot.machine.borrow_mut();
+        let is_heard = machine.as_mut().is_some_and(|machine| match &wish {
             Wish::Apply { document, .. } => machine.apply(now, (**document).clone()).is_ok(),
             Wish::Remove { name, .. } => {
                 let answer = machine.remove(now, name);
                 matches!(answer, Ok(_) | Err(WishError::Unknown(_)))
             }
         });
+        drop(machine);
         self.note(|| format!("wish {wish:?}: {is_heard}"));
         match (&wish, is_heard) {
             (Wish::Apply { document, .. }, true) => {
@@ -466,6 +422,9 @@ impl<'a> World<'a> {
         }
     }
 }
+
+/// More events than this do not belong into a second.
+const EVENTS_MAX: u32 = 1_000_000;
 
 /// The share of hosts, of 10,000, that never say anything.
 const NEVER_THERE: u32 = 400;

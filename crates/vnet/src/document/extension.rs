@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{AccessPoint, Attach, Document, End, Link, Node};
+use super::{AccessPoint, Attach, Document, End, Link, Nics, Node, Via};
 
 impl Document {
     /// The document with a node, and a link, for each user to whom the network is extended, in
@@ -24,6 +24,10 @@ impl Document {
             for user in &access.users {
                 let node = Node {
                     location: access.location.clone(),
+                    nics: access.card.then_some(Nics {
+                        count: 1,
+                        via: Via::Forwarder,
+                    }),
                     ..Node::default()
                 };
                 whole.node.insert(user.clone(), node);
@@ -80,12 +84,30 @@ ping = ["alice", "r1"]
     }
 
     #[test]
+    fn machines_of_users_are_plugged_into_cards_of_their_nodes() {
+        let text = TEXT.replace("location = [\"uk\"]", "card = true");
+        let document = Document::read(&text, Form::Toml).unwrap();
+        let whole = document.extended();
+        let cards = |node: &str| whole.resolved(node).unwrap().nics.count;
+        assert_eq!(["alice", "bob", "r1"].map(cards), [1, 1, 0]);
+        for form in [Form::Toml, Form::Xml, Form::Json] {
+            let again = Document::read(&document.write(form), form).unwrap();
+            assert_eq!(again, document);
+        }
+    }
+
+    #[test]
     fn extensions_that_cannot_be_get_words() {
         for (from, to, words) in [
             ("rate = \"10Mbps\"", "", "needs a rate"),
             ("\"bob\"]", "\"r1\"]", "there is one already"),
             ("\"bob\"]", "\"b@b\"]", "is not a name"),
             ("attach = \"extend\"\n", "", "belongs to attach"),
+            (
+                "attach = \"extend\"\nlocation = [\"uk\"]\n",
+                "card = true\n",
+                "card is where",
+            ),
         ] {
             let text = TEXT.replace(from, to);
             let error = Document::read(&text, Form::Toml).unwrap_err().to_string();

@@ -152,6 +152,9 @@ pub enum Fault {
     /// An access point to which users come by tunnels says where their nodes are.
     #[error("location is where nodes of users are: it belongs to attach = \"extend\"")]
     AccessLocation,
+    /// An access point to which users come by tunnels gives their nodes cards.
+    #[error("card is where machines of users are plugged in: it belongs to attach = \"extend\"")]
+    AccessCard,
     /// The node of a user has the name of another one.
     #[error("user `{0}` gets a node of this name, and there is one already; rename either")]
     UserIsNode(String),

@@ -143,6 +143,7 @@ impl Judge<'_> {
                 Attach::Tunnel if !access.location.is_empty() => {
                     self.find(&place, Fault::AccessLocation);
                 }
+                Attach::Tunnel if access.card => self.find(&place, Fault::AccessCard),
                 Attach::Tunnel => {}
                 Attach::Extend => self.extension(&place, access),
             }

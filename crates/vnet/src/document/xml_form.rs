@@ -71,13 +71,16 @@ fn read_part(document: &mut Document, part: &Element) -> Result<Place, DocumentE
             Place::Link(document.link.len() - 1)
         }
         "access" => {
-            let keys = ["name", "node", "attach", "location", "users", "rate"];
+            let keys = [
+                "name", "node", "attach", "location", "card", "users", "rate",
+            ];
             part.has_only(&keys, &[])?;
             let name = part.need("name")?.to_owned();
             let access = AccessPoint {
                 node: part.need("node")?.to_owned(),
                 attach: part.word("attach")?.unwrap_or_default(),
                 location: part.words("location"),
+                card: part.read("card")?.unwrap_or_default(),
                 users: part.words("users"),
                 rate: part.read("rate")?,
             };
@@ -258,6 +261,7 @@ fn line(
         let value = match value {
             Value::String(value) => value.clone(),
             Value::Number(value) => value.to_string(),
+            Value::Bool(value) => value.to_string(),
             Value::Array(words) if key != "ends" => {
                 let words = words.iter().filter_map(Value::as_str);
                 words.collect::<Vec<_>>().join(" ")

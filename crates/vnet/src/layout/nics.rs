@@ -27,13 +27,13 @@ impl LaidNic {
     /// The interface of the node, where this is link `number` of network `vnet`.
     #[must_use]
     pub(super) fn interface(&self, vnet: VnetId, number: u32) -> InterfacePart {
-        let first = Ipv4Addr::new(10, 160, 0, 1).to_bits() + 4 * number.saturating_sub(FIRST);
-        let address = InterfaceAddress::new(Ipv4Addr::from_bits(first), 30);
+        let address = prefix_of(number);
+        let peer = Ipv4Addr::from_bits(address.address().to_bits() + 1);
         InterfacePart {
             name: self.end.interface.clone(),
             mac: mac_of(vnet, number, 0),
-            address: address.expect("30 bits are a prefix"),
-            peer: Ipv4Addr::from_bits(first + 1),
+            address,
+            peer,
             mtu: super::MTU,
             link: number,
         }
@@ -68,6 +68,12 @@ pub(super) fn lay(
         }
     }
     nics
+}
+
+/// The address of the node at the card that is link `number`, with its prefix.
+pub(super) fn prefix_of(number: u32) -> InterfaceAddress {
+    let first = Ipv4Addr::new(10, 160, 0, 1).to_bits() + 4 * number.saturating_sub(FIRST);
+    InterfaceAddress::new(Ipv4Addr::from_bits(first), 30).expect("30 bits are a prefix")
 }
 
 /// The next of `nic0`, `nic1`, … that is free.

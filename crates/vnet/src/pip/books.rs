@@ -56,6 +56,13 @@ struct Charge {
     rates: BTreeMap<usize, u64>,
 }
 
+/// Sums over networks, by the numbers of hosts and links.
+#[derive(Clone, Debug)]
+pub(super) struct Sums {
+    hosts: Vec<Amounts>,
+    rates: Vec<u64>,
+}
+
 /// All parts, as the store has them, and their sums.
 #[derive(Clone, Debug)]
 pub(super) struct Books {
@@ -65,9 +72,14 @@ pub(super) struct Books {
     made: BTreeMap<VnetId, Made>,
     /// The networks that are made at each host, as [`Made::hosts`] says.
     at: BTreeMap<String, BTreeSet<VnetId>>,
+    /// How often something has changed of what is made at each host.
+    changes: BTreeMap<String, u64>,
     charges: BTreeMap<VnetId, Charge>,
     hosts: Vec<Amounts>,
     rates: Vec<u64>,
+    /// The numbers of hosts and links of which more is promised than there is.
+    excess_hosts: BTreeSet<usize>,
+    excess_links: BTreeSet<usize>,
 }
 
 impl Books {
@@ -79,7 +91,10 @@ impl Books {
             held: BTreeMap::new(),
             made: BTreeMap::new(),
             at: BTreeMap::new(),
+            changes: BTreeMap::new(),
             charges: BTreeMap::new(),
+            excess_hosts: BTreeSet::new(),
+            excess_links: BTreeSet::new(),
             hosts: vec![Amounts::default(); ground.substrate.hosts().len()],
             rates: vec![0; ground.substrate.links().len()],
         }
@@ -123,18 +138,20 @@ impl Books {
                 if let Some(there) = self.at.get_mut(host) {
                     there.remove(&vnet);
                 }
+                *self.changes.entry(host.to_owned()).or_default() += 1;
             }
         }
         let Some(made) = made else { return };
         for host in made.hosts() {
             self.at.entry(host.to_owned()).or_default().insert(vnet);
+            *self.changes.entry(host.to_owned()).or_default() += 1;
         }
         self.made.insert(vnet, made);
     }
 
     fn charge(&mut self, vnet: VnetId, ground: &Ground) {
         if let Some(old) = self.charges.remove(&vnet) {
-            self.add(&old, |sum, amount| sum - amount);
+            self.add(&old, ground, |sum, amount| sum - amount);
         }
         let mut charge = Charge::default();
         let made = self.made.get(&vnet);
@@ -144,21 +161,25 @@ impl Books {
         for laid in laid.chain(self.held.get(&vnet).map(|held| &held.laid)) {
             charge.cover(&Charge::of(laid, ground));
         }
-        self.add(&charge, |sum, amount| sum + amount);
+        self.add(&charge, ground, |sum, amount| sum + amount);
         if charge != Charge::default() {
             self.charges.insert(vnet, charge);
         }
     }
 
-    fn add(&mut self, charge: &Charge, with: impl Fn(u64, u64) -> u64) {
+    fn add(&mut self, charge: &Charge, ground: &Ground, with: impl Fn(u64, u64) -> u64) {
         for (host, amounts) in &charge.hosts {
             let sum = &mut self.hosts[*host];
             sum.cpu = with(sum.cpu, amounts.cpu);
             sum.memory = with(sum.memory, amounts.memory);
             sum.nics = with(sum.nics, amounts.nics);
+            let all = Amounts::of_host(&ground.substrate.hosts()[*host]);
+            note(&mut self.excess_hosts, *host, !all.contains(*sum));
         }
         for (link, rate) in &charge.rates {
             self.rates[*link] = with(self.rates[*link], *rate);
+            let all = ground.substrate.links()[*link].rate;
+            note(&mut self.excess_links, *link, self.rates[*link] > all);
         }
     }
 
@@ -175,8 +196,49 @@ impl Books {
         self.at.get(host).cloned().unwrap_or_default()
     }
 
+    /// How often something has changed of what is made at a host.
+    pub(super) fn changes_at(&self, host: &str) -> u64 {
+        self.changes.get(host).copied().unwrap_or_default()
+    }
+
     pub(super) fn all_made(&self) -> impl Iterator<Item = (VnetId, &Made)> {
         self.made.iter().map(|(vnet, made)| (*vnet, made))
+    }
+
+    pub(super) fn all_held(&self) -> impl Iterator<Item = (VnetId, &Held)> {
+        self.held.iter().map(|(vnet, held)| (*vnet, held))
+    }
+
+    /// What is promised of all that there is.
+    pub(super) fn promised(&self) -> Sums {
+        Sums {
+            hosts: self.hosts.clone(),
+            rates: self.rates.clone(),
+        }
+    }
+
+    /// What of it belongs to parts that are made, or are being removed.
+    pub(super) fn used(&self, ground: &Ground) -> Sums {
+        let mut sums = Sums {
+            hosts: vec![Amounts::default(); self.hosts.len()],
+            rates: vec![0; self.rates.len()],
+        };
+        for made in self.made.values() {
+            let mut charge = Charge::default();
+            for laid in made.previous.iter().chain([&made.laid]) {
+                charge.cover(&Charge::of(laid, ground));
+            }
+            for (host, amounts) in &charge.hosts {
+                let sum = &mut sums.hosts[*host];
+                sum.cpu += amounts.cpu;
+                sum.memory += amounts.memory;
+                sum.nics += amounts.nics;
+            }
+            for (link, rate) in &charge.rates {
+                sums.rates[*link] += rate;
+            }
+        }
+        sums
     }
 
     /// What is free for a network, beside all others; nothing on hosts that are not there.
@@ -216,18 +278,21 @@ impl Books {
 
     /// Of what more is promised than there is.
     pub(super) fn excess(&self, ground: &Ground) -> Vec<String> {
-        let hosts = ground.substrate.hosts().iter().zip(&self.hosts).enumerate();
-        let hosts = hosts.filter(|(_, (host, used))| !Amounts::of_host(host).contains(**used));
-        let hosts = hosts.map(|(number, (_, used))| {
-            let host = ground.host_entry(HostId::of(number));
+        let hosts = self.excess_hosts.iter().map(|number| {
+            let host = ground.host_entry(HostId::of(*number));
             let name = host.map_or("behind a border", |host| &host.name);
-            format!("host {name}: {used:?} is promised")
+            format!("host {name}: {:?} is promised", self.hosts[*number])
         });
-        let links = ground.substrate.links().iter().zip(&self.rates);
-        let links = links.zip(ground.link_names());
-        let links = links.filter(|((link, used), _)| **used > link.rate);
-        let links = links.map(|((_, used), name)| format!("link {name}: {used} bps are promised"));
-        hosts.chain(links).collect()
+        let hosts: Vec<String> = hosts.collect();
+        if hosts.is_empty() && self.excess_links.is_empty() {
+            return hosts;
+        }
+        let names = ground.link_names();
+        let links = self.excess_links.iter().map(|number| {
+            let (name, rate) = (names[*number], self.rates[*number]);
+            format!("link {name}: {rate} bps are promised")
+        });
+        hosts.into_iter().chain(links).collect()
     }
 
     /// Tags and addresses that there are, also those of the network itself: a tunnel that stays
@@ -274,6 +339,18 @@ impl Books {
         self.mirror.entry(&self.held_key(vnet))?.lease
     }
 
+    /// Whether what a network has is in the store as the books have it. That there is nothing of a
+    /// network, which ends what is there, is said only then: the books may be behind.
+    pub(super) fn is_current(
+        &self,
+        store: &mut dyn Store,
+        now: Instant,
+        vnet: VnetId,
+    ) -> Result<bool, StoreError> {
+        let outcome = store.commit(now, &self.change(vnet, false))?;
+        Ok(outcome != Outcome::Conflict)
+    }
+
     /// Writes a made part anew, if it is as it was read.
     pub(super) fn rewrite(
         &mut self,
@@ -287,6 +364,25 @@ impl Books {
             .put(self.made_key(vnet), to_value(made));
         store.commit(now, &write)
     }
+}
+
+impl Sums {
+    /// Of a host.
+    pub(super) fn host(&self, number: usize) -> Amounts {
+        self.hosts.get(number).copied().unwrap_or_default()
+    }
+
+    /// Of a link, bits a second.
+    pub(super) fn rate(&self, number: usize) -> u64 {
+        self.rates.get(number).copied().unwrap_or_default()
+    }
+}
+
+fn note(excess: &mut BTreeSet<usize>, number: usize, is_excess: bool) {
+    match is_excess {
+        true => excess.insert(number),
+        false => excess.remove(&number),
+    };
 }
 
 impl Charge {

@@ -12,13 +12,33 @@ use super::books::Made;
 use super::{Pip, hosting};
 
 impl<S: Store> Pip<S> {
-    /// Compares what a host has with what it should have.
-    pub(super) fn compare(&mut self, now: Instant, host: &str) -> Result<(), StoreError> {
+    /// Looks at what a host has said. Hosts say the same every second; where that `is_known`, and
+    /// was all that they should have, there is nothing to compare.
+    pub(super) fn take_report(
+        &mut self,
+        now: Instant,
+        host: &str,
+        is_known: bool,
+    ) -> Result<(), StoreError> {
         self.books.refresh(&mut self.store, now, &self.ground)?;
+        let changes = self.books.changes_at(host);
+        if is_known && self.quiet.get(host) == Some(&changes) {
+            return Ok(());
+        }
+        self.quiet.remove(host);
+        if self.compare(now, host)? {
+            self.quiet.insert(host.to_owned(), changes);
+        }
+        Ok(())
+    }
+
+    /// Compares what a host has with what it should have; says whether both are the same.
+    fn compare(&mut self, now: Instant, host: &str) -> Result<bool, StoreError> {
         let mut vnets = self.books.at(host);
         let Some((_, said)) = self.reports.get(host) else {
-            return Ok(());
+            return Ok(false);
         };
+        let mut is_right = true;
         let there: Vec<(VnetId, u64)> = said
             .parts
             .iter()
@@ -26,45 +46,79 @@ impl<S: Store> Pip<S> {
             .collect();
         for (vnet, through) in there {
             if self.books.made(vnet).is_none() {
-                // A stray: its part was let go.
-                let message = ToAgent::Remove { vnet, through };
-                self.send(host, message);
+                is_right = false;
+                // A stray, whose part was let go; or the books are behind, and the next report of
+                // the host tells.
+                let is_ordered = self.is_ordered(now, (vnet, host), (through, false));
+                if !is_ordered && self.books.is_current(&mut self.store, now, vnet)? {
+                    self.note_order(now, (vnet, host), (through, false));
+                    let message = ToAgent::Remove { vnet, through };
+                    self.send(host, message);
+                }
             } else {
                 vnets.insert(vnet);
             }
         }
         for vnet in vnets {
-            self.order_host(vnet, host);
+            is_right &= self.order_host(now, vnet, host);
             self.tell_status(now, vnet, false);
             self.settle(now, vnet)?;
+            let is_settled = |made: &Made| !made.is_leaving && made.previous.is_empty();
+            is_right &= self.books.made(vnet).is_some_and(is_settled);
         }
-        Ok(())
+        Ok(is_right)
     }
 
     /// Tells the hosts of a network what they should have of it.
-    pub(super) fn order(&mut self, vnet: VnetId) {
+    pub(super) fn order(&mut self, now: Instant, vnet: VnetId) {
         let made = self.books.made(vnet);
         let hosts = made.map_or_else(BTreeSet::new, Made::hosts);
         let hosts: Vec<String> = hosts.into_iter().map(str::to_owned).collect();
         for host in hosts {
-            self.order_host(vnet, &host);
+            self.order_host(now, vnet, &host);
         }
     }
 
-    /// Tells a host what it should have of a network, unless it has said that it has.
-    fn order_host(&mut self, vnet: VnetId, host: &str) {
+    /// Tells a host what it should have of a network, unless it has said that it has: then true.
+    fn order_host(&mut self, now: Instant, vnet: VnetId, host: &str) -> bool {
         let Some(made) = self.books.made(vnet) else {
-            return;
+            return true;
         };
         let is_wanted = !made.is_leaving && made.laid.hosts().contains(host);
         let generation = self.said(vnet, host).map(|said| said.generation);
-        if is_wanted && generation < Some(made.round) {
-            let part = hosting::host_part(vnet, made, host);
-            self.send(host, ToAgent::Set(Box::new(part)));
-        } else if !is_wanted && !self.has_removed(vnet, made.round, host) {
-            let through = made.round;
-            self.send(host, ToAgent::Remove { vnet, through });
+        let round = made.round;
+        let is_due = match is_wanted {
+            true => generation < Some(round),
+            false => !self.has_removed(vnet, round, host),
+        };
+        if !is_due || self.is_ordered(now, (vnet, host), (round, is_wanted)) {
+            return !is_due;
         }
+        let message = match is_wanted {
+            true => ToAgent::Set(Box::new(hosting::host_part(vnet, made, host))),
+            false => ToAgent::Remove {
+                vnet,
+                through: round,
+            },
+        };
+        self.note_order(now, (vnet, host), (round, is_wanted));
+        self.send(host, message);
+        false
+    }
+
+    /// Whether a host has had this order just now. It answers orders with reports, and reports are
+    /// answered with orders: of what it cannot do it would hear without end.
+    fn is_ordered(&self, now: Instant, (vnet, host): (VnetId, &str), order: (u64, bool)) -> bool {
+        let known = self.ordered.get(&(vnet, host.to_owned()));
+        known.is_some_and(|(round, is_wanted, at)| {
+            (*round, *is_wanted) == order && now < *at + self.timing.repeat
+        })
+    }
+
+    fn note_order(&mut self, now: Instant, (vnet, host): (VnetId, &str), order: (u64, bool)) {
+        let (round, is_wanted) = order;
+        let key = (vnet, host.to_owned());
+        self.ordered.insert(key, (round, is_wanted, now));
     }
 
     /// Notes what the hosts have let go of.
@@ -83,6 +137,8 @@ impl<S: Store> Pip<S> {
                 .delete(self.books.made_key(vnet));
             if let Outcome::Done(_) = self.store.commit(now, &write)? {
                 self.told.remove(&vnet);
+                // What comes up again is another's mistake, and is answered at once.
+                self.ordered.retain(|(of, _), _| *of != vnet);
                 let key = PartKey { vnet, round };
                 self.tell(&vnp, FromPip::Released { key });
             }
@@ -128,10 +184,13 @@ impl<S: Store> Pip<S> {
                 self.books.rewrite(&mut self.store, now, vnet, &then)?;
                 self.books.refresh(&mut self.store, now, &self.ground)?;
             }
-            self.order(vnet);
+            self.order(now, vnet);
             self.tell_status(now, vnet, false);
             self.settle(now, vnet)?;
         }
+        let oldest = now - self.timing.repeat;
+        self.ordered.retain(|_, (.., at)| *at > oldest);
+        self.lately.tidy(now);
         self.books.refresh(&mut self.store, now, &self.ground)
     }
 
@@ -154,7 +213,7 @@ impl<S: Store> Pip<S> {
         }
     }
 
-    fn said(&self, vnet: VnetId, host: &str) -> Option<&HostStatus> {
+    pub(super) fn said(&self, vnet: VnetId, host: &str) -> Option<&HostStatus> {
         let (_, said) = self.reports.get(host)?;
         said.parts.iter().find(|status| status.vnet == vnet)
     }

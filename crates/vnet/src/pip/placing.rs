@@ -45,6 +45,21 @@ pub(super) struct Laid {
     pub(super) placement: Placement,
 }
 
+/// Why a part has no place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unplaced {
+    /// There is no room; [`why_not`] says of what.
+    NoRoom,
+    /// Another reason.
+    Because(Reason),
+}
+
+impl From<Reason> for Unplaced {
+    fn from(reason: Reason) -> Unplaced {
+        Unplaced::Because(reason)
+    }
+}
+
 /// Tags and addresses that other parts have.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Taken {
@@ -75,7 +90,7 @@ pub(super) fn place(
     part: &PartRequest,
     before: Option<&Laid>,
     taken: Taken,
-) -> Result<Placement, Reason> {
+) -> Result<Placement, Unplaced> {
     let wish = |name: &str, chosen: Option<u32>| -> Option<HostId> {
         let old = before.and_then(|laid| ground.host(laid.placement.hosts.get(name)?));
         old.or(chosen.map(HostId))
@@ -85,7 +100,9 @@ pub(super) fn place(
     let free = vec![None; wishes.len()];
     let mut embedder = Joint::default();
     let mut found = None;
-    for pins in [&wishes, &free] {
+    // Where nothing is wished for, both would be the same.
+    let tries = if wishes == free { 1 } else { 2 };
+    for pins in [&wishes, &free].into_iter().take(tries) {
         let request = request(ground, part, pins)?;
         if let Ok(embedding) = embedder.embed(residual, &request) {
             found = Some(embedding);
@@ -93,7 +110,7 @@ pub(super) fn place(
         }
     }
     let Some(embedding) = found else {
-        return Err(why_not(ground, residual, part, &free));
+        return Err(Unplaced::NoRoom);
     };
     let hosts = named_hosts(ground, part, &embedding);
     let names = ground.link_names();
@@ -201,17 +218,15 @@ enum PartEndName<'a> {
     Border(&'a str),
 }
 
-fn why_not(
-    ground: &Ground,
-    residual: &Residual,
-    part: &PartRequest,
-    free: &[Option<HostId>],
-) -> Reason {
+/// What binds a part for which there is no room, and what would fit. This takes some ten to some
+/// hundred times as long as to find that there is no room.
+pub(super) fn why_not(ground: &Ground, residual: &Residual, part: &PartRequest) -> Reason {
+    let free = vec![None; part.nodes.len()];
     let names = DocumentNames {
         nodes: part.nodes.iter().map(|it| it.node.name.clone()).collect(),
         places: part.nodes.iter().map(|it| it.location.clone()).collect(),
     };
-    let request = match request(ground, part, free) {
+    let request = match request(ground, part, &free) {
         Ok(request) => request,
         Err(reason) => return reason,
     };

@@ -2,6 +2,7 @@
 
 use super::Vnp;
 use crate::host_part::VnetId;
+use crate::layout::Layout;
 use crate::store::Store;
 
 impl<S: Store> Vnp<S> {
@@ -20,5 +21,13 @@ impl<S: Store> Vnp<S> {
             Some(node) => record.at.get(node).cloned().into_iter().collect(),
             None => live.pips.iter().cloned().collect(),
         }
+    }
+
+    /// Numbers, interfaces and addresses of the links of a VNO's network; nothing if there is no
+    /// such network, or it is another's.
+    #[must_use]
+    pub fn layout(&self, vno: &str, vnet: VnetId) -> Option<&Layout> {
+        let record = self.records.get(&vnet);
+        record.filter(|it| it.vno == vno).map(|it| &it.layout)
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn split(
     layout: &Layout,
     view: &View,
     bounds: Bounds,
-) -> Result<BTreeMap<String, PartRequest>, Reason> {
+) -> Result<BTreeMap<String, PartRequest>, Unsplit> {
     let nodes = document.node.keys();
     let resolved = |name: &String| Some((name.clone(), document.resolved(name)?));
     let nodes: Vec<(String, ResolvedNode)> = nodes.filter_map(resolved).collect();
@@ -42,7 +42,9 @@ pub(super) fn split(
     let residual = Residual::new(substrate);
     let anywhere = BTreeMap::new();
     let mut last = None;
-    for at in [bounds.at, &anywhere] {
+    // Where no node has a place yet, both would be the same.
+    let tries = if bounds.at.is_empty() { 1 } else { 2 };
+    for at in [bounds.at, &anywhere].into_iter().take(tries) {
         let request = request(document, &nodes, view, Bounds { at, ..bounds })?;
         match Joint::default().embed(&residual, &request) {
             Ok(embedding) => {
@@ -58,17 +60,54 @@ pub(super) fn split(
             Err(_) => last = Some(request),
         }
     }
-    let names = DocumentNames {
-        nodes: nodes.iter().map(|(name, _)| name.clone()).collect(),
-        places: nodes
-            .iter()
-            .map(|(_, node)| node.location.clone())
-            .collect(),
-    };
-    Err(match last {
-        Some(request) => insufficient(&residual, &request, &names),
-        None => Reason::new(ReasonCode::Insufficient, "it does not fit"),
-    })
+    Err(Unsplit::NoRoom(Box::new(NoRoom {
+        residual,
+        request: last,
+        nodes,
+    })))
+}
+
+/// Why a network was not split.
+#[derive(Debug)]
+pub(super) enum Unsplit {
+    /// There is no room.
+    NoRoom(Box<NoRoom>),
+    /// Another reason.
+    Because(Reason),
+}
+
+/// A network for which there is no room.
+#[derive(Debug)]
+pub(super) struct NoRoom {
+    residual: Residual,
+    request: Option<Request>,
+    nodes: Vec<(String, ResolvedNode)>,
+}
+
+impl From<Reason> for Unsplit {
+    fn from(reason: Reason) -> Unsplit {
+        Unsplit::Because(reason)
+    }
+}
+
+impl Unsplit {
+    /// The reason in words. What binds takes some ten to some hundred times as long to find out as
+    /// that there is no room.
+    pub(super) fn reason(self) -> Reason {
+        let it = match self {
+            Unsplit::Because(reason) => return reason,
+            Unsplit::NoRoom(it) => it,
+        };
+        let nodes = it.nodes.iter();
+        let names = DocumentNames {
+            nodes: nodes.clone().map(|(name, _)| name.clone()).collect(),
+            places: nodes.map(|(_, node)| node.location.clone()).collect(),
+        };
+        match it.request {
+            Some(request) => insufficient(&it.residual, &request, &names),
+            None => Reason::new(ReasonCode::Insufficient, "it does not fit"),
+        }
+    }
 }
 
 fn request(

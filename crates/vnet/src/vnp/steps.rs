@@ -82,7 +82,15 @@ impl<S: Store> Vnp<S> {
         };
         match split(vnet, &record.document, &layout, &view, bounds) {
             Ok(parts) => Some(self.intend(now, record, layout, parts)),
-            Err(reason) => Some(self.judge(now, record, self.better(record, reason))),
+            Err(unsplit) => {
+                let asked = (record.generation, record.refusals.clone());
+                let reason = self.lately.reason(now, vnet, &asked).unwrap_or_else(|| {
+                    let reason = unsplit.reason();
+                    self.lately.keep(now, vnet, asked, reason.clone());
+                    reason
+                });
+                Some(self.judge(now, record, self.better(record, reason)))
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use carina_time::{Duration, Instant};
 use carina_vnet::document::Document;
 use carina_vnet::host_part::{LinkState, NodeState, VnetId};
 use carina_vnet::message::{FromAgent, FromVnp, ReasonCode, ToVnp};
@@ -14,8 +15,8 @@ pub(super) struct Answered {
     nodes: BTreeMap<VnetId, BTreeSet<String>>,
     links: BTreeMap<VnetId, BTreeSet<u32>>,
     documents: BTreeMap<(VnetId, u64), Document>,
-    /// Networks that have been ready since all was calm.
-    ready: BTreeSet<(VnetId, u64)>,
+    /// Networks that have been ready since all was calm, and from when on they remain so.
+    ready: BTreeMap<(VnetId, u64), Instant>,
 }
 
 impl Answered {
@@ -48,8 +49,13 @@ impl Answered {
     }
 
     /// A network of which something has never answered is not ready; one that is ready while all
-    /// `is_calm` remains so until it is removed.
-    pub(super) fn check(&mut self, message: &FromVnp, is_calm: bool) -> Result<(), Broken> {
+    /// `is_calm` remains so until it is removed, but for what was said before and is heard now.
+    pub(super) fn check(
+        &mut self,
+        now: Instant,
+        message: &FromVnp,
+        is_calm: bool,
+    ) -> Result<(), Broken> {
         let FromVnp::Standing {
             vnet,
             generation,
@@ -61,7 +67,8 @@ impl Answered {
         let key = (*vnet, *generation);
         if !standing.is_ready() {
             let code = standing.reason.as_ref().map(|reason| reason.code);
-            let is_lost = self.ready.contains(&key) && code != Some(ReasonCode::Removing);
+            let remains = self.ready.get(&key).is_some_and(|from| *from <= now);
+            let is_lost = remains && code != Some(ReasonCode::Removing);
             return match is_lost {
                 true => Err(Broken(format!(
                     "{vnet} was ready, and is no longer: {standing:?}"
@@ -70,7 +77,7 @@ impl Answered {
             };
         }
         if is_calm {
-            self.ready.insert(key);
+            self.ready.entry(key).or_insert(now + ON_ITS_WAY);
         }
         let Some(document) = self.documents.get(&key) else {
             return Err(Broken(format!("{vnet} is ready, and was not asked for")));
@@ -91,3 +98,6 @@ impl Answered {
         Ok(())
     }
 }
+
+/// How long what hosts and providers have said may be on its way.
+const ON_ITS_WAY: Duration = Duration::from_secs(10);

@@ -10,25 +10,39 @@ impl World<'_> {
     pub(super) fn calm(&mut self) {
         self.note(|| "all is calm from now on".to_owned());
         let pips = self.pips.iter().flatten().map(|it| &it.trouble);
-        let others = self.vnps.iter().map(|it| &it.trouble);
-        let others = others.chain(self.vnos.iter().map(|it| &it.trouble));
-        for trouble in pips.chain(others) {
-            let mut trouble = trouble.borrow_mut();
-            trouble.unanswered = 0;
-            trouble.changes_left = None;
+        let vnps = self.vnps.iter().flatten().map(|it| &it.trouble);
+        let vnos = self.vnos.iter().map(|it| &it.trouble);
+        for trouble in pips.chain(vnps).chain(vnos) {
+            trouble.borrow_mut().end();
         }
         for host in &mut self.hosts {
             host.dies_at_order = None;
         }
         if let Some(lost) = self.scenario.lost_vnp {
             self.note(|| format!("VNP {lost} is lost"));
-            self.vnps[lost].machine = None;
+        }
+        for (number, processes) in self.vnps.iter().enumerate() {
+            for (process, it) in processes.iter().enumerate() {
+                if self.is_lost(Who::Vnp(number, process)) {
+                    it.end();
+                }
+            }
         }
     }
 
-    /// Whether a process does not come back.
+    /// Whether a process does not come back: those of a VNP that is lost; and of two processes of
+    /// a VNP, of which one has taken over from the other, the other.
     pub(super) fn is_lost(&self, who: Who) -> bool {
-        !self.is_troubled() && self.scenario.lost_vnp.map(Who::Vnp) == Some(who)
+        match who {
+            _ if self.is_troubled() => false,
+            Who::Vnp(number, process) => process > 0 || self.is_vnp_lost(number),
+            _ => false,
+        }
+    }
+
+    /// Whether a VNP is lost with all that it knows.
+    pub(super) fn is_vnp_lost(&self, number: usize) -> bool {
+        !self.is_troubled() && self.scenario.lost_vnp == Some(number)
     }
 
     /// Lets one process, machine or host die, at once, at one of its next writes, or at its next
@@ -43,15 +57,16 @@ impl World<'_> {
         let pips = self.pips.iter().enumerate();
         let pips = pips.flat_map(|(pip, all)| (0..all.len()).map(move |it| Who::Pip(pip, it)));
         let mut all: Vec<Who> = pips.collect();
-        all.extend((0..self.vnps.len()).map(Who::Vnp));
+        let vnps = self.vnps.iter().enumerate();
+        let vnps = vnps.flat_map(|(vnp, all)| (0..all.len()).map(move |it| Who::Vnp(vnp, it)));
+        all.extend(vnps);
         all.extend((0..self.vnos.len()).map(Who::Vno));
         all.extend((0..self.hosts.len()).map(Who::Host));
         let who = *self.random.pick(&all);
         let at_a_write = self.random.chance(7000);
         match (self.trouble_of(who), who) {
             (Some(trouble), _) if at_a_write => {
-                let writes = 1 + trouble.borrow_mut().random.below(5);
-                trouble.borrow_mut().changes_left = Some(writes);
+                trouble.borrow_mut().die_soon();
             }
             (None, Who::Host(host)) if at_a_write => self.harm(now, host),
             _ => self.die(now, who),
@@ -93,9 +108,9 @@ impl World<'_> {
     pub(super) fn die(&mut self, now: Instant, who: Who) {
         let back = self.back(now, who);
         match who {
-            Who::Pip(pip, process) => self.pips[pip][process].machine = None,
-            Who::Vnp(number) => self.vnps[number].machine = None,
-            Who::Vno(number) => self.vnos[number].machine = None,
+            Who::Pip(pip, process) => self.pips[pip][process].end(),
+            Who::Vnp(number, process) => self.vnps[number][process].end(),
+            Who::Vno(number) => self.vnos[number].end(),
             Who::Host(host) => {
                 self.down_until[host] = back.max(self.down_until[host]);
                 if self.random.chance(5000) {
@@ -104,9 +119,6 @@ impl World<'_> {
                 }
                 return;
             }
-        }
-        if let Some(trouble) = self.trouble_of(who) {
-            trouble.borrow_mut().is_dead = true;
         }
         self.queue.put(back.as_nanos(), Event::Restart(who));
     }

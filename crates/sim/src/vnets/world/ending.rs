@@ -1,11 +1,17 @@
 //! How networks ended.
 
+use std::rc::Rc;
+
 use carina_time::{Duration, Instant};
+use carina_vnet::message::ReasonCode;
 use carina_vnet::store::{KeyRange, Store};
 use carina_vnet::vno::Seen;
 
 use super::super::asked::difference;
 use super::{Broken, Who, World};
+
+/// How long after the last trouble all processes are back, and hosts have said what they have.
+const BACK: Duration = Duration::from_secs(10);
 
 /// How long after a lease nothing may be left.
 const SETTLES: Duration = Duration::from_secs(60);
@@ -16,10 +22,12 @@ impl World<'_> {
         self.check_unmoved()?;
         self.check_owned()?;
         for number in 0..self.operators.len() {
-            if self.is_lost(Who::Vnp(self.operators[number].1)) {
+            if self.is_vnp_lost(self.operators[number].1) {
                 continue;
             }
-            let Some(machine) = self.vnos[number].machine.as_mut() else {
+            let slot = Rc::clone(&self.vnos[number]);
+            let mut held = slot.machine.borrow_mut();
+            let Some(machine) = held.as_mut() else {
                 return Err(Broken(format!("operator {number} did not come back")));
             };
             let names: Vec<String> = machine.names().map(str::to_owned).collect();
@@ -29,6 +37,7 @@ impl World<'_> {
                 let removed = machine.remove(now, name);
                 removed.map_err(|error| Broken(format!("{name} cannot be removed: {error}")))?;
             }
+            drop(held);
             self.check_wanted(now, number, &names)?;
             for network in seen {
                 self.judge(number, &network)?;
@@ -90,6 +99,15 @@ impl World<'_> {
             .map_or("", |reason| &reason.message);
         if standing.is_refused && !reason.is_empty() {
             self.outcome.refused += 1;
+            let heard = self.wanted.get(&(vno, seen.name.clone()));
+            let is_late = heard.is_some_and(|(at, _)| *at > self.scenario.trouble_ends + BACK);
+            let code = standing.reason.as_ref().map(|reason| reason.code);
+            if is_late && matches!(code, Some(ReasonCode::Unreachable | ReasonCode::Conflict)) {
+                return Err(Broken(format!(
+                    "{} was refused though all answer: {reason}",
+                    seen.name
+                )));
+            }
             return Ok(());
         }
         Err(Broken(format!(
@@ -108,7 +126,7 @@ impl World<'_> {
             from: "!".to_owned(),
             to: "~".to_owned(),
         };
-        let is_there = |vnp: usize| !self.is_lost(Who::Vnp(vnp));
+        let is_there = |vnp: usize| !self.is_vnp_lost(vnp);
         let vnps = (0..).zip(&self.vnp_stores);
         let vnps = vnps.filter(|(vnp, _)| is_there(*vnp));
         let vnos = self.operators.iter().zip(&self.vno_stores);

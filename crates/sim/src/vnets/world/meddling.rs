@@ -34,7 +34,7 @@ impl World<'_> {
             let vnp = self.operators[*owner].1;
             for vno in (0..self.operators.len()).filter(|vno| vno != owner) {
                 let remove = ToVnp::Remove { vnet: *vnet };
-                messages.push((Who::Vnp(vnp), Packet::ToVnp(vno, remove)));
+                messages.push((Who::Vnp(vnp, 0), Packet::ToVnp(vno, remove)));
             }
         }
         for (to, packet) in messages {
@@ -68,10 +68,11 @@ impl World<'_> {
     pub(super) fn owners(&self) -> BTreeMap<VnetId, usize> {
         let mut owners = BTreeMap::new();
         for (number, process) in self.vnos.iter().enumerate() {
-            if self.is_lost(Who::Vnp(self.operators[number].1)) {
+            if self.is_vnp_lost(self.operators[number].1) {
                 continue;
             }
-            let Some(machine) = &process.machine else {
+            let machine = process.machine.borrow();
+            let Some(machine) = machine.as_ref() else {
                 continue;
             };
             let seen = machine.names().filter_map(|name| machine.seen(name));

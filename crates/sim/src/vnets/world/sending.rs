@@ -1,9 +1,12 @@
 //! Messages on their way, which may be lost, late or double.
 
+use std::rc::Rc;
+
 use carina_time::{Duration, Instant};
 use carina_vnet::message::{FromVnp, ToPip};
 use carina_vnet::{pip, vnp};
 
+use super::super::host::PlayedHost;
 use super::super::scenario::MARK;
 use super::{Broken, Event, Packet, Who, World};
 
@@ -12,12 +15,14 @@ impl World<'_> {
     pub(super) fn flush(&mut self, now: Instant, who: Who) -> Result<(), Broken> {
         let trouble = self.trouble_of(who);
         if trouble.is_some_and(|trouble| trouble.borrow().is_dead) {
-            self.die(now, who);
+            if self.is_there(who) {
+                self.die(now, who);
+            }
             return Ok(());
         }
         let (packets, next) = match who {
             Who::Pip(pip, process) => self.sent_by_pip(pip, process)?,
-            Who::Vnp(number) => self.sent_by_vnp(number)?,
+            Who::Vnp(number, process) => self.sent_by_vnp(number, process)?,
             Who::Vno(number) => self.sent_by_vno(number),
             Who::Host(_) => (Vec::new(), Instant::MAX),
         };
@@ -30,20 +35,25 @@ impl World<'_> {
 
     fn sent_by_pip(&mut self, pip: usize, process: usize) -> Result<Sent, Broken> {
         let mut packets = Vec::new();
-        let Some(machine) = self.pips[pip][process].machine.as_mut() else {
+        let slot = Rc::clone(&self.pips[pip][process]);
+        let mut machine = slot.machine.borrow_mut();
+        let Some(machine) = machine.as_mut() else {
             return Ok((packets, Instant::MAX));
         };
         while let Some(output) = machine.poll_transmit() {
             packets.push(match output {
                 pip::Output::ToVnp { vnp, message } => {
-                    let names = self.scenario.vnps.iter().map(|(name, _)| name);
-                    let to = Who::Vnp(place_of("VNP", names, &vnp)?);
-                    (to, Packet::FromPip(pip, message))
+                    let names = self.scenario.vnps.iter().map(|(name, ..)| name);
+                    let to = place_of("VNP", names, &vnp)?;
+                    (self.one_of_vnp(to), Packet::FromPip(pip, message))
                 }
                 pip::Output::ToAgent { host, message } => {
-                    let names = self.hosts.iter().map(|it| &it.name);
-                    let to = Who::Host(place_of("host", names, &host)?);
-                    (to, Packet::ToHost(message))
+                    let Some(place) = self.places.get(&host) else {
+                        return Err(Broken(format!(
+                            "a message is for host {host}: there is none"
+                        )));
+                    };
+                    (Who::Host(*place), Packet::ToHost(message))
                 }
             });
         }
@@ -53,10 +63,13 @@ impl World<'_> {
         }
     }
 
-    fn sent_by_vnp(&mut self, number: usize) -> Result<Sent, Broken> {
+    fn sent_by_vnp(&mut self, number: usize, process: usize) -> Result<Sent, Broken> {
         let mut packets = Vec::new();
-        let is_calm = self.now() > self.scenario.trouble_ends + SETTLES;
-        let Some(machine) = self.vnps[number].machine.as_mut() else {
+        let now = self.now();
+        let is_calm = now > self.scenario.trouble_ends + SETTLES;
+        let slot = Rc::clone(&self.vnps[number][process]);
+        let mut machine = slot.machine.borrow_mut();
+        let Some(machine) = machine.as_mut() else {
             return Ok((packets, Instant::MAX));
         };
         while let Some(output) = machine.poll_transmit() {
@@ -74,9 +87,10 @@ impl World<'_> {
                     (Who::Pip(to, process), Packet::ToPip(number, message))
                 }
                 vnp::Output::ToVno { vno, message } => {
+                    no_rest(&self.hosts, &message)?;
                     no_leak(&message)?;
                     no_gap(&message)?;
-                    self.answered.check(&message, is_calm)?;
+                    self.answered.check(now, &message, is_calm)?;
                     let names = self.operators.iter().map(|(name, _)| name);
                     let to = Who::Vno(place_of("VNO", names, &vno)?);
                     (to, Packet::FromVnp(message))
@@ -88,28 +102,40 @@ impl World<'_> {
 
     fn sent_by_vno(&mut self, number: usize) -> Sent {
         let mut packets = Vec::new();
-        let Some(machine) = self.vnos[number].machine.as_mut() else {
+        let slot = Rc::clone(&self.vnos[number]);
+        let mut machine = slot.machine.borrow_mut();
+        let Some(machine) = machine.as_mut() else {
             return (packets, Instant::MAX);
         };
-        let to = Who::Vnp(self.operators[number].1);
         while let Some(message) = machine.poll_transmit() {
             self.answered.asked(&message);
+            let to = self.one_of_vnp(self.operators[number].1);
             packets.push((to, Packet::ToVnp(number, message)));
         }
         (packets, machine.poll_timeout())
     }
 
+    /// One of the processes of a VNP: the one that takes a message for it.
+    fn one_of_vnp(&mut self, number: usize) -> Who {
+        let processes = self.vnps[number].len();
+        let process = match self.is_troubled() {
+            true => self.random.index(processes),
+            false => 0,
+        };
+        Who::Vnp(number, process)
+    }
+
     fn set_timer(&mut self, now: Instant, who: Who, at: Instant) {
         let slot = match who {
-            Who::Pip(pip, process) => &mut self.pips[pip][process].timer_at,
-            Who::Vnp(number) => &mut self.vnps[number].timer_at,
-            Who::Vno(number) => &mut self.vnos[number].timer_at,
+            Who::Pip(pip, process) => &self.pips[pip][process].timer_at,
+            Who::Vnp(number, process) => &self.vnps[number][process].timer_at,
+            Who::Vno(number) => &self.vnos[number].timer_at,
             Who::Host(_) => return,
         };
         // A timer that is due at once waits a little, as a process would.
         let at = at.max(now + Duration::from_micros(100));
-        if at < *slot && at < Instant::MAX {
-            *slot = at;
+        if at < slot.get() && at < Instant::MAX {
+            slot.set(at);
             self.queue.put(at.as_nanos(), Event::Timer(who));
         }
     }
@@ -132,7 +158,14 @@ impl World<'_> {
             if is_troubled && self.random.chance(300) {
                 delay = delay * 20;
             }
-            let at = self.now() + delay;
+            let mut at = self.now() + delay;
+            if let (false, Packet::FromHost(said)) = (is_troubled, &packet) {
+                // On a connection that holds, what was said last is heard last.
+                let heard = self.heard_at.entry((to, said.host.clone()));
+                let heard = heard.or_insert(at);
+                at = at.max(*heard);
+                *heard = at;
+            }
             self.queue
                 .put(at.as_nanos(), Event::Deliver(to, packet.clone()));
         }
@@ -156,6 +189,21 @@ fn place_of<'a>(
             "a message is for {what} {name}, which is not there"
         ))
     })
+}
+
+/// Of a network that is gone no host has anything.
+fn no_rest(hosts: &[PlayedHost], message: &FromVnp) -> Result<(), Broken> {
+    let FromVnp::Removed { vnet } = message else {
+        return Ok(());
+    };
+    let mut hosts = hosts.iter();
+    match hosts.find(|host| host.parts.contains_key(vnet)) {
+        Some(host) => Err(Broken(format!(
+            "{vnet} is said to be removed, and {} has it",
+            host.name
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// What is ready has all that this needs.

@@ -1,0 +1,96 @@
+//! Processes that come to what they have got, at once or later.
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+use carina_time::{Duration, Instant};
+use carina_vnet::store::memory::MemoryStore;
+
+use super::super::process::{Interrupt, Machine, Others, Process, Work};
+use super::super::unsteady_store::{Trouble, UnsteadyStore};
+use super::{Broken, Event, Who, World};
+
+impl World<'_> {
+    /// Gives a process something to do. It comes to it at once, or later if it is busy; until then
+    /// it may do it while another waits for the store.
+    pub(super) fn give(&mut self, now: Instant, who: Who, work: Work) -> Result<(), Broken> {
+        match who {
+            Who::Pip(pip, process) => self.pips[pip][process].give(work),
+            Who::Vnp(number, process) => self.vnps[number][process].give(work),
+            Who::Vno(number) => self.vnos[number].give(work),
+            Who::Host(_) => {}
+        }
+        let mut free = self.busy_until.get(&who).copied().unwrap_or_default();
+        if free <= now && self.random.chance(self.scenario.busy) {
+            let most = match self.is_troubled() {
+                true => self.scenario.busy_max,
+                false => self.scenario.busy_max.min(BUSY_WHEN_CALM),
+            };
+            free = now + Duration::from_nanos(self.random.below(most.as_nanos()));
+            self.busy_until.insert(who, free);
+        }
+        match free > now {
+            true => {
+                self.queue.put(free.as_nanos(), Event::Turn(who));
+                Ok(())
+            }
+            false => self.turn(now, who),
+        }
+    }
+
+    /// A process does the next thing that it has got, and says what it has to say.
+    pub(super) fn turn(&mut self, now: Instant, who: Who) -> Result<(), Broken> {
+        if !self.is_there(who) {
+            return Ok(());
+        }
+        let is_dying = |trouble: &Rc<RefCell<Trouble>>| trouble.borrow().is_dead;
+        let done = match who {
+            _ if self.trouble_of(who).is_some_and(is_dying) => Ok(()),
+            Who::Pip(pip, process) => self.pips[pip][process].do_next(now),
+            Who::Vnp(number, process) => self.vnps[number][process].do_next(now),
+            Who::Vno(number) => self.vnos[number].do_next(now),
+            Who::Host(_) => Ok(()),
+        };
+        done.map_err(|what| Broken(format!("{who:?}: {what}")))?;
+        self.flush(now, who)
+    }
+
+    pub(super) fn trouble_of(&self, who: Who) -> Option<&Rc<RefCell<Trouble>>> {
+        match who {
+            Who::Pip(pip, process) => Some(&self.pips[pip][process].trouble),
+            Who::Vnp(number, process) => Some(&self.vnps[number][process].trouble),
+            Who::Vno(number) => Some(&self.vnos[number].trouble),
+            Who::Host(_) => None,
+        }
+    }
+
+    /// Whether a process runs, also if it is to end at its last write.
+    pub(super) fn is_there(&self, who: Who) -> bool {
+        match who {
+            Who::Pip(pip, process) => self.pips[pip][process].is_there(),
+            Who::Vnp(number, process) => self.vnps[number][process].is_there(),
+            Who::Vno(number) => self.vnos[number].is_there(),
+            Who::Host(_) => true,
+        }
+    }
+}
+
+/// The way of one of several processes to their store.
+pub(super) fn way<M: Machine + std::fmt::Debug + 'static>(
+    store: &Rc<RefCell<MemoryStore>>,
+    processes: &[Rc<Process<M>>],
+    own: usize,
+) -> UnsteadyStore {
+    let others = processes.iter().enumerate().filter(|(it, _)| *it != own);
+    let others = others.map(|(_, other)| {
+        let other = Rc::clone(other) as Rc<dyn Interrupt>;
+        Rc::downgrade(&other)
+    });
+    let others: Vec<Weak<dyn Interrupt>> = others.collect::<Others>();
+    let trouble = Rc::clone(&processes[own].trouble);
+    trouble.borrow_mut().begin();
+    UnsteadyStore::new(Rc::clone(store), trouble, others)
+}
+
+/// How long a process is busy at most when nothing goes wrong.
+const BUSY_WHEN_CALM: Duration = Duration::from_millis(100);

@@ -1,0 +1,254 @@
+//! What an operator lets others do with one of its networks.
+//!
+//! A grant is a list of verbs, and perhaps of nodes. It belongs to a network and goes with it: a
+//! later network of the same name has none. What is not granted is refused.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// What someone may do with a network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grant {
+    /// The verbs.
+    pub may: BTreeSet<Verb>,
+    /// The nodes that verbs of nodes are for; all if the set is empty.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub nodes: BTreeSet<String>,
+}
+
+/// A kind of request about a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verb {
+    /// To see document, events, nodes and links.
+    See,
+    /// To run commands in nodes.
+    Exec,
+    /// To watch consoles.
+    Watch,
+    /// To watch consoles, and type there.
+    Console,
+    /// To probe links and try the tests of the document.
+    Test,
+    /// To have machines move.
+    Migrate,
+    /// To copy what passes nodes' interfaces.
+    Capture,
+    /// To impair what nodes send.
+    Impair,
+    /// To let end users in at access points, and to cut them off.
+    Token,
+    /// To change the document.
+    Apply,
+    /// To remove the network.
+    Remove,
+}
+
+/// A word that is no verb.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` cannot be granted; these can: {all}", all = Verb::list())]
+pub struct UnknownVerb(String);
+
+/// A grant that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GrantError {
+    /// It has no verbs.
+    #[error("a grant has one verb at least: {all}", all = Verb::list())]
+    Nothing,
+    /// It is for some nodes, and has a verb of the whole network.
+    #[error("`{0}` is of the whole network: a grant of it names no nodes; make another for them")]
+    OfNetwork(Verb),
+    /// The network has no such node.
+    #[error("the network has no node {0}")]
+    NoNode(String),
+}
+
+impl Verb {
+    /// All of them.
+    pub const ALL: [Verb; 11] = [
+        Verb::See,
+        Verb::Exec,
+        Verb::Watch,
+        Verb::Console,
+        Verb::Test,
+        Verb::Migrate,
+        Verb::Capture,
+        Verb::Impair,
+        Verb::Token,
+        Verb::Apply,
+        Verb::Remove,
+    ];
+
+    /// The word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Verb::See => "see",
+            Verb::Exec => "exec",
+            Verb::Watch => "watch",
+            Verb::Console => "console",
+            Verb::Test => "test",
+            Verb::Migrate => "migrate",
+            Verb::Capture => "capture",
+            Verb::Impair => "impair",
+            Verb::Token => "token",
+            Verb::Apply => "apply",
+            Verb::Remove => "remove",
+        }
+    }
+
+    /// Whether it is of a node, not of the whole network.
+    #[must_use]
+    pub const fn is_of_node(self) -> bool {
+        matches!(
+            self,
+            Verb::Exec | Verb::Watch | Verb::Console | Verb::Migrate | Verb::Capture | Verb::Impair
+        )
+    }
+
+    /// Whether who may do this may do the other, too.
+    const fn includes(self, other: Verb) -> bool {
+        self as u8 == other as u8
+            || matches!(
+                (self, other),
+                (Verb::Console, Verb::Watch)
+                    // Their commands look how far the network is.
+                    | (Verb::Test | Verb::Apply | Verb::Remove, Verb::See)
+            )
+    }
+
+    fn list() -> String {
+        Verb::ALL.map(Verb::word).join(", ")
+    }
+}
+
+impl Grant {
+    /// Whether it lets someone do this; with a node, there.
+    #[must_use]
+    pub fn lets(&self, verb: Verb, node: Option<&str>) -> bool {
+        let is_there = match node {
+            Some(node) if verb.is_of_node() => self.nodes.is_empty() || self.nodes.contains(node),
+            _ => true,
+        };
+        is_there && self.may.iter().any(|may| may.includes(verb))
+    }
+
+    /// Checks it for a network with these nodes.
+    ///
+    /// # Errors
+    /// It grants nothing, names a node that is not there, or binds to nodes what is of the whole
+    /// network.
+    pub fn check<'a>(&self, nodes: impl Iterator<Item = &'a str>) -> Result<(), GrantError> {
+        if self.may.is_empty() {
+            return Err(GrantError::Nothing);
+        }
+        if self.nodes.is_empty() {
+            return Ok(());
+        }
+        if let Some(verb) = self.may.iter().find(|verb| !verb.is_of_node()) {
+            return Err(GrantError::OfNetwork(*verb));
+        }
+        let known: BTreeSet<&str> = nodes.collect();
+        let unknown = self
+            .nodes
+            .iter()
+            .find(|node| !known.contains(node.as_str()));
+        match unknown {
+            Some(node) => Err(GrantError::NoNode(node.chars().take(64).collect())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verbs: Vec<&str> = self.may.iter().map(|verb| verb.word()).collect();
+        f.write_str(&verbs.join(", "))?;
+        if self.nodes.is_empty() {
+            return Ok(());
+        }
+        let nodes: Vec<&str> = self.nodes.iter().map(String::as_str).collect();
+        write!(f, " at {}", nodes.join(", "))
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl FromStr for Verb {
+    type Err = UnknownVerb;
+
+    fn from_str(text: &str) -> Result<Verb, UnknownVerb> {
+        let found = Verb::ALL.into_iter().find(|verb| verb.word() == text);
+        found.ok_or_else(|| UnknownVerb(text.chars().take(64).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(may: &[Verb], nodes: &[&str]) -> Grant {
+        Grant {
+            may: may.iter().copied().collect(),
+            nodes: nodes.iter().map(|&node| node.to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn grant_lets_do_what_it_says_and_no_more() {
+        let some = grant(&[Verb::Console, Verb::Exec], &["r1"]);
+        for verb in Verb::ALL {
+            let is_granted = matches!(verb, Verb::Console | Verb::Watch | Verb::Exec);
+            assert_eq!(some.lets(verb, Some("r1")), is_granted, "{verb}");
+            assert!(!some.lets(verb, Some("r2")), "{verb}");
+        }
+        let watcher = grant(&[Verb::Watch], &[]);
+        assert!(watcher.lets(Verb::Watch, Some("r2")));
+        assert!(!watcher.lets(Verb::Console, Some("r2")));
+        for verb in [Verb::Test, Verb::Apply, Verb::Remove] {
+            assert!(grant(&[verb], &[]).lets(Verb::See, None));
+            assert!(!grant(&[Verb::See], &[]).lets(verb, None));
+        }
+        assert!(!grant(&[Verb::Test], &[]).lets(Verb::Exec, Some("r1")));
+    }
+
+    #[test]
+    fn grants_that_cannot_be_get_words() {
+        for (grant, words) in [
+            (grant(&[], &[]), "one verb at least"),
+            (
+                grant(&[Verb::Exec, Verb::Apply], &["r1"]),
+                "`apply` is of the whole",
+            ),
+            (grant(&[Verb::Exec], &["r9"]), "no node r9"),
+        ] {
+            let error = grant.check(["r1", "r2"].into_iter()).unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+        }
+        let error = "king".parse::<Verb>().unwrap_err().to_string();
+        assert!(
+            error.contains("`king`") && error.contains("exec"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn verbs_are_read_as_they_are_written() {
+        for verb in Verb::ALL {
+            assert_eq!(verb.word().parse(), Ok(verb));
+            let json = serde_json::to_string(&verb).unwrap();
+            assert_eq!(json, format!("\"{verb}\""));
+        }
+        let text = grant(&[Verb::Exec, Verb::Console], &["r1", "r2"]).to_string();
+        assert_eq!(text, "exec, console at r1, r2");
+    }
+}

@@ -1,0 +1,55 @@
+//! What providers are to keep, and what they have let go.
+
+use std::collections::BTreeMap;
+
+use carina_time::Instant;
+
+use super::Vnp;
+use super::record::Step;
+use crate::message::{PartKey, ToPip};
+use crate::store::{Outcome, Store, Transaction};
+
+impl<S: Store> Vnp<S> {
+    /// Names to each provider what it is to keep.
+    pub(super) fn renew(&mut self) {
+        let mut keys: BTreeMap<String, Vec<PartKey>> = BTreeMap::new();
+        for pip in &self.pips {
+            keys.insert(pip.clone(), Vec::new());
+        }
+        for (vnet, record) in &self.records {
+            if let (Some(live), false) = (&record.live, record.is_being_removed()) {
+                let (vnet, round) = (*vnet, live.round);
+                for pip in &live.pips {
+                    let key = PartKey { vnet, round };
+                    keys.entry(pip.clone()).or_default().push(key);
+                }
+            }
+        }
+        for (pip, keys) in keys {
+            self.send(&pip, ToPip::Renew { keys });
+        }
+    }
+
+    /// A provider has a part that was not named: it is let go unless it has just come to be.
+    pub(super) fn judge_held(&mut self, now: Instant, pip: &str, key: PartKey) {
+        if let Some(record) = self.records.get(&key.vnet) {
+            let is_live = record
+                .live
+                .as_ref()
+                .is_some_and(|live| live.round == key.round && live.pips.contains(pip));
+            if is_live || !matches!(record.step, Step::Settled) {
+                return;
+            }
+        }
+        // What is known here may be behind; the provider says it again.
+        let name = format!("{}{}", self.prefix, key.vnet);
+        let check = Transaction::new().if_as_read(&*name, self.mirror.revision(&name));
+        match self.store.commit(now, &check) {
+            Ok(Outcome::Done(_)) => {}
+            Ok(Outcome::Conflict) => return,
+            Err(error) => return self.discard(&error),
+        }
+        self.count("part that was not wanted");
+        self.send(pip, ToPip::Release { key });
+    }
+}
