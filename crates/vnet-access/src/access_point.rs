@@ -32,6 +32,7 @@ use crate::bucket::Bucket;
 use crate::control::{POINT, Reply, Request, USER, message, packet};
 use crate::discard::{Discard, Discards};
 use crate::key::{PrivateKey, PublicKey};
+use crate::passage::Passage;
 use crate::tunnel::{BUFFER_BYTES, Given, INDEX_MASK, Tunnel};
 
 /// A user who has joined.
@@ -43,6 +44,8 @@ pub struct PeerConfig {
     pub address: Ipv4Addr,
     /// What they may send, and what they may receive, bits a second each.
     pub rate_bps: u64,
+    /// What their packets may be.
+    pub passage: Passage,
 }
 
 /// What is known of a user's system.
@@ -306,6 +309,9 @@ impl AccessPoint {
         }
         let key = self.by_address.get(&to).ok_or(Discard::NoUser)?;
         let peer = self.peers.get_mut(key).ok_or(Discard::NoUser)?;
+        if !peer.config.passage.lets_out(&header, packet) {
+            return Err(Discard::Right);
+        }
         if !peer.down.take(now, packet.len()) {
             return Err(Discard::RateDown);
         }

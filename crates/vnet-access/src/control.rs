@@ -51,6 +51,24 @@ pub struct Joined {
     pub until: u64,
     /// What the user may send and receive, bits a second each.
     pub rate_bps: u64,
+    /// The network's DIF, where the user's system may become a member of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dif: Option<JoinedDif>,
+}
+
+/// What a user's system needs in order to become a member of the network's DIF: a shim over UDP
+/// (`docs/shims.md`) to the node, whose member it asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JoinedDif {
+    /// The DIF.
+    pub name: String,
+    /// The node's member.
+    pub via: String,
+    /// The port of UDP where the node's shim listens.
+    pub port: u16,
+    /// The name that the user's member has there, which no other has.
+    pub member: String,
 }
 
 /// A packet from one of the two addresses to the other.

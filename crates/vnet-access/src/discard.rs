@@ -42,6 +42,8 @@ discards! {
     Requests = "drop_requests",
     /// A user's packet that does not come from the address that is theirs.
     Source = "drop_source",
+    /// A packet from or to a user whose token gives no right to it.
+    Right = "drop_right",
     /// What a user sends above the rate.
     RateUp = "drop_rate_up",
     /// What is for a user above the rate.

@@ -33,6 +33,7 @@ pub mod desk;
 pub mod discard;
 pub mod join;
 pub mod key;
+pub mod passage;
 pub mod refusal;
 pub mod register;
 mod routes;

@@ -25,7 +25,7 @@ pub enum Refusal {
     Revoked,
     /// Its user is no user of the access point any more.
     NoUser,
-    /// It gives no right to IP.
+    /// It gives no right to anything that the access point has.
     Rights,
 }
 
@@ -78,7 +78,7 @@ impl Refusal {
             Refusal::NoUser => {
                 "the operator has to name the user in the document (`users`), and apply it"
             }
-            Refusal::Rights => "ask the operator of the network for one with the right `ip`",
+            Refusal::Rights => "ask the operator of the network for one with another right",
         }
     }
 }

@@ -7,38 +7,22 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use carina_vnet::host_part::{InterfaceAddress, VnetId};
+use carina_vnet::host_part::InterfaceAddress;
 use serde::{Deserialize, Serialize};
 
 use crate::access_point::PeerConfig;
-use crate::control::Joined;
-use crate::key::{HostKeys, KeyError, PublicKey};
+use crate::control::{Joined, JoinedDif};
+use crate::key::{HostKeys, PublicKey};
+use crate::passage::{Passage, SHIM_PORT};
 use crate::refusal::{Refusal, Refused};
 use crate::routes::aggregate;
 use crate::token::{ADDRESSES_MAX, Claims, Right, Token, new_id};
 
-/// What an access point is, by the network that it belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
-    /// The name of the host.
-    pub issuer: String,
-    /// The network.
-    pub vnet: VnetId,
-    /// Its name.
-    pub network: String,
-    /// The name of the access point.
-    pub access: String,
-    /// The address of the node there, with the prefix.
-    pub node: InterfaceAddress,
-    /// Who may join, with their addresses.
-    pub users: BTreeMap<String, Ipv4Addr>,
-    /// What each may send and receive, bits a second.
-    pub rate_bps: u64,
-    /// Bytes of the largest packet.
-    pub mtu: u16,
-    /// The prefixes of the network.
-    pub prefixes: Vec<InterfaceAddress>,
-}
+pub use self::error::RegisterError;
+pub use self::facts::{DifFacts, Facts};
+
+mod error;
+mod facts;
 
 /// The register of an access point.
 #[derive(Debug)]
@@ -82,49 +66,9 @@ pub struct Session {
     pub since: u64,
     /// Until when.
     pub until: u64,
-}
-
-/// Why something could not be decided or kept.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RegisterError {
-    /// The file.
-    #[error("{}: {source}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: std::io::Error,
-    },
-    /// The file has something else in it.
-    #[error("{}: {source}", path.display())]
-    Json {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        source: serde_json::Error,
-    },
-    /// No such user.
-    #[error("access point {access} of network {network} has no user {user}; it has: {known}")]
-    NoUser {
-        /// The access point.
-        access: String,
-        /// The network.
-        network: String,
-        /// The user.
-        user: String,
-        /// The users that there are.
-        known: String,
-    },
-    /// A lease that is no time, or a long one.
-    #[error("a lease of {0} s: must be 1 s to 365 days")]
-    Lease(u64),
-    /// A token without addresses, or with many.
-    #[error("{0} addresses: a token has 1 to {ADDRESSES_MAX}")]
-    Addresses(usize),
-    /// The keys.
-    #[error(transparent)]
-    Key(#[from] KeyError),
+    /// What the token gives.
+    #[serde(default = "ip")]
+    pub rights: BTreeSet<Right>,
 }
 
 /// A token that was taken.
@@ -193,16 +137,16 @@ impl Register {
         &self.facts
     }
 
-    /// Makes a token for a user, for so many seconds from now.
+    /// Makes a token for a user, for so many seconds from now. Without rights it gives that to IP.
     ///
     /// # Errors
-    /// There is no such user, or no such lease or address is possible.
+    /// There is no such user, or no such lease, address or right is possible.
     pub fn issue(
         &self,
         now: u64,
         user: &str,
         lease_s: u64,
-        at: Vec<SocketAddr>,
+        (at, rights): (Vec<SocketAddr>, BTreeSet<Right>),
     ) -> Result<Token, RegisterError> {
         if !self.facts.users.contains_key(user) {
             return Err(self.no_user(user));
@@ -212,6 +156,14 @@ impl Register {
         }
         if !(1..=ADDRESSES_MAX).contains(&at.len()) {
             return Err(RegisterError::Addresses(at.len()));
+        }
+        let rights = if rights.is_empty() { ip() } else { rights };
+        if rights.contains(&Right::Dif) && self.facts.dif.is_none() {
+            return Err(RegisterError::NoDif {
+                access: self.facts.access.clone(),
+                network: self.facts.network.clone(),
+                node: self.facts.node.address(),
+            });
         }
         let claims = Claims {
             iss: self.facts.issuer.clone(),
@@ -223,7 +175,7 @@ impl Register {
             at,
             key: self.keys.tunnel().public(),
             exp: now + lease_s,
-            rights: BTreeSet::from([Right::Ip]),
+            rights,
             round: self.state.users.get(user).map_or(0, |it| it.round),
             jti: new_id()?,
         };
@@ -259,11 +211,12 @@ impl Register {
                 jti: claims.jti.clone(),
                 since: now,
                 until: claims.exp,
+                rights: claims.rights.clone(),
             });
             self.keep_or(before)?;
         }
         Ok(Ok(Taken {
-            joined: self.joined(&claims),
+            joined: self.joined(&claims.sub, &claims.rights, claims.exp),
             user: claims.sub,
             is_new,
             replaced: replaced.flatten().filter(|old| *old != key),
@@ -305,8 +258,8 @@ impl Register {
         if state.is_some_and(|it| it.round > claims.round) {
             return refuse(Refusal::Revoked, "the token was revoked".to_owned());
         }
-        if !claims.rights.contains(&Right::Ip) {
-            let what = "the token gives no right to IP, which is what this access point has";
+        if self.given(&claims.rights).is_empty() {
+            let what = "the token gives no right to what this access point has";
             return refuse(Refusal::Rights, what.to_owned());
         }
         let is_same = |session: &Session| session.key == key && session.jti == claims.jti;
@@ -320,18 +273,49 @@ impl Register {
         Ok(claims.clone())
     }
 
-    fn joined(&self, claims: &Claims) -> Joined {
+    /// Those of the rights that this access point has something for.
+    fn given(&self, rights: &BTreeSet<Right>) -> BTreeSet<Right> {
+        let has = |right: &&Right| **right == Right::Ip || self.facts.dif.is_some();
+        rights.iter().filter(has).copied().collect()
+    }
+
+    fn joined(&self, user: &str, rights: &BTreeSet<Right>, until: u64) -> Joined {
         let facts = &self.facts;
-        let address = facts.users[&claims.sub];
-        let address = InterfaceAddress::new(address, facts.node.bits());
+        let rights = self.given(rights);
+        let (own, node) = (facts.users[user], facts.node.address());
+        let address = InterfaceAddress::new(own, facts.node.bits());
+        let routes = match rights.contains(&Right::Ip) {
+            true => aggregate(facts.prefixes.iter().copied(), ROUTES_MAX),
+            // The shim of the node has to be reached.
+            false => InterfaceAddress::new(node, 32).into_iter().collect(),
+        };
+        let dif = facts.dif.as_ref().filter(|_| rights.contains(&Right::Dif));
         Joined {
             address: address.expect("the bits are those of an address"),
-            node: facts.node.address(),
+            node,
             mtu: facts.mtu,
-            routes: aggregate(facts.prefixes.iter().copied(), ROUTES_MAX),
-            until: claims.exp,
+            routes,
+            until,
             rate_bps: facts.rate_bps,
+            dif: dif.map(|dif| JoinedDif {
+                name: dif.name.clone(),
+                via: dif.member.clone(),
+                port: SHIM_PORT,
+                // Names of nodes have no dots, and addresses are each one user's.
+                member: format!("{}.{own}", facts.access),
+            }),
         }
+    }
+
+    /// What those who have joined are to know now.
+    #[must_use]
+    pub fn news(&self) -> Vec<(PublicKey, Joined)> {
+        let joined = |(user, _, session): (&str, Ipv4Addr, Option<&Session>)| {
+            let session = session?;
+            let joined = self.joined(user, &session.rights, session.until);
+            Some((session.key, joined))
+        };
+        self.users().filter_map(joined).collect()
     }
 
     /// Takes back all tokens that a user has got so far; the key of their system, if they have
@@ -410,6 +394,10 @@ impl Register {
                 key: state.session.as_ref()?.key,
                 address: *self.facts.users.get(name)?,
                 rate_bps: self.facts.rate_bps,
+                passage: {
+                    let rights = &state.session.as_ref()?.rights;
+                    Passage::of(&self.given(rights), self.facts.node.address())
+                },
             })
         };
         users.filter_map(peer).collect()
@@ -459,6 +447,11 @@ impl Register {
                 source,
             })
     }
+}
+
+/// What a token gives of which nothing is said.
+fn ip() -> BTreeSet<Right> {
+    BTreeSet::from([Right::Ip])
 }
 
 /// The longest lease of a token.

@@ -27,7 +27,7 @@ use crate::refusal::{Refusal, Refused};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claims {
-    /// Who has made it: the host of the access point.
+    /// Who has made it: the access point, as `ACCESS.NETWORK`.
     pub iss: String,
     /// The key of Ed25519 that has signed it.
     pub by: PublicKey,
@@ -59,8 +59,20 @@ pub struct Claims {
 pub enum Right {
     /// An address in the network, and packets of IP from and to it.
     Ip,
-    /// Membership in the DIF of the network.
+    /// Membership in the DIF of the network, as nodes have it.
     Dif,
+}
+
+impl std::str::FromStr for Right {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Right, String> {
+        match text {
+            "ip" => Ok(Right::Ip),
+            "dif" => Ok(Right::Dif),
+            other => Err(format!("{other:?} is no right; rights are ip and dif")),
+        }
+    }
 }
 
 /// A token whose signature fits what it says.

@@ -23,7 +23,7 @@ use carina_sys::Interest;
 use carina_time::Duration;
 use carina_wire::inet::ETHERTYPE_IPV4;
 
-use crate::control::Reply;
+use crate::control::{Reply, Request};
 use crate::key::{PrivateKey, PublicKey};
 use crate::tunnel::DATAGRAM_MAX;
 use crate::user_end::{UserEnd, UserSink};
@@ -52,6 +52,7 @@ struct Watched {
     /// Datagrams of the access point so far.
     heard: AtomicU64,
     news: Mutex<Option<Reply>>,
+    asks: Mutex<Option<Request>>,
 }
 
 impl Watch {
@@ -66,6 +67,19 @@ impl Watch {
     pub fn take_news(&self) -> Option<Reply> {
         let mut news = self.0.news.lock().unwrap_or_else(PoisonError::into_inner);
         news.take()
+    }
+}
+
+impl Watch {
+    /// Has the user's end ask the access point for something, in the tunnel. The answer is news.
+    pub fn ask(&self, request: Request) {
+        let mut asks = self.0.asks.lock().unwrap_or_else(PoisonError::into_inner);
+        *asks = Some(request);
+    }
+
+    fn take_ask(&self) -> Option<Request> {
+        let mut asks = self.0.asks.lock().unwrap_or_else(PoisonError::into_inner);
+        asks.take()
     }
 }
 
@@ -210,9 +224,13 @@ impl FrameApp for UserApp {
 
     fn tick(&mut self, ports: &mut Ports<'_>) {
         let has_begun = std::mem::replace(&mut self.has_begun, true);
+        let ask = self.watch.take_ask();
         let (end, mut exit) = self.parts();
         if !has_begun {
             end.begin(&mut exit);
+        }
+        if let Some(request) = ask {
+            end.ask(&request, &mut exit);
         }
         end.tick(&mut exit);
         self.leave(ports);

@@ -386,9 +386,12 @@ impl Client {
             head += &format!("Content-Type: {kind}\r\nContent-Length: {}\r\n", body.len());
         }
         head += "\r\n";
-        stream.write_all(head.as_bytes())?;
-        if let Some((_, body)) = body {
-            stream.write_all(body)?;
+        let mut request = head.into_bytes();
+        request.extend(body.into_iter().flat_map(|(_, body)| body));
+        match stream.write_all(&request) {
+            // A node that needs no body may have answered, and closed, before it came.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            written => written?,
         }
         read_reply(&mut BufReader::new(Answer {
             stream,

@@ -112,6 +112,9 @@ fn passes(
     if packet.len() > mtu {
         return Err(Discard::Length);
     }
+    if !config.passage.lets_in(&header, packet) {
+        return Err(Discard::Right);
+    }
     match up.take(now, packet.len()) {
         true => Ok(Passing::Packet),
         false => Err(Discard::RateUp),

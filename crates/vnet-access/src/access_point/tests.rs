@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::echo::put_checksum;
 use super::*;
 use crate::refusal::{Refusal, Refused};
+use crate::token::Right;
 use crate::user_end::{UserEnd, UserSink};
 
 /// What an access point has given.
@@ -83,6 +84,7 @@ impl User {
             key: self.key.public(),
             address: self.address,
             rate_bps: 1_000_000_000,
+            passage: Passage::of(&[Right::Ip].into(), NODE),
         }
     }
 

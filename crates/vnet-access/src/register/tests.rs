@@ -1,5 +1,6 @@
 //! Tokens shown to a register, and what it keeps of them.
 
+use carina_vnet::host_part::VnetId;
 use tempfile::TempDir;
 
 use super::*;
@@ -33,6 +34,7 @@ fn facts(access: &str, users: &[&str]) -> Facts {
             "10.0.0.0/30".parse().unwrap(),
             "10.128.0.0/23".parse().unwrap(),
         ],
+        dif: None,
     }
 }
 
@@ -60,7 +62,8 @@ impl Site {
 
     fn token(&self, user: &str) -> String {
         let at = vec!["192.0.2.1:51820".parse().unwrap()];
-        let token = self.register.issue(NOW, user, 3600, at).unwrap();
+        let token = self.register.issue(NOW, user, 3600, (at, BTreeSet::new()));
+        let token = token.unwrap();
         token.text().to_owned()
     }
 
@@ -131,9 +134,8 @@ fn tokens_that_do_not_hold_are_refused_with_reason_and_remedy() {
     site.register.refresh(facts("home", &["bob"])).unwrap();
     assert_eq!(site.refusal(NOW, ALICE, &token).reason, Refusal::NoUser);
     assert!(site.register.peers().is_empty());
-    let none = site
-        .register
-        .issue(NOW, "alice", 60, vec!["[::1]:1".parse().unwrap()]);
+    let at = vec!["[::1]:1".parse().unwrap()];
+    let none = site.register.issue(NOW, "alice", 60, (at, BTreeSet::new()));
     assert!(none.unwrap_err().to_string().contains("it has: bob"));
 }
 
@@ -216,9 +218,54 @@ fn impossible_leases_and_addresses_are_refused() {
     ] {
         let error = site
             .register
-            .issue(NOW, "bob", lease, at(count))
+            .issue(NOW, "bob", lease, (at(count), BTreeSet::new()))
             .unwrap_err()
             .to_string();
         assert!(error.contains(words), "{error}");
     }
+}
+
+#[test]
+fn token_gives_what_it_says_and_the_access_point_has() {
+    let mut site = Site::new();
+    let at = || vec!["192.0.2.1:51820".parse().unwrap()];
+    let of = |rights: &[Right]| rights.iter().copied().collect::<BTreeSet<Right>>();
+    let issue = |site: &Site, rights: &[Right]| {
+        let made = site.register.issue(NOW, "alice", 60, (at(), of(rights)));
+        made.map(|token| token.text().to_owned())
+    };
+    let error = issue(&site, &[Right::Dif]).unwrap_err().to_string();
+    assert!(error.contains("10.128.0.1 is in no DIF"), "{error}");
+    let with_dif = Facts {
+        dif: Some(DifFacts {
+            name: "demo".to_owned(),
+            member: "r1".to_owned(),
+        }),
+        ..site.register.facts.clone()
+    };
+    let without = site.register.facts.clone();
+    site.register.refresh(with_dif).unwrap();
+    let token = issue(&site, &[Right::Dif]).unwrap();
+    let joined = site
+        .register
+        .admit(NOW, ALICE, &token)
+        .unwrap()
+        .unwrap()
+        .joined;
+    let dif = joined.dif.clone().unwrap();
+    assert_eq!((&*dif.via, &*dif.member), ("r1", "home.10.128.0.3"));
+    // No more than the way to the shim.
+    let routes: Vec<String> = joined.routes.iter().map(ToString::to_string).collect();
+    assert_eq!(routes, ["10.128.0.1/32"]);
+    let passage = site.register.peers()[0].passage;
+    assert!(!passage.ip && passage.shim_at == Some(Ipv4Addr::new(10, 128, 0, 1)));
+    // News say the same as the answer did; what was decided holds after a restart.
+    assert_eq!(site.register.news(), [(ALICE, joined)]);
+    site.again();
+    assert_eq!(site.register.peers()[0].passage, passage);
+    // The DIF goes: who had no more than that has nothing.
+    site.register.refresh(without).unwrap();
+    let passage = site.register.peers()[0].passage;
+    assert!(!passage.ip && passage.shim_at.is_none());
+    assert_eq!(site.refusal(NOW, OTHER, &token).reason, Refusal::Rights);
 }
