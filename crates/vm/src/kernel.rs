@@ -23,8 +23,8 @@ pub const PARAMETERS: &str = "console=ttyS0 quiet panic=-1 no_timer_check \
     cryptomgr.notests audit=0 8250.nr_uarts=2 random.trust_cpu=on rcupdate.rcu_expedited=1";
 
 /// Further parameters of a guest whose processor is emulated: it does not speculate, so that it has
-/// nothing to mitigate, and its time stamp counter is QEMU's own clock. With [`PARAMETERS`] they take
-/// a sixth off a boot.
+/// nothing to mitigate, and its time stamp counter is QEMU's own clock. With [`PARAMETERS`] they
+/// take a sixth off a boot.
 pub const EMULATED: &str = " tsc=reliable mitigations=off";
 
 /// An unpacked kernel package.

@@ -29,7 +29,9 @@ use carina_vnet_access::access_app::AccessConfig;
 use carina_vnet_access::control::{Reply, Request};
 use carina_vnet_access::desk::{Asked, Desk};
 use carina_vnet_access::key::HostKeys;
-use carina_vnet_access::register::{Facts, Register, RegisterError};
+pub use carina_vnet_access::register::RegisterError;
+use carina_vnet_access::register::{DifFacts, Facts, Register};
+pub use carina_vnet_access::token::Right;
 use carina_vnet_access::{Refusal, Refused};
 use carina_wire::ether::Mac;
 
@@ -42,7 +44,7 @@ use crate::graph::{add_port_app, limiter};
 use crate::names::{access_app, rate_app};
 use crate::progress::Progress;
 use crate::second_ports::SecondPorts;
-use crate::underlay::{Underlay, own_name};
+use crate::underlay::Underlay;
 
 /// The access points of a network on this host.
 #[derive(Debug)]
@@ -213,7 +215,8 @@ impl AccessPoints {
             false => wanted.at.iter().map(|it| it.with_port(port)).collect(),
         };
         let now = unix_now();
-        let token = lock(&point.register).issue(now, &wanted.user, wanted.lease_s, at)?;
+        let what = (at, wanted.rights.clone());
+        let token = lock(&point.register).issue(now, &wanted.user, wanted.lease_s, what)?;
         Ok(TokenReport {
             token: token.text().to_owned(),
             at: token.claims().at.clone(),
@@ -291,8 +294,15 @@ impl AccessPoints {
 impl Point {
     fn refresh(&self, facts: Facts) -> Result<()> {
         let mut register = lock(&self.register);
+        if *register.facts() == facts {
+            return Ok(());
+        }
         let gone = register.refresh(facts)?;
-        self.desk.set_peers(register.peers(), news(gone));
+        // Who stays learns where the network is now; what is lost is asked for again.
+        let told = register.news().into_iter();
+        let told = told.map(|(key, joined)| (key, Reply::Joined(joined)));
+        let news = news(gone).into_iter().chain(told).collect();
+        self.desk.set_peers(register.peers(), news);
         Ok(())
     }
 }
@@ -382,7 +392,8 @@ fn facts_of(part: &HostPart, link: &LinkPart, users: &Users) -> Facts {
     let own = node.interfaces.iter().map(|it| it.address.prefix());
     let routes = node.routes.iter().map(|it| it.to);
     Facts {
-        issuer: own_name(),
+        // No name of the host: a token is for people who need not know it.
+        issuer: format!("{}.{}", users.access, part.name),
         vnet: part.vnet,
         network: part.name.clone(),
         access: users.access.clone(),
@@ -391,6 +402,10 @@ fn facts_of(part: &HostPart, link: &LinkPart, users: &Users) -> Facts {
         rate_bps: link.rate.bps(),
         mtu: interface.mtu,
         prefixes: own.chain(routes).collect(),
+        dif: node.founder.as_ref().map(|_| DifFacts {
+            name: part.name.clone(),
+            member: node.name.clone(),
+        }),
     }
 }
 

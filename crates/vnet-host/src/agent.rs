@@ -20,6 +20,7 @@ use carina_vnet::layout::Layout;
 
 use self::network::{Host, Network};
 use self::orders::Orders;
+use crate::access::AtAddress;
 use crate::admission::Capacity;
 use crate::alone::record_of;
 use crate::directory::{Record, VnetDir, Vnets, Wanted};
@@ -37,6 +38,8 @@ use crate::saved::Saved;
 use crate::underlay::{HostSettings, own_name};
 use crate::way::{self, Way, WayQuery};
 
+pub use self::inside::copied_links;
+
 /// The networks of a host. When this value goes they stay; a new agent takes them up again.
 #[derive(Debug)]
 pub struct Agent {
@@ -47,6 +50,8 @@ pub struct Agent {
     capacity: Capacity,
     /// Interfaces of the host that nodes may have.
     nics: Mutex<Vec<String>>,
+    /// Where end users find this host; its own addresses if the list is empty.
+    users_at: Mutex<Vec<AtAddress>>,
     orders: Orders,
     removed: Removed,
     /// By the names of their directories.
@@ -86,6 +91,7 @@ impl Agent {
             },
             capacity: Capacity::of_this_machine(),
             nics: Mutex::default(),
+            users_at: Mutex::default(),
             orders: Orders::default(),
             networks: Arc::default(),
             removed,

@@ -20,10 +20,11 @@ use carina_apps::tunnel_mux::MuxCarrier;
 use carina_apps::vxlan::VxlanConfig;
 use carina_engine::frames::{AppConfig, Graph};
 use carina_vnet::document::Carrier;
-use carina_vnet::host_part::{InterfacePart, LinkPart};
+use carina_vnet::host_part::{Far, InterfacePart, LinkPart};
 use carina_wire::ether::Mac;
 
 use crate::error::{Error, Result};
+use crate::far_flow::{flow_name, pair_of};
 use crate::names::{arp_app, tunnel_app};
 
 /// A link to another host.
@@ -67,6 +68,27 @@ pub fn carrier_of(link: &LinkPart) -> Result<&'static dyn LinkCarrier> {
             instead: "it is a flow of a DIF",
         }),
     }
+}
+
+/// How a link leads to another host, in words: `host h2 by gre 192.0.2.1 > 192.0.2.2 tag 7`, or
+/// `host h2 by flow link.7 of DIF 192.0.2.1-192.0.2.2`.
+pub fn far_words(link: &LinkPart) -> Option<String> {
+    let Far::Host(far) = &link.far else {
+        return None;
+    };
+    let host = &far.host;
+    if let Some((tag, pair)) = pair_of(link) {
+        let (flow, dif) = (flow_name(tag), pair.dif());
+        return Some(format!("host {host} by flow {flow} of DIF {dif}"));
+    }
+    let (word, local, remote) = (link.carrier.word(), far.local, far.remote);
+    // IPv4 in IPv4 has none.
+    let tag = carrier_of(link).map_or(0, |it| it.tag(link).1);
+    let tag = match tag {
+        0 => String::new(),
+        tag => format!(" tag {tag}"),
+    };
+    Some(format!("host {host} by {word} {local} > {remote}{tag}"))
 }
 
 struct Gre;

@@ -245,6 +245,13 @@ impl VnetDir {
         self.0.join(format!("{node}.carina"))
     }
 
+    /// A file that is there once a node has made the DIF of the network, of which other hosts have
+    /// members.
+    #[must_use]
+    pub fn founded(&self, node: &str) -> PathBuf {
+        self.0.join(format!("{node}.founded"))
+    }
+
     /// The control groups of machines, a path in each line.
     #[must_use]
     pub fn groups(&self) -> PathBuf {

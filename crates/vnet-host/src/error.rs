@@ -155,6 +155,14 @@ pub enum Error {
         /// The number.
         link: u32,
     },
+    /// A node has no such interface.
+    #[error("node {node} has no interface {interface}")]
+    NoInterface {
+        /// The node.
+        node: String,
+        /// The interface.
+        interface: String,
+    },
     /// A link cannot be impaired so.
     #[error("impairment: {0}")]
     Impairment(String),

@@ -2,58 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carina_api::{AppName, DifName};
-use carina_client::{FlowSpec, Node, SocketFlow};
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Port, PortList, Ports,
-};
-use carina_frame::Pool;
-use carina_sys::Interest;
+use carina_client::{FlowSpec, Node};
 use carina_vnet::document::Carrier;
-use carina_vnet::host_part::{Far, HostPart};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use carina_vnet::host_part::{Far, HostPart, LinkPart};
 
 use crate::error::{Attempt, Error, Result};
+use crate::flow_port::FlowSocket;
 use crate::host_dif::{HostDif, Pair};
 
 /// The flows of links that have one, by number.
 pub type Flows = BTreeMap<u32, Arc<FlowSocket>>;
-
-/// A flow with its socket.
-#[derive(Debug)]
-pub struct FlowSocket {
-    /// No two flows of this process have the same one.
-    pub number: u64,
-    socket: OwnedFd,
-    has_ended: AtomicBool,
-}
-
-impl FlowSocket {
-    /// The flow that a socket is.
-    pub fn over(socket: OwnedFd) -> Arc<FlowSocket> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        Arc::new(FlowSocket {
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
-            socket,
-            has_ended: AtomicBool::new(false),
-        })
-    }
-
-    fn end(&self) {
-        self.has_ended.store(true, Ordering::Release);
-    }
-
-    fn has_ended(&self) -> bool {
-        self.has_ended.load(Ordering::Acquire)
-    }
-}
 
 /// Keeps the flow of a link, and asks for another one when it has ended; for as long as this value
 /// is there.
@@ -64,10 +27,19 @@ pub struct FarFlow {
     pub key: (u32, Pair),
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Slot {
-    flow: Mutex<Option<Arc<FlowSocket>>>,
+    state: Mutex<State>,
     is_unwanted: AtomicBool,
+}
+
+#[derive(Debug)]
+struct State {
+    flow: Option<Arc<FlowSocket>>,
+    /// Why the link has no flow.
+    reason: String,
+    /// Since when no probe passes it.
+    doubted: Option<Instant>,
 }
 
 impl FarFlow {
@@ -76,22 +48,34 @@ impl FarFlow {
     /// # Errors
     /// A thread cannot be started.
     pub fn keep(host: &Arc<HostDif>, tag: u32, pair: Pair) -> Result<FarFlow> {
-        let slot = Arc::new(Slot::default());
+        let slot = Arc::new(Slot {
+            state: Mutex::new(State {
+                flow: None,
+                reason: "it is not asked for yet".to_owned(),
+                doubted: None,
+            }),
+            is_unwanted: AtomicBool::new(false),
+        });
         let (host, shared) = (Arc::clone(host), Arc::clone(&slot));
         let thread = std::thread::Builder::new().name("far-flow".into());
         let keep = move || {
+            host.want(pair);
             let mut worked = Instant::now();
             while shared.is_wanted() {
-                // What is missing now may be there later; the status of the link says that it is
-                // down meanwhile.
-                if shared.serve(&host, tag, pair).is_ok() {
+                // What is missing now may be there later; the status of the link says what it is.
+                let served = shared.serve(&host, tag, pair);
+                if served.is_ok() {
                     worked = Instant::now();
-                } else if !pair.is_first() && worked.elapsed() > ANEW {
+                } else if worked.elapsed() > ANEW {
+                    // Should it be refused, it is tried again.
                     let _ = host.join_anew(pair);
                     worked = Instant::now();
                 }
+                let why = served.map_or_else(|error| error.to_string(), |()| ENDED.to_owned());
+                shared.set(Err(why));
                 std::thread::sleep(AGAIN);
             }
+            host.release(pair);
         };
         thread.spawn(keep).attempt("starting a thread")?;
         Ok(FarFlow {
@@ -101,7 +85,10 @@ impl FarFlow {
     }
 
     /// The flow, if there is one.
-    pub fn flow(&self) -> Option<Arc<FlowSocket>> {
+    ///
+    /// # Errors
+    /// Why the link has no flow.
+    pub fn flow(&self) -> std::result::Result<Arc<FlowSocket>, String> {
         self.slot.flow()
     }
 }
@@ -117,17 +104,42 @@ impl Slot {
         !self.is_unwanted.load(Ordering::Acquire)
     }
 
-    fn flow(&self) -> Option<Arc<FlowSocket>> {
-        let flow = self.flow.lock().unwrap_or_else(PoisonError::into_inner);
-        flow.clone().filter(|flow| !flow.has_ended())
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every critical section leaves the state whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, flow: Option<SocketFlow>) {
-        let flow = flow.map(|flow| FlowSocket::over(flow.socket));
-        *self.flow.lock().unwrap_or_else(PoisonError::into_inner) = flow;
+    fn flow(&self) -> std::result::Result<Arc<FlowSocket>, String> {
+        let state = self.lock();
+        match &state.flow {
+            Some(flow) if flow.has_ended() => Err(ENDED.to_owned()),
+            Some(flow) => Ok(Arc::clone(flow)),
+            None => Err(state.reason.clone()),
+        }
     }
 
-    /// Gets a flow, and returns when it has ended.
+    fn set(&self, flow: std::result::Result<Arc<FlowSocket>, String>) {
+        let mut state = self.lock();
+        match flow {
+            Ok(flow) => state.flow = Some(flow),
+            Err(reason) => (state.flow, state.reason) = (None, reason),
+        }
+        state.doubted = None;
+    }
+
+    /// Notes that a probe has not passed the flow; it is let go when that goes on.
+    fn doubt(&self) {
+        let mut state = self.lock();
+        let since = *state.doubted.get_or_insert_with(Instant::now);
+        if since.elapsed() > DOUBT {
+            drop(state);
+            self.set(Err(
+                "nothing has passed it, and it is asked for anew".to_owned()
+            ));
+        }
+    }
+
+    /// Gets a flow, and returns when it has ended, or the other host is no member any more.
     fn serve(
         &self,
         host: &HostDif,
@@ -137,26 +149,49 @@ impl Slot {
         host.ensure(pair)?;
         let node = Node::connect_within(host.socket(), ANSWER)?;
         let dif = DifName::new(pair.dif())?;
-        let name = AppName::new(format!("link.{tag}"))?;
+        let name = AppName::new(flow_name(tag))?;
         if pair.is_first() {
             let mut registration = node.register(&name, Some(&dif))?;
             while self.is_wanted() {
-                if let Some(request) = registration.next_request_timeout(AGAIN)? {
+                if let Some(request) = registration.next_request_timeout(LOOK)? {
                     let flow = registration.accept_request_socket(&request)?;
-                    self.set(Some(flow));
+                    self.set(Ok(FlowSocket::over(flow.socket)));
+                }
+                match (host.neighbour(pair), self.flow()) {
+                    (Ok(()), Ok(_)) => {}
+                    // The other host asks again when it is back.
+                    (Err(why), _) => self.set(Err(why)),
+                    (_, Err(_)) => self.set(Err(NOT_ASKED.to_owned())),
                 }
             }
         } else {
-            let own = AppName::new(format!("link.{tag}.far"))?;
+            host.neighbour(pair)?;
+            let own = AppName::new(format!("{name}.far"))?;
             let spec = FlowSpec::unreliable();
             let flow = node.allocate_socket(&own, &name, Some(&dif), &spec)?;
-            self.set(Some(flow));
-            while self.is_wanted() && self.flow().is_some() {
+            self.set(Ok(FlowSocket::over(flow.socket)));
+            while self.is_wanted() && self.flow().is_ok() {
                 std::thread::sleep(LOOK);
+                host.neighbour(pair)?;
             }
         }
-        self.set(None);
         Ok(())
+    }
+}
+
+/// The name of the flow of the link with a tag, at the first member of the DIF of two hosts.
+pub fn flow_name(tag: u32) -> String {
+    format!("link.{tag}")
+}
+
+/// The tag and the hosts of a link that is a flow between two hosts.
+pub fn pair_of(link: &LinkPart) -> Option<(u32, Pair)> {
+    match &link.far {
+        Far::Host(far) if link.carrier == Carrier::Dif => {
+            let (local, remote) = (far.local, far.remote);
+            Some((link.tag, Pair { local, remote }))
+        }
+        _ => None,
     }
 }
 
@@ -186,10 +221,9 @@ impl FarFlows {
     pub fn keep(&self, part: &HostPart) -> Result<()> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let mut wanted = BTreeMap::new();
-        for link in part.links.iter().filter(|it| it.carrier == Carrier::Dif) {
-            if let Far::Host(far) = &link.far {
-                let (local, remote) = (far.local, far.remote);
-                wanted.insert(link.number, (link.tag, Pair { local, remote }));
+        for link in &part.links {
+            if let Some(key) = pair_of(link) {
+                wanted.insert(link.number, key);
             }
         }
         kept.retain(|number, flow| wanted.get(number) == Some(&flow.key));
@@ -208,7 +242,7 @@ impl FarFlows {
     /// The flows that there are, for the engine.
     pub fn take(&self) -> Flows {
         let flows = there(&self.kept.lock().unwrap_or_else(PoisonError::into_inner));
-        let numbers = flows.iter().map(|(link, flow)| (*link, flow.number));
+        let numbers = flows.iter().map(|(link, flow)| (*link, flow.number()));
         *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = numbers.collect();
         flows
     }
@@ -216,178 +250,44 @@ impl FarFlows {
     /// Whether there are other flows than the engine has.
     pub fn have_changed(&self) -> bool {
         let flows = there(&self.kept.lock().unwrap_or_else(PoisonError::into_inner));
-        let numbers = flows.iter().map(|(link, flow)| (*link, flow.number));
+        let numbers = flows.iter().map(|(link, flow)| (*link, flow.number()));
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         numbers.collect::<BTreeMap<_, _>>() != *taken
+    }
+
+    /// Notes whether a probe has passed a link. A flow that no probe passes for some time is let
+    /// go, as its other end may have been forgotten with the node there.
+    pub fn note_probe(&self, link: u32, has_passed: bool) {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        match kept.get(&link) {
+            Some(flow) if has_passed => flow.slot.lock().doubted = None,
+            Some(flow) if flow.flow().is_ok() => flow.slot.doubt(),
+            _ => {}
+        }
+    }
+
+    /// What keeps links that are flows from having one, by number.
+    pub fn missing(&self) -> BTreeMap<u32, String> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = kept.iter();
+        all.filter_map(|(link, flow)| Some((*link, flow.flow().err()?)))
+            .collect()
     }
 }
 
 fn there(kept: &BTreeMap<u32, FarFlow>) -> Flows {
     let all = kept.iter();
-    all.filter_map(|(link, flow)| Some((*link, flow.flow()?)))
+    all.filter_map(|(link, flow)| Some((*link, flow.flow().ok()?)))
         .collect()
 }
 
-/// The app of the engine whose wire is a flow; without one it drops what it gets.
-///
-/// - inputs: `input`: frames that become SDUs
-/// - outputs: `output`: frames that were SDUs
-/// - counters: `drop_no_flow`; `drop_full`: the flow takes no more at present; `drop_long`: an SDU
-///   is longer than a frame
-#[derive(Clone, Debug)]
-pub struct FlowPortConfig(pub Option<Arc<FlowSocket>>);
-
-impl PartialEq for FlowPortConfig {
-    fn eq(&self, other: &FlowPortConfig) -> bool {
-        let number = |it: &FlowPortConfig| it.0.as_ref().map(|flow| flow.number);
-        number(self) == number(other)
-    }
-}
-
-/// The app.
-pub struct FlowPort {
-    flow: Option<Arc<FlowSocket>>,
-    pool: Pool,
-    buffer: Vec<u8>,
-    no_flow: Counter,
-    full: Counter,
-    long: Counter,
-}
-
-impl AppConfig for FlowPortConfig {
-    const KIND: &'static str = "flow";
-    const INPUTS: PortList = PortList::Named(&[Port::optional("input")]);
-    const OUTPUTS: PortList = PortList::Named(&[Port::optional("output")]);
-    type App = FlowPort;
-
-    fn build(&self, context: &mut AppContext<'_>) -> std::result::Result<FlowPort, AppError> {
-        Ok(FlowPort {
-            flow: self.0.clone(),
-            pool: context.pool().clone(),
-            buffer: vec![0; SDU_MAX],
-            no_flow: context.counter("drop_no_flow"),
-            full: context.counter("drop_full"),
-            long: context.counter("drop_long"),
-        })
-    }
-}
-
-impl FrameApp for FlowPort {
-    fn pull(&mut self, ports: &mut Ports<'_>) {
-        let Some(flow) = &self.flow else { return };
-        ports.fill(0, FRAME_BURST, || {
-            loop {
-                match recv(&flow.socket, &mut self.buffer, RecvFlags::DONTWAIT) {
-                    Ok((1.., length)) => match self.pool.frame_of(self.buffer.get(..length)?) {
-                        Some(frame) => return Some(frame),
-                        None => self.long.add(1),
-                    },
-                    // A message of no bytes is the end: frames have some.
-                    Ok((0, _)) => {
-                        flow.end();
-                        return None;
-                    }
-                    Err(Errno::AGAIN | Errno::INTR) => return None,
-                    Err(_) => {
-                        flow.end();
-                        return None;
-                    }
-                }
-            }
-        });
-    }
-
-    fn push(&mut self, ports: &mut Ports<'_>) {
-        ports.drain(0, |frame| {
-            let Some(flow) = &self.flow else {
-                self.no_flow.add(1);
-                return;
-            };
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match send(&flow.socket, frame.bytes(), flags) {
-                Ok(_) => {}
-                Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => self.full.add(1),
-                Err(_) => {
-                    flow.end();
-                    self.no_flow.add(1);
-                }
-            }
-        });
-    }
-
-    fn wait_fd(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        let flow = self.flow.as_ref()?;
-        Some((flow.socket.as_fd(), Interest::ReadEdge))
-    }
-
-    fn arm(&mut self) -> bool {
-        let Some(flow) = &self.flow else { return true };
-        let mut first = [0];
-        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        // What has ended has nothing to pull.
-        flow.has_ended() || recv(&flow.socket, &mut first[..], flags).is_err()
-    }
-}
-
-/// More than any frame of the pool.
-const SDU_MAX: usize = 1 << 16;
 /// How long the node may take to answer.
 const ANSWER: Duration = Duration::from_secs(10);
 /// After which time without a flow the second member joins the DIF anew.
-const ANEW: Duration = Duration::from_secs(15);
-const AGAIN: Duration = Duration::from_millis(500);
+const ANEW: Duration = Duration::from_secs(10);
+/// For how long probes may fail over a flow.
+const DOUBT: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_millis(100);
-
-#[cfg(test)]
-mod tests {
-    use carina_engine::counter_file::CounterFile;
-    use carina_engine::frames::{Graph, Network};
-    use carina_frame::PoolConfig;
-    use carina_time::Instant;
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-
-    use super::*;
-
-    #[test]
-    fn frames_are_sdus_until_the_flow_has_ended() {
-        let pair = || {
-            socketpair(
-                AddressFamily::UNIX,
-                SocketType::SEQPACKET,
-                SocketFlags::empty(),
-                None,
-            )
-            .unwrap()
-        };
-        let mut graph = Graph::new();
-        let mut ends = Vec::new();
-        for name in ["one", "two"] {
-            let (ours, theirs) = pair();
-            let flow = FlowSocket::over(ours);
-            graph.app(name, FlowPortConfig(Some(Arc::clone(&flow))));
-            ends.push((flow, theirs));
-        }
-        graph.app("none", FlowPortConfig(None));
-        graph.link("one.output -> two.input").unwrap();
-        graph.link("two.output -> none.input").unwrap();
-        let pool = Pool::new(PoolConfig::default()).unwrap();
-        let mut network = Network::new(pool, CounterFile::private().unwrap()).unwrap();
-        network.configure(&graph).unwrap();
-        let frame = [7; 1414];
-        send(&ends[0].1, &frame, SendFlags::empty()).unwrap();
-        send(&ends[1].1, &frame, SendFlags::empty()).unwrap();
-        let mut breathe = || {
-            for _ in 0..4 {
-                network.breathe(Instant::from_millis(1));
-            }
-        };
-        breathe();
-        let mut buffer = [0; 2000];
-        let (_, length) = recv(&ends[1].1, &mut buffer, RecvFlags::DONTWAIT).unwrap();
-        assert_eq!(buffer[..length], frame);
-        let (flow, theirs) = ends.remove(0);
-        drop(theirs);
-        breathe();
-        assert!(flow.has_ended() && !ends[0].0.has_ended());
-    }
-}
+const ENDED: &str = "its flow has ended";
+const NOT_ASKED: &str = "the other host has not asked for its flow yet";

@@ -9,12 +9,13 @@ use carina_apps::rate_limiter::RateLimiterConfig;
 use carina_apps::tunnel_mux::{MuxTunnel, TunnelMuxConfig, WIRE};
 use carina_engine::frames::Graph;
 use carina_ports::af_packet::AfPacketConfig;
-use carina_vnet::document::{Carrier, Rate};
+use carina_vnet::document::Rate;
 use carina_vnet::host_part::{Far, FarHost, HostPart, LinkPart, Nic};
 
 use crate::carrier::{FarLink, carrier_of};
 use crate::error::{Error, Result};
-use crate::far_flow::{FlowPortConfig, Flows};
+use crate::far_flow::{Flows, pair_of};
+use crate::flow_port::FlowPortConfig;
 use crate::names::{MUX_APP, UNDERLAY_APP, card_app, flow_app, rate_app, tunnel_app};
 use crate::nics;
 use crate::second_ports::{LinkEnd, SecondPorts};
@@ -41,7 +42,7 @@ pub fn graph_of(
             Far::Nic(nic) => add_nic(&mut graph, (link, nic), ports)?,
             // `AccessPoints::add` does: it has what is not in the part.
             Far::Users(_) => {}
-            Far::Host(_) if link.carrier == Carrier::Dif => {
+            Far::Host(_) if pair_of(link).is_some() => {
                 let flow = flow_app(link.number);
                 graph.app(
                     &flow,

@@ -9,9 +9,9 @@
 //!
 //! Each pair of hosts between which there are such links has a DIF of its own. Its first member is
 //! that of the host with the lower address, so that nothing has to be agreed upon. The node ends
-//! with its agent.
+//! with the last link that needs it, or with its agent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs::{self, File};
 use std::net::Ipv4Addr;
@@ -22,7 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carina_api::control::Client;
+use carina_api::control::{Client, IpcpInfo, MemberState};
 use carina_api::paths::RunDir;
 use carina_lab::Process;
 use carina_sys::end_with_parent;
@@ -31,7 +31,8 @@ use crate::directory::Vnets;
 use crate::error::{Attempt, Error, Result};
 use crate::underlay::Underlay;
 
-/// The Carina node of a host. It is started when the first link needs it, and ends with this value.
+/// The Carina node of a host. It is started when the first link needs it, and ends with the last
+/// one, or with this value.
 #[derive(Debug)]
 pub struct HostDif {
     run_dir: RunDir,
@@ -42,8 +43,17 @@ pub struct HostDif {
 
 #[derive(Debug, Default)]
 struct State {
+    /// How many links want the DIF of each pair.
+    wanted: BTreeMap<Pair, usize>,
+    /// The pairs of which the node that runs has a member.
     pairs: BTreeSet<Pair>,
     running: Option<Running>,
+    /// What the node has said of its members, and when.
+    said: Option<(Instant, Vec<IpcpInfo>)>,
+    /// Since when members have no neighbour.
+    alone: BTreeMap<Pair, Instant>,
+    /// When members joined anew.
+    joined: BTreeMap<Pair, Instant>,
 }
 
 /// Two hosts by their addresses on the underlay.
@@ -90,34 +100,108 @@ impl HostDif {
         self.run_dir.ipc_sock()
     }
 
+    /// One link more wants the DIF of a pair, which [`HostDif::ensure`] makes.
+    pub fn want(&self, pair: Pair) {
+        *self.lock().wanted.entry(pair).or_default() += 1;
+    }
+
+    /// One link less does. With the last one the member leaves; the node ends without any.
+    pub fn release(&self, pair: Pair) {
+        let mut state = self.lock();
+        if let Some(count) = state.wanted.get_mut(&pair) {
+            *count -= 1;
+            if *count > 0 {
+                return;
+            }
+        }
+        state.wanted.remove(&pair);
+        state.alone.remove(&pair);
+        state.joined.remove(&pair);
+        state.pairs.remove(&pair);
+        if state.pairs.is_empty() {
+            state.running = None;
+        } else if state.runs() {
+            // Should it be refused, a member is left that carries nothing.
+            let _ = self.apply(&state.pairs);
+        }
+    }
+
     /// Has the node run, with the DIF of a pair of hosts.
     ///
     /// # Errors
     /// It does not start, or refuses.
     pub fn ensure(&self, pair: Pair) -> Result<()> {
         let mut state = self.lock();
-        let is_new = state.pairs.insert(pair);
-        let runs = state
-            .running
-            .as_ref()
-            .is_some_and(|it| it.process.is_alive());
-        if runs && is_new {
-            self.apply(&state.pairs)?;
-        }
-        if !runs {
+        let mut pairs = state.pairs.clone();
+        let is_new = pairs.insert(pair);
+        if !state.runs() {
             state.running = None;
-            state.running = Some(self.start(&state.pairs)?);
+            state.alone.clear();
+            state.running = Some(self.start(&pairs)?);
+        } else if is_new {
+            self.apply(&pairs)?;
         }
+        state.pairs = pairs;
         Ok(())
     }
 
-    /// Has the member of this host leave the DIF of a pair and join anew: the first member may have
-    /// been started again.
+    /// Looks whether the member of this host in the DIF of a pair has the other host's as its
+    /// neighbour. One that is a member and has been alone for [`ANEW`] joins anew, if it is not the
+    /// first: that may have begun the DIF again.
+    ///
+    /// # Errors
+    /// Why it has not.
+    pub fn neighbour(&self, pair: Pair) -> Result<(), String> {
+        let mut state = self.lock();
+        let is_fresh = |(at, _): &(Instant, _)| at.elapsed() < FRESH;
+        if !state.said.as_ref().is_some_and(is_fresh) {
+            let client = Client::new(self.run_dir.control_sock());
+            let ipcps = client.ipcps().map_err(|error| error.to_string())?;
+            state.said = Some((Instant::now(), ipcps));
+        }
+        let dif = pair.dif();
+        let said = state.said.iter().flat_map(|(_, ipcps)| ipcps);
+        let mut members = said.filter(|it| it.dif.as_str() == dif);
+        let member = members.find_map(|it| it.member.clone());
+        let remote = pair.remote;
+        let member = member.ok_or_else(|| format!("this host is no member of DIF {dif} yet"))?;
+        if member.state != MemberState::Enrolled {
+            let why = member.last_error.unwrap_or(member.step);
+            return Err(format!("this host has not joined DIF {dif}: {why}"));
+        }
+        if !member.neighbours.is_empty() {
+            state.alone.remove(&pair);
+            return Ok(());
+        }
+        let since = *state.alone.entry(pair).or_insert_with(Instant::now);
+        if !pair.is_first() && since.elapsed() > ANEW {
+            let again = self.again(&mut state, pair);
+            again.map_err(|error| error.to_string())?;
+        }
+        Err(format!("host {remote} does not answer in DIF {dif}"))
+    }
+
+    /// Has the member of this host leave the DIF of a pair and join anew, if it is not the first
+    /// and has not done so just now for another link.
     ///
     /// # Errors
     /// The node refuses.
     pub fn join_anew(&self, pair: Pair) -> Result<()> {
-        let state = self.lock();
+        let mut state = self.lock();
+        let is_new = state
+            .joined
+            .get(&pair)
+            .is_some_and(|at| at.elapsed() < ANEW);
+        match pair.is_first() || is_new {
+            true => Ok(()),
+            false => self.again(&mut state, pair),
+        }
+    }
+
+    fn again(&self, state: &mut State, pair: Pair) -> Result<()> {
+        state.alone.remove(&pair);
+        state.joined.insert(pair, Instant::now());
+        state.said = None;
         let mut others = state.pairs.clone();
         others.remove(&pair);
         self.apply(&others)?;
@@ -148,6 +232,9 @@ impl HostDif {
                 "\n[[dif]]\nname = \"{dif}\"\nrole = \"{role}\"\nover = [\"{UNDERLAY}\"]\n\
                  ipcp = \"{dif}.{local}\"\n"
             );
+            if pair.is_first() {
+                let _ = writeln!(text, "[dif.config]\nkeepalive_ms = {KEEPALIVE_MS}");
+            }
         }
         text
     }
@@ -166,7 +253,10 @@ impl HostDif {
         let log = path.join("node.log");
         let mut command = Command::new("nsenter");
         command
-            .arg(format!("--net={}", self.underlay.netns.display()))
+            .arg(format!(
+                "--net={}",
+                own_path(&self.underlay.netns).display()
+            ))
             .arg("--")
             .arg(std::env::current_exe().attempt(what())?)
             .args(["node", "--run"])
@@ -224,6 +314,24 @@ impl HostDif {
     }
 }
 
+/// A path below `/proc/self`, for another process.
+fn own_path(path: &Path) -> PathBuf {
+    match path.strip_prefix("/proc/self") {
+        Ok(rest) => Path::new("/proc")
+            .join(std::process::id().to_string())
+            .join(rest),
+        Err(_) => path.to_owned(),
+    }
+}
+
+impl State {
+    fn runs(&self) -> bool {
+        self.running
+            .as_ref()
+            .is_some_and(|it| it.process.is_alive())
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         self.process.signal(rustix::process::Signal::TERM);
@@ -240,6 +348,12 @@ impl Drop for Running {
 
 /// The shim over the underlay.
 const UNDERLAY: &str = "underlay";
+/// Three that are missed are a loss: a host that has gone is found within some seconds.
+const KEEPALIVE_MS: u32 = 1000;
+/// How old what the node has said may be.
+const FRESH: Duration = Duration::from_millis(400);
+/// After which time alone a member joins anew.
+const ANEW: Duration = Duration::from_secs(5);
 const START: Duration = Duration::from_secs(20);
 const GRACE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(10);

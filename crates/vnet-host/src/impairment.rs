@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::directory::VnetDir;
 use crate::error::{Attempt, Error, Result};
 use crate::names::{impair_app, rate_app};
+use crate::second_ports::is_port_app;
 
 /// What is done to one direction of a link, after its rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +88,24 @@ impl Impairment {
     }
 }
 
+impl std::fmt::Display for Impairment {
+    /// As it is said: `delay=20ms loss=1%`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let all = [
+            ("delay", self.delay.map(|it| it.to_string())),
+            ("jitter", self.jitter.map(|it| it.to_string())),
+            ("loss", self.loss.map(|it| it.to_string())),
+            ("duplicate", self.duplicate.map(|it| it.to_string())),
+            ("reorder", self.reorder.map(|it| it.to_string())),
+            ("rate", self.rate.map(|it| it.to_string())),
+        ];
+        let said = all
+            .into_iter()
+            .filter_map(|(word, value)| Some(format!("{word}={}", value?)));
+        f.write_str(&said.collect::<Vec<_>>().join(" "))
+    }
+}
+
 impl LinkImpairment {
     /// Whether nothing is impaired.
     #[must_use]
@@ -107,11 +126,20 @@ pub(crate) fn splice(graph: &mut Graph, part: &HostPart, all: &Impairments) -> R
         let Some(impaired) = all.get(&link.number) else {
             continue;
         };
-        let sides = 0..link.ends().count();
-        for (side, impairment) in sides.filter_map(|side| Some((side, impaired.of_side(side)?))) {
-            let after = PortName {
-                app: rate_app(link.number, side),
-                port: "output".to_owned(),
+        let here = link.ends().count();
+        for (side, impairment) in (0..2).filter_map(|side| Some((side, impaired.of_side(side)?))) {
+            let after = match side < here {
+                true => PortName {
+                    app: rate_app(link.number, side),
+                    port: "output".to_owned(),
+                },
+                // Its bucket is elsewhere: what comes in is impaired before the port.
+                false => {
+                    let mut links = graph.links();
+                    let into = links.find(|it| is_port_app(&it.to.app, (link.number, 0)));
+                    let Some(into) = into else { continue };
+                    into.from.clone()
+                }
             };
             let seed = 2 * u64::from(link.number) + side as u64;
             let name = impair_app(link.number, side);
@@ -150,6 +178,8 @@ pub(crate) fn write(dir: &VnetDir, all: &Impairments) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use carina_vnet::host_part::{Far, FarHost};
+
     use super::*;
     use crate::far_flow::Flows;
     use crate::graph::graph_of;
@@ -185,6 +215,42 @@ mod tests {
                 "l1-1.output -> l1-1-rate.input",
                 "l1-1-impair.output -> l1-0.input",
                 "l1-1-rate.output -> l1-1-impair.input",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_comes_from_another_host_is_impaired_before_the_port() {
+        let mut part = part(&["a b dif"]);
+        part.links[0].far = Far::Host(FarHost {
+            host: "h2".to_owned(),
+            local: [192, 0, 2, 1].into(),
+            remote: [192, 0, 2, 2].into(),
+        });
+        let mut graph = graph_of(&part, None, &Flows::new(), &SecondPorts::default()).unwrap();
+        let both = Some(Impairment {
+            loss: "1%".parse().ok(),
+            ..Impairment::default()
+        });
+        let all = [(
+            0,
+            LinkImpairment {
+                there: both,
+                back: both,
+            },
+        )];
+        splice(&mut graph, &part, &all.into()).unwrap();
+        graph.check().unwrap();
+        let mut path: Vec<String> = graph.links().map(ToString::to_string).collect();
+        path.sort();
+        assert_eq!(
+            path,
+            [
+                "l0-0-impair.output -> l0-flow.input",
+                "l0-0-rate.output -> l0-0-impair.input",
+                "l0-0.output -> l0-0-rate.input",
+                "l0-1-impair.output -> l0-0.input",
+                "l0-flow.output -> l0-1-impair.input",
             ]
         );
     }

@@ -35,6 +35,8 @@ pub mod directory;
 mod error;
 pub mod export;
 mod far_flow;
+mod flow_port;
+pub mod frame_source;
 mod graph;
 mod host_dif;
 pub mod image_store;

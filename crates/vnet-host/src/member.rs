@@ -20,7 +20,8 @@ use std::time::Duration;
 
 use carina_api::control::{DifRole, IpcpInfo, MemberInfo, MemberState, N1State};
 use carina_vnet::document::Carrier;
-use carina_vnet::host_part::{HostPart, NodePart};
+use carina_vnet::host_part::{Far, HostPart, InterfacePart, NodePart};
+use carina_vnet_access::passage::SHIM_PORT;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
@@ -43,6 +44,27 @@ fn flows<'a>(whole: &'a HostPart, node: &'a NodePart) -> impl Iterator<Item = (u
         .map(|it| (it.link, it.name.as_str()))
 }
 
+/// The DIF of an access point's users: shims over UDP, through their tunnels.
+fn users_dif(access: &str) -> String {
+    format!("users.{access}")
+}
+
+/// The access points at a node, with its interfaces.
+fn access_points<'a>(
+    whole: &'a HostPart,
+    node: &'a NodePart,
+) -> impl Iterator<Item = (&'a str, &'a InterfacePart)> {
+    let access_of = |link: u32| {
+        let found = whole.links.iter().find(|it| it.number == link);
+        match &found?.far {
+            Far::Users(users) => Some(users.access.as_str()),
+            _ => None,
+        }
+    };
+    let interfaces = node.interfaces.iter();
+    interfaces.filter_map(move |it| Some((access_of(it.link)?, it)))
+}
+
 /// The configuration of the Carina node in a node; without a role it has nothing to do.
 pub fn configuration(whole: &HostPart, node: &NodePart, role: Option<DifRole>) -> String {
     let mut text = format!("[node]\nname = \"{}\"\nloopback = false\n", node.name);
@@ -58,6 +80,15 @@ pub fn configuration(whole: &HostPart, node: &NodePart, role: Option<DifRole>) -
             text,
             "\n[[ipcp]]\nname = \"{dif}\"\ntype = \"eth\"\ndif = \"{dif}\"\n\
              interface = \"{interface}\"\nvlan = 0\n"
+        );
+        over.push(format!("\"{dif}\""));
+    }
+    for (access, interface) in access_points(whole, node) {
+        let (dif, address) = (users_dif(access), interface.address.address());
+        let _ = write!(
+            text,
+            "\n[[ipcp]]\nname = \"{dif}\"\ntype = \"udp\"\ndif = \"{dif}\"\n\
+             listen = \"{address}:{SHIM_PORT}\"\nsdu_max = {USERS_SDU_MAX}\n"
         );
         over.push(format!("\"{dif}\""));
     }
@@ -241,6 +272,9 @@ fn arrived_in(json: &[u8]) -> Option<Arrived> {
     (bytes > 0 && !time.is_zero()).then_some(Arrived { bytes, time })
 }
 
+/// What a shim of users carries: as much as one of a link, so that an access point can come to a
+/// DIF that is there. What is too long for a tunnel goes through it in fragments of IP.
+const USERS_SDU_MAX: u32 = 1500;
 /// How long a Carina node may take to start; under translation it is slow.
 const START: Duration = Duration::from_secs(60);
 /// How long one that runs may take to answer.

@@ -1,7 +1,7 @@
 //! What an agent says of networks, and is asked for: JSON on `vnet.sock`.
 
 use carina_vnet::document::{Carrier, Kind, Rate};
-use carina_vnet::host_part::{LinkState, NodeState, VnetId};
+use carina_vnet::host_part::{InterfacePart, LinkState, NodeState, VnetId};
 use serde::{Deserialize, Serialize};
 
 use crate::impairment::LinkImpairment;
@@ -77,6 +77,18 @@ pub struct InterfaceReport {
     pub mtu: u16,
     /// The number of its link.
     pub link: u32,
+}
+
+impl From<&InterfacePart> for InterfaceReport {
+    fn from(it: &InterfacePart) -> InterfaceReport {
+        InterfaceReport {
+            name: it.name.clone(),
+            address: it.address.to_string(),
+            mac: it.mac.to_string(),
+            mtu: it.mtu,
+            link: it.link,
+        }
+    }
 }
 
 /// A link of a network.

@@ -290,7 +290,7 @@ async fn unknown_path() -> Response {
 }
 
 /// Does the work on a thread of its own: it may wait.
-pub(crate) async fn answer<T: Serialize + Send + 'static>(
+pub async fn answer<T: Serialize + Send + 'static>(
     work: impl FnOnce() -> Result<T, ErrorBody> + Send + 'static,
 ) -> Response {
     let done = tokio::task::spawn_blocking(work).await;
@@ -374,6 +374,7 @@ impl From<Error> for ErrorBody {
             Error::NoVnet { .. }
             | Error::NoNode { .. }
             | Error::NoLink { .. }
+            | Error::NoInterface { .. }
             | Error::NoImage { .. } => ErrorCode::NotFound,
             Error::Access(RegisterError::NoUser { .. }) | Error::NoAccess { .. } => {
                 ErrorCode::NotFound

@@ -1,5 +1,6 @@
 //! A network on this host: what is wanted is made so, by difference.
 
+mod far;
 mod impaired;
 mod inside;
 mod members;
@@ -58,6 +59,8 @@ pub struct Vnet {
     /// Where nodes come from that are being restored.
     saved: Mutex<Option<Arc<Saved>>>,
     access: AccessPoints,
+    /// Founders of the DIF that were made anew, and since when they look for its members.
+    returning: Mutex<BTreeMap<String, Instant>>,
 }
 
 impl Vnet {
@@ -98,6 +101,7 @@ impl Vnet {
             part: Mutex::new(there),
             impairments: Mutex::new(impairment::read(dir)?),
             access: AccessPoints::new(dir, underlay, progress),
+            returning: Mutex::default(),
         })
     }
 
@@ -317,22 +321,6 @@ impl Vnet {
         self.probe_links(part, &links, limit)
     }
 
-    /// Probes again the links over which no probe has passed.
-    pub fn probe_silent(&self, part: &HostPart) {
-        if self.flows.have_changed() {
-            let there = lock(&self.part);
-            let done = self
-                .graph(&there)
-                .and_then(|it| self.plane.become_graph(it));
-            if let Err(error) = done {
-                self.progress
-                    .tell(format!("a flow is not taken up: {error}"));
-            }
-        }
-        // What does not answer stands in the status.
-        let _ = self.probe_links(part, &self.silent(part), FAR_PROBE);
-    }
-
     /// The links over which no probe has passed.
     pub fn silent<'a>(&self, part: &'a HostPart) -> Vec<&'a LinkPart> {
         let status = self.progress.status();
@@ -347,18 +335,10 @@ impl Vnet {
         each(links, |link| {
             self.progress.check()?;
             let done = self.probe_link(part, link, limit);
-            self.progress.link(link.number, |it| match &done {
-                Ok(round_trip) => {
-                    it.state = LinkState::Up;
-                    // Of a card none is known.
-                    let ns = u64::try_from(round_trip.as_nanos()).ok();
-                    it.rtt_ns = ns.filter(|ns| *ns > 0);
-                }
-                Err(error) => {
-                    let reason = error.to_string();
-                    it.state = LinkState::Down { reason };
-                }
-            });
+            match &done {
+                Ok(round_trip) => self.link_is_up(link, *round_trip),
+                Err(error) => self.link_is_down(link, error.to_string()),
+            }
             done.map(drop)
         })
     }
@@ -369,6 +349,7 @@ impl Vnet {
             // No one is known at the other end of its wire.
             return nics::probe(nic);
         }
+        self.has_flow(link)?;
         let mut from = link.ends();
         let from = from.find(|end| self.node(&end.node).is_ok_and(|it| !it.is_foreign()));
         let from = from.unwrap_or(&link.near);
@@ -415,6 +396,7 @@ impl Vnet {
                     it.is_console_ready = false;
                 });
                 self.progress.tell(format!("node {name} has ended"));
+                self.links_are_down(&name);
             }
         }
         has_ended

@@ -3,8 +3,10 @@
 //! Echos are sent (RFC 792) while all ports of the network are watched. Where an echo was seen, and
 //! where no longer, says who has lost it; the counters of the link say why.
 
+mod dropped;
 mod expected;
 mod findings;
+mod pieces;
 mod watching;
 
 use std::net::Ipv4Addr;
@@ -14,12 +16,18 @@ use carina_engine::counter_file;
 use carina_vnet::host_part::HostPart;
 use serde::{Deserialize, Serialize};
 
-use self::expected::expected;
+use self::expected::{Route, expected, expected_at};
 use self::findings::findings;
 use self::watching::{Sightings, Watch};
 use crate::directory::VnetDir;
 use crate::error::{Error, Result};
+use crate::second_ports::LinkEnd;
 use crate::vnet::Vnet;
+
+pub use self::dropped::Dropped;
+pub use self::pieces::{
+    AskedFor, EndDropped, PieceSeen, PieceWatch, Refusals, Sight, Sought, Together,
+};
 
 /// What is wanted of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +35,7 @@ use crate::vnet::Vnet;
 pub struct WayQuery {
     /// The node that asks.
     pub from: String,
-    /// The node that is asked.
+    /// The node that is asked; or an address of one, which may be on another host.
     pub to: String,
     /// How many echos, 1 to 100.
     pub echoes: u32,
@@ -116,13 +124,16 @@ pub(crate) fn trace(vnet: &Vnet, part: &HostPart, dir: &VnetDir, query: &WayQuer
             instead: "1 to 100 are possible",
         });
     }
-    for name in [&query.from, &query.to] {
-        if part.node(name).is_none() {
-            return Err(vnet.no_node(name));
-        }
+    if part.node(&query.from).is_none() {
+        return Err(vnet.no_node(&query.from));
     }
-    let route = expected(part, &query.from, &query.to)?;
-    let watch = Watch::begin(part, &vnet.second_ports(), &dir.counters(), &route)?;
+    let route = match (part.node(&query.to), query.to.parse()) {
+        (Some(_), _) => expected(part, &query.from, &query.to)?,
+        (None, Ok(address)) => expected_at(part, &query.from, address)?,
+        (None, Err(_)) => return Err(vnet.no_node(&query.to)),
+    };
+    let some: Vec<Spot> = route.spots.iter().map(|(_, spot)| *spot).collect();
+    let watch = Watch::begin(part, &vnet.second_ports(), &dir.counters(), &some)?;
     // Without the file the place of a drop is known, and only its reason is not.
     let readings = || counter_file::read(&dir.counters()).unwrap_or_default();
     let before = readings();
@@ -135,23 +146,67 @@ pub(crate) fn trace(vnet: &Vnet, part: &HostPart, dir: &VnetDir, query: &WayQuer
             rtt = Some(rtt.map_or(round_trip, |rtt| rtt.min(round_trip)));
         }
     }
-    let sightings = watch.end(part, &query.from, route.address)?;
+    let sightings = watch.end(&addresses_of(part, &query.from), route.address)?;
     let after = readings();
-    let places = places(part, &route.spots, &sightings);
-    let found = match answered < query.echoes {
-        true => findings(part, &places, &sightings, (&before, &after)),
-        false => Vec::new(),
-    };
-    Ok(Way {
-        from: query.from.clone(),
-        to: query.to.clone(),
-        address: route.address,
+    let dropped =
+        |(link, side): LinkEnd| Dropped::between((link, side), (link, 1 - side), (&before, &after));
+    let echoes = Echoes {
         asked: query.echoes,
         answered,
-        rtt_ns: rtt.and_then(|rtt| u64::try_from(rtt.as_nanos()).ok()),
+        rtt,
+    };
+    let names = (query.from.as_str(), query.to.as_str());
+    let mut way = way_of(part, names, &route, &echoes, &sightings, &dropped);
+    if answered < query.echoes {
+        let on_way = part.links.iter();
+        let on_way = on_way.filter(|link| way.places.iter().any(|it| it.link == link.number));
+        let without = on_way.filter_map(|link| Some(vnet.has_flow(link).err()?.to_string()));
+        let without: Vec<String> = without.collect();
+        way.findings.extend(without);
+    }
+    Ok(way)
+}
+
+/// What came of echos.
+#[derive(Clone, Copy, Debug, Default)]
+struct Echoes {
+    asked: u32,
+    answered: u32,
+    rtt: Option<Duration>,
+}
+
+/// The way with what was seen on it.
+fn way_of(
+    part: &HostPart,
+    (from, to): (&str, &str),
+    route: &Route,
+    echoes: &Echoes,
+    sightings: &Sightings,
+    dropped: &dyn Fn(LinkEnd) -> Dropped,
+) -> Way {
+    let places = places(part, &route.spots, sightings);
+    let found = match echoes.answered < echoes.asked {
+        true => findings(part, &places, sightings, dropped),
+        false => Vec::new(),
+    };
+    Way {
+        from: from.to_owned(),
+        to: to.to_owned(),
+        address: route.address,
+        asked: echoes.asked,
+        answered: echoes.answered,
+        rtt_ns: echoes
+            .rtt
+            .and_then(|rtt| u64::try_from(rtt.as_nanos()).ok()),
         places,
         findings: found,
-    })
+    }
+}
+
+/// The addresses of a node.
+fn addresses_of(part: &HostPart, node: &str) -> Vec<Ipv4Addr> {
+    let interfaces = part.node(node).into_iter().flat_map(|it| &it.interfaces);
+    interfaces.map(|it| it.address.address()).collect()
 }
 
 /// Where something was expected, and where else something was seen.
@@ -203,5 +258,6 @@ fn end_of(part: &HostPart, spot: Spot) -> Option<String> {
 }
 
 /// How long an echo may take.
-const ECHO: Duration = Duration::from_secs(1);
-const ECHOES_MAX: u32 = 100;
+pub const ECHO: Duration = Duration::from_secs(1);
+/// Echos of a trace at most.
+pub const ECHOES_MAX: u32 = 100;

@@ -6,7 +6,7 @@
 //! but those for the page itself has to bear a token, a random number that stands in the address
 //! behind `#`, which browsers keep to themselves.
 
-mod captures;
+pub mod captures;
 mod history;
 pub mod of_agent;
 mod reading;
@@ -30,8 +30,7 @@ use crate::error::{Attempt, Error, Result};
 use crate::random::random_bytes;
 use crate::server::{self, Stopped, refusal};
 
-pub use self::captures::{CaptureSeen, Captured};
-pub use self::history::{HistoryReport, LinkRate, Moment, SampleReport};
+pub use self::history::{History, HistoryReport, LinkRate, Moment, SampleReport};
 pub use self::reading::{ReadDocument, written};
 pub use self::substrate::Substrate;
 
@@ -41,6 +40,15 @@ pub struct Web {
     listener: TcpListener,
     address: SocketAddr,
     token: Token,
+}
+
+/// Which of the pages it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Networks, as their agent or their operator has them.
+    Networks,
+    /// A provider's hosts, and what is on them.
+    Provider,
 }
 
 /// What a request has to bear.
@@ -56,9 +64,9 @@ impl std::fmt::Debug for Token {
 /// What a page shows first: whose it is, and what can be asked for.
 #[derive(Clone, Debug, Serialize)]
 pub struct About {
-    /// `agent` or `vno`.
+    /// `agent`, `vno` or `pip`.
     pub role: &'static str,
-    /// The name of the host or of the operator.
+    /// The name of the host, the operator or the provider.
     pub title: String,
     /// Parts of the page that there are.
     pub can: &'static [&'static str],
@@ -103,7 +111,7 @@ impl Web {
         // It ends behind the server.
         let of_agent = of_agent::Service::start(agent)?;
         let api = of_agent.router();
-        server::run(self.of(api), stopped)
+        server::run(self.of(Kind::Networks, api), stopped)
     }
 
     /// The page over what `api` answers, for a runtime that runs already. It does not end by
@@ -111,23 +119,26 @@ impl Web {
     ///
     /// # Errors
     /// The socket is unusable.
-    pub async fn of(self, api: Router) -> io::Result<()> {
+    pub async fn of(self, kind: Kind, api: Router) -> io::Result<()> {
         self.listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
-        axum::serve(listener, router(api, self.token)).await
+        axum::serve(listener, router(kind, api, self.token)).await
     }
 }
 
 /// The page, and behind the token what it asks for.
-fn router(api: Router, token: Token) -> Router {
+fn router(kind: Kind, api: Router, token: Token) -> Router {
+    let text = match kind {
+        Kind::Networks => PAGE,
+        Kind::Provider => PROVIDER_PAGE,
+    };
     api.route("/v1/read", post(reading::read))
         .layer(middleware::from_fn_with_state(token, admit))
-        .route("/", get(page))
+        .route(
+            "/",
+            get(async move || sent("text/html; charset=utf-8", text)),
+        )
         .route("/page/{file}", get(file))
-}
-
-async fn page() -> Response {
-    sent("text/html; charset=utf-8", PAGE)
 }
 
 /// A part of the page.
@@ -184,22 +195,28 @@ fn is_token(token: &str, said: &[u8]) -> bool {
 }
 
 const PAGE: &str = include_str!("web/page/page.html");
+const PROVIDER_PAGE: &str = include_str!("web/page/provider.html");
 
 /// The parts of the page, by the names that it has for them.
-const FILES: [(&str, &str); 14] = [
+const FILES: [(&str, &str); 19] = [
     ("page.css", include_str!("web/page/page.css")),
     ("ask.js", include_str!("web/page/ask.js")),
+    ("begin.js", include_str!("web/page/begin.js")),
     ("capture.js", include_str!("web/page/capture.js")),
     ("details.js", include_str!("web/page/details.js")),
     ("document.js", include_str!("web/page/document.js")),
     ("elements.js", include_str!("web/page/elements.js")),
+    ("hosts.js", include_str!("web/page/hosts.js")),
     ("layers.js", include_str!("web/page/layers.js")),
     ("layout.js", include_str!("web/page/layout.js")),
     ("main.js", include_str!("web/page/main.js")),
     ("map.js", include_str!("web/page/map.js")),
     ("network.js", include_str!("web/page/network.js")),
+    ("promises.js", include_str!("web/page/promises.js")),
+    ("provider.js", include_str!("web/page/provider.js")),
     ("screen.js", include_str!("web/page/screen.js")),
     ("time.js", include_str!("web/page/time.js")),
+    ("trace.js", include_str!("web/page/trace.js")),
     ("window.js", include_str!("web/page/window.js")),
 ];
 
@@ -234,7 +251,10 @@ mod tests {
 
     #[test]
     fn page_loads_nothing_from_elsewhere() {
-        let parts = FILES.iter().map(|(_, text)| *text).chain([PAGE]);
+        let parts = FILES
+            .iter()
+            .map(|(_, text)| *text)
+            .chain([PAGE, PROVIDER_PAGE]);
         for text in parts {
             let own = text.replace("http://www.w3.org/2000/svg", "");
             for word in ["http:", "https:", "//cdn", "@import", "url(", "innerHTML"] {

@@ -10,6 +10,7 @@ use carina_vnet::document::Kind;
 use carina_vnet::host_part::{HostPart, NodePart};
 use serde::Serialize;
 
+use crate::carrier::far_words;
 use crate::directory::{VnetDir, Vnets};
 use crate::error::{Attempt, Result};
 use crate::names::{end_of, node_namespace, ports_namespace};
@@ -39,6 +40,9 @@ pub struct Whereabouts {
     pub console: PathBuf,
     /// The ports of its interfaces, in the namespace of the network's ports.
     pub ports: BTreeMap<String, String>,
+    /// How the links of its interfaces lead to other hosts, where they do.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub ways: BTreeMap<String, String>,
 }
 
 /// The nodes of all networks that have records in these directories, by network and name.
@@ -95,6 +99,14 @@ fn place(
         console: dir.console(&node.name),
         ports: ports
             .map(|it| (it.name.clone(), second.port(end_of(part, &node.name, it))))
+            .collect(),
+        ways: node
+            .interfaces
+            .iter()
+            .filter_map(|it| {
+                let link = part.links.iter().find(|link| link.number == it.link)?;
+                Some((it.name.clone(), far_words(link)?))
+            })
             .collect(),
     }
 }

@@ -1,6 +1,6 @@
 //! A user of a network whose parts are on two hosts, handed over as by a provider.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
@@ -155,6 +155,7 @@ fn user_joins_at_one_host_and_reaches_the_next() {
         user: "alice".to_owned(),
         lease_s: 3600,
         at: Vec::new(),
+        rights: BTreeSet::new(),
     };
     let made = hosts[0].agent.token(&name, "home", &wanted).unwrap();
     assert_eq!(made.at[0].ip().to_string(), "192.0.2.1");

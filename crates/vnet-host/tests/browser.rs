@@ -91,6 +91,7 @@ fn capture(browser: &mut Browser, page: &Page) {
     page.agent.test("seen").unwrap();
     browser.until("document.querySelector('#packets').innerText.includes('echo request')");
     browser.until("document.querySelector('#packets').innerText.includes('echo reply')");
+    browser.saves("agent-link");
     browser.click("#capture-stop");
     browser.until("document.querySelector('#capture-stop').hidden");
     // The file that is saved is that of the capture.

@@ -54,7 +54,7 @@ impl Browser {
         let mut child = Command::new("sh")
             .args(["-c", script, "sh", program, "--remote-debugging-pipe"])
             .args(["--headless", "--no-sandbox", "--disable-gpu"])
-            .args(["--disable-dev-shm-usage", "--window-size=1280,1000"])
+            .args(["--disable-dev-shm-usage", "--window-size=1280,800"])
             .arg(format!("--user-data-dir={}", home.path().display()))
             .env("HOME", home.path())
             .stdin(Stdio::piped())
@@ -181,6 +181,18 @@ impl Browser {
             );
         }
         self.presses("Enter");
+    }
+
+    /// Writes a picture of the page into the directory that `CARINA_PICTURES` names, if it does:
+    /// for people who want to look at it.
+    pub fn saves(&mut self, name: &str) {
+        let Some(directory) = std::env::var_os("CARINA_PICTURES") else {
+            return;
+        };
+        let picture = self.command("Page.captureScreenshot", json!({ "format": "png" }));
+        let data = picture["data"].as_str().unwrap();
+        let path = std::path::Path::new(&directory).join(format!("{name}.png.base64"));
+        std::fs::write(path, data).unwrap();
     }
 
     /// All that the page has fetched, and its own parts.

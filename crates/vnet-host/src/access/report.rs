@@ -1,6 +1,6 @@
 //! What is asked for and known of access points: JSON on `vnet.sock`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
@@ -8,6 +8,7 @@ use carina_engine::counter_file;
 use carina_vnet_access::access_point::PeerSeen;
 use carina_vnet_access::key::PublicKey;
 use carina_vnet_access::register::Register;
+use carina_vnet_access::token::Right;
 use serde::{Deserialize, Serialize};
 
 use crate::names::access_app;
@@ -23,6 +24,9 @@ pub struct TokenWanted {
     /// Where users find the host; its own addresses if the list is empty.
     #[serde(default)]
     pub at: Vec<AtAddress>,
+    /// What it gives; the right to IP if the set is empty.
+    #[serde(default)]
+    pub rights: BTreeSet<Right>,
 }
 
 /// An address at which users find a host, with a port where it is not that of the access point.
@@ -115,6 +119,9 @@ pub struct UserReport {
     /// Until when they have joined, seconds since 1970; none: they have not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
+    /// What their token gives, if they have joined.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub rights: BTreeSet<Right>,
     /// Where their system is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<SocketAddr>,
@@ -142,6 +149,7 @@ pub fn of(
             user: user.to_owned(),
             address,
             until: session.map(|it| it.until),
+            rights: session.map(|it| it.rights.clone()).unwrap_or_default(),
             from: seen.from,
             handshake_s: seen.handshake_s,
             sent_bytes: seen.sent_bytes,

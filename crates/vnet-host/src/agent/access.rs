@@ -1,16 +1,35 @@
 //! End users of an agent's networks.
 
+use std::sync::PoisonError;
+
 use super::Agent;
-use crate::access::{AccessReport, Revoked, TokenReport, TokenWanted};
+use crate::access::{AccessReport, AtAddress, Revoked, TokenReport, TokenWanted};
 use crate::error::Result;
 
 impl Agent {
+    /// Says where end users find this host. Tokens that name no addresses have these; without any,
+    /// its own.
+    pub fn meet_users_at(&self, addresses: &[AtAddress]) {
+        let mut users_at = self.users_at.lock().unwrap_or_else(PoisonError::into_inner);
+        *users_at = addresses.to_vec();
+    }
+
     /// Makes a token for a user of an access point.
     ///
     /// # Errors
     /// There is no such network, access point or user, or no such lease or address is possible.
     pub fn token(&self, name: &str, access: &str, wanted: &TokenWanted) -> Result<TokenReport> {
-        self.network(name)?.vnet()?.access().token(access, wanted)
+        let vnet = self.network(name)?.vnet()?;
+        if !wanted.at.is_empty() {
+            return vnet.access().token(access, wanted);
+        }
+        let users_at = self.users_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted = TokenWanted {
+            at: users_at.clone(),
+            ..wanted.clone()
+        };
+        drop(users_at);
+        vnet.access().token(access, &wanted)
     }
 
     /// Takes back all tokens of a user of an access point, and cuts their system off.

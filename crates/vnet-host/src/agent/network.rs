@@ -225,8 +225,9 @@ impl Network {
                     // What has not left the bucket was dropped in it, or waits for a moment.
                     passed.dropped = passed.dropped.saturating_sub(count.packets);
                 } else if side == 1
-                    && is_port_app(&name.to.app, (link, 0))
-                    && name.from.app != impair_app(link, 1)
+                    && (name.to.app == impair_app(link, 1)
+                        || is_port_app(&name.to.app, (link, 0))
+                            && name.from.app != impair_app(link, 1))
                 {
                     from_afar = Some(Passed {
                         frames: count.packets,
@@ -278,13 +279,7 @@ impl Drop for Network {
 fn nodes_of(part: &HostPart, status: &HostStatus) -> Vec<NodeReport> {
     let node = |node: &carina_vnet::host_part::NodePart| {
         let now = status.nodes.get(&node.name).cloned().unwrap_or_default();
-        let interfaces = node.interfaces.iter().map(|it| InterfaceReport {
-            name: it.name.clone(),
-            address: it.address.to_string(),
-            mac: it.mac.to_string(),
-            mtu: it.mtu,
-            link: it.link,
-        });
+        let interfaces = node.interfaces.iter().map(InterfaceReport::from);
         NodeReport {
             name: node.name.clone(),
             kind: node.kind,
@@ -344,6 +339,7 @@ impl Shared {
         self.lock().vnet = Some(Arc::clone(&vnet));
         let mut wanted = Some(first);
         let mut probed = Instant::now();
+        let mut probed_far = Instant::now();
         let mut made = None;
         let mut again = Again::default();
         loop {
@@ -373,8 +369,12 @@ impl Shared {
                     } else if has_ended || probed.elapsed() > PROBE_AGAIN {
                         // What does not answer stands in the status.
                         let _ = vnet.probe(&record.part, PROBE);
-                        probed = Instant::now();
+                        (probed, probed_far) = (Instant::now(), Instant::now());
                     } else {
+                        if probed_far.elapsed() > PROBE_FAR_AGAIN {
+                            vnet.probe_far(&record.part);
+                            probed_far = Instant::now();
+                        }
                         vnet.probe_silent(&record.part);
                     }
                 }
@@ -515,5 +515,7 @@ const SOON: Duration = Duration::from_millis(100);
 const LOOK_AFTER: Duration = Duration::from_secs(2);
 /// How often links are probed while nothing happens.
 const PROBE_AGAIN: Duration = Duration::from_secs(30);
+/// The same for links to other hosts, which go without a word to this one.
+const PROBE_FAR_AGAIN: Duration = Duration::from_secs(10);
 /// How long the other end of a link that was up may take to answer.
 const PROBE: Duration = Duration::from_secs(10);

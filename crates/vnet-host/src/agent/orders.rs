@@ -139,19 +139,21 @@ impl Agent {
             tunnels.extend(keys.map(|key| (key, name.clone())));
         }
         for link in &part.links {
-            if link.carrier == Carrier::Dif && matches!(link.far, Far::Host(_)) {
-                return Err(Error::Unsupported {
-                    what: format!("link {} to another host as a flow of a DIF", link.number),
-                    instead: "between hosts links are `ipip`, `gre` or `vxlan` so far",
-                });
-            }
             let Some(tunnel) = tunnel_of(link)? else {
                 continue;
             };
-            if self.host.underlay.is_none() {
+            let Some(underlay) = &self.host.underlay else {
                 return Err(Error::Unsupported {
                     what: format!("link {} to another host", link.number),
                     instead: crate::underlay::NEEDED,
+                });
+            };
+            let (remote, gateway) = (tunnel.1, underlay.gateway);
+            let is_behind = gateway.is_some_and(|it| it.next_hop(remote) != remote);
+            if is_behind && link.carrier == Carrier::Dif {
+                return Err(Error::Unsupported {
+                    what: format!("link {} as a flow to {remote}", link.number),
+                    instead: "it is behind the gateway: `ipip`, `gre` or `vxlan` lead there",
                 });
             }
             if let Some(other) = tunnels.insert(tunnel, own.clone()) {

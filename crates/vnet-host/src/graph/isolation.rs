@@ -23,7 +23,8 @@ use carina_wire::inet::checksum;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::graph_of;
-use crate::far_flow::{FlowSocket, Flows};
+use crate::far_flow::Flows;
+use crate::flow_port::FlowSocket;
 use crate::names::{UNDERLAY_APP, port_app};
 use crate::second_ports::SecondPorts;
 use crate::underlay::{Underlay, UnderlayPort};

@@ -4,7 +4,8 @@ use carina_vnet::host_part::HostPart;
 
 use super::{Vnet, lock};
 use crate::error::{Error, Result};
-use crate::impairment::{self, Impairments, LinkImpairment};
+use crate::impairment::{self, Impairment, Impairments, LinkImpairment};
+use crate::second_ports::LinkEnd;
 
 impl Vnet {
     /// A link that comes later with the number of one that has gone is another link.
@@ -28,6 +29,25 @@ impl Vnet {
     /// # Errors
     /// There is no such link, or it cannot be impaired so.
     pub fn impair(&self, number: u32, wanted: LinkImpairment) -> Result<()> {
+        self.impair_as(number, |_| wanted)
+    }
+
+    /// Impairs what one end of a link sends, or no longer does.
+    ///
+    /// # Errors
+    /// As [`Vnet::impair`].
+    pub fn impair_end(&self, end: LinkEnd, wanted: Option<Impairment>) -> Result<()> {
+        self.impair_as(end.0, |mut both| {
+            *[&mut both.there, &mut both.back][end.1] = wanted;
+            both
+        })
+    }
+
+    fn impair_as(
+        &self,
+        number: u32,
+        change: impl FnOnce(LinkImpairment) -> LinkImpairment,
+    ) -> Result<()> {
         // Held until the graph has changed: no other change comes between.
         let part = lock(&self.part);
         if part.links.iter().all(|link| link.number != number) {
@@ -36,19 +56,21 @@ impl Vnet {
                 link: number,
             });
         }
-        for side in [wanted.there, wanted.back].iter().flatten() {
-            side.check()?;
-        }
-        {
+        let is_none = {
             let mut all = lock(&self.impairments);
+            let wanted = change(all.get(&number).copied().unwrap_or_default());
+            for side in [wanted.there, wanted.back].iter().flatten() {
+                side.check()?;
+            }
             match wanted.is_none() {
                 true => all.remove(&number),
                 false => all.insert(number, wanted),
             };
             impairment::write(&self.dir, &all)?;
-        }
+            wanted.is_none()
+        };
         self.plane.become_graph(self.graph(&part)?)?;
-        let verb = match wanted.is_none() {
+        let verb = match is_none {
             true => "is no longer impaired",
             false => "is impaired",
         };

@@ -1,13 +1,16 @@
 //! The DIF of a network, whose members are in its nodes.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carina_api::control::{DifRole, MemberInfo, MemberState};
-use carina_vnet::host_part::{Far, HostPart, LinkPart, NodePart};
+use carina_vnet::document::Carrier;
+use carina_vnet::host_part::{HostPart, LinkPart, NodePart};
 
 use super::{Vnet, each, lock};
-use crate::error::{Error, Result};
+use crate::error::{Attempt, Error, Result};
+use crate::far_flow::pair_of;
 use crate::member;
 use crate::node::{Arrived, Node};
 
@@ -39,10 +42,52 @@ impl Vnet {
         let role = match running {
             Some(member) if member.state == MemberState::Enrolled => member.role,
             // A founder that was made anew finds the DIF that it has made.
-            _ if *founder == wanted.name && !self.has_members(part, wanted) => DifRole::Create,
-            _ => DifRole::Join,
+            _ if *founder != wanted.name || self.has_members(part, wanted) => DifRole::Join,
+            _ if has_far(part) && self.has_founded(&wanted.name) => {
+                lock(&self.returning).insert(wanted.name.clone(), Instant::now());
+                DifRole::Join
+            }
+            _ => DifRole::Create,
         };
-        member::configure(&node, &member::configuration(part, wanted, Some(role)))
+        member::configure(&node, &member::configuration(part, wanted, Some(role)))?;
+        if role == DifRole::Create && has_far(part) {
+            let known = self.dir.founded(&wanted.name);
+            let what = format!("writing {}", known.display());
+            std::fs::write(known, "").attempt(what)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a node has made the DIF, of which there may be members on other hosts.
+    fn has_founded(&self, node: &str) -> bool {
+        self.dir.founded(node).exists()
+    }
+
+    /// Has founders that were made anew, and have found no member of the DIF that they made, make
+    /// it again.
+    pub(super) fn found_again(&self, part: &HostPart) {
+        let returning = lock(&self.returning).clone();
+        for (name, since) in returning {
+            let known = self
+                .node(&name)
+                .and_then(|it| member::look(&it, &part.name));
+            let known = known.ok().flatten();
+            let is_enrolled = known.is_some_and(|it| it.state == MemberState::Enrolled);
+            if !is_enrolled && since.elapsed() < RETURN {
+                continue;
+            }
+            lock(&self.returning).remove(&name);
+            if let (false, Some(wanted)) = (is_enrolled, part.node(&name)) {
+                let anew = member::configuration(part, wanted, Some(DifRole::Create));
+                let made = self
+                    .node(&name)
+                    .and_then(|node| member::configure(&node, &anew));
+                self.progress.tell(match made {
+                    Ok(()) => format!("node {name} has made the DIF again: no member was found"),
+                    Err(error) => format!("node {name} cannot make the DIF again: {error}"),
+                });
+            }
+        }
     }
 
     /// Ends the Carina nodes of nodes that have no flows any more.
@@ -73,7 +118,7 @@ impl Vnet {
 
     /// Waits until all members on this host are enrolled, and serves echos under their names.
     pub(super) fn join(&self, part: &HostPart) -> Result<()> {
-        let has_far = part.links.iter().any(|it| matches!(it.far, Far::Host(_)));
+        let has_far = has_far(part);
         let limit = match has_far {
             true => JOIN_FAR,
             false => JOIN,
@@ -132,6 +177,21 @@ impl Vnet {
         }
     }
 
+    /// As [`Vnet::probe_flow`], of the link that leads from a node to a neighbour's address; none:
+    /// there is no such link, or it is no flow.
+    pub fn probe_flow_to(
+        &self,
+        part: &HostPart,
+        from: &str,
+        to: Ipv4Addr,
+        limit: Duration,
+    ) -> Option<Result<Duration>> {
+        let mut interfaces = part.node(from)?.interfaces.iter();
+        let number = interfaces.find(|it| it.peer == to)?.link;
+        let link = part.links.iter().find(|link| link.number == number)?;
+        (link.carrier == Carrier::Dif).then(|| self.probe_flow(part, link, limit))
+    }
+
     /// The node at the far end of a link of which each end here has the flow.
     fn neighbours(&self, part: &HostPart, link: &LinkPart, ends: &[Arc<Node>]) -> Result<String> {
         let mut found = None;
@@ -178,6 +238,11 @@ impl Vnet {
     }
 }
 
+/// Whether flows of a part lead to members on other hosts.
+fn has_far(part: &HostPart) -> bool {
+    part.links.iter().any(|link| pair_of(link).is_some())
+}
+
 fn not_enrolled(node: &str, member: Option<&MemberInfo>, limit: Duration) -> Error {
     let why = member.map_or("no Carina node answers in it".to_owned(), |it| {
         let why = it.last_error.clone().unwrap_or_default();
@@ -191,6 +256,8 @@ fn not_enrolled(node: &str, member: Option<&MemberInfo>, limit: Duration) -> Err
 const JOIN: Duration = Duration::from_secs(120);
 /// How long it may where the DIF has members on other hosts, before other work is looked for.
 const JOIN_FAR: Duration = Duration::from_secs(1);
+/// How long a founder that was made anew looks for members on other hosts.
+const RETURN: Duration = Duration::from_secs(40);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// The least time for an echo.
 const ASK: Duration = Duration::from_secs(2);

@@ -44,6 +44,28 @@ pub fn expected(part: &HostPart, from: &str, to: &str) -> Result<Route> {
     Ok(Route { address, spots })
 }
 
+/// The way to an address, also behind a link that leads to another host: what of it is on this one.
+/// Answers are taken to come back the same way.
+///
+/// # Errors
+/// No route leads there.
+pub fn expected_at(part: &HostPart, from: &str, address: Ipv4Addr) -> Result<Route> {
+    let there = hops(part, from, address).filter(|hops| !hops.is_empty());
+    let there = there.ok_or_else(|| Error::Unsupported {
+        what: format!("tracing from {from} to {address}"),
+        instead: "no route of the network leads there",
+    })?;
+    let mut spots = Vec::new();
+    passes(&mut spots, Direction::There, &there);
+    let back: Vec<(u32, usize)> = there
+        .iter()
+        .rev()
+        .map(|(link, side)| (*link, 1 - side))
+        .collect();
+    passes(&mut spots, Direction::Back, &back);
+    Ok(Route { address, spots })
+}
+
 /// Each hop is a link that is entered at one of its sides.
 fn passes(spots: &mut Vec<(Direction, Spot)>, way: Direction, hops: &[(u32, usize)]) {
     for (link, side) in hops {
@@ -97,6 +119,9 @@ mod tests {
         let part = part(&["a b", "c b"]);
         let route = expected(&part, "a", "c").unwrap();
         assert_eq!(route.address, Ipv4Addr::new(10, 0, 0, 5));
+        let by_address = expected_at(&part, "a", route.address).unwrap();
+        assert_eq!(by_address.spots, route.spots);
+        assert!(expected_at(&part, "a", Ipv4Addr::new(192, 0, 2, 1)).is_err());
         let words: Vec<String> = route
             .spots
             .iter()

@@ -2,20 +2,20 @@
 
 use std::net::Ipv4Addr;
 
-use carina_engine::counter_file::Reading;
 use carina_vnet::host_part::HostPart;
 
+use super::dropped::Dropped;
 use super::watching::Sightings;
 use super::{Act, Direction, Place};
-use crate::names::{impair_app, rate_app};
-use crate::second_ports::both_apps;
+use crate::second_ports::LinkEnd;
 
 /// What was found: each place behind which fewer were seen than before it, and what routers said.
+/// `dropped` says what was dropped of what an end of a link has sent meanwhile.
 pub fn findings(
     part: &HostPart,
     places: &[Place],
     sightings: &Sightings,
-    counters: (&[Reading], &[Reading]),
+    dropped: &dyn Fn(LinkEnd) -> Dropped,
 ) -> Vec<String> {
     let mut found = Vec::new();
     let expected: Vec<&Place> = places.iter().filter(|place| place.is_expected).collect();
@@ -33,9 +33,16 @@ pub fn findings(
         }
         let (had, left) = (before.seen, after.seen);
         found.push(match (before.act, before.way == after.way) {
+            (Act::Sends, _) if before.end == after.end => {
+                let far = part.links.iter().find(|link| link.number == before.link);
+                let far = far.map_or_else(String::new, |link| link.far.to_string());
+                let link = format!("link {} ({} -- {far})", before.link, before.end);
+                let why = dropped((before.link, before.side));
+                format!("{link} brings back {left} of {had}{why}")
+            }
             (Act::Sends, _) => {
                 let link = format!("link {} ({} -- {})", before.link, before.end, after.end);
-                let why = drops(before, after, counters);
+                let why = dropped((before.link, before.side));
                 format!("{link} delivers {left} of {had}{why}")
             }
             (Act::Receives, true) => {
@@ -86,45 +93,6 @@ fn asks(place: &Place, sightings: &Sightings) -> String {
     }
 }
 
-/// What the counters of a direction of a link have counted meanwhile.
-fn drops(before: &Place, after: &Place, (old, new): (&[Reading], &[Reading])) -> String {
-    let (side, far) = (before.side, after.side);
-    let value = |all: &[Reading], name: &str| {
-        let found = all.iter().find(|reading| reading.name == name);
-        found.map_or(0, |reading| reading.value)
-    };
-    let more = |name: &str| value(new, name).saturating_sub(value(old, name));
-    let (rate, impair) = (rate_app(before.link, side), impair_app(before.link, side));
-    let [near_ports, far_ports] = [side, far].map(|side| both_apps((before.link, side)));
-    let full: u64 = [&rate, &impair]
-        .into_iter()
-        .chain(&near_ports)
-        .flat_map(|from| {
-            let to = [&rate, &impair].into_iter().chain(&far_ports);
-            to.map(move |to| format!("{from}.output -> {to}.input/drops"))
-        })
-        .map(|name| more(&name))
-        .sum();
-    let counts = [
-        (more(&format!("{rate}/drop_rate")), "above its rate"),
-        (more(&format!("{impair}/drop_loss")), "by its impairment"),
-        (
-            more(&format!("{impair}/drop_full")),
-            "for which the impaired line had no room",
-        ),
-        (full, "for which there was no room"),
-    ];
-    let words: Vec<String> = counts
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, why)| format!("{count} {why}"))
-        .collect();
-    match words.is_empty() {
-        true => String::new(),
-        false => format!("; dropped meanwhile: {}", words.join(", ")),
-    }
-}
-
 /// The node that has an address.
 fn owner(part: &HostPart, address: Ipv4Addr) -> String {
     let has = |node: &&carina_vnet::host_part::NodePart| {
@@ -139,6 +107,8 @@ fn owner(part: &HostPart, address: Ipv4Addr) -> String {
 
 #[cfg(test)]
 mod tests {
+    use carina_vnet::host_part::{Far, FarHost};
+
     use super::*;
     use crate::steps::tests::part;
 
@@ -155,14 +125,6 @@ mod tests {
         }
     }
 
-    fn reading(name: &str, value: u64) -> Reading {
-        Reading {
-            name: name.to_owned(),
-            changes: 1,
-            value,
-        }
-    }
-
     #[test]
     fn drop_on_a_link_stands_with_its_counters() {
         let part = part(&["a b"]);
@@ -173,15 +135,40 @@ mod tests {
             place(Direction::Back, "b:eth0", Act::Sends, (0, 1), 3),
             place(Direction::Back, "a:eth0", Act::Receives, (0, 0), 3),
         ];
-        let old = [reading("l0-0-impair/drop_loss", 4)];
-        let new = [
-            reading("l0-0-impair/drop_loss", 6),
-            reading("l0-0-rate/drop_rate", 0),
-        ];
-        let found = findings(&part, &places, &Sightings::default(), (&old, &new));
+        let dropped = |end: LinkEnd| {
+            assert_eq!(end, (0, 0));
+            Dropped {
+                impairment: 2,
+                ..Dropped::default()
+            }
+        };
+        let found = findings(&part, &places, &Sightings::default(), &dropped);
         assert_eq!(
             found,
             ["link 0 (a:eth0 -- b:eth0) delivers 3 of 5; dropped meanwhile: 2 by its impairment"]
+        );
+    }
+
+    #[test]
+    fn link_to_another_host_brings_back_what_its_flow_carries() {
+        let mut part = part(&["a b dif"]);
+        part.links[0].far = Far::Host(FarHost {
+            host: "h2".to_owned(),
+            local: Ipv4Addr::new(192, 0, 2, 1),
+            remote: Ipv4Addr::new(192, 0, 2, 2),
+        });
+        let places = [
+            place(Direction::There, "a:eth0", Act::Sends, (0, 0), 3),
+            place(Direction::Back, "a:eth0", Act::Receives, (0, 0), 1),
+        ];
+        let dropped = |_: LinkEnd| Dropped {
+            no_flow: 2,
+            ..Dropped::default()
+        };
+        let found = findings(&part, &places, &Sightings::default(), &dropped);
+        assert_eq!(
+            found,
+            ["link 0 (a:eth0 -- host h2) brings back 1 of 3; dropped meanwhile: 2 without a flow"]
         );
     }
 
@@ -194,7 +181,11 @@ mod tests {
             place(there, "b:eth0", Act::Receives, (0, 1), 2),
             place(there, "b:eth1", Act::Sends, (1, 0), 0),
         ];
-        let found = |places: &[Place]| findings(&part, places, &Sightings::default(), (&[], &[]));
+        let found = |places: &[Place]| {
+            findings(&part, places, &Sightings::default(), &|_| {
+                Dropped::default()
+            })
+        };
         assert_eq!(found(&places), ["node b passes on 0 of 2"]);
         places[2].way = Direction::Back;
         assert_eq!(found(&places), ["node b answers 0 of 2"]);

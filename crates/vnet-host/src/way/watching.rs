@@ -14,15 +14,15 @@ use carina_wire::ether::{ETHERTYPE_ARP, Header};
 use carina_wire::inet::{Arp4, ETHERTYPE_IPV4, Ipv4Header, PROTOCOL_ICMP};
 use carina_wire::pcapng::{Item, Reader};
 
-use super::expected::Route;
 use super::{Act, Direction, Spot};
 use crate::error::{Attempt, Error, Result};
 use crate::second_ports::SecondPorts;
 
 /// A watch that goes on.
+#[derive(Debug)]
 pub struct Watch {
     is_enough: Arc<AtomicBool>,
-    thread: JoinHandle<Result<Vec<Seen>>>,
+    thread: Option<JoinHandle<Result<Vec<Seen>>>>,
 }
 
 /// A frame that has to do with an echo.
@@ -69,12 +69,12 @@ pub struct Sighting {
 }
 
 impl Watch {
-    /// Watches all ports of a part; those of a route only, if there are too many.
+    /// Watches all ports of a part; only some, if there are too many.
     pub fn begin(
         part: &HostPart,
         ports: &SecondPorts,
         counters: &Path,
-        route: &Route,
+        some: &[Spot],
     ) -> Result<Watch> {
         let mut spots: Vec<Spot> = match part.links.len() <= LINKS_MAX {
             true => part
@@ -82,7 +82,7 @@ impl Watch {
                 .iter()
                 .flat_map(|it| spots_of(it.number))
                 .collect(),
-            false => route.spots.iter().map(|(_, spot)| *spot).collect(),
+            false => some.to_vec(),
         };
         spots.sort();
         spots.dedup();
@@ -92,6 +92,13 @@ impl Watch {
             link.is_some_and(|link| spot.side < link.ends().count())
         };
         spots.retain(is_here);
+        // A request without a link means all.
+        if spots.is_empty() {
+            return Ok(Watch {
+                is_enough: Arc::default(),
+                thread: None,
+            });
+        }
         let links = spots.iter().enumerate();
         let request = TraceRequest {
             snap_bytes: Some(SNAP_BYTES),
@@ -109,23 +116,25 @@ impl Watch {
         let thread = thread.spawn(move || read(stream, &spots, &enough));
         Ok(Watch {
             is_enough,
-            thread: thread.attempt("watching the links")?,
+            thread: Some(thread.attempt("watching the links")?),
         })
     }
 
-    /// Ends it; what was seen of echos from a node to an address.
-    pub fn end(self, part: &HostPart, from: &str, to: Ipv4Addr) -> Result<Sightings> {
+    /// Ends it; what was seen of echos from any of some addresses to another.
+    pub fn end(mut self, own: &[Ipv4Addr], to: Ipv4Addr) -> Result<Sightings> {
         self.is_enough.store(true, Ordering::Release);
-        let seen = self
-            .thread
-            .join()
-            .unwrap_or(Err(Error::Ended("the watch")))?;
-        let node = part.node(from).into_iter();
-        let own: Vec<Ipv4Addr> = node
-            .flat_map(|node| &node.interfaces)
-            .map(|interface| interface.address.address())
-            .collect();
-        Ok(Sightings::of(&seen, &own, to))
+        let Some(thread) = self.thread.take() else {
+            return Ok(Sightings::default());
+        };
+        let seen = thread.join().unwrap_or(Err(Error::Ended("the watch")))?;
+        Ok(Sightings::of(&seen, own, to))
+    }
+}
+
+impl Drop for Watch {
+    /// One that is not waited for ends, too.
+    fn drop(&mut self) {
+        self.is_enough.store(true, Ordering::Release);
     }
 }
 
@@ -261,6 +270,17 @@ impl Sightings {
     /// What was seen at a spot.
     pub fn at(&self, way: Direction, spot: Spot) -> Sighting {
         self.echoes.get(&(way, spot)).copied().unwrap_or_default()
+    }
+
+    /// All that was seen of echos and answers.
+    pub fn all(&self) -> impl Iterator<Item = (Direction, Spot, Sighting)> {
+        let echoes = self.echoes.iter();
+        echoes.map(|((way, spot), sighting)| (*way, *spot, *sighting))
+    }
+
+    /// Notes what was seen elsewhere at a spot.
+    pub fn add(&mut self, way: Direction, spot: Spot, sighting: Sighting) {
+        self.echoes.insert((way, spot), sighting);
     }
 
     /// Where something was seen.

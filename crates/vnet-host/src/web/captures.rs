@@ -1,17 +1,20 @@
 //! Captures that were begun on the page: a file each, and its packets in words as they come.
 
+mod routes;
+
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use carina_api::{ErrorBody, ErrorCode};
-use carina_apps::trace::{TraceRequest, TraceStream};
 use carina_dissect::{Dissector, Settings};
 use carina_wire::pcapng::{Item, Reader};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+pub use self::routes::routes;
+pub use crate::frame_source::FrameSource;
 
 /// All captures of a page. They end with this value.
 #[derive(Debug, Default)]
@@ -40,6 +43,16 @@ struct State {
     is_full: bool,
     end: Option<String>,
     asked: Instant,
+}
+
+/// The link that is to be captured, and at which of its ends.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaptureWanted {
+    /// Its number.
+    pub link: u32,
+    /// The end, 0 or 1.
+    pub side: usize,
 }
 
 /// A packet in words.
@@ -79,11 +92,14 @@ pub struct CaptureSeen {
 }
 
 impl Captures {
-    /// Begins to copy what passes links of the graph whose counters are in a file.
+    /// Begins a capture of what `open` opens.
     ///
     /// # Errors
-    /// There are too many, or the graph does not run or has no such link.
-    pub fn begin(&self, counters: &Path, links: Vec<String>) -> Result<CaptureSeen, ErrorBody> {
+    /// There are too many, or it cannot be opened.
+    pub fn begin(
+        &self,
+        open: impl FnOnce() -> Result<Box<dyn FrameSource>, ErrorBody>,
+    ) -> Result<CaptureSeen, ErrorBody> {
         {
             let mut all = lock(&self.all);
             all.retain(|_, capture| lock(&capture.state).asked.elapsed() < FORGOTTEN);
@@ -101,12 +117,7 @@ impl Captures {
                 all.remove(&id);
             }
         }
-        let request = TraceRequest {
-            snap_bytes: Some(SNAP),
-            links,
-        };
-        let stream = TraceStream::open(counters, &request)
-            .map_err(|error| ErrorBody::new(ErrorCode::Conflict, error.to_string()))?;
+        let source = open()?;
         let capture = Arc::new(Capture {
             state: Mutex::new(State {
                 file: Vec::new(),
@@ -124,7 +135,7 @@ impl Captures {
         let copies = Arc::clone(&capture);
         let thread = std::thread::Builder::new().name("vnet-capture".into());
         let thread = thread
-            .spawn(move || copies.run(stream))
+            .spawn(move || copies.run(source))
             .map_err(|error| ErrorBody::new(ErrorCode::Internal, error.to_string()))?;
         let mut threads = lock(&self.threads);
         threads.retain(|thread| !thread.is_finished());
@@ -193,16 +204,18 @@ impl Drop for Captures {
         for capture in lock(&self.all).values() {
             capture.is_over.store(true, Ordering::Release);
         }
-        for thread in lock(&self.threads).drain(..) {
-            // One that panicked has ended, too.
-            let _ = thread.join();
+        // One that waits for an answer from elsewhere is not waited for: it ends when that comes.
+        let deadline = Instant::now() + ENDS;
+        let threads = lock(&self.threads);
+        while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < deadline {
+            std::thread::sleep(ENDS / 100);
         }
     }
 }
 
 impl Capture {
-    fn run(&self, stream: TraceStream) {
-        let end = match self.copy(stream) {
+    fn run(&self, source: Box<dyn FrameSource>) {
+        let end = match self.copy(source) {
             Ok(()) => "ended".to_owned(),
             Err(what) => what,
         };
@@ -210,14 +223,14 @@ impl Capture {
         self.changed.notify_all();
     }
 
-    fn copy(&self, mut stream: TraceStream) -> Result<(), String> {
+    fn copy(&self, mut source: Box<dyn FrameSource>) -> Result<(), String> {
         let mut reader = Reader::new();
         let mut words = Words::default();
         let mut bytes = vec![0; READ_BYTES];
         // When the file must have come to its end.
         let mut end: Option<Instant> = None;
         while !self.is_over.load(Ordering::Acquire) {
-            let read = stream.read(&mut bytes, TURN);
+            let read = source.read(&mut bytes, TURN);
             let Some(read) = read.map_err(|error| error.to_string())? else {
                 return Ok(());
             };
@@ -231,7 +244,7 @@ impl Capture {
                 Some(end) if Instant::now() > end => return Ok(()),
                 Some(_) => {}
                 None if is_enough => {
-                    stream.finish().map_err(|error| error.to_string())?;
+                    source.finish().map_err(|error| error.to_string())?;
                     end = Some(Instant::now() + LAST);
                 }
                 None => {}
@@ -343,8 +356,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Captures at a time.
 const CAPTURES_MAX: usize = 8;
-/// Bytes that are kept of a packet.
-const SNAP: u32 = 2048;
+/// Bytes that are kept of a packet of a page's capture.
+pub const SNAP: u32 = 2048;
 /// Bytes of a file.
 const FILE_MAX: usize = 16 << 20;
 /// Packets that are kept in words.
@@ -353,6 +366,8 @@ const PACKETS_MAX: usize = 500;
 const LEFT: Duration = Duration::from_secs(30);
 /// Its file goes after so long.
 const FORGOTTEN: Duration = Duration::from_secs(600);
+/// How long captures may take to end with their page.
+const ENDS: Duration = Duration::from_secs(1);
 const READ_BYTES: usize = 1 << 18;
 /// How often it is looked at whether a capture is to end.
 const TURN: Duration = Duration::from_millis(100);

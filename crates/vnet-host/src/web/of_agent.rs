@@ -11,21 +11,20 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path, RawQuery, State};
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{get, post};
 use carina_api::{ErrorBody, ErrorCode};
-use serde::Deserialize;
+use carina_apps::trace::{TraceRequest, TraceStream};
 
 use super::About;
-use super::captures::Captures;
+use super::captures::{self, CaptureWanted, Captures};
 use super::history::{History, Moment};
 use super::reading::written;
 use super::substrate::Substrate;
-use crate::agent::Agent;
+use crate::agent::{Agent, copied_links};
 use crate::error::Error;
 use crate::second_ports::port_app_now;
-use crate::server::{self, answer, event_query, refusal};
+use crate::server::{self, answer, event_query};
 
 /// What a page of an agent asks. It ends with this value.
 #[derive(Debug)]
@@ -39,16 +38,8 @@ struct Shared {
     agent: Arc<Agent>,
     /// By the names of networks.
     histories: Mutex<BTreeMap<String, History>>,
-    captures: Captures,
+    captures: Arc<Captures>,
     is_over: AtomicBool,
-}
-
-/// The link that is to be captured, and at which of its ends.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CaptureWanted {
-    link: u32,
-    side: usize,
 }
 
 type Of = State<Arc<Shared>>;
@@ -62,7 +53,7 @@ impl Service {
         let shared = Arc::new(Shared {
             agent,
             histories: Mutex::default(),
-            captures: Captures::default(),
+            captures: Arc::default(),
             is_over: AtomicBool::new(false),
         });
         let records = Arc::clone(&shared);
@@ -82,11 +73,10 @@ impl Service {
             .route("/v1/vnets/{name}/history", get(history))
             .route("/v1/vnets/{name}/history/{at_ms}", get(moment))
             .route("/v1/vnets/{name}/captures", post(begin_capture))
-            .route("/v1/captures/{id}", get(capture).delete(forget_capture))
-            .route("/v1/captures/{id}/end", post(end_capture))
-            .route("/v1/captures/{id}/pcapng", get(capture_file))
             .with_state(Arc::clone(&self.shared));
-        server::router_of(Arc::clone(&self.shared.agent)).merge(own)
+        let captures = captures::routes(Arc::clone(&self.shared.captures));
+        let agent = Arc::clone(&self.shared.agent);
+        server::router_of(agent).merge(own).merge(captures)
     }
 }
 
@@ -169,6 +159,7 @@ async fn about(State(shared): Of) -> Response {
                 "test",
                 "plan",
                 "substrate",
+                "trace",
             ],
         })
     })
@@ -222,36 +213,18 @@ async fn begin_capture(State(shared): Of, Path(name): Path<String>, body: Bytes)
         let (near, far) = (&link.ends[side], &link.ends[1 - side]);
         let counters = shared.agent.counters(&name);
         let port = port_app_now(&counters, number, side);
-        let links = vec![
-            format!("{port}.output as {near} -> {far}"),
-            format!("{port}.input as {far} -> {near}"),
-        ];
-        shared.captures.begin(&counters, links)
+        let request = TraceRequest {
+            snap_bytes: Some(captures::SNAP),
+            links: copied_links(&port, [near, far]),
+        };
+        shared.captures.begin(|| {
+            let stream = TraceStream::open(&counters, &request);
+            let stream =
+                stream.map_err(|error| ErrorBody::new(ErrorCode::Conflict, error.to_string()))?;
+            Ok(Box::new(stream))
+        })
     })
     .await
-}
-
-async fn capture(State(shared): Of, Path(id): Path<u64>, RawQuery(query): RawQuery) -> Response {
-    answer(move || {
-        let (since, wait) = event_query(query.as_deref().unwrap_or_default())?;
-        shared.captures.seen(id, since, wait)
-    })
-    .await
-}
-
-async fn end_capture(State(shared): Of, Path(id): Path<u64>) -> Response {
-    answer(move || shared.captures.end(id)).await
-}
-
-async fn forget_capture(State(shared): Of, Path(id): Path<u64>) -> Response {
-    answer(move || shared.captures.forget(id)).await
-}
-
-async fn capture_file(State(shared): Of, Path(id): Path<u64>) -> Response {
-    match shared.captures.file(id) {
-        Ok(file) => ([(header::CONTENT_TYPE, "application/x-pcapng")], file).into_response(),
-        Err(error) => refusal(&error),
-    }
 }
 
 fn millis(time: Duration) -> u64 {

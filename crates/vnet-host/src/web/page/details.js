@@ -3,8 +3,9 @@
 import { ask, of } from "./ask.js";
 import { capture } from "./capture.js";
 import { act, facts, find, html, keyed, say } from "./elements.js";
-import { bits, isImpaired, lookOf, nodeOf, reasonOf, stateOf } from "./network.js";
+import { bits, isImpaired, lookOf, nodeOf, reasonOf, stateOf, wantedOf } from "./network.js";
 import { console_ } from "./screen.js";
+import { trace } from "./trace.js";
 
 const FINDABLE = 10;
 const CONDITIONS = [["Admitted", "admitted"], ["Reserved", "resources are held"],
@@ -69,7 +70,7 @@ export class Details {
       ["Rate", link.rate], ["Carrier", link.carrier]];
     if (link.rtt_ns) rows.push(["Round trip of the last probe", millis(link.rtt_ns)]);
     for (const [key, text] of [["delay_max", "Delay at most"], ["loss_max", "Loss at most"]]) {
-      rows.push([text, wantedLink(report, link)?.[key]]);
+      rows.push([text, wantedOf(report, link)?.[key]]);
     }
     if (link.passed) {
       const [there, back] = rates ?? [{ bps: 0, dropped: 0 }, { bps: 0, dropped: 0 }];
@@ -150,8 +151,24 @@ export class Details {
     const own = report.links.filter((link) => link.ends.some((end) => nodeOf(end) === node.name));
     find("facts").replaceChildren(this.heading("Node " + node.name), facts(rows));
     find("more").replaceChildren(html("h2", {}, "Links"), this.linkTable(own, rates));
-    if (isSame || this.view.isPast || !this.can("console")) return;
-    const { element, type } = console_(this.view.name, node.name, this.stillWanted());
+    if (isSame || this.view.isPast) return;
+    const box = html("div");
+    find("controls").append(box);
+    if (this.can("console") && !this.view.isOperator) this.openConsole(box, node.name);
+    else if (this.can("console")) {
+      // Who is let into a node is noted at its provider: a look at its state is no reason.
+      const open = html("button", { id: "open-console" }, "Open console");
+      open.addEventListener("click", () => this.openConsole(box, node.name));
+      box.append(html("p", { class: "buttons" }, [open]));
+    }
+    const others = report.nodes.map((it) => it.name).filter((name) => name !== node.name);
+    if (this.can("trace") && others.length) {
+      find("controls").append(trace(this.view.name, node.name, others));
+    }
+  }
+
+  openConsole(box, node) {
+    const { element, type } = console_(this.view.name, node, this.stillWanted());
     const line = html("input", { id: "line", autocomplete: "off", spellcheck: "false",
       placeholder: "a line, and Enter", "aria-label": "A line for the console" });
     const form = html("form", { class: "line" }, [line, html("button", {}, "Send")]);
@@ -160,7 +177,7 @@ export class Details {
       type(line.value + "\r");
       line.value = "";
     });
-    find("controls").append(html("h2", {}, "Console"), element, form);
+    box.replaceChildren(html("h2", {}, "Console"), element, form);
   }
 
   linkTable(links, rates) {
@@ -243,10 +260,6 @@ export class Details {
 function word(state, isWorse = false) {
   const look = isWorse ? "late" : lookOf(state);
   return html("span", { class: "is-" + look }, isWorse ? "impaired" : stateOf(state));
-}
-
-function wantedLink(report, link) {
-  return report.document && report.document.link[link.number];
 }
 
 const took = (ms) => ms < 100 ? ms.toFixed(1) + " ms" : (ms / 1000).toFixed(2) + " s";

@@ -2,11 +2,12 @@
 
 /** How much room a node has on the map. */
 export function sizeOf(node) {
-  return { width: Math.max(74, node.name.length * 8 + 22), height: 38 };
+  return node.size ?? { width: Math.max(74, node.name.length * 8 + 22), height: 38 };
 }
 
-/** The places of nodes, by name. `shape` is the width of the map by its height. */
-export function layout(nodes, pairs, shape) {
+/** The places of nodes, by name. `shape` is the width of the map by its height; `length` that of
+ *  links, if that is to be another one than usual. */
+export function layout(nodes, pairs, shape, length = null) {
   const names = around(nodes, pairs);
   const at = new Map(names.map((name, place) => {
     const angle = 2 * Math.PI * place / names.length - Math.PI / 2;
@@ -14,7 +15,7 @@ export function layout(nodes, pairs, shape) {
   }));
   if (names.length > 2) settle(at, pairs);
   turn(at, shape);
-  spread(at, nodes, pairs);
+  spread(at, nodes, pairs, length);
   return at;
 }
 
@@ -88,13 +89,13 @@ function turn(at, shape) {
 }
 
 /** Makes room for names, and for what stands on links where there are few. */
-function spread(at, nodes, pairs) {
+function spread(at, nodes, pairs, length) {
   const isRoomy = nodes.length <= 16;
   const lengths = pairs.map(([a, b]) =>
     Math.hypot(at.get(a).x - at.get(b).x, at.get(a).y - at.get(b).y));
   lengths.sort((a, b) => a - b);
   const usual = lengths[Math.floor(lengths.length / 4)] || 1;
-  const scale = (isRoomy ? 200 : 120) / usual;
+  const scale = (length ?? (isRoomy ? 200 : 120)) / usual;
   const boxes = nodes.map((node) => ({ at: at.get(node.name), ...sizeOf(node) }));
   for (const box of boxes) { box.at.x *= scale * 1.15; box.at.y *= scale; }
   for (let round = 0; round < 60; round++) {

@@ -1,6 +1,7 @@
 // The page: what it shows, and how it follows what happens.
 
-import { ask, of, token, wait } from "./ask.js";
+import { ask, of, wait } from "./ask.js";
+import { begin, nextTheme } from "./begin.js";
 import { Details } from "./details.js";
 import { DocumentDialog, test } from "./document.js";
 import { act, find, html, keyed, notice, quiet, say, set } from "./elements.js";
@@ -151,7 +152,7 @@ async function look() {
   if (name === null) return;
   let report;
   if (view.isOperator) {
-    const seen = await ask("GET", of(name));
+    const seen = await ask("GET", of(name, "/report"));
     const known = view.live;
     const document = known && known.name === name && known.generation === seen.generation
       ? known.document : await ask("GET", of(name, "/document"));
@@ -236,13 +237,6 @@ function keys(event) {
   event.preventDefault();
 }
 
-/** Colours: as the system has them, light, dark. */
-function nextTheme() {
-  const themes = ["", "light", "dark"], root = document.documentElement;
-  const now = themes.indexOf(root.dataset.theme ?? "");
-  root.dataset.theme = themes[(now + 1) % themes.length];
-}
-
 find("network").addEventListener("change", (event) => change(event.target.value));
 find("test").addEventListener("click", () => test(view.name));
 find("theme").addEventListener("click", nextTheme);
@@ -258,34 +252,13 @@ find("zoom").addEventListener("click", (event) => {
 });
 document.addEventListener("keydown", keys);
 
-async function begin() {
-  if (!token) {
-    notice("This address has no token: open the one that the command has printed, with what stands "
-      + "behind #.", "page");
-    return false;
-  }
-  for (;;) {
-    try {
-      const page = await ask("GET", "/v1/page");
-      view.role = page.role;
-      view.can = new Set(page.can);
-      say(find("whose"), page.title);
-      document.title = "Carina: " + page.title;
-      find("layers").hidden = !view.can.has("substrate");
-      for (const id of ["time", "strip", "now", "shown"]) {
-        find(id).closest("footer").hidden = !view.can.has("history");
-      }
-      return true;
-    } catch (error) {
-      fail(error);
-      if (error.status === 401) return false;
-      await wait(LOOK);
-    }
-  }
-}
-
 async function run() {
-  if (!await begin()) return;
+  const page = await begin(fail);
+  if (!page) return;
+  view.role = page.role;
+  view.can = new Set(page.can);
+  find("layers").hidden = !view.can.has("substrate");
+  find("time").closest("footer").hidden = !view.can.has("history");
   let listed = -Infinity;
   for (;;) {
     try {

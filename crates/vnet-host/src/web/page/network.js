@@ -57,23 +57,20 @@ export function rates(report, before, seconds) {
   return new Map(pairs);
 }
 
-/** A network of a VNO: its document, and how far that is. There is nothing of what carries it. */
-export function ofOperator(seen, document) {
-  const { standing } = seen;
-  const holds = new Set(standing.holds);
+/** A network as a VNO reports it, with what its document wants of each node. */
+export function ofOperator(report, document) {
   const defaults = document.defaults || {};
-  const isReady = holds.has("Ready");
   return {
-    name: seen.name, generation: seen.generation, document, conditions: standing.holds,
-    state: isReady ? "ready" : standing.is_refused ? "refused" : "changing",
-    obstacles: !isReady && standing.reason ? [standing.reason.message] : [],
-    nodes: Object.entries(document.node || {}).map(([name, node]) => ({
-      name, kind: node.kind || defaults.kind || "vm", interfaces: [],
-      state: holds.has("Provisioned") ? "up" : "absent", wanted: { ...defaults, ...node },
-    })),
-    links: (document.link || []).map((link, number) => ({
-      number, ends: link.ends, rate: link.rate, carrier: link.as || "ipip",
-      state: holds.has("LinksUp") ? "up" : "absent",
-    })),
+    ...report, document, state: report.is_refused ? "refused" : report.state,
+    nodes: report.nodes.map((node) =>
+      ({ ...node, wanted: { ...defaults, ...(document.node || {})[node.name] } })),
   };
+}
+
+/** What the document of a network wants of a link, if that is known. */
+export function wantedOf(report, link) {
+  const links = report.document ? report.document.link || [] : [];
+  const isSame = (end, at) => end === link.ends[at] || end === nodeOf(link.ends[at]);
+  const same = links.filter((it) => it.ends.every(isSame));
+  return same.length === 1 ? same[0] : undefined;
 }

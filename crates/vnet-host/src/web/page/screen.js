@@ -184,6 +184,8 @@ async function follow(path, screen, element, isWanted) {
     } catch (error) {
       if (!isWanted()) return;
       notice(error.message, "console");
+      // Who is not let in is not let in the next time either.
+      if (error.status === 403) return;
       await wait(2000);
     }
   }

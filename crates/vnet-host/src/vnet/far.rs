@@ -1,0 +1,112 @@
+//! Links as they come and go while nothing is changed, above all those to other hosts.
+
+use std::time::Duration;
+
+use carina_vnet::host_part::{Far, HostPart, LinkPart, LinkState, NodeState};
+
+use super::{FAR_PROBE, Vnet, lock};
+use crate::error::{Error, Result};
+
+impl Vnet {
+    /// Has the engine use flows that came or have ended, notes links that have none, and probes
+    /// again those over which no probe has passed.
+    pub fn probe_silent(&self, part: &HostPart) {
+        if self.flows.have_changed() {
+            let there = lock(&self.part);
+            let done = self
+                .graph(&there)
+                .and_then(|it| self.plane.become_graph(it));
+            if let Err(error) = done {
+                self.progress
+                    .tell(format!("a flow is not taken up: {error}"));
+            }
+        }
+        let missing = self.flows.missing();
+        for link in &part.links {
+            if let Some(reason) = missing.get(&link.number) {
+                self.link_is_down(link, no_flow(link, reason).to_string());
+            }
+        }
+        self.found_again(part);
+        // What does not answer stands in the status.
+        let _ = self.probe_links(part, &self.silent(part), FAR_PROBE);
+        let status = self.progress.status();
+        for link in &part.links {
+            let is_up = |node: &str| {
+                let known = status.nodes.get(node);
+                known.is_some_and(|it| it.state == NodeState::Up)
+            };
+            let state = status.links.get(&link.number).map(|it| &it.state);
+            // A node that is not there answers nothing.
+            if is_up(&link.near.node) {
+                let has_passed = state == Some(&LinkState::Up);
+                self.flows.note_probe(link.number, has_passed);
+            }
+        }
+    }
+
+    /// Probes the links to other hosts, which may have gone without a word.
+    pub fn probe_far(&self, part: &HostPart) {
+        let links = part.links.iter();
+        let far: Vec<&LinkPart> = links.filter(|it| matches!(it.far, Far::Host(_))).collect();
+        let _ = self.probe_links(part, &far, FAR_PROBE * 2);
+    }
+
+    /// Whether a link has the flow that it needs, if it is one between hosts.
+    ///
+    /// # Errors
+    /// Why it has none.
+    pub fn has_flow(&self, link: &LinkPart) -> Result<()> {
+        match self.flows.missing().get(&link.number) {
+            Some(reason) => Err(no_flow(link, reason)),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn link_is_up(&self, link: &LinkPart, round_trip: Duration) {
+        let mut was_down = false;
+        self.progress.link(link.number, |it| {
+            was_down = matches!(it.state, LinkState::Down { .. });
+            it.state = LinkState::Up;
+            // Of a card none is known.
+            let ns = u64::try_from(round_trip.as_nanos()).ok();
+            it.rtt_ns = ns.filter(|ns| *ns > 0);
+        });
+        if was_down {
+            self.progress.tell(format!("link {} is up", link.number));
+        }
+    }
+
+    pub(super) fn link_is_down(&self, link: &LinkPart, reason: String) {
+        let status = self.progress.status();
+        let before = status.links.get(&link.number).map(|it| &it.state);
+        let was_up = before == Some(&LinkState::Up);
+        let words = format!("link {} is down: {reason}", link.number);
+        let now = LinkState::Down { reason };
+        if before == Some(&now) {
+            return;
+        }
+        self.progress.link(link.number, |it| it.state = now);
+        if was_up {
+            self.progress.tell(words);
+        }
+    }
+
+    /// Notes that a node has ended for the links that end at it.
+    pub(super) fn links_are_down(&self, node: &str) {
+        let links = lock(&self.part).links.clone();
+        for link in &links {
+            if link.ends().any(|end| end.node == node) {
+                self.link_is_down(link, format!("node {node} has ended"));
+            }
+        }
+    }
+}
+
+fn no_flow(link: &LinkPart, reason: &str) -> Error {
+    Error::NoFlow {
+        link: link.number,
+        node: link.near.node.clone(),
+        reason: format!("between the hosts: {reason}"),
+    }
+}
