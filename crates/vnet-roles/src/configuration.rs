@@ -67,6 +67,8 @@ pub struct PipSpec {
     pub served: Served,
     /// What it owns.
     pub inventory: Inventory,
+    /// Where its page for people is served, on a loopback address, if it has one.
+    pub web: Option<SocketAddr>,
 }
 
 /// A VNP.
@@ -148,6 +150,7 @@ struct PipText {
     listen: String,
     store: String,
     inventory: PathBuf,
+    web: Option<SocketAddr>,
 }
 
 #[derive(Deserialize)]
@@ -207,6 +210,7 @@ impl Configuration {
             all.pips.push(PipSpec {
                 inventory: inventory(&directory.join(pip.inventory))?,
                 served: served(pip.name, pip.listen, pip.store)?,
+                web: pip.web,
             });
         }
         for vnp in text.vnp {
@@ -256,7 +260,8 @@ mod tests {
         memory_mib = 4096\nlocation = \"uk\"\naddress = \"10.9.0.1\"\n";
 
     const ROLES: &str = "keys = \"k\"\n[[pip]]\nname = \"uk\"\nlisten = \"127.0.0.1:1\"\n\
-        store = \"uk.db\"\ninventory = \"uk.toml\"\n[[vnp]]\nname = \"net\"\n\
+        store = \"uk.db\"\ninventory = \"uk.toml\"\nweb = \"127.0.0.1:6\"\n\
+        [[vnp]]\nname = \"net\"\n\
         listen = \"127.0.0.1:2\"\nstore = \"etcd://127.0.0.1:3\"\n\
         pips = { uk = [\"127.0.0.1:1\"] }\n[[vno]]\nname = \"acme\"\nlisten = \"127.0.0.1:4\"\n\
         store = \"/s/acme.db\"\nvnp = \"net\"\nvnp_at = [\"127.0.0.1:2\"]\n\
@@ -277,6 +282,7 @@ mod tests {
         let at = Address::Tcp("127.0.0.1:2".to_owned());
         assert_eq!(read.vnos[0].vnp_at, [at]);
         assert_eq!(read.vnos[0].web, Some(([127, 0, 0, 1], 5).into()));
+        assert_eq!(read.pips[0].web, Some(([127, 0, 0, 1], 6).into()));
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub enum Role {
     Agent,
     /// A person or a program that gives orders to the VNO of the same name.
     Operator,
+    /// Someone whom operators let do some things with some networks.
+    Delegate,
 }
 
 /// A party.
@@ -38,7 +40,7 @@ pub struct Identity {
 #[non_exhaustive]
 pub enum IdentityError {
     /// The role is unknown.
-    #[error("`{0}` is not a role; roles are pip, vnp, vno, agent and operator")]
+    #[error("`{0}` is not a role; roles are pip, vnp, vno, agent, operator and delegate")]
     Role(String),
     /// The name cannot be one.
     #[error("`{0}` is not a name; one has up to 32 of a to z, 0 to 9 and `-` inside")]
@@ -50,7 +52,14 @@ pub enum IdentityError {
 
 impl Role {
     /// All of them.
-    pub const ALL: [Role; 5] = [Role::Pip, Role::Vnp, Role::Vno, Role::Agent, Role::Operator];
+    pub const ALL: [Role; 6] = [
+        Role::Pip,
+        Role::Vnp,
+        Role::Vno,
+        Role::Agent,
+        Role::Operator,
+        Role::Delegate,
+    ];
 
     /// The word for it in commands, files and certificates.
     #[must_use]
@@ -61,6 +70,7 @@ impl Role {
             Role::Vno => "vno",
             Role::Agent => "agent",
             Role::Operator => "operator",
+            Role::Delegate => "delegate",
         }
     }
 }

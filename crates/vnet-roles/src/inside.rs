@@ -1,5 +1,5 @@
 //! What an operator asks of the nodes of its networks: to run a command, to watch a console, to
-//! send an echo.
+//! send an echo, to copy or impair what a node sends.
 //!
 //! ```text
 //!  operator --ask--> VNO --ask--> VNP --ask--> PIP : asks wait for the agent : <--fetches-- agent
@@ -11,20 +11,33 @@
 //! out once at most: one whose answer is lost is not repeated. Answers have the names of the
 //! operator's document, what the node itself has said, and no word of a host.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::time::Duration;
 
 use carina_vnet::document::{Carrier, Rate};
+use carina_vnet::grant::Verb;
 use carina_vnet::host_part::{LinkState, VnetId};
-use carina_vnet_host::report::{ExecReply, MigrationReport, NodeReport, Passed};
+use carina_vnet::layout::Layout;
+use carina_vnet_host::access::{AccessReport, Revoked, TokenReport};
+use carina_vnet_host::impairment::{Impairment, LinkImpairment};
+use carina_vnet_host::report::{ExecReply, LinkReport, MigrationReport, NodeReport, Passed};
+use carina_vnet_host::way::{PieceSeen, Sought};
 use serde::{Deserialize, Serialize};
 
+use self::access::AtAccess;
+
+pub mod access;
+mod base64_text;
 pub mod below;
+pub mod copied;
+mod copies;
 pub mod desk;
 pub mod hosting;
+mod seeking;
 mod sessions;
+pub mod sight;
 pub mod test;
+pub mod trace;
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +115,68 @@ pub enum Ask {
         /// The node.
         node: String,
     },
+    /// Let an end user in, or cut one off.
+    Access {
+        /// The node of the access point, which the VNO says.
+        #[serde(default)]
+        node: String,
+        /// The access point.
+        access: String,
+        /// The user.
+        user: String,
+        /// What is to be done.
+        what: AtAccess,
+    },
+    /// Access points and their users.
+    Users {},
+    /// Impair what a node sends at an interface, or no longer do so.
+    Impair {
+        /// The node.
+        node: String,
+        /// Its interface.
+        interface: String,
+        /// How; not at all without it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        impairment: Option<Impairment>,
+    },
+    /// Copies of the frames that pass an interface of a node, as a file (pcapng) in portions. The
+    /// first time, `since` and `wait_ms` are 0, and this begins to copy.
+    Copy {
+        /// The node.
+        node: String,
+        /// Its interface.
+        interface: String,
+        /// The end of the link that is at the other node, `NODE:INTERFACE`.
+        far: String,
+        /// Bytes that are kept of a frame at most.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        snap: Option<u32>,
+        /// A number that the one who looks has drawn.
+        session: u64,
+        /// After so many bytes of the file; those before have arrived.
+        since: u64,
+        /// How long to wait for something, ms.
+        wait_ms: u64,
+    },
+    /// Copy no longer: what has passed so far comes, and the end of the file.
+    Enough {
+        /// The node.
+        node: String,
+        /// The number.
+        session: u64,
+    },
+    /// Watch all links for echos between two nodes.
+    Seek {
+        /// A number that the one who looks has drawn.
+        session: u64,
+        /// The echos.
+        sought: Sought,
+    },
+    /// What was seen of them. This ends the watch.
+    Found {
+        /// The number.
+        session: u64,
+    },
 }
 
 /// An ask on its way.
@@ -149,6 +224,24 @@ pub enum Answer {
     },
     /// What moving took.
     Moved(MigrationReport),
+    /// A token.
+    Token(TokenReport),
+    /// Tokens were taken back.
+    Revoked(Revoked),
+    /// Access points and their users.
+    Users(Vec<AccessReport>),
+    /// Copies of frames.
+    Copied {
+        /// Bytes of the file so far: where to go on.
+        next: u64,
+        /// Those after what has arrived.
+        #[serde(with = "base64_text")]
+        bytes: Vec<u8>,
+        /// Whether the file has ended.
+        has_ended: bool,
+    },
+    /// What was seen of echos.
+    Found(PieceSeen),
 }
 
 /// How nodes and links are.
@@ -159,6 +252,9 @@ pub struct Look {
     pub nodes: Vec<NodeReport>,
     /// Ends of links.
     pub ends: Vec<EndReport>,
+    /// Numbers, interfaces and addresses of links, as the network's provider has chosen them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<Box<Layout>>,
 }
 
 /// An end of a link at a node.
@@ -180,6 +276,12 @@ pub struct EndReport {
     pub rtt_ns: Option<u64>,
     /// What the node has sent there.
     pub sent: Passed,
+    /// What it was sent, where no node is at the other end: users of an access point, a card.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received: Option<Passed>,
+    /// What impairs what the node sends there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub impairment: Option<Impairment>,
 }
 
 impl Ask {
@@ -187,7 +289,7 @@ impl Ask {
     #[must_use]
     pub fn node(&self) -> Option<&str> {
         match self {
-            Ask::Look {} => None,
+            Ask::Look {} | Ask::Users {} | Ask::Seek { .. } | Ask::Found { .. } => None,
             Ask::Exec { node, .. }
             | Ask::Watch { node, .. }
             | Ask::Type { node, .. }
@@ -195,7 +297,11 @@ impl Ask {
             | Ask::Echo { node, .. }
             | Ask::Receive { node, .. }
             | Ask::Send { node, .. }
-            | Ask::Migrate { node } => Some(node),
+            | Ask::Access { node, .. }
+            | Ask::Migrate { node }
+            | Ask::Impair { node, .. }
+            | Ask::Copy { node, .. }
+            | Ask::Enough { node, .. } => Some(node),
         }
     }
 
@@ -203,11 +309,18 @@ impl Ask {
     #[must_use]
     pub fn limit(&self) -> Duration {
         let ms = match self {
-            Ask::Look {} | Ask::Type { .. } | Ask::Leave { .. } => 0,
+            // No guest has a part in it, and one host that is silent does not hold up all others.
+            Ask::Look {} | Ask::Seek { .. } | Ask::Found { .. } => return OF_HOST,
+            Ask::Users {}
+            | Ask::Access { .. }
+            | Ask::Type { .. }
+            | Ask::Leave { .. }
+            | Ask::Impair { .. }
+            | Ask::Enough { .. } => 0,
             Ask::Exec { limit_ms, .. }
             | Ask::Echo { limit_ms, .. }
             | Ask::Receive { limit_ms, .. } => *limit_ms,
-            Ask::Watch { wait_ms, .. } => (*wait_ms).min(WATCH_MS_MAX),
+            Ask::Watch { wait_ms, .. } | Ask::Copy { wait_ms, .. } => (*wait_ms).min(WATCH_MS_MAX),
             Ask::Send {
                 time_ms, limit_ms, ..
             } => time_ms.saturating_add(*limit_ms),
@@ -220,14 +333,51 @@ impl Ask {
     #[must_use]
     pub fn deed(&self) -> Option<String> {
         match self {
-            Ask::Exec { command, .. } => {
-                let command: String = command.chars().take(COMMAND_NOTED).collect();
-                Some(format!("runs `{command}`"))
-            }
+            Ask::Exec { command, .. } => Some(format!("runs `{}`", noted(command))),
             Ask::Watch { since: 0, .. } => Some("watches the console".to_owned()),
             Ask::Leave { .. } => Some("leaves the console".to_owned()),
             Ask::Migrate { .. } => Some("has it move".to_owned()),
+            Ask::Access {
+                access, user, what, ..
+            } => Some(what.deed(access, user)),
+            Ask::Impair {
+                interface,
+                impairment,
+                ..
+            } => {
+                let interface = noted(interface);
+                Some(match impairment {
+                    Some(it) => format!("impairs what it sends at {interface}: {it}"),
+                    None => format!("impairs what it sends at {interface} no longer"),
+                })
+            }
+            Ask::Copy {
+                since: 0,
+                wait_ms: 0,
+                interface,
+                ..
+            } => Some(format!("captures at {}", noted(interface))),
             _ => None,
+        }
+    }
+
+    /// What someone has to be allowed who asks this.
+    #[must_use]
+    pub fn verb(&self) -> Verb {
+        match self {
+            Ask::Look {} => Verb::See,
+            Ask::Exec { .. } => Verb::Exec,
+            Ask::Watch { .. } | Ask::Leave { .. } => Verb::Watch,
+            Ask::Type { .. } => Verb::Console,
+            Ask::Echo { .. }
+            | Ask::Receive { .. }
+            | Ask::Send { .. }
+            | Ask::Seek { .. }
+            | Ask::Found { .. } => Verb::Test,
+            Ask::Copy { .. } | Ask::Enough { .. } => Verb::Capture,
+            Ask::Impair { .. } => Verb::Impair,
+            Ask::Migrate { .. } => Verb::Migrate,
+            Ask::Access { .. } | Ask::Users {} => Verb::Token,
         }
     }
 }
@@ -239,33 +389,43 @@ impl Answer {
             (Answer::Looked(all), Answer::Looked(more)) => {
                 all.nodes.extend(more.nodes);
                 all.ends.extend(more.ends);
+                all.layout = all.layout.take().or(more.layout);
             }
+            (Answer::Users(all), Answer::Users(more)) => all.extend(more),
+            (Answer::Found(all), Answer::Found(more)) => all.add(more),
             // One node is asked for all else.
             (all, other) => *all = other,
         }
     }
 }
 
-impl Look {
-    /// The two ends of each link, as far as they are known, by number.
-    #[must_use]
-    pub fn links(&self) -> BTreeMap<u32, Vec<&EndReport>> {
-        let mut links: BTreeMap<u32, Vec<&EndReport>> = BTreeMap::new();
-        for end in &self.ends {
-            links.entry(end.link).or_default().push(end);
-        }
-        for ends in links.values_mut() {
-            ends.sort_by(|a, b| a.end.cmp(&b.end));
-        }
-        links
-    }
+/// The asks by which a link becomes impaired as is wanted, of those ends at which that differs.
+#[must_use]
+pub fn impairments(link: &LinkReport, wanted: &LinkImpairment) -> Vec<Ask> {
+    let sides = [0, 1].into_iter();
+    let differ = sides.filter(|side| wanted.of_side(*side) != link.impairment.of_side(*side));
+    let ask = |side: usize| {
+        let (node, interface) = link.ends[side].split_once(':')?;
+        Some(Ask::Impair {
+            node: node.to_owned(),
+            interface: interface.to_owned(),
+            impairment: wanted.of_side(side),
+        })
+    };
+    differ.filter_map(ask).collect()
+}
+
+fn noted(text: &str) -> String {
+    text.chars().take(NOTED).collect()
 }
 
 /// What an answer may take beside the ask itself: guests under translation are slow.
 const MARGIN: Duration = Duration::from_secs(35);
 const LIMIT_MS_MAX: u64 = 3_600_000;
+/// How long a host may take to say how what it has is.
+const OF_HOST: Duration = Duration::from_secs(10);
 /// How long who watches a console waits at most at a time.
 pub(crate) const WATCH_MS_MAX: u64 = 10_000;
 const MIGRATE_MS: u64 = 300_000;
-/// Of a command so much is noted.
-const COMMAND_NOTED: usize = 200;
+/// Of a command or a name so much is noted.
+const NOTED: usize = 200;

@@ -158,6 +158,12 @@ impl KeyDir {
         Ok(to.certificate(party))
     }
 
+    /// Whether a party has a certificate here.
+    #[must_use]
+    pub fn has(&self, party: &Identity) -> bool {
+        self.certificate(party).exists()
+    }
+
     /// The only party of a role that has a certificate here.
     ///
     /// # Errors

@@ -28,6 +28,7 @@ pub mod keys;
 pub mod log;
 pub mod machine;
 pub mod mailbox;
+pub mod numbers;
 pub mod operator;
 pub mod roles;
 pub mod serving;

@@ -1,18 +1,30 @@
-//! A client of a VNO, for its operators.
+//! A client of a VNO, for its operators and those whom they let do something.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use carina_api::control::escape;
+use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::document::{Document, Form};
+use carina_vnet::grant::Grant;
 use carina_vnet::vno::Seen;
+use carina_vnet_host::access::{AccessReport, Revoked, Right, TokenReport};
+use carina_vnet_host::impairment::LinkImpairment;
 use carina_vnet_host::progress::Event;
-use carina_vnet_host::report::{Exec, ExecReply, MigrationReport, TestReport};
+use carina_vnet_host::report::{
+    Exec, ExecReply, LinkReport, MigrationReport, TestReport, VnetReport,
+};
+use carina_vnet_host::way::{Way, WayQuery};
 use serde::de::DeserializeOwned;
 
 use crate::calling::address::Address;
 use crate::calling::connection::{CallError, Callee, Request};
 use crate::identity::{Identity, Role};
+use crate::inside::access::AtAccess;
 use crate::inside::{self, Ask, Look};
 use crate::keys::{KeyDir, KeyError, Tls};
+
+pub use crate::inside::copied::{Copied, Portion};
 
 /// A client of one VNO.
 #[derive(Debug)]
@@ -37,6 +49,27 @@ impl Client {
                     role: Role::Vno,
                     name: operator.name,
                 },
+                address,
+                tls,
+            },
+        })
+    }
+
+    /// A client of the VNO of a name: as its operator where the directory has a certificate for
+    /// that, else as the only delegate that has one there.
+    ///
+    /// # Errors
+    /// There is no such certificate, or there are several of delegates.
+    pub fn of(keys: &KeyDir, vno: &str, address: Address) -> Result<Client, KeyError> {
+        let operator = Identity::new(Role::Operator, vno)?;
+        let party = match keys.has(&operator) {
+            true => operator,
+            false => keys.only(Role::Delegate)?,
+        };
+        let tls = Tls::of(keys, &party)?;
+        Ok(Client {
+            callee: Callee {
+                party: Identity::new(Role::Vno, vno)?,
                 address,
                 tls,
             },
@@ -141,6 +174,89 @@ impl Client {
         }
     }
 
+    /// Makes a token for a user of an access point, for so many seconds from now. Without rights it
+    /// gives that to IP.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn token(
+        &self,
+        name: &str,
+        access: &str,
+        user: &str,
+        (lease_s, rights): (u64, BTreeSet<Right>),
+    ) -> Answer<TokenReport> {
+        match self.at_access(name, access, user, AtAccess::Token { lease_s, rights })? {
+            inside::Answer::Token(made) => Ok(made),
+            other => Err(self.wrong(&other)),
+        }
+    }
+
+    /// Takes back all tokens of a user of an access point, and cuts their system off.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn revoke(&self, name: &str, access: &str, user: &str) -> Answer<Revoked> {
+        match self.at_access(name, access, user, AtAccess::Revoke {})? {
+            inside::Answer::Revoked(revoked) => Ok(revoked),
+            other => Err(self.wrong(&other)),
+        }
+    }
+
+    fn at_access(
+        &self,
+        name: &str,
+        access: &str,
+        user: &str,
+        what: AtAccess,
+    ) -> Answer<inside::Answer> {
+        let [access, user] = [access, user].map(str::to_owned);
+        // The VNO knows at which node it is.
+        let node = String::new();
+        let ask = Ask::Access {
+            node,
+            access,
+            user,
+            what,
+        };
+        self.ask(name, &ask)
+    }
+
+    /// Access points of a network and their users.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn users(&self, name: &str) -> Answer<Vec<AccessReport>> {
+        match self.ask(name, &Ask::Users {})? {
+            inside::Answer::Users(points) => Ok(points),
+            other => Err(self.wrong(&other)),
+        }
+    }
+
+    /// What delegates may do with a network, by their names.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn grants(&self, name: &str) -> Answer<BTreeMap<String, Grant>> {
+        self.get(&path_of(name, "/grants"), Duration::ZERO)
+    }
+
+    /// Lets a delegate do what a grant says with a network, in place of an earlier one; without
+    /// one, nothing any more.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn grant(&self, name: &str, to: &str, grant: Option<&Grant>) -> Answer<()> {
+        let target = path_of(name, &format!("/grants/{}", escape(to)));
+        match grant {
+            Some(grant) => {
+                let body = serde_json::to_string(grant).expect("grants have only plain fields");
+                self.send("PUT", &target, &body)
+            }
+            None => self.send("DELETE", &target, ""),
+        }
+    }
+
     /// Has a machine move to another QEMU while it runs.
     ///
     /// # Errors
@@ -159,8 +275,79 @@ impl Client {
     /// [`CallError`]; that a test does not hold is no error.
     pub fn test(&self, name: &str) -> Answer<Vec<TestReport>> {
         let (document, look) = (self.document(name)?, self.look(name)?);
-        let ask = |ask: Ask| self.ask(name, &ask).map_err(|error| error.to_string());
-        Ok(inside::test::run(&document, &look, &ask))
+        Ok(inside::test::run(&document, &look, &|ask| {
+            self.asking(name, &ask)
+        }))
+    }
+
+    /// A network with its nodes and links, as its hosts tell of them.
+    ///
+    /// # Errors
+    /// [`CallError`]; it is not made.
+    pub fn report(&self, name: &str) -> Answer<VnetReport> {
+        let (seen, document) = (self.seen(name)?, self.document(name)?);
+        let look = self.look(name)?;
+        Ok(inside::sight::report(&seen, &document, Some(&look)))
+    }
+
+    /// The way from a node to another, and where on it echos are dropped. `session` is a number
+    /// that was drawn for it.
+    ///
+    /// # Errors
+    /// [`CallError`]; no route leads there.
+    pub fn trace(&self, name: &str, query: &WayQuery, session: u64) -> Answer<Way> {
+        let (seen, document) = (self.seen(name)?, self.document(name)?);
+        let look = self.look(name)?;
+        let ask = |ask: Ask| self.asking(name, &ask);
+        inside::trace::run((seen.vnet, &document), &look, query, session, &ask)
+            .map_err(CallError::Refused)
+    }
+
+    /// Impairs a link in both directions, or no longer does: what each of its ends sends, at the
+    /// host that has that end.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn impair(&self, name: &str, link: &LinkReport, wanted: &LinkImpairment) -> Answer<()> {
+        for ask in inside::impairments(link, wanted) {
+            self.ask(name, &ask)?;
+        }
+        Ok(())
+    }
+
+    /// What was copied of the frames at an interface after so many bytes. The first call, after
+    /// none, begins to copy.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn copy(&self, name: &str, wanted: &Copied, since: u64, wait: Duration) -> Answer<Portion> {
+        match self.ask(name, &wanted.ask(since, wait))? {
+            inside::Answer::Copied {
+                next,
+                bytes,
+                has_ended,
+            } => Ok(Portion {
+                next,
+                bytes,
+                has_ended,
+            }),
+            other => Err(self.wrong(&other)),
+        }
+    }
+
+    /// Says that enough was copied: what has passed so far comes, and the end.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn enough(&self, name: &str, wanted: &Copied) -> Answer<()> {
+        self.ask(name, &wanted.enough()).map(drop)
+    }
+
+    fn asking(&self, name: &str, ask: &Ask) -> Result<inside::Answer, ErrorBody> {
+        self.ask(name, ask).map_err(|error| match error {
+            CallError::Refused(refusal) => refusal,
+            error => ErrorBody::new(ErrorCode::Internal, error.to_string()),
+        })
     }
 
     /// What is said of an answer to another question.
@@ -200,5 +387,5 @@ impl Client {
 }
 
 fn path_of(name: &str, rest: &str) -> String {
-    format!("/v1/vnets/{}{rest}", carina_api::control::escape(name))
+    format!("/v1/vnets/{}{rest}", escape(name))
 }

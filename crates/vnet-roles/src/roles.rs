@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -14,7 +15,7 @@ use carina_vnet::store::StoreError;
 use carina_vnet::timing::Timing;
 use carina_vnet::vno::Vno;
 use carina_vnet::vnp::Vnp;
-use carina_vnet_host::web::Web;
+use carina_vnet_host::web::{Kind, Web};
 use tokio::sync::oneshot;
 
 use crate::calling::address::Address;
@@ -34,7 +35,9 @@ use crate::serving::listening::Listening;
 use crate::serving::messages::{self, Service};
 use crate::serving::operations::Operations;
 use crate::serving::page;
+use crate::serving::provider::Provider;
 use crate::serving::verbs::{self, Verbs};
+use crate::serving::watching::Watching;
 
 /// Where lines go that roles say to who runs them.
 pub type Lines = Arc<dyn Fn(&str) + Send + Sync>;
@@ -114,6 +117,7 @@ struct Ready {
 struct Page {
     party: Identity,
     web: Web,
+    kind: Kind,
     router: Router,
     log: Log,
 }
@@ -230,6 +234,10 @@ impl Start<'_> {
             source,
         })?;
         let handle = begun.start(machine)?;
+        if let Some(address) = spec.web {
+            let provider = Provider::start(handle.clone(), name)?;
+            self.shows(&begun, address, Kind::Provider, provider.router())?;
+        }
         let asks = asks::pip_router(PipAsks {
             handle: handle.clone(),
             desk: Arc::default(),
@@ -277,25 +285,20 @@ impl Start<'_> {
         let party = begun.party.clone();
         let vnp_at = begun.callees(&vnp, &spec.vnp_at);
         let below = Below::new([(vnp.name.clone(), vnp_at)].into(), begun.log.clone());
+        let names = (party.name.as_str(), vnp.name.as_str());
+        let keeps = spec.web.is_some();
+        let watching = Watching::start(handle.clone(), below.clone(), names, keeps)?;
         let verbs = Verbs {
             handle,
-            party: party.clone(),
+            party,
             happened,
             vnp: vnp.name,
             below,
+            watching,
         };
         if let Some(address) = spec.web {
-            let web = Web::bind(address);
-            let web = web.map_err(|source| RoleError::Page {
-                party: party.clone(),
-                source: Box::new(source),
-            })?;
-            self.pages.push(Page {
-                router: page::router(verbs.clone()),
-                log: begun.log.clone(),
-                party,
-                web,
-            });
+            let router = page::router(verbs.clone(), random()?);
+            self.shows(&begun, address, Kind::Networks, router)?;
         }
         self.listens(begun, |_| verbs::router(verbs));
         Ok(())
@@ -320,6 +323,29 @@ impl Start<'_> {
             let link = Link::start(callee, mailbox, listener, begun.log.clone())?;
             self.links.push(link);
         }
+        Ok(())
+    }
+
+    /// A page of a role.
+    fn shows(
+        &mut self,
+        begun: &Begun,
+        address: SocketAddr,
+        kind: Kind,
+        router: Router,
+    ) -> Result<(), RoleError> {
+        let party = begun.party.clone();
+        let web = Web::bind(address).map_err(|source| RoleError::Page {
+            party: party.clone(),
+            source: Box::new(source),
+        })?;
+        self.pages.push(Page {
+            router,
+            kind,
+            log: begun.log.clone(),
+            party,
+            web,
+        });
         Ok(())
     }
 
@@ -360,6 +386,8 @@ impl Start<'_> {
                 // It ends when the other side is dropped.
                 let _ = stopped.await;
             });
+            // What is asked of nodes may go on; its answer interests no one any more.
+            runtime.shutdown_timeout(LEFT);
         };
         let thread = std::thread::Builder::new().name("roles".to_owned());
         Ok(Roles {
@@ -413,7 +441,7 @@ async fn serve(ready: Ready) {
 
 /// Serves one page until the runtime ends.
 async fn show(page: Page) {
-    if let Err(error) = page.web.of(page.router).await {
+    if let Err(error) = page.web.of(page.kind, page.router).await {
         page.log.say(format_args!("its page has ended: {error}"));
     }
 }
@@ -428,3 +456,6 @@ fn random() -> io::Result<Random> {
     }
     Ok(Random::new(u64::from_le_bytes(seed)))
 }
+
+/// How long work that goes on may take when roles end.
+const LEFT: std::time::Duration = std::time::Duration::from_millis(100);

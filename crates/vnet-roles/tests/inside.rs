@@ -8,6 +8,7 @@ use carina_vnet_roles::calling::connection::{CallError, Callee, Request};
 use carina_vnet_roles::identity::{Identity, Role};
 use carina_vnet_roles::inside::{Answer, Ask, Wanted};
 use carina_vnet_roles::keys::{KeyDir, Tls};
+use serde_json::json;
 
 use crate::played::{LIMIT, Providers, at, document, wait_until, wait_until_gone};
 
@@ -40,6 +41,25 @@ fn ask(
     };
     let answer = callee.request(&mut connection, &request)?;
     Ok(serde_json::from_slice(&answer).unwrap())
+}
+
+/// Who is not let into a network does not see or change what passes its links either.
+fn sees_no_link(tls: &Tls, to: (Role, &str, u16), wanted: &Wanted) {
+    for looks in [
+        json!({ "look": {} }),
+        json!({ "impair": { "node": "a", "interface": "eth0" } }),
+        json!({ "copy": { "node": "a", "interface": "eth0", "far": "b:eth0", "session": 1,
+            "since": 0, "wait_ms": 0 } }),
+        json!({ "seek": { "session": 1, "sought": { "from": "a", "own": [],
+            "to": "10.0.0.2", "ends": [] } } }),
+    ] {
+        let wanted = Wanted {
+            ask: serde_json::from_value(looks).unwrap(),
+            ..wanted.clone()
+        };
+        let refused = ask(tls, to, &wanted).unwrap_err().to_string();
+        assert!(refused.contains("is another's"), "{refused}");
+    }
 }
 
 #[test]
@@ -96,6 +116,7 @@ fn operator_asks_its_nodes_wherever_they_are() {
         let tls = Tls::of(&keys, &other).unwrap();
         let refused = ask(&tls, to, &wanted(seen.vnet)).unwrap_err().to_string();
         assert!(refused.contains("is another's"), "{role}: {refused}");
+        sees_no_link(&tls, to, &wanted(seen.vnet));
         let nothing = ask(&tls, to, &wanted(VnetId::new(5)))
             .unwrap_err()
             .to_string();

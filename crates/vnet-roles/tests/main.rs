@@ -9,6 +9,7 @@ mod conversations;
 )]
 mod driver;
 mod etcd;
+mod grants;
 mod inside;
 mod page;
 mod played;

@@ -6,21 +6,26 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use carina_api::ErrorBody;
+use carina_api::paths::RunDir;
 use carina_sim::vnets::host::{PlayedHost, is_whole};
 use carina_vnet::document::{Document, Form};
-use carina_vnet::host_part::{NodePart, NodeState};
+use carina_vnet::host_part::{EndPart, LinkPart, LinkState, NodePart, NodeState};
 use carina_vnet::message::{FromAgent, ToAgent};
 use carina_vnet::timing::Timing;
 use carina_vnet::vno::Seen;
-use carina_vnet_host::report::{ExecReply, NodeReport};
-use carina_vnet_roles::agent::{self, Hosting};
+use carina_vnet_host::Agent;
+use carina_vnet_host::access::Revoked;
+use carina_vnet_host::report::{ExecReply, NodeReport, Passed};
+use carina_vnet_host::underlay::HostSettings;
+use carina_vnet_roles::agent::{self, Hosting, OpenAgent};
 use carina_vnet_roles::calling::address::Address;
 use carina_vnet_roles::configuration::{
     Configuration, PipSpec, Served, VnoSpec, VnpSpec, inventory,
 };
 use carina_vnet_roles::driver::Clock;
 use carina_vnet_roles::identity::{Identity, Role};
-use carina_vnet_roles::inside::{Answer, Ask, Look, Wanted};
+use carina_vnet_roles::inside::hosting::{Inside, Openness};
+use carina_vnet_roles::inside::{Answer, Ask, EndReport, Look, Wanted};
 use carina_vnet_roles::keys::{KeyDir, Tls};
 use carina_vnet_roles::log::Log;
 use carina_vnet_roles::operator::Client;
@@ -65,6 +70,8 @@ impl Providers {
             (Role::Vnp, "net"),
             (Role::Vno, "acme"),
             (Role::Operator, "acme"),
+            (Role::Delegate, "bob"),
+            (Role::Delegate, "eve"),
             (Role::Agent, "secret-a"),
             (Role::Agent, "secret-b"),
         ] {
@@ -121,6 +128,26 @@ impl Providers {
         agent::Service::start(&Arc::new(host), &tls, pip, &addresses, &log).unwrap()
     }
 
+    /// The first host with an agent that carries out its orders, of namespaces that are open.
+    pub fn real_agent(&self) -> (Arc<OpenAgent>, agent::Service) {
+        let tls = self.tls(Role::Agent, "secret-a");
+        let log = Log::new(tls.party(), lines());
+        let settings = HostSettings {
+            name: "secret-a".to_owned(),
+            underlay: None,
+        };
+        let run = RunDir::new(self.directory.path().join("secret-run"));
+        let agent = Arc::new(Agent::of_host(&run, settings).unwrap());
+        let openness = Openness {
+            opens_namespaces: true,
+        };
+        let inside = Inside::new(openness, agent.access_log(), log.clone());
+        let open = Arc::new(OpenAgent { agent, inside });
+        let addresses = [at(self.ports.uk)];
+        let service = agent::Service::start(&open, &tls, "uk", &addresses, &log).unwrap();
+        (open, service)
+    }
+
     pub fn operator(&self) -> Client {
         let keys = self.directory.path().join("operator");
         if !keys.exists() {
@@ -131,6 +158,17 @@ impl Providers {
             }
         }
         Client::new(&KeyDir::new(keys), at(self.ports.acme)).unwrap()
+    }
+
+    /// Someone to whom the operator may grant something.
+    pub fn delegate(&self, name: &str) -> Client {
+        let keys = self.directory.path().join(name);
+        std::fs::create_dir(&keys).unwrap();
+        let own = ["pem", "key"].map(|ending| format!("{name}.delegate.{ending}"));
+        for file in own.iter().map(String::as_str).chain(["ca.pem"]) {
+            std::fs::copy(self.configuration.keys.join(file), keys.join(file)).unwrap();
+        }
+        Client::of(&KeyDir::new(keys), "acme", at(self.ports.acme)).unwrap()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -152,7 +190,8 @@ impl Hosting for Played {
         let hosts = self.hosts.lock().unwrap();
         let here = &hosts[self.number];
         here.report(self.clock.now(), |vnet, link| {
-            is_whole(&hosts, &here.name, vnet, link)
+            let find = |name: &str| hosts.iter().find(|host| host.name == name);
+            is_whole(find, &here.name, vnet, link)
         })
     }
 
@@ -185,11 +224,29 @@ impl Hosting for Played {
                     is_console_ready: true,
                     interfaces: Vec::new(),
                 };
+                let links = part.into_iter().flat_map(|(part, _)| &part.links);
+                let ends = links.flat_map(|link| link.ends().map(move |end| (link, end)));
+                let end = |(link, end): (&LinkPart, &EndPart)| EndReport {
+                    link: link.number,
+                    end: end.to_string(),
+                    carrier: link.carrier,
+                    rate: link.rate,
+                    state: LinkState::Up,
+                    rtt_ns: None,
+                    sent: Passed::default(),
+                    received: None,
+                    impairment: None,
+                };
                 Ok(Answer::Looked(Look {
                     nodes: nodes.map(node).collect(),
-                    ends: Vec::new(),
+                    ends: ends.map(end).collect(),
+                    layout: None,
                 }))
             }
+            Ask::Watch { node, .. } | Ask::Type { node, .. } if has(node) => Ok(Answer::Done {}),
+            Ask::Access { node, user, .. } if has(node) => Ok(Answer::Revoked(Revoked {
+                was_joined: user == "alice",
+            })),
             other => panic!("{other:?}"),
         }
     }
@@ -244,7 +301,9 @@ fn configuration(directory: &Path, ports: Ports) -> Configuration {
     let pip = |name: &str, host: &str, last: u8, port: u16| {
         let text = format!(
             "[[hosts]]\nname = \"{host}\"\ncpus = 8\nmemory_mib = 4096\nlocation = \"{name}\"\n\
-             address = \"172.31.9.{last}\"\n[[borders]]\nname = \"secret-border\"\n\
+             address = \"172.31.{last}.1\"\ntunnel_addresses = 8\n\
+             labels = {{ rack = \"<img src=x onerror=alert(1)>\" }}\n\
+             [[borders]]\nname = \"secret-border\"\n\
              host = \"{host}\"\nrate_bps = 1000000000\n"
         );
         let path = directory.join(format!("{name}.toml"));
@@ -252,6 +311,7 @@ fn configuration(directory: &Path, ports: Ports) -> Configuration {
         PipSpec {
             served: served(name, port),
             inventory: inventory(&path).unwrap(),
+            web: Some(([127, 0, 0, 1], 0).into()),
         }
     };
     Configuration {

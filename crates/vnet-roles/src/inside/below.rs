@@ -23,27 +23,38 @@ impl Below {
         Below { callees, log }
     }
 
-    /// Asks parties, one after the other, and adds their answers up.
+    /// Asks parties, all at once, and adds their answers up. Where the whole network is asked,
+    /// the answers of some will do: of the others nothing is known.
     ///
     /// # Errors
-    /// The list is empty: the caller has no such node. Or one refuses, or is not reached.
+    /// The list is empty: the caller has no such node. Or all refuse, or are not reached.
     pub async fn ask(&self, parties: Vec<String>, wanted: Wanted) -> Result<Answer, ErrorBody> {
         let below = self.clone();
-        let asked = tokio::task::spawn_blocking(move || {
-            let mut all: Option<Answer> = None;
-            for party in &parties {
-                let answer = below.ask_one(party, &wanted)?;
-                match &mut all {
-                    None => all = Some(answer),
-                    Some(all) => all.add(answer),
-                }
-            }
-            all.ok_or_else(|| nothing(&wanted))
-        });
+        let asked = tokio::task::spawn_blocking(move || below.ask_and_wait(&parties, &wanted));
         asked.await.unwrap_or_else(|_| {
             let what = "the role failed; its log says more";
             Err(ErrorBody::new(ErrorCode::Internal, what))
         })
+    }
+
+    /// As [`Below::ask`], for a thread that may wait.
+    ///
+    /// # Errors
+    /// As [`Below::ask`].
+    pub fn ask_and_wait(&self, parties: &[String], wanted: &Wanted) -> Result<Answer, ErrorBody> {
+        let answers = std::thread::scope(|scope| {
+            let asks = parties
+                .iter()
+                .map(|party| scope.spawn(|| self.ask_one(party, wanted)));
+            // All are asked before the first is waited for.
+            let asks: Vec<_> = asks.collect();
+            let failed = || ErrorBody::new(ErrorCode::Internal, "the role failed");
+            let answers = asks
+                .into_iter()
+                .map(|ask| ask.join().unwrap_or_else(|_| Err(failed())));
+            answers.collect::<Vec<_>>()
+        });
+        together(answers, wanted)
     }
 
     fn ask_one(&self, party: &str, wanted: &Wanted) -> Result<Answer, ErrorBody> {
@@ -75,6 +86,27 @@ impl Below {
         }
         Err(unreached())
     }
+}
+
+/// The sum of several answers to an ask.
+///
+/// # Errors
+/// There is no answer: the first refusal.
+pub fn together(
+    answers: Vec<Result<Answer, ErrorBody>>,
+    wanted: &Wanted,
+) -> Result<Answer, ErrorBody> {
+    let (mut all, mut refused): (Option<Answer>, Option<ErrorBody>) = (None, None);
+    for answer in answers {
+        match (answer, &mut all) {
+            (Ok(answer), None) => all = Some(answer),
+            (Ok(answer), Some(all)) => all.add(answer),
+            (Err(refusal), _) => {
+                refused.get_or_insert(refusal);
+            }
+        }
+    }
+    all.ok_or_else(|| refused.unwrap_or_else(|| nothing(wanted)))
 }
 
 /// The refusal of an ask for which there is no node.

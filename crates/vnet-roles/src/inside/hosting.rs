@@ -10,13 +10,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::document::Kind;
 use carina_vnet::host_part::{LinkState, NodeState};
+use carina_vnet_host::access::RegisterError;
 use carina_vnet_host::directory::part_name;
 use carina_vnet_host::report::{ExecReply, NodeReport, VnetReport};
 use carina_vnet_host::{Agent, Error};
 use serde::Serialize;
 
+use super::copies::Copies;
 use super::sessions::Sessions;
-use super::{Answer, Ask, EndReport, Look, WATCH_MS_MAX, Wanted};
+use super::{Answer, Ask, EndReport, Look, WATCH_MS_MAX, Wanted, access, seeking::Seeking};
 use crate::log::Log;
 
 /// What a host lets operators do beyond what is safe for it.
@@ -32,6 +34,8 @@ pub struct Openness {
 pub struct Inside {
     openness: Openness,
     sessions: Sessions,
+    copies: Copies,
+    seeking: Seeking,
     /// The file of the notes, one at a time.
     notes: Mutex<PathBuf>,
     log: Log,
@@ -56,6 +60,8 @@ impl Inside {
         Inside {
             openness,
             sessions: Sessions::default(),
+            copies: Copies::default(),
+            seeking: Seeking::default(),
             notes: Mutex::new(notes),
             log,
         }
@@ -93,8 +99,10 @@ impl Inside {
         );
         if kind == Kind::Namespace && enters && !self.openness.opens_namespaces {
             let what = format!(
-                "node {node} is a namespace: a command in one has its provider's files, and the \
-                 provider lets none run there; a virtual machine has files of its own"
+                "node {node} is a namespace, and closed: what runs in one has the files of the \
+                 provider's host, and its root. Make it a virtual machine (`kind = \"vm\"`), which \
+                 has files of its own, or ask the provider to open namespaces of the host to you \
+                 (`carina vnet agent --open-namespaces`)"
             );
             return Err(ErrorBody::new(ErrorCode::AccessDenied, what).for_good());
         }
@@ -147,6 +155,28 @@ impl Inside {
                 Answer::Done {}
             }
             Ask::Migrate { node } => Answer::Moved(agent.migrate(name, node)?),
+            Ask::Access {
+                access, user, what, ..
+            } => access::carry_out(agent, name, (access, user), what)?,
+            Ask::Users {} => Answer::Users(agent.access(name)?),
+            Ask::Impair {
+                node,
+                interface,
+                impairment,
+            } => {
+                agent.impair_end(name, [node, interface], *impairment)?;
+                Answer::Done {}
+            }
+            Ask::Copy { .. } | Ask::Enough { .. } => self.copies.answer(agent, name, wanted)?,
+            Ask::Seek { session, sought } => {
+                let key = (wanted.who.clone(), name.to_owned(), *session);
+                self.seeking.begin(key, || agent.watch_way(name, sought))?;
+                Answer::Done {}
+            }
+            Ask::Found { session } => {
+                let key = (wanted.who.clone(), name.to_owned(), *session);
+                Answer::Found(self.seeking.end(&key)?)
+            }
         })
     }
 
@@ -247,11 +277,10 @@ fn look(report: &VnetReport) -> Look {
             },
             state => state.clone(),
         };
-        for (end, sent) in link.ends.iter().zip(&link.passed) {
-            // The far end of a link to another host is for that to tell.
-            if end.contains(' ') {
-                continue;
-            }
+        let is_node = |end: &String| !end.contains(' ');
+        let has_users = link.ends[1].starts_with("users at ") || link.ends[1].contains("card");
+        // The far end of a link to another host is for that to tell.
+        for (side, end) in link.ends.iter().enumerate().filter(|(_, end)| is_node(end)) {
             ends.push(EndReport {
                 link: link.number,
                 end: end.clone(),
@@ -259,13 +288,16 @@ fn look(report: &VnetReport) -> Look {
                 rate: link.rate,
                 state: state.clone(),
                 rtt_ns: link.rtt_ns,
-                sent: *sent,
+                sent: link.passed[side],
+                received: has_users.then_some(link.passed[1]),
+                impairment: link.impairment.of_side(side),
             });
         }
     }
     Look {
         nodes: nodes.collect(),
         ends,
+        layout: None,
     }
 }
 
@@ -276,6 +308,12 @@ fn safe(error: &Error) -> ErrorBody {
             ErrorCode::NotFound,
             format!("the network has no node {node}, or it is not made yet"),
         ),
+        Error::NoInterface { .. } => (ErrorCode::NotFound, error.to_string()),
+        Error::NoLink { link, .. } => (
+            ErrorCode::NotFound,
+            format!("the network has no link {link}"),
+        ),
+        Error::Impairment(_) => (ErrorCode::BadRequest, error.to_string()),
         Error::NoVnet { .. } | Error::NotMade(_) => {
             (ErrorCode::Conflict, "the node is not made yet".to_owned())
         }
@@ -290,6 +328,19 @@ fn safe(error: &Error) -> ErrorBody {
         Error::Unsupported { instead, .. } => (
             ErrorCode::Unsupported,
             format!("that is not possible: {instead}"),
+        ),
+        Error::NoAccess { access, .. } => (
+            ErrorCode::NotFound,
+            format!("access point {access} is not made yet"),
+        ),
+        Error::Access(
+            error @ (RegisterError::NoUser { .. }
+            | RegisterError::Lease(_)
+            | RegisterError::NoDif { .. }),
+        ) => (ErrorCode::NotFound, error.to_string()),
+        Error::NoAddress => (
+            ErrorCode::Unsupported,
+            "the provider has not said where users find the access point".to_owned(),
         ),
         Error::Ended(what) => (ErrorCode::Conflict, format!("{what} has ended")),
         _ => (

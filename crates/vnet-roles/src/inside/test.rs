@@ -1,16 +1,18 @@
 //! The tests of a document, and probes of its links, asked of the nodes wherever they are.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
+use carina_api::ErrorBody;
 use carina_vnet::document::{Document, Test};
 use carina_vnet::host_part::LinkState;
 use carina_vnet_host::report::TestReport;
 
 use super::{Answer, Ask, Look};
 
-/// A way to ask: the answer, or the words of a refusal.
-pub type Asking<'a> = dyn Fn(Ask) -> Result<Answer, String> + Sync + 'a;
+/// A way to ask: the answer, or a refusal.
+pub type Asking<'a> = dyn Fn(Ask) -> Result<Answer, ErrorBody> + Sync + 'a;
 
 /// Probes each link from each of its ends, then tries each test of the document.
 pub fn run(document: &Document, look: &Look, ask: &Asking<'_>) -> Vec<TestReport> {
@@ -36,11 +38,8 @@ fn probes(look: &Look, ask: &Asking<'_>) -> TestReport {
             failed.push(format!("from {}: {error}", end.end));
         }
     }
-    let links = look.links();
-    let down = links
-        .values()
-        .flatten()
-        .filter(|end| end.state != LinkState::Up);
+    let links: BTreeSet<u32> = look.ends.iter().map(|end| end.link).collect();
+    let down = look.ends.iter().filter(|end| end.state != LinkState::Up);
     TestReport {
         test: "every link, both ways".to_owned(),
         holds: failed.is_empty(),
@@ -109,10 +108,11 @@ fn throughput(
             to: SocketAddrV4::new(address, STREAM_PORT),
             time_ms: ms(STREAM),
             limit_ms,
-        })?;
-        takes
-            .join()
-            .unwrap_or_else(|_| Err("who takes the stream has ended".to_owned()))
+        })
+        .map_err(|refusal| refusal.message)?;
+        let taken = takes.join();
+        let taken = taken.map_err(|_| "who takes the stream has ended".to_owned())?;
+        taken.map_err(|refusal| refusal.message)
     })?;
     let Answer::Arrived { bytes, time_ns } = arrived else {
         return Err("something else was answered".to_owned());
@@ -128,7 +128,7 @@ fn echo(node: &str, to: Ipv4Addr, ask: &Asking<'_>) -> Result<u64, String> {
         to,
         limit_ms: ms(PING),
     };
-    match ask(asked)? {
+    match ask(asked).map_err(|refusal| refusal.message)? {
         Answer::Echo { rtt_ns } => Ok(rtt_ns),
         _ => Err("something else was answered".to_owned()),
     }

@@ -14,14 +14,15 @@ use carina_vnet::store::Store;
 use carina_vnet::vnp::Vnp;
 use carina_vnet_host::server::{answered, event_query};
 use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
 
 use super::entrance::Caller;
 use super::messages::body_of;
 use crate::driver::Handle;
 use crate::identity::{Identity, Role};
-use crate::inside::below::{Below, nothing};
+use crate::inside::below::{Below, together};
 use crate::inside::desk::{Desk, Reply};
-use crate::inside::{Answer, Wanted};
+use crate::inside::{Answer, Ask, Wanted};
 use crate::machine::{no_right, of_another};
 
 /// A VNP that is asked.
@@ -85,14 +86,21 @@ async fn ask_vnp<S: Store + Send + 'static>(
     let asked = async {
         let (caller, wanted) = wanted_of(from, Role::Vnp, Role::Vno, body).await?;
         let (vnet, node) = (wanted.vnet, wanted.ask.node().map(str::to_owned));
+        let looks = matches!(wanted.ask, Ask::Look {});
         let pips = asks.handle.ask(move |it, _| {
             let pips = it.pips_for(&caller.name, vnet, node.as_deref());
-            match pips.is_empty() && it.owner(vnet).is_some_and(|owner| owner != caller.name) {
-                true => Err(of_another()),
-                false => Ok(pips),
+            if pips.is_empty() && it.owner(vnet).is_some_and(|owner| owner != caller.name) {
+                return Err(of_another());
             }
+            let layout = it.layout(&caller.name, vnet).filter(|_| looks);
+            Ok((pips, layout.cloned().map(Box::new)))
         });
-        asks.below.ask(pips.await??, wanted).await
+        let (pips, layout) = pips.await??;
+        let mut answer = asks.below.ask(pips, wanted).await?;
+        if let Answer::Looked(look) = &mut answer {
+            look.layout = layout;
+        }
+        Ok(answer)
     };
     answered(asked.await)
 }
@@ -113,15 +121,12 @@ async fn ask_pip<S: Store + Send + 'static>(
                 false => Ok(hosts),
             }
         });
-        let mut all: Option<Answer> = None;
+        let mut asked = JoinSet::new();
         for host in hosts.await?? {
-            let answer = asks.desk.ask(&host, wanted.clone()).await?;
-            match &mut all {
-                None => all = Some(answer),
-                Some(all) => all.add(answer),
-            }
+            let (desk, wanted) = (Arc::clone(&asks.desk), wanted.clone());
+            asked.spawn(async move { desk.ask(&host, wanted).await });
         }
-        all.ok_or_else(|| nothing(&wanted))
+        together(asked.join_all().await, &wanted)
     };
     answered(asked.await)
 }

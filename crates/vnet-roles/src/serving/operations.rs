@@ -1,17 +1,19 @@
 //! A VNO with what happened to its networks, which its operators follow.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use carina_api::{ErrorBody, ErrorCode};
 use carina_time::Instant;
 use carina_vnet::document::Document;
+use carina_vnet::grant::Grant;
 use carina_vnet::message::{Condition, FromVnp, Standing};
 use carina_vnet::store::{Store, StoreError};
 use carina_vnet::vno::{Seen, Vno, WishError};
 use carina_vnet_host::progress::Event;
 use tokio::sync::Notify;
 
+use super::event_log::EventLog;
 use crate::identity::{Identity, Role};
 use crate::machine::{Machine, no_right, party, read, text};
 
@@ -29,8 +31,7 @@ pub struct Operations<S> {
 struct History {
     began: Instant,
     seen: Option<Seen>,
-    events: VecDeque<Event>,
-    last: u64,
+    events: EventLog,
 }
 
 impl<S: Store> Operations<S> {
@@ -113,14 +114,50 @@ impl<S: Store> Operations<S> {
         document.ok_or_else(|| self.unknown(name))
     }
 
+    /// The grants for a network, by the names of delegates.
+    ///
+    /// # Errors
+    /// No network has this name.
+    pub fn grants(&self, name: &str) -> Result<&BTreeMap<String, Grant>, ErrorBody> {
+        self.vno.grants(name).ok_or_else(|| self.unknown(name))
+    }
+
+    /// Lets a delegate do what a grant says with a network; without one, nothing any more.
+    ///
+    /// # Errors
+    /// No network has this name, the grant cannot be, or the store does not answer.
+    pub fn grant(
+        &mut self,
+        now: Instant,
+        name: &str,
+        to: &str,
+        grant: Option<Grant>,
+    ) -> Result<(), ErrorBody> {
+        let granted = self.vno.grant(now, name, to, grant);
+        granted.map_err(|error| match error {
+            WishError::Unknown(_) => self.unknown(name),
+            other => wish_refusal(other),
+        })
+    }
+
+    /// A network with what is wanted of it, and how long ago it became known here, ms: times of
+    /// events count from then.
+    ///
+    /// # Errors
+    /// No network has this name.
+    pub fn whole(&self, now: Instant, name: &str) -> Result<(Seen, Document, u64), ErrorBody> {
+        let history = self.histories.get(name);
+        let age = history.map_or(0, |it| now.since(it.began).as_millis());
+        Ok((self.seen(name)?, self.document(name)?, age))
+    }
+
     /// What happened to a network after an event.
     ///
     /// # Errors
     /// No network has this name.
     pub fn events(&self, name: &str, since: u64) -> Result<Vec<Event>, ErrorBody> {
         let history = self.histories.get(name).ok_or_else(|| self.unknown(name))?;
-        let events = history.events.iter();
-        Ok(events.filter(|it| it.number > since).cloned().collect())
+        Ok(history.events.since(since))
     }
 
     /// Notes that something happened to a network.
@@ -156,8 +193,7 @@ impl<S: Store> Operations<S> {
             let history = history.or_insert_with(|| History {
                 began: now,
                 seen: None,
-                events: VecDeque::new(),
-                last: 0,
+                events: EventLog::default(),
             });
             if history.seen.as_ref() != Some(&seen) {
                 has_changed |= history.note(now, &seen);
@@ -205,16 +241,8 @@ impl History {
     }
 
     fn add(&mut self, now: Instant, what: String) {
-        self.last += 1;
         let at_ms = now.since(self.began).as_millis();
-        let number = self.last;
-        self.events.push_back(Event {
-            number,
-            at_ms,
-            what,
-        });
-        let excess = self.events.len().saturating_sub(EVENTS_MAX);
-        self.events.drain(..excess);
+        self.events.add(at_ms, what);
     }
 }
 
@@ -267,7 +295,11 @@ impl<S: Store + Send + 'static> Machine for Operations<S> {
 fn wish_refusal(error: WishError) -> ErrorBody {
     match error {
         WishError::Store(error) => store_refusal(error),
-        WishError::Unknown(_) => ErrorBody::new(ErrorCode::NotFound, error.to_string()),
+        WishError::Unknown(_) | WishError::NotGranted(_) => {
+            ErrorBody::new(ErrorCode::NotFound, error.to_string())
+        }
+        WishError::Grant(_) => ErrorBody::new(ErrorCode::BadRequest, error.to_string()),
+        WishError::Grants(_) => ErrorBody::new(ErrorCode::LimitReached, error.to_string()),
         _ => ErrorBody::new(ErrorCode::Conflict, error.to_string()),
     }
 }
@@ -279,6 +311,3 @@ fn store_refusal(error: StoreError) -> ErrorBody {
     };
     ErrorBody::new(code, format!("it cannot be written down: {error}"))
 }
-
-/// Events that are kept of a network.
-const EVENTS_MAX: usize = 1000;

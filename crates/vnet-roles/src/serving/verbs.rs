@@ -1,4 +1,4 @@
-//! What operators of a VNO may ask for: its networks, by name.
+//! What operators of a VNO, and those to whom they have granted it, may ask for: networks, by name.
 
 use std::sync::Arc;
 
@@ -6,9 +6,10 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Path, RawQuery, State};
 use axum::response::Response;
-use axum::routing::{get, post};
-use carina_api::{ErrorBody, ErrorCode};
+use axum::routing::{get, post, put};
+use carina_api::ErrorBody;
 use carina_time::Instant;
+use carina_vnet::grant::{Grant, Verb};
 use carina_vnet::store::Store;
 use carina_vnet_host::server::{answered, document_in, event_query, refusal};
 use serde::Serialize;
@@ -18,6 +19,8 @@ use super::asks::read;
 use super::entrance::Caller;
 use super::messages::{body_of, unknown_path};
 use super::operations::Operations;
+use super::rights::{self, Need};
+use super::watching::Watching;
 use crate::driver::Handle;
 use crate::identity::{Identity, Role};
 use crate::inside::below::Below;
@@ -36,6 +39,8 @@ pub struct Verbs<S> {
     pub vnp: String,
     /// The ways to it.
     pub below: Below,
+    /// What looks into its networks.
+    pub watching: Arc<Watching<S>>,
 }
 
 impl<S> Clone for Verbs<S> {
@@ -46,6 +51,7 @@ impl<S> Clone for Verbs<S> {
             happened: Arc::clone(&self.happened),
             vnp: self.vnp.clone(),
             below: self.below.clone(),
+            watching: Arc::clone(&self.watching),
         }
     }
 }
@@ -55,6 +61,7 @@ type Called = ConnectInfo<Caller>;
 
 /// The paths of a VNO.
 pub fn router<S: Store + Send + 'static>(verbs: Verbs<S>) -> Router {
+    let grant = put(set_grant::<S>).delete(withdraw::<S>);
     Router::new()
         .route(
             "/v1/vnets",
@@ -64,56 +71,95 @@ pub fn router<S: Store + Send + 'static>(verbs: Verbs<S>) -> Router {
         .route("/v1/vnets/{name}/document", get(document::<S>))
         .route("/v1/vnets/{name}/events", get(events::<S>))
         .route("/v1/vnets/{name}/asks", post(ask::<S>))
+        .route("/v1/vnets/{name}/grants", get(grants::<S>))
+        .route("/v1/vnets/{name}/grants/{to}", grant)
         .fallback(unknown_path)
         .with_state(verbs)
 }
 
 impl<S: Store + Send + 'static> Verbs<S> {
-    /// Does what an operator of this VNO asks for.
-    async fn answer<T: Serialize + Send + 'static>(
+    /// Does what a caller asks for that may do it with network `name`; without a verb, a caller
+    /// with any right there may.
+    async fn of_network<T, W>(
         &self,
         ConnectInfo(Caller(caller)): Called,
-        work: impl FnOnce(&mut Operations<S>, Instant) -> Result<T, ErrorBody> + Send + 'static,
-    ) -> Response {
-        let answer = match self.check(&caller) {
-            Ok(()) => self.handle.ask(work).await.and_then(|done| done),
-            Err(error) => Err(error),
-        };
-        answered(answer)
+        (name, verb): (String, Option<Verb>),
+        work: W,
+    ) -> Response
+    where
+        T: Serialize + Send + 'static,
+        W: FnOnce(&mut Operations<S>, Instant, &str) -> Result<T, ErrorBody> + Send + 'static,
+    {
+        let vno = self.party.clone();
+        let answer = self.handle.ask(move |it, now| {
+            let need = match verb {
+                Some(verb) => Need::Verb {
+                    name: &name,
+                    verb,
+                    node: None,
+                },
+                None => Need::Any { name: &name },
+            };
+            rights::check(it, &vno, &caller, need)?;
+            work(it, now, &name)
+        });
+        answered(answer.await.and_then(|done| done))
     }
 
-    fn check(&self, caller: &Identity) -> Result<(), ErrorBody> {
-        let name = &self.party.name;
-        match caller.role == Role::Operator && caller.name == *name {
-            true => Ok(()),
-            false => {
-                let what = format!(
-                    "{caller} may not give orders to {}; operator {name} may",
-                    self.party
-                );
-                Err(ErrorBody::new(ErrorCode::AccessDenied, what))
-            }
-        }
+    /// Does what the operator alone may ask for.
+    async fn of_operator<T: Serialize + Send + 'static>(
+        &self,
+        ConnectInfo(Caller(caller)): Called,
+        work: impl FnOnce(&mut Operations<S>, Instant, &Identity) -> Result<T, ErrorBody>
+        + Send
+        + 'static,
+    ) -> Response {
+        let vno = self.party.clone();
+        let answer = self.handle.ask(move |it, now| {
+            rights::check(it, &vno, &caller, Need::Operator)?;
+            work(it, now, &caller)
+        });
+        answered(answer.await.and_then(|done| done))
     }
 
     async fn want(&self, from: Called, body: Body, is_new: bool) -> Response {
-        if let Err(error) = self.check(&from.0.0) {
+        // Of others not even the body is read.
+        if let Err(error) = rights::is_known(&self.party, &from.0.0) {
             return refusal(&error);
         }
         let document = body_of(body).await.and_then(|body| document_in(&body));
-        match document {
-            Ok(document) => {
-                let work =
-                    move |it: &mut Operations<S>, now: Instant| it.want(now, document, is_new);
-                self.answer(from, work).await
+        let document = match document {
+            Ok(document) => document,
+            Err(error) => return refusal(&error),
+        };
+        match is_new {
+            true => {
+                self.of_operator(from, move |it, now, _| it.want(now, document, true))
+                    .await
             }
-            Err(error) => refusal(&error),
+            false => {
+                let of = (document.vnet.name.clone(), Some(Verb::Apply));
+                self.of_network(from, of, move |it, now, _| it.want(now, document, false))
+                    .await
+            }
         }
     }
 }
 
+/// All networks; those of which a delegate may know.
 async fn list<S: Store + Send + 'static>(State(verbs): Of<S>, from: Called) -> Response {
-    verbs.answer(from, |it, _| Ok(it.list())).await
+    let ConnectInfo(Caller(caller)) = from;
+    let vno = verbs.party.clone();
+    let listed = verbs.handle.ask(move |it, _| {
+        rights::is_known(&vno, &caller)?;
+        let mut all = it.list();
+        all.retain(|seen| {
+            let need = Need::Any { name: &seen.name };
+            rights::check(it, &vno, &caller, need).is_ok()
+        });
+        Ok(all)
+    });
+    answered(listed.await.and_then(|done| done))
 }
 
 async fn create<S: Store + Send + 'static>(
@@ -137,7 +183,10 @@ async fn seen<S: Store + Send + 'static>(
     from: Called,
     Path(name): Path<String>,
 ) -> Response {
-    verbs.answer(from, move |it, _| it.seen(&name)).await
+    let of = (name, None);
+    verbs
+        .of_network(from, of, |it, _, name| it.seen(name))
+        .await
 }
 
 async fn document<S: Store + Send + 'static>(
@@ -145,7 +194,10 @@ async fn document<S: Store + Send + 'static>(
     from: Called,
     Path(name): Path<String>,
 ) -> Response {
-    verbs.answer(from, move |it, _| it.document(&name)).await
+    let of = (name, Some(Verb::See));
+    verbs
+        .of_network(from, of, |it, _, name| it.document(name))
+        .await
 }
 
 /// Asks the nodes of a network something. What lets someone into a node stands in its events.
@@ -157,21 +209,29 @@ async fn ask<S: Store + Send + 'static>(
 ) -> Response {
     let ConnectInfo(Caller(caller)) = from;
     let asked = async {
-        verbs.check(&caller)?;
-        let ask: Ask = read(&body_of(body).await?)?;
-        let (who, deed) = (caller.to_string(), ask.deed());
-        let node = ask.node().map(str::to_owned);
-        let vnet = verbs.handle.ask(move |it, now| {
+        rights::is_known(&verbs.party, &caller)?;
+        let mut ask: Ask = read(&body_of(body).await?)?;
+        let (vno, who) = (verbs.party.clone(), caller.to_string());
+        let found = verbs.handle.ask(move |it, now| {
+            let of = |verb, node| Need::Verb {
+                name: &name,
+                verb,
+                node,
+            };
+            let need = of(ask.verb(), ask.node());
+            rights::check(it, &vno, &caller, need)?;
             let seen = it.seen(&name)?;
-            if let (Some(node), Some(deed)) = (node, deed) {
-                it.tell(now, &name, format!("node {node}: {who} {deed}"));
+            ask.find_access(&it.document(&name)?)?;
+            if let (Some(node), Some(deed)) = (ask.node(), ask.deed()) {
+                it.tell(now, &name, format!("node {node}: {caller} {deed}"));
             }
-            Ok::<_, ErrorBody>(seen.vnet)
+            Ok::<_, ErrorBody>((seen.vnet, ask))
         });
+        let (vnet, ask) = found.await??;
         let wanted = Wanted {
-            vnet: vnet.await??,
+            vnet,
             ask,
-            who: vec![caller.to_string()],
+            who: vec![who],
         };
         verbs.below.ask(vec![verbs.vnp.clone()], wanted).await
     };
@@ -183,9 +243,69 @@ async fn remove<S: Store + Send + 'static>(
     from: Called,
     Path(name): Path<String>,
 ) -> Response {
+    let of = (name, Some(Verb::Remove));
     verbs
-        .answer(from, move |it, now| it.remove(now, &name))
+        .of_network(from, of, |it, now, name| it.remove(now, name))
         .await
+}
+
+async fn grants<S: Store + Send + 'static>(
+    State(verbs): Of<S>,
+    from: Called,
+    Path(name): Path<String>,
+) -> Response {
+    verbs
+        .of_operator(from, move |it, _, _| it.grants(&name).cloned())
+        .await
+}
+
+async fn set_grant<S: Store + Send + 'static>(
+    State(verbs): Of<S>,
+    from: Called,
+    Path((name, to)): Path<(String, String)>,
+    body: Body,
+) -> Response {
+    if let Err(error) = rights::is_known(&verbs.party, &from.0.0) {
+        return refusal(&error);
+    }
+    let grant = body_of(body).await.and_then(|body| read::<Grant>(&body));
+    match grant {
+        Ok(grant) => verbs.change_grant(from, name, to, Some(grant)).await,
+        Err(error) => refusal(&error),
+    }
+}
+
+async fn withdraw<S: Store + Send + 'static>(
+    State(verbs): Of<S>,
+    from: Called,
+    Path((name, to)): Path<(String, String)>,
+) -> Response {
+    verbs.change_grant(from, name, to, None).await
+}
+
+impl<S: Store + Send + 'static> Verbs<S> {
+    async fn change_grant(
+        &self,
+        from: Called,
+        name: String,
+        to: String,
+        grant: Option<Grant>,
+    ) -> Response {
+        self.of_operator(from, move |it, now, caller| {
+            // As it stands in a certificate.
+            let to = Identity::new(Role::Delegate, &to).map_err(|error| {
+                ErrorBody::new(carina_api::ErrorCode::BadRequest, error.to_string())
+            })?;
+            let what = match &grant {
+                Some(grant) => format!("{caller} lets {to} do this: {grant}"),
+                None => format!("{caller} takes back what {to} may do"),
+            };
+            it.grant(now, &name, &to.name, grant)?;
+            it.tell(now, &name, what);
+            Ok(())
+        })
+        .await
+    }
 }
 
 async fn events<S: Store + Send + 'static>(
@@ -194,19 +314,31 @@ async fn events<S: Store + Send + 'static>(
     Path(name): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Response {
+    let ConnectInfo(Caller(caller)) = from;
     let (since, wait) = match event_query(query.as_deref().unwrap_or_default()) {
         Ok(query) => query,
         Err(error) => return refusal(&error),
     };
-    if let Err(error) = verbs.check(&from.0.0) {
+    if let Err(error) = rights::is_known(&verbs.party, &caller) {
         return refusal(&error);
+    }
+    if !wait.is_zero() {
+        verbs.watching.wake();
     }
     let deadline = tokio::time::Instant::now() + wait;
     loop {
         let happened = verbs.happened.notified();
-        let name = name.clone();
-        let events = verbs.handle.ask(move |it, _| it.events(&name, since)).await;
-        let events = events.and_then(|events| events);
+        let (vno, caller, name) = (verbs.party.clone(), caller.clone(), name.clone());
+        let events = verbs.handle.ask(move |it, _| {
+            let need = Need::Verb {
+                name: &name,
+                verb: Verb::See,
+                node: None,
+            };
+            rights::check(it, &vno, &caller, need)?;
+            it.events(&name, since)
+        });
+        let events = events.await.and_then(|events| events);
         let is_over = tokio::time::Instant::now() >= deadline;
         if is_over || !events.as_ref().is_ok_and(Vec::is_empty) {
             return answered(events);

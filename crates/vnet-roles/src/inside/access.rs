@@ -1,0 +1,133 @@
+//! What operators ask of access points, where end users join.
+//!
+//! The answer has what a user needs to find the access point, and no more of the host: addresses
+//! that its provider has chosen (`carina vnet agent --users-at`), a port and a key.
+
+use std::collections::BTreeSet;
+
+use carina_api::{ErrorBody, ErrorCode};
+use carina_vnet::document::{Attach, Document};
+use carina_vnet_host::access::{Right, TokenWanted};
+use carina_vnet_host::{Agent, Error};
+use serde::{Deserialize, Serialize};
+
+use super::{Answer, Ask};
+
+/// What is to be done for a user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum AtAccess {
+    /// Make a token.
+    Token {
+        /// For how many seconds from now.
+        lease_s: u64,
+        /// What it gives; the right to IP if the set is empty.
+        #[serde(default)]
+        rights: BTreeSet<Right>,
+    },
+    /// Take back all tokens, and cut the user's system off.
+    Revoke {},
+}
+
+impl AtAccess {
+    pub(super) fn deed(&self, access: &str, user: &str) -> String {
+        let [access, user] =
+            [access, user].map(|name| name.chars().take(NOTED).collect::<String>());
+        match self {
+            AtAccess::Token { lease_s, .. } => {
+                format!("lets {user} in at access point {access} for {lease_s} s")
+            }
+            AtAccess::Revoke {} => format!("cuts {user} off at access point {access}"),
+        }
+    }
+}
+
+impl Ask {
+    /// Names the node of the access point that is asked, which stands in the network's document.
+    /// Of all other asks it changes nothing.
+    ///
+    /// # Errors
+    /// The document has no such access point, or one that has no tokens.
+    pub fn find_access(&mut self, document: &Document) -> Result<(), ErrorBody> {
+        let Ask::Access { node, access, .. } = self else {
+            return Ok(());
+        };
+        let refusal = |code, what: String| Err(ErrorBody::new(code, what));
+        match document.access.get(access) {
+            Some(point) if point.attach == Attach::Tunnel => {
+                node.clone_from(&point.node);
+                Ok(())
+            }
+            Some(_) => {
+                let what = format!(
+                    "the network is extended to the users of access point {access}: each is a node \
+                     of it, and needs no token"
+                );
+                refusal(ErrorCode::Conflict, what)
+            }
+            None => {
+                let known: Vec<&str> = document.access.keys().map(String::as_str).collect();
+                let known = match known.is_empty() {
+                    true => "none".to_owned(),
+                    false => known.join(", "),
+                };
+                let access: String = access.chars().take(NOTED).collect();
+                let what = format!("the network has no access point {access}; it has: {known}");
+                refusal(ErrorCode::NotFound, what)
+            }
+        }
+    }
+}
+
+/// Carries out what is asked of an access point on its host.
+pub(super) fn carry_out(
+    agent: &Agent,
+    name: &str,
+    (access, user): (&str, &str),
+    what: &AtAccess,
+) -> Result<Answer, Error> {
+    Ok(match what {
+        AtAccess::Token { lease_s, rights } => {
+            let wanted = TokenWanted {
+                user: user.to_owned(),
+                lease_s: *lease_s,
+                at: Vec::new(),
+                rights: rights.clone(),
+            };
+            Answer::Token(agent.token(name, access, &wanted)?)
+        }
+        AtAccess::Revoke {} => Answer::Revoked(agent.revoke(name, access, user)?),
+    })
+}
+
+/// Of a name so much is said.
+const NOTED: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use carina_vnet::document::Form;
+
+    use super::*;
+
+    #[test]
+    fn access_point_is_found_in_the_document() {
+        let text = "[vnet]\nname = \"x\"\n[node.r1]\n[access.home]\nnode = \"r1\"\n\
+                    users = [\"alice\"]\n[access.far]\nnode = \"r1\"\nattach = \"extend\"\n\
+                    users = [\"carol\"]\nrate = \"1Mbps\"\n";
+        let document = Document::read(text, Form::Toml).unwrap();
+        let find = |access: &str| {
+            let mut ask = Ask::Access {
+                node: "elsewhere".to_owned(),
+                access: access.to_owned(),
+                user: "alice".to_owned(),
+                what: AtAccess::Revoke {},
+            };
+            ask.find_access(&document).map(|()| ask)
+        };
+        assert_eq!(find("home").unwrap().node(), Some("r1"));
+        for (access, words) in [("far", "needs no token"), ("z", "it has: far, home")] {
+            let refusal = find(access).unwrap_err().to_string();
+            assert!(refusal.contains(words), "{refusal}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! A network as its operator sees it: what is wanted, and what its hosts say of it, in the names of
+//! the document.
+
+use std::collections::BTreeMap;
+
+use carina_vnet::document::{Document, ResolvedNode};
+use carina_vnet::host_part::{
+    EndPart, Far, HostPart, LinkPart, LinkState, NodePart, NodeState, VnetId,
+};
+use carina_vnet::layout::Layout;
+use carina_vnet::vno::Seen;
+use carina_vnet_host::impairment::LinkImpairment;
+use carina_vnet_host::report::{
+    InterfaceReport, LinkReport, NodeReport, Passed, VnetReport, VnetState,
+};
+
+use super::{EndReport, Look};
+
+/// A network with its nodes and links, as far as its hosts tell of them; `look` is missing where it
+/// is not made.
+#[must_use]
+pub fn report(seen: &Seen, document: &Document, look: Option<&Look>) -> VnetReport {
+    let document = document.extended();
+    let told = look.and_then(|look| look.layout.as_deref());
+    let layout = match told {
+        Some(layout) => layout.clone(),
+        // What the first provider of a network chooses.
+        None => Layout::of(&document, &Layout::default()),
+    };
+    let standing = &seen.standing;
+    let reason = standing.reason.as_ref().map(|it| it.message.clone());
+    let (state, obstacles) = match (standing.is_ready(), standing.is_refused) {
+        (true, _) => (VnetState::Ready, Vec::new()),
+        (_, true) => (VnetState::Failed, reason.into_iter().collect()),
+        _ => (VnetState::Changing, reason.into_iter().collect()),
+    };
+    VnetReport {
+        name: seen.name.clone(),
+        vnet: seen.vnet,
+        generation: seen.generation,
+        state,
+        obstacles,
+        nodes: nodes_of(seen.vnet, &document, &layout, look),
+        links: links_of(&document, &layout, look),
+        phases: Vec::new(),
+        ready_after_ms: None,
+    }
+}
+
+/// A whole network, as if it were on one host: nodes with interfaces and routes, and links with
+/// both of their ends.
+#[must_use]
+pub fn whole(vnet: VnetId, document: &Document, layout: &Layout) -> HostPart {
+    let document = document.extended();
+    let mut routes = layout.routes();
+    let nodes = resolved(&document).map(|(name, node)| NodePart {
+        interfaces: layout.interfaces(vnet, name),
+        routes: routes.remove(name).unwrap_or_default(),
+        name: name.to_owned(),
+        kind: node.kind,
+        image: node.image,
+        cpus: node.cpus,
+        memory_mib: node.memory,
+        boot: node.boot,
+        founder: None,
+    });
+    let links = layout.links().filter_map(|(number, laid)| {
+        let link = document.link.get(laid.place)?;
+        let [near, far] = laid.ends.clone();
+        Some(LinkPart {
+            number,
+            tag: number,
+            carrier: link.carrier,
+            rate: link.rate,
+            near,
+            far: Far::Here(far),
+        })
+    });
+    HostPart {
+        vnet,
+        name: document.vnet.name.clone(),
+        generation: 0,
+        links: links.collect(),
+        nodes: nodes.collect(),
+    }
+}
+
+fn resolved(document: &Document) -> impl Iterator<Item = (&str, ResolvedNode)> {
+    let names = document.node.keys();
+    names.filter_map(|name| Some((name.as_str(), document.resolved(name)?)))
+}
+
+fn nodes_of(
+    vnet: VnetId,
+    document: &Document,
+    layout: &Layout,
+    look: Option<&Look>,
+) -> Vec<NodeReport> {
+    let told = look.into_iter().flat_map(|look| &look.nodes);
+    let told: BTreeMap<&str, &NodeReport> = told.map(|node| (node.name.as_str(), node)).collect();
+    let node = |(name, wanted): (&str, ResolvedNode)| {
+        if let Some(node) = told.get(name) {
+            return (*node).clone();
+        }
+        let interfaces = layout.interfaces(vnet, name);
+        let interfaces = interfaces.iter().map(InterfaceReport::from);
+        NodeReport {
+            name: name.to_owned(),
+            kind: wanted.kind,
+            // Of one whose host is silent nothing is known.
+            state: NodeState::Absent,
+            is_console_ready: false,
+            interfaces: interfaces.collect(),
+        }
+    };
+    resolved(document).map(node).collect()
+}
+
+fn links_of(document: &Document, layout: &Layout, look: Option<&Look>) -> Vec<LinkReport> {
+    let told = look.into_iter().flat_map(|look| &look.ends);
+    let told: BTreeMap<&str, &EndReport> = told.map(|end| (end.end.as_str(), end)).collect();
+    let mut links = Vec::new();
+    for (number, laid) in layout.links() {
+        let Some(wanted) = document.link.get(laid.place) else {
+            continue;
+        };
+        let ends = [0, 1].map(|side| laid.ends[side].to_string());
+        let seen = [0, 1].map(|side| told.get(ends[side].as_str()).copied());
+        links.push(LinkReport {
+            number,
+            carrier: wanted.carrier,
+            rate: wanted.rate,
+            state: state_of(&seen),
+            rtt_ns: seen.iter().flatten().find_map(|end| end.rtt_ns),
+            passed: seen.map(|end| end.map_or(Passed::default(), |end| end.sent)),
+            impairment: LinkImpairment {
+                there: seen[0].and_then(|end| end.impairment),
+                back: seen[1].and_then(|end| end.impairment),
+            },
+            ends,
+        });
+    }
+    let users = layout.access().map(|(number, laid)| {
+        let point = format!("users at {}", laid.name);
+        (number, &laid.end, point)
+    });
+    let cards = layout.nics().map(|(number, laid)| {
+        // The card's name is its host's.
+        (number, &laid.end, "a card".to_owned())
+    });
+    for (number, near, far) in users.chain(cards) {
+        links.extend(outer(number, near, far, &told));
+    }
+    links.sort_by_key(|link| link.number);
+    links
+}
+
+/// A link whose other end is no node.
+fn outer(
+    number: u32,
+    near: &EndPart,
+    far: String,
+    told: &BTreeMap<&str, &EndReport>,
+) -> Option<LinkReport> {
+    let near = near.to_string();
+    let seen = told.get(near.as_str())?;
+    Some(LinkReport {
+        number,
+        ends: [near, far],
+        carrier: seen.carrier,
+        rate: seen.rate,
+        state: seen.state.clone(),
+        rtt_ns: seen.rtt_ns,
+        passed: [seen.sent, seen.received.unwrap_or_default()],
+        impairment: LinkImpairment {
+            there: seen.impairment,
+            back: None,
+        },
+    })
+}
+
+/// A link is up when both of its ends say so, and down when one does.
+fn state_of(ends: &[Option<&EndReport>; 2]) -> LinkState {
+    let states = ends.iter().flatten().map(|end| &end.state);
+    let worse = |state: &&LinkState| matches!(state, LinkState::Down { .. });
+    match (states.clone().find(worse), ends) {
+        (Some(down), _) => down.clone(),
+        (None, [Some(one), Some(other)]) if one.state == other.state => one.state.clone(),
+        _ => LinkState::Absent,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carina_vnet::document::{Carrier, Form};
+    use carina_vnet::message::Standing;
+
+    use super::*;
+
+    fn document() -> Document {
+        let text = "[vnet]\nname = \"x\"\n[node.a]\n[node.b]\n[node.c]\n\
+                    [[link]]\nends = [\"b\", \"a\"]\nrate = \"1Mbps\"\n\
+                    [[link]]\nends = [\"b\", \"c\"]\nrate = \"2Mbps\"\n";
+        Document::read(text, Form::Toml).unwrap()
+    }
+
+    fn seen() -> Seen {
+        Seen {
+            vnet: VnetId::new(1),
+            name: "x".into(),
+            generation: 1,
+            standing: Standing::default(),
+        }
+    }
+
+    fn end(end: &str, frames: u64) -> EndReport {
+        EndReport {
+            link: 0,
+            end: end.into(),
+            carrier: Carrier::Gre,
+            rate: "1Mbps".parse().unwrap(),
+            state: LinkState::Up,
+            rtt_ns: Some(5),
+            sent: Passed {
+                frames,
+                ..Passed::default()
+            },
+            received: None,
+            impairment: None,
+        }
+    }
+
+    #[test]
+    fn links_have_their_ends_in_the_order_of_the_document() {
+        let layout = Layout::of(&document(), &Layout::default());
+        let look = Look {
+            ends: vec![end("a:eth0", 1), end("b:eth0", 2), end("b:eth1", 3)],
+            layout: Some(Box::new(layout)),
+            ..Look::default()
+        };
+        let report = report(&seen(), &document(), Some(&look));
+        assert_eq!(report.nodes.len(), 3);
+        let [first, second] = &report.links[..] else {
+            panic!("{report:?}");
+        };
+        assert_eq!(first.ends, ["b:eth0", "a:eth0"]);
+        assert_eq!(first.passed.map(|it| it.frames), [2, 1]);
+        assert_eq!(first.state, LinkState::Up);
+        // Of the other end of this one nothing is heard.
+        assert_eq!(second.ends, ["b:eth1", "c:eth0"]);
+        assert_eq!(second.state, LinkState::Absent);
+    }
+
+    #[test]
+    fn network_that_is_not_made_shows_what_is_wanted() {
+        let report = report(&seen(), &document(), None);
+        assert_eq!(report.state, VnetState::Changing);
+        assert!(report.nodes.iter().all(|it| it.state == NodeState::Absent));
+        assert_eq!(report.links[1].ends, ["b:eth1", "c:eth0"]);
+        let layout = Layout::of(&document(), &Layout::default());
+        whole(VnetId::new(1), &document(), &layout).check().unwrap();
+    }
+}

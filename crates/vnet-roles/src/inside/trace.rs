@@ -1,0 +1,69 @@
+//! The way from a node to another over all hosts that have something of it: each host watches its
+//! own ports while echos are sent, and what they have seen is put together here.
+
+use std::time::Duration;
+
+use carina_api::{ErrorBody, ErrorCode};
+use carina_vnet::document::Document;
+use carina_vnet::host_part::VnetId;
+use carina_vnet_host::way::{ECHO, ECHOES_MAX, Together, Way, WayQuery};
+
+use super::sight::whole;
+use super::test::Asking;
+use super::{Answer, Ask, Look};
+
+/// Traces the way in a network.
+///
+/// # Errors
+/// There is no such node, no route leads there, or no host answers.
+pub fn run(
+    (vnet, document): (VnetId, &Document),
+    look: &Look,
+    query: &WayQuery,
+    session: u64,
+    ask: &Asking<'_>,
+) -> Result<Way, ErrorBody> {
+    if !(1..=ECHOES_MAX).contains(&query.echoes) {
+        let what = format!("{} echos: 1 to {ECHOES_MAX} are possible", query.echoes);
+        return Err(ErrorBody::new(ErrorCode::BadRequest, what));
+    }
+    for name in [&query.from, &query.to] {
+        if !document.extended().node.contains_key(name) {
+            let name: String = name.chars().take(64).collect();
+            let what = format!("the network has no node {name}");
+            return Err(ErrorBody::new(ErrorCode::NotFound, what));
+        }
+    }
+    let layout = look.layout.as_deref().ok_or_else(|| {
+        let what = "the network is not made yet";
+        ErrorBody::new(ErrorCode::Conflict, what)
+    })?;
+    let part = whole(vnet, document, layout);
+    let together = Together::of(part, [&query.from, &query.to]).map_err(|_| {
+        let what = format!("no route leads from {} to {}", query.from, query.to);
+        ErrorBody::new(ErrorCode::NotFound, what)
+    })?;
+    ask(Ask::Seek {
+        session,
+        sought: together.sought(),
+    })?;
+    let mut rtts = Vec::new();
+    for _ in 0..query.echoes {
+        let echo = Ask::Echo {
+            node: query.from.clone(),
+            to: together.address(),
+            limit_ms: u64::try_from(ECHO.as_millis()).unwrap_or(u64::MAX),
+        };
+        // One that is not answered is what is looked for.
+        if let Ok(Answer::Echo { rtt_ns }) = ask(echo) {
+            rtts.push(Duration::from_nanos(rtt_ns));
+        }
+    }
+    match ask(Ask::Found { session })? {
+        Answer::Found(seen) => Ok(together.way(query, &rtts, &seen)),
+        _ => {
+            let what = "something else was answered";
+            Err(ErrorBody::new(ErrorCode::Internal, what))
+        }
+    }
+}

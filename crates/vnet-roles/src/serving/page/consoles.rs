@@ -1,0 +1,118 @@
+//! Consoles that a page watches: all who look at the page watch one session together.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use carina_api::{ErrorBody, ErrorCode};
+use carina_vnet_host::report::ConsoleSaid;
+
+use crate::inside::{Answer, Ask};
+use crate::numbers::Numbers;
+
+/// A way to ask.
+type Asking<'a> = dyn Fn(Ask) -> Result<Answer, ErrorBody> + 'a;
+
+/// The sessions, by network and node.
+#[derive(Debug, Default)]
+pub(super) struct Consoles(Mutex<BTreeMap<[String; 2], Session>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Session {
+    number: u64,
+    /// Bytes of it so far, as was heard last.
+    known: u64,
+    used: Instant,
+}
+
+impl Consoles {
+    /// What the console of a node has said after so many bytes, when there is something, at the
+    /// latest after a time.
+    ///
+    /// # Errors
+    /// There is no such node, or its provider lets no one in.
+    pub(super) fn said(
+        &self,
+        place: [&str; 2],
+        (since, wait): (u64, Duration),
+        numbers: &Numbers,
+        ask: &Asking<'_>,
+    ) -> Result<ConsoleSaid, ErrorBody> {
+        let key = place.map(str::to_owned);
+        let session = {
+            let mut all = self.lock();
+            all.retain(|_, session| session.used.elapsed() < UNUSED);
+            let new = || Session {
+                number: numbers.next(),
+                known: 0,
+                used: Instant::now(),
+            };
+            let session = all.entry(key.clone()).or_insert_with(new);
+            session.used = Instant::now() + wait;
+            *session
+        };
+        // Who comes back after a long time has counted bytes of a session that has gone.
+        let since = if since > session.known { 0 } else { since };
+        let said = ask(Ask::Watch {
+            node: place[1].to_owned(),
+            session: session.number,
+            since,
+            wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+        });
+        match said {
+            Ok(Answer::Said {
+                next,
+                bytes,
+                has_ended,
+            }) => {
+                let mut all = self.lock();
+                match all.get_mut(&key) {
+                    // The next one who looks begins another.
+                    Some(_) if has_ended => drop(all.remove(&key)),
+                    Some(session) => session.known = session.known.max(next),
+                    None => {}
+                }
+                Ok(ConsoleSaid { next, bytes })
+            }
+            Ok(_) => {
+                let what = "something else was answered";
+                Err(ErrorBody::new(ErrorCode::Internal, what))
+            }
+            Err(refusal) => {
+                self.lock().remove(&key);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Types at the console of a node, which is watched already.
+    ///
+    /// # Errors
+    /// It is not watched, or another writes there.
+    pub(super) fn type_in(
+        &self,
+        place: [&str; 2],
+        text: &str,
+        ask: &Asking<'_>,
+    ) -> Result<(), ErrorBody> {
+        let session = self.lock().get(&place.map(str::to_owned)).copied();
+        let session = session.ok_or_else(|| {
+            let what = "the console is not watched: open it first";
+            ErrorBody::new(ErrorCode::Conflict, what)
+        })?;
+        let typed = ask(Ask::Type {
+            node: place[1].to_owned(),
+            session: session.number,
+            bytes: text.as_bytes().to_vec(),
+        });
+        typed.map(drop)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<[String; 2], Session>> {
+        // Every critical section leaves the map whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The host forgets a session that was not asked for in a minute.
+const UNUSED: Duration = Duration::from_secs(45);

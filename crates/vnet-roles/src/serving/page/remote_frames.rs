@@ -1,0 +1,82 @@
+//! Frames that a host copies, for a capture of the page.
+
+use std::io;
+use std::time::Duration;
+
+use carina_api::ErrorBody;
+use carina_vnet_host::web::captures::FrameSource;
+
+use crate::inside::copied::Copied;
+use crate::inside::{Answer, Ask};
+
+/// A way to ask.
+pub(super) type Asking = Box<dyn Fn(Ask) -> Result<Answer, ErrorBody> + Send>;
+
+/// The copies of one link.
+pub(super) struct RemoteFrames {
+    copied: Copied,
+    ask: Asking,
+    /// Where to go on asking.
+    next: u64,
+    /// What has come and was not read.
+    waiting: Vec<u8>,
+    has_ended: bool,
+}
+
+impl RemoteFrames {
+    /// Begins to copy.
+    ///
+    /// # Errors
+    /// There is no such link, or its host does not answer.
+    pub(super) fn begin(copied: Copied, ask: Asking) -> Result<RemoteFrames, ErrorBody> {
+        let mut frames = RemoteFrames {
+            copied,
+            ask,
+            next: 0,
+            waiting: Vec::new(),
+            has_ended: false,
+        };
+        frames.fetch(Duration::ZERO)?;
+        Ok(frames)
+    }
+
+    fn fetch(&mut self, wait: Duration) -> Result<(), ErrorBody> {
+        let answer = (self.ask)(self.copied.ask(self.next, wait))?;
+        if let Answer::Copied {
+            next,
+            bytes,
+            has_ended,
+        } = answer
+        {
+            self.next = next;
+            self.waiting.extend(bytes);
+            self.has_ended = has_ended;
+        }
+        Ok(())
+    }
+}
+
+impl FrameSource for RemoteFrames {
+    fn read(&mut self, bytes: &mut [u8], within: Duration) -> io::Result<Option<usize>> {
+        if self.waiting.is_empty() && !self.has_ended {
+            // Each question takes a connection at every role: fewer are better.
+            let fetched = self.fetch(within.max(WAIT));
+            fetched.map_err(|refusal| io::Error::other(refusal.message))?;
+        }
+        if self.waiting.is_empty() && self.has_ended {
+            return Ok(None);
+        }
+        let count = self.waiting.len().min(bytes.len());
+        bytes[..count].copy_from_slice(&self.waiting[..count]);
+        self.waiting.drain(..count);
+        Ok(Some(count))
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        let done = (self.ask)(self.copied.enough());
+        done.map(drop)
+            .map_err(|refusal| io::Error::other(refusal.message))
+    }
+}
+
+const WAIT: Duration = Duration::from_millis(500);

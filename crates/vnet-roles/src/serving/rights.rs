@@ -1,0 +1,114 @@
+//! Who may ask a VNO for what: its operator for everything, a delegate for what the operator has
+//! granted.
+//!
+//! A delegate learns of a network only if there is a grant for it: of all others it hears the same
+//! as of networks that are not there.
+
+use carina_api::{ErrorBody, ErrorCode};
+use carina_vnet::grant::{Grant, Verb};
+use carina_vnet::store::Store;
+
+use super::operations::Operations;
+use crate::identity::{Identity, Role};
+
+/// What a caller needs.
+#[derive(Clone, Copy, Debug)]
+pub enum Need<'a> {
+    /// To be the operator.
+    Operator,
+    /// To have any grant for a network, or to be the operator.
+    Any {
+        /// The network.
+        name: &'a str,
+    },
+    /// To be allowed to do this with a network, at a node if one is named.
+    Verb {
+        /// The network.
+        name: &'a str,
+        /// What is to be done.
+        verb: Verb,
+        /// The node.
+        node: Option<&'a str>,
+    },
+}
+
+/// Checks whether a caller may be listened to at all.
+///
+/// # Errors
+/// It is neither the operator of the VNO nor a delegate.
+pub fn is_known(vno: &Identity, caller: &Identity) -> Result<(), ErrorBody> {
+    match is_operator(vno, caller) || caller.role == Role::Delegate {
+        true => Ok(()),
+        false => Err(denied(format!(
+            "{caller} may not give orders to {vno}; operator {} may",
+            vno.name
+        ))),
+    }
+}
+
+/// Whether a caller is the operator of a VNO.
+pub fn is_operator(vno: &Identity, caller: &Identity) -> bool {
+    caller.role == Role::Operator && caller.name == vno.name
+}
+
+/// Checks what a caller needs.
+///
+/// # Errors
+/// The caller may not do it; the words say what it may.
+pub fn check<S: Store>(
+    operations: &Operations<S>,
+    vno: &Identity,
+    caller: &Identity,
+    need: Need,
+) -> Result<(), ErrorBody> {
+    is_known(vno, caller)?;
+    if is_operator(vno, caller) {
+        return Ok(());
+    }
+    let who = &caller.name;
+    let operator = &vno.name;
+    match need {
+        Need::Operator => Err(denied(format!(
+            "{caller} may not do this; operator {operator} may"
+        ))),
+        Need::Any { name } => granted(operations, vno, who, name).map(drop),
+        Need::Verb { name, verb, node } => {
+            let grant = granted(operations, vno, who, name)?;
+            if grant.lets(verb, node) {
+                return Ok(());
+            }
+            let at = match node {
+                Some(node) => {
+                    let node: String = node.chars().take(64).collect();
+                    format!(" at node {node}")
+                }
+                None => String::new(),
+            };
+            Err(denied(format!(
+                "{caller} has no right to `{verb}`{at} in network {name}, but to {grant}; operator \
+                 {operator} can grant it (`carina vnet grant`)"
+            )))
+        }
+    }
+}
+
+fn granted<'a, S: Store>(
+    operations: &'a Operations<S>,
+    vno: &Identity,
+    who: &str,
+    name: &str,
+) -> Result<&'a Grant, ErrorBody> {
+    let grants = operations.grants(name).ok();
+    grants.and_then(|all| all.get(who)).ok_or_else(|| {
+        let name: String = name.chars().take(64).collect();
+        denied(format!(
+            "delegate {who} has no rights in a network {name}; operator {} can grant them (`carina \
+             vnet grant`)",
+            vno.name
+        ))
+    })
+}
+
+fn denied(what: String) -> ErrorBody {
+    ErrorBody::new(ErrorCode::AccessDenied, what)
+}

@@ -1,0 +1,364 @@
+//! How the networks of an operator are, as a VNO asks the hosts through its providers: now, and
+//! from time to time for those who look back. Changes of nodes and links become events.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use carina_api::{ErrorBody, ErrorCode};
+use carina_vnet::document::Document;
+use carina_vnet::host_part::{LinkState, NodeState, VnetId};
+use carina_vnet::store::Store;
+use carina_vnet::vno::Seen;
+use carina_vnet_host::report::{LinkReport, NodeReport, VnetReport};
+use carina_vnet_host::web::{History, HistoryReport, Moment};
+
+use super::operations::Operations;
+use crate::driver::Handle;
+use crate::identity::{Identity, Role};
+use crate::inside::below::Below;
+use crate::inside::sight::report;
+use crate::inside::{Answer, Ask, Look, Wanted};
+
+/// A VNO that looks into its networks.
+#[derive(Debug)]
+pub struct Watching<S> {
+    handle: Handle<Operations<S>>,
+    below: Below,
+    vnp: String,
+    /// On whose behalf it looks.
+    operator: Identity,
+    /// By the names of networks.
+    kept: Mutex<BTreeMap<String, Kept>>,
+    /// When someone has asked last how networks are, or for their events.
+    wanted: Mutex<Option<Instant>>,
+    /// How often it looks while no one asks.
+    idle: Option<Duration>,
+}
+
+/// What is known of a network.
+#[derive(Debug)]
+struct Kept {
+    history: History,
+    last: VnetReport,
+    noted: Instant,
+}
+
+/// A network now.
+#[derive(Clone, Debug)]
+pub struct Now {
+    /// How far its VNO is with it.
+    pub seen: Seen,
+    /// What is wanted.
+    pub document: Document,
+    /// Its nodes and links.
+    pub report: VnetReport,
+}
+
+impl<S: Store + Send + 'static> Watching<S> {
+    /// Begins to look, from time to time also while no one asks if `keeps_history`. It ends with
+    /// this value.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(
+        handle: Handle<Operations<S>>,
+        below: Below,
+        (name, vnp): (&str, &str),
+        keeps_history: bool,
+    ) -> std::io::Result<Arc<Watching<S>>> {
+        let watching = Arc::new(Watching {
+            handle,
+            below,
+            vnp: vnp.to_owned(),
+            operator: Identity {
+                role: Role::Operator,
+                name: name.to_owned(),
+            },
+            kept: Mutex::default(),
+            wanted: Mutex::default(),
+            idle: keeps_history.then_some(IDLE),
+        });
+        let looks = Arc::downgrade(&watching);
+        let thread = std::thread::Builder::new().name("watching".to_owned());
+        thread.spawn(move || look_on(&looks))?;
+        Ok(watching)
+    }
+
+    /// Someone wants to know how networks are: from now on they are looked at often, for a time.
+    pub fn wake(&self) {
+        *lock(&self.wanted) = Some(Instant::now());
+    }
+
+    /// How a network is now. Where no host answers it shows what is wanted.
+    ///
+    /// # Errors
+    /// No network has this name.
+    pub fn now(&self, name: &str) -> Result<Now, ErrorBody> {
+        self.wake();
+        self.look(name)
+    }
+
+    /// What the hosts of a network say.
+    ///
+    /// # Errors
+    /// There is no such network, or no host answers.
+    pub fn hosts(&self, name: &str) -> Result<(Now, Look), ErrorBody> {
+        let (seen, document, _) = self.wanted_of(name)?;
+        let look = self.ask_hosts(seen.vnet)?;
+        let report = report(&seen, &document, Some(&look));
+        let now = Now {
+            seen,
+            document,
+            report,
+        };
+        Ok((now, look))
+    }
+
+    /// Asks the nodes of a network something for a caller who may. What lets someone into a node
+    /// stands in its events.
+    ///
+    /// # Errors
+    /// There is no such network or node, or it does not do it.
+    pub fn ask(&self, caller: &Identity, name: &str, ask: Ask) -> Result<Answer, ErrorBody> {
+        let (who, deed) = (caller.to_string(), ask.deed());
+        let (node, name) = (ask.node().map(str::to_owned), name.to_owned());
+        let vnet = self.handle.ask_and_wait(move |it, now| {
+            let seen = it.seen(&name)?;
+            if let (Some(node), Some(deed)) = (node, deed) {
+                it.tell(now, &name, format!("node {node}: {who} {deed}"));
+            }
+            Ok::<_, ErrorBody>(seen.vnet)
+        });
+        self.ask_vnp(caller, vnet??, ask)
+    }
+
+    /// Which samples there are after a time.
+    ///
+    /// # Errors
+    /// No network has this name.
+    pub fn history(&self, name: &str, since_ms: u64) -> Result<HistoryReport, ErrorBody> {
+        let (_, _, age_ms) = self.wanted_of(name)?;
+        let kept = lock(&self.kept);
+        let report = kept.get(name).map(|it| it.history.report(age_ms, since_ms));
+        Ok(report.unwrap_or(HistoryReport {
+            now_ms: age_ms,
+            samples: Vec::new(),
+        }))
+    }
+
+    /// A network as it was.
+    ///
+    /// # Errors
+    /// Nothing is known of it yet.
+    pub fn moment(&self, name: &str, at_ms: u64) -> Result<Moment, ErrorBody> {
+        let kept = lock(&self.kept);
+        let moment = kept.get(name).and_then(|it| it.history.at(at_ms));
+        moment.ok_or_else(|| {
+            let name: String = name.chars().take(64).collect();
+            let what = format!("nothing is known yet of how network {name} was");
+            ErrorBody::new(ErrorCode::NotFound, what)
+        })
+    }
+
+    fn wanted_of(&self, name: &str) -> Result<(Seen, Document, u64), ErrorBody> {
+        let name = name.to_owned();
+        let asked = self
+            .handle
+            .ask_and_wait(move |it, now| it.whole(now, &name));
+        asked?
+    }
+
+    fn ask_vnp(&self, caller: &Identity, vnet: VnetId, ask: Ask) -> Result<Answer, ErrorBody> {
+        let wanted = Wanted {
+            vnet,
+            ask,
+            who: vec![caller.to_string()],
+        };
+        self.below
+            .ask_and_wait(std::slice::from_ref(&self.vnp), &wanted)
+    }
+
+    fn ask_hosts(&self, vnet: VnetId) -> Result<Look, ErrorBody> {
+        match self.ask_vnp(&self.operator, vnet, Ask::Look {})? {
+            Answer::Looked(look) => Ok(look),
+            _ => {
+                let what = "something else was answered";
+                Err(ErrorBody::new(ErrorCode::Internal, what))
+            }
+        }
+    }
+
+    /// Looks at a network, and notes what has changed.
+    fn look(&self, name: &str) -> Result<Now, ErrorBody> {
+        let (seen, document, age_ms) = self.wanted_of(name)?;
+        // One that is not made has no hosts yet.
+        let look = self.ask_hosts(seen.vnet).ok();
+        let report = report(&seen, &document, look.as_ref());
+        let now = Now {
+            seen,
+            document,
+            report,
+        };
+        let told = {
+            let mut kept = lock(&self.kept);
+            let room = ROOM / kept.len().max(ROOMS_MIN);
+            let told = match kept
+                .get_mut(name)
+                .filter(|it| it.history.is_of(&now.report))
+            {
+                Some(kept) => {
+                    kept.history.note(age_ms, now.report.clone(), room);
+                    kept.noted = Instant::now();
+                    let before = std::mem::replace(&mut kept.last, now.report.clone());
+                    changes(&before, &now.report)
+                }
+                None => {
+                    let mut history = History::new(&now.report);
+                    history.note(age_ms, now.report.clone(), room);
+                    let new = Kept {
+                        history,
+                        last: now.report.clone(),
+                        noted: Instant::now(),
+                    };
+                    kept.insert(name.to_owned(), new);
+                    Vec::new()
+                }
+            };
+            told.into_iter().take(CHANGES_TOLD).collect::<Vec<_>>()
+        };
+        if !told.is_empty() {
+            let name = name.to_owned();
+            // Without its machine there are no events.
+            let _ = self.handle.ask_and_wait(move |it, at| {
+                told.into_iter().for_each(|what| it.tell(at, &name, what));
+            });
+        }
+        Ok(now)
+    }
+
+    /// Looks at all networks, if it is time.
+    fn look_at_all(&self) {
+        let wanted = *lock(&self.wanted);
+        let is_wanted = wanted.is_some_and(|at| at.elapsed() < WANTED);
+        let every = if is_wanted { Some(EVERY) } else { self.idle };
+        let Some(every) = every else {
+            return;
+        };
+        let listed = self.handle.ask_and_wait(|it, _| it.list());
+        let names: Vec<String> = listed.into_iter().flatten().map(|it| it.name).collect();
+        lock(&self.kept).retain(|name, _| names.contains(name));
+        for name in names {
+            let is_due = lock(&self.kept)
+                .get(&name)
+                .is_none_or(|it| it.noted.elapsed() >= every);
+            if is_due {
+                // It may have gone meanwhile.
+                let _ = self.look(&name);
+            }
+        }
+    }
+}
+
+/// Looks on while there is someone to look for.
+fn look_on<S: Store + Send + 'static>(watching: &Weak<Watching<S>>) {
+    while let Some(watching) = watching.upgrade() {
+        watching.look_at_all();
+        drop(watching);
+        std::thread::sleep(TURN);
+    }
+}
+
+/// What has become otherwise of nodes and links, in words.
+fn changes(before: &VnetReport, now: &VnetReport) -> Vec<String> {
+    let nodes: BTreeMap<&str, &NodeReport> = before
+        .nodes
+        .iter()
+        .map(|it| (it.name.as_str(), it))
+        .collect();
+    let links: BTreeMap<u32, &LinkReport> = before.links.iter().map(|it| (it.number, it)).collect();
+    let nodes = now.nodes.iter().filter_map(|node| {
+        let old = nodes.get(node.name.as_str())?;
+        let word = match &node.state {
+            state if *state == old.state => return None,
+            NodeState::Absent => "is not there",
+            NodeState::Starting => "begins",
+            NodeState::Up => "is up",
+            NodeState::Failed { .. } => "has failed",
+        };
+        Some(format!("node {} {word}", node.name))
+    });
+    let links = now.links.iter().filter_map(|link| {
+        let old = links
+            .get(&link.number)
+            .filter(|old| old.ends == link.ends)?;
+        let name = format!("link {} ({})", link.number, link.ends.join(" -- "));
+        let word = match &link.state {
+            state if *state == old.state => match link.impairment == old.impairment {
+                true => return None,
+                false if link.impairment.is_none() => "is no longer impaired",
+                false => "is impaired",
+            },
+            LinkState::Absent => "is not known",
+            LinkState::Down { .. } => "is down",
+            LinkState::Up => "is up",
+        };
+        Some(format!("{name} {word}"))
+    });
+    nodes.chain(links).collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every critical section leaves what it holds whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Between two looks at whether it is time.
+const TURN: Duration = Duration::from_millis(250);
+/// How often networks are looked at while someone wants to know.
+const EVERY: Duration = Duration::from_millis(900);
+/// And while no one does.
+const IDLE: Duration = Duration::from_secs(10);
+/// One who has not asked for so long has gone.
+const WANTED: Duration = Duration::from_secs(20);
+/// Bytes of the histories of all networks, and among how many they are shared at least.
+const ROOM: usize = 64 << 20;
+const ROOMS_MIN: usize = 8;
+/// Events of one look at most: a network has room for 1000.
+const CHANGES_TOLD: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use carina_vnet::document::Form;
+    use carina_vnet::message::Standing;
+
+    use super::*;
+
+    #[test]
+    fn changes_of_states_have_names_of_the_document() {
+        let text = "[vnet]\nname = \"x\"\n[node.a]\n[node.b]\n\
+                    [[link]]\nends = [\"a\", \"b\"]\nrate = \"1Mbps\"\n";
+        let document = Document::read(text, Form::Toml).unwrap();
+        let seen = Seen {
+            vnet: VnetId::new(1),
+            name: "x".into(),
+            generation: 1,
+            standing: Standing::default(),
+        };
+        let before = report(&seen, &document, None);
+        assert!(changes(&before, &before).is_empty());
+        let mut now = before.clone();
+        now.nodes[1].state = NodeState::Up;
+        now.links[0].state = LinkState::Up;
+        assert_eq!(
+            changes(&before, &now),
+            ["node b is up", "link 0 (a:eth0 -- b:eth0) is up"]
+        );
+        let mut worse = now.clone();
+        worse.links[0].impairment.there = Some(Default::default());
+        assert_eq!(
+            changes(&now, &worse),
+            ["link 0 (a:eth0 -- b:eth0) is impaired"]
+        );
+    }
+}
