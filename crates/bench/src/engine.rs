@@ -149,7 +149,7 @@ pub fn run(options: &Options<Case>) -> Result<Results> {
     notes.append(&mut bench.notes);
     let bar = |name: &str| CASES.iter().find(|case| case.name == name)?.bar;
     notes.extend(judge(&factors, PEER, Metric::Mpps, bar));
-    notes.extend(bench.compare_workers());
+    notes.extend(bench.compare());
     Ok(Results {
         bench: "engine".to_owned(),
         machine: machine(),
@@ -226,8 +226,9 @@ impl Bench<'_> {
         self.notes.extend(disturbance);
     }
 
-    /// Says how two workers scale, where the same chain on one of them was measured too.
-    fn compare_workers(&self) -> Vec<String> {
+    /// Says how two workers scale, and what a script costs beside an app of Rust, where both were
+    /// measured.
+    fn compare(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let rates = |case: &Case, size: u64| {
             let ours = self.ours.iter();
@@ -235,27 +236,47 @@ impl Bench<'_> {
             ours.map(|row| row.2).collect::<Vec<f64>>()
         };
         for case in &self.options.cases {
-            let Chain::Workers(_, hops) = case.chain else {
-                continue;
+            let mut others = self.options.cases.iter();
+            let (other, of) = match case.chain {
+                Chain::Workers(_, hops) => {
+                    let is_one = |other: &&Case| other.chain == Chain::Hops(hops);
+                    (others.find(is_one), " of one worker")
+                }
+                Chain::Lua(script) => {
+                    let is_same = |other: &&Case| other.name == script.same_in_rust();
+                    (others.find(is_same), ", the same in Rust")
+                }
+                _ => continue,
             };
-            let is_one = |one: &&Case| one.chain == Chain::Hops(hops);
-            let Some(one) = self.options.cases.iter().find(is_one) else {
-                continue;
-            };
+            let Some(other) = other else { continue };
             for size in &self.options.sizes {
-                let pairs = rates(case, *size).into_iter().zip(rates(one, *size));
-                let Some(ratio) = Ratio::of(pairs) else {
+                let pairs = rates(case, *size).into_iter().zip(rates(other, *size));
+                let pairs: Vec<(f64, f64)> = pairs.collect();
+                let Some(ratio) = Ratio::of(pairs.iter().copied()) else {
                     continue;
                 };
                 let [low, high] = ratio.interval;
+                let more = match case.chain {
+                    Chain::Lua(_) => format!("; {:.0} ns a packet more", ns_more(&pairs)),
+                    _ => String::new(),
+                };
                 lines.push(format!(
-                    "{} at {size} bytes: {:.2} x {} of one worker [{low:.2} to {high:.2}]",
-                    case.name, ratio.ratio, one.name
+                    "{} at {size} bytes: {:.2} x {}{of} [{low:.2} to {high:.2}]{more}",
+                    case.name, ratio.ratio, other.name
                 ));
             }
         }
         lines
     }
+}
+
+/// How many nanoseconds a packet takes longer in the first of two systems than in the second, by
+/// the median of runs; rates are 10^6 packets a second.
+fn ns_more(pairs: &[(f64, f64)]) -> f64 {
+    let more = pairs.iter().map(|(slow, fast)| 1e3 / slow - 1e3 / fast);
+    let mut more: Vec<f64> = more.collect();
+    more.sort_by(f64::total_cmp);
+    more.get(more.len() / 2).copied().unwrap_or_default()
 }
 
 fn notes(cpu: usize, main_cpu: usize) -> Vec<String> {

@@ -14,6 +14,15 @@ pub enum Script {
 }
 
 impl Script {
+    /// The case whose app of Rust does the same.
+    pub(super) fn same_in_rust(self) -> &'static str {
+        match self {
+            Script::Filter => "filter",
+            Script::Count => "count",
+            Script::Hop => "hop-1",
+        }
+    }
+
     pub(super) fn config(self) -> LuaConfig {
         let (name, text) = match self {
             Script::Filter => ("filter.lua", FILTER),
