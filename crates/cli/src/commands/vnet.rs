@@ -8,7 +8,6 @@ use clap::Subcommand;
 use self::roles::keys::KeysCommand;
 use self::roles::operator::{self, OperatorArgs};
 use crate::Shared;
-use crate::commands::top::TopArgs;
 use crate::failure::Outcome;
 
 mod access;
@@ -24,6 +23,7 @@ mod import;
 mod inside;
 mod join;
 mod keeping;
+mod member_node;
 mod network;
 mod picture;
 mod plan;
@@ -182,12 +182,7 @@ pub enum VnetCommand {
         carina --json vnet top --interval 5s\n\nArrows and page keys scroll, q ends it. With \
         --json one line per interval."
     )]
-    Top {
-        /// The network [default: the only one]
-        name: Option<String>,
-        #[command(flatten)]
-        args: TopArgs,
-    },
+    Top(top::LinkTopArgs),
     /// Follow echos from a node to another, hop by hop, and say where they are dropped
     ///
     /// All ports of the network are watched meanwhile: a row for each place that an echo passes, by
@@ -204,31 +199,52 @@ pub enum VnetCommand {
         what was said before, and holds until it is cleared."
     )]
     Impair(impair::ImpairArgs),
+    /// Let someone do something with a network of a VNO: a delegate, who has a certificate
+    ///
+    /// A grant replaces an earlier one of the same delegate, and goes with its network.
+    #[command(
+        after_help = "Examples:\n  carina vnet grant demo --to bob --may exec,console --node r1 \
+        --vno 127.0.0.1:7099 --keys operator\n  carina vnet grant demo --to bob --withdraw --vno \
+        127.0.0.1:7099 --keys operator\n  carina vnet exec r1 uptime --vno acme=127.0.0.1:7099 \
+        --keys bob\n\n`carina vnet keys issue KEYS delegate bob` makes the certificate. test, \
+        apply and remove include see; console includes watch."
+    )]
+    Grant(roles::grants::GrantArgs),
+    /// List what delegates may do with a network of a VNO
+    #[command(
+        after_help = "Example:\n  carina vnet grants demo --vno 127.0.0.1:7099 --keys operator"
+    )]
+    Grants(roles::grants::GrantsArgs),
     /// Make a token with which an end user joins a network at an access point
     ///
     /// The token says where the access point is and what its key is, and is good for one system of
-    /// the user: who has it can join. The document names access points and their users.
+    /// the user: who has it can join. The document names access points and their users. A VNO's
+    /// provider says where users find the access point (`carina vnet agent --users-at`).
     #[command(
         after_help = "Examples:\n  carina vnet token demo home --user alice --for 12h\n  \
-        carina vnet token demo home --user alice --at 203.0.113.7 | ssh laptop carina vnet join -"
+        carina vnet token demo home --user alice --at 203.0.113.7 | ssh laptop carina vnet join -\n\
+        \x20\x20carina vnet token demo home --user alice --vno 127.0.0.1:7099 --keys keys"
     )]
     Token(access::TokenArgs),
     /// Take back all tokens of an end user, whose system is cut off
-    #[command(after_help = "Example:\n  carina vnet revoke demo home --user alice")]
-    Revoke(access::UserArgs),
+    #[command(
+        after_help = "Examples:\n  carina vnet revoke demo home --user alice\n  \
+        carina vnet revoke demo home --user alice --vno 127.0.0.1:7099 --keys keys"
+    )]
+    Revoke(access::RevokeArgs),
     /// List access points with their users
     #[command(after_help = "Examples:\n  carina vnet users\n  carina --json vnet users demo")]
-    Users {
-        /// The network [default: the only one]
-        name: Option<String>,
-    },
+    Users(access::UsersArgs),
     /// Make this system one of a network, with a token, until it ends or Ctrl-C
     ///
     /// All that is needed on the way to the access point is UDP over IP. An interface with the
-    /// user's address and routes to the network is made, and goes with the command.
+    /// user's address and routes to the network is made, and goes with the command. A token with
+    /// the right `dif` makes this system a member of the network's DIF: a node with the run
+    /// directory of this command runs as long as it does.
     #[command(
         after_help = "Examples:\n  carina vnet join eyJhbGciOiJFZERTQSJ9...\n  \
-        carina vnet join - < token\n\nIt needs root. Exit code 3: the token is refused, or is \
+        carina vnet join - < token\n  carina --run /run/club vnet join - < token\n\n\
+        It needs root. Exit code 3: the token is refused, or is \
         over; the words say why, and what helps."
     )]
     Join(join::JoinArgs),
@@ -266,8 +282,9 @@ pub enum VnetCommand {
     },
     /// Serve a physical infrastructure provider (PIP), which has hosts
     #[command(
-        after_help = "Example:\n  carina vnet pip --name uk --listen 127.0.0.1:7101 \
-        --inventory uk.toml --keys keys"
+        after_help = "Examples:\n  carina vnet pip --name uk --listen 127.0.0.1:7101 \
+        --inventory uk.toml --keys keys\n  carina vnet pip --name uk --listen 127.0.0.1:7101 \
+        --inventory uk.toml --keys keys --web 127.0.0.1:8098"
     )]
     Pip(roles::PipArgs),
     /// Serve a virtual network provider (VNP), which makes networks of parts that PIPs lease to it
@@ -361,10 +378,7 @@ pub fn run(shared: &Shared, command: VnetCommand) -> Outcome {
             Some(client) => operator::down(shared, &client, name.as_deref(), all),
             None => network::down(shared, name.as_deref(), all),
         },
-        VnetCommand::List(operator) => match operator.client(shared)? {
-            Some(client) => operator::list(shared, &client),
-            None => network::list(shared),
-        },
+        VnetCommand::List(operator) => list(shared, &operator),
         VnetCommand::Status { name, operator } => match operator.client(shared)? {
             Some(client) => operator::status(shared, &client, name.as_deref()),
             None => network::status(shared, name.as_deref()),
@@ -395,13 +409,15 @@ pub fn run(shared: &Shared, command: VnetCommand) -> Outcome {
         VnetCommand::Save { name, directory } => keeping::save(shared, &name, &directory),
         VnetCommand::Restore { directory } => keeping::restore(shared, &directory),
         VnetCommand::Capture(args) => capture::run(shared, &args),
-        VnetCommand::Top { name, args } => top::run(shared, name.as_deref(), &args),
+        VnetCommand::Top(args) => top::run(shared, &args),
         VnetCommand::Trace(args) => trace::run(shared, &args),
         VnetCommand::Impair(args) => impair::run(shared, &args),
         VnetCommand::Test { name, operator } => network::test(shared, name.as_deref(), &operator),
         VnetCommand::Token(args) => access::token(shared, &args),
         VnetCommand::Revoke(args) => access::revoke(shared, &args),
-        VnetCommand::Users { name } => access::users(shared, name.as_deref()),
+        VnetCommand::Users(args) => access::users(shared, &args),
+        VnetCommand::Grant(args) => roles::grants::grant(shared, &args),
+        VnetCommand::Grants(args) => roles::grants::grants(shared, &args),
         VnetCommand::Join(args) => join::run(shared, &args),
         VnetCommand::Demo(args) => demo::run(shared, &args),
         VnetCommand::Agent(args) => agent::serve(shared, &args),
@@ -417,6 +433,13 @@ pub fn run(shared: &Shared, command: VnetCommand) -> Outcome {
         VnetCommand::Image(command) => image::run(shared, command),
         VnetCommand::Schema => document::schema(),
         VnetCommand::Bench(command) => bench::run(shared, command),
+    }
+}
+
+fn list(shared: &Shared, operator: &OperatorArgs) -> Outcome {
+    match operator.client(shared)? {
+        Some(client) => operator::list(shared, &client),
+        None => network::list(shared),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Providers, operators and agents as processes of their own, in a network namespace of the test.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,8 @@ pub const PROCESSES: [&str; 6] = [
 ];
 /// What only providers may know.
 pub const SECRETS: [&str; 7] = ["h1", "h2", "10.9.0.1", "10.9.1.1", "uk", "de", "channel"];
+/// Where end users find hosts.
+pub const HOST_FOR_USERS: &str = "192.0.2.1";
 /// Where the VNO listens.
 pub const VNO: &str = "127.0.0.1:7099";
 
@@ -34,6 +36,8 @@ pub struct Providers {
     namespace: Namespace,
     inside: NetworkNamespace,
     processes: Vec<(&'static str, Child)>,
+    /// Whether agents that begin open nodes that are namespaces.
+    pub opens_namespaces: bool,
 }
 
 impl Providers {
@@ -51,6 +55,7 @@ impl Providers {
             inside: NetworkNamespace::open(&namespace_file(&name)).unwrap(),
             namespace,
             processes: Vec::new(),
+            opens_namespaces: true,
         };
         providers.make_keys();
         for (pip, host, place, address) in [
@@ -83,6 +88,7 @@ impl Providers {
             done(&["issue", &keys, role, name]);
         }
         done(&["issue", &keys, "operator", "acme", "--to", &operator]);
+        done(&["issue", &keys, "delegate", "bob", "--to", &self.path("bob")]);
     }
 
     /// A file or directory of this test.
@@ -92,7 +98,7 @@ impl Providers {
     }
 
     /// Starts one of the processes.
-    fn begin(&mut self, process: &'static str) {
+    pub fn begin(&mut self, process: &'static str) {
         let (role, name) = process.split_once(' ').unwrap();
         let inventory = self.path(&format!("{name}.toml"));
         let rest = match process {
@@ -111,7 +117,9 @@ impl Providers {
         command.args(["vnet", role]).args(rest.split(' '));
         match role {
             "pip" => command.arg(inventory).args(["--name", name]),
-            "agent" => command.args(["--host", name, "--open-namespaces"]),
+            "agent" => command
+                .args(["--host", name, "--users-at", HOST_FOR_USERS])
+                .args(self.opens_namespaces.then_some("--open-namespaces")),
             _ => command.args(["--name", name]),
         };
         command.arg("--keys").arg(self.path("keys"));
@@ -130,11 +138,16 @@ impl Providers {
 
     /// Kills one of the processes as `kill -9` does, and starts it again.
     pub fn kill_and_begin(&mut self, process: &'static str) {
+        self.kill(process);
+        self.begin(process);
+    }
+
+    /// Kills one of the processes as `kill -9` does.
+    pub fn kill(&mut self, process: &'static str) {
         let place = self.processes.iter().position(|(it, _)| *it == process);
         let (_, mut child) = self.processes.remove(place.unwrap());
         child.kill().unwrap();
         child.wait().unwrap();
-        self.begin(process);
     }
 
     /// A request of the operator.
@@ -154,6 +167,32 @@ impl Providers {
         command.args(["--json", "vnet"]).args(words);
         command.args(["--vno", VNO, "--keys", &keys]);
         command.output().unwrap()
+    }
+
+    /// A command of who runs a host, to its agent.
+    pub fn at_host(&self, agent: &str, words: &[&str]) -> Output {
+        let mut command = self.namespace.command(CARINA);
+        command.arg("--run").arg(self.run_dir(agent));
+        command.arg("--json").args(words);
+        command.output().unwrap()
+    }
+
+    /// The run directory of a host's own Carina node.
+    pub fn host_node(&self, agent: &str) -> PathBuf {
+        self.run_dir(agent).join("vnet.dif")
+    }
+
+    /// A command of delegate `bob`.
+    pub fn command_of_delegate(&self, words: &[&str]) -> Output {
+        let mut command = self.namespace.command(CARINA);
+        command.args(["--json", "vnet"]).args(words);
+        command.args(["--vno", &format!("acme={VNO}"), "--keys", &self.path("bob")]);
+        command.output().unwrap()
+    }
+
+    /// The namespace of the processes.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
     }
 
     /// A command of the operator inside of a node, with what it reads.
@@ -221,10 +260,16 @@ impl Providers {
 
     /// The directories of networks of both agents.
     pub fn records(&self) -> Vec<PathBuf> {
-        let runs = ["agent h1", "agent h2"].map(|agent| self.run_dir(agent).join("vnet"));
-        let entries = |path: &Path| std::fs::read_dir(path).into_iter().flatten();
-        let all = runs.iter().flat_map(|path| entries(path));
-        all.map(|entry| entry.unwrap().path())
+        let agents = ["agent h1", "agent h2"].iter();
+        agents.flat_map(|agent| self.records_of(agent)).collect()
+    }
+
+    /// The directories of networks of an agent.
+    pub fn records_of(&self, agent: &str) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.run_dir(agent).join("vnet"));
+        let entries = entries.into_iter().flatten();
+        entries
+            .map(|entry| entry.unwrap().path())
             .filter(|path| path.is_dir())
             .collect()
     }

@@ -1,260 +1,23 @@
 //! End users who join networks from systems that have no more than IP connectivity.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use carina_lab::{Namespace, NamespaceAccess, namespace_file};
+use carina_lab::{NamespaceAccess, namespace_file};
 use carina_sys::NetworkNamespace;
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use rustix::process::Signal;
 
-use crate::commands::node::CARINA;
 use crate::commands::providers::is_root;
-
-/// How long anything may take on a slow machine.
-const LIMIT: Duration = Duration::from_secs(180);
-
-/// A host with networks, and two systems of users with a wire to it.
-struct Site {
-    directory: tempfile::TempDir,
-    host: Namespace,
-    users: [(String, Namespace); 2],
-    agent: Option<Child>,
-    /// Options of the agent.
-    options: Vec<String>,
-}
-
-/// A system that has joined.
-struct Member {
-    child: Child,
-    said: BufReader<ChildStdout>,
-    joined: Value,
-}
-
-impl Site {
-    /// `tag` tells the namespaces of one test from those of others.
-    fn new(tag: &str) -> Site {
-        let name = |what: &str| format!("cvx{}{tag}{what}", std::process::id());
-        let host = Namespace::new(&name("h")).unwrap();
-        let users = ["alice", "bob"].map(|user| {
-            let name = name(user);
-            (name.clone(), Namespace::new(&name).unwrap())
-        });
-        for (number, (_, user)) in users.iter().enumerate() {
-            let (wire, end) = (format!("wire{number}"), "eth0");
-            host.connect(&wire, user, end).unwrap();
-            let address = |last| format!("address add 192.0.2.{}/30 dev", 4 * number + last);
-            let add = |text: String, dev: &str| {
-                let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
-                words.push(dev.to_owned());
-                words
-            };
-            for (space, words) in [
-                (&host, add(address(1), &wire)),
-                (user, add(address(2), end)),
-            ] {
-                let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                space.ip(&words).unwrap();
-            }
-        }
-        let mut site = Site {
-            directory: tempfile::tempdir().unwrap(),
-            host,
-            users,
-            agent: None,
-            options: Vec::new(),
-        };
-        site.begin();
-        site
-    }
-
-    fn run_dir(&self) -> PathBuf {
-        self.directory.path().join("run")
-    }
-
-    /// Starts the agent.
-    fn begin(&mut self) {
-        let log = std::fs::File::options();
-        let log = { log }.create(true).append(true).open(self.log()).unwrap();
-        let mut command = self.host.command(CARINA);
-        command
-            .arg("--run")
-            .arg(self.run_dir())
-            .args(["vnet", "agent"]);
-        command.args(&self.options);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log);
-        self.agent = Some(command.spawn().unwrap());
-        self.wait("the agent", || self.command(&["list"]).status.success());
-    }
-
-    fn log(&self) -> PathBuf {
-        self.directory.path().join("agent.log")
-    }
-
-    /// Ends the agent as `kill -9` does.
-    fn kill(&mut self) {
-        let mut agent = self.agent.take().unwrap();
-        agent.kill().unwrap();
-        agent.wait().unwrap();
-    }
-
-    /// A command of the operator.
-    fn command(&self, words: &[&str]) -> Output {
-        let mut command = self.host.command(CARINA);
-        command
-            .arg("--run")
-            .arg(self.run_dir())
-            .args(["--json", "vnet"]);
-        command.args(words).output().unwrap()
-    }
-
-    fn done(&self, words: &[&str]) -> Value {
-        let output = self.command(words);
-        assert!(output.status.success(), "{words:?}: {output:?}");
-        serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
-    }
-
-    fn up(&self, name: &str) {
-        let text = format!(
-            "[vnet]\nname = \"{name}\"\n[defaults]\nkind = \"namespace\"\n[node.r1]\n[node.r2]\n\
-             [[link]]\nends = [\"r1\", \"r2\"]\nrate = \"100Mbps\"\n\
-             [access.home]\nnode = \"r1\"\nusers = [\"alice\", \"bob\"]\nrate = \"10Mbps\"\n"
-        );
-        let file = self.directory.path().join("wanted.toml");
-        std::fs::write(&file, text).unwrap();
-        self.done(&["up", file.to_str().unwrap()]);
-    }
-
-    /// A token for a user, with all addresses of the host; each user reaches one.
-    fn token(&self, name: &str, user: usize, words: &[&str]) -> String {
-        let who = ["alice", "bob"][user];
-        let begin = ["token", name, "home", "--user", who];
-        let at = ["--at", "192.0.2.5", "--at", "192.0.2.1"];
-        let all = [&begin[..], &at, words].concat();
-        self.done(&all)["token"].as_str().unwrap().to_owned()
-    }
-
-    /// `join` of a user's system, which has not said anything yet.
-    fn joining(&self, user: usize, token: &str) -> Command {
-        let mut command = self.users[user].1.command(CARINA);
-        command
-            .args(["--json", "vnet", "join", token])
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn join(&self, user: usize, token: &str) -> Member {
-        let mut command = self.joining(user, token);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        said.read_line(&mut line).unwrap();
-        let joined: Value = serde_json::from_str(&line).unwrap();
-        assert!(joined["address"].is_string(), "{joined}");
-        Member {
-            child,
-            said,
-            joined,
-        }
-    }
-
-    /// The words with which a token is refused.
-    fn refusal(&self, user: usize, token: &str) -> String {
-        let output = self.joining(user, token).output().unwrap();
-        assert_eq!(output.status.code(), Some(3), "{output:?}");
-        String::from_utf8_lossy(&output.stderr).into_owned()
-    }
-
-    /// Whether an address answers a user's system.
-    fn answers(&self, user: usize, address: &str) -> bool {
-        let inside = namespace_file(&self.users[user].0);
-        answers(&NetworkNamespace::open(&inside).unwrap(), address)
-    }
-
-    fn interfaces(&self, user: usize) -> String {
-        NamespaceAccess::of_root()
-            .ip(&["-n", &self.users[user].0, "-o", "link"])
-            .unwrap()
-    }
-
-    /// The namespace of a node.
-    fn node(&self, name: &str, node: &str) -> NetworkNamespace {
-        let uid = self.uid(name);
-        NetworkNamespace::open(&namespace_file(&format!("cv-{uid}-{node}"))).unwrap()
-    }
-
-    fn uid(&self, name: &str) -> String {
-        self.done(&["status", name])["vnet"]
-            .as_str()
-            .unwrap()
-            .to_owned()
-    }
-
-    /// Segments of TCP that a node has got.
-    fn segments(&self, name: &str, node: &str) -> u64 {
-        let words = [
-            "exec",
-            "--vnet",
-            name,
-            node,
-            "grep",
-            "^Tcp:",
-            "/proc/net/snmp",
-        ];
-        let text = String::from_utf8(self.command(&words).stdout).unwrap();
-        let lines: Vec<Vec<&str>> = text.lines().map(|it| it.split(' ').collect()).collect();
-        let place = lines[0].iter().position(|word| *word == "InSegs").unwrap();
-        lines[1][place].parse().unwrap()
-    }
-
-    fn wait(&self, what: &str, mut is_so: impl FnMut() -> bool) {
-        let begin = Instant::now();
-        while !is_so() {
-            let log = || std::fs::read_to_string(self.log()).unwrap_or_default();
-            assert!(begin.elapsed() < LIMIT, "{what}\n{}", log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        if self.agent.is_some() {
-            self.command(&["down", "--all"]);
-            self.kill();
-        }
-    }
-}
-
-impl Member {
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    /// The exit code, and what was said at the end.
-    fn end(mut self) -> (Option<i32>, String) {
-        let mut rest = String::new();
-        self.said.read_to_string(&mut rest).unwrap();
-        (self.child.wait().unwrap().code(), rest)
-    }
-}
-
-/// Whether an address answers in a namespace: nothing listens there, which it says.
-fn answers(inside: &NetworkNamespace, address: &str) -> bool {
-    let to = format!("{address}:9").parse().unwrap();
-    let connect = || TcpStream::connect_timeout(&to, Duration::from_secs(1));
-    let connected = inside.within(connect).unwrap();
-    connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
-}
+use crate::commands::users_site::{Site, answers};
 
 /// How long a megabyte takes from a user to a node.
 fn megabyte(site: &Site, user: usize, name: &str) -> Duration {
+    megabyte_of(site, user, name, &format!("10.128.0.{}", 3 + user))
+}
+
+/// The same, from a user with this address.
+fn megabyte_of(site: &Site, user: usize, name: &str, address: &str) -> Duration {
     const BYTES: usize = 1_000_000;
     let to: SocketAddr = "10.0.0.2:7000".parse().unwrap();
     let listener = site
@@ -269,7 +32,7 @@ fn megabyte(site: &Site, user: usize, name: &str) -> Duration {
         stream.write_all(&vec![7; BYTES]).unwrap();
     });
     let (mut stream, from) = listener.accept().unwrap();
-    assert_eq!(from.ip().to_string(), format!("10.128.0.{}", 3 + user));
+    assert_eq!(from.ip().to_string(), address);
     let mut all = Vec::new();
     stream.read_to_end(&mut all).unwrap();
     assert_eq!(all.len(), BYTES);
@@ -442,4 +205,64 @@ fn nodes_have_cards_of_the_host_and_give_them_back() {
     let status = site.done(&["status", "two"]);
     assert_eq!(status["links"][0]["state"], "up", "{status}");
     site.done(&["down", "two"]);
+}
+
+#[test]
+fn user_who_has_joined_learns_what_the_network_becomes() {
+    if !is_root() {
+        return;
+    }
+    let site = Site::new("l");
+    site.up("demo");
+    let alice = site.join(0, &site.token("demo", 0, &[]));
+    site.wait("an answer", || site.answers(0, "10.0.0.2"));
+    assert!(!site.answers(0, "10.0.0.6"));
+    let more = "[[link]]\nends = [\"r2\", \"r3\"]\nrate = \"10Mbps\"\n[node.r3]\n";
+    site.make("apply", "demo", more);
+    site.wait("an answer of the new node", || site.answers(0, "10.0.0.6"));
+    assert!(site.answers(0, "10.0.0.2"));
+    site.make("apply", "demo", "");
+    let routes = || {
+        NamespaceAccess::of_root()
+            .ip(&["-n", &site.users[0].0, "route", "show", "dev", "carina0"])
+            .unwrap()
+    };
+    site.wait("the route to go", || !routes().contains("10.0.0.0/29"));
+    assert!(site.answers(0, "10.0.0.2"), "{}", routes());
+    alice.signal(Signal::INT);
+    assert_eq!(alice.end().0, Some(0));
+}
+
+#[test]
+fn machine_of_a_user_is_plugged_into_the_network() {
+    if !is_root() {
+        return;
+    }
+    let mut site = Site::new("p");
+    // The network reaches to alice's machine over the wire.
+    site.kill();
+    site.host.ip(&["address", "flush", "dev", "wire0"]).unwrap();
+    site.options = ["--nic", "wire0"].map(str::to_owned).to_vec();
+    site.begin();
+    let more = "[access.branch]\nnode = \"r1\"\nattach = \"extend\"\ncard = true\n\
+                users = [\"carol\"]\nrate = \"10Mbps\"\n[[test]]\nping = [\"carol\", \"r2\"]\n";
+    site.make("up", "demo", more);
+    let machine = &site.users[0].1;
+    machine.ip(&["address", "flush", "dev", "eth0"]).unwrap();
+    for words in [
+        "address add 10.160.0.2/30 dev eth0",
+        "route add 10.0.0.0/8 via 10.160.0.1",
+    ] {
+        machine.ip(&words.split(' ').collect::<Vec<_>>()).unwrap();
+    }
+    // The machine reaches nodes, and nodes the machine: it is as if it were there.
+    site.wait("an answer through the card", || site.answers(0, "10.0.0.2"));
+    assert!(answers(&site.node("demo", "r2"), "10.160.0.2"));
+    let tested = site.done(&["test", "demo"]);
+    assert!(tested.to_string().contains("carol"), "{tested}");
+    // Its link has a rate, as all links of a network.
+    let took = megabyte_of(&site, 0, "demo", "10.160.0.2");
+    assert!(took > Duration::from_millis(700), "{took:?}");
+    site.done(&["down", "demo"]);
+    assert!(!site.answers(0, "10.0.0.2"));
 }

@@ -1,11 +1,22 @@
 //! Networks that an operator gets of two providers, whose processes are killed at any step.
 
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use carina_lab::{Namespace, namespace_file};
+use carina_sys::NetworkNamespace;
 use carina_vnet::document::Form;
 use carina_vnet::message::Condition;
 use carina_vnet::vno::Seen;
+use carina_vnet_access::token::Token;
+use carina_vnet_host::way::Way;
+use carina_wire::pcapng::{Item, Reader};
 
+use crate::commands::node::CARINA;
 use crate::commands::providers::{
-    PROCESSES, Providers, SECRETS, document, document_with, is_root, namespaces_of,
+    HOST_FOR_USERS, PROCESSES, Providers, SECRETS, document, document_with, is_root, namespaces_of,
 };
 
 #[test]
@@ -27,6 +38,7 @@ fn operator_gets_a_network_of_two_providers() {
     let made = namespaces_of(&uids);
     assert_eq!(made.len(), 6, "{made:?}");
     operator_goes_into_nodes(&providers);
+    operator_looks_at_links(&providers);
     for words in [
         &["status"][..],
         &["list"],
@@ -93,6 +105,284 @@ fn operator_goes_into_nodes(providers: &Providers) {
     ] {
         assert!(notes.contains(what), "{what}: {notes}");
     }
+}
+
+/// An operator has tokens made at an access point wherever it is, and hands them on; so does one
+/// whom it lets do that, and no more.
+#[test]
+fn operator_lets_users_in_at_a_provider() {
+    if !is_root() {
+        return;
+    }
+    let mut providers = Providers::start("us");
+    let name = format!("cvr{}laptop", std::process::id());
+    let laptop = laptop(&providers, &name);
+    let file = providers.path("club.toml");
+    let text = document("club").write(Form::Toml);
+    let text = format!(
+        "{text}\n[access.home]\nnode = \"d\"\nusers = [\"alice\"]\n\
+         [access.branch]\nnode = \"a\"\nattach = \"extend\"\nusers = [\"carol\"]\n\
+         location = [\"berlin\"]\nrate = \"1Mbps\"\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    providers.wait("the VNO", || providers.ask(|client| client.list()).ok());
+    done(&providers, &["up", &file]);
+    let mut member = member(&providers, &laptop);
+    // The farthest node, at the other provider.
+    let inside = NetworkNamespace::open(&namespace_file(&name)).unwrap();
+    providers.wait("an answer of node a", || {
+        let to = "10.0.0.1:9".parse().unwrap();
+        let connect = || TcpStream::connect_timeout(&to, Duration::from_secs(1));
+        let refused = inside.within(connect).unwrap().unwrap_err();
+        (refused.kind() == std::io::ErrorKind::ConnectionRefused).then_some(())
+    });
+    providers.wait("the user to be seen", || {
+        let users = String::from_utf8(done(&providers, &["users", "club"])).unwrap();
+        users.contains("\"until\"").then_some(())
+    });
+    tokens_that_cannot_be_are_refused(&providers);
+    user_to_whom_the_network_reaches_is_a_node_near_them(&providers);
+    delegate_lets_users_in_and_does_no_more(&providers);
+    namespaces_of_a_careful_provider_are_closed(&mut providers);
+    let cut = done(&providers, &["revoke", "club", "home", "--user", "alice"]);
+    assert!(String::from_utf8_lossy(&cut).contains("true"), "{cut:?}");
+    assert_eq!(member.wait().unwrap().code(), Some(3));
+    done(&providers, &["down", "club"]);
+}
+
+/// A user's system, with a wire to the hosts.
+fn laptop(providers: &Providers, name: &str) -> Namespace {
+    let laptop = Namespace::new(name).unwrap();
+    let hosts = providers.namespace();
+    hosts.connect("wire9", &laptop, "eth0").unwrap();
+    for (space, words) in [
+        (hosts, "address add 192.0.2.1/30 dev wire9"),
+        (&laptop, "address add 192.0.2.2/30 dev eth0"),
+    ] {
+        space.ip(&words.split(' ').collect::<Vec<_>>()).unwrap();
+    }
+    laptop
+}
+
+/// What a command of the operator says, which succeeds and says nothing of the substrate.
+fn done(providers: &Providers, words: &[&str]) -> Vec<u8> {
+    let output = providers.command(words);
+    let logs = || providers.logs();
+    assert!(output.status.success(), "{words:?}: {output:?}\n{}", logs());
+    has_no_secrets(&output.stdout);
+    output.stdout
+}
+
+/// `alice`, who joins with a token that the operator has got.
+fn member(providers: &Providers, laptop: &Namespace) -> Child {
+    let made = done(providers, &["token", "club", "home", "--user", "alice"]);
+    let made: serde_json::Value = serde_json::from_slice(&made).unwrap();
+    let token = made["token"].as_str().unwrap();
+    let said = Token::read(token).unwrap();
+    let claims = said.claims();
+    has_no_secrets(serde_json::to_string(claims).unwrap().as_bytes());
+    let is_right = |at: &SocketAddr| at.ip().to_string() == HOST_FOR_USERS;
+    assert!(claims.at.iter().all(is_right), "{claims:?}");
+    let mut member = laptop.command(CARINA);
+    member.args(["--json", "vnet", "join", token]);
+    member.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut member = member.spawn().unwrap();
+    let mut said = BufReader::new(member.stdout.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert!(line.contains("10.128.0.3"), "{line}");
+    has_no_secrets(line.as_bytes());
+    member
+}
+
+fn tokens_that_cannot_be_are_refused(providers: &Providers) {
+    for (access, user, why) in [
+        ("away", "alice", "no access point away"),
+        ("home", "zoe", "no user zoe"),
+    ] {
+        let output = providers.command(&["token", "club", access, "--user", user]);
+        assert!(!output.status.success(), "{output:?}");
+        has_no_secrets(&output.stderr);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+fn user_to_whom_the_network_reaches_is_a_node_near_them(providers: &Providers) {
+    // Her place is Berlin, her node's London, and nothing listens there, which it says.
+    let reach = ["carol", "bash", "-c", ": < /dev/tcp/10.0.0.1/9"];
+    let output = providers.command_inside("exec", &reach, b"");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("refused"), "{said}\n{}", providers.logs());
+    let there = |agent: &str| {
+        let record = providers.records_of(agent).pop().unwrap();
+        std::fs::read_to_string(record.join("record.json")).unwrap()
+    };
+    let has_node = |text: &str| {
+        let record: serde_json::Value = serde_json::from_str(text).unwrap();
+        let nodes = record["part"]["nodes"].as_array().unwrap().clone();
+        nodes.iter().any(|node| node["name"] == "carol")
+    };
+    assert!(has_node(&there("agent h2")) && !has_node(&there("agent h1")));
+    let refused = providers.command(&["token", "club", "branch", "--user", "carol"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("needs no token"),
+        "{said}"
+    );
+}
+
+fn namespaces_of_a_careful_provider_are_closed(providers: &mut Providers) {
+    providers.opens_namespaces = false;
+    providers.kill_and_begin("agent h1");
+    let said = providers.wait("the agent to be back", || {
+        let output = providers.command_inside("exec", &["a", "true"], b"");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{output:?}");
+        said.contains("is a namespace")
+            .then_some((output.status.code(), said))
+    });
+    assert_eq!(said.0, Some(3), "{}", said.1);
+    assert!(
+        said.1.contains("--open-namespaces") && said.1.contains("kind = \"vm\""),
+        "{}",
+        said.1
+    );
+    let console = providers.command_inside("console", &["a"], b"id\n");
+    assert_eq!(console.status.code(), Some(3), "{console:?}");
+    has_no_secrets(&console.stderr);
+    assert!(providers.accesses().contains("\"is_done\":false"));
+    // The other provider's are open as before.
+    let open = providers.command_inside("exec", &["d", "true"], b"");
+    assert!(open.status.success(), "{open:?}");
+}
+
+fn delegate_lets_users_in_and_does_no_more(providers: &Providers) {
+    let token = ["token", "club", "home", "--user", "alice", "--for", "1m"];
+    let refused = providers.command_of_delegate(&token);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains("bob has no rights in a network club"),
+        "{said}"
+    );
+    let granted = providers.command(&["grant", "club", "--to", "bob", "--may", "token"]);
+    assert!(granted.status.success(), "{granted:?}");
+    let made = providers.command_of_delegate(&token);
+    assert!(made.status.success(), "{made:?}");
+    for words in [&["status"][..], &["users"]] {
+        let output = providers.command_of_delegate(words);
+        assert!(output.status.success(), "{words:?}: {output:?}");
+    }
+    for words in [&["down", "club"][..], &["show"], &["test"], &["grants"]] {
+        let output = providers.command_of_delegate(words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && said.contains("acme"),
+            "{words:?}: {said}"
+        );
+    }
+    let listed = providers.command(&["grants", "club"]);
+    let said = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(said.contains("\"bob\"") && said.contains("token"), "{said}");
+    let notes = providers.accesses();
+    for what in [
+        "lets alice in at access point home",
+        "\"delegate bob\",\"vno acme\"",
+    ] {
+        assert!(notes.contains(what), "{what}: {notes}");
+    }
+}
+
+/// What a command of the operator says: whether it is done, and its output, without a name of the
+/// substrate.
+fn said(providers: &Providers, words: &[&str]) -> (bool, String) {
+    let output = providers.command(words);
+    has_no_secrets(&output.stdout);
+    has_no_secrets(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.success(), text)
+}
+
+fn done_text(providers: &Providers, words: &[&str]) -> String {
+    let (is_done, text) = said(providers, words);
+    assert!(is_done, "{words:?}: {text}\n{}", providers.logs());
+    text
+}
+
+/// Ways, impairments, captures and rates over both providers, in the names of the document.
+fn operator_looks_at_links(providers: &Providers) {
+    let all = |words: &[&str]| done_text(providers, words);
+    let way: Way = serde_json::from_str(&all(&["trace", "a", "d"])).unwrap();
+    assert_eq!((way.asked, way.answered), (3, 3), "{way:?}");
+    // Three links, each left and entered, there and back.
+    let is_seen = way.places.iter().all(|it| it.seen >= 3);
+    assert!(way.places.len() == 12 && is_seen, "{way:?}");
+    assert_eq!(way.places[0].after_us, Some(0));
+    // What is lost at the link between the providers is found there, by the one that loses it.
+    let (near, far) = (way.places[2].end.as_str(), way.places[3].end.as_str());
+    let both = [near, far].map(|end| end.split(':').next().unwrap());
+    let both = both.join(",");
+    all(&["impair", &both, "loss=100%", "--one-way"]);
+    let (is_answered, text) = said(providers, &["trace", "a", "d"]);
+    assert!(!is_answered, "{text}");
+    // The way, and behind it why the command has failed.
+    let way: Way = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    // An echo that is not answered is sent again.
+    let found = format!("({near} -- {far}) delivers 0 of ");
+    let is_found = |it: &&String| it.contains(&found) && it.ends_with("by its impairment");
+    assert!(
+        way.findings.iter().any(|it| is_found(&it)),
+        "{found}: {way:?}"
+    );
+    let (is_done, text) = said(providers, &["impair", &both, "jitter=9ms", "delay=1ms"]);
+    assert!(!is_done, "{text}");
+    let shown = all(&["impair"]);
+    assert!(
+        shown.contains("100%") && !shown.contains("\"back\""),
+        "{shown}"
+    );
+    all(&["impair", &both, "--clear"]);
+    assert_eq!(all(&["impair"]).trim(), "[]");
+    let rates = all(&["top", "--once", "--interval", "200ms"]);
+    assert!(
+        rates.contains(near) && rates.contains("frames_per_s"),
+        "{rates}"
+    );
+    operator_captures(providers, &both, [near, far]);
+    let events = all(&["events"]);
+    for what in ["impairs what it sends at", "captures at"] {
+        assert!(events.contains(what), "{what}: {events}");
+    }
+}
+
+/// A capture at the provider's edge has names of both ends, and nothing of the tunnel.
+fn operator_captures(providers: &Providers, link: &str, [near, far]: [&str; 2]) {
+    let file = providers.path("capture.pcapng");
+    std::thread::scope(|scope| {
+        let words = ["capture", link, "--for", "3s", "--write", &file];
+        let captures = scope.spawn(move || done_text(providers, &words));
+        std::thread::sleep(Duration::from_secs(1));
+        done_text(providers, &["trace", "a", "d"]);
+        captures.join().unwrap()
+    });
+    let bytes = std::fs::read(&file).unwrap();
+    has_no_secrets(&bytes);
+    let mut reader = Reader::new();
+    reader.feed(&bytes);
+    let (mut packets, mut names) = (0, Vec::new());
+    while let Some(item) = reader.poll().unwrap() {
+        match item {
+            Item::Packet(_) => packets += 1,
+            Item::Interface(it) => names.push(it.name.clone()),
+            Item::Section => {}
+        }
+    }
+    names.sort();
+    let mut wanted = [format!("{near} -> {far}"), format!("{far} -> {near}")];
+    wanted.sort();
+    assert_eq!(names, wanted);
+    assert!(packets >= 6 && reader.ends_with_statistics(), "{packets}");
 }
 
 /// No name of a provider, a host or an address of one is among the words.

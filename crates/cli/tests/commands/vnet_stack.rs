@@ -68,12 +68,15 @@ fn same_file_passes_the_same_tests_over_tunnels_and_flows() {
         return;
     }
     let here = Here::new();
-    for carrier in ["gre", "dif"] {
+    for (carrier, mtu) in [("ipip", 1480), ("dif", 1400)] {
         let file = here.write("same.toml", &row(carrier, "namespace", ""));
         here.done(&["vnet", "up", &file]);
         let tested = here.done(&["vnet", "test"]);
         assert_eq!(tested.matches(" yes ").count(), 3, "{tested}");
-        if carrier == "gre" {
+        let links = here.done(&["vnet", "exec", "b", "ip", "-o", "link", "show"]);
+        let told = format!("mtu {mtu} ");
+        assert_eq!(links.matches(&told).count(), 2, "{links}");
+        if carrier == "ipip" {
             here.done(&["vnet", "down"]);
         }
     }

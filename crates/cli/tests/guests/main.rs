@@ -18,6 +18,7 @@ mod nic;
 #[path = "../processor_time.rs"]
 mod processor_time;
 mod scribbler;
+mod system_calls;
 mod terminal;
 mod vhost_user;
 mod virtqueue;

@@ -1,344 +1,21 @@
 //! Network cards that a guest drives from user space: QEMU's 82574 (e1000e) and virtio-net, over
-//! real descriptor rings. Each card's cable is a UDP socket of this process, a frame a datagram.
+//! real descriptor rings.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::Ipv6Addr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use carina_vm::{Backend, Machine, Model, Nic, NicId, Running};
+use carina_vm::{Machine, Model, NicId};
+use carina_wire::inet::checksum;
 use serde_json::Value;
 
-use crate::house::{BOOT, SOON, boot, cache, flatten, until};
+use self::cable::{Cable, Station, cross, cross_long, frame};
+use self::site::Site;
+use crate::house::flatten;
 
-/// The end of a card's cable.
-struct Cable {
-    socket: UdpSocket,
-    card: SocketAddr,
-}
-
-impl Cable {
-    fn new() -> Cable {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let timeout = Some(Duration::from_millis(50));
-        socket.set_read_timeout(timeout).unwrap();
-        // QEMU binds what this one gives back.
-        let other = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let card = other.local_addr().unwrap();
-        Cable { socket, card }
-    }
-
-    fn backend(&self) -> Backend {
-        let own = self.socket.local_addr().unwrap();
-        Backend::Other(format!("socket,udp={own},localaddr={}", self.card))
-    }
-
-    fn send(&self, frame: &[u8]) {
-        self.socket.send_to(frame, self.card).unwrap();
-    }
-
-    fn receive(&self) -> Option<Vec<u8>> {
-        let mut frame = [0; 2048];
-        let len = self.socket.recv(&mut frame).ok()?;
-        Some(frame[..len].to_vec())
-    }
-
-    /// The next frame that a test has sent; the guest's kernel says things too.
-    fn receive_own(&self) -> Option<Vec<u8>> {
-        let begin = Instant::now();
-        while begin.elapsed() < SOON {
-            let frame = self.receive().filter(|frame| frame[12..14] == OWN_TYPE);
-            if frame.is_some() {
-                return frame;
-            }
-        }
-        None
-    }
-
-    /// Takes what comes until nothing does for a while; returns how many frames it were.
-    fn drain(&self) -> usize {
-        let (mut came, mut quiet) = (0, Instant::now());
-        while quiet.elapsed() < Duration::from_millis(500) {
-            if self.receive().is_some() {
-                came += 1;
-                quiet = Instant::now();
-            }
-        }
-        came
-    }
-}
-
-/// Ethertype of local experiments. (IEEE 802)
-const OWN_TYPE: [u8; 2] = [0x88, 0xb5];
-
-fn frame(number: u32) -> Vec<u8> {
-    let mut frame = vec![number as u8; 60 + number as usize * 37 % 1454];
-    frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 7, 2, 0, 0, 0, 0, 8]);
-    frame[12..14].copy_from_slice(&OWN_TYPE);
-    frame[14..18].copy_from_slice(&number.to_be_bytes());
-    frame
-}
-
-/// Sends frames into one cable and has each come out of another, whole and in order. At most a few
-/// are on their way, so that no queue outside of the guest overflows.
-fn cross(from: &Cable, to: &Cable, count: u32) {
-    const WINDOW: u32 = 32;
-    let mut sent = 0;
-    for expected in 0..count {
-        while sent < count && sent < expected + WINDOW {
-            from.send(&frame(sent));
-            sent += 1;
-        }
-        let came = to.receive_own();
-        assert_eq!(
-            came.as_ref(),
-            Some(&frame(expected)),
-            "frame {expected} of {count}"
-        );
-    }
-}
-
-/// A station at the end of a cable: answers ARP and pings at any address, and sends the packets of
-/// `carina blast` back.
-struct Station {
-    is_over: Arc<AtomicBool>,
-    sent_back: Arc<AtomicU64>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Station {
-    fn at(cable: &Cable) -> Station {
-        let cable = Cable {
-            socket: cable.socket.try_clone().unwrap(),
-            card: cable.card,
-        };
-        let (is_over, sent_back) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
-        let (over, back) = (Arc::clone(&is_over), Arc::clone(&sent_back));
-        let thread = std::thread::spawn(move || {
-            while !over.load(Ordering::Relaxed) {
-                let Some(mut frame) = cable.receive() else {
-                    continue;
-                };
-                if answer(&mut frame) {
-                    cable.send(&frame);
-                    back.fetch_add(u64::from(frame[23] == UDP), Ordering::Relaxed);
-                }
-            }
-        });
-        Station {
-            is_over,
-            sent_back,
-            thread: Some(thread),
-        }
-    }
-
-    fn sent_back(&self) -> u64 {
-        self.sent_back.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Station {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
-        }
-    }
-}
-
-const UDP: u8 = 17;
-const ICMP: u8 = 1;
-const STATION: [u8; 6] = [2, 0, 0, 0, 0, 0x99];
-
-/// Makes an answer of a frame, if it wants one.
-fn answer(frame: &mut [u8]) -> bool {
-    let asker: [u8; 6] = frame[6..12].try_into().unwrap();
-    match (&frame[12..14], frame.get(20..24)) {
-        // An ARP request.
-        ([8, 6], Some([0, 1, ..])) => {
-            let (sender, target): ([u8; 10], [u8; 4]) = (
-                frame[22..32].try_into().unwrap(),
-                frame[38..42].try_into().unwrap(),
-            );
-            frame[21] = 2;
-            frame[22..28].copy_from_slice(&STATION);
-            frame[28..32].copy_from_slice(&target);
-            frame[32..42].copy_from_slice(&sender);
-        }
-        ([8, 0], Some([.., ICMP])) if frame[34] == 8 => {
-            let (source, target): ([u8; 4], [u8; 4]) = (
-                frame[26..30].try_into().unwrap(),
-                frame[30..34].try_into().unwrap(),
-            );
-            frame[26..30].copy_from_slice(&target);
-            frame[30..34].copy_from_slice(&source);
-            frame[34] = 0;
-            // What the type loses the checksum gains, in ones' complement.
-            let (sum, carry) = u16::from_be_bytes([frame[36], frame[37]]).overflowing_add(0x800);
-            frame[36..38].copy_from_slice(&(sum + u16::from(carry)).to_be_bytes());
-        }
-        ([8, 0], Some([.., UDP])) => return frame[26..28] == [198, 18],
-        _ => return false,
-    }
-    frame[..6].copy_from_slice(&asker);
-    frame[6..12].copy_from_slice(&STATION);
-    true
-}
-
-/// A guest with cards, and the ends of their cables.
-struct Site {
-    vm: Running,
-    cables: Vec<Cable>,
-    /// Where the cards are on the guest's bus.
-    cards: Vec<String>,
-    _directory: tempfile::TempDir,
-}
-
-impl Site {
-    fn boot(models: &[Model], shape: impl FnOnce(Machine) -> Machine) -> Site {
-        let directory = tempfile::tempdir().unwrap();
-        let cables: Vec<Cable> = models.iter().map(|_| Cable::new()).collect();
-        let mut machine = Machine::new("n", directory.path()).unwrap();
-        machine = machine
-            .boot(boot().clone())
-            .memory_mib(256)
-            .dies_with_parent();
-        for (number, (model, cable)) in models.iter().zip(&cables).enumerate() {
-            machine = machine.nic(Nic {
-                model: *model,
-                backend: cable.backend(),
-                mac: Some([2, 0, 0, 0, 1, number as u8]),
-            });
-        }
-        let vm = shape(machine).start(&cache()).unwrap();
-        vm.wait_ready(BOOT).unwrap();
-        let mut site = Site {
-            vm,
-            cables,
-            cards: Vec::new(),
-            _directory: directory,
-        };
-        // On QEMU's bus they are in the order of its command line.
-        site.cards = site.nics().iter().map(|nic| text(nic, "address")).collect();
-        assert_eq!(site.cards.len(), models.len());
-        site
-    }
-
-    fn does(&self, command: &str) -> String {
-        let output = self.vm.run_within(command, BOOT).unwrap();
-        let (text, errors) = (output.text(), output.error_text());
-        let status = output.status;
-        assert!(
-            output.is_success(),
-            "{command}: status {status}: {text} {errors}"
-        );
-        text
-    }
-
-    fn json(&self, command: &str) -> Value {
-        let text = self.does(command);
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{command}: {error}: {text}"))
-    }
-
-    fn nics(&self) -> Vec<Value> {
-        self.json("carina nic list --json")["nics"]
-            .as_array()
-            .unwrap()
-            .clone()
-    }
-
-    fn nic(&self, card: usize) -> Value {
-        let all = self.nics();
-        let mut all = all.into_iter();
-        all.find(|nic| nic["address"] == self.cards[card].as_str())
-            .unwrap()
-    }
-
-    /// Waits until the guest's kernel drives a card.
-    fn until_kernel_has(&self, card: usize, driver: &str) {
-        let has = || {
-            let nic = self.nic(card);
-            (nic["kernel_driver"] == driver && nic["interface"].is_string()).then_some(())
-        };
-        assert!(until(SOON, has).is_some(), "{}", self.nic(card));
-    }
-
-    /// Pings the station by the driver of the guest's kernel, and takes the address away again.
-    fn kernel_pings(&self, card: usize) {
-        let _station = Station::at(&self.cables[card]);
-        let interface = text(&self.nic(card), "interface");
-        self.does(&format!(
-            "ip address add 10.0.{card}.2/24 dev {interface} && ip link set {interface} up"
-        ));
-        let ping = format!("ping -c 1 -W 1 10.0.{card}.1");
-        let answered = || self.vm.run(&ping).unwrap().is_success().then_some(());
-        assert!(until(SOON, answered).is_some(), "{interface}: no answer");
-        self.does(&format!(
-            "ip address flush dev {interface} && ip link set {interface} down"
-        ));
-    }
-
-    /// Starts `carina forward` between two cards, and returns its process there.
-    fn forwards(&self, a: &str, b: &str) -> String {
-        self.does("rm -rf /run/carina/graphs");
-        let command = format!(
-            "carina --json forward {a} {b} --every 0 >/tmp/forward 2>/tmp/log </dev/null & echo $!"
-        );
-        let process = self.does(&command);
-        let is_up = |port: &str| self.counter(port, "is_up") == Some(1);
-        let up = || [a, b].iter().all(|port| is_up(port)).then_some(());
-        if until(SOON, up).is_none() {
-            panic!("{a}, {b}: {}", self.does("cat /tmp/forward /tmp/log"));
-        }
-        process
-    }
-
-    /// A counter of a port of the graph that runs; what is 0 is not shown.
-    fn counter(&self, port: &str, name: &str) -> Option<u64> {
-        let top = self
-            .vm
-            .run("carina --json top --once --interval 20ms")
-            .unwrap();
-        let top: Value = serde_json::from_str(&top.text()).ok()?;
-        let app = port.split(',').next()?.replace([':', '.'], "-");
-        let rows = top["rows"].as_array()?;
-        let row = rows.iter().find(|row| {
-            let name = row["name"].as_str().unwrap_or_default();
-            name.ends_with(&format!(": {app}"))
-        })?;
-        Some(row["totals"][name].as_u64().unwrap_or(0))
-    }
-
-    fn until_counter(&self, port: &str, name: &str, is_right: impl Fn(u64) -> bool) {
-        let look = || self.counter(port, name).filter(|value| is_right(*value));
-        let seen = self.counter(port, name);
-        assert!(until(SOON, look).is_some(), "{port}: {name} is {seen:?}");
-    }
-
-    /// Kills a process, after its guardians.
-    fn kills_with_guardians(&self, process: &str) {
-        // The pattern does not find the shell that says it.
-        self.does(&format!(
-            "for p in $(grep -l '[g]uard' /proc/[0-9]*/cmdline | cut -d / -f 3); do kill -9 $p; \
-             done; kill -9 {process}; while test -d /proc/{process}; do sleep 0.05; done"
-        ));
-    }
-
-    /// Ends the forwarder as Ctrl-C does; returns its counts of frames in and out at each port.
-    fn ends(&self, process: &str) -> Value {
-        self.does(&format!(
-            "kill -INT {process}; while test -d /proc/{process}; do sleep 0.05; done"
-        ));
-        self.json("cat /tmp/forward")
-    }
-}
-
-fn text(value: &Value, key: &str) -> String {
-    let text = value[key].as_str();
-    text.unwrap_or_else(|| panic!("no {key} in {value}"))
-        .to_owned()
-}
+mod cable;
+mod site;
 
 fn packets(counts: &Value, port: usize, direction: &str) -> u64 {
     let count = counts["ports"][port][direction].as_u64();
@@ -559,4 +236,106 @@ fn card_behind_an_iommu_is_driven_through_vfio() {
     site.does(&format!("kill -9 {process}"));
     site.until_kernel_has(0, "e1000e");
     site.kernel_pings(0);
+}
+
+#[test]
+fn nfv_lwaftr_and_long_frames_work_on_cards() {
+    let site = Site::boot(&[Model::E1000e, Model::E1000e], |machine| machine);
+    let [a, b] = &site.cards[..] else {
+        panic!("two cards")
+    };
+    let [first, second] = &site.cables[..] else {
+        panic!("two cables")
+    };
+    let process = site.forwards(&format!("{a},mtu=9000"), &format!("pci:{b},mtu=9000"));
+    cross_long(first, second, 100);
+    cross_long(second, first, 100);
+    for card in [a, b] {
+        for counter in ["drop_too_long", "bad_descriptors", "drop_receive_errors"] {
+            assert_eq!(site.counter(card, counter), Some(0), "{card}: {counter}");
+        }
+    }
+    site.ends(&process);
+    nfv_runs_on_cards(&site, a, b);
+    lwaftr_runs_on_cards(&site, a, b);
+    for card in [0, 1] {
+        site.until_kernel_has(card, "e1000e");
+        site.kernel_pings(card);
+    }
+}
+
+/// One card is the uplink of `carina nfv`, as its command line has it, the other a port of the
+/// file.
+fn nfv_runs_on_cards(site: &Site, a: &str, b: &str) {
+    let file = format!(
+        "[[ports]]\nname = \"p\"\napp = {{ kind = \"pci\", address = \"{b}\" }}\n\
+         egress_filter = \"not ip\"\n"
+    );
+    site.does(&format!("cat >/tmp/ports.toml <<'END'\n{file}END\n"));
+    let run = format!("nfv run /tmp/ports.toml --uplink {a} --every 0");
+    let process = site.starts(&run, ["uplink", "p_port"]);
+    cross(&site.cables[0], &site.cables[1], 200);
+    cross(&site.cables[1], &site.cables[0], 200);
+    let counts = site.ends(&process);
+    let port = &counts["ports"][0];
+    let counted = [&port["to_packets"], &port["from_packets"]];
+    for count in counted.map(Value::as_u64) {
+        assert!(count.is_some_and(|count| count >= 200), "{counts}");
+    }
+}
+
+/// An AFTR with one softwire, of 192.0.2.7 with all its ports.
+const AFTR: &str = "softwire-config { instance { device a; queue { id 0;
+    external-interface { ip 10.9.9.1; mac 02:00:00:00:00:e4; next-hop { mac 02:00:00:00:00:04; } }
+    internal-interface { ip fd00:1::1; mac 02:00:00:00:00:e6; next-hop { mac 02:00:00:00:00:06; } }
+    } }
+    external-interface { mtu 1500; } internal-interface { mtu 1500; }
+    binding-table { softwire { ipv4 192.0.2.7; psid 0; b4-ipv6 fd00:1::b4; br-address fd00:2::1;
+    port-set { psid-length 0; } } } }
+";
+
+/// A packet of the Internet goes into its softwire at one card, and one of the customer comes out
+/// of it at the other.
+fn lwaftr_runs_on_cards(site: &Site, a: &str, b: &str) {
+    site.does(&format!("cat >/tmp/lwaftr.conf <<'END'\n{AFTR}END\n"));
+    let run = format!("lwaftr run --conf /tmp/lwaftr.conf --v4 {a} --v6 pci:{b}");
+    let process = site.starts(&run, ["external", "internal"]);
+    let (inside, outside) = ([192, 0, 2, 7], [198, 51, 100, 9]);
+    let ether = |to: u8, from: u8, ethertype: [u8; 2]| {
+        [&[2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from], &ethertype[..]].concat()
+    };
+    let b4: Ipv6Addr = "fd00:1::b4".parse().unwrap();
+    let br: Ipv6Addr = "fd00:2::1".parse().unwrap();
+    for round in 0..20 {
+        let out = udp(outside, inside);
+        site.cables[0].send(&[ether(0xe4, 4, [8, 0]), out.clone()].concat());
+        let came = site.cables[1].receive_of(0x86dd);
+        let came = came.unwrap_or_else(|| panic!("round {round}: no packet for the customer"));
+        assert_eq!(came[..6], [2, 0, 0, 0, 0, 6]);
+        // IPv4 in IPv6 between the ends of the softwire; a hop fewer, and the same behind it.
+        let ends = [br.octets(), b4.octets()].concat();
+        assert_eq!((came[20], &came[22..54]), (4, &ends[..]));
+        assert_eq!((came[54 + 8], &came[54 + 12..54 + 36]), (63, &out[12..]));
+        let back = udp(inside, outside);
+        let outer = [0x60, 0, 0, 0, 0, 36, 4, 64];
+        let outer = [&outer[..], &b4.octets(), &br.octets()].concat();
+        site.cables[1].send(&[ether(0xe6, 6, [0x86, 0xdd]), outer, back.clone()].concat());
+        let came = site.cables[0].receive_of(0x0800);
+        let came = came.unwrap_or_else(|| panic!("round {round}: no packet for the Internet"));
+        assert_eq!(came[..6], [2, 0, 0, 0, 0, 4]);
+        assert_eq!(came[14 + 12..14 + 36], back[12..]);
+    }
+    site.ends(&process);
+}
+
+/// A packet of IPv4 with 8 bytes over UDP.
+fn udp(from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
+    let mut packet = vec![0x45, 0, 0, 36, 0, 0, 0x40, 0, 64, 17, 0, 0];
+    packet.extend(from);
+    packet.extend(to);
+    let sum = checksum(&packet, 0).to_be_bytes();
+    packet[10..12].copy_from_slice(&sum);
+    packet.extend([0x13, 0x88, 0, 53, 0, 16, 0, 0]);
+    packet.extend(*b"contents");
+    packet
 }

@@ -93,16 +93,24 @@ fn card(directory: &Path, name: &str, queues: u16, packed: bool) -> Nic {
     }
 }
 
-fn guest(directory: &Path, queues: u16, packed: bool) -> Running {
+pub fn guest(directory: &Path, queues: u16, packed: bool) -> Running {
     guest_at(directory, "g", "card", queues, packed)
 }
 
 fn guest_at(directory: &Path, name: &str, socket: &str, queues: u16, packed: bool) -> Running {
+    start(machine(directory, name, socket, queues, packed))
+}
+
+fn machine(directory: &Path, name: &str, socket: &str, queues: u16, packed: bool) -> Machine {
     let cache = Cache::default_location().unwrap();
     let boot = Boot::prepare(&cache, &Image::new()).unwrap();
     let nic = card(directory, socket, queues, packed);
     let machine = Machine::new(name, directory.join("vm")).unwrap();
-    let machine = machine.boot(boot).cpus(queues.into()).nic(nic);
+    machine.boot(boot).cpus(queues.into()).nic(nic)
+}
+
+fn start(machine: Machine) -> Running {
+    let cache = Cache::default_location().unwrap();
     let vm = machine.dies_with_parent().start(&cache).unwrap();
     vm.wait_ready(BOOT).unwrap();
     vm
@@ -158,11 +166,15 @@ fn guest_pings_a_graph_and_again_after_reboot_and_kill() {
 }
 
 #[test]
-fn guest_with_packed_rings_and_two_queues_pings_a_graph() {
+fn guest_with_packed_rings_two_queues_and_an_mtu_pings_a_graph() {
     let directory = tempfile::tempdir().unwrap();
     let mut graph = responder(directory.path(), "queues = 2");
-    let vm = guest(directory.path(), 2, true);
+    // The longest ping is as long as the MTU.
+    let mtu = ["-global", "virtio-net-pci.host_mtu=1428"];
+    let vm = start(machine(directory.path(), "g", "card", 2, true).extra_args(mtu));
     raise(&vm);
+    let mtu = vm.run("cat /sys/class/net/eth0/mtu").unwrap();
+    assert_eq!(mtu.text().trim(), "1428");
     let features = vm
         .run("cat /sys/bus/virtio/devices/virtio*/features")
         .unwrap();

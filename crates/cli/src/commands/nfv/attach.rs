@@ -35,6 +35,9 @@ pub struct AttachArgs {
     /// For a QEMU without KVM: version 7.2 dies if the card has MSI-X, so it gets vectors=0
     #[arg(long, conflicts_with = "libvirt")]
     emulated: bool,
+    /// The MTU that the guest's driver takes, such as 1450 behind a tunnel
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(68..))]
+    mtu: Option<u16>,
 }
 
 /// What is wrong with a size.
@@ -53,7 +56,7 @@ fn size(text: &str) -> Result<String, SizeError> {
 
 pub fn run(shared: &Shared, args: &AttachArgs) -> Outcome {
     let port = find(shared, args)?;
-    let card = Card::of(&port).map_err(refused)?;
+    let card = Card::of(&port).map_err(refused)?.with_mtu(args.mtu);
     if args.libvirt {
         let xml = card.libvirt();
         return match shared.json {

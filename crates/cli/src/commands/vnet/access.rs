@@ -1,12 +1,13 @@
-//! `carina vnet token`, `revoke`, `users`: end users of networks of this host.
+//! `carina vnet token`, `revoke`, `users`: end users of networks of this host, or of a VNO.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use carina_measure::table::Table;
 use carina_vnet::document::Span;
-use carina_vnet_host::access::{AccessReport, AtAddress, TokenWanted, UserReport};
+use carina_vnet_host::access::{AccessReport, AtAddress, Right, TokenWanted, UserReport};
 
 use super::network::{client, report_of};
+use super::roles::operator::{OperatorArgs, only};
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, usage};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
@@ -35,8 +36,32 @@ pub struct TokenArgs {
     /// Where users find this host, up to four times [default: its own addresses]
     ///
     /// With a port where a translator of addresses is in between.
-    #[arg(long, value_name = "ADDRESS[:PORT]")]
+    #[arg(long, value_name = "ADDRESS[:PORT]", conflicts_with = "vno")]
     at: Vec<AtAddress>,
+    /// What it gives: ip, an address in the network; dif, membership in the network's DIF, where
+    /// the access point's node is in one [default: ip]
+    #[arg(long = "right", value_name = "RIGHT,...", value_delimiter = ',')]
+    rights: Vec<Right>,
+    #[command(flatten)]
+    operator: OperatorArgs,
+}
+
+/// Options of `carina vnet revoke`.
+#[derive(Debug, clap::Args)]
+pub struct RevokeArgs {
+    #[command(flatten)]
+    of: UserArgs,
+    #[command(flatten)]
+    operator: OperatorArgs,
+}
+
+/// Options of `carina vnet users`.
+#[derive(Debug, clap::Args)]
+pub struct UsersArgs {
+    /// The network [default: the only one]
+    name: Option<String>,
+    #[command(flatten)]
+    operator: OperatorArgs,
 }
 
 /// Prints a token.
@@ -50,13 +75,22 @@ pub fn token(shared: &Shared, args: &TokenArgs) -> Outcome {
     if lease_s == 0 {
         return Err(usage("--for: a lease is at least 1s"));
     }
-    let wanted = TokenWanted {
-        user: user.clone(),
-        lease_s,
-        at: args.at.clone(),
-    };
+    let rights = args.rights.iter().copied().collect();
     let what = format!("making a token for access point {access} of network {name}");
-    let made = client(shared).token(name, access, &wanted).attempt(what)?;
+    let made = match args.operator.client(shared)? {
+        Some(vno) => vno
+            .token(name, access, user, (lease_s, rights))
+            .attempt(what)?,
+        None => {
+            let wanted = TokenWanted {
+                user: user.clone(),
+                lease_s,
+                at: args.at.clone(),
+                rights,
+            };
+            client(shared).token(name, access, &wanted).attempt(what)?
+        }
+    };
     match shared.json {
         true => print_json(&made),
         // Nothing else, so that it can be handed on.
@@ -68,11 +102,14 @@ pub fn token(shared: &Shared, args: &TokenArgs) -> Outcome {
 ///
 /// # Errors
 /// There is no such network, access point or user.
-pub fn revoke(shared: &Shared, args: &UserArgs) -> Outcome {
+pub fn revoke(shared: &Shared, args: &RevokeArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
-    let UserArgs { name, access, user } = args;
+    let UserArgs { name, access, user } = &args.of;
     let what = format!("revoking tokens of {user} at access point {access} of network {name}");
-    let done = client(shared).revoke(name, access, user).attempt(what)?;
+    let done = match args.operator.client(shared)? {
+        Some(vno) => vno.revoke(name, access, user).attempt(what)?,
+        None => client(shared).revoke(name, access, user).attempt(what)?,
+    };
     if shared.json {
         return print_json(&done);
     }
@@ -87,16 +124,27 @@ pub fn revoke(shared: &Shared, args: &UserArgs) -> Outcome {
 ///
 /// # Errors
 /// There is no such network.
-pub fn users(shared: &Shared, name: Option<&str>) -> Outcome {
+pub fn users(shared: &Shared, args: &UsersArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
-    let name = report_of(shared, name)?.name;
-    let what = format!("asking for the users of network {name}");
-    let points = client(shared).access(&name).attempt(what)?;
+    let name = args.name.as_deref();
+    let what = |name: &str| format!("asking for the users of network {name}");
+    let (name, points) = match args.operator.client(shared)? {
+        Some(vno) => {
+            let name = only(&vno, name)?;
+            let points = vno.users(&name).attempt(what(&name))?;
+            (name, points)
+        }
+        None => {
+            let name = report_of(shared, name)?.name;
+            let points = client(shared).access(&name).attempt(what(&name))?;
+            (name, points)
+        }
+    };
     if shared.json {
         return print_json(&points);
     }
     if points.is_empty() {
-        return print_line(format!("{name}: no access points on this host"));
+        return print_line(format!("{name}: no access points here"));
     }
     for point in &points {
         print_point(point)?;

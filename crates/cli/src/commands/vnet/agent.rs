@@ -16,6 +16,7 @@ use carina_api::paths::RunDir;
 use carina_apps::prefix::Prefix4;
 use carina_apps::tunnel_mux::Gateway;
 use carina_vnet::host_part::InterfaceAddress;
+use carina_vnet_host::access::AtAddress;
 use carina_vnet_host::client::{Client, socket_of};
 use carina_vnet_host::web::Web;
 use carina_vnet_host::{Agent, HostSettings, Underlay, own_name, server};
@@ -71,6 +72,13 @@ pub struct AgentArgs {
     /// The directory of the host's certificate and key (`carina vnet keys`)
     #[arg(long, value_name = "DIR", requires = "pip")]
     keys: Option<PathBuf>,
+    /// Where end users find this host, up to four times, as tokens for its access points say it
+    /// [default: its own addresses]
+    ///
+    /// With a port where a translator of addresses is in between. `carina vnet token --at` says
+    /// others for one token.
+    #[arg(long, value_name = "ADDRESS[:PORT]")]
+    users_at: Vec<AtAddress>,
     /// Let operators of the provider's networks run commands in nodes that are namespaces
     ///
     /// Such a command has the files of this host, and its root. Nodes that are machines are open
@@ -108,6 +116,7 @@ impl AgentArgs {
         };
         let agent = Agent::of_host(run_dir, settings)?;
         agent.offer_nics(&self.nics)?;
+        agent.meet_users_at(&self.users_at);
         Ok(agent)
     }
 

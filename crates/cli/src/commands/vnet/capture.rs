@@ -1,9 +1,12 @@
 //! `carina vnet capture`: what passes an end of a link.
 
+use carina_vnet_host::agent::copied_links;
 use carina_vnet_host::link_name::NamedLink;
 use carina_vnet_host::{Vnets, port_app_now};
 
 use super::network::report_of;
+use super::roles::inside;
+use super::roles::operator::OperatorArgs;
 use crate::Shared;
 use crate::commands::packet_output::OutputArgs;
 use crate::commands::trace::copy_links;
@@ -20,6 +23,8 @@ pub struct CaptureArgs {
     vnet: Option<String>,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    operator: OperatorArgs,
 }
 
 /// Copies frames until there are enough, the time is over or Ctrl-C comes.
@@ -27,15 +32,16 @@ pub struct CaptureArgs {
 /// # Errors
 /// There is no such link, or the file cannot be written.
 pub fn run(shared: &Shared, args: &CaptureArgs) -> Outcome {
+    if let Some(vno) = args.operator.client(shared)? {
+        let vnet = args.vnet.as_deref();
+        return inside::capture(shared, &vno, vnet, &args.link, &args.output);
+    }
     let report = report_of(shared, args.vnet.as_deref())?;
     let link = NamedLink::find(&report, &args.link).map_err(failed)?;
     let (near, far) = (link.near(), link.far());
     let counters = Vnets::of(&shared.run_dir()).vnet(&report.name).counters();
     let port = port_app_now(&counters, link.link.number, link.side);
-    let links = vec![
-        format!("{port}.output as {near} -> {far}"),
-        format!("{port}.input as {far} -> {near}"),
-    ];
+    let links = copied_links(&port, [near, far]);
     let graph = GraphEntry {
         name: format!("{near} -- {far}"),
         counters,

@@ -9,6 +9,8 @@ use carina_vnet_host::link_name::NamedLink;
 use carina_vnet_host::report::{LinkReport, VnetReport};
 
 use super::network::{client, report_of};
+use super::roles::inside;
+use super::roles::operator::OperatorArgs;
 use crate::Shared;
 use crate::argument::ArgumentError;
 use crate::failure::{Attempt, Outcome, failed, usage};
@@ -32,6 +34,8 @@ pub struct ImpairArgs {
     /// The network [default: the only one]
     #[arg(long)]
     vnet: Option<String>,
+    #[command(flatten)]
+    operator: OperatorArgs,
 }
 
 /// A word of an impairment with its value.
@@ -71,11 +75,16 @@ const IMPAIRMENT: &str =
 /// There is no such link, or it cannot be impaired so.
 pub fn run(shared: &Shared, args: &ImpairArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
-    let report = report_of(shared, args.vnet.as_deref())?;
-    let Some(name) = &args.link else {
-        return show(shared, &report);
+    let vno = args.operator.client(shared)?;
+    let report = |name: Option<&str>| match &vno {
+        Some(vno) => inside::report(vno, name),
+        None => report_of(shared, name),
     };
-    let named = NamedLink::find(&report, name).map_err(failed)?;
+    let before = report(args.vnet.as_deref())?;
+    let Some(name) = &args.link else {
+        return show(shared, &before);
+    };
+    let named = NamedLink::find(&before, name).map_err(failed)?;
     if args.words.is_empty() && !args.clear {
         return Err(usage(format!(
             "impair {name}: say how, as in delay=20ms loss=1%, or --clear"
@@ -92,11 +101,19 @@ pub fn run(shared: &Shared, args: &ImpairArgs) -> Outcome {
     if args.one_way {
         *[&mut both.there, &mut both.back][named.side] = wanted;
     }
-    let client = client(shared);
-    client
-        .impair(&report.name, named.link.number, &both)
-        .attempt(format!("impairing link {name} of {}", report.name))?;
-    show(shared, &report_of(shared, Some(&report.name))?)
+    let what = || format!("impairing link {name} of {}", before.name);
+    match &vno {
+        Some(vno) => {
+            let impaired = vno.impair(&before.name, named.link, &both);
+            impaired.attempt(what())?;
+        }
+        None => {
+            let client = client(shared);
+            let impaired = client.impair(&before.name, named.link.number, &both);
+            impaired.attempt(what())?;
+        }
+    }
+    show(shared, &report(Some(&before.name))?)
 }
 
 fn together(words: &[Word]) -> Impairment {
@@ -131,27 +148,12 @@ fn show(shared: &Shared, report: &VnetReport) -> Outcome {
                 link.number.to_string(),
                 link.ends[side].clone(),
                 link.ends[1 - side].clone(),
-                words(&impairment),
+                impairment.to_string(),
                 link.passed[side].lost.to_string(),
             ]);
         }
     }
     print_line(table)
-}
-
-fn words(impairment: &Impairment) -> String {
-    let all = [
-        ("delay", impairment.delay.map(|it| it.to_string())),
-        ("jitter", impairment.jitter.map(|it| it.to_string())),
-        ("loss", impairment.loss.map(|it| it.to_string())),
-        ("duplicate", impairment.duplicate.map(|it| it.to_string())),
-        ("reorder", impairment.reorder.map(|it| it.to_string())),
-        ("rate", impairment.rate.map(|it| it.to_string())),
-    ];
-    let said = all
-        .into_iter()
-        .filter_map(|(word, value)| Some(format!("{word}={}", value?)));
-    said.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -164,7 +166,7 @@ mod tests {
         let all = ["delay=20ms", "jitter=5ms", "loss=1%", "rate=2Mbps"];
         let all: Vec<Word> = all.iter().map(|word| read(word).unwrap()).collect();
         assert_eq!(
-            words(&together(&all)),
+            together(&all).to_string(),
             "delay=20ms jitter=5ms loss=1% rate=2Mbps"
         );
         let error = read("delay").unwrap_err();

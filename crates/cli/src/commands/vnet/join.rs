@@ -12,7 +12,7 @@ use carina_netdev::interface_exists;
 use carina_ports::tun::TunConfig;
 use carina_vnet::host_part::InterfaceAddress;
 use carina_vnet_access::Refusal;
-use carina_vnet_access::control::Reply;
+use carina_vnet_access::control::{Joined, Reply, Request};
 use carina_vnet_access::join::{Admission, JoinError, join};
 use carina_vnet_access::key::PrivateKey;
 use carina_vnet_access::refusal::Refused;
@@ -20,6 +20,7 @@ use carina_vnet_access::token::Token;
 use carina_vnet_access::user_app::{UserConfig, Watch};
 
 use super::access::unix_now;
+use super::member_node::MemberNode;
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
@@ -41,6 +42,8 @@ struct Member {
     interface: String,
     watch: Watch,
     admission: Admission,
+    /// Its member of the network's DIF, if the token gives the right to one.
+    node: Option<MemberNode>,
 }
 
 /// Joins, and stays until the token ends, it is revoked, or Ctrl-C.
@@ -62,8 +65,11 @@ pub fn run(shared: &Shared, args: &JoinArgs) -> Outcome {
             HEARS.as_secs()
         )));
     }
+    member.enroll(shared, &token, &interrupt)?;
     member.say(shared, &token)?;
-    member.stay(&token, &key, &interrupt)
+    let outcome = member.stay(&token, &key, &interrupt);
+    member.leave();
+    outcome
 }
 
 fn token_text(argument: &str) -> Result<String, Failure> {
@@ -150,9 +156,33 @@ impl Member {
             interface,
             watch,
             admission,
+            node: None,
         };
         member.route(&member.admission.joined.routes)?;
         Ok(member)
+    }
+
+    /// Becomes a member of the network's DIF, where the token gives the right to that.
+    fn enroll(&mut self, shared: &Shared, token: &Token, interrupt: &Interrupt) -> Outcome {
+        let joined = &self.admission.joined;
+        let Some(dif) = &joined.dif else {
+            return Ok(());
+        };
+        let access = &token.claims().access;
+        let mut node = MemberNode::start(&shared.run_dir(), joined, dif, access)?;
+        let begin = Instant::now();
+        // The way to the other members is through the tunnel, which this thread runs.
+        while !node.is_enrolled()? {
+            if interrupt.is_there().attempt(TAKING_SIGNALS)? {
+                return Err(Failure::Interrupted("interrupted".to_owned()));
+            }
+            if begin.elapsed() > ENROLLMENT {
+                return Err(failed(node.why_not(ENROLLMENT)));
+            }
+            self.run(LOOK)?;
+        }
+        self.node = Some(node);
+        Ok(())
     }
 
     /// Gives routes of the network to this system; none that is there is replaced.
@@ -189,8 +219,17 @@ impl Member {
                 "vnet": claims.name, "access": claims.access, "user": claims.sub,
                 "address": joined.address, "node": joined.node, "mtu": joined.mtu,
                 "routes": joined.routes, "until": joined.until, "rate_bps": joined.rate_bps,
-                "interface": self.interface, "point": self.admission.point,
+                "interface": self.interface, "point": self.admission.point, "dif": joined.dif,
             }));
+        }
+        if let Some(dif) = &joined.dif {
+            print_line(format!(
+                "{}: this system is member {} of DIF {}, for programs with the run directory {}",
+                claims.name,
+                dif.member,
+                dif.name,
+                shared.run_dir().path().display()
+            ))?;
         }
         print_line(format!(
             "{}: {} is {} on {}, through {}, for {} s; Ctrl-C leaves",
@@ -207,14 +246,24 @@ impl Member {
     fn stay(&mut self, token: &Token, key: &PrivateKey, interrupt: &Interrupt) -> Outcome {
         let (mut heard, mut since) = (self.watch.heard(), Instant::now());
         let mut is_silent = false;
+        let mut asked = Instant::now();
         loop {
             self.run(LOOK)?;
+            if let Some(node) = &mut self.node {
+                node.check()?;
+            }
             if interrupt.is_there().attempt(TAKING_SIGNALS)? {
                 return Ok(());
             }
             match self.watch.take_news() {
                 Some(Reply::Refused(refusal)) => return Err(refused(refusal)),
-                Some(Reply::Joined(_)) | None => {}
+                Some(Reply::Joined(joined)) => self.update(joined)?,
+                None => {}
+            }
+            // What it says when the network changes may be lost on the way.
+            if asked.elapsed() >= LOOK_AGAIN {
+                asked = Instant::now();
+                self.watch.ask(Request::Join(token.text().to_owned()));
             }
             if unix_now() >= self.admission.joined.until {
                 let what = "the time of the token is over";
@@ -237,32 +286,70 @@ impl Member {
         }
     }
 
+    /// Has the member of the DIF leave it, which takes the tunnel.
+    fn leave(&mut self) {
+        let Some(mut node) = self.node.take() else {
+            return;
+        };
+        node.begin_to_leave();
+        let begin = Instant::now();
+        while node.is_leaving() && begin.elapsed() < LEAVE && self.run(LEAVING).is_ok() {}
+    }
+
     /// Shows the token again: the access point may have ended and come back, or revoked it while
     /// this system was not there to hear of it.
     fn ask_anew(&mut self, token: &Token, key: &PrivateKey, interrupt: &Interrupt) -> Outcome {
         let came = || interrupt.is_there().unwrap_or(true);
         match join(token, key, ASK, came) {
-            Ok(admission) => {
-                let before = &self.admission;
-                if (admission.point, admission.joined.address)
-                    != (before.point, before.joined.address)
-                {
-                    return Err(failed(
-                        "the access point has moved; join again with a new token",
-                    ));
-                }
-                let known = &before.joined.routes;
-                let mut more = admission.joined.routes.clone();
-                more.retain(|prefix| !known.contains(prefix));
-                self.route(&more)?;
-                self.admission = admission;
-                Ok(())
-            }
+            Ok(admission) if admission.point != self.admission.point => Err(moved()),
+            Ok(admission) => self.update(admission.joined),
             Err(JoinError::Refused(refusal)) => Err(refused(refusal)),
             // Ctrl-C is seen by the caller; silence is asked again.
             Err(_) => Ok(()),
         }
     }
+}
+
+impl Member {
+    /// Becomes what the access point says now: routes to what has come, none to what has gone.
+    fn update(&mut self, joined: Joined) -> Outcome {
+        let before = &self.admission.joined;
+        if joined.address != before.address {
+            return Err(moved());
+        }
+        let after = Admission {
+            point: self.admission.point,
+            joined,
+        };
+        if let Err(error) = check_way(&after) {
+            progress(format!("{error}; routes stay as they were"));
+            return Ok(());
+        }
+        let missing = |of: &[InterfaceAddress], among: &[InterfaceAddress]| {
+            let mut missing = of.to_vec();
+            missing.retain(|prefix| !among.contains(prefix));
+            missing
+        };
+        let (known, now) = (&before.routes, &after.joined.routes);
+        let (gone, new) = (missing(known, now), missing(now, known));
+        for prefix in &gone {
+            ip(&["route", "del", &prefix.to_string(), "dev", &self.interface])?;
+        }
+        self.route(&new)?;
+        if !(gone.is_empty() && new.is_empty()) {
+            progress(format!(
+                "the network has changed: routes to {} prefixes have come, {} have gone",
+                new.len(),
+                gone.len()
+            ));
+        }
+        self.admission = after;
+        Ok(())
+    }
+}
+
+fn moved() -> Failure {
+    failed("the access point has moved; join again with a new token")
 }
 
 /// Packets of the tunnel must not go into the tunnel.
@@ -305,6 +392,13 @@ fn ip(words: &[&str]) -> Outcome {
 }
 
 const LOOK: Duration = Duration::from_millis(100);
+/// How long leaving the DIF may take.
+const LEAVE: Duration = Duration::from_millis(1200);
+const LEAVING: Duration = Duration::from_millis(20);
+/// Between two questions whether the network has changed.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// How long becoming a member of the DIF may take.
+const ENROLLMENT: Duration = Duration::from_secs(60);
 /// How long the first answer in the tunnel may take.
 const HEARS: Duration = Duration::from_secs(10);
 /// The access point says something every 5 s.

@@ -19,6 +19,7 @@ use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::progress;
 
+pub mod grants;
 pub mod inside;
 pub mod keys;
 pub mod operator;
@@ -49,6 +50,10 @@ pub struct PipArgs {
     /// What it owns: a file in TOML (docs/vnet-roles.md)
     #[arg(long, value_name = "FILE")]
     inventory: PathBuf,
+    /// Serve a page for people, with hosts and what is on them, at this address of the loopback
+    /// interface, such as 127.0.0.1:8098
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    web: Option<SocketAddr>,
 }
 
 /// Options of `carina vnet vnp`.
@@ -138,7 +143,11 @@ pub fn serve_file(shared: &Shared, file: &Path) -> Outcome {
 pub fn pip(shared: &Shared, args: PipArgs) -> Outcome {
     let inventory = inventory(&args.inventory).map_err(refused)?;
     let (keys, served) = args.served.of(shared, "pip")?;
-    let pips = vec![PipSpec { served, inventory }];
+    let pips = vec![PipSpec {
+        served,
+        inventory,
+        web: args.web,
+    }];
     let configuration = Configuration {
         keys,
         pips,

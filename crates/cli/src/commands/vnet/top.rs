@@ -3,28 +3,56 @@
 use carina_measure::table::short;
 use carina_vnet_host::client::Client;
 use carina_vnet_host::report::{LinkReport, Passed, VnetReport};
+use carina_vnet_roles::operator;
 use serde::Serialize;
 
 use super::network::{client, link_word, report_of};
+use super::roles::operator::{OperatorArgs, only};
 use crate::Shared;
 use crate::commands::top::screen::{Column, Live};
 use crate::commands::top::{self, TopArgs};
 use crate::failure::{Attempt, Failure, Outcome};
 
+/// Options of `carina vnet top`.
+#[derive(Debug, clap::Args)]
+pub struct LinkTopArgs {
+    /// The network [default: the only one]
+    name: Option<String>,
+    #[command(flatten)]
+    top: TopArgs,
+    #[command(flatten)]
+    operator: OperatorArgs,
+}
+
 /// Shows live rates.
 ///
 /// # Errors
 /// There is no such network.
-pub fn run(shared: &Shared, name: Option<&str>, args: &TopArgs) -> Outcome {
-    let name = report_of(shared, name)?.name;
-    let client = client(shared);
-    top::show(shared, args, &Links { client, name })
+pub fn run(shared: &Shared, args: &LinkTopArgs) -> Outcome {
+    let name = args.name.as_deref();
+    let links = match args.operator.client(shared)? {
+        Some(vno) => Links {
+            name: only(&vno, name)?,
+            of: Of::Operator(vno),
+        },
+        None => Links {
+            name: report_of(shared, name)?.name,
+            of: Of::Agent(client(shared)),
+        },
+    };
+    top::show(shared, &args.top, &links)
 }
 
 /// The links of a network.
 struct Links {
-    client: Client,
+    of: Of,
     name: String,
+}
+
+/// Who tells of them.
+enum Of {
+    Agent(Client),
+    Operator(operator::Client),
 }
 
 /// What happened in one direction of a link over an interval.
@@ -64,7 +92,10 @@ impl Live for Links {
 
     fn look(&self) -> Result<VnetReport, Failure> {
         let what = || format!("asking for network {}", self.name);
-        self.client.report(&self.name).attempt(what())
+        match &self.of {
+            Of::Agent(client) => client.report(&self.name).attempt(what()),
+            Of::Operator(vno) => vno.report(&self.name).attempt(what()),
+        }
     }
 
     fn rates(&self, before: &VnetReport, after: &VnetReport, seconds: f64) -> Vec<Rates> {

@@ -4,6 +4,8 @@ use carina_measure::table::{Table, short};
 use carina_vnet_host::way::{Act, Direction, Way, WayQuery};
 
 use super::network::{client, report_of};
+use super::roles::inside;
+use super::roles::operator::OperatorArgs;
 use crate::Shared;
 use crate::failure::{Attempt, Outcome, failed};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
@@ -14,7 +16,7 @@ use crate::report::{print_json, print_line};
 pub struct TraceArgs {
     /// The node that asks
     from: String,
-    /// The node that is asked
+    /// The node that is asked, or its address, where it is on another host
     to: String,
     /// How many echos
     #[arg(long, short, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -22,6 +24,8 @@ pub struct TraceArgs {
     /// The network [default: the only one]
     #[arg(long)]
     vnet: Option<String>,
+    #[command(flatten)]
+    operator: OperatorArgs,
 }
 
 /// Traces the way.
@@ -30,17 +34,20 @@ pub struct TraceArgs {
 /// There is no such node, or not all echos were answered.
 pub fn run(shared: &Shared, args: &TraceArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
-    let name = report_of(shared, args.vnet.as_deref())?.name;
     let query = WayQuery {
         from: args.from.clone(),
         to: args.to.clone(),
         echoes: args.count,
     };
-    let what = format!(
-        "tracing from {} to {} in network {name}",
-        args.from, args.to
-    );
-    let way = client(shared).trace(&name, &query).attempt(what)?;
+    let vnet = args.vnet.as_deref();
+    let way = match args.operator.client(shared)? {
+        Some(vno) => inside::trace(&vno, vnet, &query)?,
+        None => {
+            let name = report_of(shared, vnet)?.name;
+            let what = || format!("tracing {} -> {} in network {name}", args.from, args.to);
+            client(shared).trace(&name, &query).attempt(what())?
+        }
+    };
     match shared.json {
         true => print_json(&way)?,
         false => print_line(words(&way))?,

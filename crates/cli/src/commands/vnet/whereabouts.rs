@@ -50,7 +50,10 @@ fn table(found: &[Whereabouts]) -> Table {
     let mut table = Table::new(head);
     for it in found {
         let ports = it.ports.iter();
-        let ports = ports.map(|(interface, port)| format!("{interface} at {port}"));
+        let ports = ports.map(|(interface, port)| match it.ways.get(interface) {
+            None => format!("{interface} at {port}"),
+            Some(way) => format!("{interface} at {port} to {way}"),
+        });
         let pid = match (it.is_there, it.pid) {
             (false, _) => "not there".to_owned(),
             (true, pid) => pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),

@@ -1,23 +1,23 @@
-//! `carina vnet exec|console|test|show --vno`: an operator inside of the nodes of its networks.
+//! `carina vnet exec|console|test|show|trace|capture --vno`: an operator inside of its networks.
 
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use carina_vnet::host_part::LinkState;
-use carina_vnet_host::report::{
-    Exec, ExecReply, LinkReport, Passed, TestReport, VnetReport, VnetState,
-};
+use carina_vnet_host::link_name::NamedLink;
+use carina_vnet_host::report::{Exec, ExecReply, TestReport, VnetReport};
+use carina_vnet_host::way::{Way, WayQuery};
 use carina_vnet_roles::calling::connection::CallError;
-use carina_vnet_roles::inside::{Answer, Ask, EndReport, Look};
-use carina_vnet_roles::operator::Client;
+use carina_vnet_roles::inside::{Answer, Ask};
+use carina_vnet_roles::operator::{Client, Copied};
 
 use super::operator::only;
+use crate::Shared;
+use crate::commands::packet_output::OutputArgs;
 use crate::commands::terminal::{LEAVE, RawTerminal};
-use crate::failure::{Attempt, Failure, Outcome, failed};
+use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::{print_bytes, progress};
 
@@ -48,55 +48,68 @@ pub fn test(client: &Client, vnet: Option<&str>) -> Result<Vec<TestReport>, Fail
 /// There is no such network, or it is not made.
 pub fn report(client: &Client, vnet: Option<&str>) -> Result<VnetReport, Failure> {
     let name = only(client, vnet)?;
-    let what = || format!("asking for {name}");
-    let seen = client.seen(&name).attempt(what())?;
-    let look = client.look(&name).attempt(what())?;
-    let (state, obstacles) = match (seen.standing.is_ready(), seen.standing.reason) {
-        (true, _) => (VnetState::Ready, Vec::new()),
-        (false, reason) => {
-            let words = reason.map(|reason| reason.message);
-            (VnetState::Changing, words.into_iter().collect())
-        }
-    };
-    Ok(VnetReport {
-        name,
-        vnet: seen.vnet,
-        generation: seen.generation,
-        state,
-        obstacles,
-        links: links_of(&look),
-        nodes: look.nodes,
-        phases: Vec::new(),
-        ready_after_ms: None,
-    })
+    let report = client.report(&name);
+    report.attempt(format!("asking for {name}"))
 }
 
-fn links_of(look: &Look) -> Vec<LinkReport> {
-    let of = |(number, ends): (u32, Vec<&EndReport>)| {
-        let first = ends.first()?;
-        let side = |side: usize| ends.get(side);
-        let is_up = ends.len() == 2 && ends.iter().all(|end| end.state == LinkState::Up);
-        let down = || {
-            ends.iter()
-                .map(|it| &it.state)
-                .find(|it| **it != LinkState::Up)
-        };
-        Some(LinkReport {
-            number,
-            ends: [0, 1].map(|at| side(at).map_or("-".to_owned(), |end| end.end.clone())),
-            carrier: first.carrier,
-            rate: first.rate,
-            state: match is_up {
-                true => LinkState::Up,
-                false => down().cloned().unwrap_or(LinkState::Absent),
-            },
-            rtt_ns: first.rtt_ns,
-            passed: [0, 1].map(|at| side(at).map_or(Passed::default(), |end| end.sent)),
-            impairment: Default::default(),
-        })
-    };
-    let links: BTreeMap<u32, Vec<&EndReport>> = look.links();
-    links.into_iter().filter_map(of).collect()
+/// The way from a node to another.
+///
+/// # Errors
+/// There is no such network or node, or no route leads there.
+pub fn trace(client: &Client, vnet: Option<&str>, query: &WayQuery) -> Result<Way, Failure> {
+    let name = only(client, vnet)?;
+    let what = format!("tracing {} -> {} in network {name}", query.from, query.to);
+    client.trace(&name, query, session()?).attempt(what)
+}
+
+/// Copies what passes an end of a link, until there is enough or Ctrl-C comes.
+///
+/// # Errors
+/// There is no such link, or the output cannot be written.
+pub fn capture(
+    shared: &Shared,
+    client: &Client,
+    vnet: Option<&str>,
+    link: &str,
+    output: &OutputArgs,
+) -> Outcome {
+    if output.snap_bytes() == Some(0) {
+        return Err(usage("--snap 0: must be at least 1 byte"));
+    }
+    let report = report(client, vnet)?;
+    let link = NamedLink::find(&report, link).map_err(failed)?;
+    let (near, far) = (link.near(), link.far());
+    let what = || format!("capturing at {near}");
+    let wanted = Copied::of([near, far], output.snap_bytes(), session()?);
+    let copy = |since: u64, wait: Duration| client.copy(&report.name, &wanted, since, wait);
+    let first = copy(0, Duration::ZERO).attempt(what())?;
+    let mut sink = output.open(shared)?;
+    // From here on Ctrl-C ends the file; before, the command.
+    let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
+    let (mut portion, mut end) = (first, None);
+    loop {
+        let is_full = sink.take(&portion.bytes)?;
+        let is_over = portion.has_ended || end.is_some_and(|end| Instant::now() > end);
+        let left = sink.time_left();
+        if !is_over
+            && end.is_none()
+            && (is_full || left.is_zero() || interrupt.is_there().attempt(TAKING_SIGNALS)?)
+        {
+            client.enough(&report.name, &wanted).attempt(what())?;
+            end = Some(Instant::now() + END);
+        }
+        if is_over || is_full {
+            break;
+        }
+        let wait = if end.is_some() { LAST } else { WAIT.min(left) };
+        portion = copy(portion.next, wait).attempt(what())?;
+    }
+    let packets = sink.packets();
+    progress(match sink.missed() {
+        Some(missed) => format!("{packets} frames of {near} -- {far}, {missed} missed"),
+        None => format!("{packets} frames of {near} -- {far}, cut before it said what was missed"),
+    });
+    Ok(())
 }
 
 /// Connects this terminal to the console of a node, until Ctrl-] or the end of its input.
@@ -243,6 +256,8 @@ fn session() -> Result<u64, Failure> {
 
 /// How long a look at the console lasts; Ctrl-C is looked for in between.
 const WAIT: Duration = Duration::from_millis(1000);
+/// How long the end of a capture is waited for.
+const END: Duration = Duration::from_secs(10);
 /// How long the last words of a node are waited for.
 const LAST: Duration = Duration::from_millis(500);
 /// Between two looks at what was typed.

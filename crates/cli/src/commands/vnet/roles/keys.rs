@@ -24,12 +24,13 @@ pub enum KeysCommand {
     /// Make a certificate and a key for a role, signed by an authority
     #[command(after_help = "Examples:\n  carina vnet keys issue keys pip uk\n  \
         carina vnet keys issue keys agent h1 --to h1-keys --days 90\n\nRoles: pip, vnp, vno; \
-        agent, by the name of its host; operator, by the name of its VNO. The files are copied \
-        to where the role runs, but for ca.key.")]
+        agent, by the name of its host; operator, by the name of its VNO; delegate, whom operators \
+        grant rights (`carina vnet grant`). The files are copied to where the role runs, but for \
+        ca.key.")]
     Issue {
         /// The directory of the authority
         dir: PathBuf,
-        /// What the certificate is for: pip, vnp, vno, agent, operator
+        /// What the certificate is for: pip, vnp, vno, agent, operator, delegate
         role: Role,
         /// The name: up to 32 of a to z, 0 to 9 and `-`
         name: String,
@@ -52,7 +53,7 @@ A certificate that is issued later is valid.")]
     Revoke {
         /// The directory of the authority
         dir: PathBuf,
-        /// What the certificates are for: pip, vnp, vno, agent, operator
+        /// What the certificates are for: pip, vnp, vno, agent, operator, delegate
         role: Role,
         /// The name
         name: String,

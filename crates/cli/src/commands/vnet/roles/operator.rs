@@ -9,7 +9,8 @@ use carina_vnet::document::Document;
 use carina_vnet::message::Condition;
 use carina_vnet::vno::Seen;
 use carina_vnet_roles::calling::connection::CallError;
-use carina_vnet_roles::keys::KeyDir;
+use carina_vnet_roles::identity::Role;
+use carina_vnet_roles::keys::{KeyDir, KeyError};
 use carina_vnet_roles::operator::Client;
 use serde_json::json;
 
@@ -23,9 +24,11 @@ use crate::report::{print_json, print_line, progress};
 #[derive(Debug, clap::Args)]
 pub struct OperatorArgs {
     /// Ask the VNO at this ADDRESS:PORT or dif:NAME [default: the agent of this host]
-    #[arg(long, value_name = "ADDRESS", requires = "keys")]
+    ///
+    /// Delegates say the VNO's name, too: acme=192.0.2.1:7099.
+    #[arg(long, value_name = "[NAME=]ADDRESS", requires = "keys")]
     vno: Option<String>,
-    /// The directory of the operator's certificate and key (`carina vnet keys`)
+    /// The directory of the operator's, or delegate's, certificate and key (`carina vnet keys`)
     #[arg(long, value_name = "DIR", requires = "vno")]
     keys: Option<PathBuf>,
 }
@@ -39,8 +42,28 @@ impl OperatorArgs {
         let (Some(vno), Some(keys)) = (&self.vno, &self.keys) else {
             return Ok(None);
         };
-        let client = Client::new(&KeyDir::new(keys), address(shared, vno)?);
-        client.map(Some).attempt("reading the operator's keys")
+        let dir = KeyDir::new(keys);
+        let client = match vno.split_once('=') {
+            Some((name, at)) => Client::of(&dir, name, address(shared, at)?),
+            None => Client::new(&dir, address(shared, vno)?),
+        };
+        match client {
+            Err(KeyError::Which { .. }) if dir.only(Role::Delegate).is_ok() => Err(usage(
+                "the certificate is a delegate's: say the VNO's name, too, --vno NAME=ADDRESS",
+            )),
+            client => client.map(Some).attempt("reading the operator's keys"),
+        }
+    }
+
+    /// A client of the VNO, for what is asked of a VNO alone.
+    ///
+    /// # Errors
+    /// No VNO is named, or there is no certificate.
+    pub fn required(&self, shared: &Shared) -> Result<Client, Failure> {
+        let client = self.client(shared)?;
+        client.ok_or_else(|| {
+            usage("rights are granted at a VNO: say which (--vno), and your keys (--keys)")
+        })
     }
 }
 

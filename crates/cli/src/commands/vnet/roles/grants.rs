@@ -1,0 +1,87 @@
+//! `carina vnet grant`, `grants`: what an operator lets others do with its networks.
+
+use carina_measure::table::Table;
+use carina_vnet::grant::{Grant, Verb};
+
+use super::operator::{OperatorArgs, only};
+use crate::Shared;
+use crate::failure::{Attempt, Outcome};
+use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
+use crate::report::{print_json, print_line};
+
+/// Options of `carina vnet grant`.
+#[derive(Debug, clap::Args)]
+pub struct GrantArgs {
+    /// The network
+    name: String,
+    /// The delegate, by the name in its certificate
+    #[arg(long, value_name = "DELEGATE")]
+    to: String,
+    /// What the delegate may do: see, exec, watch, console, test, migrate, capture, impair, token,
+    /// apply, remove
+    #[arg(
+        long,
+        value_name = "VERB,...",
+        value_delimiter = ',',
+        required_unless_present = "withdraw"
+    )]
+    may: Vec<Verb>,
+    /// The nodes where it may exec, watch, console, migrate, capture, impair [default: all]
+    #[arg(long = "node", value_name = "NODE,...", value_delimiter = ',')]
+    nodes: Vec<String>,
+    /// Take back what it may do
+    #[arg(long, conflicts_with_all = ["may", "nodes"])]
+    withdraw: bool,
+    #[command(flatten)]
+    operator: OperatorArgs,
+}
+
+/// Options of `carina vnet grants`.
+#[derive(Debug, clap::Args)]
+pub struct GrantsArgs {
+    /// The network [default: the only one]
+    name: Option<String>,
+    #[command(flatten)]
+    operator: OperatorArgs,
+}
+
+/// Lets a delegate do something, or nothing any more.
+///
+/// # Errors
+/// The caller is not the operator, or there is no such network or node.
+pub fn grant(shared: &Shared, args: &GrantArgs) -> Outcome {
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let client = args.operator.required(shared)?;
+    let (name, to) = (&args.name, &args.to);
+    let grant = (!args.withdraw).then(|| Grant {
+        may: args.may.iter().copied().collect(),
+        nodes: args.nodes.iter().cloned().collect(),
+    });
+    let done = client.grant(name, to, grant.as_ref());
+    done.attempt(format!("changing what {to} may do with network {name}"))?;
+    match (shared.json, grant) {
+        (true, grant) => print_json(&serde_json::json!({ "vnet": name, "to": to, "grant": grant })),
+        (false, Some(grant)) => print_line(format!("{name}: {to} may {grant}")),
+        (false, None) => print_line(format!("{name}: {to} may do nothing")),
+    }
+}
+
+/// Lists what delegates may do.
+///
+/// # Errors
+/// The caller is not the operator, or there is no such network.
+pub fn grants(shared: &Shared, args: &GrantsArgs) -> Outcome {
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let client = args.operator.required(shared)?;
+    let name = only(&client, args.name.as_deref())?;
+    let grants = client.grants(&name);
+    let grants = grants.attempt(format!("asking who may do what with network {name}"))?;
+    if shared.json {
+        return print_json(&grants);
+    }
+    let mut table = Table::new(["DELEGATE", "MAY"]);
+    for (to, grant) in &grants {
+        table.row([to.clone(), grant.to_string()]);
+    }
+    print_line(table)
+}

@@ -1,0 +1,213 @@
+//! Networks of two providers whose links are tunnels, or flows of a DIF.
+
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::commands::providers::{Providers, is_root};
+
+/// A node at one provider, which makes the DIF where there is one, and two at the other, in a row.
+fn row(carrier: &str, kind: &str) -> String {
+    let link =
+        |ends: &str| format!("[[link]]\nends = [{ends}]\nrate = \"50Mbps\"\nas = \"{carrier}\"\n");
+    format!(
+        "[vnet]\nname = \"row\"\non_insufficient = \"queue 2m\"\n\
+         [defaults]\nkind = \"{kind}\"\nmemory = 256\n\
+         [node.a]\nlocation = [\"london\"]\n[node.b]\nlocation = [\"berlin\"]\n\
+         [node.c]\nlocation = [\"berlin\"]\n{}{}\
+         [[test]]\nping = [\"a\", \"c\"]\nrtt_max = \"5s\"\n\
+         [[test]]\nthroughput = [\"a\", \"c\"]\nrate_min = \"500kbps\"\n",
+        link("\"a\", \"b\""),
+        link("\"b\", \"c\"")
+    )
+}
+
+fn up(providers: &Providers, text: &str) {
+    let file = providers.path("row.toml");
+    std::fs::write(&file, text).unwrap();
+    providers.wait("the VNO", || providers.ask(|client| client.list()).ok());
+    let output = providers.command(&["up", &file]);
+    assert!(output.status.success(), "{output:?}\n{}", providers.logs());
+}
+
+fn down(providers: &Providers) {
+    let uids = providers.uids();
+    let output = providers.command(&["down", "--all"]);
+    assert!(output.status.success(), "{output:?}");
+    providers.wait_until_gone("row", &uids);
+}
+
+/// The checks that hold whatever carries the links.
+fn passes_the_checks(providers: &Providers, mtu: u32) {
+    let tested = providers.command(&["test"]);
+    assert!(tested.status.success(), "{tested:?}\n{}", providers.logs());
+    let said: Value = serde_json::from_slice(&tested.stdout).unwrap();
+    assert_eq!(said[0]["seen"], "probes have passed 2 links", "{said}");
+    let tests = said.as_array().unwrap();
+    assert!(tests.iter().all(|it| it["holds"] == true), "{said}");
+    assert_eq!(tests.len(), 3, "{said}");
+    // The guest's interfaces have the MTU, and packets as long as that pass both links whole.
+    let links = inside(providers, "b", "ip link show");
+    let told = format!("mtu {mtu} ");
+    assert_eq!(links.matches(&told).count(), 2, "{links}");
+    let bytes = mtu - 28;
+    let ping = format!("busybox ping -c 2 -W 30 -s {bytes} 10.0.0.6");
+    let said = inside(providers, "a", &ping);
+    assert!(said.contains("2 packets received"), "{said}");
+}
+
+fn inside(providers: &Providers, node: &str, command: &str) -> String {
+    let output = providers.command_inside("exec", &[node, "sh", "-c", command], b"");
+    assert!(output.status.success(), "{output:?}\n{}", providers.logs());
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn json(providers: &Providers, agent: &str, words: &[&str]) -> Value {
+    let output = providers.at_host(agent, words);
+    // A command that fails says why behind it.
+    let mut said = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
+    let first = said.next().and_then(Result::ok);
+    first.unwrap_or_else(|| panic!("{words:?}: {output:?}"))
+}
+
+/// What an agent says of the link between the providers: it is up, or why it is not.
+fn far_link(providers: &Providers, agent: &str) -> Option<Result<(), String>> {
+    let output = providers.at_host(agent, &["vnet", "status"]);
+    let said: Value = serde_json::from_slice(&output.stdout).ok()?;
+    let mut links = said["links"].as_array()?.iter();
+    let far = links.find(|it| it["ends"][1].as_str().is_some_and(|it| it.contains("host")))?;
+    match far["state"].as_str() {
+        Some("up") => Some(Ok(())),
+        _ => Some(Err(far["state"]["down"]["reason"].as_str()?.to_owned())),
+    }
+}
+
+fn wait_until_down(providers: &Providers, agent: &str) -> String {
+    providers.wait("the link is down", || far_link(providers, agent)?.err())
+}
+
+fn wait_until_up(providers: &Providers, agent: &str) {
+    providers.wait("the link is up", || far_link(providers, agent)?.ok());
+}
+
+fn kill_process_of(lock: &Path) {
+    let pid = std::fs::read_to_string(lock).unwrap();
+    let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+}
+
+#[test]
+fn same_file_passes_the_same_checks_over_two_providers() {
+    if !is_root() {
+        return;
+    }
+    let mut providers = Providers::start("far");
+    for (carrier, mtu) in [
+        ("ipip", 1480),
+        ("gre", 1458),
+        ("vxlan", 1450),
+        ("dif", 1400),
+    ] {
+        up(&providers, &row(carrier, "namespace"));
+        passes_the_checks(&providers, mtu);
+        if carrier != "dif" {
+            down(&providers);
+        }
+    }
+    // By names, from one provider to the other.
+    let said = inside(&providers, "a", "carina ping c -c 2");
+    assert!(said.contains("PING c in row"), "{said}");
+    // Those who run a host see where the link leads, and follow echos into it.
+    let places = json(&providers, "agent h1", &["vnet", "where", "a"]);
+    let way = places[0]["ways"]["eth0"].as_str().unwrap();
+    assert!(way.starts_with("host h2 by flow link."), "{way}");
+    assert!(way.ends_with(" of DIF 10.9.0.1-10.9.1.1"), "{way}");
+    let way = json(&providers, "agent h1", &["vnet", "trace", "a", "10.0.0.6"]);
+    assert_eq!(way["answered"], 3, "{way}");
+    let places: Vec<&str> = way["places"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["end"].as_str().unwrap())
+        .collect();
+    assert_eq!(places, ["a:eth0", "a:eth0"]);
+    is_impaired_and_captured(&providers);
+    goes_down_and_comes_back(&mut providers);
+    // With the last link the nodes of both hosts end.
+    down(&providers);
+    for agent in ["agent h1", "agent h2"] {
+        let run = providers.host_node(agent);
+        let run = run.to_str().unwrap();
+        providers.wait("the node of the host ends", || {
+            let asked = providers.at_host(agent, &["--run", run, "ipcp", "list"]);
+            (!asked.status.success()).then_some(())
+        });
+    }
+}
+
+fn is_impaired_and_captured(providers: &Providers) {
+    let done = |words: &[&str]| {
+        let output = providers.at_host("agent h1", words);
+        assert!(output.status.success(), "{words:?}: {output:?}");
+    };
+    let file = providers.path("a.pcapng");
+    done(&["vnet", "capture", "a:eth0", "--for", "2s", "--write", &file]);
+    assert!(std::fs::metadata(&file).unwrap().len() > 100);
+    // Both directions: what comes from the other host is late before it is at the port.
+    done(&["vnet", "impair", "a:eth0", "delay=50ms"]);
+    let way = json(providers, "agent h1", &["vnet", "trace", "a", "10.0.0.6"]);
+    assert!(way["rtt_ns"].as_u64().unwrap() > 100_000_000, "{way}");
+    done(&["vnet", "impair", "a:eth0", "--clear"]);
+}
+
+fn goes_down_and_comes_back(providers: &mut Providers) {
+    // The agent of the other host, and with it the member there.
+    providers.kill("agent h2");
+    let why = wait_until_down(providers, "agent h1");
+    assert!(
+        why.contains("10.9.1.1") || why.contains("has ended"),
+        "{why}"
+    );
+    let way = json(providers, "agent h1", &["vnet", "trace", "a", "10.0.0.6"]);
+    assert_eq!(way["answered"], 0, "{way}");
+    let found = way["findings"].to_string();
+    assert!(
+        found.contains("link 0") && found.contains("flow"),
+        "{found}"
+    );
+    providers.begin("agent h2");
+    for agent in ["agent h1", "agent h2"] {
+        wait_until_up(providers, agent);
+    }
+    // The Carina node of the first member alone: the DIF begins again.
+    kill_process_of(&providers.host_node("agent h1").join("lock"));
+    wait_until_down(providers, "agent h1");
+    for agent in ["agent h1", "agent h2"] {
+        wait_until_up(providers, agent);
+    }
+    passes_the_checks(providers, 1400);
+}
+
+#[test]
+fn machines_of_two_providers_are_members_of_one_dif() {
+    if !is_root() {
+        return;
+    }
+    let providers = Providers::start("vms");
+    up(&providers, &row("dif", "vm"));
+    passes_the_checks(&providers, 1400);
+    // The machine that has made the DIF, of which the other provider has a member.
+    let places = json(&providers, "agent h1", &["vnet", "where", "a"]);
+    let pid = places[0]["pid"].as_i64().unwrap();
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    let why = wait_until_down(&providers, "agent h1");
+    assert!(why.contains("node a has ended"), "{why}");
+    for agent in ["agent h1", "agent h2"] {
+        wait_until_up(&providers, agent);
+    }
+    providers.wait_until("row", |seen| seen.standing.is_ready());
+    passes_the_checks(&providers, 1400);
+    down(&providers);
+}
