@@ -7,7 +7,8 @@ use carina_vnet_access::Refusal;
 use carina_vnet_access::access_point::{AccessPoint, PeerConfig, Sink};
 use carina_vnet_access::control::{POINT, Reply, Request, USER, message, packet};
 use carina_vnet_access::key::{PrivateKey, PublicKey};
-use carina_vnet_access::token::Token;
+use carina_vnet_access::passage::Passage;
+use carina_vnet_access::token::{Right, Token};
 
 /// Tokens.
 pub fn vnet_token(data: &[u8]) {
@@ -52,6 +53,7 @@ pub fn reads_vnet_access(data: &[u8]) -> bool {
         key: PrivateKey::of([2; 32]).public(),
         address: ALICE,
         rate_bps: 1_000_000,
+        passage: Passage::of(&[Right::Ip, Right::Dif].into(), NODE),
     }]);
     match kind % 3 {
         0 => {
@@ -98,5 +100,6 @@ impl Sink for Strict {
     }
 }
 
+const NODE: Ipv4Addr = Ipv4Addr::new(10, 128, 0, 1);
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 128, 0, 2);
 const ALICE: Ipv4Addr = Ipv4Addr::new(10, 128, 0, 3);
