@@ -54,6 +54,8 @@ const FROM_GUEST: usize = 1;
 pub const OFFER: Offer = Offer {
     features: features::VERSION_1,
     rings: 2,
+    // No network device, whose MTU it would be.
+    mtu_max: 0,
 };
 
 /// The host's side of a link, over a port that has [`OFFER`]. Only one may exist for a port at a
