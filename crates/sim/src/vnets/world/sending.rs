@@ -50,7 +50,7 @@ impl World<'_> {
                 pip::Output::ToAgent { host, message } => {
                     let Some(place) = self.places.get(&host) else {
                         return Err(Broken(format!(
-                            "a message is for host {host}: there is none"
+                            "a message is for host {host}, which is not there"
                         )));
                     };
                     (Who::Host(*place), Packet::ToHost(message))
