@@ -242,6 +242,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-client",
         "carina-api carina-sys carina-ring libc rustix serde serde_json thiserror",
     ),
+    ("carina-guest", ""),
     (
         "carina-vm",
         "carina-api carina-netdev carina-sys rustix serde serde_json thiserror base64 xxhash-rust",

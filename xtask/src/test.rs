@@ -129,8 +129,18 @@ impl Sum {
     }
 }
 
+/// Cargo as a shell starts it: without what the Cargo that runs this program has added, for which
+/// build scripts that read it would run again, and all that depends on them be compiled anew.
 fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let is_of_package =
+            |it: &str| it.starts_with("CARGO_PKG_") || it.starts_with("CARGO_MANIFEST_");
+        if name.to_str().is_some_and(is_of_package) {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 /// Starts a command with its standard output in a pipe; `None`, and said, when it cannot be.

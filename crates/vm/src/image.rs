@@ -1,4 +1,4 @@
-//! The guest's root directory: busybox, `carina`, modules and two scripts, as an initramfs.
+//! The guest's root directory: its first process, busybox, `carina` and modules, as an initramfs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,7 +23,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Starts with busybox and the init scripts only; modules of [`Image::STOCK_MODULES`] included.
+    /// Starts with the first process, busybox, and the modules of [`Image::STOCK_MODULES`].
     pub fn new() -> Image {
         let modules = Image::STOCK_MODULES
             .iter()
@@ -96,8 +96,7 @@ impl Image {
 
     fn hash(&self, busybox: &Path, kernel: &Kernel) -> Result<Hash> {
         let mut hash = Hash::new();
-        hash.field(INIT.as_bytes());
-        hash.field(AGENT.as_bytes());
+        hash.field(INIT);
         hash.field(KEEP_NODE.as_bytes());
         hash.field(kernel.release.as_bytes());
         hash.field(&fs::read(busybox).context("read", busybox)?);
@@ -141,7 +140,7 @@ impl Image {
     }
 }
 
-/// A root directory that boots to the scripts and holds nothing else.
+/// A root directory that boots to a shell and holds nothing else.
 fn base(busybox: &Path) -> Result<Archive> {
     let mut archive = Archive::new();
     // The kernel opens it for the first process before anything is mounted.
@@ -162,8 +161,7 @@ fn base(busybox: &Path) -> Result<Archive> {
     }
     archive.file("/etc/passwd", 0o644, b"root::0:0:root:/root:/bin/sh\n");
     archive.file("/etc/group", 0o644, b"root:x:0:\n");
-    archive.file("/init", 0o755, INIT.as_bytes());
-    archive.file("/sbin/agent", 0o755, AGENT.as_bytes());
+    archive.file("/init", 0o755, INIT);
     archive.file("/sbin/keep-node", 0o755, KEEP_NODE.as_bytes());
     Ok(archive)
 }
@@ -225,6 +223,6 @@ fn forget_old_images(directory: &Path, keep: &Path) {
 }
 
 const IMAGES_KEPT: usize = 8;
-const INIT: &str = include_str!("../guest/init");
-const AGENT: &str = include_str!("../guest/agent");
-const KEEP_NODE: &str = include_str!("../guest/keep-node");
+/// `carina-guest`, which `build.rs` compiles.
+const INIT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest"));
+const KEEP_NODE: &str = include_str!("../../guest/keep-node");

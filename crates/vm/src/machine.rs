@@ -220,9 +220,11 @@ impl Machine {
         self
     }
 
-    /// Has a clone run a shell script with its identity, before its commands: in the same request,
-    /// which saves a round trip. Where the script exits with another status than 0, the machine
-    /// does not start. One that boots does not run it.
+    /// Has a clone run a script, as for [`Running::run`], with its identity, before its commands:
+    /// in the same request, which saves a round trip. Where the script exits with another status
+    /// than 0, the machine does not start. One that boots does not run it.
+    ///
+    /// [`Running::run`]: crate::Running::run
     pub fn when_cloned(mut self, script: &str) -> Machine {
         self.when_cloned = Some(script.to_owned());
         self
@@ -362,7 +364,7 @@ mod tests {
         for want in [
             "-name a",
             "-m size=307208K -smp 2",
-            "-accel tcg,thread=multi -cpu max",
+            "-accel tcg,thread=multi,tb-size=256 -cpu max,-erms",
             "socket,path=/run/x/a.sock,id=carina-a-0,server=on,wait=on",
             "ivshmem-doorbell,vectors=32,chardev=carina-a-0",
             "e1000,id=nic0,netdev=net0,romfile=",

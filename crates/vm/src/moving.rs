@@ -142,7 +142,7 @@ pub fn send_guest(
     let mut qmp = Qmp::connect(&record.qmp, LIMIT)?;
     qmp.whole_memory()?;
     qmp.set_downtime_limit(DOWNTIME_MS[0])?;
-    qmp.migrate_over(connection.as_fd())?;
+    qmp.migrate(connection.as_fd())?;
     // QEMU's own is the last one, so that the other end sees when it closes it.
     drop(connection);
     let mut at_stop = Some(at_stop);
@@ -199,7 +199,7 @@ pub fn save_guest(record: &Record, path: &Path, limit: Duration) -> Result<Saved
     let (mut stream, theirs) = UnixStream::pair().context("make a socket for", &record.qmp)?;
     let mut qmp = Qmp::connect(&record.qmp, LIMIT)?;
     qmp.whole_memory()?;
-    qmp.migrate_over(theirs.as_fd())?;
+    qmp.migrate(theirs.as_fd())?;
     // QEMU's own is the last one: what it has sent ends when it closes that.
     drop(theirs);
     let bytes = stream

@@ -217,6 +217,7 @@ const EVENTS_KEPT: usize = 256;
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
     use std::os::unix::net::UnixListener;
 
     use super::*;
@@ -324,6 +325,7 @@ mod tests {
             GREETING,
             "{\"id\": ID, \"return\": {}}\n",
             "{\"id\": ID, \"return\": {}}\n",
+            "{\"id\": ID, \"return\": {}}\n",
             "{\"id\": ID, \"return\": {\"status\": \"active\"}}\n",
             concat!(
                 "{\"id\": ID, \"return\": {\"status\": \"completed\", \"downtime\": 12, ",
@@ -332,7 +334,8 @@ mod tests {
             "{\"id\": ID, \"return\": {\"status\": \"failed\", \"error-desc\": \"no room\"}}\n",
         ]);
         let mut qmp = Qmp::connect(&path, LIMIT).unwrap();
-        qmp.migrate(Path::new("/m")).unwrap();
+        let (near, _far) = UnixStream::pair().unwrap();
+        qmp.migrate(near.as_fd()).unwrap();
         assert_eq!(qmp.migration().unwrap(), None);
         let done = Migration {
             downtime: Duration::from_millis(12),

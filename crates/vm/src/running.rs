@@ -299,7 +299,7 @@ impl Running {
         let deadline = Instant::now() + limit;
         let mut qmp = self.qmp()?;
         let connection = carina_sys::connect_stream(socket, SLICE).context("connect to", socket)?;
-        qmp.migrate_over(connection.as_fd())?;
+        qmp.migrate(connection.as_fd())?;
         drop(connection);
         loop {
             if let Some(done) = qmp.migration()? {

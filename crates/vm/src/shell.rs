@@ -1,9 +1,9 @@
 //! Commands inside a guest over its second serial port.
 //!
-//! The guest runs `/sbin/agent`, a shell script that obeys one request per line; this is the other
-//! end. The port is separate from the console, so kernel messages cannot get between. What comes
-//! back is base64 between marker lines that carry the command's identifier, so output of any bytes
-//! arrives whole, and several commands may run at a time.
+//! The guest's agent (`carina-guest`) obeys one request per line; this is the other end. The port
+//! is separate from the console, so kernel messages cannot get between. What comes back is base64
+//! between marker lines that carry the command's identifier, so output of any bytes arrives whole,
+//! and several commands may run at a time.
 //!
 //! ```text
 //!   host                          guest
@@ -14,8 +14,9 @@
 //!                  ◀───────────   BEGIN id status, BASE64 lines, ERROR id, BASE64 lines, END id
 //! ```
 //!
-//! Instead of lines of BASE64, `=TEXT` is a line of output as it is: some of the agent's own
-//! functions say what they have found so, without another program.
+//! Instead of lines of BASE64, `=TEXT` is a line of output as it is. A command is a script for a
+//! shell; the agent itself obeys the lines that it begins with, if they are `carina_…` ones, which
+//! are listed in `guest/src/order.rs`: to start a shell takes an emulated guest much longer.
 //!
 //! The guest is not trusted: lines have a bounded length, outputs a bounded size, and an answer
 //! that no one waits for is dropped.
@@ -130,8 +131,11 @@ impl Shell {
         let sent = command
             .as_bytes()
             .chunks(PART_BYTES)
-            .try_for_each(|part| {
-                let line = format!("TEXT {id} {}\n", escape(part));
+            .enumerate()
+            .try_for_each(|(number, part)| {
+                // An earlier connection may have left a line without its end.
+                let before = if number == 0 { "\n" } else { "" };
+                let line = format!("{before}TEXT {id} {}\n", escape(part));
                 self.send(&line, deadline)
             })
             .and_then(|()| self.send(&format!("RUN {id}\n"), deadline));

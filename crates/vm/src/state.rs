@@ -55,11 +55,6 @@ impl Record {
         start_ticks(self.pid) == Some(self.started_ticks)
     }
 
-    /// Unix socket over which QEMU takes or gives a guest's state.
-    pub(crate) fn state_socket(&self) -> PathBuf {
-        self.qmp.with_extension("state")
-    }
-
     pub(crate) fn path(run_dir: &Path, name: &str) -> PathBuf {
         run_dir.join(format!("{name}.machine"))
     }

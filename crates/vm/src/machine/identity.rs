@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Machine;
 use super::likeness::template_mac;
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::network::{mac_of, mac_text};
 use crate::shell::{base64, quoted};
 
@@ -17,12 +17,18 @@ impl Machine {
         for (id, nic) in self.plugged() {
             let mac = nic.mac.unwrap_or_else(|| mac_of(&self.name, id.0));
             let (from, to) = (mac_text(template_mac(id)), mac_text(mac));
-            script.push_str(&format!("carina_card {from} {to} || exit 1\n"));
+            script.push_str(&format!("carina_card {from} {to}\n"));
         }
         for (path, mode, data) in &self.files {
-            let (path, mode) = (quoted(path), mode & 0o7777);
-            let data = base64::encode(data);
-            script.push_str(&format!("carina_file {path} {mode:o} {data} || exit 1\n"));
+            if path.contains('\n') {
+                return Err(Error::Invalid {
+                    what: format!("file {path:?} of machine {}", self.name),
+                    reason: "has the end of a line in its name".into(),
+                });
+            }
+            let (mode, data) = (mode & 0o7777, base64::encode(data));
+            let data = if data.is_empty() { "-" } else { &data };
+            script.push_str(&format!("carina_file {mode:o} {data} {path}\n"));
         }
         if let Some(own) = &self.when_cloned {
             script.push_str(&format!("{own}\n"));
@@ -34,7 +40,9 @@ impl Machine {
             let commands = quoted(&self.commands.join("\n"));
             script.push_str(&format!("( eval {commands} ) >/dev/console 2>&1\n"));
         }
-        script.push_str("exit 0\n");
+        if self.runs_node || !self.commands.is_empty() {
+            script.push_str("exit 0\n");
+        }
         Ok(script)
     }
 
@@ -46,12 +54,11 @@ impl Machine {
             let (own, other) = (template_mac(id), mac_of(&self.name, id.0));
             // Addresses for documentation (RFC 5737). Nothing is plugged in.
             script.push_str(&format!(
-                "carina_rehearse {} {} 192.0.2.1/30 192.0.2.2 || exit 1\n",
+                "carina_rehearse {} {} 192.0.2.1/30 192.0.2.2\n",
                 mac_text(own),
                 mac_text(other)
             ));
         }
-        script.push_str("exit 0\n");
         Ok(script)
     }
 
@@ -62,7 +69,7 @@ impl Machine {
             .context("draw a seed from", Path::new("getrandom(2)"))?;
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
         Ok(format!(
-            "carina_be {} {} {} || exit 1\n",
+            "carina_be {} {} {}\n",
             self.name,
             since_1970.unwrap_or_default().as_secs(),
             base64::encode(&seed)
@@ -101,9 +108,9 @@ mod tests {
         let own = mac_text(mac_of("r1", 1));
         for want in [
             "carina_be r1 ",
-            "carina_card 02:ff:00:00:00:00 02:00:00:00:00:09 ||",
-            &format!("carina_card 02:ff:00:00:00:01 {own} ||"),
-            r"carina_file '/etc/it'\''s' 600 aGk= ||",
+            "carina_card 02:ff:00:00:00:00 02:00:00:00:00:09\n",
+            &format!("carina_card 02:ff:00:00:00:01 {own}\n"),
+            "carina_file 600 aGk= /etc/it's\n",
             r"( eval 'echo '\''a'\''' ) >/dev/console",
             "own || exit 7\n",
             "setsid sh /sbin/keep-node",

@@ -1,7 +1,6 @@
 //! What this crate asks of QEMU, request by request.
 
 use std::os::fd::BorrowedFd;
-use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -65,23 +64,13 @@ impl Qmp {
             .ok_or_else(|| Error::Qmp(format!("query-cpus-fast: not understood: {value}")))
     }
 
-    /// Begins to send the guest to the QEMU that waits at a socket.
-    ///
-    /// # Errors
-    ///
-    /// As [`Qmp::execute`].
-    pub fn migrate(&mut self, socket: &Path) -> Result<()> {
-        let uri = format!("unix:{}", socket.display());
-        self.execute("migrate", json!({ "uri": uri })).map(drop)
-    }
-
     /// Begins to send the guest over a connection to the QEMU that waits for it. That works where
     /// this QEMU may open no sockets itself.
     ///
     /// # Errors
     ///
     /// As [`Qmp::execute`].
-    pub fn migrate_over(&mut self, connection: BorrowedFd<'_>) -> Result<()> {
+    pub fn migrate(&mut self, connection: BorrowedFd<'_>) -> Result<()> {
         self.execute_with("getfd", json!({ "fdname": CONNECTION }), &[connection])?;
         let uri = format!("fd:{CONNECTION}");
         self.execute("migrate", json!({ "uri": uri })).map(drop)

@@ -1,8 +1,9 @@
 //! A template, made: a guest boots in a memory file, and its state is saved.
 
-use std::io::{ErrorKind, Read};
+use std::io::Read;
+use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -69,33 +70,22 @@ fn boot(running: &Running, cards: usize) -> Result<()> {
 
 /// Stops the guest and returns the state of its devices.
 fn save(running: &Running) -> Result<Vec<u8>> {
-    let path = running.record().state_socket();
-    let listener = UnixListener::bind(&path).context("listen at", &path)?;
-    listener.set_nonblocking(true).context("listen at", &path)?;
+    let socket = &running.record().qmp;
+    let (stream, theirs) = UnixStream::pair().context("make a socket for", socket)?;
+    stream
+        .set_read_timeout(Some(SAVING_LIMIT))
+        .context("set the time limit of", socket)?;
     let mut qmp = running.qmp()?;
     qmp.ignore_shared_memory()?;
-    qmp.migrate(&path)?;
+    qmp.migrate(theirs.as_fd())?;
+    // QEMU's own is the last one: the state ends when it closes that.
+    drop(theirs);
     let deadline = Instant::now() + SAVING_LIMIT;
-    let stream = loop {
-        match listener.accept() {
-            Ok((stream, _)) => break stream,
-            Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < deadline => {
-                // Has it failed already?
-                qmp.migration()?;
-                std::thread::sleep(POLL);
-            }
-            Err(error) => return Err(error).context("accept at", &path),
-        }
-    };
-    stream
-        .set_nonblocking(false)
-        .and_then(|()| stream.set_read_timeout(Some(SAVING_LIMIT)))
-        .context("set the time limit of", &path)?;
     let mut state = Vec::new();
     stream
         .take(STATE_BYTES_MAX + 1)
         .read_to_end(&mut state)
-        .context("read the state from", &path)?;
+        .context("read the state from", socket)?;
     if state.len() as u64 > STATE_BYTES_MAX {
         return Err(Error::Qmp(format!(
             "migrate: the state has more than {STATE_BYTES_MAX} bytes: the memory is in it"

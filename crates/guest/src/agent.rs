@@ -1,0 +1,293 @@
+//! The agent: obeys the second serial port. One request per line:
+//!
+//! ```text
+//!   PING id          answered by PONG id
+//!   TEXT id ESCAPED  appends to the text of command id
+//!   RUN id           runs it and answers when it has ended:
+//!                      BEGIN id status / BASE64... / ERROR id / BASE64... / END id
+//!                    where a line of output that is plain text may stand as =TEXT
+//! ```
+//!
+//! The text of a command is a script. The orders that it begins with are obeyed by the agent itself
+//! ([`Order`]); where one of them fails the command ends with status 1. The rest is run by a shell.
+//! Several commands may run at a time. Each answer is one write(2), which the terminal keeps whole.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::cards::{Cards, Failure};
+use crate::echo;
+use crate::order::{Order, orders_of};
+use crate::port::{Line, Lines, answer};
+use crate::system;
+
+/// Where the port is.
+pub const PORT: &str = "/dev/ttyS1";
+
+/// What the threads of commands share.
+struct Agent {
+    port: Mutex<File>,
+    cards: Mutex<Cards>,
+}
+
+/// How a command has ended.
+struct Ended {
+    status: i32,
+    output: Vec<u8>,
+    error: Vec<u8>,
+}
+
+/// Obeys the port for as long as the guest runs.
+///
+/// # Errors
+/// The port cannot be opened or set up.
+pub fn obey() -> std::io::Result<()> {
+    fs::create_dir_all(DIRECTORY)?;
+    std::env::set_current_dir("/root")?;
+    let mut port = system::open_terminal(PORT)?;
+    system::make_raw(&port)?;
+    let agent = Arc::new(Agent {
+        port: Mutex::new(port.try_clone()?),
+        cards: Mutex::new(Cards::new()?),
+    });
+    let mut lines = Lines::default();
+    let mut texts: BTreeMap<String, Option<Vec<u8>>> = BTreeMap::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let Ok(length @ 1..) = port.read(&mut buffer) else {
+            std::thread::sleep(AGAIN);
+            continue;
+        };
+        for line in lines.feed(&buffer[..length]) {
+            match line {
+                Line::Ping(id) => agent.say(&format!("\nPONG {id}\n")),
+                Line::Text(id, part) => {
+                    let text = texts.entry(id).or_insert_with(|| Some(Vec::new()));
+                    if let Some(bytes) = text {
+                        bytes.extend(part);
+                    }
+                    // A part of a script is not what was meant.
+                    text.take_if(|bytes| bytes.len() > TEXT_BYTES_MAX);
+                }
+                Line::Run(id) => {
+                    let text = texts.remove(&id);
+                    agent.take(id, text.flatten());
+                }
+            }
+        }
+    }
+}
+
+impl Agent {
+    /// Runs a command, in a thread of its own if that may take a while.
+    fn take(self: &Arc<Agent>, id: String, text: Option<Vec<u8>>) {
+        let Some(text) = text else {
+            let error = format!("the text of command {id} was lost\n");
+            let ended = Ended::failed(LOST, error);
+            return self.report(&id, &ended);
+        };
+        let script = String::from_utf8_lossy(&text).into_owned();
+        match orders_of(&script) {
+            Ok((orders, rest)) if rest_is_over(rest) && orders.iter().all(is_quick) => {
+                let ended = self.run(&id, &script);
+                self.report(&id, &ended);
+            }
+            _ => {
+                let agent = Arc::clone(self);
+                let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+                let name = id.clone();
+                let started = thread.spawn(move || {
+                    let ended = agent.run(&id, &script);
+                    agent.report(&id, &ended);
+                });
+                if let Err(error) = started {
+                    let error = format!("no thread for a command: {error}\n");
+                    self.report(&name, &Ended::failed(1, error));
+                }
+            }
+        }
+    }
+
+    fn run(&self, id: &str, script: &str) -> Ended {
+        let orders = orders_of(script);
+        let done = orders.and_then(|(orders, rest)| {
+            let mut output = String::new();
+            for order in orders {
+                output.push_str(&self.obey(order)?);
+            }
+            Ok((output.into_bytes(), rest))
+        });
+        match done {
+            Ok((output, rest)) if rest_is_over(rest) => Ended {
+                status: 0,
+                output,
+                error: Vec::new(),
+            },
+            Ok((mut output, rest)) => {
+                let mut ended = shell(id, rest)
+                    .unwrap_or_else(|error| Ended::failed(1, format!("starting sh: {error}\n")));
+                output.append(&mut ended.output);
+                ended.output = output;
+                ended
+            }
+            Err(error) => Ended::failed(1, format!("{error}\n")),
+        }
+    }
+
+    /// Obeys an order; what it has to say.
+    fn obey(&self, order: Order) -> Result<String, Failure> {
+        let cards = || lock(&self.cards);
+        match order {
+            Order::Be {
+                name,
+                seconds,
+                seed,
+            } => be(&name, seconds, &seed)?,
+            Order::Card { from, to } => cards().readdress(from, to)?,
+            Order::Link {
+                mac,
+                name,
+                address,
+                mtu,
+            } => cards().link(mac, &name, address, mtu)?,
+            Order::Via {
+                neighbour,
+                prefixes,
+            } => cards().via(neighbour, &prefixes)?,
+            Order::File { path, mode, data } => put(Path::new(&path), mode, &data)?,
+            Order::Rehearse {
+                mac,
+                other,
+                address,
+                neighbour,
+            } => cards().rehearse(mac, other, address, neighbour)?,
+            Order::Echo { own, peer, seconds } => {
+                let limit = Duration::from_secs(seconds.min(ECHO_SECONDS_MAX));
+                let round_trip = echo::round_trip(own, peer, limit)
+                    .ok_or_else(|| format!("{peer} has not answered {own}"))?;
+                let milliseconds = round_trip.as_secs_f64() * 1000.0;
+                return Ok(format!("time={milliseconds:.3} ms\n"));
+            }
+        }
+        Ok(String::new())
+    }
+
+    fn report(&self, id: &str, ended: &Ended) {
+        self.say(&answer(id, ended.status, &ended.output, &ended.error));
+    }
+
+    fn say(&self, text: &str) {
+        // When the port fails there is no one to tell.
+        let _ = lock(&self.port).write_all(text.as_bytes());
+    }
+}
+
+impl Ended {
+    fn failed(status: i32, error: String) -> Ended {
+        Ended {
+            status,
+            output: Vec::new(),
+            error: error.into_bytes(),
+        }
+    }
+}
+
+/// Whether a shell has nothing to do with it.
+fn rest_is_over(rest: &str) -> bool {
+    rest.is_empty() || rest.trim_end() == "exit 0"
+}
+
+/// Whether the port may wait for it.
+fn is_quick(order: &Order) -> bool {
+    !matches!(order, Order::Echo { .. } | Order::Rehearse { .. })
+}
+
+/// What a clone is given to be another machine than its template.
+fn be(name: &str, seconds: i64, seed: &str) -> Result<(), Failure> {
+    system::set_host_name(name)
+        .and_then(|()| fs::write("/dev/urandom", seed))
+        .and_then(|()| system::set_clock(seconds))
+        .map_err(|error| format!("becoming {name}: {error}"))
+}
+
+fn put(path: &Path, mode: u32, data: &[u8]) -> Result<(), Failure> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(parent)
+        .and_then(|()| fs::write(path, data))
+        .and_then(|()| fs::set_permissions(path, PermissionsExt::from_mode(mode)))
+        .map_err(|error| format!("writing {}: {error}", path.display()))
+}
+
+/// Runs a script by a shell. Its outputs are files: what it leaves running may keep them open.
+fn shell(id: &str, script: &str) -> std::io::Result<Ended> {
+    let (mut output, mut error) = (unnamed(id, "out")?, unnamed(id, "err")?);
+    let file = format!("{DIRECTORY}/{id}");
+    let mut command = Command::new("sh");
+    let is_short = script.len() <= ARGUMENT_BYTES_MAX;
+    if is_short {
+        command.arg("-c").arg(script);
+    } else {
+        fs::write(&file, script)?;
+        command.arg(&file);
+    }
+    let status = command
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(error.try_clone()?)
+        .status();
+    if !is_short {
+        fs::remove_file(&file)?;
+    }
+    let status = status?;
+    let by_signal = || 128 + status.signal().unwrap_or_default();
+    Ok(Ended {
+        status: status.code().unwrap_or_else(by_signal),
+        output: all_of(&mut output)?,
+        error: all_of(&mut error)?,
+    })
+}
+
+/// A file that is gone when no one has it open.
+fn unnamed(id: &str, kind: &str) -> std::io::Result<File> {
+    let path = format!("{DIRECTORY}/{id}.{kind}");
+    let mut options = File::options();
+    let file = options
+        .read(true)
+        .append(true)
+        .create_new(true)
+        .open(&path)?;
+    fs::remove_file(&path)?;
+    Ok(file)
+}
+
+fn all_of(file: &mut File) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing is left half done by a thread that panics; that ends the agent anyway.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const DIRECTORY: &str = "/run/agent";
+/// The status of a command whose text did not come.
+const LOST: i32 = 2;
+const AGAIN: Duration = Duration::from_millis(100);
+/// A text beyond this counts as lost.
+const TEXT_BYTES_MAX: usize = 32 << 20;
+/// An argument of a program has at most 128 KiB (execve(2)).
+const ARGUMENT_BYTES_MAX: usize = 100 << 10;
+/// The host takes no more.
+const OUTPUT_BYTES_MAX: u64 = 16 << 20;
+const ECHO_SECONDS_MAX: u64 = 3600;
+const STACK_BYTES: usize = 256 << 10;

@@ -1,0 +1,145 @@
+//! The first process: everything that it does is said on the kernel's command line
+//! ([`CommandLine`]). The console (first serial port) then has a shell.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::agent;
+use crate::cards::Cards;
+use crate::command_line::CommandLine;
+use crate::system;
+
+/// Brings the guest up, and keeps a shell on its console.
+pub fn run() -> ! {
+    system::set_environment(&[("PATH", "/bin:/sbin"), ("HOME", "/root"), ("TERM", "linux")]);
+    mount_all();
+    let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    let line = CommandLine::new(line);
+    complain(
+        "naming the guest",
+        system::set_host_name(line.value("name").unwrap_or("carina")),
+    );
+    // A second, after which Linux asks again for a neighbour, would be the longest part of a probe.
+    complain("writing", fs::write(ASK_AGAIN_MS, "100"));
+    complain(
+        "opening a socket",
+        Cards::new().map(|cards| {
+            if let Err(error) = cards.set_up("lo", true) {
+                println!("carina: {error}");
+            }
+        }),
+    );
+    for module in line.modules() {
+        load(module, &line);
+    }
+    if fs::exists(agent::PORT).unwrap_or_default() {
+        complain(
+            "starting the agent",
+            system::in_child(|| {
+                complain("obeying the port", agent::obey());
+            })
+            .map(drop),
+        );
+    }
+    if line.is_set("node") {
+        complain(
+            "starting the node",
+            Command::new("sh").arg("/sbin/keep-node").spawn().map(drop),
+        );
+    }
+    if let Some(command) = line.command() {
+        let mut shell = Command::new("sh");
+        let child = shell.arg("-c").arg(command).stdin(Stdio::null()).spawn();
+        complain("running a command", child.map(|child| wait_for(child.id())));
+        if line.is_set("off") {
+            complain("powering off", system::power_off());
+        }
+    }
+    println!("carina: the guest is up");
+    loop {
+        match console_shell() {
+            Ok(shell) => wait_for(shell),
+            Err(error) => println!("carina: no shell on the console: {error}"),
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+fn mount_all() {
+    for directory in ["/proc", "/sys", "/dev", "/run", "/tmp", "/root", "/var"] {
+        complain("making a directory", fs::create_dir_all(directory));
+    }
+    if system::mount_at("devtmpfs", "/dev", "").is_err() {
+        complain("mounting /dev", system::mount_at("tmpfs", "/dev", ""));
+    }
+    for (kind, target, data) in [
+        ("proc", "/proc", ""),
+        ("sysfs", "/sys", ""),
+        ("devpts", "/dev/pts", ""),
+        ("tmpfs", "/dev/shm", "size=75%"),
+        ("tmpfs", "/run", ""),
+        ("tmpfs", "/tmp", ""),
+    ] {
+        let done = fs::create_dir_all(target);
+        let done = done.and_then(|()| system::mount_at(kind, target, data));
+        complain(target, done);
+    }
+}
+
+/// Loads a module, each after what it depends on.
+fn load(module: &str, line: &CommandLine) {
+    let Ok(files) = fs::read_to_string(format!("/lib/carina/{module}")) else {
+        println!("carina: the image lacks the module {module}");
+        return;
+    };
+    for path in files.lines() {
+        let file = path.rsplit('/').next().unwrap_or_default();
+        let name = file.strip_suffix(".ko").unwrap_or(file).replace('-', "_");
+        let parameters = CString::new(line.parameters(&name)).unwrap_or_default();
+        let done = File::open(path).and_then(|file| system::load_module(&file, &parameters));
+        if let Err(error) = done {
+            println!("carina: cannot load {path}: {error}");
+        }
+    }
+}
+
+/// Starts a shell whose terminal is the console; its process.
+fn console_shell() -> io::Result<u32> {
+    let mut command = Command::new("sh");
+    command.arg("-l");
+    // What /dev/console stands for, which itself cannot be the terminal of a session.
+    let active = fs::read_to_string("/sys/class/tty/console/active").unwrap_or_default();
+    if let Some(name) = active.split_whitespace().last() {
+        let terminal = system::open_terminal(&format!("/dev/{name}"))?;
+        command.stdin(terminal.try_clone()?);
+        command.stdout(terminal.try_clone()?);
+        command.stderr(terminal);
+    }
+    system::with_terminal(&mut command)
+        .spawn()
+        .map(|shell| shell.id())
+}
+
+/// Waits for the end of a child, and meanwhile takes leave of all that have lost their parents.
+fn wait_for(child: u32) {
+    loop {
+        match system::wait_for_any() {
+            Ok(ended) if ended.unsigned_abs() == child => return,
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return,
+            _ => {}
+        }
+    }
+}
+
+/// Says on the console what went wrong; a guest goes on with what works.
+fn complain(what: &str, done: io::Result<()>) {
+    if let Err(error) = done {
+        println!("carina: {what}: {error}");
+    }
+}
+
+const ASK_AGAIN_MS: &str = "/proc/sys/net/ipv4/neigh/default/retrans_time_ms";
+const AGAIN: Duration = Duration::from_millis(200);

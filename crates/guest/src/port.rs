@@ -1,0 +1,149 @@
+//! The lines of the command port. Noise is passed over.
+
+use crate::base64;
+
+/// A line of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// `PING id`: is answered by `PONG id`.
+    Ping(String),
+    /// `TEXT id ESCAPED`: more of the text of a command.
+    Text(String, Vec<u8>),
+    /// `RUN id`: run it.
+    Run(String),
+}
+
+/// Collects bytes into lines.
+#[derive(Default)]
+pub struct Lines {
+    line: Vec<u8>,
+    is_overlong: bool,
+}
+
+impl Lines {
+    /// Takes the next bytes and returns what they complete.
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for &byte in bytes {
+            if byte != b'\n' {
+                self.is_overlong |= self.line.len() >= LINE_BYTES_MAX;
+                if !self.is_overlong {
+                    self.line.push(byte);
+                }
+                continue;
+            }
+            let line = std::mem::take(&mut self.line);
+            if !std::mem::take(&mut self.is_overlong) {
+                lines.extend(std::str::from_utf8(&line).ok().and_then(line_of));
+            }
+        }
+        lines
+    }
+}
+
+fn line_of(line: &str) -> Option<Line> {
+    let mut words = line.trim_end_matches('\r').splitn(3, ' ');
+    let (verb, id) = (words.next()?, words.next()?);
+    let is_id = |c: char| matches!(c, '0'..='9' | 'a'..='f' | '-');
+    if id.is_empty() || id.len() > ID_BYTES_MAX || !id.chars().all(is_id) {
+        return None;
+    }
+    let (id, rest) = (id.to_owned(), words.next());
+    match (verb, rest) {
+        ("PING", None) => Some(Line::Ping(id)),
+        ("TEXT", rest) => Some(Line::Text(id, unescaped(rest.unwrap_or_default()))),
+        ("RUN", None) => Some(Line::Run(id)),
+        _ => None,
+    }
+}
+
+/// Undoes escapes: `\\`, `\n`, and `\0` with three octal digits.
+fn unescaped(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        match (byte, tail) {
+            (b'\\', [b'0', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..]) => {
+                bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = &tail[4..];
+            }
+            (b'\\', [b'n', ..]) => {
+                bytes.push(b'\n');
+                rest = &tail[1..];
+            }
+            (b'\\', [b'\\', ..]) => {
+                bytes.push(b'\\');
+                rest = &tail[1..];
+            }
+            _ => bytes.push(byte),
+        }
+    }
+    bytes
+}
+
+/// The answer to a command that has ended. A line of plain text is said as it is, with `=` before
+/// it: every byte costs an emulated guest tens of microseconds.
+pub fn answer(id: &str, status: i32, output: &[u8], error: &[u8]) -> String {
+    let output = match plain(output) {
+        Some(line) => format!("={line}\n"),
+        None => base64::encode_lines(output),
+    };
+    let error = base64::encode_lines(error);
+    format!("\nBEGIN {id} {status}\n{output}ERROR {id}\n{error}END {id}\n")
+}
+
+/// The line, if an output is one with its end and of nothing but plain characters.
+fn plain(output: &[u8]) -> Option<&str> {
+    let line = output.strip_suffix(b"\n")?;
+    let is_plain =
+        line.len() <= PLAIN_BYTES_MAX && line.iter().all(|it| (b' '..=b'~').contains(it));
+    std::str::from_utf8(line).ok().filter(|_| is_plain)
+}
+
+/// The host's lines have some 3800 bytes at most.
+const LINE_BYTES_MAX: usize = 8192;
+const ID_BYTES_MAX: usize = 64;
+/// The host takes lines of 4096 bytes.
+const PLAIN_BYTES_MAX: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_understood_however_they_are_cut() {
+        let text =
+            b"noise\nPING 1f-2\n\xffx\nTEXT 3 a\\nb\\\\\\0040\\0377\nRUN 3\nRUN x y\nPING G\n";
+        let expected = [
+            Line::Ping("1f-2".to_owned()),
+            Line::Text("3".to_owned(), b"a\nb\\ \xff".to_vec()),
+            Line::Run("3".to_owned()),
+        ];
+        for cut in 0..text.len() {
+            let mut lines = Lines::default();
+            let mut all = lines.feed(&text[..cut]);
+            all.extend(lines.feed(&text[cut..]));
+            assert_eq!(all, expected, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn overlong_line_is_passed_over() {
+        let mut lines = Lines::default();
+        assert!(lines.feed(&[b'x'; 3 * LINE_BYTES_MAX]).is_empty());
+        let after = lines.feed(b" tail\nPING 1\n");
+        assert_eq!(after, [Line::Ping("1".to_owned())]);
+    }
+
+    #[test]
+    fn one_plain_line_is_said_as_it_is() {
+        let said = answer("1f", 0, b"time=1.5 ms\n", b"");
+        assert_eq!(said, "\nBEGIN 1f 0\n=time=1.5 ms\nERROR 1f\nEND 1f\n");
+        for output in [&b"no end"[..], b"two\nlines\n", b"\xc3\xa9\n", b"\t\n"] {
+            assert_eq!(plain(output), None);
+        }
+        let said = answer("2", 7, b"no end", b"bad\n");
+        assert_eq!(said, "\nBEGIN 2 7\nbm8gZW5k\nERROR 2\nYmFkCg==\nEND 2\n");
+    }
+}
