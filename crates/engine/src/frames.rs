@@ -47,7 +47,8 @@ mod worker;
 mod workers;
 
 pub use self::app::{
-    AnyConfig, AppConfig, AppContext, AppError, FrameApp, Port, PortList, PortNames, WhenFull,
+    AnyConfig, AppConfig, AppContext, AppError, FrameApp, Opened, Port, PortList, PortNames,
+    WhenFull,
 };
 pub use self::configure_error::{ConfigureError, WorkerError};
 pub use self::difference::Difference;

@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Port, PortList, Ports, WhenFull,
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, Port, PortList, Ports, WhenFull,
 };
 use carina_frame::Frame;
 use carina_netdev::{
@@ -167,16 +167,26 @@ impl AppConfig for AfPacketConfig {
     const OUTPUTS: PortList = PortList::Named(&[Port::optional("output")]);
     const TICK: Option<Duration> = Some(LOOK_EVERY);
     const WHEN_FULL: WhenFull = WhenFull::PullsNoMore;
+    const OPENS: bool = true;
 
     type App = AfPacket;
 
+    /// The kernel sets up the rings of a socket in some 20 ms, in which it waits.
+    fn open(&self) -> Option<Opened> {
+        Some(self.taken().map(|taken| Box::new(taken) as _))
+    }
+
     fn build(&self, context: &mut AppContext<'_>) -> Result<AfPacket, AppError> {
-        let elsewhere = Elsewhere::open(self.netns.as_deref())?;
-        let opened = elsewhere.within(|| self.open(context.pool().frame_bytes()));
-        let (watch, interface, socket) = opened.map_err(|source| PortError::Namespace {
-            path: self.netns.clone().unwrap_or_default(),
-            source,
-        })??;
+        let Taken {
+            elsewhere,
+            watch,
+            interface,
+            socket,
+        } = match context.take_opened()? {
+            Some(taken) => taken,
+            None => self.taken()?,
+        };
+        check_mtu(&interface.name, interface.mtu, context.pool().frame_bytes())?;
         let counters = Counters {
             is_up: context.counter("is_up"),
             pool_empty: context.counter("pool_empty"),
@@ -207,15 +217,34 @@ impl AppConfig for AfPacketConfig {
     }
 }
 
+/// What an app has of the system.
+struct Taken {
+    elsewhere: Elsewhere,
+    watch: InterfaceWatch,
+    interface: Interface,
+    socket: PacketSocket,
+}
+
 impl AfPacketConfig {
+    fn taken(&self) -> Result<Taken, AppError> {
+        let elsewhere = Elsewhere::open(self.netns.as_deref())?;
+        let taken = elsewhere.within(|| self.taken_here());
+        let (watch, interface, socket) = taken.map_err(|source| PortError::Namespace {
+            path: self.netns.clone().unwrap_or_default(),
+            source,
+        })??;
+        Ok(Taken {
+            elsewhere,
+            watch,
+            interface,
+            socket,
+        })
+    }
+
     /// Opens the interface in the namespace of this thread.
-    fn open(
-        &self,
-        frame_bytes: usize,
-    ) -> Result<(InterfaceWatch, Interface, PacketSocket), AppError> {
+    fn taken_here(&self) -> Result<(InterfaceWatch, Interface, PacketSocket), AppError> {
         let watch = InterfaceWatch::new()?;
         let interface = Interface::named(&self.interface)?;
-        check_mtu(&interface.name, interface.mtu, frame_bytes)?;
         let layout = Layout {
             has_vnet_header: true,
             takes_long: true,

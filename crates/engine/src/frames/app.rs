@@ -83,6 +83,8 @@ pub trait AppConfig: Any + Clone + PartialEq + fmt::Debug + Send + Sync {
     const TICK: Option<Duration> = None;
     /// What the app does when an output has no room.
     const WHEN_FULL: WhenFull = WhenFull::Drops;
+    /// Whether [`AppConfig::open`] opens something.
+    const OPENS: bool = false;
 
     /// What runs.
     type App: FrameApp;
@@ -93,6 +95,14 @@ pub trait AppConfig: Any + Clone + PartialEq + fmt::Debug + Send + Sync {
     /// The configuration is wrong, or the system refuses a resource; the graph then stays as it
     /// was.
     fn build(&self, context: &mut AppContext<'_>) -> Result<Self::App, AppError>;
+
+    /// Opens what the system takes its time for, without work for a processor, such as the rings
+    /// of a socket. Just before several apps are made this is called for all of them at once, each
+    /// on a thread that is in the namespaces of the worker; [`AppContext::take_opened`] then has
+    /// the result. An app that is made alone opens by itself.
+    fn open(&self) -> Option<Opened> {
+        None
+    }
 
     /// Whether an app with the configuration `old` can be changed to this one while it runs, by
     /// [`AppConfig::apply`]. If not, a new app takes its place.
@@ -123,6 +133,9 @@ pub enum WhenFull {
     /// [`Ports::forward`], and from each input only to the output of the same number.
     Waits,
 }
+
+/// What [`AppConfig::open`] has opened, or why it could not.
+pub type Opened = Result<Box<dyn Any + Send>, AppError>;
 
 /// Why an app could not be made.
 pub type AppError = Box<dyn Error + Send + Sync>;
@@ -190,6 +203,7 @@ pub struct AppContext<'a> {
     pub(super) counters: &'a CounterFile,
     pub(super) notices: &'a Notices,
     pub(super) running: Option<&'a dyn FrameApp>,
+    pub(super) opened: Option<Opened>,
 }
 
 impl AppContext<'_> {
@@ -217,6 +231,17 @@ impl AppContext<'_> {
         self.notices
     }
 
+    /// What [`AppConfig::open`] has opened for the app, if that was called.
+    ///
+    /// # Errors
+    /// It could not be opened.
+    pub fn take_opened<T: Any>(&mut self) -> Result<Option<T>, AppError> {
+        let opened = self.opened.take().transpose()?;
+        Ok(opened
+            .and_then(|it| it.downcast().ok())
+            .map(|it: Box<T>| *it))
+    }
+
     /// The app in whose place the new one comes, if it is of type `A` and runs on the same worker.
     /// It goes on until the new one is in place, or for good if another app cannot be made.
     #[must_use]
@@ -237,6 +262,10 @@ pub trait AnyConfig: Any + fmt::Debug + Send + Sync {
     fn tick(&self) -> Option<Duration>;
     /// [`AppConfig::WHEN_FULL`].
     fn when_full(&self) -> WhenFull;
+    /// [`AppConfig::OPENS`].
+    fn opens(&self) -> bool;
+    /// [`AppConfig::open`].
+    fn open_any(&self) -> Option<Opened>;
     /// [`AppConfig::build`].
     ///
     /// # Errors
@@ -269,6 +298,14 @@ impl<C: AppConfig> AnyConfig for C {
 
     fn when_full(&self) -> WhenFull {
         C::WHEN_FULL
+    }
+
+    fn opens(&self) -> bool {
+        C::OPENS
+    }
+
+    fn open_any(&self) -> Option<Opened> {
+        self.open()
     }
 
     fn build_any(&self, context: &mut AppContext<'_>) -> Result<Box<dyn FrameApp>, AppError> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use carina_time::Instant;
 
 use super::{INTERNAL_LINKS, NO_INPUT, NO_OUTPUT, Network, RunningApp};
-use crate::frames::app::{AnyConfig, AppContext, FrameApp, PortList, PortNames};
+use crate::frames::app::{AnyConfig, AppContext, FrameApp, Opened, PortList, PortNames};
 use crate::frames::assignment::Way;
 use crate::frames::configure_error::ConfigureError;
 use crate::frames::difference::Difference;
@@ -20,9 +20,14 @@ impl Network {
     pub(in crate::frames) fn prepare(&self, part: Part) -> Result<Prepared, ConfigureError> {
         let difference = Difference::between(&self.graph, &part.graph);
         let mut built = BTreeMap::new();
-        for name in difference.added.iter().chain(&difference.replaced) {
-            let config = &part.graph.apps[name].config;
-            built.insert(name.clone(), self.build(name, &**config)?);
+        let wanted = difference.added.iter().chain(&difference.replaced);
+        let wanted: Vec<(&String, &dyn AnyConfig)> = wanted
+            .map(|name| (name, &*part.graph.apps[name].config))
+            .collect();
+        let mut opened = opened(&wanted);
+        for (name, config) in wanted {
+            let app = self.build(name, config, opened.remove(name))?;
+            built.insert(name.clone(), app);
         }
         Ok(Prepared {
             part,
@@ -55,6 +60,7 @@ impl Network {
         &self,
         name: &str,
         config: &dyn AnyConfig,
+        opened: Option<Opened>,
     ) -> Result<Box<dyn FrameApp>, ConfigureError> {
         let running = self.apps.iter().find(|app| app.name == name);
         let mut context = AppContext {
@@ -63,6 +69,7 @@ impl Network {
             counters: &self.counters,
             notices: &self.notices,
             running: running.map(|running| &*running.app),
+            opened,
         };
         let app = config.build_any(&mut context);
         app.map_err(|source| ConfigureError::App {
@@ -174,6 +181,31 @@ impl Network {
         }
     }
 }
+
+/// What apps that open something have opened, all at once.
+fn opened(wanted: &[(&String, &dyn AnyConfig)]) -> BTreeMap<String, Opened> {
+    let opening = wanted.iter().filter(|(_, config)| config.opens());
+    let opening: Vec<_> = opening.collect();
+    if opening.len() < 2 {
+        return BTreeMap::new();
+    }
+    std::thread::scope(|scope| {
+        let threads = opening.iter().map(|(name, config)| {
+            let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+            (*name, thread.spawn_scoped(scope, || config.open_any()))
+        });
+        let threads: Vec<_> = threads.collect();
+        let done = threads.into_iter().filter_map(|(name, thread)| {
+            // One for which there is no thread, or that panicked, opens when it is made.
+            let opened = thread.ok()?.join().ok()??;
+            Some((name.clone(), opened))
+        });
+        done.collect()
+    })
+}
+
+/// The stack of a thread that opens something.
+const STACK_BYTES: usize = 256 << 10;
 
 /// The links of an app's ports by number, and the ports' names.
 fn numbered(

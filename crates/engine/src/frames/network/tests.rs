@@ -1,11 +1,13 @@
 //! Networks with apps made for the test: order, difference, drops, ticks.
 
 use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use carina_frame::PoolConfig;
 
 use super::*;
-use crate::frames::app::{AppConfig, AppContext, AppError, Port, PortList, PortNames};
+use crate::frames::app::{AppConfig, AppContext, AppError, Opened, Port, PortList, PortNames};
 use crate::frames::link::FRAME_BURST;
 use crate::frames::notices::Notice;
 
@@ -233,6 +235,71 @@ fn app_knows_the_app_that_it_replaces() {
         (said, missed),
         (vec!["after None", "after Some(1)", "after None"], 0)
     );
+}
+
+/// Opens once all of several do; has what it has opened.
+#[derive(Clone, Debug)]
+struct Meeting {
+    expected: usize,
+    came: Arc<AtomicUsize>,
+}
+
+impl PartialEq for Meeting {
+    fn eq(&self, other: &Meeting) -> bool {
+        Arc::ptr_eq(&self.came, &other.came)
+    }
+}
+
+struct MeetingApp {
+    met: Option<usize>,
+}
+
+impl AppConfig for Meeting {
+    const KIND: &'static str = "meeting";
+    const INPUTS: PortList = PortList::NO_PORT;
+    const OUTPUTS: PortList = PortList::NO_PORT;
+    const OPENS: bool = true;
+    type App = MeetingApp;
+
+    fn open(&self) -> Option<Opened> {
+        self.came.fetch_add(1, Ordering::SeqCst);
+        let begun = std::time::Instant::now();
+        while self.came.load(Ordering::SeqCst) < self.expected {
+            if begun.elapsed() > std::time::Duration::from_secs(30) {
+                return Some(Err("the others do not come".into()));
+            }
+            std::thread::yield_now();
+        }
+        Some(Ok(Box::new(self.expected)))
+    }
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<MeetingApp, AppError> {
+        let met = context.take_opened()?;
+        Ok(MeetingApp { met })
+    }
+}
+
+impl FrameApp for MeetingApp {}
+
+#[test]
+fn apps_that_are_made_together_open_at_once() {
+    let mut network = network();
+    let graph = |names: &[&str]| {
+        let (expected, came) = (names.len(), Arc::default());
+        let meeting = Meeting { expected, came };
+        let mut graph = Graph::new();
+        for name in names {
+            graph.app(name, meeting.clone());
+        }
+        graph
+    };
+    network.configure(&graph(&["a", "b", "c"])).unwrap();
+    for name in ["a", "b", "c"] {
+        assert_eq!(network.app::<MeetingApp>(name).unwrap().met, Some(3));
+    }
+    // One alone opens when it is made.
+    network.configure(&graph(&["a"])).unwrap();
+    assert_eq!(network.app::<MeetingApp>("a").unwrap().met, None);
 }
 
 #[test]
