@@ -61,5 +61,6 @@ pub use rings::{
 pub use sockets::ivshmem_server;
 pub use text::{configuration, ipc_message, reads_configuration, reads_ipc_message};
 pub use vnet::{
-    reads_vnet_document, reads_vnet_part, reads_vnet_saved, vnet_document, vnet_part, vnet_saved,
+    reads_vnet_document, reads_vnet_guest, reads_vnet_part, reads_vnet_saved, vnet_document,
+    vnet_guest, vnet_part, vnet_saved,
 };

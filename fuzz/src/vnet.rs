@@ -2,6 +2,7 @@
 
 use carina_vnet::document::{Document, DocumentError, Form};
 use carina_vnet::host_part::HostPart;
+use carina_vnet_host::guest_wire::{self, Offer, Sent};
 use carina_vnet_host::saved::Manifest;
 
 /// Documents of virtual networks in any form.
@@ -94,4 +95,53 @@ pub fn reads_vnet_saved(data: &[u8]) -> bool {
     let again = Manifest::read(&manifest.write(), path);
     assert!(again.is_ok_and(|again| again == manifest));
     true
+}
+
+/// A guest on its way from another agent.
+pub fn vnet_guest(data: &[u8]) {
+    reads_vnet_guest(data);
+}
+
+/// What another agent sends, and what is said to it.
+struct Peer<'a> {
+    sends: &'a [u8],
+    hears: Vec<u8>,
+}
+
+impl Peer<'_> {
+    fn new(sends: &[u8]) -> Peer<'_> {
+        let hears = Vec::new();
+        Peer { sends, hears }
+    }
+}
+
+impl std::io::Read for Peer<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.sends.read(buffer)
+    }
+}
+
+impl std::io::Write for Peer<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.hears.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// True when the bytes are the offer of a guest with hardware that is possible, and all of it. The
+/// offer is the same after it was written.
+pub fn reads_vnet_guest(data: &[u8]) -> bool {
+    let mut peer = Peer::new(data);
+    let Ok(offer) = guest_wire::read::<Offer>(&mut peer) else {
+        return false;
+    };
+    guest_wire::write(&mut peer, &offer).expect("the peer hears all");
+    let again = guest_wire::read::<Offer>(&mut Peer::new(&peer.hears));
+    assert!(again.is_ok_and(|again| again == offer));
+    let taken = guest_wire::take_pieces(&mut peer, &mut std::io::sink());
+    let sent = taken.and_then(|()| guest_wire::read::<Sent>(&mut peer));
+    offer.hardware.check().is_ok() && sent.is_ok()
 }

@@ -49,6 +49,12 @@ fn vnet_document_survives_its_corpus() {
 }
 
 #[test]
+fn vnet_guest_survives_its_corpus() {
+    replay("vnet_guest", carina_fuzz::vnet_guest, MUTATIONS);
+    accepts_what_is_good("vnet_guest", carina_fuzz::reads_vnet_guest);
+}
+
+#[test]
 fn vnet_saved_survives_its_corpus() {
     replay("vnet_saved", carina_fuzz::vnet_saved, MUTATIONS);
     accepts_what_is_good("vnet_saved", carina_fuzz::reads_vnet_saved);

@@ -36,8 +36,17 @@ pub(crate) struct Tree {
     /// The cheapest label of each host.
     label_of: Vec<u32>,
     least_delay: Vec<Option<Duration>>,
-    queue: BinaryHeap<Reverse<(u32, Duration, u32)>>,
+    /// The price and the delay of the fastest label of each host so far, also of those that wait.
+    fastest: Vec<(u32, Duration)>,
+    queue: BinaryHeap<Reverse<Waiting>>,
     is_bounded: bool,
+}
+
+/// The price, the delay in ns and the number of a label, in this order of weight.
+type Waiting = u128;
+
+fn waiting(price: u32, delay: Duration, label: u32) -> Waiting {
+    (u128::from(price) << 96) | (u128::from(delay.as_nanos()) << 32) | u128::from(label)
 }
 
 /// A path with a price and a delay.
@@ -155,8 +164,13 @@ impl Tree {
             link: 0,
             before: NO_LABEL,
         });
-        self.queue.push(Reverse((0, Duration::ZERO, 0)));
-        while let Some(Reverse((price, delay, label))) = self.queue.pop() {
+        self.fastest.clear();
+        self.fastest
+            .resize(residual.hosts().len(), (u32::MAX, Duration::MAX));
+        self.queue.push(Reverse(waiting(0, Duration::ZERO, 0)));
+        while let Some(Reverse(first)) = self.queue.pop() {
+            let [price, label] = [first >> 96, first & u128::from(u32::MAX)].map(|it| it as u32);
+            let delay = Duration::from_nanos((first >> 32) as u64);
             let host = self.labels[label as usize].host;
             let at = host as usize;
             // Labels come by price, so an earlier one of this host is no dearer.
@@ -179,14 +193,22 @@ impl Tree {
                 if then > delay_max || is_worse || residual.rates()[beside.link as usize] < rate {
                     continue;
                 }
+                let price = price + beside.price;
+                // One that waits and is neither dearer nor slower comes first.
+                let fastest = &mut self.fastest[beside.host as usize];
+                if fastest.0 <= price && fastest.1 <= then {
+                    continue;
+                }
+                if then < fastest.1 {
+                    *fastest = (price, then);
+                }
                 let next = self.labels.len() as u32;
                 self.labels.push(Label {
                     host: beside.host,
                     link: beside.link,
                     before: label,
                 });
-                let price = price + beside.price;
-                self.queue.push(Reverse((price, then, next)));
+                self.queue.push(Reverse(waiting(price, then, next)));
             }
         }
     }

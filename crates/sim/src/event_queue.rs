@@ -8,14 +8,19 @@ use std::collections::BinaryHeap;
 pub struct EventQueue<T> {
     now: u64,
     count: u64,
-    heap: BinaryHeap<Reverse<Entry<T>>>,
+    heap: BinaryHeap<Reverse<Entry>>,
+    /// The events themselves, at the places that the heap names: events are large, and a heap
+    /// moves what it holds.
+    events: Vec<Option<T>>,
+    free: Vec<usize>,
 }
 
-#[derive(Debug)]
-struct Entry<T> {
+/// When an event is due, its number among all, and its place. Numbers are unique.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
     at: u64,
     number: u64,
-    what: T,
+    place: usize,
 }
 
 impl<T> EventQueue<T> {
@@ -26,6 +31,8 @@ impl<T> EventQueue<T> {
             now,
             count: 0,
             heap: BinaryHeap::new(),
+            events: Vec::new(),
+            free: Vec::new(),
         }
     }
 
@@ -40,7 +47,12 @@ impl<T> EventQueue<T> {
         let at = at.max(self.now);
         let number = self.count;
         self.count += 1;
-        self.heap.push(Reverse(Entry { at, number, what }));
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.events.push(None);
+            self.events.len() - 1
+        });
+        self.events[place] = Some(what);
+        self.heap.push(Reverse(Entry { at, number, place }));
     }
 
     /// Time of the next event.
@@ -55,7 +67,8 @@ impl<T> EventQueue<T> {
         if self.next_at().is_some_and(|at| at <= end) {
             let Reverse(entry) = self.heap.pop()?;
             self.now = entry.at;
-            return Some(entry.what);
+            self.free.push(entry.place);
+            return self.events[entry.place].take();
         }
         self.now = self.now.max(end);
         None
@@ -71,26 +84,6 @@ impl<T> EventQueue<T> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
-    }
-}
-
-impl<T> PartialEq for Entry<T> {
-    fn eq(&self, other: &Entry<T>) -> bool {
-        (self.at, self.number) == (other.at, other.number)
-    }
-}
-
-impl<T> Eq for Entry<T> {}
-
-impl<T> PartialOrd for Entry<T> {
-    fn partial_cmp(&self, other: &Entry<T>) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for Entry<T> {
-    fn cmp(&self, other: &Entry<T>) -> std::cmp::Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
     }
 }
 

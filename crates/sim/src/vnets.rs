@@ -3,7 +3,8 @@
 //!
 //! Everything comes from the seed: what providers own, what operators want, which process dies at
 //! which write to its store. While it goes wrong, no host and no link may ever carry more than it
-//! has, and no operator may read a name of the substrate. When things have gone right for a while,
+//! has, no guest that moves may run at two hosts,
+//! and no operator may read a name of the substrate. When things have gone right for a while,
 //! each network is ready or was refused with a reason; when all were removed, nothing is left.
 //!
 //! The machines of `carina_vnet` are those of the product. Hosts are played: a node comes up after
@@ -12,13 +13,17 @@
 use std::fmt;
 use std::ops::AddAssign;
 
+use carina_time::Duration;
 use carina_vnet::timing::Timing;
 
 use self::scenario::Scenario;
 use self::world::World;
 
+pub use self::mutant::Mutant;
+
 mod asked;
 pub mod host;
+mod mutant;
 mod process;
 mod scenario;
 mod unsteady_store;
@@ -33,6 +38,9 @@ pub struct Size {
     pub hosts: Option<u8>,
     /// Networks that are wanted; else 1 to 12.
     pub networks: Option<u16>,
+    /// Whether all get in one another's way: two VNPs, all roles but operators with two processes
+    /// on a store, networks that come at once, and a VNP that is lost in the midst of it.
+    pub contends: bool,
 }
 
 impl Size {
@@ -41,6 +49,15 @@ impl Size {
         pips: Some(10),
         hosts: Some(100),
         networks: Some(1000),
+        contends: false,
+    };
+
+    /// 16 networks that compete for two providers of three hosts.
+    pub const CONTENDED: Size = Size {
+        pips: Some(2),
+        hosts: Some(3),
+        networks: Some(16),
+        contends: true,
     };
 }
 
@@ -51,6 +68,8 @@ pub struct Outcome {
     pub ready: u64,
     /// Networks that were refused, with a reason.
     pub refused: u64,
+    /// Nodes that moved to another host.
+    pub moved: u64,
     /// Processes that died and came back.
     pub deaths: u64,
     /// Messages that were sent.
@@ -78,21 +97,38 @@ pub fn run(
     trace: Option<&mut dyn FnMut(&str)>,
 ) -> Result<Outcome, Violation> {
     let scenario = Scenario::new(seed, size);
-    World::new(scenario, seed, trace).run()
+    World::new(scenario, seed, None, trace).run()
+}
+
+/// Plays the scenario of a seed without something that keeps networks right.
+///
+/// # Errors
+/// What did not hold, first: it is found by this seed that something is missing.
+pub fn run_without(seed: u64, size: Size, mutant: Mutant) -> Result<Outcome, Violation> {
+    let scenario = Scenario::new(seed, size);
+    World::new(scenario, seed, Some(mutant), None).run()
 }
 
 /// How long roles wait for one another in runs: leases short enough to end within one.
-fn timing() -> Timing {
+fn timing(mutant: Option<Mutant>) -> Timing {
+    let lease = match mutant {
+        Some(Mutant::PartsNeverEnd) => FOR_EVER,
+        _ => Duration::from_secs(90),
+    };
     Timing {
-        lease: carina_time::Duration::from_secs(90),
+        lease,
         ..Timing::default()
     }
 }
+
+/// Longer than any run.
+const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 
 impl AddAssign for Outcome {
     fn add_assign(&mut self, other: Outcome) {
         self.ready += other.ready;
         self.refused += other.refused;
+        self.moved += other.moved;
         self.deaths += other.deaths;
         self.messages += other.messages;
     }

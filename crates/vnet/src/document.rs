@@ -55,6 +55,9 @@ pub mod xml_tree;
 /// The schema of the XML form, W3C XML Schema 1.0.
 pub const XML_SCHEMA: &str = include_str!("../vnet.xsd");
 
+/// The image of nodes that name none: Carina's own guest.
+pub const OWN_IMAGE: &str = "carina";
+
 /// A virtual network that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -351,7 +354,7 @@ impl Document {
         let image = node.image.as_ref().or(defaults.image.as_ref());
         Some(ResolvedNode {
             kind,
-            image: image.map_or_else(|| "carina".to_owned(), String::clone),
+            image: image.map_or_else(|| OWN_IMAGE.to_owned(), String::clone),
             cpus: node.cpus.or(defaults.cpus).unwrap_or(1),
             memory: node.memory.or(defaults.memory).unwrap_or(128),
             boot: node.boot.or(defaults.boot).unwrap_or(match kind {

@@ -1,12 +1,13 @@
 //! What an operator lets others do with one of its networks.
 //!
-//! A grant is a list of verbs, and perhaps of nodes. It belongs to a network and goes with it: a
-//! later network of the same name has none. What is not granted is refused.
+//! A grant is a list of verbs, and perhaps of nodes, and may have an end. It belongs to a network
+//! and goes with it: a later network of the same name has none. What is not granted is refused.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use carina_time::Instant;
 use serde::{Deserialize, Serialize};
 
 /// What someone may do with a network.
@@ -18,6 +19,10 @@ pub struct Grant {
     /// The nodes that verbs of nodes are for; all if the set is empty.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub nodes: BTreeSet<String>,
+    /// The end: whole seconds since 1970, UTC. From then on it lets nothing; a grant without one
+    /// lasts as long as its network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<u64>,
 }
 
 /// A kind of request about a network.
@@ -60,6 +65,9 @@ pub enum GrantError {
     /// It has no verbs.
     #[error("a grant has one verb at least: {all}", all = Verb::list())]
     Nothing,
+    /// Its end has come already.
+    #[error("a grant ends later than now: `until` counts seconds since 1970, UTC")]
+    Ended,
     /// It is for some nodes, and has a verb of the whole network.
     #[error("`{0}` is of the whole network: a grant of it names no nodes; make another for them")]
     OfNetwork(Verb),
@@ -138,14 +146,28 @@ impl Grant {
         is_there && self.may.iter().any(|may| may.includes(verb))
     }
 
+    /// Whether its end has come; times of roles count from 1970.
+    #[must_use]
+    pub fn has_ended(&self, now: Instant) -> bool {
+        self.until
+            .is_some_and(|until| now.since(Instant::ZERO).as_secs() >= until)
+    }
+
     /// Checks it for a network with these nodes.
     ///
     /// # Errors
-    /// It grants nothing, names a node that is not there, or binds to nodes what is of the whole
-    /// network.
-    pub fn check<'a>(&self, nodes: impl Iterator<Item = &'a str>) -> Result<(), GrantError> {
+    /// It grants nothing, has ended already, names a node that is not there, or binds to nodes what
+    /// is of the whole network.
+    pub fn check<'a>(
+        &self,
+        now: Instant,
+        nodes: impl Iterator<Item = &'a str>,
+    ) -> Result<(), GrantError> {
         if self.may.is_empty() {
             return Err(GrantError::Nothing);
+        }
+        if self.has_ended(now) {
+            return Err(GrantError::Ended);
         }
         if self.nodes.is_empty() {
             return Ok(());
@@ -200,6 +222,7 @@ mod tests {
         Grant {
             may: may.iter().copied().collect(),
             nodes: nodes.iter().map(|&node| node.to_owned()).collect(),
+            until: None,
         }
     }
 
@@ -231,7 +254,9 @@ mod tests {
             ),
             (grant(&[Verb::Exec], &["r9"]), "no node r9"),
         ] {
-            let error = grant.check(["r1", "r2"].into_iter()).unwrap_err();
+            let error = grant
+                .check(Instant::ZERO, ["r1", "r2"].into_iter())
+                .unwrap_err();
             assert!(error.to_string().contains(words), "{error}");
         }
         let error = "king".parse::<Verb>().unwrap_err().to_string();
@@ -239,6 +264,18 @@ mod tests {
             error.contains("`king`") && error.contains("exec"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn grant_ends_at_its_second() {
+        let mut some = grant(&[Verb::Exec], &[]);
+        let end = Instant::from_secs(100);
+        let before = Instant::from_millis(99_999);
+        assert!(!some.has_ended(end), "without an end");
+        some.until = Some(100);
+        assert!(!some.has_ended(before) && some.has_ended(end));
+        assert_eq!(some.check(before, [].into_iter()), Ok(()));
+        assert_eq!(some.check(end, [].into_iter()), Err(GrantError::Ended));
     }
 
     #[test]

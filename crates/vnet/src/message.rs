@@ -18,6 +18,10 @@ use serde::{Deserialize, Serialize};
 use crate::document::{Carrier, Document, Rate};
 use crate::host_part::{EndPart, HostPart, HostStatus, LinkPart, NodePart, VnetId};
 
+pub use self::moving::{MoveState, MoveStatus, ReceiveNode, SendNode};
+
+mod moving;
+
 /// A network and the attempt of its VNP to make it: a number that grows with each attempt, so that
 /// what is late is known to be so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -274,6 +278,18 @@ pub struct PartRequest {
     pub access: Vec<LinkPart>,
 }
 
+impl PartRequest {
+    /// Whether a link leaves the part from this end.
+    #[must_use]
+    pub fn has_at_border(&self, near: &EndPart) -> bool {
+        let here = |end: &PartEnd| matches!(end, PartEnd::Node(node) if node == near);
+        let border = |end: &PartEnd| matches!(end, PartEnd::Border(_));
+        self.links
+            .iter()
+            .any(|link| link.ends.iter().any(here) && link.ends.iter().any(border))
+    }
+}
+
 /// A node and what it needs of its host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -399,6 +415,18 @@ pub enum ToAgent {
         /// The generation.
         through: u64,
     },
+    /// Await a node that comes from another host.
+    Receive(ReceiveNode),
+    /// Send a node to another host.
+    Send(SendNode),
+    /// A move is over, or was given up: a node that was to be sent runs on, one that was awaited
+    /// and does not run yet is awaited no longer.
+    EndMove {
+        /// The network.
+        vnet: VnetId,
+        /// Which move.
+        number: u64,
+    },
 }
 
 /// What an agent says: all that its host has.
@@ -411,6 +439,12 @@ pub struct FromAgent {
     pub parts: Vec<HostStatus>,
     /// Networks that were removed a short while ago, each up to a generation.
     pub removed: BTreeMap<VnetId, u64>,
+    /// Moves of nodes in which it has a part.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moves: Vec<MoveStatus>,
+    /// Where its agent takes nodes that move here; none if it takes none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moves_at: Option<String>,
 }
 
 impl Reason {

@@ -17,6 +17,7 @@
 //! accounted for until they have let go of the old.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use carina_embed::{HostId, Residual};
 use carina_time::Instant;
@@ -35,13 +36,19 @@ use self::books::{Books, Held, Made};
 use self::inventory::{Ground, Inventory, InventoryError};
 use self::placing::{Laid, Unplaced};
 
+pub use self::draining::NodeAway;
+pub use self::moving::{MoveOutcome, Neighbour, round_of};
+
 mod advertising;
 mod books;
+mod draining;
 mod hosting;
 mod inside;
 pub mod inventory;
+mod moving;
 mod orders;
 mod placing;
+mod renewing;
 mod view;
 
 pub use self::view::{
@@ -55,7 +62,8 @@ pub struct Pip<S> {
     books: Books,
     store: S,
     timing: Timing,
-    reports: BTreeMap<String, (Instant, FromAgent)>,
+    /// What hosts have said last, and when.
+    reports: BTreeMap<HostId, (Instant, Arc<FromAgent>)>,
     /// What VNPs know of parts, so that they learn of changes.
     told: BTreeMap<VnetId, PartStatus>,
     /// The last order of each network to each host: up to which round, whether to make it, and
@@ -64,7 +72,7 @@ pub struct Pip<S> {
     /// Why parts were refused.
     lately: Lately<PartRequest>,
     /// Hosts that have said that they have all that they should, and [`Books::changes_at`] then.
-    quiet: BTreeMap<String, u64>,
+    quiet: BTreeMap<HostId, u64>,
     outputs: VecDeque<Output>,
     discarded: BTreeMap<&'static str, u64>,
     next_look: Instant,
@@ -137,16 +145,17 @@ impl<S: Store> Pip<S> {
     }
 
     /// Takes what an agent says.
-    pub fn handle_agent(&mut self, now: Instant, said: FromAgent) {
-        if self.ground.host(&said.host).is_none() {
+    pub fn handle_agent(&mut self, now: Instant, said: impl Into<Arc<FromAgent>>) {
+        let said = said.into();
+        let Some(host) = self.ground.host(&said.host) else {
             return self.count("report of a host that is not in the inventory");
-        }
-        let host = said.host.clone();
+        };
         let known = self.reports.get(&host);
+        let is_same = |before: &Arc<FromAgent>| Arc::ptr_eq(before, &said) || *before == said;
         let is_known = known
-            .is_some_and(|(at, before)| *before == said && now.since(*at) < self.timing.silence);
-        self.reports.insert(host.clone(), (now, said));
-        if let Err(error) = self.take_report(now, &host, is_known) {
+            .is_some_and(|(at, before)| is_same(before) && now.since(*at) < self.timing.silence);
+        self.reports.insert(host, (now, said));
+        if let Err(error) = self.take_report(now, host, is_known) {
             self.discard(&error);
         }
     }
@@ -210,6 +219,8 @@ impl<S: Store> Pip<S> {
     fn answer(&mut self, now: Instant, vnp: &str, message: &ToPip) -> Result<Step, StoreError> {
         self.books.refresh(&mut self.store, now, &self.ground)?;
         match message {
+            // What the last answer says that was not fetched yet.
+            ToPip::Advertise if self.is_advertising_to(vnp) => Ok(Step::Done),
             ToPip::Advertise => {
                 let free = self.free(now, None);
                 let seen = advertising::advertise(&self.ground, &free);
@@ -242,8 +253,12 @@ impl<S: Store> Pip<S> {
             self.tell(vnp, FromPip::Committed { key });
             return Ok(Step::Done);
         }
-        if made.is_some_and(|made| made.is_leaving) {
-            let reason = Reason::new(ReasonCode::Conflict, "what it was is being removed");
+        let conflict = made.and_then(|made| match made.is_leaving {
+            true => Some("what it was is being removed"),
+            false => made.moving.as_ref().map(|_| "a node of it moves"),
+        });
+        if let Some(words) = conflict {
+            let reason = Reason::new(ReasonCode::Conflict, words);
             self.tell(vnp, FromPip::Refused { key, reason });
             return Ok(Step::Done);
         }
@@ -363,6 +378,9 @@ impl<S: Store> Pip<S> {
             expires_ms: (now + self.timing.lease).as_millis(),
             is_leaving: false,
             previous,
+            moves: 0,
+            moving: None,
+            moved: None,
         };
         let write = self.books.change(key.vnet, false);
         let write = write.put(self.books.made_key(key.vnet), to_value(&then));
@@ -426,56 +444,27 @@ impl<S: Store> Pip<S> {
         Ok(Step::Done)
     }
 
-    fn renew(&mut self, now: Instant, vnp: &str, keys: &[PartKey]) -> Result<Step, StoreError> {
-        let named: BTreeMap<VnetId, u64> = keys.iter().map(|key| (key.vnet, key.round)).collect();
-        for key in keys {
-            let made = self.books.made(key.vnet).filter(|made| made.vnp == vnp);
-            match made.filter(|made| !made.is_leaving && made.round >= key.round) {
-                Some(made) if made.round > key.round => {}
-                Some(made) => {
-                    let expires_ms = (now + self.timing.lease).as_millis();
-                    let third = self.timing.lease.as_millis() / 3;
-                    if made.expires_ms + third < expires_ms {
-                        let then = Made {
-                            expires_ms,
-                            ..made.clone()
-                        };
-                        self.books.rewrite(&mut self.store, now, key.vnet, &then)?;
-                    }
-                    self.tell_status(now, key.vnet, true);
-                }
-                None if self.books.is_current(&mut self.store, now, key.vnet)? => {
-                    self.tell(vnp, FromPip::Lapsed { key: *key });
-                }
-                // The VNP asks again.
-                None => {}
-            }
-        }
-        let all = self.books.all_made();
-        let own = all.filter(|(_, made)| made.vnp == vnp && !made.is_leaving);
-        let unnamed = own.filter(|(vnet, _)| !named.contains_key(vnet));
-        let round = |(vnet, made): (VnetId, &Made)| PartKey {
-            vnet,
-            round: made.round,
-        };
-        let unnamed: Vec<PartKey> = unnamed.map(round).collect();
-        for key in unnamed {
-            self.tell(vnp, FromPip::Held { key });
-        }
-        Ok(Step::Done)
-    }
-
     fn free(&self, now: Instant, vnet: Option<VnetId>) -> Residual {
         let is_there = |host: HostId| match self.ground.host_entry(host) {
-            Some(host) => self.is_there(now, &host.name),
+            Some(_) => self.is_there(now, host),
             None => true,
         };
         self.books.free(&self.ground, vnet, is_there)
     }
 
-    fn is_there(&self, now: Instant, host: &str) -> bool {
-        let report = self.reports.get(host);
+    /// What a host has said last, and when.
+    fn report_of(&self, host: &str) -> Option<&(Instant, Arc<FromAgent>)> {
+        self.reports.get(&self.ground.host(host)?)
+    }
+
+    fn is_there(&self, now: Instant, host: HostId) -> bool {
+        let report = self.reports.get(&host);
         report.is_some_and(|(at, _)| now.since(*at) < self.timing.silence)
+    }
+
+    fn is_there_by_name(&self, now: Instant, host: &str) -> bool {
+        let number = self.ground.host(host);
+        number.is_some_and(|number| self.is_there(now, number))
     }
 
     fn is_of_another(&self, vnp: &str, vnet: VnetId) -> bool {

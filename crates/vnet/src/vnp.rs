@@ -20,6 +20,7 @@
 //! - Providers hear again and again which parts are wanted, and answer with those that are not.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use carina_random::Random;
 use carina_time::Instant;
@@ -54,7 +55,7 @@ pub struct Vnp<S> {
     timing: Timing,
     random: Random,
     mirror: Mirror,
-    records: BTreeMap<VnetId, Record>,
+    records: BTreeMap<VnetId, Arc<Record>>,
     progress: BTreeMap<VnetId, Progress>,
     /// When each network is looked at next.
     due: BTreeSet<(Instant, VnetId)>,
@@ -88,7 +89,9 @@ pub enum Output {
     },
 }
 
-/// What is known of a network and need not outlive the process.
+/// What is known of a network and need not outlive the process. All but `statuses` and `told` is
+/// about one step of one round: it begins anew when the store has another, by
+/// whichever process.
 #[derive(Clone, Debug)]
 struct Progress {
     /// Since when it is in its step.
@@ -180,7 +183,10 @@ impl<S: Store> Vnp<S> {
         }
         let document = document.extended();
         match self.records.get(&vnet) {
-            None => self.write(now, vnet, Record::new(vno, generation, document)),
+            None => {
+                let record = Record::new(vno, generation, document);
+                self.write(now, vnet, &record);
+            }
             Some(known) if known.generation < generation && known.is_wanted => {
                 let changed = Record {
                     generation,
@@ -188,9 +194,9 @@ impl<S: Store> Vnp<S> {
                     tries: 0,
                     queued_until_ms: None,
                     refusals: BTreeSet::new(),
-                    ..known.clone()
+                    ..Record::clone(known)
                 };
-                self.write(now, vnet, changed);
+                self.write(now, vnet, &changed);
             }
             Some(_) => self.tell_standing(vnet, true),
         }
@@ -199,16 +205,21 @@ impl<S: Store> Vnp<S> {
 
     fn remove(&mut self, now: Instant, vnet: VnetId, vno: &str) {
         match self.records.get(&vnet) {
-            None => {
-                let (vno, message) = (vno.to_owned(), FromVnp::Removed { vnet });
-                self.outputs.push_back(Output::ToVno { vno, message });
-            }
+            // What is known here may be behind another process; the VNO asks again.
+            None => match self.is_current(now, vnet) {
+                Ok(true) => {
+                    let (vno, message) = (vno.to_owned(), FromVnp::Removed { vnet });
+                    self.outputs.push_back(Output::ToVno { vno, message });
+                }
+                Ok(false) => {}
+                Err(error) => self.discard(&error),
+            },
             Some(known) if known.is_wanted => {
                 let gone = Record {
                     is_wanted: false,
-                    ..known.clone()
+                    ..Record::clone(known)
                 };
-                self.write(now, vnet, gone);
+                self.write(now, vnet, &gone);
                 self.advance(now, vnet);
             }
             Some(_) => self.tell_standing(vnet, true),
@@ -233,17 +244,17 @@ impl<S: Store> Vnp<S> {
                 });
             }
             FromPip::Released { key } => {
-                let is_over = |step: &Step| matches!(step, Step::Releasing { .. } | Step::Settled);
-                self.take(now, pip, key, is_over);
+                self.take(now, pip, key, |step| matches!(step, Step::Releasing { .. }));
             }
             // Not an answer to a release of all, which may have been lost.
             FromPip::Cancelled { key } => {
-                let is_over = |step: &Step| {
-                    matches!(step, Step::Releasing { all: false, .. } | Step::Settled)
-                };
+                let is_over = |step: &Step| matches!(step, Step::Releasing { all: false, .. });
                 self.take(now, pip, key, is_over);
             }
             FromPip::Lapsed { key } => self.take_loss(now, pip, key),
+            FromPip::Status { key, .. } if !self.records.contains_key(&key.vnet) => {
+                self.count("answer that is late");
+            }
             FromPip::Status { key, status } => {
                 let progress = self.progress_of(now, key.vnet);
                 let known = progress.statuses.get(pip);
@@ -263,7 +274,7 @@ impl<S: Store> Vnp<S> {
         }
         self.asked.remove(pip);
         self.seen.insert(pip.to_owned(), (now, seen));
-        let is_planned = |record: &&Record| matches!(record.step, Step::Planning);
+        let is_planned = |record: &&Arc<Record>| matches!(record.step, Step::Planning);
         let plans = self.records.iter().filter(|(_, record)| is_planned(record));
         let plans: Vec<VnetId> = plans.map(|(vnet, _)| *vnet).collect();
         for vnet in plans {
@@ -280,12 +291,17 @@ impl<S: Store> Vnp<S> {
     ) {
         self.seen.remove(pip);
         let record = self.records.get(&key.vnet);
-        let is_awaited = |record: &Record| match &record.step {
-            Step::Reserving(intent) => intent.parts.contains_key(pip),
-            _ => false,
-        };
-        if !record.is_some_and(|record| record.round == key.round && is_awaited(record)) {
+        let part = record.filter(|record| record.round == key.round);
+        let part = part.and_then(|record| match &record.step {
+            Step::Reserving(intent) => intent.parts.get(pip),
+            _ => None,
+        });
+        let Some(part) = part else {
             return self.count("offer that is late");
+        };
+        // Another provider's end would lead that one's link here.
+        if !ends.iter().all(|(near, _)| part.has_at_border(near)) {
+            return self.count("offer for ends of others");
         }
         let progress = self.progress_of(now, key.vnet);
         progress.offers.insert(pip.to_owned(), ends);
@@ -361,10 +377,7 @@ impl<S: Store> Vnp<S> {
                 continue;
             };
             match self.mirror.entry(&key).map(from_value).transpose()? {
-                Some(record) => {
-                    self.records.insert(vnet, record);
-                    self.progress_of(now, vnet);
-                }
+                Some(record) => self.take_record(now, vnet, record),
                 None => {
                     self.records.remove(&vnet);
                     if let Some(progress) = self.progress.remove(&vnet) {
@@ -374,6 +387,19 @@ impl<S: Store> Vnp<S> {
             }
         }
         Ok(())
+    }
+
+    /// Takes a record that this process or another of the VNP has written, and looks at it soon.
+    fn take_record(&mut self, now: Instant, vnet: VnetId, record: Record) {
+        let before = self.records.get(&vnet);
+        let is_same =
+            before.is_some_and(|before| before.round == record.round && before.step == record.step);
+        self.records.insert(vnet, Arc::new(record));
+        let progress = self.progress_of(now, vnet);
+        if !is_same {
+            progress.begin(now);
+        }
+        self.set_due(vnet, now);
     }
 
     fn progress_of(&mut self, now: Instant, vnet: VnetId) -> &mut Progress {
@@ -403,7 +429,7 @@ impl<S: Store> Vnp<S> {
 
     /// Writes a record if it is as it was read. When it was not, or the store does not answer, the
     /// network is looked at again.
-    fn write(&mut self, now: Instant, vnet: VnetId, record: Record) {
+    fn write(&mut self, now: Instant, vnet: VnetId, record: &Record) {
         let key = format!("{}{vnet}", self.prefix);
         let write = Transaction::new().if_as_read(&*key, self.mirror.revision(&key));
         let forgets = matches!(
@@ -415,34 +441,30 @@ impl<S: Store> Vnp<S> {
         ) && record.to_release(true).is_empty();
         let write = match forgets {
             true => write.delete(key),
-            false => write.put(key, to_value(&record)),
+            false => write.put(key, to_value(record)),
         };
-        let step = self.records.get(&vnet).map(|record| record.step.clone());
         let outcome = self.store.commit(now, &write);
         let outcome = outcome.and_then(|outcome| self.refresh(now).map(|()| outcome));
         match outcome {
             Ok(Outcome::Done(_)) if forgets => {
-                let (vno, message) = (record.vno, FromVnp::Removed { vnet });
+                let (vno, message) = (record.vno.clone(), FromVnp::Removed { vnet });
                 self.outputs.push_back(Output::ToVno { vno, message });
             }
-            Ok(Outcome::Done(_)) => {
-                if step.as_ref() != Some(&record.step) {
-                    let progress = self.progress_of(now, vnet);
-                    progress.since = now;
-                    progress.send_at = now;
-                    progress.tries = 0;
-                    progress.offers.clear();
-                    progress.done.clear();
-                }
-                self.set_due(vnet, now);
-                self.tell_standing(vnet, false);
-            }
+            Ok(Outcome::Done(_)) => self.tell_standing(vnet, false),
             Ok(Outcome::Conflict) => self.set_due(vnet, now + self.timing.repeat),
             Err(error) => {
                 self.discard(&error);
                 self.set_due(vnet, now + self.timing.repeat);
             }
         }
+    }
+
+    /// Whether the store has of a network what was read of it.
+    fn is_current(&mut self, now: Instant, vnet: VnetId) -> Result<bool, StoreError> {
+        let key = format!("{}{vnet}", self.prefix);
+        let check = Transaction::new().if_as_read(&*key, self.mirror.revision(&key));
+        let outcome = self.store.commit(now, &check)?;
+        Ok(outcome != Outcome::Conflict)
     }
 
     fn send(&mut self, pip: &str, message: ToPip) {
@@ -456,6 +478,17 @@ impl<S: Store> Vnp<S> {
 
     fn count(&mut self, reason: &'static str) {
         *self.discarded.entry(reason).or_default() += 1;
+    }
+}
+
+impl Progress {
+    /// Begins a step: what was heard in another one is no answer in this.
+    fn begin(&mut self, now: Instant) {
+        self.since = now;
+        self.send_at = now;
+        self.tries = 0;
+        self.offers.clear();
+        self.done.clear();
     }
 }
 

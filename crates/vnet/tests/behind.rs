@@ -20,9 +20,9 @@ use carina_vnet::timing::Timing;
 
 /// A store whose watch is late as long as a test says so.
 #[derive(Clone)]
-struct LateStore {
-    store: Rc<RefCell<MemoryStore>>,
-    is_late: Rc<Cell<bool>>,
+pub struct LateStore {
+    pub store: Rc<RefCell<MemoryStore>>,
+    pub is_late: Rc<Cell<bool>>,
 }
 
 impl Store for LateStore {
@@ -99,6 +99,7 @@ fn said(parts: Vec<HostStatus>) -> FromAgent {
         host: "h".to_owned(),
         parts,
         removed: BTreeMap::new(),
+        ..FromAgent::default()
     }
 }
 

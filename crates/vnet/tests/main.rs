@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod behind;
+mod beside;
 mod faults;
 mod forms;
+mod moves;
 mod parts;
 mod roles;
 mod store;

@@ -11,7 +11,7 @@ use carina_vnet::message::{
     FromAgent, FromPip, FromVnp, PartKey, PartNode, PartRequest, ReasonCode, ToAgent, ToPip, ToVnp,
 };
 use carina_vnet::pip::inventory::{Discovery, Host, Inventory};
-use carina_vnet::pip::{Output, Pip};
+use carina_vnet::pip::{Output, Pip, round_of};
 use carina_vnet::store::memory::MemoryStore;
 use carina_vnet::timing::Timing;
 use carina_vnet::vnp::{self, Vnp};
@@ -60,6 +60,7 @@ impl House {
             host: "h".to_owned(),
             parts: parts.collect::<Vec<HostStatus>>(),
             removed: self.removed.clone(),
+            ..FromAgent::default()
         };
         self.pip.handle_agent(self.now, said);
     }
@@ -85,6 +86,7 @@ impl House {
                             self.has.remove(&vnet);
                             self.removed.insert(vnet, through);
                         }
+                        other => panic!("the provider has one host: {other:?}"),
                     }
                     self.report();
                 }
@@ -181,7 +183,7 @@ fn what_is_asked_twice_is_granted_once() {
             "{answers:?}"
         );
     }
-    assert_eq!(house.has[&VnetId::new(1)].generation, 1);
+    assert_eq!(round_of(house.has[&VnetId::new(1)].generation), 1);
     // Late messages of a round that is over change nothing.
     house.tell("a", reserve(key(1, 3), 2));
     house.tell("a", commit(key(1, 3)));
@@ -263,7 +265,7 @@ fn host_keeps_no_stray_and_no_late_order() {
     house.tell("a", ToPip::Release { key: key(1, 4) });
     assert!(house.has.is_empty());
     assert_eq!(
-        house.removed[&VnetId::new(1)],
+        round_of(house.removed[&VnetId::new(1)]),
         4,
         "an order that is late is known by this"
     );

@@ -1,5 +1,7 @@
 //! A host that is played: what it is to have, and how far that is.
 
+mod moves;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use carina_time::{Duration, Instant};
@@ -9,6 +11,8 @@ use carina_vnet::host_part::{
 };
 use carina_vnet::message::{FromAgent, ToAgent};
 use carina_vnet::pip::inventory::{Host, Inventory};
+
+pub use self::moves::{Guest, Sent};
 
 /// A host with its agent. The agent's own death touches nothing here; that of the host takes all;
 /// that of a machine takes its node, until the agent has made that anew.
@@ -28,6 +32,16 @@ pub struct PlayedHost {
     removed: BTreeMap<VnetId, (u64, Instant)>,
     /// The agent dies at the next order: before it is carried out, or after that.
     pub dies_at_order: Option<Death>,
+    /// What runs in its nodes.
+    guests: BTreeMap<(VnetId, String), Guest>,
+    /// How many guests were made here.
+    made: u64,
+    /// Moves in which it has a part, by number.
+    moves: BTreeMap<u64, moves::Move>,
+    /// Guests that it has sent and that are to be carried.
+    sent: Vec<Sent>,
+    /// Guests that have come, and run here or did.
+    pub came: u64,
 }
 
 /// How long after its node a console answers.
@@ -59,7 +73,17 @@ impl PlayedHost {
             ended: BTreeMap::new(),
             removed: BTreeMap::new(),
             dies_at_order: None,
+            guests: BTreeMap::new(),
+            made: 0,
+            moves: BTreeMap::new(),
+            sent: Vec::new(),
+            came: 0,
         }
+    }
+
+    /// Guests that are to be carried to other hosts.
+    pub fn take_sent(&mut self) -> Vec<Sent> {
+        std::mem::take(&mut self.sent)
     }
 
     /// The machine of one of its nodes ends, if it has any; which one, `pick` says of how many. The
@@ -70,7 +94,9 @@ impl PlayedHost {
             .flat_map(|(vnet, (part, _))| part.nodes.iter().map(|node| (*vnet, node.name.clone())));
         let nodes: Vec<(VnetId, String)> = nodes.collect();
         if !nodes.is_empty() {
-            self.ended.insert(nodes[pick(nodes.len())].clone(), again);
+            let node = nodes[pick(nodes.len())].clone();
+            self.renew_guest(node.clone());
+            self.ended.insert(node, again);
         }
     }
 
@@ -78,6 +104,8 @@ impl PlayedHost {
     pub fn lose_all(&mut self) {
         self.parts.clear();
         self.ended.clear();
+        self.guests.clear();
+        self.moves.clear();
     }
 
     /// Carries an order out; nodes are up after `boot`.
@@ -90,6 +118,7 @@ impl PlayedHost {
                     .get(&part.vnet)
                     .map(|(there, _)| there.generation);
                 if Some(part.generation) > removed.max(there) {
+                    self.came += self.change_guests(&part);
                     self.parts.insert(part.vnet, (*part, now + boot));
                 }
             }
@@ -99,17 +128,32 @@ impl PlayedHost {
                     return;
                 }
                 self.parts.remove(&vnet);
+                self.forget_guests(vnet);
                 let known = self.removed.get(&vnet).map_or(0, |(known, _)| *known);
                 self.removed.insert(vnet, (through.max(known), now));
             }
+            ToAgent::Receive(order) => self.await_node(order),
+            ToAgent::Send(order) => self.send_node(order),
+            ToAgent::EndMove { number, .. } => self.end_move(number),
         }
     }
 
-    /// Forgets orders of long ago.
-    pub fn tidy(&mut self, now: Instant) {
+    /// Forgets orders of long ago; says whether there were any.
+    pub fn tidy(&mut self, now: Instant) -> bool {
         let kept = Duration::from_secs(600);
+        let before = self.removed.len();
         self.removed.retain(|_, (_, at)| now.since(*at) < kept);
         self.ended.retain(|_, again| *again > now);
+        self.removed.len() < before
+    }
+
+    /// When it says something else than now, though nothing happens to it.
+    pub(super) fn changes_after(&self, now: Instant) -> Instant {
+        let up = self.parts.values().map(|(_, up_at)| *up_at);
+        let again = self.ended.values().copied();
+        let times = up.flat_map(|at| [at, at + CONSOLE]).chain(again);
+        let next = times.filter(|at| *at > now).min();
+        next.unwrap_or(Instant::MAX)
     }
 
     /// What more it carries than it has room for. `nics` says how many cards a node has of it.
@@ -125,6 +169,10 @@ impl PlayedHost {
                 sums[1] += node.memory_mib;
                 sums[2] += nics(part, &node.name);
             }
+        }
+        for node in self.awaited().filter_map(|(part, node)| part.node(node)) {
+            sums[0] += u64::from(node.cpus);
+            sums[1] += node.memory_mib;
         }
         let links = || parts().flat_map(|part| &part.links);
         let leaving = links().filter(|link| matches!(link.far, Far::Host(_)));
@@ -199,6 +247,8 @@ impl PlayedHost {
             host: self.name.clone(),
             parts: parts.collect(),
             removed: removed.collect(),
+            moves: self.moves(),
+            moves_at: Some(self.name.clone()),
         }
     }
 }

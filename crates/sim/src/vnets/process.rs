@@ -42,8 +42,8 @@ pub(super) enum Work {
 
 /// The machine of a role.
 pub(super) trait Machine {
-    /// Takes a message of a party. False: this role takes no such message.
-    fn take(&mut self, now: Instant, from: &str, packet: Packet) -> bool;
+    /// Takes a message of a party; gives it back if this role takes no such message.
+    fn take(&mut self, now: Instant, from: &str, packet: Packet) -> Option<Packet>;
     fn handle_timeout(&mut self, now: Instant);
     fn poll_timeout(&self) -> Instant;
 }
@@ -109,9 +109,8 @@ impl<M: Machine> Process<M> {
         match work {
             None => return Ok(()),
             Some(Work::Take(from, packet)) => {
-                let words = format!("{packet:?} is no message for it");
-                if !machine.take(now, &from, packet) {
-                    return Err(words);
+                if let Some(packet) = machine.take(now, &from, packet) {
+                    return Err(format!("{packet:?} is no message for it"));
                 }
             }
             Some(Work::Timer) => {
@@ -151,13 +150,13 @@ impl<M: Machine + fmt::Debug> Interrupt for Process<M> {
 }
 
 impl Machine for Pip<UnsteadyStore> {
-    fn take(&mut self, now: Instant, from: &str, packet: Packet) -> bool {
+    fn take(&mut self, now: Instant, from: &str, packet: Packet) -> Option<Packet> {
         match packet {
             Packet::ToPip(_, message) => self.handle_vnp(now, from, message),
-            Packet::FromHost(message) => self.handle_agent(now, message),
-            _ => return false,
+            Packet::FromHost(said) => self.handle_agent(now, said.words),
+            other => return Some(other),
         }
-        true
+        None
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -170,13 +169,13 @@ impl Machine for Pip<UnsteadyStore> {
 }
 
 impl Machine for Vnp<UnsteadyStore> {
-    fn take(&mut self, now: Instant, from: &str, packet: Packet) -> bool {
+    fn take(&mut self, now: Instant, from: &str, packet: Packet) -> Option<Packet> {
         match packet {
             Packet::FromPip(_, message) => self.handle_pip(now, from, message),
             Packet::ToVnp(_, message) => self.handle_vno(now, from, message),
-            _ => return false,
+            other => return Some(other),
         }
-        true
+        None
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -189,12 +188,12 @@ impl Machine for Vnp<UnsteadyStore> {
 }
 
 impl Machine for Vno<UnsteadyStore> {
-    fn take(&mut self, now: Instant, _: &str, packet: Packet) -> bool {
+    fn take(&mut self, now: Instant, _: &str, packet: Packet) -> Option<Packet> {
         match packet {
             Packet::FromVnp(message) => self.handle_vnp(now, message),
-            _ => return false,
+            other => return Some(other),
         }
-        true
+        None
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -218,8 +217,8 @@ mod tests {
     struct Restless;
 
     impl Machine for Restless {
-        fn take(&mut self, _: Instant, _: &str, _: Packet) -> bool {
-            true
+        fn take(&mut self, _: Instant, _: &str, _: Packet) -> Option<Packet> {
+            None
         }
 
         fn handle_timeout(&mut self, _: Instant) {}

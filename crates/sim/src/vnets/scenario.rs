@@ -39,6 +39,8 @@ pub(super) struct Scenario {
     pub(super) death_every: Duration,
     /// The VNP that is lost when things stop going wrong, with all that it knows.
     pub(super) lost_vnp: Option<usize>,
+    /// When a host has something of which its provider knows nothing, and which host.
+    pub(super) stray: Option<(Instant, usize)>,
     /// When peers ask about networks of others.
     pub(super) meddling: Instant,
     /// From when all are removed.
@@ -75,11 +77,17 @@ impl Scenario {
         }
         borders(&mut random, &mut pips);
         let mut vnps = Vec::new();
-        for number in 0..random.within(1, 2) {
+        let drawn_vnps = random.within(1, 2);
+        let count = if size.contends { 2 } else { drawn_vnps };
+        for number in 0..count {
             let count = random.within(1, 2);
             let vnos = (0..count).map(|it| format!("vno{number}.{it}"));
             let processes = random.within(1, 2) as usize;
             vnps.push((format!("{MARK}vnp{number}"), vnos.collect(), processes));
+        }
+        if size.contends {
+            pips.iter_mut().for_each(|it| it.2 = 2);
+            vnps.iter_mut().for_each(|it| it.2 = 2);
         }
         let trouble_ends = START + Duration::from_secs(random.within(20, 120));
         let wishes = wishes(&mut random, &vnps, size, trouble_ends);
@@ -89,7 +97,8 @@ impl Scenario {
         };
         let meddling = trouble_ends + Duration::from_secs(350);
         let removal = trouble_ends + Duration::from_secs(400);
-        Scenario {
+        let mut scenario = Scenario {
+            stray: None,
             pips,
             vnps,
             wishes,
@@ -106,7 +115,25 @@ impl Scenario {
             removal,
             end: removal + Duration::from_secs(300),
             random,
+        };
+        if size.contends {
+            scenario.contend();
         }
+        scenario
+    }
+
+    /// Processes are busy, so that much waits for them, and do that in between reads and writes of
+    /// one another; a VNP is lost in the midst of it, and a host comes back with a stray.
+    fn contend(&mut self) {
+        let random = &mut self.random;
+        self.shares.interleaved = 9000;
+        self.busy = 7000;
+        self.busy_max = self.busy_max.max(Duration::from_millis(500));
+        self.lost_vnp = Some(random.index(self.vnps.len()));
+        let pips = self.pips.iter();
+        let hosts = pips.map(|(_, inventory, _)| inventory.hosts.len());
+        let host = random.index(hosts.sum());
+        self.stray = Some((self.trouble_ends + Duration::from_secs(100), host));
     }
 }
 
@@ -132,6 +159,7 @@ fn shares(random: &mut Random) -> Shares {
         interleaved,
         late,
         compacted,
+        mutant: None,
     }
 }
 
@@ -218,14 +246,19 @@ fn wishes(
     let span = trouble_ends.since(START).as_millis();
     let count = size.networks.map(u64::from);
     // Now and then all come at once.
-    let first = match random.chance(4000) {
+    let first = match random.chance(4000) || size.contends {
         true => 1000,
         false => span,
     };
     for number in 0..count.unwrap_or_else(|| random.within(1, 12)) {
         let vno = (*random.pick(&vnos)).clone();
         let name = format!("net{number}");
-        let mut at = START + Duration::from_millis(random.below(first));
+        // Where they contend, half come while the others are there, just before all is calm.
+        let from = match size.contends && number % 2 > 0 {
+            true => span - 3000,
+            false => 0,
+        };
+        let mut at = START + Duration::from_millis(from + random.below(first));
         loop {
             let document = Box::new(document(random, &name));
             let vno = vno.clone();

@@ -12,6 +12,7 @@ use carina_vnet::store::{
 };
 
 use super::process::Others;
+use super::{FOR_EVER, Mutant};
 
 /// One process's way to a store that others share.
 #[derive(Clone, Debug)]
@@ -45,6 +46,8 @@ pub(super) struct Shares {
     pub(super) late: u32,
     /// Watches before which the store has forgotten its history.
     pub(super) compacted: u32,
+    /// What the store does not do at all.
+    pub(super) mutant: Option<Mutant>,
 }
 
 impl Trouble {
@@ -70,6 +73,7 @@ impl Trouble {
         self.changes_left = None;
         self.shares = Shares {
             interleaved: self.shares.interleaved,
+            mutant: self.shares.mutant,
             ..Shares::default()
         };
     }
@@ -188,10 +192,20 @@ impl Store for UnsteadyStore {
     }
 
     fn commit(&mut self, now: Instant, transaction: &Transaction) -> Result<Outcome, StoreError> {
+        let mutant = self.trouble.borrow().shares.mutant;
+        let blind = (mutant == Some(Mutant::AnyWriteWins)).then(|| Transaction {
+            compares: Vec::new(),
+            ..transaction.clone()
+        });
+        let transaction = blind.as_ref().unwrap_or(transaction);
         self.change(now, |store| store.commit(now, transaction))
     }
 
     fn grant(&mut self, now: Instant, ttl: Duration) -> Result<LeaseId, StoreError> {
+        let ttl = match self.trouble.borrow().shares.mutant {
+            Some(Mutant::HoldsNeverEnd) => FOR_EVER,
+            _ => ttl,
+        };
         self.change(now, |store| store.grant(now, ttl))
     }
 

@@ -1,33 +1,36 @@
 //! The roles, the messages between them, and what goes wrong.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use carina_random::Random;
 use carina_time::{Duration, Instant};
 use carina_vnet::document::Document;
 use carina_vnet::host_part::{HostPart, VnetId};
-use carina_vnet::message::{FromAgent, FromPip, FromVnp, ToAgent, ToPip, ToVnp};
-use carina_vnet::pip::Pip;
+use carina_vnet::message::{FromPip, FromVnp, ToAgent, ToPip, ToVnp};
+use carina_vnet::pip::{Pip, round_of};
 use carina_vnet::store::memory::MemoryStore;
 use carina_vnet::vno::{Vno, WishError};
 use carina_vnet::vnp::Vnp;
 
-use super::host::{CONSOLE, Death, PlayedHost, is_whole};
+use super::host::{CONSOLE, Death, Guest, PlayedHost};
 use super::process::{Machine, Process, Work};
 use super::scenario::{START, Scenario, Wish};
 use super::unsteady_store::UnsteadyStore;
-use super::{Outcome, Violation, timing};
+use super::{Mutant, Outcome, Violation, timing};
 use crate::event_queue::EventQueue;
 
 use self::answered::Answered;
+use self::reports::{Report, Said};
 use self::turns::way;
 
 mod answered;
 mod deaths;
 mod ending;
 mod meddling;
+mod moves;
+mod reports;
 mod sending;
 mod turns;
 
@@ -47,7 +50,9 @@ pub(super) enum Packet {
     ToPip(usize, ToPip),
     FromPip(usize, FromPip),
     ToHost(ToAgent),
-    FromHost(FromAgent),
+    /// A guest that moves from one host to another, and the number of the move.
+    Guest(u64, Guest),
+    FromHost(Said),
     ToVnp(usize, ToVnp),
     FromVnp(FromVnp),
 }
@@ -62,8 +67,11 @@ enum Event {
     Report(usize, bool),
     Wish(Wish),
     Death,
+    Move,
     Restart(Who),
     Meddle,
+    /// A host comes back with what it had long ago.
+    Stray(usize),
     RemoveAll,
 }
 
@@ -84,7 +92,7 @@ pub(super) struct World<'a> {
     /// The second of the run, and how many events there were in it.
     pace: (u64, u32),
     /// When a process hears the last report of a host that is on its way.
-    heard_at: BTreeMap<(Who, String), Instant>,
+    heard_at: BTreeMap<(Who, usize), Instant>,
     /// Until when processes are busy with something else.
     busy_until: BTreeMap<Who, Instant>,
     /// The names of operators and the VNP of each.
@@ -95,6 +103,11 @@ pub(super) struct World<'a> {
     /// The provider of each host, and until when the host is down.
     host_of: Vec<usize>,
     down_until: Vec<Instant>,
+    /// What each host said last, and how often something has changed of which it speaks.
+    reports: Vec<Option<Report>>,
+    changes: Vec<u64>,
+    /// The hosts that have, or have had, something of each network.
+    parts_at: BTreeMap<VnetId, BTreeSet<usize>>,
     /// What operators want, by operator and name, since they were heard.
     wanted: BTreeMap<(usize, String), (Instant, Document)>,
     /// Cards that the nodes of each attempt are to have.
@@ -112,9 +125,11 @@ impl<'a> World<'a> {
     pub(super) fn new(
         mut scenario: Scenario,
         seed: u64,
+        mutant: Option<Mutant>,
         trace: Option<&'a mut dyn FnMut(&str)>,
     ) -> World<'a> {
         let random = scenario.random.fork();
+        scenario.shares.mutant = mutant;
         let store = || Rc::new(RefCell::new(MemoryStore::new(64 << 20)));
         let mut hosts = Vec::new();
         let mut host_of = Vec::new();
@@ -142,6 +157,9 @@ impl<'a> World<'a> {
             busy_until: BTreeMap::new(),
             heard_at: BTreeMap::new(),
             down_until: vec![Instant::ZERO; hosts.len()],
+            reports: hosts.iter().map(|_| None).collect(),
+            changes: vec![0; hosts.len()],
+            parts_at: BTreeMap::new(),
             hosts,
             places,
             host_of,
@@ -192,8 +210,12 @@ impl<'a> World<'a> {
             self.queue.put(at.as_nanos(), Event::Wish(wish));
         }
         self.queue.put(START.as_nanos(), Event::Death);
+        self.queue.put(START.as_nanos(), Event::Move);
         let meddling = self.scenario.meddling;
         self.queue.put(meddling.as_nanos(), Event::Meddle);
+        if let Some((at, host)) = self.scenario.stray {
+            self.queue.put(at.as_nanos(), Event::Stray(host));
+        }
         let removal = self.scenario.removal;
         self.queue.put(removal.as_nanos(), Event::RemoveAll);
     }
@@ -218,7 +240,8 @@ impl<'a> World<'a> {
             Who::Pip(pip, process) => {
                 let store = way(&self.pip_stores[pip], &self.pips[pip], process);
                 let (name, inventory, _) = &self.scenario.pips[pip];
-                let machine = Pip::new(name, inventory.clone(), store, timing());
+                let timing = timing(self.scenario.shares.mutant);
+                let machine = Pip::new(name, inventory.clone(), store, timing);
                 let machine = machine.expect("the scenario's inventory is sound");
                 self.pips[pip][process].start(machine);
             }
@@ -226,14 +249,14 @@ impl<'a> World<'a> {
                 let store = way(&self.vnp_stores[number], &self.vnps[number], process);
                 let pips = self.scenario.pips.iter().map(|(name, ..)| name.clone());
                 let name = &self.scenario.vnps[number].0;
-                let machine = Vnp::new(name, pips, store, timing(), random);
+                let machine = Vnp::new(name, pips, store, timing(None), random);
                 self.vnps[number][process].start(machine);
             }
             Who::Vno(number) => {
                 let slot = std::slice::from_ref(&self.vnos[number]);
                 let store = way(&self.vno_stores[number], slot, 0);
                 let name = &self.operators[number].0;
-                let mut machine = Vno::new(name, store, timing(), random);
+                let mut machine = Vno::new(name, store, timing(None), random);
                 // What breaks off here is read with the next message or timer.
                 let _ = machine.refresh(now);
                 self.vnos[number].start(machine);
@@ -299,6 +322,7 @@ impl<'a> World<'a> {
                 self.kill_one(now);
                 Ok(())
             }
+            Event::Move => self.move_one(now),
             Event::Restart(who) if self.is_lost(who) => Ok(()),
             Event::Restart(who) => {
                 self.note(|| format!("{who:?} starts again"));
@@ -307,6 +331,10 @@ impl<'a> World<'a> {
             }
             Event::Meddle => {
                 self.meddle();
+                Ok(())
+            }
+            Event::Stray(host) => {
+                self.stray(now, host);
                 Ok(())
             }
             Event::RemoveAll => self.remove_all(now),
@@ -318,6 +346,10 @@ impl<'a> World<'a> {
             (Who::Host(host), Packet::ToHost(message)) => {
                 return self.tell_host(now, host, message);
             }
+            (Who::Host(host), Packet::Guest(number, guest)) => {
+                self.take_guest(now, host, number, guest);
+                return Ok(());
+            }
             (Who::Host(_), packet) => {
                 return Err(Broken(format!("{who:?} was sent {packet:?}")));
             }
@@ -327,7 +359,9 @@ impl<'a> World<'a> {
             Packet::ToPip(from, _) => self.scenario.vnps[*from].0.clone(),
             Packet::FromPip(from, _) => self.scenario.pips[*from].0.clone(),
             Packet::ToVnp(from, _) => self.operators[*from].0.clone(),
-            Packet::FromHost(_) | Packet::FromVnp(_) | Packet::ToHost(_) => String::new(),
+            Packet::FromHost(_) | Packet::FromVnp(_) | Packet::ToHost(_) | Packet::Guest(..) => {
+                String::new()
+            }
         };
         self.give(now, who, Work::Take(name, from))
     }
@@ -338,11 +372,17 @@ impl<'a> World<'a> {
         }
         let boot = Duration::from_millis(self.random.within(50, 3000));
         let death = self.hosts[host].dies_at_order.take();
+        let vnet = vnet_of(&message);
         if death != Some(Death::Before) {
+            let before = self.hosts[host].came;
             self.hosts[host].handle(now, message, boot);
+            self.outcome.moved += self.hosts[host].came - before;
+            self.send_guests(host);
+            self.note_change(host, vnet);
         }
+        self.check_guests(vnet)?;
         let nics = |part: &HostPart, node: &str| {
-            let key = (part.vnet, part.generation, node.to_owned());
+            let key = (part.vnet, round_of(part.generation), node.to_owned());
             self.nics.get(&key).copied().unwrap_or_default()
         };
         let excess = self.hosts[host].excess(nics);
@@ -357,29 +397,6 @@ impl<'a> World<'a> {
             self.queue.put(at.as_nanos(), Event::Report(host, false));
         }
         Ok(())
-    }
-
-    fn report(&mut self, now: Instant, host: usize, is_regular: bool) -> Result<(), Broken> {
-        if now >= self.down_until[host] {
-            self.hosts[host].tidy(now);
-            self.tell_pips(now, host);
-        }
-        if is_regular {
-            let next = now + Duration::from_secs(1);
-            self.queue.put(next.as_nanos(), Event::Report(host, true));
-        }
-        Ok(())
-    }
-
-    fn tell_pips(&mut self, now: Instant, host: usize) {
-        let here = &self.hosts[host];
-        let find = |name: &str| self.places.get(name).map(|place| &self.hosts[*place]);
-        let said = here.report(now, |vnet, link| is_whole(find, &here.name, vnet, link));
-        self.answered.note(&said);
-        let pip = self.host_of[host];
-        for process in 0..self.pips[pip].len() {
-            self.send(Who::Pip(pip, process), Packet::FromHost(said.clone()));
-        }
     }
 
     fn wish(&mut self, now: Instant, wish: Wish) {
@@ -423,6 +440,15 @@ impl<'a> World<'a> {
     }
 }
 
+/// The network that an order is about.
+fn vnet_of(message: &ToAgent) -> VnetId {
+    match message {
+        ToAgent::Set(part) => part.vnet,
+        ToAgent::Receive(order) => order.part.vnet,
+        ToAgent::Send(order) => order.vnet,
+        ToAgent::Remove { vnet, .. } | ToAgent::EndMove { vnet, .. } => *vnet,
+    }
+}
 /// More events than this do not belong into a second.
 const EVENTS_MAX: u32 = 1_000_000;
 

@@ -8,12 +8,16 @@ use carina_time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::host_part::{EndPart, VnetId};
-use crate::message::TunnelEnd;
+use crate::message::{PartRequest, TunnelEnd};
 use crate::mirror::{Mirror, from_value, to_value};
 use crate::store::{Outcome, Store, StoreError, Transaction};
 
+use self::charge::Charge;
 use super::inventory::Ground;
-use super::placing::{Laid, Taken};
+use super::moving::{Moved, Moving};
+use super::placing::{Laid, Placement, Taken};
+
+mod charge;
 
 /// A part that is held for a time, on a lease of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,21 +43,63 @@ pub(super) struct Made {
     pub(super) is_leaving: bool,
     /// What it was before, until the hosts have let go of that.
     pub(super) previous: Vec<Laid>,
+    /// How often nodes of it have moved, or were about to, since this round.
+    #[serde(default)]
+    pub(super) moves: u64,
+    /// The move that is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) moving: Option<Moving>,
+    /// The outcome of the move before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) moved: Option<Moved>,
 }
 
 impl Made {
     /// All hosts that have, or may still have, something of it.
     pub(super) fn hosts(&self) -> BTreeSet<&str> {
         let laid = self.previous.iter().chain([&self.laid]);
-        laid.flat_map(Laid::hosts).collect()
+        let hosts = laid.flat_map(Laid::hosts);
+        hosts.chain(self.destination()).collect()
     }
-}
 
-/// What one network has of the substrate, by the numbers of hosts and links.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Charge {
-    hosts: BTreeMap<usize, Amounts>,
-    rates: BTreeMap<usize, u64>,
+    /// The hosts that should have something of it.
+    pub(super) fn wanted_hosts(&self) -> BTreeSet<&str> {
+        if self.is_leaving {
+            return BTreeSet::new();
+        }
+        let hosts = self.laid.hosts().into_iter();
+        hosts.chain(self.destination()).collect()
+    }
+
+    /// What hosts know as the generation of their parts: it grows with each attempt of the VNP, and
+    /// in between with each move.
+    pub(super) fn generation(&self) -> u64 {
+        (self.round << MOVES_BITS) | self.moves
+    }
+
+    /// The generation that a host should have. A move that is not decided concerns its destination
+    /// alone.
+    pub(super) fn generation_at(&self, host: &str) -> u64 {
+        let is_concerned = self.undecided().is_none_or(|moving| moving.to == host);
+        self.generation() - u64::from(!is_concerned)
+    }
+
+    /// The move under way, while the node is where it was.
+    pub(super) fn undecided(&self) -> Option<&Moving> {
+        self.moving.as_ref().filter(|moving| !moving.is_decided)
+    }
+
+    fn destination(&self) -> Option<&str> {
+        self.undecided().map(|moving| moving.to.as_str())
+    }
+
+    /// All that it has, or may still have, of the substrate.
+    fn placements(&self) -> impl Iterator<Item = (&PartRequest, &Placement)> {
+        let laid = self.previous.iter().chain([&self.laid]);
+        let laid = laid.map(|laid| (&laid.part, &laid.placement));
+        let there = self.undecided().map(|it| (&self.laid.part, &it.placement));
+        laid.chain(there)
+    }
 }
 
 /// Sums over networks, by the numbers of hosts and links.
@@ -70,10 +116,12 @@ pub(super) struct Books {
     mirror: Mirror,
     held: BTreeMap<VnetId, Held>,
     made: BTreeMap<VnetId, Made>,
+    /// Hosts that take no new nodes.
+    drained: BTreeSet<String>,
     /// The networks that are made at each host, as [`Made::hosts`] says.
     at: BTreeMap<String, BTreeSet<VnetId>>,
     /// How often something has changed of what is made at each host.
-    changes: BTreeMap<String, u64>,
+    changes: Vec<u64>,
     charges: BTreeMap<VnetId, Charge>,
     hosts: Vec<Amounts>,
     rates: Vec<u64>,
@@ -90,8 +138,9 @@ impl Books {
             prefix,
             held: BTreeMap::new(),
             made: BTreeMap::new(),
+            drained: BTreeSet::new(),
             at: BTreeMap::new(),
-            changes: BTreeMap::new(),
+            changes: vec![0; ground.substrate.hosts().len()],
             charges: BTreeMap::new(),
             excess_hosts: BTreeSet::new(),
             excess_links: BTreeSet::new(),
@@ -112,6 +161,13 @@ impl Books {
             let Some((kind, vnet)) = name.split_once('/') else {
                 continue;
             };
+            if kind == DRAINED {
+                match self.mirror.entry(&key) {
+                    Some(_) => self.drained.insert(vnet.to_owned()),
+                    None => self.drained.remove(vnet),
+                };
+                continue;
+            }
             let Ok(vnet) = vnet.parse::<VnetId>() else {
                 continue;
             };
@@ -123,7 +179,7 @@ impl Books {
                 },
                 "made" => {
                     let made = entry.map(from_value).transpose()?;
-                    self.replace_made(vnet, made);
+                    self.replace_made(vnet, made, ground);
                 }
                 _ => continue,
             }
@@ -132,21 +188,28 @@ impl Books {
         Ok(())
     }
 
-    fn replace_made(&mut self, vnet: VnetId, made: Option<Made>) {
+    fn replace_made(&mut self, vnet: VnetId, made: Option<Made>, ground: &Ground) {
         if let Some(old) = self.made.remove(&vnet) {
             for host in old.hosts() {
                 if let Some(there) = self.at.get_mut(host) {
                     there.remove(&vnet);
                 }
-                *self.changes.entry(host.to_owned()).or_default() += 1;
+                self.note_change(host, ground);
             }
         }
         let Some(made) = made else { return };
         for host in made.hosts() {
             self.at.entry(host.to_owned()).or_default().insert(vnet);
-            *self.changes.entry(host.to_owned()).or_default() += 1;
+            self.note_change(host, ground);
         }
         self.made.insert(vnet, made);
+    }
+
+    fn note_change(&mut self, host: &str, ground: &Ground) {
+        let number = ground.host(host).map(HostId::index);
+        if let Some(changes) = number.and_then(|number| self.changes.get_mut(number)) {
+            *changes += 1;
+        }
     }
 
     fn charge(&mut self, vnet: VnetId, ground: &Ground) {
@@ -154,12 +217,10 @@ impl Books {
             self.add(&old, ground, |sum, amount| sum - amount);
         }
         let mut charge = Charge::default();
-        let made = self.made.get(&vnet);
-        let laid = made
-            .into_iter()
-            .flat_map(|made| made.previous.iter().chain([&made.laid]));
-        for laid in laid.chain(self.held.get(&vnet).map(|held| &held.laid)) {
-            charge.cover(&Charge::of(laid, ground));
+        let made = self.made.get(&vnet).into_iter().flat_map(Made::placements);
+        let held = self.held.get(&vnet).map(|held| &held.laid);
+        for (part, placement) in made.chain(held.map(|laid| (&laid.part, &laid.placement))) {
+            charge.cover(&Charge::of(part, placement, ground));
         }
         self.add(&charge, ground, |sum, amount| sum + amount);
         if charge != Charge::default() {
@@ -197,8 +258,8 @@ impl Books {
     }
 
     /// How often something has changed of what is made at a host.
-    pub(super) fn changes_at(&self, host: &str) -> u64 {
-        self.changes.get(host).copied().unwrap_or_default()
+    pub(super) fn changes_at(&self, host: HostId) -> u64 {
+        self.changes.get(host.index()).copied().unwrap_or_default()
     }
 
     pub(super) fn all_made(&self) -> impl Iterator<Item = (VnetId, &Made)> {
@@ -225,8 +286,8 @@ impl Books {
         };
         for made in self.made.values() {
             let mut charge = Charge::default();
-            for laid in made.previous.iter().chain([&made.laid]) {
-                charge.cover(&Charge::of(laid, ground));
+            for (part, placement) in made.placements() {
+                charge.cover(&Charge::of(part, placement, ground));
             }
             for (host, amounts) in &charge.hosts {
                 let sum = &mut sums.hosts[*host];
@@ -241,7 +302,8 @@ impl Books {
         sums
     }
 
-    /// What is free for a network, beside all others; nothing on hosts that are not there.
+    /// What is free for a network, beside all others; nothing on hosts that are not there, and on
+    /// drained ones no more than it has there.
     pub(super) fn free(
         &self,
         ground: &Ground,
@@ -257,7 +319,10 @@ impl Books {
             let own = own
                 .and_then(|own| own.hosts.get(&number).copied())
                 .unwrap_or_default();
+            let name = ground.host_entry(HostId::of(number)).map(|it| &it.name);
+            let is_drained = name.is_some_and(|name| self.is_drained(name));
             hosts.push(match is_there(HostId::of(number)) {
+                true if is_drained => own,
                 true => Amounts {
                     cpu: all.cpu.saturating_sub(used.cpu - own.cpu),
                     memory: all.memory.saturating_sub(used.memory - own.memory),
@@ -299,16 +364,31 @@ impl Books {
     /// keeps its own.
     pub(super) fn taken(&self) -> Taken {
         let mut taken = Taken::default();
-        for made in self.made.values() {
-            taken.add(&made.laid.placement);
-            made.previous
-                .iter()
-                .for_each(|laid| taken.add(&laid.placement));
+        for (_, placement) in self.made.values().flat_map(Made::placements) {
+            taken.add(placement);
         }
         for held in self.held.values() {
             taken.add(&held.laid.placement);
         }
         taken
+    }
+
+    /// Whether a host takes no new nodes.
+    pub(super) fn is_drained(&self, host: &str) -> bool {
+        self.drained.contains(host)
+    }
+
+    /// A transaction that says so of a host, or no longer, if nothing was promised meanwhile.
+    pub(super) fn drain(&self, host: &str, is_drained: bool) -> Transaction {
+        let sum = format!("{}promises", self.prefix);
+        let key = format!("{}{DRAINED}/{host}", self.prefix);
+        let transaction = Transaction::new()
+            .if_as_read(&*sum, self.mirror.revision(&sum))
+            .put(sum, vec![]);
+        match is_drained {
+            true => transaction.put(key, vec![]),
+            false => transaction.delete(key),
+        }
     }
 
     /// A transaction on what a network has, which is refused if that has changed since the books
@@ -385,37 +465,6 @@ fn note(excess: &mut BTreeSet<usize>, number: usize, is_excess: bool) {
     };
 }
 
-impl Charge {
-    fn of(laid: &Laid, ground: &Ground) -> Charge {
-        let mut charge = Charge::default();
-        for wanted in &laid.part.nodes {
-            let host = laid.placement.hosts.get(&wanted.node.name);
-            if let Some(host) = host.and_then(|name| ground.host(name)) {
-                let sum = charge.hosts.entry(host.index()).or_default();
-                sum.cpu += u64::from(wanted.node.cpus);
-                sum.memory += wanted.node.memory_mib;
-                sum.nics += u64::from(wanted.nics);
-            }
-        }
-        for (link, path) in laid.part.links.iter().zip(&laid.placement.paths) {
-            for hop in path.iter().filter_map(|name| ground.link(name)) {
-                *charge.rates.entry(hop.index()).or_default() += link.rate.bps();
-            }
-        }
-        charge
-    }
-
-    /// Grows to what is needed for either: two states of one network are never there at once.
-    fn cover(&mut self, other: &Charge) {
-        for (host, amounts) in &other.hosts {
-            let own = self.hosts.entry(*host).or_default();
-            own.cpu = own.cpu.max(amounts.cpu);
-            own.memory = own.memory.max(amounts.memory);
-            own.nics = own.nics.max(amounts.nics);
-        }
-        for (link, rate) in &other.rates {
-            let own = self.rates.entry(*link).or_default();
-            *own = (*own).max(*rate);
-        }
-    }
-}
+const DRAINED: &str = "drained";
+/// So many bits of a generation count moves.
+pub(super) const MOVES_BITS: u32 = 16;

@@ -8,11 +8,10 @@ use crate::host_part::{
 use crate::message::{Obstacle, PartEnd, PartLink, PartStatus, TunnelEnd};
 
 use super::books::Made;
-use super::placing::{Laid, Tunnel};
+use super::placing::{Laid, Placement, Tunnel};
 
-/// What one host has to make.
-pub(super) fn host_part(vnet: VnetId, made: &Made, host: &str) -> HostPart {
-    let placement = &made.laid.placement;
+/// What one host has to make of a part that is placed so.
+pub(super) fn host_part(vnet: VnetId, made: &Made, placement: &Placement, host: &str) -> HostPart {
     let is_here = |node: &str| placement.hosts.get(node).is_some_and(|it| it == host);
     let nodes = made.laid.part.nodes.iter().map(|wanted| &wanted.node);
     let mut links = Vec::new();
@@ -24,7 +23,7 @@ pub(super) fn host_part(vnet: VnetId, made: &Made, host: &str) -> HostPart {
             if !is_here(&near.node) {
                 continue;
             }
-            let far = far(made, host, (link, tunnel), side);
+            let far = far((made, placement), host, (link, tunnel), side);
             let is_whole = matches!(far, Some(Far::Here(_)));
             links.extend(far.map(|far| LinkPart {
                 number: link.number,
@@ -52,15 +51,20 @@ pub(super) fn host_part(vnet: VnetId, made: &Made, host: &str) -> HostPart {
     HostPart {
         vnet,
         name: made.laid.part.name.clone(),
-        generation: made.round,
+        generation: made.generation_at(host),
         nodes: nodes.filter(|node| is_here(&node.name)).cloned().collect(),
         links,
     }
 }
 
 /// Where a link leads from one of its sides; none while the provider beyond was not named.
-fn far(made: &Made, host: &str, (link, tunnel): (&PartLink, &Tunnel), side: usize) -> Option<Far> {
-    let hosts = &made.laid.placement.hosts;
+fn far(
+    (made, placement): (&Made, &Placement),
+    host: &str,
+    (link, tunnel): (&PartLink, &Tunnel),
+    side: usize,
+) -> Option<Far> {
+    let hosts = &placement.hosts;
     let local = tunnel.outer[side]?;
     match (&link.ends[side], &link.ends[1 - side]) {
         (_, PartEnd::Node(other)) => match hosts.get(&other.node)? {
@@ -123,7 +127,9 @@ pub(super) fn status(made: &Made, said: &BTreeMap<&str, Option<&HostStatus>>) ->
     };
     for host in made.laid.hosts() {
         let said = said.get(host).copied().flatten();
-        let Some(said) = said.filter(|said| said.generation == made.round) else {
+        // While a move is not decided, its destination has what it had but for the generation.
+        let least = made.generation() - u64::from(made.undecided().is_some());
+        let Some(said) = said.filter(|said| said.generation >= least) else {
             let mut here = made.laid.placement.hosts.iter();
             let node = here
                 .find(|(_, at)| *at == host)

@@ -1,11 +1,13 @@
 //! What hosts should have, and what they say that they have.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use carina_embed::HostId;
 use carina_time::Instant;
 
 use crate::host_part::{HostStatus, VnetId};
-use crate::message::{FromPip, PartKey, ToAgent};
+use crate::message::{FromAgent, FromPip, PartKey, ToAgent};
 use crate::store::{Outcome, Store, StoreError};
 
 use super::books::Made;
@@ -17,33 +19,31 @@ impl<S: Store> Pip<S> {
     pub(super) fn take_report(
         &mut self,
         now: Instant,
-        host: &str,
+        host: HostId,
         is_known: bool,
     ) -> Result<(), StoreError> {
         self.books.refresh(&mut self.store, now, &self.ground)?;
         let changes = self.books.changes_at(host);
-        if is_known && self.quiet.get(host) == Some(&changes) {
+        if is_known && self.quiet.get(&host) == Some(&changes) {
             return Ok(());
         }
-        self.quiet.remove(host);
-        if self.compare(now, host)? {
-            self.quiet.insert(host.to_owned(), changes);
+        self.quiet.remove(&host);
+        let Some((_, said)) = self.reports.get(&host) else {
+            return Ok(());
+        };
+        let said = Arc::clone(said);
+        if self.compare(now, &said)? {
+            self.quiet.insert(host, changes);
         }
         Ok(())
     }
 
     /// Compares what a host has with what it should have; says whether both are the same.
-    fn compare(&mut self, now: Instant, host: &str) -> Result<bool, StoreError> {
+    fn compare(&mut self, now: Instant, said: &FromAgent) -> Result<bool, StoreError> {
+        let host = said.host.as_str();
         let mut vnets = self.books.at(host);
-        let Some((_, said)) = self.reports.get(host) else {
-            return Ok(false);
-        };
         let mut is_right = true;
-        let there: Vec<(VnetId, u64)> = said
-            .parts
-            .iter()
-            .map(|it| (it.vnet, it.generation))
-            .collect();
+        let there = said.parts.iter().map(|it| (it.vnet, it.generation));
         for (vnet, through) in there {
             if self.books.made(vnet).is_none() {
                 is_right = false;
@@ -63,10 +63,14 @@ impl<S: Store> Pip<S> {
             is_right &= self.order_host(now, vnet, host);
             self.tell_status(now, vnet, false);
             self.settle(now, vnet)?;
-            let is_settled = |made: &Made| !made.is_leaving && made.previous.is_empty();
+            self.drive_move(now, vnet)?;
+            let is_settled =
+                |made: &Made| !made.is_leaving && made.previous.is_empty() && made.moving.is_none();
             is_right &= self.books.made(vnet).is_some_and(is_settled);
         }
-        Ok(is_right)
+        self.end_moves(host);
+        let said = self.report_of(host).map(|(_, said)| said);
+        Ok(is_right && said.is_some_and(|said| said.moves.is_empty()))
     }
 
     /// Tells the hosts of a network what they should have of it.
@@ -84,24 +88,30 @@ impl<S: Store> Pip<S> {
         let Some(made) = self.books.made(vnet) else {
             return true;
         };
-        let is_wanted = !made.is_leaving && made.laid.hosts().contains(host);
+        let is_wanted = made.wanted_hosts().contains(host);
         let generation = self.said(vnet, host).map(|said| said.generation);
-        let round = made.round;
-        let is_due = match is_wanted {
-            true => generation < Some(round),
-            false => !self.has_removed(vnet, round, host),
+        let order = match is_wanted {
+            true => made.generation_at(host),
+            false => made.generation(),
         };
-        if !is_due || self.is_ordered(now, (vnet, host), (round, is_wanted)) {
+        let is_due = match is_wanted {
+            true => generation < Some(order),
+            false => !self.has_removed(vnet, order, host),
+        };
+        if !is_due || self.is_ordered(now, (vnet, host), (order, is_wanted)) {
             return !is_due;
         }
         let message = match is_wanted {
-            true => ToAgent::Set(Box::new(hosting::host_part(vnet, made, host))),
+            true => {
+                let placement = &made.laid.placement;
+                ToAgent::Set(Box::new(hosting::host_part(vnet, made, placement, host)))
+            }
             false => ToAgent::Remove {
                 vnet,
-                through: round,
+                through: order,
             },
         };
-        self.note_order(now, (vnet, host), (round, is_wanted));
+        self.note_order(now, (vnet, host), (order, is_wanted));
         self.send(host, message);
         false
     }
@@ -110,15 +120,15 @@ impl<S: Store> Pip<S> {
     /// answered with orders: of what it cannot do it would hear without end.
     fn is_ordered(&self, now: Instant, (vnet, host): (VnetId, &str), order: (u64, bool)) -> bool {
         let known = self.ordered.get(&(vnet, host.to_owned()));
-        known.is_some_and(|(round, is_wanted, at)| {
-            (*round, *is_wanted) == order && now < *at + self.timing.repeat
+        known.is_some_and(|(generation, is_wanted, at)| {
+            (*generation, *is_wanted) == order && now < *at + self.timing.repeat
         })
     }
 
     fn note_order(&mut self, now: Instant, (vnet, host): (VnetId, &str), order: (u64, bool)) {
-        let (round, is_wanted) = order;
+        let (generation, is_wanted) = order;
         let key = (vnet, host.to_owned());
-        self.ordered.insert(key, (round, is_wanted, now));
+        self.ordered.insert(key, (generation, is_wanted, now));
     }
 
     /// Notes what the hosts have let go of.
@@ -155,17 +165,14 @@ impl<S: Store> Pip<S> {
 
     /// Whether no host has anything of a network that it should not have.
     fn have_let_go(&self, vnet: VnetId, made: &Made) -> bool {
-        let wanted = match made.is_leaving {
-            true => BTreeSet::new(),
-            false => made.laid.hosts(),
-        };
+        let wanted = made.wanted_hosts();
         let known = made.hosts().into_iter();
         let mut known = known.filter(|host| self.ground.host(host).is_some());
         known.all(|host| match wanted.contains(host) {
             true => self
                 .said(vnet, host)
-                .is_some_and(|said| said.generation >= made.round),
-            false => self.has_removed(vnet, made.round, host),
+                .is_some_and(|said| said.generation >= made.generation_at(host)),
+            false => self.has_removed(vnet, made.generation(), host),
         })
     }
 
@@ -187,6 +194,7 @@ impl<S: Store> Pip<S> {
             self.order(now, vnet);
             self.tell_status(now, vnet, false);
             self.settle(now, vnet)?;
+            self.drive_move(now, vnet)?;
         }
         let oldest = now - self.timing.repeat;
         self.ordered.retain(|_, (.., at)| *at > oldest);
@@ -202,7 +210,8 @@ impl<S: Store> Pip<S> {
         let hosts = made.laid.hosts().into_iter();
         let said = hosts.map(|host| {
             let said = self.said(vnet, host);
-            (host, said.filter(|_| self.is_there(now, host)))
+            let is_there = self.is_there_by_name(now, host);
+            (host, said.filter(|_| is_there))
         });
         let status = hosting::status(made, &said.collect());
         let (vnp, round) = (made.vnp.clone(), made.round);
@@ -214,18 +223,17 @@ impl<S: Store> Pip<S> {
     }
 
     pub(super) fn said(&self, vnet: VnetId, host: &str) -> Option<&HostStatus> {
-        let (_, said) = self.reports.get(host)?;
+        let (_, said) = self.report_of(host)?;
         said.parts.iter().find(|status| status.vnet == vnet)
     }
 
     /// Whether a host has said that nothing is left of a network, and that nothing of it up to this
-    /// round will be made any more.
-    fn has_removed(&self, vnet: VnetId, round: u64, host: &str) -> bool {
-        let report = self.reports.get(host);
-        report.is_some_and(|(_, said)| {
+    /// generation will be made any more.
+    fn has_removed(&self, vnet: VnetId, generation: u64, host: &str) -> bool {
+        self.report_of(host).is_some_and(|(_, said)| {
             let through = said.removed.get(&vnet);
             let is_absent = said.parts.iter().all(|status| status.vnet != vnet);
-            is_absent && through.is_some_and(|through| *through >= round)
+            is_absent && through.is_some_and(|through| *through >= generation)
         })
     }
 }

@@ -10,7 +10,7 @@ use carina_time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::document::Carrier;
-use crate::message::{PartEnd, PartLink, PartRequest, Reason, ReasonCode};
+use crate::message::{PartEnd, PartLink, PartNode, PartRequest, Reason, ReasonCode};
 use crate::names::DocumentNames;
 
 use super::inventory::Ground;
@@ -112,7 +112,36 @@ pub(super) fn place(
     let Some(embedding) = found else {
         return Err(Unplaced::NoRoom);
     };
-    let hosts = named_hosts(ground, part, &embedding);
+    Ok(placement(ground, part, &embedding, before, taken)?)
+}
+
+/// Places a part anew with a node on another host; all others stay where they are. None if that
+/// does not fit.
+pub(super) fn place_at(
+    ground: &Ground,
+    residual: &Residual,
+    before: &Laid,
+    hosts: &BTreeMap<String, String>,
+    taken: Taken,
+) -> Result<Option<Placement>, Reason> {
+    let part = &before.part;
+    let pin = |it: &PartNode| ground.host(hosts.get(&it.node.name)?);
+    let pins: Vec<Option<HostId>> = part.nodes.iter().map(pin).collect();
+    let request = request(ground, part, &pins)?;
+    let Ok(embedding) = Joint::default().embed(residual, &request) else {
+        return Ok(None);
+    };
+    placement(ground, part, &embedding, Some(before), taken).map(Some)
+}
+
+fn placement(
+    ground: &Ground,
+    part: &PartRequest,
+    embedding: &Embedding,
+    before: Option<&Laid>,
+    taken: Taken,
+) -> Result<Placement, Reason> {
+    let hosts = named_hosts(ground, part, embedding);
     let names = ground.link_names();
     let path = |path: &Vec<carina_embed::LinkId>| {
         let hops = path.iter().map(|link| names[link.index()].to_owned());

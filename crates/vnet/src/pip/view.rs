@@ -45,6 +45,8 @@ pub struct HostView {
     pub labels: BTreeMap<String, String>,
     /// Whether its agent has reported lately.
     pub is_there: bool,
+    /// Whether it takes no new nodes.
+    pub is_drained: bool,
     /// How long ago that was, ms; never, since this process began, without it.
     pub heard_ms: Option<u64>,
     /// Processors.
@@ -164,13 +166,15 @@ impl<S: Store> Pip<S> {
         let hosts = self.ground.inventory.hosts.iter().enumerate();
         let hosts = hosts.map(|(number, host)| {
             let (used, promised) = (used.host(number), promised.host(number));
-            let heard = self.reports.get(&host.name).map(|(at, _)| *at);
+            let id = HostId::of(number);
+            let heard = self.reports.get(&id).map(|(at, _)| *at);
             HostView {
                 name: host.name.clone(),
                 location: host.location.clone(),
                 address: host.address,
                 labels: host.labels.clone(),
-                is_there: self.is_there(now, &host.name),
+                is_there: self.is_there(now, id),
+                is_drained: self.books.is_drained(&host.name),
                 heard_ms: heard.map(|at| now.since(at).as_millis()),
                 cpus: Share::of(host.cpus, promised.cpu, used.cpu),
                 memory_mib: Share::of(host.memory_mib, promised.memory, used.memory),
@@ -207,10 +211,7 @@ impl<S: Store> Pip<S> {
     }
 
     fn made(&self, now: Instant, vnet: VnetId, made: &Made) -> PartView {
-        let wanted = match made.is_leaving {
-            true => std::collections::BTreeSet::new(),
-            false => made.laid.hosts(),
-        };
+        let wanted = made.wanted_hosts();
         let old = made.hosts().into_iter().filter(|it| !wanted.contains(it));
         PartView {
             state: match made.is_leaving {

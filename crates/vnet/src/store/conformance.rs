@@ -278,7 +278,9 @@ fn a_renewed_lease_stays(subject: &mut dyn Subject) {
     let lease = granted(&mut *store, subject.now(), TTL);
     let write = Transaction::new().put_leased("renewed/a", vec![], lease);
     done(store.commit(subject.now(), &write));
-    for _ in 0..4 {
+    // Longer than the lease of any store: etcd has a least one, after the time that its members
+    // take to elect a leader.
+    for _ in 0..12 {
         subject.pass(Duration::from_secs(1));
         store
             .renew(subject.now(), lease)

@@ -54,6 +54,12 @@ impl MemoryStore {
         }
     }
 
+    /// Whether it has a key, unless the lease of that is over.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
+    }
+
     /// Ends the leases whose time is over.
     fn expire(&mut self, now: Instant) {
         let over = self.ends.iter().take_while(|(ends, _)| *ends <= now);

@@ -10,7 +10,7 @@ use crate::store::Store;
 
 impl<S: Store> Vno<S> {
     /// Lets someone do what a grant says with a network, in place of an earlier grant; without a
-    /// grant, nothing any more.
+    /// grant, nothing any more. Grants that have ended go when another one is made.
     ///
     /// # Errors
     /// No network has this name, the grant cannot be, there are too many, or it was not written
@@ -30,7 +30,8 @@ impl<S: Store> Vno<S> {
         match grant {
             Some(grant) => {
                 let whole = record.document.extended();
-                grant.check(whole.node.keys().map(String::as_str))?;
+                grant.check(now, whole.node.keys().map(String::as_str))?;
+                record.grants.retain(|_, known| !known.has_ended(now));
                 record.grants.insert(to.to_owned(), grant);
             }
             None if record.grants.remove(to).is_none() => {

@@ -7,7 +7,7 @@ use carina_time::Instant;
 use super::Vnp;
 use super::record::Step;
 use crate::message::{PartKey, ToPip};
-use crate::store::{Outcome, Store, Transaction};
+use crate::store::Store;
 
 impl<S: Store> Vnp<S> {
     /// Names to each provider what it is to keep.
@@ -42,11 +42,9 @@ impl<S: Store> Vnp<S> {
             }
         }
         // What is known here may be behind; the provider says it again.
-        let name = format!("{}{}", self.prefix, key.vnet);
-        let check = Transaction::new().if_as_read(&*name, self.mirror.revision(&name));
-        match self.store.commit(now, &check) {
-            Ok(Outcome::Done(_)) => {}
-            Ok(Outcome::Conflict) => return,
+        match self.is_current(now, key.vnet) {
+            Ok(true) => {}
+            Ok(false) => return,
             Err(error) => return self.discard(&error),
         }
         self.count("part that was not wanted");

@@ -1,6 +1,7 @@
 //! What comes next for a network.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use carina_time::{Duration, Instant};
 
@@ -19,14 +20,15 @@ impl<S: Store> Vnp<S> {
     /// Does what comes next for a network, as far as it goes at once.
     pub(super) fn advance(&mut self, now: Instant, vnet: VnetId) {
         for _ in 0..STEPS_MAX {
-            let Some(record) = self.records.get(&vnet) else {
+            let Some(record) = self.records.get(&vnet).cloned() else {
                 return;
             };
-            let Some(then) = self.next(now, vnet, &record.clone()) else {
+            let Some(then) = self.next(now, vnet, &record) else {
                 return;
             };
-            self.write(now, vnet, then.clone());
-            if self.records.get(&vnet) != Some(&then) {
+            self.write(now, vnet, &then);
+            let is_written = |now: &Arc<Record>| **now == then;
+            if !self.records.get(&vnet).is_some_and(is_written) {
                 return; // Another wrote, or it is gone.
             }
         }
@@ -248,7 +250,7 @@ impl<S: Store> Vnp<S> {
         let node = named.or(largest.map(|it| it.node.name.clone()));
         let mut then = Record {
             reason: Some(reason.clone()),
-            ..record.clone()
+            ..Record::clone(record)
         };
         let is_worth = self.pips.len() > 1 && record.refusals.len() < SPLITS_MAX;
         let next = match node {
@@ -259,7 +261,7 @@ impl<S: Store> Vnp<S> {
             _ => Then::Judge,
         };
         let then = release(&then, false, next);
-        self.write(now, key.vnet, then);
+        self.write(now, key.vnet, &then);
         self.advance(now, key.vnet);
     }
 
@@ -330,7 +332,7 @@ impl<S: Store> Vnp<S> {
             return self.count("answer that is late");
         }
         let then = release(record, true, Then::Plan);
-        self.write(now, key.vnet, then);
+        self.write(now, key.vnet, &then);
         self.advance(now, key.vnet);
     }
 

@@ -1,6 +1,7 @@
 //! What goes wrong with processes and hosts, and when nothing does any more.
 
 use carina_time::{Duration, Instant};
+use carina_vnet::host_part::{HostPart, VnetId};
 
 use super::super::host::Death;
 use super::{Event, Who, World};
@@ -84,16 +85,36 @@ impl World<'_> {
                 let again = now + Duration::from_millis(self.random.within(100, 10_000));
                 let random = &mut self.random;
                 self.hosts[host].end_machine(again, |count| random.index(count));
+                self.changes[host] += 1;
                 self.queue.put(now.as_nanos(), Event::Report(host, false));
                 self.queue.put(again.as_nanos(), Event::Report(host, false));
             }
         }
     }
 
+    /// A host has what is left of a network of long ago, of which its provider knows nothing. One
+    /// that says nothing hears nothing.
+    pub(super) fn stray(&mut self, now: Instant, host: usize) {
+        if now < self.down_until[host] {
+            return;
+        }
+        let part = HostPart {
+            vnet: STRAY,
+            name: "stray".to_owned(),
+            generation: 1,
+            nodes: Vec::new(),
+            links: Vec::new(),
+        };
+        self.note(|| format!("host {host} has a stray"));
+        self.hosts[host].parts.insert(STRAY, (part, now));
+        self.note_change(host, STRAY);
+    }
+
     /// The agent of a host dies; what runs on the host goes on.
     pub(super) fn agent_dies(&mut self, now: Instant, host: usize) {
         let back = self.back(now, Who::Host(host));
         self.down_until[host] = back.max(self.down_until[host]);
+        self.hosts[host].forget_awaited();
     }
 
     /// When one that dies now comes back.
@@ -113,9 +134,12 @@ impl World<'_> {
             Who::Vno(number) => self.vnos[number].end(),
             Who::Host(host) => {
                 self.down_until[host] = back.max(self.down_until[host]);
+                self.hosts[host].forget_awaited();
                 if self.random.chance(5000) {
                     // The machine itself: what ran on it is gone.
+                    let lost: Vec<VnetId> = self.hosts[host].parts.keys().copied().collect();
                     self.hosts[host].lose_all();
+                    lost.iter().for_each(|vnet| self.note_change(host, *vnet));
                 }
                 return;
             }
@@ -123,3 +147,6 @@ impl World<'_> {
         self.queue.put(back.as_nanos(), Event::Restart(who));
     }
 }
+
+/// A network that no operator has.
+const STRAY: VnetId = VnetId::new(1);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use carina_vnet::host_part::VnetId;
 use carina_vnet::message::{PartKey, ToPip, ToVnp};
+use carina_vnet::pip::round_of;
 
 use super::{Broken, Packet, Who, World};
 
@@ -13,10 +14,10 @@ impl World<'_> {
         self.before_meddling = self.all_parts();
         let owners = self.owners();
         let mut messages = Vec::new();
-        for (host, vnet, round) in &self.before_meddling {
+        for (host, vnet, generation) in &self.before_meddling {
             let key = PartKey {
                 vnet: *vnet,
-                round: *round,
+                round: round_of(*generation),
             };
             let owner = owners.get(vnet).map(|vno| self.operators[*vno].1);
             for vnp in (0..self.vnps.len()).filter(|vnp| Some(*vnp) != owner) {
@@ -54,7 +55,7 @@ impl World<'_> {
         )))
     }
 
-    /// All that hosts have: host, network and round.
+    /// All that hosts have: host, network and generation.
     fn all_parts(&self) -> Vec<(usize, VnetId, u64)> {
         let hosts = self.hosts.iter().enumerate();
         let parts = hosts.flat_map(|(number, host)| {

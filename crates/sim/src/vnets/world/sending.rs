@@ -3,9 +3,10 @@
 use std::rc::Rc;
 
 use carina_time::{Duration, Instant};
-use carina_vnet::message::{FromVnp, ToPip};
+use carina_vnet::message::{FromVnp, ToAgent, ToPip};
 use carina_vnet::{pip, vnp};
 
+use super::super::Mutant;
 use super::super::host::PlayedHost;
 use super::super::scenario::MARK;
 use super::{Broken, Event, Packet, Who, World};
@@ -47,6 +48,7 @@ impl World<'_> {
                     let to = place_of("VNP", names, &vnp)?;
                     (self.one_of_vnp(to), Packet::FromPip(pip, message))
                 }
+                pip::Output::ToAgent { message, .. } if self.is_left_out(pip, &message) => continue,
                 pip::Output::ToAgent { host, message } => {
                     let Some(place) = self.places.get(&host) else {
                         return Err(Broken(format!(
@@ -61,6 +63,16 @@ impl World<'_> {
             Some(what) => Err(Broken(what)),
             None => Ok((packets, machine.poll_timeout())),
         }
+    }
+
+    /// Whether a mutant does not give this order.
+    fn is_left_out(&self, pip: usize, message: &ToAgent) -> bool {
+        let ToAgent::Remove { vnet, .. } = message else {
+            return false;
+        };
+        let key = format!("pip/{}/made/{vnet}", self.scenario.pips[pip].0);
+        self.scenario.shares.mutant == Some(Mutant::StraysStay)
+            && !self.pip_stores[pip].borrow().has(&key)
     }
 
     fn sent_by_vnp(&mut self, number: usize, process: usize) -> Result<Sent, Broken> {
@@ -148,11 +160,9 @@ impl World<'_> {
             self.note(|| "   lost".to_owned());
             return;
         }
-        let copies = match is_troubled && self.random.chance(self.scenario.doubled) {
-            true => 2,
-            false => 1,
-        };
-        for _ in 0..copies {
+        let is_doubled = is_troubled && self.random.chance(self.scenario.doubled);
+        let double = is_doubled.then(|| packet.clone());
+        for packet in double.into_iter().chain([packet]) {
             let mut delay =
                 Duration::from_nanos(self.random.below(self.scenario.delay_max.as_nanos()));
             if is_troubled && self.random.chance(300) {
@@ -161,13 +171,12 @@ impl World<'_> {
             let mut at = self.now() + delay;
             if let (false, Packet::FromHost(said)) = (is_troubled, &packet) {
                 // On a connection that holds, what was said last is heard last.
-                let heard = self.heard_at.entry((to, said.host.clone()));
+                let heard = self.heard_at.entry((to, said.host));
                 let heard = heard.or_insert(at);
                 at = at.max(*heard);
                 *heard = at;
             }
-            self.queue
-                .put(at.as_nanos(), Event::Deliver(to, packet.clone()));
+            self.queue.put(at.as_nanos(), Event::Deliver(to, packet));
         }
     }
 }

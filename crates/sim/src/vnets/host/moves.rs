@@ -1,0 +1,174 @@
+//! Nodes that move between hosts that are played.
+//!
+//! A guest is no more than a word here: it is made with its node, and goes with it. What must hold
+//! is that none runs at two hosts.
+
+use carina_vnet::host_part::{HostPart, VnetId};
+use carina_vnet::message::{MoveState, MoveStatus, ReceiveNode, SendNode};
+
+use super::PlayedHost;
+
+/// What runs in a node.
+pub type Guest = String;
+
+/// A guest on its way to another host.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// The host to which it goes.
+    pub to: String,
+    /// The number of the move.
+    pub number: u64,
+    /// The guest.
+    pub guest: Guest,
+}
+
+/// A move in which a host has a part.
+#[derive(Clone, Debug)]
+pub(super) struct Move {
+    vnet: VnetId,
+    node: String,
+    at: At,
+}
+
+#[derive(Clone, Debug)]
+enum At {
+    /// It was sent, and stands still here.
+    Source,
+    /// It is awaited at this generation, or has come; its part says what it needs.
+    Destination(Box<HostPart>, Option<Guest>),
+    /// It runs at its destination.
+    Runs,
+}
+
+impl PlayedHost {
+    /// Awaits a node.
+    pub(super) fn await_node(&mut self, order: ReceiveNode) {
+        let vnet = order.part.vnet;
+        let there = self.parts.get(&vnet).map(|(part, _)| part.generation);
+        if there == Some(order.part.generation) && !self.moves.contains_key(&order.number) {
+            let at = At::Destination(order.part, None);
+            let node = order.node;
+            self.moves.insert(order.number, Move { vnet, node, at });
+        }
+    }
+
+    /// Sends a node; it stands still from then on.
+    pub(super) fn send_node(&mut self, order: SendNode) {
+        let (vnet, node) = (order.vnet, order.node);
+        let there = self.parts.get(&vnet);
+        let is_older = there.is_some_and(|(part, _)| part.generation < order.generation);
+        let guest = self.guests.get(&(vnet, node.clone())).cloned();
+        let has_ended = self.ended.contains_key(&(vnet, node.clone()));
+        if let (Some(guest), true, false) = (guest, is_older, has_ended)
+            && !self.moves.contains_key(&order.number)
+        {
+            let at = At::Source;
+            self.moves.insert(order.number, Move { vnet, node, at });
+            self.sent.push(Sent {
+                to: order.to,
+                number: order.number,
+                guest,
+            });
+        }
+    }
+
+    /// A guest comes. One that is not awaited is refused.
+    pub fn take_guest(&mut self, number: u64, guest: Guest) {
+        if let Some(it) = self.moves.get_mut(&number)
+            && let At::Destination(_, place @ None) = &mut it.at
+        {
+            *place = Some(guest);
+        }
+    }
+
+    /// A move is over, or was given up.
+    pub(super) fn end_move(&mut self, number: u64) {
+        self.moves.remove(&number);
+    }
+
+    /// The agent has died: it awaits nothing any more that has not come.
+    pub fn forget_awaited(&mut self) {
+        let is_awaited = |it: &Move| matches!(it.at, At::Destination(_, None));
+        self.moves.retain(|_, it| !is_awaited(it));
+    }
+
+    /// Notes the guests of a part that becomes another: those of nodes that stay, those that have
+    /// come, and new ones. Returns how many have come.
+    pub(super) fn change_guests(&mut self, part: &HostPart) -> u64 {
+        let vnet = part.vnet;
+        let mut came = 0;
+        for it in self.moves.values_mut().filter(|it| it.vnet == vnet) {
+            let At::Destination(model, guest) = &mut it.at else {
+                continue;
+            };
+            let is_next = model.generation + 1 == part.generation;
+            if let (Some(guest), true) = (guest.take(), is_next && part.node(&it.node).is_some()) {
+                self.guests.insert((vnet, it.node.clone()), guest);
+                it.at = At::Runs;
+                came += 1;
+            }
+        }
+        let is_over = |it: &Move| match &it.at {
+            At::Destination(model, _) => model.generation < part.generation,
+            At::Source => part.node(&it.node).is_none(),
+            At::Runs => false,
+        };
+        self.moves.retain(|_, it| it.vnet != vnet || !is_over(it));
+        self.guests
+            .retain(|(of, node), _| *of != vnet || part.node(node).is_some());
+        for node in &part.nodes {
+            let key = (vnet, node.name.clone());
+            if !self.guests.contains_key(&key) {
+                self.renew_guest(key);
+            }
+        }
+        came
+    }
+
+    /// A node is made anew.
+    pub(super) fn renew_guest(&mut self, key: (VnetId, String)) {
+        self.made += 1;
+        let guest = format!("{}/{}", self.name, self.made);
+        self.guests.insert(key, guest);
+    }
+
+    pub(super) fn forget_guests(&mut self, vnet: VnetId) {
+        self.guests.retain(|(of, _), _| *of != vnet);
+        self.moves.retain(|_, it| it.vnet != vnet);
+    }
+
+    /// The guests of a network that run here.
+    pub fn running(&self, vnet: VnetId) -> impl Iterator<Item = &Guest> {
+        let stands = move |node: &str| {
+            let mut all = self.moves.values();
+            all.any(|it| it.vnet == vnet && it.node == node && matches!(it.at, At::Source))
+        };
+        let own = self.guests.iter().filter(move |((of, _), _)| *of == vnet);
+        own.filter(move |((_, node), _)| !stands(node))
+            .map(|(_, guest)| guest)
+    }
+
+    /// The parts of which it awaits a node, and the nodes.
+    pub(super) fn awaited(&self) -> impl Iterator<Item = (&HostPart, &str)> {
+        let all = self.moves.values();
+        all.filter_map(|it| match &it.at {
+            At::Destination(part, _) => Some((&**part, it.node.as_str())),
+            At::Source | At::Runs => None,
+        })
+    }
+
+    /// What it says of moves.
+    pub(super) fn moves(&self) -> Vec<MoveStatus> {
+        let status = |(number, it): (&u64, &Move)| MoveStatus {
+            vnet: it.vnet,
+            number: *number,
+            state: match &it.at {
+                At::Source => MoveState::Sending {},
+                At::Destination(_, None) => MoveState::Awaited {},
+                At::Destination(_, Some(_)) => MoveState::Arrived {},
+                At::Runs => MoveState::Runs { stood_us: Some(1) },
+            },
+        };
+        self.moves.iter().map(status).collect()
+    }
+}

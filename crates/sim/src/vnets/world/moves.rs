@@ -1,0 +1,82 @@
+//! Nodes that providers have move between their hosts.
+
+use std::rc::Rc;
+
+use carina_time::{Duration, Instant};
+use carina_vnet::document::Kind;
+use carina_vnet::host_part::VnetId;
+
+use super::super::host::Sent;
+use super::{Broken, Event, Packet, Who, World};
+
+impl World<'_> {
+    /// A provider has some node move to some host of its own.
+    pub(super) fn move_one(&mut self, now: Instant) -> Result<(), Broken> {
+        if !self.is_troubled() {
+            return Ok(());
+        }
+        let next = now + Duration::from_millis(self.random.within(200, 8000));
+        self.queue.put(next.as_nanos(), Event::Move);
+        let nodes = self.hosts.iter().enumerate().flat_map(|(number, host)| {
+            let parts = host.parts.values();
+            let nodes = parts.flat_map(|(part, _)| part.nodes.iter().map(|node| (part.vnet, node)));
+            nodes.map(move |(vnet, node)| (number, vnet, node))
+        });
+        let machines = nodes.filter(|(_, _, node)| node.kind == Kind::Vm);
+        let machines: Vec<(usize, VnetId, String)> = machines
+            .map(|(host, vnet, node)| (host, vnet, node.name.clone()))
+            .collect();
+        if machines.is_empty() {
+            return Ok(());
+        }
+        let (host, vnet, node) = self.random.pick(&machines).clone();
+        let pip = self.host_of[host];
+        let hosts = (0..self.hosts.len()).filter(|it| self.host_of[*it] == pip);
+        let hosts: Vec<usize> = hosts.collect();
+        let to = self.hosts[*self.random.pick(&hosts)].name.clone();
+        let number = self.random.next_u64();
+        let process = self.random.index(self.pips[pip].len());
+        let limit = Duration::from_secs(self.random.within(1, 20));
+        let begun = {
+            let process = Rc::clone(&self.pips[pip][process]);
+            let mut machine = process.machine.borrow_mut();
+            let Some(machine) = machine.as_mut() else {
+                return Ok(());
+            };
+            machine.begin_move(now, [&vnet.to_string(), &node, &to], number, limit)
+        };
+        self.note(|| format!("node {node} of {vnet} to {to}: {begun:?}"));
+        self.flush(now, Who::Pip(pip, process))
+    }
+
+    /// Takes what a host sends to others.
+    pub(super) fn send_guests(&mut self, host: usize) {
+        for Sent { to, number, guest } in self.hosts[host].take_sent() {
+            self.changes.iter_mut().for_each(|it| *it += 1);
+            if let Some(to) = self.hosts.iter().position(|it| it.name == to) {
+                self.send(Who::Host(to), Packet::Guest(number, guest));
+            }
+        }
+    }
+
+    /// A guest comes to a host.
+    pub(super) fn take_guest(&mut self, now: Instant, host: usize, number: u64, guest: String) {
+        if now < self.down_until[host] {
+            return;
+        }
+        self.hosts[host].take_guest(number, guest);
+        self.changes.iter_mut().for_each(|it| *it += 1);
+        self.tell_pips(now, host);
+    }
+
+    /// No guest runs at two hosts.
+    pub(super) fn check_guests(&self, vnet: VnetId) -> Result<(), Broken> {
+        let running = self.hosts.iter().flat_map(|host| host.running(vnet));
+        let mut running: Vec<&String> = running.collect();
+        running.sort_unstable();
+        match running.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(Broken(format!("guest {} runs at two hosts", pair[0]))),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Hosts that are drained: they keep what they have, and take no new nodes.
+//!
+//! That stands in the store, under the same comparison as any promise: no process of the provider
+//! that has not read it places anything there.
+
+use carina_time::{Duration, Instant};
+
+use crate::host_part::VnetId;
+use crate::message::{Reason, ReasonCode};
+use crate::store::{Outcome, Store, StoreError};
+
+use super::{Pip, Step, TRIES};
+
+/// A node on a host that is drained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeAway {
+    /// Its network.
+    pub vnet: VnetId,
+    /// The name of that.
+    pub name: String,
+    /// The node.
+    pub node: String,
+    /// The hosts to which it can move now, those with the most free processors first; or why it can
+    /// move to none. A conflict may be over in a moment.
+    pub to: Result<Vec<String>, Reason>,
+}
+
+impl<S: Store> Pip<S> {
+    /// Has a host take no new nodes any more, or take them again. Returns whether that is new.
+    ///
+    /// # Errors
+    /// There is no such host, or the store does not take it.
+    pub fn set_drained(
+        &mut self,
+        now: Instant,
+        host: &str,
+        is_drained: bool,
+    ) -> Result<bool, Reason> {
+        if self.ground.host(host).is_none() {
+            let hosts = self.ground.inventory.hosts.iter();
+            let known: Vec<&str> = hosts.map(|it| it.name.as_str()).collect();
+            let host: String = host.chars().take(64).collect();
+            let words = format!(
+                "there is no host {host} in the inventory; there are: {}",
+                known.join(", ")
+            );
+            return Err(Reason::new(ReasonCode::Impossible, words));
+        }
+        for _ in 0..TRIES {
+            match self.try_set_drained(now, host, is_drained) {
+                Ok((Step::Done, is_new)) => return Ok(is_new),
+                Ok((Step::Again, _)) => {}
+                Err(error) => {
+                    let words = format!("the provider's store: {error}");
+                    self.discard(&error);
+                    return Err(Reason::new(ReasonCode::Unreachable, words));
+                }
+            }
+        }
+        let words = "other changes came between each time; try again";
+        Err(Reason::new(ReasonCode::Conflict, words))
+    }
+
+    fn try_set_drained(
+        &mut self,
+        now: Instant,
+        host: &str,
+        is_drained: bool,
+    ) -> Result<(Step, bool), StoreError> {
+        self.books.refresh(&mut self.store, now, &self.ground)?;
+        if self.books.is_drained(host) == is_drained {
+            return Ok((Step::Done, false));
+        }
+        let write = self.books.drain(host, is_drained);
+        match self.store.commit(now, &write)? {
+            Outcome::Conflict => Ok((Step::Again, false)),
+            Outcome::Done(_) => {
+                self.books.refresh(&mut self.store, now, &self.ground)?;
+                Ok((Step::Done, true))
+            }
+        }
+    }
+
+    /// The nodes on a host, and where each can move; those of parts that are held, too.
+    pub fn nodes_away(&mut self, now: Instant, host: &str) -> Vec<NodeAway> {
+        if let Err(error) = self.books.refresh(&mut self.store, now, &self.ground) {
+            self.discard(&error);
+        }
+        let made = self.books.all_made().map(|(vnet, made)| (vnet, &made.laid));
+        let held = self.books.all_held().map(|(vnet, held)| (vnet, &held.laid));
+        let mut nodes = Vec::new();
+        for (vnet, laid) in made.chain(held) {
+            let here = laid.placement.hosts.iter().filter(|(_, at)| *at == host);
+            for (node, _) in here {
+                let name = laid.part.name.clone();
+                nodes.push((vnet, name, node.clone()));
+            }
+        }
+        // A part that is changed is there as it was, and as it is to be.
+        nodes.sort();
+        nodes.dedup();
+        let away = |(vnet, name, node): (VnetId, String, String)| NodeAway {
+            to: self.ways_out(now, vnet, host, &node),
+            vnet,
+            name,
+            node,
+        };
+        nodes.into_iter().map(away).collect()
+    }
+
+    fn ways_out(
+        &self,
+        now: Instant,
+        vnet: VnetId,
+        from: &str,
+        node: &str,
+    ) -> Result<Vec<String>, Reason> {
+        if self.books.made(vnet).is_none() {
+            let words = "its network is being made";
+            return Err(Reason::new(ReasonCode::Conflict, words));
+        }
+        let free = self.free(now, Some(vnet));
+        let hosts = self.ground.inventory.hosts.iter().zip(free.hosts());
+        let mut hosts: Vec<_> = hosts.filter(|(it, _)| it.name != from).collect();
+        hosts.sort_by_key(|(_, free)| std::cmp::Reverse(free.cpu));
+        let names = vnet.to_string();
+        let (mut ways, mut refusals): (Vec<String>, Vec<Reason>) = (Vec::new(), Vec::new());
+        for (host, _) in hosts {
+            let planned = self.planned(now, [&names, node, &host.name], 0, Duration::ZERO);
+            match planned {
+                Ok(_) => ways.push(host.name.clone()),
+                Err(reason) if refusals.iter().any(|it| it.message == reason.message) => {}
+                Err(reason) => refusals.push(reason),
+            }
+        }
+        if !ways.is_empty() {
+            return Ok(ways);
+        }
+        let passes = refusals.iter().any(|it| it.code == ReasonCode::Conflict);
+        let words: Vec<String> = refusals.into_iter().map(|it| it.message).collect();
+        let (code, words) = match (passes, words.is_empty()) {
+            (true, _) => (ReasonCode::Conflict, words.join("; ")),
+            (false, false) => (ReasonCode::Impossible, words.join("; ")),
+            (false, true) => (ReasonCode::Impossible, "there is no other host".to_owned()),
+        };
+        Err(Reason::new(code, words))
+    }
+}

@@ -1,0 +1,389 @@
+//! Nodes that move to another host of the provider while they run.
+//!
+//! ```text
+//!   begin_move      the destination has it all        all hosts have what they should
+//!  (nothing) ----> undecided --------------> decided ----------------------------> moved
+//!                    |   what both placements need is taken     |
+//!                    +---> given up: a host refuses or fails, the time is over
+//! ```
+//!
+//! Where a node is stands in the store alone, and changes by one write when the destination has all
+//! of it. Until then it is at its source, whatever dies; from then on at its destination. A host
+//! that names another move than the one under way gets an order to end that.
+
+mod planning;
+
+use std::net::Ipv4Addr;
+
+use carina_time::{Duration, Instant};
+use serde::{Deserialize, Serialize};
+
+use crate::document::Kind;
+use crate::host_part::{LinkState, NodeState, VnetId};
+use crate::message::{MoveState, PartEnd, Reason, ReasonCode, ReceiveNode, SendNode, ToAgent};
+use crate::mirror::to_value;
+use crate::store::{Outcome, Store, StoreError};
+
+use super::books::MOVES_BITS;
+use super::placing::Placement;
+use super::{Pip, Step, TRIES, hosting};
+
+/// A move that is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Moving {
+    pub(super) number: u64,
+    pub(super) node: String,
+    pub(super) from: String,
+    pub(super) to: String,
+    /// Where all is when it has moved; once it is decided, where all was.
+    pub(super) placement: Placement,
+    /// When it is given up unless it is decided, ms since 1970.
+    pub(super) until_ms: u64,
+    /// Whether the node is at its destination.
+    pub(super) is_decided: bool,
+}
+
+/// The outcome of a move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Moved {
+    pub(super) number: u64,
+    pub(super) outcome: MoveOutcome,
+}
+
+/// How a move has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MoveOutcome {
+    /// The node runs at its destination.
+    Moved {
+        /// For how long it stood still, µs, if that is known.
+        stood_us: Option<u64>,
+    },
+    /// The destination has lost it after it had arrived, and has made it anew.
+    MadeAnew {},
+    /// It is where it was.
+    Stayed {
+        /// Why, for the provider's operator.
+        reason: String,
+    },
+}
+
+/// A node at the other end of a link of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Its host.
+    pub host: String,
+    /// Its name.
+    pub node: String,
+    /// Whether it is a namespace.
+    pub is_namespace: bool,
+    /// The address of the first node on their link.
+    pub address: Ipv4Addr,
+}
+
+/// The attempt of a VNP of which a host has a part, by the generation of the part.
+#[must_use]
+pub fn round_of(generation: u64) -> u64 {
+    generation >> MOVES_BITS
+}
+
+impl<S: Store> Pip<S> {
+    /// Begins to move a node to another host. `number` is random: who knows it can send the node.
+    /// The network is named by its uid, or by its name if no other network has that. Returns its
+    /// uid.
+    ///
+    /// # Errors
+    /// There is no such network, node or host; the node cannot move, with the reason; it does not
+    /// fit there; or the network is being changed.
+    pub fn begin_move(
+        &mut self,
+        now: Instant,
+        [vnet, node, to]: [&str; 3],
+        number: u64,
+        limit: Duration,
+    ) -> Result<VnetId, Reason> {
+        for _ in 0..TRIES {
+            match self.try_begin_move(now, [vnet, node, to], number, limit) {
+                Ok(Ok((vnet, Step::Done))) => return Ok(vnet),
+                Ok(Ok((_, Step::Again))) => {}
+                Ok(Err(reason)) => return Err(reason),
+                Err(error) => {
+                    let words = format!("the provider's store: {error}");
+                    self.discard(&error);
+                    return Err(Reason::new(ReasonCode::Unreachable, words));
+                }
+            }
+        }
+        let words = "other changes came between each time; try again";
+        Err(Reason::new(ReasonCode::Conflict, words))
+    }
+
+    /// How a move has ended; none while it goes on.
+    ///
+    /// # Errors
+    /// Nothing is known of it: the network is gone, or others have moved since.
+    pub fn outcome_of_move(
+        &mut self,
+        now: Instant,
+        vnet: VnetId,
+        number: u64,
+    ) -> Result<Option<MoveOutcome>, Reason> {
+        if let Err(error) = self.books.refresh(&mut self.store, now, &self.ground) {
+            self.discard(&error);
+            return Ok(None);
+        }
+        let made = self.books.made(vnet).filter(|made| !made.is_leaving);
+        let gone = || Reason::new(ReasonCode::Removing, "the network is being removed");
+        let made = made.ok_or_else(gone)?;
+        if made.moving.as_ref().is_some_and(|it| it.number == number) {
+            return Ok(None);
+        }
+        let moved = made.moved.as_ref().filter(|it| it.number == number);
+        let unknown = || Reason::new(ReasonCode::Conflict, "the network was changed meanwhile");
+        moved.map(|it| Some(it.outcome.clone())).ok_or_else(unknown)
+    }
+
+    /// The uid of a network, by that or by its name if no other network has it.
+    ///
+    /// # Errors
+    /// There is no such network, or there are several.
+    pub fn vnet_named(&mut self, now: Instant, name: &str) -> Result<VnetId, Reason> {
+        if let Err(error) = self.books.refresh(&mut self.store, now, &self.ground) {
+            self.discard(&error);
+        }
+        self.made_named(name).map(|(vnet, _)| vnet)
+    }
+
+    /// The nodes of this provider at the other ends of a node's links.
+    #[must_use]
+    pub fn neighbours(&self, vnet: VnetId, node: &str) -> Vec<Neighbour> {
+        let Some(made) = self.books.made(vnet) else {
+            return Vec::new();
+        };
+        let laid = &made.laid;
+        let wanted = |name: &str| laid.part.nodes.iter().find(|it| it.node.name == name);
+        let own = wanted(node).into_iter().flat_map(|it| &it.node.interfaces);
+        let neighbour = |own: &crate::host_part::InterfacePart| {
+            let link = laid.part.links.iter().find(|it| it.number == own.link)?;
+            let other = link.ends.iter().find_map(|end| match end {
+                PartEnd::Node(end) if end.node != node => Some(&end.node),
+                _ => None,
+            })?;
+            Some(Neighbour {
+                host: laid.placement.hosts.get(other)?.clone(),
+                node: other.clone(),
+                is_namespace: wanted(other)?.node.kind == Kind::Namespace,
+                address: own.address.address(),
+            })
+        };
+        own.filter_map(neighbour).collect()
+    }
+
+    fn try_begin_move(
+        &mut self,
+        now: Instant,
+        [vnet, node, to]: [&str; 3],
+        number: u64,
+        limit: Duration,
+    ) -> Result<Result<(VnetId, Step), Reason>, StoreError> {
+        self.books.refresh(&mut self.store, now, &self.ground)?;
+        let (vnet, then) = match self.planned(now, [vnet, node, to], number, limit) {
+            Ok(planned) => planned,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let write = self.books.change(vnet, true);
+        let write = write.put(self.books.made_key(vnet), to_value(&then));
+        match self.store.commit(now, &write)? {
+            Outcome::Conflict => Ok(Ok((vnet, Step::Again))),
+            Outcome::Done(_) => {
+                self.books.refresh(&mut self.store, now, &self.ground)?;
+                self.order(now, vnet);
+                self.drive_move(now, vnet)?;
+                Ok(Ok((vnet, Step::Done)))
+            }
+        }
+    }
+
+    /// Takes a move a step on, as far as its hosts are.
+    pub(super) fn drive_move(&mut self, now: Instant, vnet: VnetId) -> Result<(), StoreError> {
+        let made = self.books.made(vnet).filter(|made| !made.is_leaving);
+        let Some((made, moving)) = made.and_then(|made| Some((made, made.moving.as_ref()?))) else {
+            return Ok(());
+        };
+        let number = moving.number;
+        let [here, there] =
+            [&moving.from, &moving.to].map(|host| self.state_of_move(host, vnet, number));
+        let is_late = now.as_millis() >= moving.until_ms;
+        if moving.is_decided {
+            return self.finish_move(now, vnet, is_late);
+        }
+        match (there, here) {
+            (Some(MoveState::Failed { reason }), _) | (_, Some(MoveState::Failed { reason })) => {
+                let reason = reason.clone();
+                self.give_up_move(now, vnet, reason)
+            }
+            _ if is_late => {
+                let reason = "it has not arrived in time".to_owned();
+                self.give_up_move(now, vnet, reason)
+            }
+            (Some(MoveState::Arrived {}), _) => self.decide_move(now, vnet),
+            (Some(MoveState::Awaited {}), None) => {
+                let said = self.report_of(&moving.to).map(|(_, said)| said);
+                let Some(at) = said.and_then(|said| said.moves_at.clone()) else {
+                    return Ok(());
+                };
+                let order = SendNode {
+                    vnet,
+                    generation: made.generation(),
+                    number,
+                    node: moving.node.clone(),
+                    to: moving.to.clone(),
+                    at,
+                    limit_ms: moving.until_ms - now.as_millis(),
+                };
+                let from = moving.from.clone();
+                self.send(&from, ToAgent::Send(order));
+                Ok(())
+            }
+            (None, _) => {
+                let said = self.said(vnet, &moving.to);
+                if said.is_some_and(|said| said.generation >= made.generation()) {
+                    let part = hosting::host_part(vnet, made, &moving.placement, &moving.to);
+                    let order = ReceiveNode {
+                        number,
+                        node: moving.node.clone(),
+                        from: moving.from.clone(),
+                        part: Box::new(part),
+                    };
+                    let to = moving.to.clone();
+                    self.send(&to, ToAgent::Receive(order));
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// From here on the node is at its destination.
+    fn decide_move(&mut self, now: Instant, vnet: VnetId) -> Result<(), StoreError> {
+        let Some(then) = self.books.made(vnet).and_then(|made| {
+            let mut then = made.clone();
+            let moving = then.moving.as_mut()?;
+            moving.is_decided = true;
+            std::mem::swap(&mut then.laid.placement, &mut moving.placement);
+            then.moves += 1;
+            then.previous.push(made.laid.clone());
+            Some(then)
+        }) else {
+            return Ok(());
+        };
+        self.books.rewrite(&mut self.store, now, vnet, &then)?;
+        self.books.refresh(&mut self.store, now, &self.ground)?;
+        self.order(now, vnet);
+        Ok(())
+    }
+
+    fn give_up_move(
+        &mut self,
+        now: Instant,
+        vnet: VnetId,
+        reason: String,
+    ) -> Result<(), StoreError> {
+        self.end_move(now, vnet, MoveOutcome::Stayed { reason })
+    }
+
+    /// Notes how a move has ended whose hosts have done all.
+    fn finish_move(&mut self, now: Instant, vnet: VnetId, is_late: bool) -> Result<(), StoreError> {
+        let Some((made, moving)) = self
+            .books
+            .made(vnet)
+            .and_then(|made| Some((made, made.moving.as_ref()?)))
+        else {
+            return Ok(());
+        };
+        let said = self.said(vnet, &moving.to);
+        let said = said.filter(|said| said.generation >= made.generation());
+        let node = said.and_then(|said| said.nodes.get(&moving.node));
+        let is_up = node.is_some_and(|node| node.state == NodeState::Up);
+        let is_own = |end: &PartEnd| matches!(end, PartEnd::Node(end) if end.node == moving.node);
+        let links = made.laid.part.links.iter();
+        let mut links = links.filter(|link| link.ends.iter().any(is_own));
+        let is_linked = links.all(|link| {
+            let link = said.and_then(|said| said.links.get(&link.number));
+            link.is_some_and(|link| link.state == LinkState::Up)
+        });
+        if !(is_late || is_up && is_linked && made.previous.is_empty()) {
+            return Ok(());
+        }
+        let outcome = match self.state_of_move(&moving.to, vnet, moving.number) {
+            Some(MoveState::Runs { stood_us }) => MoveOutcome::Moved {
+                stood_us: *stood_us,
+            },
+            // It runs in a moment.
+            Some(MoveState::Arrived {}) if !is_late => return Ok(()),
+            _ => MoveOutcome::MadeAnew {},
+        };
+        self.end_move(now, vnet, outcome)
+    }
+
+    fn end_move(
+        &mut self,
+        now: Instant,
+        vnet: VnetId,
+        outcome: MoveOutcome,
+    ) -> Result<(), StoreError> {
+        let Some(then) = self.books.made(vnet).and_then(|made| {
+            let mut then = made.clone();
+            let number = then.moving.take()?.number;
+            then.moved = Some(Moved { number, outcome });
+            Some(then)
+        }) else {
+            return Ok(());
+        };
+        let hosts = self.books.made(vnet).map_or_else(Vec::new, |made| {
+            let moving = made.moving.iter();
+            let both = moving.flat_map(|it| [it.from.clone(), it.to.clone()]);
+            both.collect()
+        });
+        self.books.rewrite(&mut self.store, now, vnet, &then)?;
+        self.books.refresh(&mut self.store, now, &self.ground)?;
+        self.order(now, vnet);
+        for host in hosts {
+            self.end_moves(&host);
+        }
+        Ok(())
+    }
+
+    /// Tells a host to end moves that it names and that are not under way.
+    pub(super) fn end_moves(&mut self, host: &str) {
+        let said = self.report_of(host).map(|(_, said)| said);
+        let named: Vec<(VnetId, u64)> = said
+            .into_iter()
+            .flat_map(|said| &said.moves)
+            .map(|it| (it.vnet, it.number))
+            .collect();
+        for (vnet, number) in named {
+            let made = self.books.made(vnet);
+            let is_under_way = made
+                .and_then(|made| made.moving.as_ref())
+                .is_some_and(|moving| moving.number == number);
+            // What it is to have tells it first whether the node runs there.
+            let is_behind = made.is_some_and(|made| {
+                let said = self.said(vnet, host);
+                said.is_some_and(|said| said.generation < made.generation_at(host))
+            });
+            if !is_under_way && !is_behind {
+                self.send(host, ToAgent::EndMove { vnet, number });
+            }
+        }
+    }
+
+    fn state_of_move(&self, host: &str, vnet: VnetId, number: u64) -> Option<&MoveState> {
+        let (_, said) = self.report_of(host)?;
+        let mut moves = said.moves.iter();
+        let found = moves.find(|it| it.vnet == vnet && it.number == number)?;
+        Some(&found.state)
+    }
+}

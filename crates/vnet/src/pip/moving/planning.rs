@@ -1,0 +1,201 @@
+//! Whether a node can move to another host, and where all is then.
+
+use std::collections::BTreeMap;
+
+use carina_time::{Duration, Instant};
+
+use super::{Moving, round_of};
+use crate::document::{Carrier, Kind, OWN_IMAGE};
+use crate::host_part::VnetId;
+use crate::message::{PartEnd, PartNode, Reason, ReasonCode};
+use crate::pip::Pip;
+use crate::pip::books::Made;
+use crate::pip::placing::{self, Laid};
+use crate::store::Store;
+
+impl<S: Store> Pip<S> {
+    /// The part with the move that is asked for, if that can be.
+    pub(in crate::pip) fn planned(
+        &self,
+        now: Instant,
+        [vnet, node, to]: [&str; 3],
+        number: u64,
+        limit: Duration,
+    ) -> Result<(VnetId, Made), Reason> {
+        let conflict = |words: &str| Err(Reason::new(ReasonCode::Conflict, words));
+        let (vnet, made) = self.made_named(vnet)?;
+        let laid = &made.laid;
+        if made.is_leaving {
+            return conflict("the network is being removed");
+        }
+        if self.books.held(vnet).is_some() || !made.previous.is_empty() {
+            return conflict("the network is being changed; try again");
+        }
+        if let Some(moving) = &made.moving {
+            return conflict(&format!("node {} of it moves; try again", moving.node));
+        }
+        let mut nodes = laid.part.nodes.iter();
+        let Some(wanted) = nodes.find(|it| it.node.name == node) else {
+            let known = laid.part.nodes.iter().map(|it| it.node.name.as_str());
+            let known: Vec<&str> = known.collect();
+            let words = format!(
+                "there is no node {node} here; there are: {}",
+                known.join(", ")
+            );
+            return Err(Reason::new(ReasonCode::Impossible, words));
+        };
+        let from = laid.placement.hosts.get(node).cloned().unwrap_or_default();
+        if let Some(why) = why_it_stays(laid, wanted) {
+            let words = format!("node {node} cannot move to another host: {why}");
+            return Err(Reason::new(ReasonCode::Impossible, words));
+        }
+        self.check_destination(now, (laid, wanted), &from, to)?;
+        let mut hosts = laid.placement.hosts.clone();
+        hosts.insert(node.to_owned(), to.to_owned());
+        let (free, taken) = (self.free(now, Some(vnet)), self.books.taken());
+        let placed = placing::place_at(&self.ground, &free, laid, &hosts, taken)?;
+        let lacks = || {
+            let words =
+                format!("host {to} has no room for node {node}, or no links with its rates");
+            Reason::new(ReasonCode::Insufficient, words)
+        };
+        let moving = Moving {
+            number,
+            node: node.to_owned(),
+            from,
+            to: to.to_owned(),
+            placement: placed.ok_or_else(lacks)?,
+            until_ms: (now + limit).as_millis(),
+            is_decided: false,
+        };
+        let then = Made {
+            moves: made.moves + 1,
+            moving: Some(moving),
+            ..made.clone()
+        };
+        match round_of(then.generation()) == then.round {
+            true => Ok((vnet, then)),
+            false => conflict("nodes of it have moved too often; change the network first"),
+        }
+    }
+
+    pub(super) fn made_named(&self, name: &str) -> Result<(VnetId, &Made), Reason> {
+        let impossible = |words: String| Reason::new(ReasonCode::Impossible, words);
+        if let Some(found) = name
+            .parse()
+            .ok()
+            .and_then(|vnet| Some((vnet, self.books.made(vnet)?)))
+        {
+            return Ok(found);
+        }
+        let mut named = self.books.all_made();
+        let mut named = named.by_ref().filter(|(_, it)| it.laid.part.name == name);
+        match (named.next(), named.next()) {
+            (Some(found), None) => Ok(found),
+            (Some((one, _)), Some((other, _))) => Err(impossible(format!(
+                "several networks are called {name}, {one} and {other} among them; give the uid"
+            ))),
+            (None, _) => {
+                let name: String = name.chars().take(64).collect();
+                let all = self.books.all_made();
+                let known: Vec<String> = all
+                    .map(|(vnet, made)| format!("{} ({vnet})", made.laid.part.name))
+                    .collect();
+                let words = format!(
+                    "there is no network {name}; there are: {}",
+                    known.join(", ")
+                );
+                Err(impossible(words))
+            }
+        }
+    }
+
+    fn check_destination(
+        &self,
+        now: Instant,
+        (laid, wanted): (&Laid, &PartNode),
+        from: &str,
+        to: &str,
+    ) -> Result<(), Reason> {
+        let refusal = |code: ReasonCode, words: String| Err(Reason::new(code, words));
+        let node = &wanted.node.name;
+        let host = self.ground.host(to);
+        let Some(host) = host.and_then(|it| self.ground.host_entry(it)) else {
+            let words = format!("there is no host {to} in the inventory");
+            return refusal(ReasonCode::Impossible, words);
+        };
+        if self.books.is_drained(to) {
+            let words = format!("host {to} is drained");
+            return refusal(ReasonCode::Impossible, words);
+        }
+        if from == to {
+            let words = format!("node {node} is on host {to} already");
+            return refusal(ReasonCode::Impossible, words);
+        }
+        let hosts = laid.hosts().into_iter();
+        let mut hosts = hosts.chain([to]);
+        if let Some(silent) = hosts.find(|host| !self.is_there_by_name(now, host)) {
+            let words = format!("host {silent} does not answer");
+            return refusal(ReasonCode::Unreachable, words);
+        }
+        if !wanted.location.is_empty() && !wanted.location.contains(&host.location) {
+            let words = format!(
+                "node {node} is not to be at {}, where {to} is",
+                host.location
+            );
+            return refusal(ReasonCode::Impossible, words);
+        }
+        let mut labels = wanted.labels.iter();
+        if let Some((key, value)) = labels.find(|(key, value)| host.labels.get(*key) != Some(value))
+        {
+            let words = format!("node {node} needs a host with {key}={value}, which {to} is not");
+            return refusal(ReasonCode::Impossible, words);
+        }
+        let is_there = |name: &String| laid.placement.hosts.get(name).is_some_and(|it| it == to);
+        let mut all = laid.part.nodes.iter();
+        let apart = all.find(|it| {
+            let name = &it.node.name;
+            let is_apart = wanted.apart_from.contains(name) || it.apart_from.contains(node);
+            is_apart && is_there(name)
+        });
+        if let Some(other) = apart {
+            let words = format!("node {node} is to be apart from {}", other.node.name);
+            return refusal(ReasonCode::Impossible, words);
+        }
+        let said = self.report_of(to).map(|(_, said)| said);
+        if said.is_none_or(|said| said.moves_at.is_none()) {
+            let words = format!(
+                "the agent of host {to} takes no nodes; start it with --moves ADDRESS:PORT"
+            );
+            return refusal(ReasonCode::Impossible, words);
+        }
+        Ok(())
+    }
+}
+
+/// What keeps a node on its host.
+fn why_it_stays(laid: &Laid, wanted: &PartNode) -> Option<&'static str> {
+    let node = &wanted.node;
+    if node.kind == Kind::Namespace {
+        return Some("it is a namespace, and what runs in one cannot be taken elsewhere");
+    }
+    if node.image != OWN_IMAGE {
+        return Some("it has a disk of its own, which stays on its host");
+    }
+    let mut access = laid.part.access.iter();
+    if wanted.nics > 0 || access.any(|link| link.near.node == node.name) {
+        return Some("it has a card of its host, or users who join there");
+    }
+    let is_own = |end: &PartEnd| matches!(end, PartEnd::Node(end) if end.node == node.name);
+    let links = laid.part.links.iter();
+    let own: BTreeMap<u32, _> = links
+        .filter(|link| link.ends.iter().any(is_own))
+        .map(|link| (link.number, link))
+        .collect();
+    let leads_out = |end: &PartEnd| matches!(end, PartEnd::Border(_));
+    if own.values().any(|link| link.ends.iter().any(leads_out)) {
+        return Some("a link of it leads to another provider, which knows where it ends");
+    }
+    let is_flow = own.values().any(|link| link.carrier == Carrier::Dif);
+    is_flow.then_some("a link of it is a flow of a DIF, whose members are on its host")
+}

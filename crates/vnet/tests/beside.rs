@@ -1,0 +1,196 @@
+//! Two processes of a VNP on one store: each goes on with what the other has written, and takes
+//! nothing that it heard in one step for an answer in another.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use carina_random::Random;
+use carina_time::{Duration, Instant};
+use carina_vnet::document::{Document, Form};
+use carina_vnet::host_part::VnetId;
+use carina_vnet::message::{
+    AdvertisedHost, Advertisement, FromPip, FromVnp, PartKey, PartStatus, ToPip, ToVnp,
+};
+use carina_vnet::store::memory::MemoryStore;
+use carina_vnet::timing::Timing;
+use carina_vnet::vnp::{Output, Vnp};
+
+use crate::behind::LateStore;
+
+/// Two processes of a VNP that leases from one provider, and what makes the watch of the other
+/// late.
+struct Pair {
+    one: Vnp<LateStore>,
+    other: Vnp<LateStore>,
+    other_is_late: Rc<Cell<bool>>,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let store = Rc::new(RefCell::new(MemoryStore::new(1 << 20)));
+        let process = |seed: u64| {
+            let is_late = Rc::new(Cell::new(false));
+            let store = LateStore {
+                store: Rc::clone(&store),
+                is_late: Rc::clone(&is_late),
+            };
+            let pips = [PIP.to_owned()];
+            let vnp = Vnp::new("v", pips, store, Timing::default(), Random::new(seed));
+            (vnp, is_late)
+        };
+        let (mut one, _) = process(1);
+        let (mut other, other_is_late) = process(2);
+        one.handle_timeout(NOW);
+        other.handle_timeout(NOW);
+        said(&mut one);
+        said(&mut other);
+        Pair {
+            one,
+            other,
+            other_is_late,
+        }
+    }
+
+    /// The network is asked for, and all its resources are held: both processes know it, and the
+    /// provider is asked to make it.
+    fn committing() -> Pair {
+        let mut pair = Pair::new();
+        let text = "[vnet]\nname = \"net\"\n[node.r1]\n";
+        let document = Box::new(Document::read(text, Form::Toml).unwrap());
+        let want = ToVnp::Want {
+            vnet: VNET,
+            generation: 1,
+            document,
+        };
+        pair.one.handle_vno(NOW, OPERATOR, want);
+        let seen = FromPip::Advertisement(advertisement());
+        pair.one.handle_pip(NOW, PIP, seen);
+        let ends = vec![];
+        pair.one
+            .handle_pip(NOW, PIP, FromPip::Offered { key: KEY, ends });
+        let (orders, _) = said(&mut pair.one);
+        let far = vec![];
+        assert_eq!(orders.last(), Some(&ToPip::Commit { key: KEY, far }));
+        pair.other.handle_timeout(NOW);
+        said(&mut pair.other);
+        pair
+    }
+}
+
+/// All that a process has to say: to the provider, and to the operator.
+fn said(vnp: &mut Vnp<LateStore>) -> (Vec<ToPip>, Vec<FromVnp>) {
+    let (mut orders, mut answers) = (Vec::new(), Vec::new());
+    while let Some(output) = vnp.poll_transmit() {
+        match output {
+            Output::ToPip { message, .. } => orders.push(message),
+            Output::ToVno { message, .. } => answers.push(message),
+        }
+    }
+    (orders, answers)
+}
+
+fn advertisement() -> Advertisement {
+    let host = AdvertisedHost {
+        cpus: 4,
+        memory_mib: 1024,
+        nics: 0,
+        location: "uk".to_owned(),
+        labels: [].into(),
+    };
+    Advertisement {
+        is_exact: true,
+        hosts: vec![host],
+        links: vec![],
+        borders: vec![],
+    }
+}
+
+#[test]
+fn commitment_is_not_taken_for_a_release() {
+    // Both hear that the part is made; the other is behind, and does not come to write it down.
+    let Pair {
+        mut one,
+        mut other,
+        other_is_late,
+    } = Pair::committing();
+    other_is_late.set(true);
+    one.handle_pip(NOW, PIP, FromPip::Committed { key: KEY });
+    other.handle_pip(NOW, PIP, FromPip::Committed { key: KEY });
+    // The operator wants it no longer. The one that hears this dies before it says so.
+    one.handle_vno(NOW, OPERATOR, ToVnp::Remove { vnet: VNET });
+    drop(one);
+    said(&mut other);
+    other_is_late.set(false);
+    other.handle_timeout(NOW + Duration::from_secs(1));
+    let (orders, answers) = said(&mut other);
+    assert_eq!(orders, [ToPip::Release { key: KEY }]);
+    let removed = FromVnp::Removed { vnet: VNET };
+    assert!(!answers.contains(&removed), "{answers:?}");
+    other.handle_pip(NOW, PIP, FromPip::Released { key: KEY });
+    assert_eq!(said(&mut other), (vec![], vec![removed]));
+}
+
+#[test]
+fn removal_goes_on_at_once_where_another_began_it() {
+    let Pair {
+        mut one, mut other, ..
+    } = Pair::committing();
+    one.handle_pip(NOW, PIP, FromPip::Committed { key: KEY });
+    let status = PartStatus {
+        are_nodes_up: true,
+        are_links_up: true,
+        are_consoles_ready: true,
+        obstacle: None,
+    };
+    // All is well: the other looks again in a minute.
+    other.handle_pip(NOW, PIP, FromPip::Status { key: KEY, status });
+    other.handle_timeout(NOW);
+    let soon = NOW + Duration::from_secs(1);
+    one.handle_vno(soon, OPERATOR, ToVnp::Remove { vnet: VNET });
+    drop(one);
+    said(&mut other);
+    // It hears of it by whatever comes next.
+    let held = FromPip::Held { key: KEY };
+    other.handle_pip(soon, PIP, held);
+    assert_eq!(other.poll_timeout(), soon);
+    other.handle_timeout(soon);
+    let (orders, _) = said(&mut other);
+    assert_eq!(orders, [ToPip::Release { key: KEY }]);
+}
+
+#[test]
+fn network_is_not_called_removed_by_one_that_is_behind() {
+    let Pair {
+        mut one,
+        mut other,
+        other_is_late,
+    } = Pair::new();
+    other_is_late.set(true);
+    let text = "[vnet]\nname = \"net\"\n[node.r1]\n";
+    let document = Box::new(Document::read(text, Form::Toml).unwrap());
+    let want = ToVnp::Want {
+        vnet: VNET,
+        generation: 1,
+        document,
+    };
+    one.handle_vno(NOW, OPERATOR, want);
+    other.handle_vno(NOW, OPERATOR, ToVnp::Remove { vnet: VNET });
+    assert_eq!(said(&mut other), (vec![], vec![]));
+    other_is_late.set(false);
+    other.handle_vno(NOW, OPERATOR, ToVnp::Remove { vnet: VNET });
+    let removed = FromVnp::Removed { vnet: VNET };
+    assert!(said(&mut other).1.contains(&removed));
+}
+
+const NOW: Instant = Instant::from_secs(1000);
+
+const VNET: VnetId = VnetId::new(7);
+
+const KEY: PartKey = PartKey {
+    vnet: VNET,
+    round: 1,
+};
+
+const PIP: &str = "p";
+
+const OPERATOR: &str = "o";
