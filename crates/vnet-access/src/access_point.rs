@@ -237,7 +237,9 @@ impl AccessPoint {
             return peer.receive(now, from, datagram, (self.mtu, &mut self.buffer), sink);
         }
         if !self.guests.contains_key(&key) {
-            if self.guests.len() >= GUESTS_MAX {
+            let others = self.guests.values();
+            let of_source = others.filter(|it| it.from.ip() == from.ip()).count();
+            if self.guests.len() >= GUESTS_MAX || of_source >= GUESTS_OF_SOURCE_MAX {
                 return Err(Discard::Guests);
             }
             let index = self.free_index(key);
@@ -422,6 +424,8 @@ impl fmt::Debug for AccessPoint {
 const HANDSHAKES_A_SECOND: u64 = 100;
 /// How many who have shown no token yet, and how long each of them has.
 const GUESTS_MAX: usize = 64;
+/// Of them, from one address: behind it may be a translator with several users.
+const GUESTS_OF_SOURCE_MAX: usize = 16;
 const GUEST_TIME: Duration = Duration::from_secs(15);
 /// How often a user hears from the access point at least, by which they notice its end.
 pub(crate) const KEEPALIVE_S: u16 = 5;

@@ -94,17 +94,32 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// A refusal in words.
+    /// A refusal in words. They may repeat what a stranger has sent: control characters are left
+    /// out, and of more than 200 characters the first stand.
     #[must_use]
     pub fn new(reason: Refusal, what: impl Into<String>) -> Refused {
-        let what = what.into();
-        Refused { reason, what }
+        let what: String = what.into();
+        let shown = what.chars().filter(|char| !char.is_control());
+        Refused {
+            reason,
+            what: shown.take(WORDS_MAX).collect(),
+        }
     }
 }
+
+/// Characters of a refusal, which has to fit a datagram.
+const WORDS_MAX: usize = 200;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refusal_of_a_long_text_fits_a_datagram() {
+        let what = "\u{7f}a".repeat(3000);
+        let refused = Refused::new(Refusal::Malformed, what);
+        assert_eq!(refused.what, "a".repeat(WORDS_MAX));
+    }
 
     #[test]
     fn words_are_those_of_json() {

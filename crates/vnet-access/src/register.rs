@@ -95,34 +95,39 @@ impl Register {
         facts: Facts,
         port: impl FnOnce() -> u16,
     ) -> Result<Register, RegisterError> {
-        let path = path.to_owned();
-        let file = |source| RegisterError::File {
-            path: path.clone(),
-            source,
-        };
-        let state = match fs::read(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            text => Some(
-                serde_json::from_slice(&text.map_err(file)?).map_err(|source| {
-                    let path = path.clone();
-                    RegisterError::Json { path, source }
-                })?,
-            ),
-        };
-        let is_new = state.is_none();
+        let state = State::read(path)?;
+        let is_kept = state.as_ref().is_some_and(|state| state.port != 0);
+        let mut state = state.unwrap_or_default();
+        if !is_kept {
+            state.port = port();
+        }
         let register = Register {
-            state: state.unwrap_or_else(|| State {
-                port: port(),
-                users: BTreeMap::new(),
-            }),
-            path,
+            state,
+            path: path.to_owned(),
             keys,
             facts,
         };
-        if is_new {
+        if !is_kept {
             register.keep()?;
         }
         Ok(register)
+    }
+
+    /// Ends the register of an access point that has gone. Which tokens were used and revoked stays
+    /// in the file, for an access point that has its name later.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub fn retire(path: &Path) -> Result<(), RegisterError> {
+        let Some(mut state) = State::read(path)? else {
+            return Ok(());
+        };
+        state.port = 0;
+        state
+            .users
+            .values_mut()
+            .for_each(|user| user.session = None);
+        state.keep(path)
     }
 
     /// The port of UDP where the access point listens.
@@ -435,15 +440,37 @@ impl Register {
     }
 
     fn keep(&self) -> Result<(), RegisterError> {
-        let part = self.path.with_extension("part");
-        let text = serde_json::to_vec_pretty(&self.state).map_err(|source| {
-            let path = self.path.clone();
-            RegisterError::Json { path, source }
+        self.state.keep(&self.path)
+    }
+}
+
+impl State {
+    /// The state in a file, if it is there.
+    fn read(path: &Path) -> Result<Option<State>, RegisterError> {
+        let text = match fs::read(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(|source| RegisterError::File {
+                path: path.to_owned(),
+                source,
+            })?,
+        };
+        let state = serde_json::from_slice(&text);
+        state.map(Some).map_err(|source| RegisterError::Json {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    fn keep(&self, path: &Path) -> Result<(), RegisterError> {
+        let part = path.with_extension("part");
+        let text = serde_json::to_vec_pretty(self).map_err(|source| RegisterError::Json {
+            path: path.to_owned(),
+            source,
         })?;
         fs::write(&part, text)
-            .and_then(|()| fs::rename(&part, &self.path))
+            .and_then(|()| fs::rename(&part, path))
             .map_err(|source| RegisterError::File {
-                path: self.path.clone(),
+                path: path.to_owned(),
                 source,
             })
     }

@@ -63,13 +63,17 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Sends a packet; what is for the network may be a handshake first.
+    /// Sends a packet; what is for the network may be a handshake first. The library panics where
+    /// the buffer is too short for what it makes of the packet.
     pub fn send(
         &mut self,
         packet: &[u8],
         buffer: &mut [u8],
         mut give: impl FnMut(&[u8]),
     ) -> Result<(), Discard> {
+        if packet.len() + AROUND > buffer.len() {
+            return Err(Discard::Length);
+        }
         match self.tunn.encapsulate(packet, buffer) {
             TunnResult::WriteToNetwork(bytes) => give(bytes),
             TunnResult::Err(error) => return Err(reason(&error)),
@@ -133,6 +137,18 @@ const GIVEN_MAX: usize = 512;
 mod tests {
     use super::*;
     use crate::control::{POINT, Request, USER, packet};
+
+    #[test]
+    fn packet_that_is_too_long_for_a_datagram_is_counted() {
+        let keys = [1, 2].map(|byte| PrivateKey::of([byte; 32]));
+        let mut tunnel = Tunnel::new(&keys[0], keys[1].public(), 1, None);
+        let mut buffer = vec![0; BUFFER_BYTES];
+        let longest = vec![0; DATAGRAM_MAX];
+        assert_eq!(tunnel.send(&longest, &mut buffer, |_| {}), Ok(()));
+        let longer = vec![0; DATAGRAM_MAX + 1];
+        let refused = tunnel.send(&longer, &mut buffer, |_| panic!("it is sent"));
+        assert_eq!(refused, Err(Discard::Length));
+    }
 
     #[test]
     fn packet_passes_after_a_handshake_that_it_starts() {

@@ -105,7 +105,7 @@ impl AccessPoints {
             if let Some(point) = points.remove(&number) {
                 let path = self.register_of(&point.name);
                 drop(point);
-                std::fs::remove_file(&path).attempt(format!("removing {}", path.display()))?;
+                Register::retire(&path)?;
             }
         }
         for (number, (link, users)) in wanted {

@@ -3,6 +3,7 @@
 mod access;
 mod inside;
 mod keeping;
+mod moves;
 mod network;
 mod nics;
 mod orders;
@@ -18,6 +19,7 @@ use carina_vnet::document::Document;
 use carina_vnet::host_part::{HostPart, VnetId};
 use carina_vnet::layout::Layout;
 
+use self::moves::Moves;
 use self::network::{Host, Network};
 use self::orders::Orders;
 use crate::access::AtAddress;
@@ -53,6 +55,7 @@ pub struct Agent {
     /// Where end users find this host; its own addresses if the list is empty.
     users_at: Mutex<Vec<AtAddress>>,
     orders: Orders,
+    moves: Moves,
     removed: Removed,
     /// By the names of their directories.
     networks: Arc<Mutex<BTreeMap<String, Arc<Network>>>>,
@@ -93,6 +96,7 @@ impl Agent {
             nics: Mutex::default(),
             users_at: Mutex::default(),
             orders: Orders::default(),
+            moves: Moves::default(),
             networks: Arc::default(),
             removed,
             vnets,

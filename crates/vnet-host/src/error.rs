@@ -107,6 +107,17 @@ pub enum Error {
         /// What it said.
         said: String,
     },
+    /// The agent of another host refuses.
+    #[error("host {host}: {reason}")]
+    Peer {
+        /// The host.
+        host: String,
+        /// Why.
+        reason: String,
+    },
+    /// A node comes that no order says is to come.
+    #[error("node {0} is not awaited here, or not from there")]
+    NotAwaited(String),
     /// A link that is to be a flow of a DIF has not become one.
     #[error("link {link} is no flow at {node}: {reason}")]
     NoFlow {

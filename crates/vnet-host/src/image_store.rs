@@ -28,7 +28,7 @@ pub use self::node_disk::NodeDisk;
 use crate::error::{Attempt, Error, Result};
 
 /// The name of Carina's own guest, which no image of the store has.
-pub const OWN: &str = "carina";
+pub const OWN: &str = carina_vnet::document::OWN_IMAGE;
 
 /// The images of a host.
 #[derive(Clone, Debug)]

@@ -32,6 +32,33 @@ fn lines_of(part: &HostPart, link: &LinkPart) -> Vec<String> {
         .collect()
 }
 
+/// Makes ports of single ends.
+pub fn make_ends(part: &HostPart, ends: &[LinkEnd]) -> Result<()> {
+    let lines = ends.iter().flat_map(|(number, side)| {
+        let mut links = part.links.iter();
+        let link = links.find(|it| it.number == *number);
+        let end = link.and_then(|link| link.ends().nth(*side));
+        end.map_or_else(Vec::new, |end| lines_of_end(part, *number, *side, end))
+    });
+    let lines: Vec<String> = lines.collect();
+    namespace::batch(&ports_namespace(part.vnet), &lines)
+}
+
+/// Gives ports other names. What is attached to them stays, for a moment without a carrier.
+pub fn rename(part: &HostPart, names: &[(String, String)]) -> Result<()> {
+    let lines: Vec<String> = names
+        .iter()
+        .flat_map(|(old, new)| {
+            [
+                format!("link set dev {old} down"),
+                format!("link set dev {old} name {new}"),
+                format!("link set dev {new} up"),
+            ]
+        })
+        .collect();
+    namespace::batch(&ports_namespace(part.vnet), &lines)
+}
+
 fn lines_of_end(part: &HostPart, link: u32, side: usize, end: &EndPart) -> Vec<String> {
     let port = port(link, side);
     let mtu = part.interface(end).map_or(MTU, |interface| interface.mtu);

@@ -144,14 +144,19 @@ pub fn look_and_serve(node: &Node, dif: &str) -> Result<Option<MemberInfo>> {
     read(&node.run(&script, LOOK)?, dif)
 }
 
-/// Ends the Carina node of a node that has no flows any more.
+/// Ends the Carina node of a node that has no flows any more, and waits until it has ended; one
+/// that does not within some seconds is killed.
 ///
 /// # Errors
 /// The node does not answer.
 pub fn end(node: &Node) -> Result<()> {
     let script = "d=${CARINA_RUN:-/run/carina}\n\
                   for f in \"$d/echo.pid\" \"$d/lock\"; do\n\
-                  [ -f \"$f\" ] && kill \"$(cat \"$f\")\" 2>/dev/null; done; exit 0\n";
+                  [ -f \"$f\" ] || continue\n\
+                  p=$(cat \"$f\"); kill \"$p\" 2>/dev/null || continue\n\
+                  n=0; while kill -0 \"$p\" 2>/dev/null; do\n\
+                  [ $n -lt 50 ] || { kill -9 \"$p\" 2>/dev/null; break; }\n\
+                  n=$((n + 1)); sleep 0.1; done; done; exit 0\n";
     node.run(script, LOOK).map(drop)
 }
 

@@ -1,9 +1,11 @@
 //! A node of a network that runs on this host.
 
+mod arriving;
 mod images;
 mod machine;
 mod moving;
 mod namespace;
+mod sending;
 mod stream;
 
 use std::net::Ipv4Addr;
@@ -14,10 +16,12 @@ use carina_vnet::host_part::{HostPart, NodePart};
 
 pub use carina_vm::Output;
 
+pub use self::arriving::{Arrival, ArrivalNote, arrival_notes, forget_arrival};
 pub use self::images::{Images, check, end_pool};
 pub use self::machine::MachineNode;
 pub use self::moving::{Move, forget_moves, recover};
 use self::namespace::NamespaceNode;
+pub use self::sending::{away, forget_away, note_away, stay};
 pub use self::stream::Arrived;
 use crate::confinement::Confinement;
 use crate::console::Console;
@@ -78,6 +82,16 @@ impl Node {
             node.configure(part)?;
         }
         Ok(node)
+    }
+
+    /// A node that has come from another host, and runs.
+    pub fn arrived(dir: &VnetDir, part: &NodePart, arrival: Arrival) -> Result<Node> {
+        let (machine, console) = arrival.settle(dir, part)?;
+        Ok(Node {
+            name: part.name.clone(),
+            system: System::Machine(machine),
+            console: Console::serve(&dir.console(&part.name), console)?,
+        })
     }
 
     /// Gives it the cards of links that have come, and takes those of links that have gone; the

@@ -1,11 +1,12 @@
 //! How far the making of a network is, for those who wait for it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carina_vnet::host_part::{HostPart, HostStatus, LinkStatus, NodeStatus};
+use carina_vnet::message::MoveState;
 use serde::{Deserialize, Serialize};
 
 use crate::bell::Bell;
@@ -66,6 +67,8 @@ struct State {
     phases: Vec<PhaseTime>,
     events: VecDeque<Event>,
     last: u64,
+    /// Moves of nodes to and from other hosts, by number.
+    moves: BTreeMap<u64, MoveState>,
 }
 
 impl Progress {
@@ -85,6 +88,7 @@ impl Progress {
                 phases: Vec::new(),
                 events: VecDeque::new(),
                 last: 0,
+                moves: BTreeMap::new(),
             }),
             changed: Condvar::new(),
             is_cancelled: AtomicBool::new(false),
@@ -101,6 +105,22 @@ impl Progress {
     #[must_use]
     pub fn status(&self) -> HostStatus {
         self.lock().status.clone()
+    }
+
+    /// Moves of nodes to and from other hosts, by number.
+    pub(crate) fn moves(&self) -> BTreeMap<u64, MoveState> {
+        self.lock().moves.clone()
+    }
+
+    /// Notes how far a move is; it is forgotten with none.
+    pub(crate) fn set_move(&self, number: u64, state: Option<MoveState>) {
+        let mut all = self.lock();
+        match state {
+            Some(state) => drop(all.moves.insert(number, state)),
+            None => drop(all.moves.remove(&number)),
+        }
+        drop(all);
+        self.bell.ring();
     }
 
     /// The phases of the last change that have ended.

@@ -202,8 +202,12 @@ pub struct TestReport {
 pub struct MigrationReport {
     /// The node.
     pub node: String,
-    /// How long it stood still, as QEMU counts it, ms.
-    pub downtime_ms: f64,
+    /// The host to which it has moved, if that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// How long it stood still, ms; none if an agent has begun anew meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub downtime_ms: Option<f64>,
     /// From the request until nothing of the QEMU that it had was left, ms.
     pub total_ms: f64,
     /// The neighbour from which it was asked for echos, 1000 a second, meanwhile; none where no
@@ -218,15 +222,24 @@ pub struct MigrationReport {
     /// The longest time without an answer, ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap_ms: Option<f64>,
+    /// Whether its destination has lost it after it had arrived, and has made it anew.
+    #[serde(default)]
+    pub is_made_anew: bool,
 }
 
 impl std::fmt::Display for MigrationReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (node, total, down) = (&self.node, self.total_ms, self.downtime_ms);
-        write!(
-            f,
-            "node {node} has moved in {total:.0} ms; it stood still for {down:.1} ms"
-        )?;
+        write!(f, "node {} has moved", self.node)?;
+        if let Some(to) = &self.to {
+            write!(f, " to host {to}")?;
+        }
+        write!(f, " in {:.0} ms", self.total_ms)?;
+        if let Some(down) = self.downtime_ms {
+            write!(f, "; it stood still for {down:.1} ms")?;
+        }
+        if self.is_made_anew {
+            f.write_str("; its QEMU there has ended, and it was made anew")?;
+        }
         match (&self.watched_from, self.lost, self.gap_ms) {
             (Some(from), Some(lost), Some(gap)) => write!(
                 f,

@@ -56,6 +56,26 @@ impl SecondPorts {
         SecondPorts(self.0.symmetric_difference(&ends).copied().collect())
     }
 
+    /// An end is at its second port, or at its first.
+    pub fn set(&mut self, end: LinkEnd, is_second: bool) {
+        match is_second {
+            true => drop(self.0.insert(end)),
+            false => drop(self.0.remove(&end)),
+        }
+    }
+
+    /// An end goes.
+    pub fn forget_end(&mut self, end: LinkEnd) {
+        self.0.remove(&end);
+    }
+
+    /// The end of a link becomes its other side, with the same one of its ports.
+    pub fn change_side(&mut self, from: LinkEnd, to: LinkEnd) {
+        if self.0.remove(&from) {
+            self.0.insert(to);
+        }
+    }
+
     /// Forgets links that go: what comes with their number has its first ports.
     pub fn forget(&mut self, links: &[u32]) {
         self.0.retain(|(link, _)| !links.contains(link));

@@ -1,7 +1,7 @@
 //! What has to happen so that one part of a network becomes another.
 
-use carina_vnet::document::Kind;
-use carina_vnet::host_part::{HostPart, LinkPart, NodePart};
+use carina_vnet::document::{Carrier, Kind};
+use carina_vnet::host_part::{Far, HostPart, LinkPart, NodePart};
 
 /// The difference between two parts. What is in neither list stays as it is.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -12,10 +12,26 @@ pub struct Steps {
     pub unlinked: Vec<u32>,
     /// Links that come.
     pub linked: Vec<u32>,
+    /// Links of which one end stays while the other moves to another host, or from one to here.
+    pub repointed: Vec<Repointed>,
     /// Nodes that are made.
     pub made: Vec<String>,
     /// Nodes that stay and whose interfaces or routes are others.
     pub changed: Vec<String>,
+}
+
+/// A link that leads elsewhere than before. The node at its end that stays notices nothing: its
+/// port is the same one, perhaps by another name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repointed {
+    /// Its number.
+    pub number: u32,
+    /// The side of the end that stays, before and after.
+    pub side: [usize; 2],
+    /// Whether the other end was here, and goes.
+    pub goes: bool,
+    /// Whether the other end comes here.
+    pub comes: bool,
 }
 
 impl Steps {
@@ -50,10 +66,17 @@ impl Steps {
         let stays = |link: &LinkPart, others: &[LinkPart]| {
             !is_touched(link) && others.iter().any(|other| same_ends(link, other))
         };
+        let repointed = new.links.iter().filter_map(|link| {
+            let before = old.links.iter().find(|it| it.number == link.number)?;
+            repointed(before, link, &steps)
+        });
+        let repointed: Vec<Repointed> = repointed.collect();
+        let is_kept = |link: &&LinkPart| !repointed.iter().any(|it| it.number == link.number);
         let goes = old.links.iter().filter(|link| !stays(link, &new.links));
         let comes = new.links.iter().filter(|link| !stays(link, &old.links));
-        steps.unlinked = goes.map(|link| link.number).collect();
-        steps.linked = comes.map(|link| link.number).collect();
+        let goes: Vec<u32> = goes.filter(is_kept).map(|link| link.number).collect();
+        let comes: Vec<u32> = comes.filter(is_kept).map(|link| link.number).collect();
+        (steps.unlinked, steps.linked, steps.repointed) = (goes, comes, repointed);
         // The port of a namespace goes with its link: the interface in the node is its other end.
         let rewired = new
             .links
@@ -67,6 +90,61 @@ impl Steps {
         }
         steps
     }
+}
+
+impl Steps {
+    /// Whether the engine has to let go of ports first.
+    pub fn take_ports(&self) -> bool {
+        let mut repointed = self.repointed.iter();
+        !(self.unlinked.is_empty() && self.ended.is_empty())
+            || repointed.any(|it| it.goes || it.side[0] != it.side[1])
+    }
+
+    /// Whether the ports of a link are made, or may be others than before.
+    pub fn touches(&self, number: u32) -> bool {
+        let mut repointed = self.repointed.iter();
+        self.linked.contains(&number) || repointed.any(|it| it.number == number)
+    }
+
+    /// Whether no node is made but those that have arrived, none ends, and no port gets another
+    /// name: broken off at any point, it can be begun anew.
+    pub fn is_light(&self, arrived: &[String]) -> bool {
+        let mut repointed = self.repointed.iter();
+        self.ended.is_empty()
+            && self.unlinked.is_empty()
+            && self.changed.is_empty()
+            && self.made.iter().all(|name| arrived.contains(name))
+            && repointed.all(|it| !it.goes && it.side[0] == it.side[1])
+    }
+}
+
+/// How a link leads elsewhere, if an end of it stays here and another host is at its other end
+/// before or after.
+fn repointed(before: &LinkPart, after: &LinkPart, steps: &Steps) -> Option<Repointed> {
+    let is_far = |link: &LinkPart| matches!(link.far, Far::Host(_));
+    let is_local = |link: &LinkPart| matches!(link.far, Far::Host(_) | Far::Here(_));
+    let differs = (&before.near, &before.far) != (&after.near, &after.far);
+    if before.carrier != after.carrier
+        || before.carrier == Carrier::Dif
+        || !differs
+        || !(is_far(before) || is_far(after))
+        || !(is_local(before) && is_local(after))
+    {
+        return None;
+    }
+    let mut ends = after.ends().enumerate();
+    ends.find_map(|(side, end)| {
+        if steps.ended.contains(&end.node) || steps.made.contains(&end.node) {
+            return None;
+        }
+        let earlier = before.ends().position(|it| it == end)?;
+        Some(Repointed {
+            number: after.number,
+            side: [earlier, side],
+            goes: before.ends().count() == 2,
+            comes: after.ends().count() == 2,
+        })
+    })
 }
 
 /// Whether a node cannot become the other while it runs.
@@ -142,6 +220,56 @@ pub mod tests {
         assert_eq!(steps.changed, ["a", "b", "c"]);
         let back = Steps::between(&second, &first);
         assert_eq!((&back.linked[..], &back.unlinked[..]), (&[][..], &[1][..]));
+    }
+
+    /// The part of one host, of nodes that are on it and others that are on `there`.
+    fn divided(here: &[&str]) -> HostPart {
+        let text = "[vnet]\nname = \"x\"\n[defaults]\nkind = \"namespace\"\n[node.a]\n[node.b]\n\
+                    [[link]]\nends = [\"a\", \"b\"]\nrate = \"1Mbps\"\nas = \"gre\"\n";
+        let document = Document::read(text, Form::Toml).unwrap();
+        let layout = Layout::of(&document, &Layout::default());
+        let host = |node: &str| if here.contains(&node) { "h" } else { "there" };
+        let address = |node: &str| std::net::Ipv4Addr::new(192, 0, 2, host(node).len() as u8);
+        let placement = Placement {
+            hosts: ["a", "b"]
+                .map(|node| (node.into(), host(node).into()))
+                .into(),
+            tags: [(0, 1)].into(),
+            outer: [(0, ["a", "b"].map(address))].into(),
+        };
+        let mut parts = divide(&document, (VnetId::new(5), 1), &layout, &placement).unwrap();
+        parts.remove("h").unwrap()
+    }
+
+    #[test]
+    fn node_that_moves_leaves_the_port_of_its_neighbour() {
+        let (both, a, b) = (divided(&["a", "b"]), divided(&["a"]), divided(&["b"]));
+        let of = |old: &HostPart, new: &HostPart| Steps::between(old, new);
+        let repointed = |side, goes, comes| Repointed {
+            number: 0,
+            side,
+            goes,
+            comes,
+        };
+        let leaves = of(&both, &a);
+        assert_eq!(leaves.repointed, [repointed([0, 0], true, false)]);
+        assert_eq!(
+            (&leaves.ended[..], leaves.linked.len()),
+            (&["b".to_owned()][..], 0)
+        );
+        assert!(leaves.unlinked.is_empty() && leaves.changed.is_empty());
+        // The end that stays is the other one of the link here, and the only one afterwards.
+        assert_eq!(of(&both, &b).repointed, [repointed([1, 0], true, false)]);
+        assert_eq!(of(&b, &both).repointed, [repointed([0, 1], false, true)]);
+        let mut elsewhere = a.clone();
+        if let Far::Host(far) = &mut elsewhere.links[0].far {
+            far.host = "third".into();
+        }
+        assert_eq!(
+            of(&a, &elsewhere).repointed,
+            [repointed([0, 0], false, false)]
+        );
+        assert_eq!(of(&a, &b).repointed, []);
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! A network on this host: what is wanted is made so, by difference.
 
+mod arriving;
 mod far;
 mod impaired;
 mod inside;
 mod members;
 mod moving;
+mod probing;
 mod saving;
+mod sending;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -15,10 +18,9 @@ use std::time::{Duration, Instant};
 
 use carina_engine::frames::{Graph, LinkCounts, LinkName};
 use carina_vnet::document::{Carrier, Kind};
-use carina_vnet::host_part::{
-    Far, HostPart, InterfaceAddress, LinkPart, LinkState, NodePart, NodeState,
-};
+use carina_vnet::host_part::{Far, HostPart, InterfaceAddress, LinkPart, NodePart, NodeState};
 
+use self::arriving::{Awaited, arrived, ports_of_arrivals};
 use crate::access::AccessPoints;
 use crate::data_plane::DataPlane;
 use crate::directory::{Record, VnetDir};
@@ -26,17 +28,15 @@ use crate::error::{Attempt, Error, Result};
 use crate::far_flow::FarFlows;
 use crate::graph::graph_of;
 use crate::host_dif::HostDif;
-use crate::image_store::ImageStore;
 use crate::impairment::{self, Impairments};
 use crate::making::{make_namespaces, make_ports, remove_ports};
 use crate::names::{node_namespace, ports_namespace};
 use crate::namespace;
-use crate::nics;
 use crate::node::{Images, Node, Site, forget_moves, recover};
 use crate::progress::{Phase, Progress};
 use crate::remains;
 use crate::saved::Saved;
-use crate::second_ports::{SecondPorts, both_ports};
+use crate::second_ports::{LinkEnd, SecondPorts, both_ports};
 use crate::steps::Steps;
 use crate::underlay::Underlay;
 
@@ -59,6 +59,11 @@ pub struct Vnet {
     /// Where nodes come from that are being restored.
     saved: Mutex<Option<Arc<Saved>>>,
     access: AccessPoints,
+    /// Nodes that are to come from other hosts, by the numbers of their moves.
+    arrivals: Mutex<BTreeMap<u64, Awaited>>,
+    /// Ends of links whose nodes have come with their ports, in the change that is under way, and
+    /// whether these are the second ones.
+    came: Mutex<BTreeMap<LinkEnd, bool>>,
     /// Founders of the DIF that were made anew, and since when they look for its members.
     returning: Mutex<BTreeMap<String, Instant>>,
 }
@@ -85,8 +90,12 @@ impl Vnet {
         }
         namespace::make(&existing, &ports_namespace(part.vnet))?;
         recover(dir, part)?;
+        let arrivals = arrived(dir, part, progress)?;
         let plane = DataPlane::start(&ports_namespace(part.vnet), &dir.counters())?;
-        let second = SecondPorts::among(&namespace::interfaces(&ports_namespace(part.vnet))?);
+        let mut interfaces = namespace::interfaces(&ports_namespace(part.vnet))?;
+        let of_arrivals = ports_of_arrivals(&arrivals);
+        interfaces.retain(|it| !of_arrivals.contains(it));
+        let second = SecondPorts::among(&interfaces);
         let there = observed(dir, part, &existing)?;
         Ok(Vnet {
             second: Mutex::new(second),
@@ -101,6 +110,8 @@ impl Vnet {
             part: Mutex::new(there),
             impairments: Mutex::new(impairment::read(dir)?),
             access: AccessPoints::new(dir, underlay, progress),
+            arrivals: Mutex::new(arrivals),
+            came: Mutex::default(),
             returning: Mutex::default(),
         })
     }
@@ -114,9 +125,11 @@ impl Vnet {
     pub fn become_part(&self, part: &HostPart, discovery: Duration) -> Result<()> {
         let mut there = lock(&self.part);
         self.progress.begin(part);
+        self.admit_arrivals(&mut there, part)?;
         self.progress.note(Phase::Discovery, discovery);
         let done = self.change(&there, part);
         if done.is_ok() {
+            lock(&self.came).clear();
             self.forget_saved()?;
         }
         *there = match done {
@@ -127,7 +140,8 @@ impl Vnet {
     }
 
     fn change(&self, there: &HostPart, part: &HostPart) -> Result<()> {
-        let steps = Steps::between(there, part);
+        let mut steps = Steps::between(there, part);
+        steps.changed.retain(|name| !self.has_come(part, name));
         self.make_links_and_nodes(there, part, &steps)?;
         self.progress
             .phase(Phase::Consoles, || self.ask_consoles(part))?;
@@ -172,10 +186,15 @@ impl Vnet {
     fn make_links_and_nodes(&self, there: &HostPart, part: &HostPart, steps: &Steps) -> Result<()> {
         self.progress.check()?;
         self.access.become_part(part)?;
-        let graph = self.graph(part)?;
+        // What cannot be is refused before anything is changed.
+        self.graph(part)?;
         let began = Instant::now();
-        self.relink(there, part, steps)?;
+        // Nodes that were sent stand still, and are ended when links lead to where they run.
+        let (sent, ended) = self.apart_by_sending(part, &steps.ended)?;
+        self.relink(there, part, steps, &ended)?;
         self.flows.keep(part)?;
+        // Ends of links may be at other ones of their ports by now.
+        let graph = self.graph(part)?;
         let of_ports = began.elapsed();
         let began = Instant::now();
         let (joined, made, of_nodes) = std::thread::scope(|scope| {
@@ -187,34 +206,36 @@ impl Vnet {
         });
         let waited = began.elapsed().saturating_sub(of_nodes);
         joined.unwrap_or(Err(Error::Ended("the change of the engine")))?;
+        self.end_nodes(part, &sent)?;
         made?;
         self.progress.note(Phase::Tunnels, of_ports + waited);
         self.progress.note(Phase::Nodes, of_nodes);
         Ok(())
     }
 
-    /// Removes nodes and links that are no longer wanted, and makes the ports of those that are.
-    fn relink(&self, there: &HostPart, part: &HostPart, steps: &Steps) -> Result<()> {
-        let mut kept = part.clone();
-        kept.links
-            .retain(|link| !steps.linked.contains(&link.number));
-        // The engine lets go of ports before they go.
-        self.plane.become_graph(self.graph(&kept)?)?;
-        for name in &steps.ended {
-            if let Some(node) = self.take(name) {
-                node.remove()?;
-                if part.node(name).is_none() {
-                    ImageStore::of_this_host().remove_disks(part.vnet, name, None)?;
-                }
-                self.progress.tell(format!("node {name} is removed"));
-            }
+    /// Removes these nodes and links that are no longer wanted, and makes the ports of those that
+    /// are.
+    fn relink(
+        &self,
+        there: &HostPart,
+        part: &HostPart,
+        steps: &Steps,
+        ended: &[&String],
+    ) -> Result<()> {
+        if steps.take_ports() {
+            let mut kept = part.clone();
+            kept.links.retain(|link| !steps.touches(link.number));
+            // The engine lets go of ports before they go.
+            self.plane.become_graph(self.graph(&kept)?)?;
         }
+        self.end_nodes(part, ended)?;
         remove_ports(there, &steps.unlinked)?;
         lock(&self.second).forget(&steps.unlinked);
+        self.repoint(there, part, steps)?;
         self.leave_difs(there, part)?;
         self.end_members(there, part)?;
         make_namespaces(part, &remains::namespaces(part.vnet)?)?;
-        make_ports(part, &steps.linked)?;
+        make_ports(part, &self.without_ports(&steps.linked))?;
         self.forget_impairments(part)
     }
 
@@ -310,57 +331,6 @@ impl Vnet {
     /// Its access points.
     pub fn access(&self) -> &AccessPoints {
         &self.access
-    }
-
-    /// Probes every link: an echo passes it one way, and its answer the other.
-    ///
-    /// # Errors
-    /// The first link over which no answer comes within `limit`.
-    pub fn probe(&self, part: &HostPart, limit: Duration) -> Result<()> {
-        let links: Vec<&LinkPart> = part.links.iter().collect();
-        self.probe_links(part, &links, limit)
-    }
-
-    /// The links over which no probe has passed.
-    pub fn silent<'a>(&self, part: &'a HostPart) -> Vec<&'a LinkPart> {
-        let status = self.progress.status();
-        let is_up = |link: &LinkPart| {
-            let known = status.links.get(&link.number);
-            known.is_some_and(|known| known.state == LinkState::Up)
-        };
-        part.links.iter().filter(|link| !is_up(link)).collect()
-    }
-
-    fn probe_links(&self, part: &HostPart, links: &[&LinkPart], limit: Duration) -> Result<()> {
-        each(links, |link| {
-            self.progress.check()?;
-            let done = self.probe_link(part, link, limit);
-            match &done {
-                Ok(round_trip) => self.link_is_up(link, *round_trip),
-                Err(error) => self.link_is_down(link, error.to_string()),
-            }
-            done.map(drop)
-        })
-    }
-
-    /// The round trip of a link, from its near end if that takes commands.
-    fn probe_link(&self, part: &HostPart, link: &LinkPart, limit: Duration) -> Result<Duration> {
-        if let Far::Nic(nic) = &link.far {
-            // No one is known at the other end of its wire.
-            return nics::probe(nic);
-        }
-        self.has_flow(link)?;
-        let mut from = link.ends();
-        let from = from.find(|end| self.node(&end.node).is_ok_and(|it| !it.is_foreign()));
-        let from = from.unwrap_or(&link.near);
-        let interface = part.interface(from);
-        let interface = interface.expect("the part was checked: its links end at interfaces");
-        let own = interface.address.address();
-        let by_frames = self.node(&from.node)?.echo(own, interface.peer, limit)?;
-        match link.carrier {
-            Carrier::Dif => self.probe_flow(part, link, limit),
-            _ => Ok(by_frames),
-        }
     }
 
     /// What went over each link of the engine's graph.

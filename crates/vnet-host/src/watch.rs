@@ -97,6 +97,9 @@ fn run(own: Ipv4Addr, peer: Ipv4Addr, shared: &Shared) -> Result<Echoes> {
         let now = Instant::now();
         if ends.is_none() && shared.is_enough.load(Ordering::Relaxed) {
             ends = Some(now + LAST);
+            // What is not answered at the end is a gap, too.
+            let since = last.unwrap_or(began);
+            echoes.gap = echoes.gap.max(now.duration_since(since));
         }
         if ends.is_some_and(|ends| now >= ends || echoes.answered == echoes.sent) {
             return Ok(echoes);

@@ -2,6 +2,7 @@
 //! carries out what they say.
 
 mod asks;
+pub mod moves;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -38,6 +38,7 @@ mod sessions;
 pub mod sight;
 pub mod test;
 pub mod trace;
+mod watches;
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,6 +115,22 @@ pub enum Ask {
     Migrate {
         /// The node.
         node: String,
+    },
+    /// Begin to ask an address for echos, 1000 a second, from a node that is a namespace. For PIPs.
+    WatchEchoes {
+        /// The node.
+        node: String,
+        /// The address.
+        to: std::net::Ipv4Addr,
+        /// A number that the one who asks has drawn.
+        session: u64,
+    },
+    /// End that. For PIPs.
+    EndEchoes {
+        /// The node.
+        node: String,
+        /// The number.
+        session: u64,
     },
     /// Let an end user in, or cut one off.
     Access {
@@ -224,6 +241,15 @@ pub enum Answer {
     },
     /// What moving took.
     Moved(MigrationReport),
+    /// What came of echos.
+    Echoes {
+        /// How many were sent.
+        sent: u64,
+        /// How many of them were answered.
+        answered: u64,
+        /// The longest time between two answers, ns.
+        gap_ns: u64,
+    },
     /// A token.
     Token(TokenReport),
     /// Tokens were taken back.
@@ -301,7 +327,9 @@ impl Ask {
             | Ask::Migrate { node }
             | Ask::Impair { node, .. }
             | Ask::Copy { node, .. }
-            | Ask::Enough { node, .. } => Some(node),
+            | Ask::Enough { node, .. }
+            | Ask::WatchEchoes { node, .. }
+            | Ask::EndEchoes { node, .. } => Some(node),
         }
     }
 
@@ -316,7 +344,9 @@ impl Ask {
             | Ask::Type { .. }
             | Ask::Leave { .. }
             | Ask::Impair { .. }
-            | Ask::Enough { .. } => 0,
+            | Ask::Enough { .. }
+            | Ask::WatchEchoes { .. }
+            | Ask::EndEchoes { .. } => 0,
             Ask::Exec { limit_ms, .. }
             | Ask::Echo { limit_ms, .. }
             | Ask::Receive { limit_ms, .. } => *limit_ms,
@@ -376,7 +406,8 @@ impl Ask {
             | Ask::Found { .. } => Verb::Test,
             Ask::Copy { .. } | Ask::Enough { .. } => Verb::Capture,
             Ask::Impair { .. } => Verb::Impair,
-            Ask::Migrate { .. } => Verb::Migrate,
+            // Only a PIP may have nodes watched: those below a VNO refuse it to all others.
+            Ask::Migrate { .. } | Ask::WatchEchoes { .. } | Ask::EndEchoes { .. } => Verb::Migrate,
             Ask::Access { .. } | Ask::Users {} => Verb::Token,
         }
     }

@@ -30,6 +30,7 @@ pub mod machine;
 pub mod mailbox;
 pub mod numbers;
 pub mod operator;
+mod random;
 pub mod roles;
 pub mod serving;
 pub mod sqlite;

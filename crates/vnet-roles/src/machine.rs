@@ -1,6 +1,8 @@
 //! What is the same of all roles: messages of parties in, messages for parties out.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
 use carina_api::{ErrorBody, ErrorCode};
 use carina_time::Instant;
@@ -9,9 +11,10 @@ use carina_vnet::pip::{self, Pip};
 use carina_vnet::store::Store;
 use carina_vnet::vnp::{self, Vnp};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Deserializer, Error as _, SeqAccess, Visitor};
 
 use crate::identity::{Identity, Role};
+use crate::mailbox::MESSAGES_MAX;
 
 /// The machine of a role.
 pub trait Machine: Send + 'static {
@@ -156,10 +159,35 @@ pub(crate) fn no_right(callee: Role, caller: &Identity, may: &[Role]) -> ErrorBo
 
 /// Reads a list of messages.
 pub(crate) fn read<T: DeserializeOwned>(messages: &[u8]) -> Result<Vec<T>, ErrorBody> {
-    serde_json::from_slice(messages).map_err(|error| {
-        let what = format!("messages are a list in JSON, and this is not one: {error}");
-        ErrorBody::new(ErrorCode::BadRequest, what)
-    })
+    let mut json = serde_json::Deserializer::from_slice(messages);
+    let list = json.deserialize_seq(List(PhantomData));
+    list.and_then(|list| json.end().map(|()| list))
+        .map_err(|error| {
+            let what = format!("messages are a list in JSON, and this is not one: {error}");
+            ErrorBody::new(ErrorCode::BadRequest, what)
+        })
+}
+
+/// A list that is not longer than a mailbox makes it.
+struct List<T>(PhantomData<T>);
+
+impl<'de, T: DeserializeOwned> Visitor<'de> for List<T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of {MESSAGES_MAX} messages at most")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+        let mut all = Vec::new();
+        while let Some(message) = list.next_element()? {
+            if all.len() == MESSAGES_MAX {
+                return Err(A::Error::invalid_length(all.len() + 1, &self));
+            }
+            all.push(message);
+        }
+        Ok(all)
+    }
 }
 
 /// A message as JSON.

@@ -152,7 +152,7 @@ pub fn list_of(messages: &[String]) -> String {
 }
 
 /// Messages that wait for one receiver at most.
-const MESSAGES_MAX: usize = 4096;
+pub(crate) const MESSAGES_MAX: usize = 4096;
 /// Bytes of them at most.
 const BYTES_MAX: usize = 32 << 20;
 /// Bytes of messages that go together; one that is longer goes alone.

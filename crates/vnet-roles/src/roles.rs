@@ -239,6 +239,7 @@ impl Start<'_> {
             self.shows(&begun, address, Kind::Provider, provider.router())?;
         }
         let asks = asks::pip_router(PipAsks {
+            name: name.clone(),
             handle: handle.clone(),
             desk: Arc::default(),
         });
@@ -448,13 +449,7 @@ async fn show(page: Page) {
 
 /// Random numbers that no other process has.
 fn random() -> io::Result<Random> {
-    let mut seed = [0; 8];
-    let mut filled = 0;
-    while filled < seed.len() {
-        let flags = rustix::rand::GetRandomFlags::empty();
-        filled += rustix::rand::getrandom(&mut seed[filled..], flags)?;
-    }
-    Ok(Random::new(u64::from_le_bytes(seed)))
+    crate::random::drawn().map(Random::new)
 }
 
 /// How long work that goes on may take when roles end.

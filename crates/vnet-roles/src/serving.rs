@@ -2,13 +2,16 @@
 //! operators and delegates.
 
 pub mod asks;
+pub mod drains;
 pub mod entrance;
 pub mod event_log;
 pub mod listening;
 pub mod messages;
+pub mod moves;
 pub mod operations;
 pub mod page;
 pub mod provider;
 pub mod rights;
+mod sources;
 pub mod verbs;
 pub mod watching;

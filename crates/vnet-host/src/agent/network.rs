@@ -1,24 +1,23 @@
 //! One network of an agent, with the thread that makes and watches it.
 
+mod reporting;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carina_engine::counter_file;
 use carina_vnet::host_part::{HostPart, HostStatus, NodeState};
+use carina_vnet::message::{MoveState, MoveStatus};
 
 use crate::bell::Bell;
 use crate::directory::{Record, VnetDir};
 use crate::error::{Attempt, Error, Result};
 use crate::host_dif::HostDif;
-use crate::impairment::{Impairments, LinkImpairment, lost};
-use crate::names::{impair_app, rate_app};
 use crate::node::Images;
 use crate::progress::{Event, Progress};
-use crate::report::{InterfaceReport, LinkReport, NodeReport, Passed, VnetReport, VnetState};
-use crate::second_ports::is_port_app;
+use crate::steps::Steps;
 use crate::underlay::Underlay;
 use crate::vnet::Vnet;
 
@@ -197,70 +196,43 @@ impl Network {
         let _ = thread.join();
     }
 
-    /// What is known of it.
-    pub fn report(&self) -> VnetReport {
-        let (record, vnet, outcome, ready_after) = {
-            let state = self.shared.lock();
-            let vnet = state.vnet.clone();
-            (
-                state.record.clone(),
-                vnet,
-                state.outcome.clone(),
-                state.ready_after,
-            )
+    /// Moves of its nodes to and from other hosts, for its provider.
+    pub fn moves(&self) -> Vec<MoveStatus> {
+        let Some(vnet) = self.record().provider_vnet() else {
+            return Vec::new();
         };
-        let status = self.shared.progress.status();
-        let counts = vnet.as_ref().and_then(|vnet| vnet.counts().ok());
-        let counts = counts.unwrap_or_default();
-        let passed = |link: u32, side: usize| {
-            let rate = rate_app(link, side);
-            let mut passed = Passed::default();
-            let mut from_afar = None;
-            for (name, count) in &counts {
-                if is_port_app(&name.from.app, (link, side)) {
-                    (passed.frames, passed.bytes) = (count.packets, count.bytes);
-                    passed.dropped += count.packets + count.drops;
-                }
-                if name.from.app == rate {
-                    // What has not left the bucket was dropped in it, or waits for a moment.
-                    passed.dropped = passed.dropped.saturating_sub(count.packets);
-                } else if side == 1
-                    && (name.to.app == impair_app(link, 1)
-                        || is_port_app(&name.to.app, (link, 0))
-                            && name.from.app != impair_app(link, 1))
-                {
-                    from_afar = Some(Passed {
-                        frames: count.packets,
-                        bytes: count.bytes,
-                        dropped: count.drops,
-                        lost: 0,
-                    });
-                }
-            }
-            // The bucket of the other direction is at the other host.
-            from_afar.unwrap_or(passed)
-        };
-        let (state, obstacles) = match outcome {
-            Outcome::Changing => (VnetState::Changing, status.obstacles()),
-            Outcome::Failed(reason) => (VnetState::Failed, vec![reason]),
-            Outcome::Done if status.is_ready() => (VnetState::Ready, Vec::new()),
-            Outcome::Done => (VnetState::Degraded, status.obstacles()),
-        };
-        let mut links = links_of(&record.part, &status, passed);
-        if let Some(vnet) = vnet {
-            note_impairments(&mut links, &vnet.impairments(), &self.dir);
-        }
-        VnetReport {
-            name: self.dir.name(),
-            vnet: record.vnet,
-            generation: record.part.generation,
+        let status = |(number, state)| MoveStatus {
+            vnet,
+            number,
             state,
-            obstacles,
-            nodes: nodes_of(&record.part, &status),
-            links,
-            phases: self.shared.progress.phases(),
-            ready_after_ms: ready_after.map(|time| time.as_secs_f64() * 1000.0),
-        }
+        };
+        let moves = self.shared.progress.moves();
+        moves.into_iter().map(status).collect()
+    }
+
+    /// Whether it has a part in a move.
+    pub fn has_move(&self, number: u64) -> bool {
+        self.shared.progress.moves().contains_key(&number)
+    }
+
+    /// Notes how far a move is.
+    pub fn set_move(&self, number: u64, state: MoveState) {
+        self.shared.progress.set_move(number, Some(state));
+    }
+
+    /// Notes that a move cannot be.
+    pub fn fail_move(&self, number: u64, error: &Error) {
+        let reason = error.to_string();
+        self.set_move(number, MoveState::Failed { reason });
+    }
+
+    /// Whether what there is need not be made anew if the change to a part breaks off: at most
+    /// nodes come that have arrived, and links lead elsewhere.
+    pub fn stays_settled(&self, part: &HostPart) -> bool {
+        let record = self.record();
+        let arrived = self.vnet().map(|vnet| vnet.arrived_for(part));
+        let steps = Steps::between(&record.part, part);
+        record.is_settled && steps.is_light(&arrived.unwrap_or_default())
     }
 }
 
@@ -272,60 +244,6 @@ impl Drop for Network {
         *lock(&self.commands) = None;
         if let Some(thread) = lock(&self.thread).take() {
             let _ = thread.join();
-        }
-    }
-}
-
-fn nodes_of(part: &HostPart, status: &HostStatus) -> Vec<NodeReport> {
-    let node = |node: &carina_vnet::host_part::NodePart| {
-        let now = status.nodes.get(&node.name).cloned().unwrap_or_default();
-        let interfaces = node.interfaces.iter().map(InterfaceReport::from);
-        NodeReport {
-            name: node.name.clone(),
-            kind: node.kind,
-            state: now.state,
-            is_console_ready: now.is_console_ready,
-            interfaces: interfaces.collect(),
-        }
-    };
-    part.nodes.iter().map(node).collect()
-}
-
-fn links_of(
-    part: &HostPart,
-    status: &HostStatus,
-    passed: impl Fn(u32, usize) -> Passed,
-) -> Vec<LinkReport> {
-    let mut links = Vec::new();
-    for link in &part.links {
-        let now = status.links.get(&link.number).cloned().unwrap_or_default();
-        links.push(LinkReport {
-            number: link.number,
-            ends: [link.near.to_string(), link.far.to_string()],
-            carrier: link.carrier,
-            rate: link.rate,
-            state: now.state,
-            rtt_ns: now.rtt_ns,
-            passed: [0, 1].map(|side| passed(link.number, side)),
-            impairment: LinkImpairment::default(),
-        });
-    }
-    links
-}
-
-/// Notes what impairs links, and what they have lost by it.
-fn note_impairments(links: &mut [LinkReport], all: &Impairments, dir: &VnetDir) {
-    if all.is_empty() {
-        return;
-    }
-    // Without the file nothing was lost.
-    let counters = counter_file::read(&dir.counters()).unwrap_or_default();
-    for link in links {
-        if let Some(impaired) = all.get(&link.number) {
-            link.impairment = *impaired;
-            for (side, passed) in link.passed.iter_mut().enumerate() {
-                passed.lost = lost(&counters, link.number, side);
-            }
         }
     }
 }
@@ -366,6 +284,9 @@ impl Shared {
                     let record = self.lock().record.clone();
                     if self.is_due(&vnet, &record, has_ended, &again) {
                         wanted = Some(Box::new(Change::new(record, Instant::now())));
+                    } else if self.moves_on() {
+                        // A node that stands still answers no probe, and what lets it run is not
+                        // to wait for that.
                     } else if has_ended || probed.elapsed() > PROBE_AGAIN {
                         // What does not answer stands in the status.
                         let _ = vnet.probe(&record.part, PROBE);
@@ -381,11 +302,18 @@ impl Shared {
             }
         }
         self.lock().vnet = None;
-        // Without it they end with their values.
-        if self.leaves.load(Ordering::Acquire)
-            && let Some(vnet) = Arc::into_inner(vnet)
-        {
-            vnet.leave();
+        if !self.leaves.load(Ordering::Acquire) {
+            return;
+        }
+        // Without it they end with their values. What is asked of it comes to an end.
+        let deadline = Instant::now() + LEAVE;
+        let mut vnet = vnet;
+        while Instant::now() < deadline {
+            match Arc::try_unwrap(vnet) {
+                Ok(vnet) => return vnet.leave(),
+                Err(shared) => vnet = shared,
+            }
+            std::thread::sleep(LOOK);
         }
     }
 
@@ -397,6 +325,16 @@ impl Shared {
             true => SOON,
             false => LOOK_AFTER,
         }
+    }
+
+    /// Whether a node is awaited, or sent: one that runs here has come.
+    fn moves_on(&self) -> bool {
+        let moves = self.progress.moves();
+        let mut states = moves.values();
+        states.any(|state| {
+            use MoveState::{Arrived, Awaited, Sending};
+            matches!(state, Awaited {} | Arrived {} | Sending {})
+        })
     }
 
     /// Takes up what there is. What a provider wants is tried again until it can be.
@@ -506,6 +444,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 const LOOK: Duration = Duration::from_millis(20);
+/// How long what is asked of a network may take when its agent ends.
+const LEAVE: Duration = Duration::from_secs(5);
 const AGAIN_MIN: Duration = Duration::from_secs(4);
 const AGAIN_MAX: Duration = Duration::from_secs(60);
 /// For how long the other end of a link is expected to answer soon, and between two looks then.

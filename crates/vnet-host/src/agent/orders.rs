@@ -41,6 +41,9 @@ impl Agent {
         let done = match order {
             ToAgent::Set(part) => self.set(part),
             ToAgent::Remove { vnet, through } => self.let_go(*vnet, *through),
+            ToAgent::Receive(order) => self.await_node(order),
+            ToAgent::Send(order) => self.send_node(order),
+            ToAgent::EndMove { vnet, number } => self.end_move(*vnet, *number),
         };
         self.host.bell.ring();
         done
@@ -63,6 +66,8 @@ impl Agent {
             host: self.name.clone(),
             parts,
             removed: self.removed.all(),
+            moves: networks.iter().flat_map(|it| it.moves()).collect(),
+            moves_at: self.moves.at(),
         }
     }
 
@@ -110,7 +115,7 @@ impl Agent {
                 vnet: own,
                 ..part.clone()
             },
-            is_settled: false,
+            is_settled: there.is_some_and(|it| it.stays_settled(part)),
         };
         match networks.entry(name) {
             Entry::Occupied(network) => network.get().change(record, began),

@@ -19,6 +19,7 @@ use crate::image_store::{ImageStore, NodeDisk, OWN};
 use crate::names::{end_of, ports_namespace};
 use crate::node::images::unplugged;
 use crate::node::moving::restored;
+use crate::node::sending::is_away;
 use crate::node::{Output, Site};
 use crate::probe::round_trip_in;
 use crate::saved::Saved;
@@ -30,20 +31,30 @@ pub struct MachineNode {
     pub(super) machines: PathBuf,
     /// Written while it moves to another QEMU: no command is under way then.
     pub(super) access: RwLock<Access>,
-    /// How it is confined, if this agent has started it.
-    pub(super) confinement: Mutex<Option<Confinement>>,
 }
 
 /// QEMU serves the port for commands to one client at a time.
 #[derive(Debug)]
 pub(super) enum Access {
-    /// This agent has started it, with cards of these addresses.
-    Started(Box<Running>, Mutex<BTreeMap<[u8; 6], NicId>>),
+    /// This agent has started it.
+    Started(Started),
     /// An earlier agent has.
     Found(Guest),
     /// It runs an image of the store, in which nothing takes commands.
-    Foreign,
+    Foreign(Option<Confinement>),
 }
+
+/// A machine that this agent has started.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) running: Box<Running>,
+    /// Its cards by their addresses.
+    pub(super) cards: Mutex<Cards>,
+    pub(super) confinement: Confinement,
+}
+
+/// Cards of a machine by the addresses of its interfaces.
+pub(super) type Cards = BTreeMap<[u8; 6], NicId>;
 
 impl MachineNode {
     /// Boots, clones or restores a machine whose cards are the ports of its links, or takes up the
@@ -56,11 +67,17 @@ impl MachineNode {
     ) -> Result<(MachineNode, UnixStream, bool)> {
         let machines = site.dir.machines();
         let running = carina_vm::list(&machines).attempt("listing machines")?;
-        let (mut is_configured, mut confinement) = (false, None);
+        let mut is_configured = false;
         let (access, console) = match running.into_iter().find(|it| it.name == part.name) {
-            Some(record) if record.from_disk => (Access::Foreign, record.console),
+            Some(record) if record.from_disk => (Access::Foreign(None), record.console),
             Some(record) => {
-                let guest = Guest::reach_machine(&machines, &part.name, Some(BOOT))?;
+                // One that was sent to another host stands still until it is known where it runs.
+                let limit = if is_away(site.dir, &part.name) {
+                    AWAY
+                } else {
+                    BOOT
+                };
+                let guest = Guest::reach_machine(&machines, &part.name, Some(limit))?;
                 (Access::Found(guest), record.console)
             }
             None => {
@@ -72,16 +89,19 @@ impl MachineNode {
                         (boot(site, part)?, cards)
                     }
                 };
-                let (running, confined) = started;
-                confinement = Some(confined);
+                let (running, confinement) = started;
                 is_configured = running.times().is_some() || saved.is_some();
                 let console = running.record().console.clone();
                 let access = match running.record().from_disk {
                     true => {
                         running.detach();
-                        Access::Foreign
+                        Access::Foreign(Some(confinement))
                     }
-                    false => Access::Started(Box::new(running), Mutex::new(cards)),
+                    false => Access::Started(Started {
+                        running: Box::new(running),
+                        cards: Mutex::new(cards),
+                        confinement,
+                    }),
                 };
                 (access, console)
             }
@@ -92,20 +112,28 @@ impl MachineNode {
             name: part.name.clone(),
             machines,
             access: RwLock::new(access),
-            confinement: Mutex::new(confinement),
         };
         Ok((node, console, is_configured))
+    }
+
+    /// One that has come from another host, and runs.
+    pub(super) fn arrived(name: &str, machines: PathBuf, started: Started) -> MachineNode {
+        MachineNode {
+            name: name.to_owned(),
+            machines,
+            access: RwLock::new(Access::Started(started)),
+        }
     }
 
     /// Plugs in the cards of links that have come, and pulls out those of links that have gone;
     /// the ports of `fresh` links are other ones than before.
     pub fn rewire(&self, site: &Site<'_>, part: &NodePart, fresh: &[u32]) -> Result<()> {
         let access = self.access();
-        let Access::Started(running, cards) = &*access else {
+        let Access::Started(Started { running, cards, .. }) = &*access else {
             return Err(Error::Unsupported {
                 what: format!("changing the cards of VM {}", self.name),
                 instead: match *access {
-                    Access::Foreign => "its image takes them when it starts",
+                    Access::Foreign(_) => "its image takes them when it starts",
                     _ => "it was started by an earlier agent",
                 },
             });
@@ -142,19 +170,20 @@ impl MachineNode {
     pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
         match &*self.access() {
             Access::Found(guest) => Ok(guest.run(command, limit)?),
-            Access::Foreign => Err(Error::Unsupported {
+            Access::Foreign(_) => Err(Error::Unsupported {
                 what: format!("running a command in VM {}", self.name),
                 instead: "nothing in its image takes commands of Carina; its console may",
             }),
-            Access::Started(running, _) => running
+            Access::Started(started) => started
+                .running
                 .run_within(command, limit)
                 .attempt(format!("running a command in VM {}", self.name)),
         }
     }
 
     pub fn echo(&self, own: Ipv4Addr, peer: Ipv4Addr, limit: Duration) -> Result<Duration> {
-        let tries = limit.as_secs().max(1);
-        let command = format!("carina_echo \"$1\" {own} {peer} {tries}");
+        let seconds = limit.as_secs().max(1);
+        let command = format!("carina_echo {own} {peer} {seconds}");
         let output = self.run(&command, limit + ANSWER)?;
         let text = output.text();
         let round_trip = round_trip_in(&text).filter(|_| output.is_success());
@@ -166,19 +195,22 @@ impl MachineNode {
 
     /// How it is confined, if this agent has started it.
     pub fn confinement(&self) -> Option<Confinement> {
-        let confinement = self.confinement.lock();
-        confinement.unwrap_or_else(PoisonError::into_inner).clone()
+        match &*self.access() {
+            Access::Started(started) => Some(started.confinement.clone()),
+            Access::Foreign(confinement) => confinement.clone(),
+            Access::Found(_) => None,
+        }
     }
 
     /// Whether nothing in it takes commands: it runs an image of the store.
     pub fn is_foreign(&self) -> bool {
-        matches!(*self.access(), Access::Foreign)
+        matches!(*self.access(), Access::Foreign(_))
     }
 
     pub fn is_alive(&self) -> bool {
         match &*self.access() {
-            Access::Started(running, _) => running.is_running(),
-            Access::Found(_) | Access::Foreign => carina_vm::list(&self.machines)
+            Access::Started(started) => started.running.is_running(),
+            Access::Found(_) | Access::Foreign(_) => carina_vm::list(&self.machines)
                 .is_ok_and(|all| all.iter().any(|record| record.name == self.name)),
         }
     }
@@ -193,8 +225,8 @@ impl MachineNode {
 
     pub fn leave(self) {
         let access = self.access.into_inner();
-        if let Access::Started(running, _) = access.unwrap_or_else(PoisonError::into_inner) {
-            running.detach();
+        if let Access::Started(started) = access.unwrap_or_else(PoisonError::into_inner) {
+            started.running.detach();
         }
     }
 
@@ -204,9 +236,8 @@ impl MachineNode {
     }
 }
 
-/// A machine that is about to start, and how it is confined.
+/// What a machine that is about to start needs beside it.
 pub(super) struct Bare {
-    pub(super) machine: Machine,
     pub(super) cache: Cache,
     pub(super) confinement: Confinement,
     /// Its disk, if it boots an image of the store.
@@ -228,8 +259,8 @@ impl Bare {
     }
 }
 
-/// The machine of a node with its files in a directory, without cards.
-pub(super) fn bare(site: &Site<'_>, part: &NodePart, machines: &Path) -> Result<Bare> {
+/// The machine of a node with its files in a directory, without cards, and what it needs.
+pub(super) fn bare(site: &Site<'_>, part: &NodePart, machines: &Path) -> Result<(Machine, Bare)> {
     let store = ImageStore::of_this_host();
     let disk = (part.image != OWN).then(|| store.node_disk(site.whole.vnet, part));
     let disk = disk.transpose()?;
@@ -250,19 +281,18 @@ pub(super) fn bare(site: &Site<'_>, part: &NodePart, machines: &Path) -> Result<
         .network_namespace(namespace_file(&ports_namespace(site.whole.vnet)));
     let (machine, confinement) = confined(machine, user_of(site.whole.vnet, &part.name));
     let machine = machine.extra_args(disk.iter().flat_map(|disk| disk.args.clone()));
-    Ok(Bare {
-        machine,
+    let bare = Bare {
         cache,
         confinement,
         disk,
-    })
+    };
+    Ok((machine, bare))
 }
 
 fn boot(site: &Site<'_>, part: &NodePart) -> Result<(Running, Confinement)> {
     let what = || format!("starting VM {}", part.name);
     let images = site.images;
-    let mut bare = bare(site, part, &site.dir.machines())?;
-    let mut machine = bare.machine.clone();
+    let (mut machine, mut bare) = bare(site, part, &site.dir.machines())?;
     for interface in &part.interfaces {
         machine = machine.nic(card(site, part, interface));
     }
@@ -322,14 +352,14 @@ pub fn configuration(part: &NodePart) -> String {
     for interface in &part.interfaces {
         let (mac, name, mtu) = (interface.mac, &interface.name, interface.mtu);
         let address = interface.address;
-        let _ = writeln!(script, "carina_link {mac} {name} {address} {mtu}||exit 1");
+        let _ = writeln!(script, "carina_link {mac} {name} {address} {mtu}");
     }
     let mut ways: BTreeMap<Ipv4Addr, String> = BTreeMap::new();
     for route in &part.routes {
         let _ = write!(ways.entry(route.via).or_default(), " {}", route.to);
     }
     for (via, prefixes) in ways {
-        let _ = writeln!(script, "carina_via {via}{prefixes}||exit 1");
+        let _ = writeln!(script, "carina_via {via}{prefixes}");
     }
     script
 }
@@ -344,6 +374,8 @@ pub(super) const PORTS_FREE: usize = 4;
 pub(super) const CONNECT: Duration = Duration::from_secs(5);
 /// How much later than its own limit a command in a guest may answer.
 const ANSWER: Duration = Duration::from_secs(30);
+/// How long one may take that may stand still.
+const AWAY: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
@@ -358,11 +390,11 @@ mod tests {
         let lines: Vec<&str> = script.lines().collect();
         for (number, mac) in macs.enumerate() {
             let address = ["10.0.0.2/30", "10.0.0.5/30"][number];
-            let line = format!("carina_link {mac} eth{number} {address} 1480||exit 1");
+            let line = format!("carina_link {mac} eth{number} {address} 1480");
             assert_eq!(lines[number], line);
         }
         let script = configuration(part.node("a").unwrap());
-        let way = "carina_via 10.0.0.2 10.0.0.4/30||exit 1";
+        let way = "carina_via 10.0.0.2 10.0.0.4/30";
         assert_eq!(script.lines().last(), Some(way));
     }
 }

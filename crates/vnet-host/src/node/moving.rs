@@ -23,7 +23,7 @@ use carina_vm::{Hardware, Migration, Nic, NicId, Record, Running, SavedGuest};
 use carina_vnet::host_part::{HostPart, NodePart};
 
 use super::Site;
-use super::machine::{Access, BOOT, CONNECT, MachineNode, bare, card};
+use super::machine::{Access, BOOT, CONNECT, Cards, MachineNode, Started, bare, card};
 use crate::confinement::Confinement;
 use crate::console::Console;
 use crate::directory::VnetDir;
@@ -32,9 +32,6 @@ use crate::making::{make_taps, remove_named};
 use crate::names::{end_of, ports_namespace};
 use crate::saved::SavedNode;
 use crate::second_ports::{LinkEnd, both_ports};
-
-/// Cards of a machine by the addresses of its interfaces.
-type Cards = BTreeMap<[u8; 6], NicId>;
 
 /// A machine that is about to leave its QEMU. No command runs in it meanwhile.
 #[derive(Debug)]
@@ -77,11 +74,11 @@ impl MachineNode {
         let record = record.ok_or(Error::Ended("the machine"))?;
         let hardware = Hardware::read(&record).attempt(what())?;
         let cards = match &*access {
-            Access::Started(_, cards) => {
+            Access::Started(Started { cards, .. }) => {
                 cards.lock().unwrap_or_else(PoisonError::into_inner).clone()
             }
             Access::Found(_) => hardware.cards.iter().map(|it| (it.mac, it.nic())).collect(),
-            Access::Foreign => {
+            Access::Foreign(_) => {
                 return Err(Error::Unsupported {
                     what: format!("moving or saving VM {}", part.name),
                     instead: "it has a disk of its own, which stays where it is",
@@ -122,14 +119,20 @@ impl Move<'_> {
         fs::create_dir_all(&directory).attempt(what())?;
         write_note(&directory.join(format!("{}.{TO}", part.name)), &ports)?;
         make_taps(site.whole, &taps)?;
-        let bare = bare(site, part, &directory)?;
+        let (machine, bare) = bare(site, part, &directory)?;
         let nics = nics(site, part, &self.cards);
-        let machine = bare.machine.clone();
         let there = machine.await_guest(&bare.cache, &self.hardware, &nics);
         let (there, confinement) = bare.hold(site, part, there.attempt(what())?);
         self.destination = Some(Box::new(there));
         self.confinement = Some(confinement);
         Ok(())
+    }
+
+    /// Sends the guest into a connection, at whose other end another agent has a QEMU await it. It
+    /// stands still from then on.
+    pub fn send_into(&self, connection: UnixStream, limit: Duration) -> Result<Migration> {
+        let what = format!("sending VM {}", self.record.name);
+        carina_vm::send_guest(&self.record, connection, limit, || {}).attempt(what)
     }
 
     /// Sends the guest there. `at_stop` is called when it stands still.
@@ -165,23 +168,21 @@ impl Move<'_> {
             .ok_or(Error::Ended("the new QEMU"))?;
         let stream = carina_sys::connect_stream(&there.record().console, CONNECT);
         console.rejoin(stream.attempt(what())?)?;
-        let cards = Mutex::new(std::mem::take(&mut self.cards));
-        let before = std::mem::replace(&mut *self.access, Access::Started(there, cards));
-        let confinement = self.confinement.take();
-        *self
-            .node
-            .confinement
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = confinement;
+        let started = Started {
+            running: there,
+            cards: Mutex::new(std::mem::take(&mut self.cards)),
+            confinement: self.confinement.take().unwrap_or_default(),
+        };
+        let before = std::mem::replace(&mut *self.access, Access::Started(started));
         let machines = &self.node.machines;
         match before {
             // It ends with its value, and its files with it.
-            Access::Started(before, _) => drop(before),
-            Access::Found(_) | Access::Foreign => {
+            Access::Started(before) => drop(before),
+            Access::Found(_) | Access::Foreign(_) => {
                 carina_vm::kill(machines, &name).attempt(what())?;
             }
         }
-        if let Access::Started(there, _) = &mut *self.access {
+        if let Access::Started(Started { running: there, .. }) = &mut *self.access {
             let network = carina_lab::namespace_file(&ports_namespace(site.whole.vnet));
             there
                 .adopt(machines, &name, Some(&network))
@@ -245,9 +246,8 @@ pub(super) fn restored(
     let cards = part.interfaces.iter();
     let cards = cards.filter_map(|it| Some((it.mac.0, NicId(*saved.cards.get(&it.name)?))));
     let cards: Cards = cards.collect();
-    let bare = bare(site, part, &site.dir.machines())?;
+    let (machine, bare) = bare(site, part, &site.dir.machines())?;
     let nics = nics(site, part, &cards);
-    let machine = bare.machine.clone();
     let running = machine.await_guest(&bare.cache, &saved.hardware, &nics);
     let (running, confinement) = bare.hold(site, part, running.attempt(what())?);
     running.take_from(file).attempt(what())?;
@@ -259,7 +259,7 @@ pub(super) fn restored(
     Ok(((running, confinement), cards))
 }
 
-fn nics(site: &Site<'_>, part: &NodePart, cards: &Cards) -> BTreeMap<NicId, Nic> {
+pub(super) fn nics(site: &Site<'_>, part: &NodePart, cards: &Cards) -> BTreeMap<NicId, Nic> {
     let nic = |it| {
         let it: &carina_vnet::host_part::InterfacePart = it;
         Some((*cards.get(&it.mac.0)?, card(site, part, it)))
@@ -268,7 +268,7 @@ fn nics(site: &Site<'_>, part: &NodePart, cards: &Cards) -> BTreeMap<NicId, Nic>
 }
 
 /// Has a guest run on, unless it runs.
-fn go_on(record: &Record) -> Result<()> {
+pub(super) fn go_on(record: &Record) -> Result<()> {
     let what = || format!("resuming VM {}", record.name);
     let state = carina_vm::guest_state(record).attempt(what())?;
     match state.running {
@@ -394,4 +394,4 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How long a guest that writes much may take to be sent.
 const SEND: Duration = Duration::from_secs(120);
 /// How long the last of it may take until it is there.
-const ARRIVE: Duration = Duration::from_secs(20);
+pub(super) const ARRIVE: Duration = Duration::from_secs(20);

@@ -4,13 +4,14 @@
 //! it stands still the engine's links are joined to them, and those that it had go afterwards. What
 //! is lost meanwhile is counted by echos at 1 kHz from a neighbour.
 
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use carina_engine::frames::Graph;
 use carina_vm::Migration;
 use carina_vnet::host_part::{HostPart, NodePart};
 
-use super::{Vnet, lock};
+use super::{Vnet, lock, source_towards};
 use crate::error::{Error, Result};
 use crate::graph::add_port_app;
 use crate::making::remove_named;
@@ -79,6 +80,24 @@ impl Vnet {
         let report = report(name, sent, began.elapsed(), echoes)?;
         self.progress.tell(report.to_string());
         Ok(report)
+    }
+
+    /// Begins to ask an address for echos, 1000 a second, from a node that is a namespace.
+    ///
+    /// # Errors
+    /// There is no such node, or it is a machine.
+    pub fn watch(&self, from: &str, to: Ipv4Addr) -> Result<EchoStream> {
+        let own = {
+            let part = lock(&self.part);
+            let wanted = part.node(from).ok_or_else(|| self.no_node(from))?;
+            source_towards(wanted, to)
+        };
+        let node = self.node(from)?;
+        let namespace = node.namespace().ok_or_else(|| Error::Unsupported {
+            what: format!("watching from node {from}"),
+            instead: "a machine sends no echos at such a rate",
+        })?;
+        EchoStream::begin(namespace, own, to)
     }
 
     /// Which of their ports ends of links are at.
@@ -161,12 +180,14 @@ fn report(
     let ms = |time: Duration| time.as_secs_f64() * 1000.0;
     let mut report = MigrationReport {
         node: node.to_owned(),
-        downtime_ms: ms(sent.downtime),
+        to: None,
+        downtime_ms: Some(ms(sent.downtime)),
         total_ms: ms(total),
         watched_from: None,
         sent: 0,
         lost: None,
         gap_ms: None,
+        is_made_anew: false,
     };
     if let Some((from, echoes)) = echoes {
         let echoes = echoes?;

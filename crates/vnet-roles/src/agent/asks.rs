@@ -11,6 +11,7 @@ use crate::calling::connection::{CallError, Callee, Connection, Request};
 use crate::inside::Wanted;
 use crate::inside::desk::Reply;
 use crate::log::Log;
+use crate::serving::messages::BODY_MAX;
 use crate::wire::Ender;
 
 /// Fetches asks from one process of a PIP. It ends with this value; what is being carried out goes
@@ -142,8 +143,19 @@ impl Shared {
     }
 
     fn reply(&self, number: u64, reply: Reply) {
-        let body = serde_json::to_string(&[(number, reply)]);
-        let body = body.expect("answers have no keys but texts and numbers");
+        let text = |reply: Reply| {
+            let body = serde_json::to_string(&[(number, reply)]);
+            body.expect("answers have no keys but texts and numbers")
+        };
+        let mut body = text(reply);
+        if body.len() > BODY_MAX {
+            let what = "what it says is too long for an answer, some 3 MB: have the node keep it \
+                        in a file, and fetch that in parts";
+            body = text(Reply::Refusal(ErrorBody::new(
+                ErrorCode::LimitReached,
+                what,
+            )));
+        }
         let request = Request {
             method: "POST",
             target: "/v1/answers",

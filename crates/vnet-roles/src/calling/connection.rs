@@ -182,6 +182,20 @@ impl Connection {
         shown.first().map(|it| it.clone().into_owned())
     }
 
+    /// The stream itself, for what is no HTTP. Nothing was asked over it yet. A read, and a write,
+    /// may wait for so long.
+    ///
+    /// # Errors
+    /// The system's refusal.
+    pub(crate) fn into_stream(
+        self,
+        limit: Duration,
+    ) -> io::Result<StreamOwned<ClientConnection, Wire>> {
+        let stream = self.stream.into_inner();
+        stream.sock.set_limits(limit, limit)?;
+        Ok(stream)
+    }
+
     /// A way to end it from another thread.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carina_api::ErrorBody;
 use rustls::pki_types::CertificateDer;
@@ -22,6 +22,15 @@ pub struct Link {
 /// Takes what the other side says: a list of messages as JSON.
 pub type Listener = Box<dyn FnMut(&[u8]) -> Result<(), ErrorBody> + Send>;
 
+type Shown = (Ender, Option<CertificateDer<'static>>);
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug)]
+enum Use {
+    Hear,
+    Say,
+}
+
 #[derive(Debug)]
 struct Shared {
     callee: Callee,
@@ -29,8 +38,8 @@ struct Shared {
     has_ended: AtomicBool,
     /// The other side answers: what waits for it may be taken from its mailbox.
     is_up: AtomicBool,
-    /// The connections, and what the other side has shown for each.
-    enders: Mutex<Vec<(Ender, Option<CertificateDer<'static>>)>>,
+    /// The connections, one each to hear and to say, and what the other side has shown for each.
+    enders: Mutex<[Option<Shown>; 2]>,
 }
 
 impl Link {
@@ -71,7 +80,7 @@ impl Drop for Link {
         self.shared.has_ended.store(true, Ordering::Relaxed);
         let enders = &self.shared.enders;
         let enders = enders.lock().unwrap_or_else(PoisonError::into_inner);
-        enders.iter().for_each(|(ender, _)| ender.end());
+        enders.iter().flatten().for_each(|(ender, _)| ender.end());
     }
 }
 
@@ -84,7 +93,7 @@ impl Shared {
     fn hear(&self, listener: &mut Listener) {
         let mut wait = AGAIN_MIN;
         while !self.has_ended() {
-            let outcome = self.connect().and_then(|mut connection| {
+            let outcome = self.connect(Use::Hear).and_then(|mut connection| {
                 self.is_up.store(true, Ordering::Relaxed);
                 self.log.say(format_args!("reaches {}", self.callee.party));
                 self.hear_over(&mut connection, listener, &mut wait)
@@ -131,9 +140,9 @@ impl Shared {
     /// Says what is in the mailbox until the link ends.
     fn say(&self, mailbox: &Mailbox) {
         let mut connection = None;
-        let mut lists = 0;
+        let (mut lists, mut checked) = (0, Instant::now());
         while !self.has_ended() {
-            lists = self.follow_lists(lists);
+            lists = self.follow_lists(lists, &mut checked);
             if !self.is_up.load(Ordering::Relaxed) {
                 connection = None;
                 self.pause(AGAIN_MIN / 4);
@@ -164,8 +173,9 @@ impl Shared {
         }
     }
 
-    /// Ends the connections to one whose certificate is revoked. Returns how many lists there were.
-    fn follow_lists(&self, seen: u64) -> u64 {
+    /// Ends the connections to one whose certificate is revoked, or has expired. Returns how many
+    /// lists there were.
+    fn follow_lists(&self, seen: u64, checked: &mut Instant) -> u64 {
         let lists = match self.callee.tls.look() {
             Ok(lists) => lists,
             Err(error) => {
@@ -174,9 +184,10 @@ impl Shared {
                 return seen;
             }
         };
-        if lists != seen {
+        if lists != seen || checked.elapsed() >= EXPIRY {
+            *checked = Instant::now();
             let enders = self.enders.lock().unwrap_or_else(PoisonError::into_inner);
-            for (ender, certificate) in &*enders {
+            for (ender, certificate) in enders.iter().flatten() {
                 let is_good = |it| self.callee.tls.is_good(it);
                 if certificate.as_ref().is_some_and(|it| !is_good(it)) {
                     ender.end();
@@ -193,7 +204,7 @@ impl Shared {
     ) -> Result<(), CallError> {
         let mut current = match connection.take() {
             Some(connection) => connection,
-            None => self.connect()?,
+            None => self.connect(Use::Say)?,
         };
         let body = list_of(messages);
         let request = Request {
@@ -209,14 +220,12 @@ impl Shared {
         said.map(drop)
     }
 
-    fn connect(&self) -> Result<Connection, CallError> {
+    /// A connection in place of the earlier one for the same.
+    fn connect(&self, what_for: Use) -> Result<Connection, CallError> {
         let connection = self.callee.connect()?;
         let mut enders = self.enders.lock().unwrap_or_else(PoisonError::into_inner);
-        // There are two connections at a time: older ones have ended.
-        enders.truncate(1);
-        if let Ok(ender) = connection.ender() {
-            enders.insert(0, (ender, connection.certificate()));
-        }
+        let ender = connection.ender().ok();
+        enders[what_for as usize] = ender.map(|ender| (ender, connection.certificate()));
         Ok(connection)
     }
 
@@ -235,6 +244,8 @@ impl Shared {
 const HEAR: Duration = Duration::from_secs(20);
 /// Between two looks at whether the link has ended.
 const LOOK: Duration = Duration::from_millis(200);
+/// Between two looks at whether certificates have expired, at most.
+const EXPIRY: Duration = Duration::from_secs(30);
 /// Between two calls that fail, at first.
 const AGAIN_MIN: Duration = Duration::from_millis(100);
 /// Between two calls that fail, at most.

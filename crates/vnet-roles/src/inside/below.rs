@@ -1,36 +1,63 @@
 //! The role below: a VNO asks its VNP, a VNP its PIPs.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carina_api::{ErrorBody, ErrorCode};
 
 use super::{Answer, Wanted};
 use crate::calling::connection::{CallError, Callee, Request};
+use crate::identity::{Identity, Role};
 use crate::log::Log;
 
 /// The ways to the processes of parties, by their names.
 #[derive(Clone, Debug)]
 pub struct Below {
     callees: Arc<BTreeMap<String, Vec<Callee>>>,
+    asks: Arc<Asks>,
     log: Log,
+}
+
+/// How many asks of each caller are on their way. They outlive a caller that goes.
+#[derive(Debug, Default)]
+struct Asks(Mutex<BTreeMap<Identity, usize>>);
+
+/// An ask that is on its way.
+#[derive(Debug)]
+struct OnWay {
+    asks: Arc<Asks>,
+    caller: Identity,
 }
 
 impl Below {
     /// With these ways.
     pub fn new(callees: BTreeMap<String, Vec<Callee>>, log: Log) -> Below {
         let callees = Arc::new(callees);
-        Below { callees, log }
+        Below {
+            callees,
+            asks: Arc::default(),
+            log,
+        }
     }
 
-    /// Asks parties, all at once, and adds their answers up. Where the whole network is asked,
-    /// the answers of some will do: of the others nothing is known.
+    /// Asks parties for a caller, all at once, and adds their answers up. Where the whole network
+    /// is asked, the answers of some will do: of the others nothing is known.
     ///
     /// # Errors
-    /// The list is empty: the caller has no such node. Or all refuse, or are not reached.
-    pub async fn ask(&self, parties: Vec<String>, wanted: Wanted) -> Result<Answer, ErrorBody> {
+    /// The list is empty: the caller has no such node. Or all refuse, or are not reached; or too
+    /// much that the caller has asked for is not answered yet.
+    pub async fn ask(
+        &self,
+        caller: &Identity,
+        parties: Vec<String>,
+        wanted: Wanted,
+    ) -> Result<Answer, ErrorBody> {
         let below = self.clone();
-        let asked = tokio::task::spawn_blocking(move || below.ask_and_wait(&parties, &wanted));
+        let on_way = self.asks.begin(caller)?;
+        let asked = tokio::task::spawn_blocking(move || {
+            let _on_way = on_way;
+            below.ask_and_wait(&parties, &wanted)
+        });
         asked.await.unwrap_or_else(|_| {
             let what = "the role failed; its log says more";
             Err(ErrorBody::new(ErrorCode::Internal, what))
@@ -88,6 +115,46 @@ impl Below {
     }
 }
 
+impl Asks {
+    fn begin(self: &Arc<Asks>, caller: &Identity) -> Result<OnWay, ErrorBody> {
+        let most = match caller.role {
+            Role::Delegate => OF_DELEGATE_MAX,
+            _ => OF_CALLER_MAX,
+        };
+        let mut all = self.lock();
+        let count = all.entry(caller.clone()).or_default();
+        if *count >= most {
+            let what = format!(
+                "{most} asks of {caller} are not answered yet: wait for one of them, or give \
+                 commands a shorter time"
+            );
+            return Err(ErrorBody::new(ErrorCode::LimitReached, what));
+        }
+        *count += 1;
+        Ok(OnWay {
+            asks: Arc::clone(self),
+            caller: caller.clone(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Identity, usize>> {
+        // Every critical section leaves the map whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for OnWay {
+    fn drop(&mut self) {
+        let mut all = self.asks.lock();
+        if let Some(count) = all.get_mut(&self.caller) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.caller);
+            }
+        }
+    }
+}
+
 /// The sum of several answers to an ask.
 ///
 /// # Errors
@@ -111,16 +178,47 @@ pub fn together(
 
 /// The refusal of an ask for which there is no node.
 pub fn nothing(wanted: &Wanted) -> ErrorBody {
-    let what = match wanted.ask.node() {
-        Some(node) => {
-            let node: String = node.chars().take(64).collect();
-            format!("the network has no node {node}, or it is not made yet")
-        }
-        None => "the network is not made yet".to_owned(),
-    };
+    match wanted.ask.node() {
+        Some(node) => no_node(node),
+        None => ErrorBody::new(ErrorCode::NotFound, "the network is not made yet"),
+    }
+}
+
+/// The refusal of an ask for a node that is not there.
+pub fn no_node(node: &str) -> ErrorBody {
+    let shown = node.chars().filter(|char| !char.is_control());
+    let node: String = shown.take(64).collect();
+    let what = format!("the network has no node {node}, or it is not made yet");
     ErrorBody::new(ErrorCode::NotFound, what)
 }
 
 fn unreached() -> ErrorBody {
     ErrorBody::new(ErrorCode::TimedOut, "the provider does not answer")
+}
+
+/// Asks of a caller that are on their way at a time; less than it may have connections at the role
+/// below.
+const OF_CALLER_MAX: usize = 48;
+/// Those of a delegate.
+const OF_DELEGATE_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delegate_who_asks_too_much_waits_and_keeps_no_other_out() {
+        let asks = Arc::new(Asks::default());
+        let [bob, eve] = ["bob", "eve"].map(|name| Identity::new(Role::Delegate, name).unwrap());
+        let mut on_way: Vec<OnWay> = (0..OF_DELEGATE_MAX)
+            .map(|_| asks.begin(&bob).unwrap())
+            .collect();
+        let refusal = asks.begin(&bob).unwrap_err();
+        assert_eq!(refusal.code, ErrorCode::LimitReached);
+        asks.begin(&eve).unwrap();
+        on_way.pop();
+        on_way.push(asks.begin(&bob).unwrap());
+        drop(on_way);
+        assert!(asks.lock().is_empty());
+    }
 }

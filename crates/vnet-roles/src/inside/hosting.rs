@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use super::copies::Copies;
 use super::sessions::Sessions;
+use super::watches::Watches;
 use super::{Answer, Ask, EndReport, Look, WATCH_MS_MAX, Wanted, access, seeking::Seeking};
 use crate::log::Log;
 
@@ -36,6 +37,7 @@ pub struct Inside {
     sessions: Sessions,
     copies: Copies,
     seeking: Seeking,
+    watches: Watches,
     /// The file of the notes, one at a time.
     notes: Mutex<PathBuf>,
     log: Log,
@@ -62,6 +64,7 @@ impl Inside {
             sessions: Sessions::default(),
             copies: Copies::default(),
             seeking: Seeking::default(),
+            watches: Watches::default(),
             notes: Mutex::new(notes),
             log,
         }
@@ -168,6 +171,29 @@ impl Inside {
                 Answer::Done {}
             }
             Ask::Copy { .. } | Ask::Enough { .. } => self.copies.answer(agent, name, wanted)?,
+            Ask::WatchEchoes { .. }
+            | Ask::EndEchoes { .. }
+            | Ask::Seek { .. }
+            | Ask::Found { .. } => self.begin_or_end(agent, name, wanted)?,
+        })
+    }
+
+    /// Begins and ends what goes on between two asks; of all else it does nothing.
+    fn begin_or_end(&self, agent: &Agent, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
+        Ok(match &wanted.ask {
+            Ask::WatchEchoes { node, to, session } => {
+                self.watches
+                    .begin(*session, || agent.watch(name, node, *to))?;
+                Answer::Done {}
+            }
+            Ask::EndEchoes { session, .. } => {
+                let echoes = self.watches.end(*session)?;
+                Answer::Echoes {
+                    sent: echoes.sent,
+                    answered: echoes.answered,
+                    gap_ns: u64::try_from(echoes.gap.as_nanos()).unwrap_or(u64::MAX),
+                }
+            }
             Ask::Seek { session, sought } => {
                 let key = (wanted.who.clone(), name.to_owned(), *session);
                 self.seeking.begin(key, || agent.watch_way(name, sought))?;
@@ -177,6 +203,7 @@ impl Inside {
                 let key = (wanted.who.clone(), name.to_owned(), *session);
                 Answer::Found(self.seeking.end(&key)?)
             }
+            _ => Answer::Done {},
         })
     }
 
@@ -193,7 +220,9 @@ impl Inside {
                 wait_ms,
             } => {
                 let socket = agent.console(name, node)?;
-                let session = self.sessions.of(&key(node, *session), Some(&socket));
+                // With this it is noted who watches.
+                let begins = (*since == 0).then_some(socket.as_path());
+                let session = self.sessions.of(&key(node, *session), begins);
                 let session = session.map_err(console)?;
                 let session = session.ok_or(Error::Ended("the console"))?;
                 let wait = Duration::from_millis((*wait_ms).min(WATCH_MS_MAX));

@@ -46,7 +46,9 @@ impl Sessions {
         socket: Option<&Path>,
     ) -> std::io::Result<Option<Arc<Session>>> {
         let mut all = self.lock();
-        all.retain(|_, session| session.is_used());
+        // They leave the console, where one of them may have been the one who writes.
+        let unused = all.extract_if(.., |_, session| !session.is_used());
+        unused.for_each(|(_, session)| session.end());
         if let Some(session) = all.get(key) {
             return Ok(Some(Arc::clone(session)));
         }

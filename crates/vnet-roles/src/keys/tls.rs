@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustls::client::WebPkiServerVerifier;
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
 use webpki::EndEntityCert;
 
@@ -191,18 +191,22 @@ impl Own {
                 .only_check_end_entity_revocation()
                 .build();
         let servers = servers.map_err(|error| content(path, error))?;
-        let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(VERSIONS)
             .map_err(|error| content(path, error))?
             .with_client_cert_verifier(Arc::clone(&verifier))
             .with_single_cert(self.chain.clone(), self.key.clone_key())
             .map_err(|error| content(path, error))?;
-        let client = ClientConfig::builder_with_provider(provider)
+        // A session that is resumed shows no certificate again, which may have expired.
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        let mut client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(VERSIONS)
             .map_err(|error| content(path, error))?
             .with_webpki_verifier(servers)
             .with_client_auth_cert(self.chain.clone(), self.key.clone_key())
             .map_err(|error| content(path, error))?;
+        client.resumption = Resumption::disabled();
         let rules = Rules {
             server: Arc::new(server),
             client: Arc::new(client),

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, RawQuery, State};
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::pip::Pip;
 use carina_vnet::store::Store;
@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 
 use super::entrance::Caller;
 use super::messages::body_of;
+use super::{drains, moves};
 use crate::driver::Handle;
 use crate::identity::{Identity, Role};
 use crate::inside::below::{Below, together};
@@ -37,6 +38,8 @@ pub struct VnpAsks<S> {
 /// A PIP that is asked.
 #[derive(Debug)]
 pub struct PipAsks<S> {
+    /// Its name.
+    pub name: String,
     /// The way to its machine.
     pub handle: Handle<Pip<S>>,
     /// Asks that wait for agents.
@@ -55,6 +58,7 @@ impl<S> Clone for VnpAsks<S> {
 impl<S> Clone for PipAsks<S> {
     fn clone(&self) -> PipAsks<S> {
         PipAsks {
+            name: self.name.clone(),
             handle: self.handle.clone(),
             desk: Arc::clone(&self.desk),
         }
@@ -75,6 +79,11 @@ pub fn pip_router<S: Store + Send + 'static>(asks: PipAsks<S>) -> Router {
     Router::new()
         .route("/v1/asks", get(fetch::<S>).post(ask_pip::<S>))
         .route("/v1/answers", post(answer::<S>))
+        .route("/v1/moves", post(moves::move_node::<S>))
+        .route(
+            "/v1/hosts/{host}/drain",
+            put(drains::drain::<S>).delete(drains::undrain::<S>),
+        )
         .with_state(asks)
 }
 
@@ -87,6 +96,7 @@ async fn ask_vnp<S: Store + Send + 'static>(
         let (caller, wanted) = wanted_of(from, Role::Vnp, Role::Vno, body).await?;
         let (vnet, node) = (wanted.vnet, wanted.ask.node().map(str::to_owned));
         let looks = matches!(wanted.ask, Ask::Look {});
+        let asker = caller.clone();
         let pips = asks.handle.ask(move |it, _| {
             let pips = it.pips_for(&caller.name, vnet, node.as_deref());
             if pips.is_empty() && it.owner(vnet).is_some_and(|owner| owner != caller.name) {
@@ -96,7 +106,7 @@ async fn ask_vnp<S: Store + Send + 'static>(
             Ok((pips, layout.cloned().map(Box::new)))
         });
         let (pips, layout) = pips.await??;
-        let mut answer = asks.below.ask(pips, wanted).await?;
+        let mut answer = asks.below.ask(&asker, pips, wanted).await?;
         if let Answer::Looked(look) = &mut answer {
             look.layout = layout;
         }
@@ -191,6 +201,10 @@ async fn wanted_of(
         return Err(no_right(callee, &caller, &[may]));
     }
     let mut wanted: Wanted = read(&body_of(body).await?)?;
+    if matches!(wanted.ask, Ask::WatchEchoes { .. } | Ask::EndEchoes { .. }) {
+        let what = "only a PIP asks that of its hosts";
+        return Err(ErrorBody::new(ErrorCode::AccessDenied, what));
+    }
     let is_long = |who: &String| who.len() > WHO_BYTES_MAX || who.contains(char::is_control);
     if wanted.who.len() >= WHO_MAX || wanted.who.iter().any(is_long) {
         let what = "those on whose behalf it is asked are too many, or have no names";

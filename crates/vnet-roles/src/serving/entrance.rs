@@ -14,6 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::listening::{Incoming, Listening};
+use super::sources::Sources;
 use crate::identity::Identity;
 use crate::keys::{Tls, party_of};
 use crate::log::Log;
@@ -83,6 +84,7 @@ async fn accept(
     log: Log,
 ) {
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    let sources = Arc::new(Sources::default());
     while !admit.is_closed() {
         // As many at a time as there are permits; the others wait in the system's queue.
         let Ok(permit) = Arc::clone(&handshakes).acquire_owned().await else {
@@ -97,13 +99,25 @@ async fn accept(
                 continue;
             }
         };
-        let (acceptor, admit) = (TlsAcceptor::from(tls.server()), admit.clone());
+        let Some(pending) = sources.take(&from) else {
+            log.say(format_args!(
+                "{from} is sent away: it begins too much at a time"
+            ));
+            continue;
+        };
+        let (tls, admit) = (tls.clone(), admit.clone());
         let (places, log) = (Arc::clone(&places), log.clone());
         tokio::spawn(async move {
             let _permit = permit;
-            let shaken = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await;
+            let handshake = async {
+                // Those of one source take turns, and cost the others nothing.
+                let _turn = pending.turns.acquire().await;
+                TlsAcceptor::from(tls.server()).accept(stream).await
+            };
+            let shaken = tokio::time::timeout(HANDSHAKE, handshake).await;
+            drop(pending);
             match shaken {
-                Ok(Ok(stream)) => match admitted(stream, &places) {
+                Ok(Ok(stream)) => match admitted(stream, &tls, &places) {
                     // If the server has ended, nothing takes it.
                     Ok(new) => drop(admit.send(new).await),
                     Err(what) => log.say(format_args!("{from} is sent away: {what}")),
@@ -139,11 +153,15 @@ async fn look_after(places: Arc<Places>, tls: Tls, log: Log) {
 
 fn admitted(
     stream: TlsStream<TaskWire>,
+    tls: &Tls,
     places: &Arc<Places>,
 ) -> Result<(Admitted, Caller), &'static str> {
     let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(<[_]>::first);
     let certificate = certificate.ok_or("it has shown no certificate")?;
+    if !tls.is_good(certificate) {
+        return Err("its certificate is valid no longer");
+    }
     let caller = party_of(certificate).ok_or("its certificate names no party")?;
     let taken = places.take(&caller, certificate.clone().into_owned());
     let (place, ends) = taken.ok_or("it has too many connections")?;
@@ -263,12 +281,12 @@ impl AsyncWrite for Admitted {
     }
 }
 
-/// Handshakes at a time.
-const HANDSHAKES_MAX: usize = 64;
+/// Connections that are not admitted yet.
+const HANDSHAKES_MAX: usize = 1024;
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Connections of one caller at a time.
-const CONNECTIONS_MAX: usize = 16;
+const CONNECTIONS_MAX: usize = 64;
 /// Between two looks at the list of revoked certificates.
 const LOOK: Duration = Duration::from_secs(1);
 /// So many looks later it is looked whether certificates have expired.

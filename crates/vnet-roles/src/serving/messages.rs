@@ -97,6 +97,6 @@ pub async fn body_of(body: Body) -> Result<Vec<u8>, ErrorBody> {
 }
 
 /// Bytes of a request at most: the longest document, written as JSON, and what is around it.
-const BODY_MAX: usize = 12 << 20;
+pub(crate) const BODY_MAX: usize = 12 << 20;
 /// How long the body of a request may take.
 const BODY_WAIT: Duration = Duration::from_secs(30);

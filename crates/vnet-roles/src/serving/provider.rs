@@ -168,7 +168,15 @@ fn changes(before: &PipView, now: &PipView) -> Vec<String> {
             _ => None,
         }
     });
-    let mut all: Vec<String> = hosts.collect();
+    let drained = now.hosts.iter().filter_map(|host| {
+        let was = old.get(host.name.as_str()).is_some_and(|it| it.is_drained);
+        match (was, host.is_drained) {
+            (false, true) => Some(format!("host {} takes no new nodes", host.name)),
+            (true, false) => Some(format!("host {} takes nodes again", host.name)),
+            _ => None,
+        }
+    });
+    let mut all: Vec<String> = hosts.chain(drained).collect();
     let key = |part: &PartView| (part.vnet, part.state == PartState::Held);
     let old: BTreeMap<_, &PartView> = before.parts.iter().map(|it| (key(it), it)).collect();
     for part in &now.parts {

@@ -5,6 +5,7 @@
 //! as of networks that are not there.
 
 use carina_api::{ErrorBody, ErrorCode};
+use carina_time::Instant;
 use carina_vnet::grant::{Grant, Verb};
 use carina_vnet::store::Store;
 
@@ -51,7 +52,7 @@ pub fn is_operator(vno: &Identity, caller: &Identity) -> bool {
     caller.role == Role::Operator && caller.name == vno.name
 }
 
-/// Checks what a caller needs.
+/// Checks what a caller needs now.
 ///
 /// # Errors
 /// The caller may not do it; the words say what it may.
@@ -59,7 +60,7 @@ pub fn check<S: Store>(
     operations: &Operations<S>,
     vno: &Identity,
     caller: &Identity,
-    need: Need,
+    (now, need): (Instant, Need),
 ) -> Result<(), ErrorBody> {
     is_known(vno, caller)?;
     if is_operator(vno, caller) {
@@ -71,9 +72,9 @@ pub fn check<S: Store>(
         Need::Operator => Err(denied(format!(
             "{caller} may not do this; operator {operator} may"
         ))),
-        Need::Any { name } => granted(operations, vno, who, name).map(drop),
+        Need::Any { name } => granted(operations, vno, who, (now, name)).map(drop),
         Need::Verb { name, verb, node } => {
-            let grant = granted(operations, vno, who, name)?;
+            let grant = granted(operations, vno, who, (now, name))?;
             if grant.lets(verb, node) {
                 return Ok(());
             }
@@ -96,10 +97,11 @@ fn granted<'a, S: Store>(
     operations: &'a Operations<S>,
     vno: &Identity,
     who: &str,
-    name: &str,
+    (now, name): (Instant, &str),
 ) -> Result<&'a Grant, ErrorBody> {
     let grants = operations.grants(name).ok();
-    grants.and_then(|all| all.get(who)).ok_or_else(|| {
+    let grant = grants.and_then(|all| all.get(who));
+    grant.filter(|it| !it.has_ended(now)).ok_or_else(|| {
         let name: String = name.chars().take(64).collect();
         denied(format!(
             "delegate {who} has no rights in a network {name}; operator {} can grant them (`carina \

@@ -23,7 +23,7 @@ use super::rights::{self, Need};
 use super::watching::Watching;
 use crate::driver::Handle;
 use crate::identity::{Identity, Role};
-use crate::inside::below::Below;
+use crate::inside::below::{Below, no_node};
 use crate::inside::{Ask, Wanted};
 
 /// A VNO that its operators call.
@@ -100,7 +100,7 @@ impl<S: Store + Send + 'static> Verbs<S> {
                 },
                 None => Need::Any { name: &name },
             };
-            rights::check(it, &vno, &caller, need)?;
+            rights::check(it, &vno, &caller, (now, need))?;
             work(it, now, &name)
         });
         answered(answer.await.and_then(|done| done))
@@ -116,7 +116,7 @@ impl<S: Store + Send + 'static> Verbs<S> {
     ) -> Response {
         let vno = self.party.clone();
         let answer = self.handle.ask(move |it, now| {
-            rights::check(it, &vno, &caller, Need::Operator)?;
+            rights::check(it, &vno, &caller, (now, Need::Operator))?;
             work(it, now, &caller)
         });
         answered(answer.await.and_then(|done| done))
@@ -150,12 +150,12 @@ impl<S: Store + Send + 'static> Verbs<S> {
 async fn list<S: Store + Send + 'static>(State(verbs): Of<S>, from: Called) -> Response {
     let ConnectInfo(Caller(caller)) = from;
     let vno = verbs.party.clone();
-    let listed = verbs.handle.ask(move |it, _| {
+    let listed = verbs.handle.ask(move |it, now| {
         rights::is_known(&vno, &caller)?;
         let mut all = it.list();
         all.retain(|seen| {
             let need = Need::Any { name: &seen.name };
-            rights::check(it, &vno, &caller, need).is_ok()
+            rights::check(it, &vno, &caller, (now, need)).is_ok()
         });
         Ok(all)
     });
@@ -211,7 +211,7 @@ async fn ask<S: Store + Send + 'static>(
     let asked = async {
         rights::is_known(&verbs.party, &caller)?;
         let mut ask: Ask = read(&body_of(body).await?)?;
-        let (vno, who) = (verbs.party.clone(), caller.to_string());
+        let (vno, asker) = (verbs.party.clone(), caller.clone());
         let found = verbs.handle.ask(move |it, now| {
             let of = |verb, node| Need::Verb {
                 name: &name,
@@ -219,9 +219,15 @@ async fn ask<S: Store + Send + 'static>(
                 node,
             };
             let need = of(ask.verb(), ask.node());
-            rights::check(it, &vno, &caller, need)?;
+            rights::check(it, &vno, &caller, (now, need))?;
             let seen = it.seen(&name)?;
-            ask.find_access(&it.document(&name)?)?;
+            let document = it.document(&name)?;
+            ask.find_access(&document)?;
+            if let Some(node) = ask.node()
+                && !document.extended().node.contains_key(node)
+            {
+                return Err(no_node(node));
+            }
             if let (Some(node), Some(deed)) = (ask.node(), ask.deed()) {
                 it.tell(now, &name, format!("node {node}: {caller} {deed}"));
             }
@@ -231,9 +237,12 @@ async fn ask<S: Store + Send + 'static>(
         let wanted = Wanted {
             vnet,
             ask,
-            who: vec![who],
+            who: vec![asker.to_string()],
         };
-        verbs.below.ask(vec![verbs.vnp.clone()], wanted).await
+        verbs
+            .below
+            .ask(&asker, vec![verbs.vnp.clone()], wanted)
+            .await
     };
     answered(asked.await)
 }
@@ -297,7 +306,12 @@ impl<S: Store + Send + 'static> Verbs<S> {
                 ErrorBody::new(carina_api::ErrorCode::BadRequest, error.to_string())
             })?;
             let what = match &grant {
-                Some(grant) => format!("{caller} lets {to} do this: {grant}"),
+                Some(grant) => {
+                    let now_s = now.since(Instant::ZERO).as_secs();
+                    let left = grant.until.map(|until| until.saturating_sub(now_s));
+                    let left = left.map_or(String::new(), |left| format!(", for {left} s"));
+                    format!("{caller} lets {to} do this: {grant}{left}")
+                }
                 None => format!("{caller} takes back what {to} may do"),
             };
             it.grant(now, &name, &to.name, grant)?;
@@ -329,13 +343,13 @@ async fn events<S: Store + Send + 'static>(
     loop {
         let happened = verbs.happened.notified();
         let (vno, caller, name) = (verbs.party.clone(), caller.clone(), name.clone());
-        let events = verbs.handle.ask(move |it, _| {
+        let events = verbs.handle.ask(move |it, now| {
             let need = Need::Verb {
                 name: &name,
                 verb: Verb::See,
                 node: None,
             };
-            rights::check(it, &vno, &caller, need)?;
+            rights::check(it, &vno, &caller, (now, need))?;
             it.events(&name, since)
         });
         let events = events.await.and_then(|events| events);

@@ -62,7 +62,8 @@ export class Promises {
   hosts(hosts) {
     const rows = hosts.map((it) => html("tr", { class: "row" }, [
       html("td", {}, [this.go({ kind: "host", key: it.name }, it.name)]),
-      html("td", { class: it.is_there ? "" : "is-down" }, it.is_there ? it.location : "silent"),
+      html("td", { class: it.is_there ? "" : "is-down" }, it.is_there
+        ? it.location + (it.is_drained ? ", drained" : "") : "silent"),
       html("td", { class: "number" }, share(it.cpus)),
       html("td", { class: "number" }, share(it.memory_mib))]));
     return html("table", {}, [head("Host", "Where", "CPUs", "MiB"), ...rows]);
@@ -99,6 +100,7 @@ export class Promises {
     const links = view.links.filter((it) => it.hosts.includes(host.name));
     return [this.heading("Host " + host.name), facts([
       ["Reports", html("span", { class: host.is_there ? "is-up" : "is-down" }, heard)],
+      ["New nodes", host.is_drained ? "none: it is drained" : ""],
       ["Location", host.location], ["Address", host.address], ["Labels", labels],
       ["Processors", words(host.cpus, "")], ["Memory", words(host.memory_mib, " MiB")],
       ["Network cards", host.nics.all ? words(host.nics, "") : ""]]),

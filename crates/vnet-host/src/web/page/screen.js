@@ -3,7 +3,7 @@
 import { ask, of, wait } from "./ask.js";
 import { html, notice, quiet } from "./elements.js";
 
-const ROWS = 24, LINES_MAX = 2000;
+const ROWS = 24, COLUMNS_MAX = 1000, LINES_MAX = 2000;
 
 /** Lines of text and a cursor. Colours are left out; what moves the cursor is followed. */
 export class Screen {
@@ -52,6 +52,12 @@ export class Screen {
     else if (char === "\b") this.column = Math.max(this.column - 1, 0);
     else if (char === "\t") this.column += 8 - this.column % 8;
     else if (char >= " ") {
+      // A terminal ends a line that is too long for it.
+      if (this.column >= COLUMNS_MAX) {
+        this.column = 0;
+        this.row += 1;
+        this.grow();
+      }
       const line = this.lines[this.row].padEnd(this.column);
       this.lines[this.row] = line.slice(0, this.column) + char + line.slice(this.column + 1);
       this.column += 1;
@@ -74,16 +80,16 @@ export class Screen {
 
   control(kind, words) {
     const [first, second] = words.split(";").map((word) => parseInt(word, 10) || 0);
-    const count = Math.min(Math.max(first, 1), 1000);
+    const count = Math.min(Math.max(first, 1), COLUMNS_MAX);
     const line = this.lines[this.row];
     if (kind === "A") this.row = Math.max(this.row - count, this.top);
     else if (kind === "B") this.row = Math.min(this.row + count, this.lines.length - 1);
-    else if (kind === "C") this.column += count;
+    else if (kind === "C") this.column = Math.min(this.column + count, COLUMNS_MAX - 1);
     else if (kind === "D") this.column = Math.max(this.column - count, 0);
     else if (kind === "G") this.column = count - 1;
     else if (kind === "H" || kind === "f") {
       this.row = this.top + Math.min(count, ROWS) - 1;
-      this.column = Math.min(Math.max(second || 1, 1), 1000) - 1;
+      this.column = Math.min(Math.max(second || 1, 1), COLUMNS_MAX) - 1;
       this.grow();
     } else if (kind === "K") {
       if (first === 0) this.lines[this.row] = line.slice(0, this.column);
@@ -97,8 +103,8 @@ export class Screen {
     } else if (kind === "P") {
       this.lines[this.row] = line.slice(0, this.column) + line.slice(this.column + count);
     } else if (kind === "@") {
-      this.lines[this.row] = line.slice(0, this.column) + " ".repeat(count)
-        + line.slice(this.column);
+      this.lines[this.row] = (line.slice(0, this.column) + " ".repeat(count)
+        + line.slice(this.column)).slice(0, COLUMNS_MAX);
     }
   }
 

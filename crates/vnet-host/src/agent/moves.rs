@@ -1,0 +1,132 @@
+//! Nodes that move from one host to another, as a provider orders it.
+
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use carina_vnet::host_part::{HostPart, VnetId};
+use carina_vnet::message::{MoveState, ReceiveNode, SendNode};
+
+use super::Agent;
+use super::network::Network;
+use crate::directory::part_name;
+use crate::error::{Attempt, Error, Result};
+use crate::guest_wire::{self, GuestCaller, GuestWire, Offer};
+use crate::node::check;
+use crate::watch::EchoStream;
+
+/// How nodes get to other agents, and from them.
+#[derive(Debug, Default)]
+pub struct Moves {
+    ways: Mutex<Ways>,
+}
+
+#[derive(Debug, Default)]
+struct Ways {
+    at: Option<String>,
+    caller: Option<Arc<dyn GuestCaller>>,
+}
+
+impl Moves {
+    /// Where nodes are taken.
+    pub fn at(&self) -> Option<String> {
+        self.lock().at.clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Ways> {
+        // Every critical section leaves it whole.
+        self.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Agent {
+    /// Has this agent send nodes by a caller, and tell its provider where it takes nodes, if it
+    /// takes any: what comes there is for [`Agent::take_node`].
+    pub fn serve_moves(&self, at: Option<String>, caller: Arc<dyn GuestCaller>) {
+        let mut ways = self.moves.lock();
+        (ways.at, ways.caller) = (at, Some(caller));
+        drop(ways);
+        self.host.bell.ring();
+    }
+
+    /// Takes a node from the agent of a host, which has proven that it is of that.
+    ///
+    /// # Errors
+    /// It is not awaited, or does not come whole. The other end hears it, too.
+    pub fn take_node(&self, from: &str, wire: &mut dyn GuestWire) -> Result<()> {
+        let offer: Offer = guest_wire::read(wire).attempt(format!("taking a node of {from}"))?;
+        let network = self.network(&part_name(offer.vnet));
+        match network.and_then(|network| network.vnet()) {
+            Ok(vnet) => vnet.receive_node(from, &offer, wire),
+            Err(error) => {
+                let refusal = guest_wire::Reply::Refused(error.to_string());
+                // The other end may have gone.
+                let _ = guest_wire::write(wire, &refusal);
+                Err(error)
+            }
+        }
+    }
+
+    /// Begins to ask an address for echos, 1000 a second, from a node that is a namespace.
+    ///
+    /// # Errors
+    /// There is no such network or node, or it is a machine.
+    pub fn watch(&self, name: &str, from: &str, to: Ipv4Addr) -> Result<EchoStream> {
+        self.network(name)?.vnet()?.watch(from, to)
+    }
+
+    /// Awaits a node. What comes too early or too late is left undone: the provider looks at what
+    /// [`Agent::say`] says.
+    pub(super) fn await_node(&self, order: &ReceiveNode) -> Result<()> {
+        let part = &order.part;
+        let Some((network, vnet)) = self.made(part.vnet) else {
+            return Ok(());
+        };
+        if network.generation() != part.generation || network.has_move(order.number) {
+            return Ok(());
+        }
+        let own = HostPart {
+            vnet: network.record().vnet,
+            ..(**part).clone()
+        };
+        let checked = own.check().map_err(Error::from);
+        match checked.and_then(|()| check(&own)) {
+            Ok(()) => vnet.await_node(order, own),
+            Err(error) => network.fail_move(order.number, &error),
+        }
+        Ok(())
+    }
+
+    /// Sends a node, on a thread of its own.
+    pub(super) fn send_node(&self, order: &SendNode) -> Result<()> {
+        let Some((network, vnet)) = self.made(order.vnet) else {
+            return Ok(());
+        };
+        if network.generation() >= order.generation || network.has_move(order.number) {
+            return Ok(());
+        }
+        network.set_move(order.number, MoveState::Sending {});
+        let (order, caller) = (order.clone(), self.moves.lock().caller.clone());
+        let act = move || {
+            let called = caller.ok_or(Error::Ended("the way to other agents"));
+            let what = format!("calling host {}", order.to);
+            let wire = called.and_then(|it| it.call(&order.to, &order.at).attempt(what));
+            vnet.send_node(order.vnet, &order, wire);
+        };
+        let thread = std::thread::Builder::new().name("vnet-move".into());
+        thread.spawn(act).map(drop).attempt("starting a thread")
+    }
+
+    pub(super) fn end_move(&self, vnet: VnetId, number: u64) -> Result<()> {
+        match self.made(vnet) {
+            Some((_, vnet)) => vnet.end_move(number),
+            None => Ok(()),
+        }
+    }
+
+    /// A part of a provider's network of which something is made.
+    fn made(&self, vnet: VnetId) -> Option<(Arc<Network>, Arc<crate::vnet::Vnet>)> {
+        let network = self.network(&part_name(vnet)).ok()?;
+        let vnet = network.vnet().ok()?;
+        Some((network, vnet))
+    }
+}

@@ -1,0 +1,133 @@
+//! What is known of a network, for those who ask.
+
+use carina_engine::counter_file;
+use carina_vnet::host_part::{HostPart, HostStatus};
+
+use super::{Network, Outcome};
+use crate::directory::VnetDir;
+use crate::impairment::{Impairments, LinkImpairment, lost};
+use crate::names::{impair_app, rate_app};
+use crate::report::{InterfaceReport, LinkReport, NodeReport, Passed, VnetReport, VnetState};
+use crate::second_ports::is_port_app;
+
+impl Network {
+    /// What is known of it.
+    pub fn report(&self) -> VnetReport {
+        let (record, vnet, outcome, ready_after) = {
+            let state = self.shared.lock();
+            let vnet = state.vnet.clone();
+            (
+                state.record.clone(),
+                vnet,
+                state.outcome.clone(),
+                state.ready_after,
+            )
+        };
+        let status = self.shared.progress.status();
+        let counts = vnet.as_ref().and_then(|vnet| vnet.counts().ok());
+        let counts = counts.unwrap_or_default();
+        let passed = |link: u32, side: usize| {
+            let rate = rate_app(link, side);
+            let mut passed = Passed::default();
+            let mut from_afar = None;
+            for (name, count) in &counts {
+                if is_port_app(&name.from.app, (link, side)) {
+                    (passed.frames, passed.bytes) = (count.packets, count.bytes);
+                    passed.dropped += count.packets + count.drops;
+                }
+                if name.from.app == rate {
+                    // What has not left the bucket was dropped in it, or waits for a moment.
+                    passed.dropped = passed.dropped.saturating_sub(count.packets);
+                } else if side == 1
+                    && (name.to.app == impair_app(link, 1)
+                        || is_port_app(&name.to.app, (link, 0))
+                            && name.from.app != impair_app(link, 1))
+                {
+                    from_afar = Some(Passed {
+                        frames: count.packets,
+                        bytes: count.bytes,
+                        dropped: count.drops,
+                        lost: 0,
+                    });
+                }
+            }
+            // The bucket of the other direction is at the other host.
+            from_afar.unwrap_or(passed)
+        };
+        let (state, obstacles) = match outcome {
+            Outcome::Changing => (VnetState::Changing, status.obstacles()),
+            Outcome::Failed(reason) => (VnetState::Failed, vec![reason]),
+            Outcome::Done if status.is_ready() => (VnetState::Ready, Vec::new()),
+            Outcome::Done => (VnetState::Degraded, status.obstacles()),
+        };
+        let mut links = links_of(&record.part, &status, passed);
+        if let Some(vnet) = vnet {
+            note_impairments(&mut links, &vnet.impairments(), &self.dir);
+        }
+        VnetReport {
+            name: self.dir.name(),
+            vnet: record.vnet,
+            generation: record.part.generation,
+            state,
+            obstacles,
+            nodes: nodes_of(&record.part, &status),
+            links,
+            phases: self.shared.progress.phases(),
+            ready_after_ms: ready_after.map(|time| time.as_secs_f64() * 1000.0),
+        }
+    }
+}
+
+fn nodes_of(part: &HostPart, status: &HostStatus) -> Vec<NodeReport> {
+    let node = |node: &carina_vnet::host_part::NodePart| {
+        let now = status.nodes.get(&node.name).cloned().unwrap_or_default();
+        let interfaces = node.interfaces.iter().map(InterfaceReport::from);
+        NodeReport {
+            name: node.name.clone(),
+            kind: node.kind,
+            state: now.state,
+            is_console_ready: now.is_console_ready,
+            interfaces: interfaces.collect(),
+        }
+    };
+    part.nodes.iter().map(node).collect()
+}
+
+fn links_of(
+    part: &HostPart,
+    status: &HostStatus,
+    passed: impl Fn(u32, usize) -> Passed,
+) -> Vec<LinkReport> {
+    let mut links = Vec::new();
+    for link in &part.links {
+        let now = status.links.get(&link.number).cloned().unwrap_or_default();
+        links.push(LinkReport {
+            number: link.number,
+            ends: [link.near.to_string(), link.far.to_string()],
+            carrier: link.carrier,
+            rate: link.rate,
+            state: now.state,
+            rtt_ns: now.rtt_ns,
+            passed: [0, 1].map(|side| passed(link.number, side)),
+            impairment: LinkImpairment::default(),
+        });
+    }
+    links
+}
+
+/// Notes what impairs links, and what they have lost by it.
+fn note_impairments(links: &mut [LinkReport], all: &Impairments, dir: &VnetDir) {
+    if all.is_empty() {
+        return;
+    }
+    // Without the file nothing was lost.
+    let counters = counter_file::read(&dir.counters()).unwrap_or_default();
+    for link in links {
+        if let Some(impaired) = all.get(&link.number) {
+            link.impairment = *impaired;
+            for (side, passed) in link.passed.iter_mut().enumerate() {
+                passed.lost = lost(&counters, link.number, side);
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! A guest on its way between two agents.
+//!
+//! ```text
+//!   source                                destination
+//!     | -- offer: what it is, its hardware ----> |   a QEMU is made for it
+//!     | <------------------------------ reply -- |
+//!     | -- pieces of what QEMU sends, an end --> |   the guest stands still at both ends
+//!     | -- sent: for how long it has stood ----> |
+//!     | <------------------------------ reply -- |
+//! ```
+//!
+//! A message is a text of JSON, after its length in four bytes, the most significant first; so is a
+//! piece, and one of no bytes is the end. The way that carries the bytes keeps others from
+//! reading and writing them.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+
+use carina_vm::Hardware;
+use carina_vnet::host_part::VnetId;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// What carries the bytes. Reading and writing have limits of time of their own.
+pub trait GuestWire: Read + Write + Send {}
+
+impl<T: Read + Write + Send> GuestWire for T {}
+
+/// A way to the agents of other hosts.
+pub trait GuestCaller: Send + Sync + std::fmt::Debug {
+    /// Calls the agent of a host.
+    ///
+    /// # Errors
+    /// It is not reached, or another answers.
+    fn call(&self, host: &str, at: &str) -> io::Result<Box<dyn GuestWire>>;
+}
+
+/// What is sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Offer {
+    /// The network, as the provider names it.
+    pub vnet: VnetId,
+    /// The number of the move.
+    pub number: u64,
+    /// The node.
+    pub node: String,
+    /// Its hardware.
+    pub hardware: Hardware,
+    /// Its cards, by the names of its interfaces.
+    pub cards: BTreeMap<String, u32>,
+}
+
+/// All was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sent {
+    /// For how long the guest has stood still by then, µs.
+    pub stood_us: u64,
+}
+
+/// What the destination says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reply {
+    /// It is ready for what comes next, or has it.
+    Ready,
+    /// It takes nothing.
+    Refused(String),
+}
+
+/// Writes a message.
+///
+/// # Errors
+/// The connection breaks, or takes too long.
+pub fn write(wire: &mut dyn GuestWire, message: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_vec(message).map_err(io::Error::other)?;
+    write_piece(wire, &text)?;
+    wire.flush()
+}
+
+/// Reads a message.
+///
+/// # Errors
+/// The connection breaks, or takes too long; or what comes is something else.
+pub fn read<T: DeserializeOwned>(wire: &mut dyn GuestWire) -> io::Result<T> {
+    let mut text = Vec::new();
+    read_piece(wire, MESSAGE_MAX, &mut text)?;
+    serde_json::from_slice(&text).map_err(io::Error::other)
+}
+
+/// Sends what QEMU writes to its end of a socket, until that is closed.
+///
+/// # Errors
+/// The connection breaks, or takes too long.
+pub fn send_pieces(from: &mut UnixStream, wire: &mut dyn GuestWire) -> io::Result<()> {
+    let mut buffer = vec![0; PIECE];
+    loop {
+        let length = from.read(&mut buffer)?;
+        write_piece(wire, &buffer[..length])?;
+        if length == 0 {
+            return wire.flush();
+        }
+    }
+}
+
+/// Hands what comes to QEMU, until the end.
+///
+/// # Errors
+/// The connection breaks, or takes too long; or QEMU takes no more.
+pub fn take_pieces(wire: &mut dyn GuestWire, to: &mut dyn Write) -> io::Result<()> {
+    let mut buffer = Vec::new();
+    loop {
+        read_piece(wire, PIECE, &mut buffer)?;
+        if buffer.is_empty() {
+            return to.flush();
+        }
+        to.write_all(&buffer)?;
+    }
+}
+
+fn write_piece(wire: &mut dyn GuestWire, bytes: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
+    wire.write_all(&length.to_be_bytes())?;
+    wire.write_all(bytes)
+}
+
+fn read_piece(wire: &mut dyn GuestWire, most: usize, into: &mut Vec<u8>) -> io::Result<()> {
+    let mut length = [0; 4];
+    wire.read_exact(&mut length)?;
+    let length = u32::from_be_bytes(length) as usize;
+    if length > most {
+        let what = format!("a piece of {length} bytes, where {most} are the most");
+        return Err(io::Error::other(what));
+    }
+    into.resize(length, 0);
+    wire.read_exact(into)
+}
+
+/// Bytes of a message at most.
+const MESSAGE_MAX: usize = 64 << 10;
+/// Bytes of a piece at most.
+const PIECE: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guest_comes_as_it_was_sent() {
+        let (mut here, mut there) = UnixStream::pair().unwrap();
+        let (mut qemu, mut out) = UnixStream::pair().unwrap();
+        let (mut taken, mut other) = UnixStream::pair().unwrap();
+        let sent: Vec<u8> = (0..1_000_000_u32).map(|it| it as u8).collect();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                qemu.write_all(&sent).unwrap();
+                qemu.shutdown(std::net::Shutdown::Both).unwrap();
+            });
+            scope.spawn(|| {
+                send_pieces(&mut out, &mut here).unwrap();
+                write(&mut here, &Sent { stood_us: 7 }).unwrap();
+            });
+            scope.spawn(|| {
+                take_pieces(&mut there, &mut taken).unwrap();
+                taken.shutdown(std::net::Shutdown::Write).unwrap();
+                assert_eq!(read::<Sent>(&mut there).unwrap().stood_us, 7);
+            });
+            let mut come = Vec::new();
+            other.read_to_end(&mut come).unwrap();
+            assert_eq!(come, sent);
+        });
+    }
+
+    #[test]
+    fn pieces_that_are_too_long_or_no_messages_are_refused() {
+        for bytes in [
+            &[0xff, 0, 0, 0][..],
+            &[0, 0, 0, 2, b'{', b'x'],
+            &[0, 0, 0, 9, b'{'],
+        ] {
+            let (mut here, mut there) = UnixStream::pair().unwrap();
+            here.write_all(bytes).unwrap();
+            drop(here);
+            assert!(read::<Sent>(&mut there).is_err());
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! A machine that comes from another host.
+//!
+//! ```text
+//!   prepare ---------> take -----------> resume, settle
+//!   a QEMU awaits it   it stands still    it runs here, like one that was started here
+//! ```
+//!
+//! It has files and ports of its own until it runs. A file says what there is of it,
+//! `NODE.arrival` in the directory of moves, for an agent that begins anew meanwhile.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use carina_lab::namespace_file;
+use carina_vm::{Hardware, NicId, Running};
+use carina_vnet::host_part::{HostPart, NodePart};
+use serde::{Deserialize, Serialize};
+
+use super::Site;
+use super::machine::{CONNECT, Cards, MachineNode, Started, bare};
+use super::moving::{ARRIVE, nics};
+use crate::confinement::Confinement;
+use crate::directory::VnetDir;
+use crate::error::{Attempt, Error, Result};
+use crate::making::{make_taps, remove_named};
+use crate::names::{end_of, ports_namespace};
+use crate::second_ports::LinkEnd;
+
+/// A machine that comes. Its QEMU ends with this value unless it has settled.
+#[derive(Debug)]
+pub struct Arrival {
+    running: Box<Running>,
+    confinement: Confinement,
+    note: ArrivalNote,
+    network: PathBuf,
+}
+
+/// What a file says of a machine that comes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArrivalNote {
+    /// The node.
+    pub node: String,
+    /// The number of its move.
+    pub number: u64,
+    /// The generation of the part before it runs here.
+    pub generation: u64,
+    /// Its ports.
+    pub ports: Vec<String>,
+    /// Its cards, by the names of its interfaces.
+    pub cards: BTreeMap<String, u32>,
+    /// Whether all of it is here.
+    pub has_all: bool,
+}
+
+impl ArrivalNote {
+    /// The cards of a node's interfaces, as far as they are known.
+    fn cards_of(&self, part: &NodePart) -> Cards {
+        let cards = part.interfaces.iter();
+        let cards = cards.filter_map(|it| Some((it.mac.0, NicId(*self.cards.get(&it.name)?))));
+        cards.collect()
+    }
+}
+
+impl Arrival {
+    /// Makes the ports that `site` has for it and starts a QEMU that awaits it.
+    ///
+    /// # Errors
+    /// Something cannot be made; nothing of it is left then.
+    pub fn prepare(
+        site: &Site<'_>,
+        part: &NodePart,
+        hardware: &Hardware,
+        note: ArrivalNote,
+    ) -> Result<Arrival> {
+        let made = Arrival::try_prepare(site, part, hardware, note.clone());
+        made.inspect_err(|_| {
+            // The first error is the one to tell.
+            let _ = remove_named(site.whole, &note.ports);
+            let _ = forget_arrival(site.dir, &note.node);
+        })
+    }
+
+    fn try_prepare(
+        site: &Site<'_>,
+        part: &NodePart,
+        hardware: &Hardware,
+        note: ArrivalNote,
+    ) -> Result<Arrival> {
+        let what = || format!("awaiting VM {}", part.name);
+        let directory = site.dir.destination();
+        fs::create_dir_all(&directory).attempt(what())?;
+        write(&directory, &note)?;
+        let ends = part.interfaces.iter();
+        let ends = ends.map(|it| end_of(site.whole, &part.name, it));
+        let taps: Vec<(LinkEnd, String)> = ends.map(|end| (end, site.ports.port(end))).collect();
+        make_taps(site.whole, &taps)?;
+        let cards = note.cards_of(part);
+        if cards.len() != part.interfaces.len() {
+            return Err(Error::Unsupported {
+                what: what(),
+                instead: "its host names no card for one of its interfaces",
+            });
+        }
+        let (machine, bare) = bare(site, part, &directory)?;
+        let nics = nics(site, part, &cards);
+        let running = machine.await_guest(&bare.cache, hardware, &nics);
+        let (running, confinement) = bare.hold(site, part, running.attempt(what())?);
+        Ok(Arrival {
+            running: Box::new(running),
+            confinement,
+            note,
+            network: namespace_file(&ports_namespace(site.whole.vnet)),
+        })
+    }
+
+    /// One whose QEMU an earlier agent has started.
+    pub fn found(dir: &VnetDir, part: &HostPart, note: ArrivalNote) -> Result<Option<Arrival>> {
+        let directory = dir.destination();
+        let all = carina_vm::list(&directory).attempt("listing machines")?;
+        let Some(record) = all.into_iter().find(|it| it.name == note.node) else {
+            return Ok(None);
+        };
+        let network = namespace_file(&ports_namespace(part.vnet));
+        let running = Running::of_record(record, &directory, Some(&network));
+        Ok(Some(Arrival {
+            running: Box::new(running),
+            confinement: Confinement::default(),
+            note,
+            network,
+        }))
+    }
+
+    /// What the file says of it.
+    pub fn note(&self) -> &ArrivalNote {
+        &self.note
+    }
+
+    /// Gives the QEMU a connection from which it reads the guest.
+    pub fn begin(&self) -> Result<UnixStream> {
+        let what = || format!("receiving VM {}", self.note.node);
+        let (near, far) = UnixStream::pair().attempt(what())?;
+        self.running.arrive_over(far.as_fd()).attempt(what())?;
+        Ok(near)
+    }
+
+    /// Waits until all of it is here, once all was written.
+    pub fn wait(&self) -> Result<()> {
+        let what = format!("receiving VM {}", self.note.node);
+        self.running.has_arrived(ARRIVE).attempt(what)
+    }
+
+    /// Notes that all of it is here.
+    pub fn complete(&mut self, dir: &VnetDir) -> Result<()> {
+        self.note.has_all = true;
+        write(&dir.destination(), &self.note)
+    }
+
+    /// Has it run, unless it does.
+    pub fn resume(&self) -> Result<()> {
+        let what = || format!("resuming VM {}", self.note.node);
+        let state = carina_vm::guest_state(self.running.record()).attempt(what())?;
+        match state.running {
+            true => Ok(()),
+            false => self.running.resume().attempt(what()),
+        }
+    }
+
+    /// Gives it the place of a machine that was started here.
+    pub(super) fn settle(
+        mut self,
+        dir: &VnetDir,
+        part: &NodePart,
+    ) -> Result<(MachineNode, UnixStream)> {
+        let name = self.note.node.clone();
+        let what = || format!("settling VM {name}");
+        let machines = dir.machines();
+        fs::create_dir_all(&machines).attempt(what())?;
+        self.running
+            .adopt(&machines, &name, Some(&self.network))
+            .attempt(what())?;
+        forget_arrival(dir, &name)?;
+        let console = &self.running.record().console;
+        let console = carina_sys::connect_stream(console, CONNECT).attempt(what())?;
+        let started = Started {
+            running: self.running,
+            cards: Mutex::new(self.note.cards_of(part)),
+            confinement: self.confinement,
+        };
+        Ok((MachineNode::arrived(&name, machines, started), console))
+    }
+
+    /// Gives it the place of a machine that an earlier agent has started.
+    pub fn leave_settled(mut self, dir: &VnetDir) -> Result<()> {
+        let name = self.note.node.clone();
+        let (machines, what) = (dir.machines(), format!("settling VM {name}"));
+        fs::create_dir_all(&machines).attempt(&*what)?;
+        let adopted = self.running.adopt(&machines, &name, Some(&self.network));
+        adopted.attempt(what)?;
+        forget_arrival(dir, &name)
+    }
+
+    /// Ends it; nothing of it is left.
+    ///
+    /// # Errors
+    /// Its QEMU cannot be ended, or something of it not be removed.
+    pub fn give_up(self, dir: &VnetDir, part: &HostPart) -> Result<()> {
+        let (note, directory) = (self.note, dir.destination());
+        drop(self.running);
+        // One that an earlier agent has started does not end with its value.
+        let all = carina_vm::list(&directory).attempt("listing machines")?;
+        if all.iter().any(|it| it.name == note.node) {
+            let killed = carina_vm::kill(&directory, &note.node);
+            killed.attempt(format!("stopping VM {}", note.node))?;
+        }
+        remove_named(part, &note.ports)?;
+        forget_arrival(dir, &note.node)
+    }
+}
+
+/// The machines that were about to come when an agent was killed.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn arrival_notes(dir: &VnetDir) -> Result<Vec<ArrivalNote>> {
+    let directory = dir.destination();
+    let what = || format!("reading {}", directory.display());
+    let entries = match fs::read_dir(&directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.attempt(what())?,
+    };
+    let mut notes = Vec::new();
+    for entry in entries {
+        let path = entry.attempt(what())?.path();
+        if path.extension().is_some_and(|it| it == ARRIVAL) {
+            let text = fs::read(&path).attempt(what())?;
+            notes.push(serde_json::from_slice(&text).attempt(what())?);
+        }
+    }
+    Ok(notes)
+}
+
+/// Removes what says that a machine comes.
+///
+/// # Errors
+/// It cannot be removed.
+pub fn forget_arrival(dir: &VnetDir, node: &str) -> Result<()> {
+    let path = path_of(&dir.destination(), node);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(error).attempt(format!("removing {}", path.display()));
+        }
+        _ => {}
+    }
+    // Others may be moving.
+    let _ = fs::remove_dir(dir.destination());
+    Ok(())
+}
+
+/// Writes the note, whole or not at all.
+fn write(directory: &Path, note: &ArrivalNote) -> Result<()> {
+    let path = path_of(directory, &note.node);
+    let part = directory.join(format!("{}.part", note.node));
+    let text = serde_json::to_vec(note).attempt("writing that a VM comes")?;
+    let written = fs::write(&part, text).and_then(|()| fs::rename(&part, &path));
+    written.attempt(format!("writing {}", path.display()))
+}
+
+fn path_of(directory: &Path, node: &str) -> PathBuf {
+    directory.join(format!("{node}.{ARRIVAL}"))
+}
+
+const ARRIVAL: &str = "arrival";

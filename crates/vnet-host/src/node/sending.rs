@@ -1,0 +1,84 @@
+//! A machine that leaves for another host.
+//!
+//! Once it is sent it stands still here until its provider has decided where it runs. A file says
+//! so, `NODE.away` in the directory of moves, for an agent that begins anew meanwhile.
+
+use std::fs;
+use std::io::ErrorKind;
+
+use super::moving::go_on;
+use crate::directory::VnetDir;
+use crate::error::{Attempt, Result};
+
+/// Notes that a node is being sent, in the move of this number.
+///
+/// # Errors
+/// It cannot be written.
+pub fn note_away(dir: &VnetDir, node: &str, number: u64) -> Result<()> {
+    let directory = dir.destination();
+    let path = directory.join(format!("{node}.{AWAY}"));
+    let written =
+        fs::create_dir_all(&directory).and_then(|()| fs::write(&path, number.to_string()));
+    written.attempt(format!("writing {}", path.display()))
+}
+
+/// Nodes that are sent, or were, and the numbers of their moves.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn away(dir: &VnetDir) -> Result<Vec<(String, u64)>> {
+    let directory = dir.destination();
+    let what = || format!("reading {}", directory.display());
+    let entries = match fs::read_dir(&directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.attempt(what())?,
+    };
+    let mut all = Vec::new();
+    for entry in entries {
+        let path = entry.attempt(what())?.path();
+        if path.extension().is_some_and(|it| it == AWAY)
+            && let Some(name) = path.file_stem().and_then(|it| it.to_str())
+            // One that was being written is of a node that was not sent.
+            && let Ok(number) = fs::read_to_string(&path).attempt(what())?.parse()
+        {
+            all.push((name.to_owned(), number));
+        }
+    }
+    Ok(all)
+}
+
+/// Whether a node was about to be sent, or is.
+pub(super) fn is_away(dir: &VnetDir, node: &str) -> bool {
+    dir.destination().join(format!("{node}.{AWAY}")).exists()
+}
+
+/// Has a node run on here that was to be sent, if it is still here.
+///
+/// # Errors
+/// Its QEMU refuses.
+pub fn stay(dir: &VnetDir, node: &str) -> Result<()> {
+    let all = carina_vm::list(&dir.machines()).attempt("listing machines")?;
+    if let Some(record) = all.iter().find(|it| it.name == node) {
+        go_on(record)?;
+    }
+    forget_away(dir, node)
+}
+
+/// Forgets that a node is sent.
+///
+/// # Errors
+/// The note cannot be removed.
+pub fn forget_away(dir: &VnetDir, node: &str) -> Result<()> {
+    let path = dir.destination().join(format!("{node}.{AWAY}"));
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(error).attempt(format!("removing {}", path.display()));
+        }
+        _ => {}
+    }
+    // Others may be moving.
+    let _ = fs::remove_dir(dir.destination());
+    Ok(())
+}
+
+const AWAY: &str = "away";

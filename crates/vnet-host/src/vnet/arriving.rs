@@ -1,0 +1,375 @@
+//! Nodes that come from another host while they run.
+
+use std::collections::BTreeMap;
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::time::Instant;
+
+use carina_vnet::host_part::{HostPart, NodePart, NodeState};
+use carina_vnet::message::{MoveState, ReceiveNode};
+
+use super::{Vnet, lock};
+use crate::directory::VnetDir;
+use crate::error::{Attempt, Error, Result};
+use crate::graph::add_port_app;
+use crate::guest_wire::{self, GuestWire, Offer, Reply, Sent};
+use crate::making::{make_ends, remove_named, rename};
+use crate::names::end_of;
+use crate::node::{Arrival, ArrivalNote, Node, Site, arrival_notes, forget_arrival};
+use crate::progress::Progress;
+use crate::second_ports::{LinkEnd, both_ports};
+use crate::steps::Steps;
+
+/// A node that is to come.
+#[derive(Debug)]
+pub struct Awaited {
+    node: String,
+    from: String,
+    /// What this host has once it is here, with the uid in the names of what is made here.
+    part: Arc<HostPart>,
+    arrival: Option<Arrival>,
+    /// When it stood still at both ends, and for how long it had until then.
+    stood: Option<(Instant, u64)>,
+}
+
+impl Vnet {
+    /// Awaits a node from another host. Its part has the uid of what is made here.
+    pub fn await_node(&self, order: &ReceiveNode, part: HostPart) {
+        let mut all = lock(&self.arrivals);
+        if all.contains_key(&order.number) {
+            return;
+        }
+        let awaited = Awaited {
+            node: order.node.clone(),
+            from: order.from.clone(),
+            part: Arc::new(part),
+            arrival: None,
+            stood: None,
+        };
+        all.insert(order.number, awaited);
+        drop(all);
+        self.progress.tell(format!(
+            "node {} comes from host {}",
+            order.node, order.from
+        ));
+        self.progress
+            .set_move(order.number, Some(MoveState::Awaited {}));
+    }
+
+    /// Takes a node from a connection. The other end hears why, if it is not taken.
+    ///
+    /// # Errors
+    /// It is not awaited, or does not come.
+    pub fn receive_node(&self, from: &str, offer: &Offer, wire: &mut dyn GuestWire) -> Result<()> {
+        let taken = self.try_receive(from, offer, wire);
+        if let Err(error) = &taken {
+            // The other end may have gone.
+            let _ = guest_wire::write(wire, &Reply::Refused(error.to_string()));
+        }
+        taken
+    }
+
+    fn try_receive(&self, from: &str, offer: &Offer, wire: &mut dyn GuestWire) -> Result<()> {
+        let number = offer.number;
+        let is_awaited = lock(&self.arrivals).get(&number).is_some_and(|it| {
+            it.from == from && it.node == offer.node && it.arrival.is_none() && it.stood.is_none()
+        });
+        if !is_awaited {
+            return Err(Error::NotAwaited(offer.node.chars().take(64).collect()));
+        }
+        let done = self.receive_guest(offer, wire);
+        if let Err(error) = &done {
+            let reason = error.to_string();
+            lock(&self.arrivals).remove(&number);
+            self.progress
+                .tell(format!("node {} does not come: {error}", offer.node));
+            let state = MoveState::Failed { reason };
+            self.progress.set_move(number, Some(state));
+        }
+        done
+    }
+
+    fn receive_guest(&self, offer: &Offer, wire: &mut dyn GuestWire) -> Result<()> {
+        let what = || format!("receiving node {}", offer.node);
+        let mut arrival = self.prepare_arrival(offer)?;
+        let took = self.take_guest(&mut arrival, wire, &what());
+        let sent = match took {
+            Ok(sent) => sent,
+            Err(error) => {
+                let part = lock(&self.part);
+                let _ = arrival.give_up(&self.dir, &part);
+                return Err(error);
+            }
+        };
+        let mut all = lock(&self.arrivals);
+        let Some(awaited) = all.get_mut(&offer.number) else {
+            drop(all);
+            let part = lock(&self.part);
+            arrival.give_up(&self.dir, &part)?;
+            return Err(Error::NotAwaited(offer.node.clone()));
+        };
+        awaited.arrival = Some(arrival);
+        awaited.stood = Some((Instant::now(), sent.stood_us));
+        drop(all);
+        let state = MoveState::Arrived {};
+        self.progress.set_move(offer.number, Some(state));
+        // The provider hears it from here, whether the other end does or not.
+        let _ = guest_wire::write(wire, &Reply::Ready);
+        Ok(())
+    }
+
+    fn prepare_arrival(&self, offer: &Offer) -> Result<Arrival> {
+        // Held until it is prepared: no change comes between.
+        let now = lock(&self.part);
+        let part = lock(&self.arrivals)
+            .get(&offer.number)
+            .map(|it| Arc::clone(&it.part));
+        let part = part.ok_or_else(|| Error::NotAwaited(offer.node.clone()))?;
+        let wanted = part
+            .node(&offer.node)
+            .ok_or_else(|| self.no_node(&offer.node))?;
+        if lock(&self.nodes).contains_key(&offer.node) {
+            return Err(Error::NotAwaited(offer.node.clone()));
+        }
+        self.progress.check()?;
+        let ends = ends_of(&part, wanted);
+        // An end that stays here may have the first one of the names, or the second.
+        let second = lock(&self.second).with_others(&ends);
+        let note = ArrivalNote {
+            node: offer.node.clone(),
+            number: offer.number,
+            generation: part.generation,
+            ports: ends.iter().map(|end| second.port(*end)).collect(),
+            cards: offer.cards.clone(),
+            has_all: false,
+        };
+        let site = Site {
+            whole: &part,
+            ports: &second,
+            dir: &self.dir,
+            images: &self.images,
+        };
+        let arrival = Arrival::prepare(&site, wanted, &offer.hardware, note)?;
+        // The engine opens its ports now, which takes a while.
+        let opened = self.graph(&now).and_then(|mut graph| {
+            for end in &ends {
+                add_port_app(&mut graph, *end, &second);
+            }
+            self.plane.become_graph(graph)
+        });
+        match opened.and_then(|()| self.progress.check()) {
+            Ok(()) => Ok(arrival),
+            Err(error) => {
+                arrival.give_up(&self.dir, &now)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn take_guest(
+        &self,
+        arrival: &mut Arrival,
+        wire: &mut dyn GuestWire,
+        what: &str,
+    ) -> Result<Sent> {
+        let mut qemu = arrival.begin()?;
+        guest_wire::write(wire, &Reply::Ready).attempt(what)?;
+        let taken = guest_wire::take_pieces(wire, &mut qemu);
+        let ended = taken.and_then(|()| qemu.shutdown(Shutdown::Write));
+        ended.attempt(what)?;
+        arrival.wait()?;
+        let sent = guest_wire::read(wire).attempt(what)?;
+        arrival.complete(&self.dir)?;
+        self.progress.check()?;
+        Ok(sent)
+    }
+
+    /// Has nodes run that have come and that a part has, and gives up others that it can no longer
+    /// get. What is there has them from then on.
+    pub(super) fn admit_arrivals(&self, there: &mut HostPart, part: &HostPart) -> Result<()> {
+        let mut all = lock(&self.arrivals);
+        let over: Vec<u64> = all
+            .iter()
+            .filter(|(_, it)| it.part.generation < part.generation)
+            .map(|(number, _)| *number)
+            .collect();
+        let over: Vec<(u64, Awaited)> = over
+            .into_iter()
+            .filter_map(|number| Some((number, all.remove(&number)?)))
+            .collect();
+        drop(all);
+        for (number, awaited) in over {
+            let Some(arrival) = awaited.arrival else {
+                self.progress.set_move(number, None);
+                continue;
+            };
+            let wanted = part.node(&awaited.node);
+            let is_next = awaited.part.generation + 1 == part.generation;
+            let Some(wanted) = wanted.filter(|_| is_next && arrival.note().has_all) else {
+                arrival.give_up(&self.dir, part)?;
+                self.progress.set_move(number, None);
+                continue;
+            };
+            if let Err(error) = self.admit(there, part, wanted, arrival) {
+                self.progress
+                    .tell(format!("node {} is made anew: {error}", awaited.node));
+                forget_arrival(&self.dir, &awaited.node)?;
+                self.progress.set_move(number, None);
+                continue;
+            }
+            let stood_us = awaited.stood.map(|(since, before)| {
+                let here = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
+                before.saturating_add(here)
+            });
+            let state = MoveState::Runs { stood_us };
+            self.progress.set_move(number, Some(state));
+        }
+        Ok(())
+    }
+
+    fn admit(
+        &self,
+        there: &mut HostPart,
+        part: &HostPart,
+        wanted: &NodePart,
+        arrival: Arrival,
+    ) -> Result<()> {
+        arrival.resume()?;
+        let name = &wanted.name;
+        let ports = arrival.note().ports.clone();
+        let node = Node::arrived(&self.dir, wanted, arrival)?;
+        for (end, port) in ends_of(part, wanted).into_iter().zip(ports) {
+            lock(&self.came).insert(end, both_ports(end)[1] == port);
+        }
+        lock(&self.nodes).insert(name.clone(), Arc::new(node));
+        there.nodes.push(wanted.clone());
+        self.progress.node(name, |it| it.state = NodeState::Up);
+        self.progress
+            .tell(format!("node {name} has come, and runs here"));
+        Ok(())
+    }
+
+    /// Gives up a node that was awaited in a move, if it does not run here.
+    pub(super) fn await_no_longer(&self, part: &HostPart, number: u64) -> Result<()> {
+        let awaited = lock(&self.arrivals).remove(&number);
+        match awaited.and_then(|it| it.arrival) {
+            Some(arrival) => arrival.give_up(&self.dir, part),
+            None => Ok(()),
+        }
+    }
+
+    /// The nodes that have arrived and that a part, which comes next, lets run.
+    pub fn arrived_for(&self, part: &HostPart) -> Vec<String> {
+        let all = lock(&self.arrivals);
+        let arrived = all.values().filter(|it| {
+            let is_next = it.part.generation + 1 == part.generation;
+            is_next && it.arrival.as_ref().is_some_and(|it| it.note().has_all)
+        });
+        arrived.map(|it| it.node.clone()).collect()
+    }
+
+    /// Whether a node has come with its ports in the change that is under way: it has its cards.
+    pub(super) fn has_come(&self, part: &HostPart, node: &str) -> bool {
+        let came = lock(&self.came);
+        let ends = part.node(node).map(|node| ends_of(part, node));
+        ends.is_some_and(|ends| ends.iter().any(|end| came.contains_key(end)))
+    }
+
+    /// The numbers of links that need ports: not those of nodes that have come with theirs.
+    pub(super) fn without_ports(&self, links: &[u32]) -> Vec<u32> {
+        let came = lock(&self.came);
+        let has_ports = |link: u32| came.keys().any(|(of, _)| *of == link);
+        let all = links.iter().copied();
+        all.filter(|link| !has_ports(*link)).collect()
+    }
+
+    /// Takes away ports of ends that have gone to another host, gives those of ends that stay the
+    /// names of their new sides, and makes those of ends that come without them.
+    pub(super) fn repoint(&self, there: &HostPart, part: &HostPart, steps: &Steps) -> Result<()> {
+        let came = lock(&self.came).clone();
+        let (mut names, mut made) = (Vec::new(), Vec::new());
+        for link in &steps.repointed {
+            let [from, to] = link.side.map(|side| (link.number, side));
+            if link.goes {
+                let gone = (link.number, 1 - from.1);
+                remove_named(there, &both_ports(gone))?;
+                lock(&self.second).forget_end(gone);
+            }
+            if from != to {
+                let mut second = lock(&self.second);
+                let old = second.port(from);
+                second.change_side(from, to);
+                names.push((old, second.port(to)));
+            }
+            let coming = (link.number, 1 - to.1);
+            if link.comes && !came.contains_key(&coming) {
+                made.push(coming);
+            }
+        }
+        rename(part, &names)?;
+        make_ends(part, &made)?;
+        let mut second = lock(&self.second);
+        came.iter()
+            .for_each(|(end, is_second)| second.set(*end, *is_second));
+        Ok(())
+    }
+}
+
+fn ends_of(part: &HostPart, node: &NodePart) -> Vec<LinkEnd> {
+    let interfaces = node.interfaces.iter();
+    interfaces.map(|it| end_of(part, &node.name, it)).collect()
+}
+
+/// The ports of nodes that come; they count as those of no end yet.
+pub(super) fn ports_of_arrivals(arrivals: &BTreeMap<u64, Awaited>) -> Vec<String> {
+    let all = arrivals.values().filter_map(|it| it.arrival.as_ref());
+    all.flat_map(|it| it.note().ports.clone()).collect()
+}
+
+/// What an agent that was killed has left of nodes that were to come: one that runs, or that a part
+/// has by now, becomes a node like others; one that has all and waits is awaited further; of others
+/// nothing is left.
+///
+/// # Errors
+/// A QEMU cannot be ended, or a port not be removed.
+pub(super) fn arrived(
+    dir: &VnetDir,
+    part: &HostPart,
+    progress: &Progress,
+) -> Result<BTreeMap<u64, Awaited>> {
+    let mut all = BTreeMap::new();
+    for note in arrival_notes(dir)? {
+        let (number, node) = (note.number, note.node.clone());
+        let (is_here, generation) = (part.node(&node).is_some(), note.generation);
+        let Some(arrival) = Arrival::found(dir, part, note.clone())? else {
+            if !is_here {
+                remove_named(part, &note.ports)?;
+            }
+            forget_arrival(dir, &node)?;
+            continue;
+        };
+        if note.has_all && is_here && part.generation == generation + 1 {
+            arrival.resume()?;
+            arrival.leave_settled(dir)?;
+            let state = MoveState::Runs { stood_us: None };
+            progress.set_move(number, Some(state));
+        } else if note.has_all && part.generation == generation {
+            // It is admitted when the part that has it comes, for which this one is the model.
+            progress.set_move(number, Some(MoveState::Arrived {}));
+            let awaited = Awaited {
+                node,
+                from: String::new(),
+                part: Arc::new(part.clone()),
+                arrival: Some(arrival),
+                stood: None,
+            };
+            all.insert(number, awaited);
+        } else {
+            arrival.give_up(dir, part)?;
+        }
+    }
+    for (_, number) in crate::node::away(dir)? {
+        progress.set_move(number, Some(MoveState::Sending {}));
+    }
+    Ok(all)
+}

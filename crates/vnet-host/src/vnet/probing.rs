@@ -1,0 +1,68 @@
+//! Probes of links: an echo over each, from inside of a node.
+
+use std::time::Duration;
+
+use carina_vnet::document::Carrier;
+use carina_vnet::host_part::{Far, HostPart, LinkPart, LinkState};
+
+use super::{Vnet, each};
+use crate::error::Result;
+use crate::nics;
+
+impl Vnet {
+    /// Probes every link: an echo passes it one way, and its answer the other.
+    ///
+    /// # Errors
+    /// The first link over which no answer comes within `limit`.
+    pub fn probe(&self, part: &HostPart, limit: Duration) -> Result<()> {
+        let links: Vec<&LinkPart> = part.links.iter().collect();
+        self.probe_links(part, &links, limit)
+    }
+
+    /// The links over which no probe has passed.
+    pub fn silent<'a>(&self, part: &'a HostPart) -> Vec<&'a LinkPart> {
+        let status = self.progress.status();
+        let is_up = |link: &LinkPart| {
+            let known = status.links.get(&link.number);
+            known.is_some_and(|known| known.state == LinkState::Up)
+        };
+        part.links.iter().filter(|link| !is_up(link)).collect()
+    }
+
+    pub(super) fn probe_links(
+        &self,
+        part: &HostPart,
+        links: &[&LinkPart],
+        limit: Duration,
+    ) -> Result<()> {
+        each(links, |link| {
+            self.progress.check()?;
+            let done = self.probe_link(part, link, limit);
+            match &done {
+                Ok(round_trip) => self.link_is_up(link, *round_trip),
+                Err(error) => self.link_is_down(link, error.to_string()),
+            }
+            done.map(drop)
+        })
+    }
+
+    /// The round trip of a link, from its near end if that takes commands.
+    fn probe_link(&self, part: &HostPart, link: &LinkPart, limit: Duration) -> Result<Duration> {
+        if let Far::Nic(nic) = &link.far {
+            // No one is known at the other end of its wire.
+            return nics::probe(nic);
+        }
+        self.has_flow(link)?;
+        let mut from = link.ends();
+        let from = from.find(|end| self.node(&end.node).is_ok_and(|it| !it.is_foreign()));
+        let from = from.unwrap_or(&link.near);
+        let interface = part.interface(from);
+        let interface = interface.expect("the part was checked: its links end at interfaces");
+        let own = interface.address.address();
+        let by_frames = self.node(&from.node)?.echo(own, interface.peer, limit)?;
+        match link.carrier {
+            Carrier::Dif => self.probe_flow(part, link, limit),
+            _ => Ok(by_frames),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Nodes that leave for another host while they run.
+
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use carina_vnet::host_part::{HostPart, VnetId};
+use carina_vnet::message::{MoveState, SendNode};
+
+use super::{Vnet, lock};
+use crate::error::{Attempt, Error, Result};
+use crate::guest_wire::{self, GuestWire, Offer, Reply, Sent};
+use crate::image_store::ImageStore;
+use crate::node::{Move, away, forget_away, note_away, stay};
+
+/// How the sending of a node has ended.
+enum Ending {
+    /// The destination has it, as far as is known here: its provider decides.
+    Away,
+    /// It is here, and runs on.
+    Here(Error),
+}
+
+impl Vnet {
+    /// Sends a node over a connection to the agent of another host, where it stands still as it
+    /// does here from then on. How far that is stands among the moves of the network's progress.
+    pub fn send_node(&self, vnet: VnetId, order: &SendNode, wire: Result<Box<dyn GuestWire>>) {
+        let (name, number) = (&order.node, order.number);
+        self.progress
+            .tell(format!("node {name} moves to host {}", order.to));
+        let sent = wire.and_then(|mut wire| self.try_send(vnet, order, &mut *wire));
+        let error = match sent {
+            Ok(Ending::Away) => return self.progress.tell(format!("node {name} was sent")),
+            Ok(Ending::Here(error)) | Err(error) => error,
+        };
+        let stays = stay(&self.dir, name);
+        self.progress.tell(match stays {
+            Ok(()) => format!("node {name} stays where it was: {error}"),
+            Err(other) => format!("node {name} is not sent: {error}; {other}"),
+        });
+        let reason = error.to_string();
+        self.progress
+            .set_move(number, Some(MoveState::Failed { reason }));
+    }
+
+    /// An error is one from before it was sent.
+    fn try_send(&self, vnet: VnetId, order: &SendNode, wire: &mut dyn GuestWire) -> Result<Ending> {
+        // Held until it was sent: no other change comes between.
+        let part = lock(&self.part);
+        let name = &order.node;
+        let wanted = part.node(name).ok_or_else(|| self.no_node(name))?;
+        let node = self.node(name)?;
+        let machine = node.machine().ok_or_else(|| Error::Unsupported {
+            what: format!("moving node {name}"),
+            instead: "it is a namespace: what runs in one cannot be taken elsewhere",
+        })?;
+        let moving = machine.begin_move(wanted)?;
+        let what = || format!("sending node {name} to host {}", order.to);
+        let offer = Offer {
+            vnet,
+            number: order.number,
+            node: name.clone(),
+            hardware: moving.hardware().clone(),
+            cards: moving.cards_of(wanted),
+        };
+        guest_wire::write(wire, &offer).attempt(what())?;
+        answer(wire, &order.to)?;
+        note_away(&self.dir, name, order.number)?;
+        let stood = send(
+            &moving,
+            wire,
+            Duration::from_millis(order.limit_ms),
+            &what(),
+        )?;
+        let stood_us = u64::try_from(stood.as_micros()).unwrap_or(u64::MAX);
+        // From here on the other end may have all of it, whatever breaks.
+        let said = guest_wire::write(wire, &Sent { stood_us });
+        Ok(
+            match said.attempt(what()).and_then(|()| answer(wire, &order.to)) {
+                Err(error @ Error::Peer { .. }) => Ending::Here(error),
+                Ok(()) | Err(_) => Ending::Away,
+            },
+        )
+    }
+
+    /// Of nodes that end, those that were sent to another host, and all others.
+    pub(super) fn apart_by_sending<'a>(
+        &self,
+        part: &HostPart,
+        ended: &'a [String],
+    ) -> Result<(Vec<&'a String>, Vec<&'a String>)> {
+        let sent = away(&self.dir)?;
+        let is_sent = |name: &&String| {
+            part.node(name).is_none() && sent.iter().any(|(node, _)| node == *name)
+        };
+        Ok(ended.iter().partition(is_sent))
+    }
+
+    /// Ends nodes, with their disks unless the part has them.
+    pub(super) fn end_nodes(&self, part: &HostPart, names: &[&String]) -> Result<()> {
+        for name in names {
+            if let Some(node) = self.take(name) {
+                node.remove()?;
+                if part.node(name).is_none() {
+                    ImageStore::of_this_host().remove_disks(part.vnet, name, None)?;
+                }
+                self.progress.tell(format!("node {name} is removed"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A move is over, or was given up: what was to be sent runs on if it is still here, what was
+    /// awaited is awaited no longer. While a node is being sent nothing is done; its provider tells
+    /// it again.
+    ///
+    /// # Errors
+    /// A QEMU cannot be ended, or refuses to go on.
+    pub fn end_move(&self, number: u64) -> Result<()> {
+        let Ok(part) = self.part.try_lock() else {
+            return Ok(());
+        };
+        for (node, of) in away(&self.dir)? {
+            if of == number {
+                match part.node(&node) {
+                    Some(_) => stay(&self.dir, &node)?,
+                    None => forget_away(&self.dir, &node)?,
+                }
+                self.progress.tell(format!("node {node} stays here"));
+            }
+        }
+        self.await_no_longer(&part, number)?;
+        self.progress.set_move(number, None);
+        Ok(())
+    }
+}
+
+/// Sends what QEMU gives, and returns for how long the guest has stood still.
+fn send(
+    moving: &Move<'_>,
+    wire: &mut dyn GuestWire,
+    limit: Duration,
+    what: &str,
+) -> Result<Duration> {
+    let (qemu, mut near) = UnixStream::pair().attempt(what)?;
+    near.set_read_timeout(Some(limit)).attempt(what)?;
+    std::thread::scope(|scope| {
+        // It ends when QEMU closes its end, or cannot write any more.
+        let relay = scope.spawn(move || {
+            let sent = guest_wire::send_pieces(&mut near, wire);
+            drop(near);
+            sent
+        });
+        let sent = moving.send_into(qemu, limit);
+        let relayed = relay.join().unwrap_or_else(|_| {
+            let what = "the relay of the guest has ended";
+            Err(std::io::Error::other(what))
+        });
+        // Why the connection broke says more than that QEMU could not write.
+        relayed.attempt(what)?;
+        Ok(sent?.downtime)
+    })
+}
+
+fn answer(wire: &mut dyn GuestWire, host: &str) -> Result<()> {
+    match guest_wire::read(wire).attempt(format!("awaiting the answer of host {host}"))? {
+        Reply::Ready => Ok(()),
+        Reply::Refused(reason) => Err(Error::Peer {
+            host: host.to_owned(),
+            reason,
+        }),
+    }
+}

@@ -1,0 +1,237 @@
+//! `PUT` and `DELETE /v1/hosts/HOST/drain`: the operator of a PIP has all nodes leave a host, which
+//! takes no new ones until that is taken back.
+
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Path, State};
+use axum::response::Response;
+use carina_api::{ErrorBody, ErrorCode};
+use carina_vnet::host_part::VnetId;
+use carina_vnet::message::{Reason, ReasonCode};
+use carina_vnet::pip::NodeAway;
+use carina_vnet::store::Store;
+use carina_vnet_host::report::MigrationReport;
+use carina_vnet_host::server::answered;
+use serde::{Deserialize, Serialize};
+
+use super::asks::{PipAsks, read};
+use super::entrance::Caller;
+use super::messages::body_of;
+use super::moves::{MoveRequest, check_operator, moved, refusal};
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DrainRequest {
+    /// How long it may take in all, ms; a move that has begun comes to its end.
+    pub limit_ms: u64,
+}
+
+/// What has left a host, and what has not.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DrainReport {
+    /// The host.
+    pub host: String,
+    /// Nodes that have moved, in turn.
+    pub moved: Vec<MovedNode>,
+    /// Nodes that are still there.
+    pub stayed: Vec<StayedNode>,
+}
+
+/// A node that has left.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MovedNode {
+    /// Its network.
+    pub vnet: VnetId,
+    /// The name of that.
+    pub name: String,
+    /// Where it is, and what moving took.
+    pub report: MigrationReport,
+}
+
+/// A node that has not left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StayedNode {
+    /// Its network.
+    pub vnet: VnetId,
+    /// The name of that.
+    pub name: String,
+    /// The node.
+    pub node: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Drains a host and answers when that is done. If the caller goes the node that is moving moves
+/// on, and the host takes no new ones; who asks again has the others follow.
+pub(super) async fn drain<S: Store + Send + 'static>(
+    State(asks): State<PipAsks<S>>,
+    ConnectInfo(Caller(caller)): ConnectInfo<Caller>,
+    Path(host): Path<String>,
+    body: Body,
+) -> Response {
+    let drained = async {
+        check_operator(&asks, &caller)?;
+        let request: DrainRequest = read(&body_of(body).await?)?;
+        let limit = Duration::from_millis(request.limit_ms.min(LIMIT_MS_MAX));
+        let who = vec![caller.to_string()];
+        drained(&asks, &host, Instant::now() + limit, who).await
+    };
+    answered(drained.await)
+}
+
+/// Has a host take nodes again.
+pub(super) async fn undrain<S: Store + Send + 'static>(
+    State(asks): State<PipAsks<S>>,
+    ConnectInfo(Caller(caller)): ConnectInfo<Caller>,
+    Path(host): Path<String>,
+) -> Response {
+    let undrained = async {
+        check_operator(&asks, &caller)?;
+        let is_new = set_drained(&asks, &host, false).await?;
+        let what = || format!("host {host} is not drained");
+        is_new
+            .then_some(())
+            .ok_or_else(|| ErrorBody::new(ErrorCode::Conflict, what()).for_good())
+    };
+    answered(undrained.await)
+}
+
+async fn drained<S: Store + Send + 'static>(
+    asks: &PipAsks<S>,
+    host: &str,
+    deadline: Instant,
+    who: Vec<String>,
+) -> Result<DrainReport, ErrorBody> {
+    let is_new = set_drained(asks, host, true).await?;
+    let mut report = DrainReport {
+        host: host.to_owned(),
+        moved: Vec::new(),
+        stayed: Vec::new(),
+    };
+    let mut has_begun = false;
+    loop {
+        let mut away = nodes_away(asks, host).await?;
+        away.retain(|it| !report.stayed.iter().any(|stayed| stayed.is(it)));
+        let is_for_good =
+            |it: &NodeAway| matches!(&it.to, Err(reason) if reason.code != ReasonCode::Conflict);
+        let (stay, mut away): (Vec<_>, Vec<_>) = away.into_iter().partition(is_for_good);
+        report.stayed.extend(stay.into_iter().map(StayedNode::of));
+        if !has_begun && !report.stayed.is_empty() {
+            if is_new {
+                set_drained(asks, host, false).await?;
+            }
+            let stayed = report.stayed.iter().map(ToString::to_string);
+            let what = format!(
+                "host {host} is not drained: {}",
+                stayed.collect::<Vec<_>>().join("; ")
+            );
+            return Err(ErrorBody::new(ErrorCode::Unsupported, what));
+        }
+        if away.is_empty() {
+            return Ok(report);
+        }
+        if Instant::now() >= deadline {
+            report.stayed.extend(away.into_iter().map(StayedNode::of));
+            return Ok(report);
+        }
+        let place = away.iter().position(|it| it.to.is_ok());
+        let Some(next) = place.map(|place| away.swap_remove(place)) else {
+            tokio::time::sleep(AGAIN).await;
+            continue;
+        };
+        has_begun = true;
+        match moved(asks, &request(&next, deadline), who.clone()).await {
+            Ok(of_node) => report.moved.push(MovedNode {
+                vnet: next.vnet,
+                name: next.name,
+                report: of_node,
+            }),
+            // Its network is changed, or the node has left with it.
+            Err(error) if error.code == ErrorCode::Conflict => tokio::time::sleep(AGAIN).await,
+            Err(error) => report.stayed.push(StayedNode {
+                reason: error.message,
+                ..StayedNode::of(next)
+            }),
+        }
+    }
+}
+
+/// The move to the first host of those to which a node can go.
+fn request(away: &NodeAway, deadline: Instant) -> MoveRequest {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let to = away.to.iter().flatten().next();
+    MoveRequest {
+        vnet: away.vnet.to_string(),
+        node: away.node.clone(),
+        to: to.cloned().unwrap_or_default(),
+        limit_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+impl StayedNode {
+    fn of(away: NodeAway) -> StayedNode {
+        let reason = match away.to {
+            Ok(_) => "the time is over".to_owned(),
+            Err(reason) => reason.message,
+        };
+        StayedNode {
+            vnet: away.vnet,
+            name: away.name,
+            node: away.node,
+            reason,
+        }
+    }
+
+    fn is(&self, away: &NodeAway) -> bool {
+        (self.vnet, &self.node) == (away.vnet, &away.node)
+    }
+}
+
+impl std::fmt::Display for StayedNode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}: {}", self.node, self.name, self.reason)
+    }
+}
+
+impl std::fmt::Display for DrainReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for it in &self.moved {
+            writeln!(f, "{}: {}", it.name, it.report)?;
+        }
+        for it in &self.stayed {
+            writeln!(f, "node {it}")?;
+        }
+        write!(f, "host {} takes no new nodes", self.host)
+    }
+}
+
+async fn set_drained<S: Store + Send + 'static>(
+    asks: &PipAsks<S>,
+    host: &str,
+    is_drained: bool,
+) -> Result<bool, ErrorBody> {
+    let host = host.to_owned();
+    let set = asks
+        .handle
+        .ask(move |pip, now| pip.set_drained(now, &host, is_drained));
+    set.await?.map_err(|reason: Reason| refusal(reason))
+}
+
+async fn nodes_away<S: Store + Send + 'static>(
+    asks: &PipAsks<S>,
+    host: &str,
+) -> Result<Vec<NodeAway>, ErrorBody> {
+    let host = host.to_owned();
+    asks.handle
+        .ask(move |pip, now| pip.nodes_away(now, &host))
+        .await
+}
+
+/// Between two looks at nodes of which the networks are being changed.
+const AGAIN: Duration = Duration::from_millis(200);
+const LIMIT_MS_MAX: u64 = 24 * 3_600_000;

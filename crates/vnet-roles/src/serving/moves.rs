@@ -1,0 +1,237 @@
+//! `POST /v1/moves`: the operator of a PIP has a node move to another host of it.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::{ConnectInfo, State};
+use axum::response::Response;
+use carina_api::{ErrorBody, ErrorCode};
+use carina_vnet::host_part::VnetId;
+use carina_vnet::message::{Reason, ReasonCode};
+use carina_vnet::pip::MoveOutcome;
+use carina_vnet::store::Store;
+use carina_vnet_host::report::MigrationReport;
+use carina_vnet_host::server::answered;
+use serde::{Deserialize, Serialize};
+
+use super::asks::{PipAsks, read};
+use super::entrance::Caller;
+use super::messages::body_of;
+use crate::identity::{Identity, Role};
+use crate::inside::{Answer, Ask, Wanted};
+use crate::machine::no_right;
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MoveRequest {
+    /// The network, by uid, or by its name if no other has that.
+    pub vnet: String,
+    /// The node.
+    pub node: String,
+    /// The host to which it goes.
+    pub to: String,
+    /// How long it may take until the node is there, ms.
+    pub limit_ms: u64,
+}
+
+/// A node that is asked for echos.
+struct Watch {
+    host: String,
+    node: String,
+    vnet: VnetId,
+    session: u64,
+    who: Vec<String>,
+}
+
+/// Moves a node and answers when it has moved; it goes on moving if the caller goes.
+pub(super) async fn move_node<S: Store + Send + 'static>(
+    State(asks): State<PipAsks<S>>,
+    ConnectInfo(Caller(caller)): ConnectInfo<Caller>,
+    body: Body,
+) -> Response {
+    let moved = async {
+        check_operator(&asks, &caller)?;
+        let request: MoveRequest = read(&body_of(body).await?)?;
+        moved(&asks, &request, vec![caller.to_string()]).await
+    };
+    answered(moved.await)
+}
+
+/// Whether the caller is the operator of the PIP.
+pub(super) fn check_operator<S>(asks: &PipAsks<S>, caller: &Identity) -> Result<(), ErrorBody> {
+    if caller.role != Role::Operator {
+        return Err(no_right(Role::Pip, caller, &[Role::Operator]));
+    }
+    if caller.name != asks.name {
+        let what = format!("{caller} is not the operator of pip {}", asks.name);
+        return Err(ErrorBody::new(ErrorCode::AccessDenied, what));
+    }
+    Ok(())
+}
+
+/// Moves a node, which a neighbour watches meanwhile if there is one that can.
+pub(super) async fn moved<S: Store + Send + 'static>(
+    asks: &PipAsks<S>,
+    request: &MoveRequest,
+    who: Vec<String>,
+) -> Result<MigrationReport, ErrorBody> {
+    let began = Instant::now();
+    let number = random()?;
+    let watch = watch(asks, request, who).await?;
+    let outcome = outcome(asks, request, number).await;
+    let (mut sent, mut lost, mut gap_ms) = (0, None, None);
+    let total = began.elapsed();
+    let watched_from = match &watch {
+        Some(watch) => match watch.end(asks).await {
+            Ok((asked, answered, gap)) => {
+                (sent, lost) = (asked, Some(asked.saturating_sub(answered)));
+                gap_ms = Some(ms(gap));
+                Some(watch.node.clone())
+            }
+            // That it has moved counts.
+            Err(_) => None,
+        },
+        None => None,
+    };
+    let (stood_us, is_made_anew) = match outcome? {
+        MoveOutcome::Moved { stood_us } => (stood_us, false),
+        MoveOutcome::MadeAnew {} => (None, true),
+        MoveOutcome::Stayed { reason } => {
+            let what = format!("node {} stays where it was: {reason}", request.node);
+            return Err(ErrorBody::new(ErrorCode::Internal, what));
+        }
+    };
+    Ok(MigrationReport {
+        node: request.node.clone(),
+        to: Some(request.to.clone()),
+        downtime_ms: stood_us.map(|us| ms(Duration::from_micros(us))),
+        total_ms: ms(total),
+        watched_from,
+        sent,
+        lost,
+        gap_ms,
+        is_made_anew,
+    })
+}
+
+/// Begins the move, and waits until it has ended.
+async fn outcome<S: Store + Send + 'static>(
+    asks: &PipAsks<S>,
+    request: &MoveRequest,
+    number: u64,
+) -> Result<MoveOutcome, ErrorBody> {
+    let wanted = request.clone();
+    let limit_ms = wanted.limit_ms.min(LIMIT_MS_MAX);
+    let begun = asks.handle.ask(move |pip, now| {
+        let names = [&*wanted.vnet, &*wanted.node, &*wanted.to];
+        let limit = carina_time::Duration::from_millis(limit_ms);
+        pip.begin_move(now, names, number, limit)
+    });
+    let vnet = begun.await?.map_err(refusal)?;
+    // It is given up by then; or its hosts get their orders again.
+    let deadline = Instant::now() + Duration::from_millis(limit_ms) * 2 + MARGIN;
+    while Instant::now() < deadline {
+        tokio::time::sleep(LOOK).await;
+        let ended = asks
+            .handle
+            .ask(move |pip, now| pip.outcome_of_move(now, vnet, number));
+        if let Some(outcome) = ended.await?.map_err(refusal)? {
+            return Ok(outcome);
+        }
+    }
+    let what = "it has not come to its end in time; the provider goes on with it";
+    Err(ErrorBody::new(ErrorCode::TimedOut, what))
+}
+
+/// Has a neighbour that is a namespace ask the node for echos, if there is one whose host does it.
+async fn watch<S: Store + Send + 'static>(
+    asks: &PipAsks<S>,
+    request: &MoveRequest,
+    who: Vec<String>,
+) -> Result<Option<Watch>, ErrorBody> {
+    let wanted = request.clone();
+    let found = asks.handle.ask(move |pip, now| {
+        let vnet = pip.vnet_named(now, &wanted.vnet)?;
+        Ok::<_, Reason>((vnet, pip.neighbours(vnet, &wanted.node)))
+    });
+    let (vnet, neighbours) = found.await?.map_err(refusal)?;
+    for neighbour in neighbours.into_iter().filter(|it| it.is_namespace) {
+        let watch = Watch {
+            host: neighbour.host,
+            node: neighbour.node,
+            vnet,
+            session: random()?,
+            who: who.clone(),
+        };
+        if watch.begin(asks, neighbour.address).await.is_ok() {
+            return Ok(Some(watch));
+        }
+    }
+    Ok(None)
+}
+
+impl Watch {
+    async fn begin<S>(&self, asks: &PipAsks<S>, to: Ipv4Addr) -> Result<(), ErrorBody> {
+        let ask = Ask::WatchEchoes {
+            node: self.node.clone(),
+            to,
+            session: self.session,
+        };
+        self.ask(asks, ask).await.map(drop)
+    }
+
+    /// What was sent and answered, and the longest time without an answer.
+    async fn end<S>(&self, asks: &PipAsks<S>) -> Result<(u64, u64, Duration), ErrorBody> {
+        let ask = Ask::EndEchoes {
+            node: self.node.clone(),
+            session: self.session,
+        };
+        match self.ask(asks, ask).await? {
+            Answer::Echoes {
+                sent,
+                answered,
+                gap_ns,
+            } => Ok((sent, answered, Duration::from_nanos(gap_ns))),
+            other => {
+                let what = format!("the host answers with something else: {other:.200?}");
+                Err(ErrorBody::new(ErrorCode::Internal, what))
+            }
+        }
+    }
+
+    async fn ask<S>(&self, asks: &PipAsks<S>, ask: Ask) -> Result<Answer, ErrorBody> {
+        let wanted = Wanted {
+            vnet: self.vnet,
+            ask,
+            who: self.who.clone(),
+        };
+        asks.desk.ask(&self.host, wanted).await
+    }
+}
+
+pub(super) fn refusal(reason: Reason) -> ErrorBody {
+    let body = |code| ErrorBody::new(code, reason.message.clone());
+    match reason.code {
+        ReasonCode::Impossible => body(ErrorCode::Unsupported).for_good(),
+        ReasonCode::Insufficient => body(ErrorCode::LimitReached),
+        ReasonCode::Unreachable => body(ErrorCode::TimedOut),
+        _ => body(ErrorCode::Conflict),
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+fn random() -> Result<u64, ErrorBody> {
+    let drawn = crate::random::drawn();
+    drawn.map_err(|error| ErrorBody::new(ErrorCode::Internal, error.to_string()))
+}
+
+/// Between two looks at how far a move is.
+const LOOK: Duration = Duration::from_millis(20);
+const LIMIT_MS_MAX: u64 = 3_600_000;
+/// What it may take beside the guest itself.
+const MARGIN: Duration = Duration::from_secs(60);
