@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use carina_node::Node;
 use carina_node::config::Config;
+use rustix::process::setpriority_process;
 use tracing_subscriber::EnvFilter;
 
 use crate::Shared;
@@ -15,8 +16,8 @@ use crate::log_writer;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina node\n  carina node --config /etc/carina.toml\n  \
-    carina node --guest\n\nSIGTERM and SIGINT end it; a restart finds what the last one left. It \
-    goes on when its\nterminal is closed, and when its log cannot be written.\n\n\
+    carina node --guest --nice -10\n\nSIGTERM and SIGINT end it; a restart finds what the \
+    last one left. It goes on when its\nterminal is closed, and when its log cannot be written.\n\n\
     CARINA_LOG sets what is logged to standard error: a level (error, warn, info, debug; info\n\
     where it is not set), or levels of targets:\n  \
     CARINA_LOG=debug carina node\n  \
@@ -33,6 +34,11 @@ pub struct NodeArgs {
     /// The DIF of that IPCP
     #[arg(long, default_value = "hv", requires = "guest")]
     guest_dif: carina_api::DifName,
+    /// Precedence over other processes, as nice(1) has it: a saturated system still runs the node
+    /// in time, so that its neighbours hear from it
+    #[arg(long, value_name = "N", allow_hyphen_values = true,
+          value_parser = clap::value_parser!(i32).range(-20..=19))]
+    nice: Option<i32>,
 }
 
 /// Runs the command.
@@ -41,6 +47,10 @@ pub struct NodeArgs {
 /// The configuration is wrong, another node runs in the directory, or the system refuses.
 pub fn run(shared: &Shared, args: NodeArgs) -> Outcome {
     let filter = EnvFilter::try_from_env("CARINA_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    if let Some(nice) = args.nice {
+        // Threads take it from the one that starts them: this comes before all of them.
+        setpriority_process(None, nice).attempt("taking the precedence of --nice")?;
+    }
     let (log, _last_lines) = log_writer::start(std::io::stderr()).attempt("starting the log")?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)

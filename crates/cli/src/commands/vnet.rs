@@ -135,12 +135,27 @@ pub enum VnetCommand {
     ///
     /// Its interfaces at the new QEMU are there before it goes; its memory, connections and console
     /// go with it. Echos from a neighbour that is a namespace, 1000 a second, count what is lost.
+    /// With `--to` the operator of a provider moves it to another of its hosts.
     #[command(
         after_help = "Examples:\n  carina vnet migrate r1\n  carina --json vnet migrate r1 \
-        --vnet demo\n\nA node that is a namespace cannot be moved. If the move fails, the node \
+        --vnet demo\n  carina vnet migrate r1 --vnet demo --to h2 --pip 127.0.0.1:7101 --keys \
+        keys\n\nA node that is a namespace cannot be moved. If the move fails, the node \
         goes on where it was."
     )]
     Migrate(keeping::MigrateArgs),
+    /// Have all nodes of a host of a provider move to its other hosts, as before work on it
+    ///
+    /// The host takes no new nodes from then on, until `undrain`. If a node cannot move, none does,
+    /// and each such node is named with the reason. Nodes move one after another.
+    #[command(
+        after_help = "Example:\n  carina vnet drain h1 --pip 127.0.0.1:7101 --keys keys\n\n\
+        Exit code 3: a node cannot move; 1: one has not moved for all that, and the host takes no \
+        new ones."
+    )]
+    Drain(roles::draining::DrainArgs),
+    /// Have a host of a provider take nodes again
+    #[command(after_help = "Example:\n  carina vnet undrain h1 --pip 127.0.0.1:7101 --keys keys")]
+    Undrain(roles::draining::HostArgs),
     /// Save a network into a new directory while it runs: document, addresses, and its machines
     ///
     /// Machines stand still meanwhile, all at once, and go on. Of nodes that are namespaces nothing
@@ -406,6 +421,8 @@ pub fn run(shared: &Shared, command: VnetCommand) -> Outcome {
             operator,
         } => console(shared, vnet.as_deref(), &node, &operator),
         VnetCommand::Migrate(args) => keeping::migrate(shared, &args),
+        VnetCommand::Drain(args) => roles::draining::drain(shared, &args),
+        VnetCommand::Undrain(args) => roles::draining::undrain(shared, &args),
         VnetCommand::Save { name, directory } => keeping::save(shared, &name, &directory),
         VnetCommand::Restore { directory } => keeping::restore(shared, &directory),
         VnetCommand::Capture(args) => capture::run(shared, &args),

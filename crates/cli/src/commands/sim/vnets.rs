@@ -18,7 +18,8 @@ pub struct VnetArgs {
     /// Seeds, the last one not included
     #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
     seeds: Range<u64>,
-    /// How much there is: drawn by the seed (small), or 10 providers of 100 hosts, of which 1,000
+    /// How much there is: drawn by the seed (small); 16 networks that get in one another's way at
+    /// two providers of three hosts (contended); or 10 providers of 100 hosts, of which 1,000
     /// networks are wanted (large)
     #[arg(long, value_enum, default_value_t = Scale::Small,
           conflicts_with_all = ["pips", "hosts", "networks"])]
@@ -42,6 +43,8 @@ pub struct VnetArgs {
 pub enum Scale {
     /// As the seed draws it.
     Small,
+    /// [`Size::CONTENDED`].
+    Contended,
     /// [`Size::LARGE`].
     Large,
 }
@@ -50,18 +53,22 @@ impl VnetArgs {
     fn size(&self) -> Size {
         match self.scale {
             Scale::Large => Size::LARGE,
+            Scale::Contended => Size::CONTENDED,
             Scale::Small => Size {
                 pips: self.pips,
                 hosts: self.hosts,
                 networks: self.networks,
+                contends: false,
             },
         }
     }
 
     /// The options of the size that were given, for the command that plays a seed again.
     fn size_words(&self) -> String {
-        if self.scale == Scale::Large {
-            return "--scale large ".to_owned();
+        match self.scale {
+            Scale::Large => return "--scale large ".to_owned(),
+            Scale::Contended => return "--scale contended ".to_owned(),
+            Scale::Small => {}
         }
         let word = |option: &str, count: Option<u64>| {
             count.map_or(String::new(), |count| format!("--{option} {count} "))
@@ -108,16 +115,18 @@ pub fn run(shared: &Shared, args: &VnetArgs) -> Outcome {
             .map(|it| json!({"seed": it.seed, "at": it.at, "what": it.what}));
         print_json(&json!({
             "seeds": seeds, "failures": failures.collect::<Vec<_>>(), "ready": sum.ready,
-            "refused": sum.refused, "deaths": sum.deaths, "messages": sum.messages,
+            "refused": sum.refused, "moved": sum.moved, "deaths": sum.deaths,
+            "messages": sum.messages,
             "seconds": took,
         }))?;
     } else {
         print_line(format!(
             "{seeds} seeds in {took:.0} s, {} failed; {} networks ready, {} refused with a reason, \
-             {} deaths, {} messages",
+             {} nodes moved, {} deaths, {} messages",
             bad.len(),
             sum.ready,
             sum.refused,
+            sum.moved,
             sum.deaths,
             sum.messages
         ))?;

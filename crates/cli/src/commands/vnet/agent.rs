@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -21,6 +21,7 @@ use carina_vnet_host::client::{Client, socket_of};
 use carina_vnet_host::web::Web;
 use carina_vnet_host::{Agent, HostSettings, Underlay, own_name, server};
 use carina_vnet_roles::agent;
+use carina_vnet_roles::agent::moves::Gate;
 use carina_vnet_roles::calling::address::Address;
 use carina_vnet_roles::identity::{Identity, Role};
 use carina_vnet_roles::inside::hosting::{Inside, Openness};
@@ -29,7 +30,7 @@ use carina_vnet_roles::log::Log;
 
 use super::roles::Party;
 use crate::Shared;
-use crate::failure::{Attempt, Failure, Outcome, failed, refused};
+use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::progress;
 
@@ -72,6 +73,9 @@ pub struct AgentArgs {
     /// The directory of the host's certificate and key (`carina vnet keys`)
     #[arg(long, value_name = "DIR", requires = "pip")]
     keys: Option<PathBuf>,
+    /// Take nodes that move here from other hosts at this address, at which their agents reach it
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "pip")]
+    moves: Option<SocketAddr>,
     /// Where end users find this host, up to four times, as tokens for its access points say it
     /// [default: its own addresses]
     ///
@@ -191,26 +195,25 @@ pub fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
     };
     let provider = args.provider(shared)?;
     let agent = Arc::new(args.agent(&run_dir).attempt("taking up networks")?);
+    if args.moves.is_some_and(|at| at.ip().is_unspecified()) {
+        let what = "--moves: give the address at which other hosts reach this one";
+        return Err(usage(what));
+    }
     let orders = provider.map(|it| {
         let log = Log::new(it.tls.party(), Arc::new(|line: &str| progress(line)));
         let openness = Openness {
             opens_namespaces: args.open_namespaces,
         };
         let inside = Inside::new(openness, agent.access_log(), log.clone());
+        let gate = Gate::open(&agent, &it.tls, args.moves, &log)?;
         let agent = Arc::clone(&agent);
         let host = Arc::new(agent::OpenAgent { agent, inside });
-        agent::Service::start(&host, &it.tls, it.name, &it.addresses, &log)
+        let service = agent::Service::start(&host, &it.tls, it.name, &it.addresses, &log)?;
+        Ok::<_, io::Error>((gate, service))
     });
-    let _orders = orders.transpose().attempt("starting threads")?;
+    let _orders = orders.transpose().attempt("serving the provider")?;
     let path = socket_of(&run_dir);
-    let what = || format!("listening on {}", path.display());
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).attempt(what())?,
-        // It was that of an agent that has gone: this one has the lock.
-        _ => {}
-    }
-    let listener = UnixListener::bind(&path).attempt(what())?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).attempt(what())?;
+    let listener = listening(&path)?;
     let web = args
         .web
         .map(Web::bind)
@@ -243,6 +246,19 @@ pub fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
     // A successor that has the lock makes it anew.
     let _ = fs::remove_file(&path);
     served.attempt("serving vnet.sock")
+}
+
+/// The socket of an agent that has the lock of its run directory.
+fn listening(path: &Path) -> Result<UnixListener, Failure> {
+    let what = || format!("listening on {}", path.display());
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).attempt(what())?,
+        // It was that of an agent that has gone: this one has the lock.
+        _ => {}
+    }
+    let listener = UnixListener::bind(path).attempt(what())?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).attempt(what())?;
+    Ok(listener)
 }
 
 /// The lock of the agent of a run directory; none if another agent has it.

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use carina_vnet::document::Span;
 use carina_vnet_host::client::Client;
+use carina_vnet_roles::serving::moves::MoveRequest;
 
 use super::agent::reach_or_start;
 use super::network::{client, follow_until_settled, report_of};
@@ -20,23 +22,44 @@ pub struct MigrateArgs {
     /// The network [default: the only one]
     #[arg(long)]
     vnet: Option<String>,
+    /// Move it to this host of a provider, whose operator asks its PIP
+    #[arg(long, value_name = "HOST", requires = "pip")]
+    to: Option<String>,
+    /// The PIP, at this ADDRESS:PORT or dif:NAME
+    #[arg(long, value_name = "ADDRESS", requires = "to", group = "called")]
+    pip: Option<String>,
+    /// How long it may take until the node is at the other host
+    #[arg(long, value_name = "TIME", default_value = "5m", requires = "to")]
+    limit: Span,
     #[command(flatten)]
     operator: OperatorArgs,
 }
 
-/// Moves a machine to another QEMU while it runs.
+/// Moves a machine to another QEMU, of this host or another, while it runs.
 ///
 /// # Errors
 /// There is no such node, or it cannot be moved; then it goes on where it was.
 pub fn migrate(shared: &Shared, args: &MigrateArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let what = || format!("moving node {}", args.node);
-    let report = match args.operator.client(shared)? {
-        Some(vno) => {
+    let there = args.to.as_ref().zip(args.pip.as_ref());
+    let report = match (there, args.operator.client(shared)?) {
+        (Some((to, pip)), _) => {
+            let client = args.operator.pip_client(shared, pip)?;
+            let vnet = args.vnet.clone();
+            let request = MoveRequest {
+                vnet: vnet.ok_or_else(|| usage("--to: say by --vnet which network"))?,
+                node: args.node.clone(),
+                to: to.clone(),
+                limit_ms: args.limit.duration().as_millis(),
+            };
+            client.migrate(&request).attempt(what())?
+        }
+        (None, Some(vno)) => {
             let name = operator::only(&vno, args.vnet.as_deref())?;
             vno.migrate(&name, &args.node).attempt(what())?
         }
-        None => {
+        (None, None) => {
             let name = report_of(shared, args.vnet.as_deref())?.name;
             let moved = client(shared).migrate(&name, &args.node);
             moved.attempt(what())?

@@ -19,6 +19,7 @@ use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::progress;
 
+pub mod draining;
 pub mod grants;
 pub mod inside;
 pub mod keys;

@@ -1,8 +1,10 @@
 //! `carina vnet grant`, `grants`: what an operator lets others do with its networks.
 
 use carina_measure::table::Table;
+use carina_vnet::document::Span;
 use carina_vnet::grant::{Grant, Verb};
 
+use super::super::access::unix_now;
 use super::operator::{OperatorArgs, only};
 use crate::Shared;
 use crate::failure::{Attempt, Outcome};
@@ -29,8 +31,12 @@ pub struct GrantArgs {
     /// The nodes where it may exec, watch, console, migrate, capture, impair [default: all]
     #[arg(long = "node", value_name = "NODE,...", value_delimiter = ',')]
     nodes: Vec<String>,
+    /// How long from now, as this machine's clock has it: 30m, 12h, 2d [default: as long as the
+    /// network]
+    #[arg(long = "for", value_name = "TIME")]
+    lease: Option<Span>,
     /// Take back what it may do
-    #[arg(long, conflicts_with_all = ["may", "nodes"])]
+    #[arg(long, conflicts_with_all = ["may", "nodes", "lease"])]
     withdraw: bool,
     #[command(flatten)]
     operator: OperatorArgs,
@@ -56,6 +62,9 @@ pub fn grant(shared: &Shared, args: &GrantArgs) -> Outcome {
     let grant = (!args.withdraw).then(|| Grant {
         may: args.may.iter().copied().collect(),
         nodes: args.nodes.iter().cloned().collect(),
+        until: args
+            .lease
+            .map(|lease| unix_now() + lease.duration().as_secs()),
     });
     let done = client.grant(name, to, grant.as_ref());
     done.attempt(format!("changing what {to} may do with network {name}"))?;
@@ -79,9 +88,18 @@ pub fn grants(shared: &Shared, args: &GrantsArgs) -> Outcome {
     if shared.json {
         return print_json(&grants);
     }
-    let mut table = Table::new(["DELEGATE", "MAY"]);
+    let mut table = Table::new(["DELEGATE", "MAY", "FOR"]);
     for (to, grant) in &grants {
-        table.row([to.clone(), grant.to_string()]);
+        table.row([to.clone(), grant.to_string(), left(grant)]);
     }
     print_line(table)
+}
+
+/// How long a grant has still to go.
+fn left(grant: &Grant) -> String {
+    match grant.until.map(|until| until.saturating_sub(unix_now())) {
+        Some(0) => "ended".to_owned(),
+        Some(left) => format!("{left} s"),
+        None => "the network's life".to_owned(),
+    }
 }

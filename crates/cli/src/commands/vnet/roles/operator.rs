@@ -1,7 +1,7 @@
 //! `carina vnet up|apply|down|list|status|events --vno`: an operator and its VNO. What goes into
 //! nodes is in [`super::inside`].
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use carina_measure::table::Table;
@@ -11,7 +11,7 @@ use carina_vnet::vno::Seen;
 use carina_vnet_roles::calling::connection::CallError;
 use carina_vnet_roles::identity::Role;
 use carina_vnet_roles::keys::{KeyDir, KeyError};
-use carina_vnet_roles::operator::Client;
+use carina_vnet_roles::operator::{Client, PipClient};
 use serde_json::json;
 
 use super::address;
@@ -26,10 +26,15 @@ pub struct OperatorArgs {
     /// Ask the VNO at this ADDRESS:PORT or dif:NAME [default: the agent of this host]
     ///
     /// Delegates say the VNO's name, too: acme=192.0.2.1:7099.
-    #[arg(long, value_name = "[NAME=]ADDRESS", requires = "keys")]
+    #[arg(
+        long,
+        value_name = "[NAME=]ADDRESS",
+        requires = "keys",
+        group = "called"
+    )]
     vno: Option<String>,
     /// The directory of the operator's, or delegate's, certificate and key (`carina vnet keys`)
-    #[arg(long, value_name = "DIR", requires = "vno")]
+    #[arg(long, value_name = "DIR", requires = "called")]
     keys: Option<PathBuf>,
 }
 
@@ -65,6 +70,25 @@ impl OperatorArgs {
             usage("rights are granted at a VNO: say which (--vno), and your keys (--keys)")
         })
     }
+
+    /// A client of the PIP at an address, of which the operator has the name.
+    ///
+    /// # Errors
+    /// There is no certificate of an operator.
+    pub fn pip_client(&self, shared: &Shared, pip: &str) -> Result<PipClient, Failure> {
+        let keys = self.keys.as_ref();
+        let keys = keys.ok_or_else(|| usage("--pip: say by --keys where the operator's are"))?;
+        pip_client(shared, pip, keys)
+    }
+}
+
+/// A client of the PIP at an address, with the keys of its operator.
+///
+/// # Errors
+/// There is no certificate of an operator.
+pub fn pip_client(shared: &Shared, pip: &str, keys: &Path) -> Result<PipClient, Failure> {
+    let client = PipClient::new(&KeyDir::new(keys), address(shared, pip)?);
+    client.attempt("reading the operator's keys")
 }
 
 /// Wants a network and waits until it is ready.
