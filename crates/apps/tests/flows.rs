@@ -1,5 +1,6 @@
 //! Messages of `ipfix`, read by collectors that are not ours: tshark, and nfcapd of nfdump.
 
+use std::fs;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -171,9 +172,13 @@ fn collected(directory: &Path, sent: &[Vec<u8>], headers: usize) -> Option<Strin
             return None;
         }
     };
-    // It listens when its port can be taken no more.
+    // Who binds the port to see whether it is taken may take it from the collector.
+    let bound = format!(" 0100007F:{port:04X} ");
     let end = Instant::now() + Duration::from_secs(60);
-    while UdpSocket::bind(("127.0.0.1", port)).is_ok() {
+    while !fs::read_to_string("/proc/net/udp")
+        .unwrap()
+        .contains(&bound)
+    {
         assert!(Instant::now() < end, "nfcapd does not listen");
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -131,7 +131,7 @@ impl Guest {
                 .map_err(|answer| self.silent(format!("`{command}`"), answer, limit))?;
             attempts += 1;
             // The serial port lost the text of the command, so nothing was run.
-            let is_lost = status == 2 && String::from_utf8_lossy(&stderr).contains(LOST);
+            let is_lost = status == 2 && String::from_utf8_lossy(&stderr).starts_with(LOST);
             if !is_lost || attempts == ATTEMPTS {
                 return Ok(Output {
                     status,
@@ -236,8 +236,8 @@ pub fn wait_for_link(dir: &LabDir, name: &str, vm: &Vm) -> Result<()> {
 
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// The guest's shell prints this for a command whose text was lost.
-const LOST: &str = "can't open '/run/agent/";
+/// The guest's agent says this of a command whose text has not come.
+const LOST: &str = "the text of command ";
 const ATTEMPTS: u32 = 5;
 
 /// Bytes of a file in one command.

@@ -76,8 +76,9 @@ fn shim(dif: &str, own: SocketAddr, peers: &[(&str, SocketAddr)]) -> String {
 }
 
 fn membership(role: &str, over: &str, own: &str) -> String {
+    // A member is missed after four intervals: well before a flow fails, which is after 30 seconds.
     let config = match role {
-        "create" => "[dif.config]\nkeepalive_ms = 1000\n",
+        "create" => "[dif.config]\nkeepalive_ms = 3000\n",
         _ => "",
     };
     format!(

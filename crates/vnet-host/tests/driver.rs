@@ -127,16 +127,29 @@ impl Browser {
         }
     }
 
-    /// Clicks into the middle of an element.
+    /// Clicks into the middle of an element, as a person does: once it is shown, can be pressed and
+    /// stays where it is.
     pub fn click(&mut self, selector: &str) {
-        let selector = json!(selector);
-        self.until(&format!("document.querySelector({selector}) !== null"));
-        let place = self.value(&format!(
-            "(() => {{ const it = document.querySelector({selector}); \
+        let name = json!(selector);
+        let middle = format!(
+            "(() => {{ const it = document.querySelector({name}); \
+             if (it === null || it.disabled) return null; \
              it.scrollIntoView({{ block: 'center' }}); \
              const box = it.getBoundingClientRect(); \
+             if (box.width + box.height === 0) return null; \
              return [box.x + box.width / 2, box.y + box.height / 2]; }})()"
-        ));
+        );
+        let deadline = Instant::now() + LIMIT;
+        let mut place = Value::Null;
+        loop {
+            let found = self.value(&middle);
+            if !found.is_null() && found == place {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{selector} cannot be clicked");
+            place = found;
+            std::thread::sleep(Duration::from_millis(20));
+        }
         for kind in ["mousePressed", "mouseReleased"] {
             let params = json!({
                 "type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1,

@@ -139,6 +139,11 @@ fn datagram_comes(from: (&Host, &str, &str), to: (&Host, &str, &str), bytes: usi
         .is_ok_and(|received| received == bytes)
 }
 
+/// As [`datagram_comes`], of one of some: a link of a busy machine may lose one.
+fn datagrams_come(from: (&Host, &str, &str), to: (&Host, &str, &str), bytes: usize) -> bool {
+    (0..5).any(|_| datagram_comes(from, to, bytes))
+}
+
 fn mux_counter(host: &Host, vnet: &str, name: &str) -> u64 {
     let run_dir = RunDir::new(host.directory.path());
     let path = Vnets::of(&run_dir).vnet(vnet).counters();
@@ -180,10 +185,10 @@ fn links_between_hosts_carry_by_gre_vxlan_and_ipip() {
     );
     // A whole packet of the link's MTU passes: `a` to `b` over GRE, 1458 with IP and UDP.
     let (a, b, c) = (&hosts[0], &hosts[1], &hosts[2]);
-    assert!(datagram_comes((a, name, "a"), (b, name, "b"), 1458 - 28));
+    assert!(datagrams_come((a, name, "a"), (b, name, "b"), 1458 - 28));
     // The first interface of `c` is at the link to `b`, of `a` at the link to `b`.
-    assert!(datagram_comes((b, name, "b"), (c, name, "c"), 1450 - 28));
-    assert!(datagram_comes((c, name, "c"), (a, name, "a"), 1458 - 28));
+    assert!(datagrams_come((b, name, "b"), (c, name, "c"), 1450 - 28));
+    assert!(datagrams_come((c, name, "c"), (a, name, "a"), 1458 - 28));
     // IPv4 in IPv4 carries 1480, and its far end answers ARP at the host.
     let neighbours = run(&a.agent, name, "a", "ip neighbour show dev eth1");
     assert!(neighbours.contains("10.0.0.10"), "{neighbours}");
@@ -225,12 +230,12 @@ fn packets_too_long_for_a_far_link_are_answered_by_the_node() {
     wait_until_ready(&hosts, &parts[0]);
     let name = "@00000000000000a2";
     let (a, c) = (&hosts[0], &hosts[2]);
-    assert!(datagram_comes((a, name, "a"), (c, name, "c"), 1450 - 28));
+    assert!(datagrams_come((a, name, "a"), (c, name, "c"), 1450 - 28));
     assert!(!datagram_comes((a, name, "a"), (c, name, "c"), 1480 - 28));
     let route = run(&a.agent, name, "a", "ip route get 10.0.0.6");
     assert!(route.contains("mtu 1450"), "{route}");
     // Now it is cut at the source.
-    assert!(datagram_comes((a, name, "a"), (c, name, "c"), 1480 - 28));
+    assert!(datagrams_come((a, name, "a"), (c, name, "c"), 1480 - 28));
     remove(&hosts, parts[0].vnet);
 }
 

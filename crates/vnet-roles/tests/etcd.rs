@@ -1,8 +1,9 @@
 //! The store in etcd: three members on loopback, of Debian's etcd-server.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use carina_sys::end_with_parent;
@@ -24,8 +25,8 @@ impl Cluster {
     fn start() -> Cluster {
         let mut cluster = Cluster {
             directory: tempfile::tempdir().unwrap(),
-            clients: free_addresses(),
-            peers: free_addresses(),
+            clients: addresses(2379),
+            peers: addresses(2380),
             members: Vec::new(),
         };
         for number in 0..3 {
@@ -59,6 +60,8 @@ impl Cluster {
             .args(["--listen-peer-urls", &url(&self.peers[number])])
             .args(["--initial-advertise-peer-urls", &url(&self.peers[number])])
             .args(["--initial-cluster", &all.join(",")])
+            // In milliseconds: a member of a busy machine is not taken for one that is gone.
+            .args(["--heartbeat-interval", "500", "--election-timeout", "5000"])
             .stdout(Stdio::null())
             .stderr(log);
         let started = end_with_parent(&mut command).spawn();
@@ -115,11 +118,16 @@ impl Subject for Cluster {
     }
 }
 
-/// Three addresses on loopback that were free a moment ago.
-fn free_addresses() -> Vec<SocketAddr> {
-    let bound = (0..3).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
-    let bound: Vec<TcpListener> = bound.collect();
-    bound.iter().map(|it| it.local_addr().unwrap()).collect()
+/// Where three members may listen: addresses of the loopback network of their own, so that no other
+/// process is given their ports before they take them.
+fn addresses(port: u16) -> Vec<SocketAddr> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let address = |_| {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let [_, b, c, d] = (std::process::id() << 9 | count).to_be_bytes();
+        SocketAddr::from(([127, b | 0x80, c, d], port))
+    };
+    (0..3).map(address).collect()
 }
 
 #[test]

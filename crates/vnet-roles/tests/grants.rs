@@ -1,7 +1,7 @@
 //! What delegates may do: what the operator has granted, and nothing else.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use carina_vnet::document::{Document, Form};
 use carina_vnet::grant::{Grant, Verb};
@@ -16,6 +16,7 @@ fn grant(may: &[Verb], nodes: &[&str]) -> Grant {
     Grant {
         may: may.iter().copied().collect(),
         nodes: nodes.iter().map(|&node| node.to_owned()).collect(),
+        until: None,
     }
 }
 
@@ -117,6 +118,7 @@ fn delegate_may_do_what_was_granted_and_nothing_else() {
         assert!(words.contains("acme can grant"), "{words}");
     }
     only_operators_grant_and_make(&providers, &bob);
+    grant_is_over_at_its_end(&operator, &bob);
     // Another has not become more by it.
     assert!(names(&eve).is_empty());
     refusal(exec(&eve, "ring", "a"));
@@ -133,6 +135,35 @@ fn delegate_may_do_what_was_granted_and_nothing_else() {
     wait_until_gone(&operator, "other");
     operator.create(&document("other")).unwrap();
     refusal(bob.seen("other"));
+}
+
+fn grant_is_over_at_its_end(operator: &Client, bob: &Client) {
+    let unix_now = || {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        since.unwrap().as_secs()
+    };
+    let mut short = grant(&[Verb::Exec], &["b"]);
+    short.until = Some(unix_now());
+    let words = refusal_of_operator(operator.grant("ring", "bob", Some(&short)));
+    assert!(words.contains("ends later than now"), "{words}");
+    // The earlier grant stands.
+    exec(bob, "ring", "a").unwrap();
+    short.until = Some(unix_now() + 8);
+    operator.grant("ring", "bob", Some(&short)).unwrap();
+    assert_eq!(operator.grants("ring").unwrap()["bob"], short);
+    let until = short.until.unwrap();
+    let last = loop {
+        let before = unix_now();
+        match exec(bob, "ring", "b") {
+            Ok(_) => assert!(before <= until, "it goes on"),
+            refused => break refusal(refused),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert!(
+        unix_now() + 1 >= until && last.contains("no rights"),
+        "{last}"
+    );
 }
 
 /// Not even which networks there are.

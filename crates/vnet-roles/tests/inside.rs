@@ -66,11 +66,12 @@ fn sees_no_link(tls: &Tls, to: (Role, &str, u16), wanted: &Wanted) {
 fn operator_asks_its_nodes_wherever_they_are() {
     let providers = Providers::new();
     let _roles = providers.start(&[Role::Pip, Role::Vnp, Role::Vno]);
-    let _agents = [0, 1].map(|number| providers.agent(number));
     let operator = providers.operator();
     operator.create(&document("ring")).unwrap();
+    // The network waits for hosts, and has no node yet.
     let early = operator.exec("ring", &exec("a", "true"));
     assert!(matches!(early, Err(CallError::Refused(_))), "{early:?}");
+    let _agents = [0, 1].map(|number| providers.agent(number));
     let seen = wait_until(&operator, "ring", |seen| seen.standing.is_ready());
     // Each is asked at the host that has it, on behalf of the operator and those who pass it on.
     for node in document("ring").node.keys() {

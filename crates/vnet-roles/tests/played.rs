@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -343,8 +344,17 @@ pub fn at(port: u16) -> Address {
     Address::Tcp(format!("127.0.0.1:{port}"))
 }
 
-/// Ports on loopback that were free a moment ago.
+/// Ports on loopback that are free, below those that the system gives to connections
+/// (`ip_local_port_range`): no other test takes one before it is bound here.
 fn free_ports<const N: usize>() -> [u16; N] {
-    let bound = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
-    bound.map(|it| it.local_addr().unwrap().port())
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 10_000 + u16::try_from(std::process::id() % 100).unwrap() * 200;
+    [(); N].map(|()| {
+        loop {
+            let port = first + NEXT.fetch_add(1, Ordering::Relaxed);
+            if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+                return port;
+            }
+        }
+    })
 }

@@ -356,7 +356,7 @@ fn demo_fetches_a_page_and_draws_goodput() {
     let mut command = Command::new(CARINA);
     command
         .args([
-            "--json", "lwaftr", "demo", "--runs", "1", "--time", "20ms", "--out", ".",
+            "--json", "lwaftr", "demo", "--runs", "1", "--time", "200ms", "--out", ".",
         ])
         .current_dir(directory.path());
     let done = command.output().unwrap();

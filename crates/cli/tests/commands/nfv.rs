@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -208,12 +209,20 @@ fn socket(room: &Room, address: &'static str, port: u16) -> UdpSocket {
     socket
 }
 
-/// Whether one of some datagrams arrives.
+/// Whether one of some datagrams arrives. They have the number of this check: one that is late is
+/// not taken for one of a later check.
 fn arrives(from: &UdpSocket, to: &UdpSocket, tries: usize) -> bool {
+    static CHECKS: AtomicU32 = AtomicU32::new(0);
+    let number = CHECKS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
     let mut bytes = [0; 100];
     (0..tries).any(|_| {
-        from.send_to(b"x", to.local_addr().unwrap()).unwrap();
-        to.recv(&mut bytes).is_ok()
+        from.send_to(&number, to.local_addr().unwrap()).unwrap();
+        while let Ok(length) = to.recv(&mut bytes) {
+            if bytes[..length] == number {
+                return true;
+            }
+        }
+        false
     })
 }
 

@@ -21,16 +21,26 @@ pub struct Node {
 
 impl Node {
     pub fn new() -> Node {
+        Node::with_options(&[])
+    }
+
+    /// One with options of `carina node`.
+    pub fn with_options(options: &[&str]) -> Node {
         let directory = tempfile::tempdir().unwrap();
         let process = Command::new(CARINA)
             .arg("--run")
             .arg(directory.path().join("run"))
             .arg("node")
+            .args(options)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
         Node { directory, process }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.id()
     }
 
     pub fn run(&self, words: &[&str]) -> Output {
@@ -85,11 +95,11 @@ pub fn both_in_one() -> Node {
     node
 }
 
-/// Where two nodes may listen: addresses of the loopback network of their own, so that no other
+/// Where processes may listen: addresses of the loopback network of their own, so that no other
 /// process is given their ports before they take them.
-fn addresses() -> [String; 2] {
+pub fn addresses<const N: usize>() -> [String; N] {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    [(); 2].map(|()| {
+    [(); N].map(|()| {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let [_, b, c, d] = (std::process::id() << 9 | count).to_be_bytes();
         format!("127.{}.{c}.{d}:7000", b | 0x80)
@@ -98,7 +108,7 @@ fn addresses() -> [String; 2] {
 
 /// Two nodes with a member of DIF `net` each, `net.a` and `net.b`, over a DIF of UDP.
 pub fn one_in_each() -> [Node; 2] {
-    let addresses = addresses();
+    let addresses = addresses::<2>();
     let nodes = [Node::new(), Node::new()];
     for (own, other) in [(0, 1), (1, 0)] {
         let peer = format!("{}={}", ["net.a", "net.b"][other], addresses[other]);

@@ -1,8 +1,9 @@
 //! Providers, operators and agents as processes of their own, in a network namespace of the test.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use carina_lab::{Namespace, NamespaceAccess, namespace_file};
@@ -205,6 +206,37 @@ impl Providers {
         let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(input).unwrap();
         child.wait_with_output().unwrap()
+    }
+
+    /// Types at the console of a node, and leaves it when the answer is there.
+    pub fn console(&self, node: &str, typed: &str, answer: &str) {
+        let keys = self.path("operator");
+        let mut command = self.namespace.command(CARINA);
+        command.args(["vnet", "console", "--vno", VNO, "--keys", &keys, node]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut keyboard = child.stdin.take().unwrap();
+        let mut screen = child.stdout.take().unwrap();
+        let said = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut buffer = [0; 4096];
+                while let Ok(length @ 1..) = screen.read(&mut buffer) {
+                    said.lock().unwrap().extend(&buffer[..length]);
+                }
+            });
+            keyboard.write_all(typed.as_bytes()).unwrap();
+            let begin = Instant::now();
+            let has_answer = || String::from_utf8_lossy(&said.lock().unwrap()).contains(answer);
+            while !has_answer() && begin.elapsed() < LIMIT {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            drop(keyboard);
+            let is_done = child.wait().unwrap().success();
+            let said = String::from_utf8_lossy(&said.lock().unwrap()).into_owned();
+            assert!(said.contains(answer), "{said}\n{}", self.logs());
+            assert!(is_done, "{said}\n{}", self.logs());
+        });
     }
 
     /// Who was let into nodes, as the agents have noted it.

@@ -1,14 +1,13 @@
 //! Commands that wait for a member, and Ctrl-C.
 
 use std::io::Read;
-use std::net::UdpSocket;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::commands::node::{CARINA, Node};
+use crate::commands::node::{CARINA, Node, addresses};
 
 /// Begins a command that waits.
 fn waiting(node: &Node, words: &[&str]) -> Child {
@@ -63,8 +62,7 @@ fn stopped_join_says_that_it_goes_on_and_how_to_end_it() {
 #[test]
 fn stopped_extend_says_how_to_take_the_dif_back() {
     let node = Node::new();
-    let listen = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr();
-    let listen = listen.unwrap().to_string();
+    let [listen] = addresses();
     node.done(&[
         "ipcp", "create", "u", "--type", "udp", "--dif", "inet", "--listen", &listen,
     ]);

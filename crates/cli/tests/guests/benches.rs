@@ -122,8 +122,8 @@ pub fn ends_with_its_children(mut command: Command, count: usize, name: &str, si
         "{all:?} after {:?}",
         ended.elapsed()
     );
-    // One that was killed leaves its files to the next.
-    assert_eq!(scratch.exists(), signal == Signal::KILL);
+    // One that was killed leaves its files to the next, which may be one of another test.
+    assert!(signal == Signal::KILL || !scratch.exists());
     let _ = fs::remove_dir_all(scratch);
 }
 

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::house::{CARINA, SOON, until};
+use crate::house::{BOOT, CARINA, until};
 use crate::vhost_user::guest;
 
 /// A graph that runs under strace, which counts its calls; both end with the test.
@@ -89,13 +89,13 @@ fn frames_of_a_guest_cost_a_busy_process_no_call_each() {
     assert!(done.is_success(), "{}", done.error_text());
     let received = || {
         // The fragments of a ping; there are no answers.
-        vm.run("ping -q -c 200 -i 0.01 -W 1 -s 60000 10.0.0.1")
-            .unwrap();
+        let ping = "ping -q -c 200 -i 0.01 -W 1 -s 60000 10.0.0.1";
+        vm.run_within(ping, BOOT).unwrap();
         let count = vm.run("cat /sys/class/net/eth0/statistics/rx_packets");
         let count: u64 = count.unwrap().text().trim().parse().unwrap();
         (count > 50_000).then_some(())
     };
-    assert!(until(SOON, received).is_some(), "the guest receives little");
+    assert!(until(BOOT, received).is_some(), "the guest receives little");
     let report = graph.end();
     let from = packets(&report, "card.output -> sink.input");
     let to = packets(&report, "source.output -> card.input");

@@ -271,7 +271,11 @@ fn a_dif_over_the_card_of_a_guest_is_joined_by_the_guest() {
     let guest = host.boot_with("a", |machine| {
         machine.nic(card(directory.path(), "card", 1, false))
     });
-    guest.does("ip link set eth0 up");
+    // The kernel looks for its carrier after the command.
+    let is_up = "[ \"$(cat /sys/class/net/eth0/operstate)\" = up ]";
+    guest.does(&format!(
+        "ip link set eth0 up; for i in $(seq 200); do {is_up} && break; sleep 0.05; done; {is_up}"
+    ));
     guest.does("carina ipcp create e --type eth --interface eth0 --dif lan");
     guest.does("carina dif join net --over lan --ipcp net.guest");
     let _server = host.in_background(&["ping", "--listen", "echo.net", "--dif", "net"]);

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::commands::node::{CARINA, Node};
+use crate::commands::node::{CARINA, Node, addresses};
 
 /// A node with a shim over UDP, a member over it, and an application in that.
 struct Site {
@@ -16,7 +16,7 @@ struct Site {
 impl Site {
     fn new() -> Site {
         let node = Node::new();
-        let address = free_address();
+        let [address] = addresses();
         let text = format!(
             "[[ipcp]]\nname = \"u6\"\ntype = \"udp\"\ndif = \"inet\"\nlisten = \"{address}\"\n\
              [[dif]]\nname = \"net\"\nrole = \"create\"\nover = [\"inet\"]\nipcp = \"net.a\"\n"
@@ -48,11 +48,6 @@ impl Site {
     fn names(&self) -> Vec<String> {
         self.ipcps().into_iter().map(|(name, _)| name).collect()
     }
-}
-
-fn free_address() -> String {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.local_addr().unwrap().to_string()
 }
 
 /// Configurations that end in a part that cannot be, and what is said of each.

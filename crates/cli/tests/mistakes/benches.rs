@@ -118,45 +118,60 @@ fn gone(processes: &[Process]) -> Duration {
     start.elapsed()
 }
 
-/// Bars of time have room for a busy machine only where the bar itself is not two seconds.
 const TWO_SECONDS: Duration = Duration::from_secs(2);
+
+/// Insists that something takes less than two seconds. A busy machine is late now and then, a
+/// program that takes longer always: the best of up to five tries is judged.
+fn takes_less_than_two_seconds(mut once: impl FnMut() -> Duration) {
+    let mut took = Vec::new();
+    while took.iter().all(|took| *took >= TWO_SECONDS) {
+        assert!(took.len() < 5, "{took:?}");
+        took.push(once());
+    }
+}
 
 const LONG: [&str; 5] = ["local", "--sizes", "64", "--time", "10s"];
 
 #[test]
 fn interrupt_ends_a_bench_and_all_that_it_has_started() {
     for signal in [Signal::INT, Signal::TERM] {
-        let bench = Bench::start(&LONG);
-        let children = bench.measures();
-        let directory = bench.directory();
-        bench.signal(signal);
-        let start = Instant::now();
-        let output = bench.end();
-        gone(&children);
-        let took = start.elapsed();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(130), "{said}");
-        assert!(said.contains("interrupted"), "{said}");
-        assert!(took < TWO_SECONDS, "{took:?}");
-        assert!(!directory.exists());
+        takes_less_than_two_seconds(|| {
+            let bench = Bench::start(&LONG);
+            let children = bench.measures();
+            let directory = bench.directory();
+            bench.signal(signal);
+            let start = Instant::now();
+            let output = bench.end();
+            gone(&children);
+            let took = start.elapsed();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(130), "{said}");
+            assert!(said.contains("interrupted"), "{said}");
+            assert!(!directory.exists());
+            took
+        });
     }
 }
 
 #[test]
 fn killed_bench_leaves_no_process_and_the_next_takes_its_file() {
-    let bench = Bench::start(&LONG);
-    let children = bench.measures();
-    let directory = bench.directory();
-    bench.signal(Signal::KILL);
-    let output = bench.end();
-    assert!(output.status.code().is_none());
-    let took = gone(&children);
-    assert!(took < TWO_SECONDS, "{took:?}");
+    let mut directory = PathBuf::new();
+    takes_less_than_two_seconds(|| {
+        let bench = Bench::start(&LONG);
+        let children = bench.measures();
+        directory = bench.directory();
+        bench.signal(Signal::KILL);
+        let output = bench.end();
+        assert!(output.status.code().is_none());
+        gone(&children)
+    });
     // Nothing ends the files with their owner. The next bench takes them, which may be one of
     // another test: whether they are there in between is no matter.
     let next = Bench::start(&LONG);
     next.measures();
-    assert!(!directory.exists());
+    eventually("the files of the killed bench go", || {
+        (!directory.exists()).then_some(())
+    });
     next.signal(Signal::INT);
     next.end();
 }
@@ -169,30 +184,35 @@ fn bench_that_ends_takes_testpmd_along() {
         return;
     }
     for signal in [Signal::INT, Signal::KILL] {
-        let cases = ["engine", "--cases", "source-sink"];
-        let bench = Bench::start(&[&cases[..], &["--time", "100ms", "--runs", "100000"]].concat());
-        let is_testpmd = |child: &Process| {
-            let name = std::fs::read_to_string(format!("/proc/{}/comm", child.pid));
-            name.is_ok_and(|name| name.trim() == "dpdk-testpmd")
-        };
-        let children = eventually("testpmd runs", || {
-            let children = children_of(bench.0.id());
-            children.iter().any(is_testpmd).then_some(children)
-        });
-        let directory = bench.directory_of("engine");
-        bench.signal(signal);
-        let start = Instant::now();
-        let output = bench.end();
-        gone(&children);
-        let took = start.elapsed();
-        let code = (signal == Signal::INT).then_some(130);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), code, "{said}");
-        assert!(took < TWO_SECONDS, "{took:?}");
-        // One that was killed leaves its files to the next.
-        assert!(signal == Signal::KILL || !directory.exists());
-        let _ = std::fs::remove_dir_all(directory);
+        takes_less_than_two_seconds(|| bench_and_testpmd_end_by(signal));
     }
+}
+
+/// Ends a bench while testpmd runs; says how long that took.
+fn bench_and_testpmd_end_by(signal: Signal) -> Duration {
+    let cases = ["engine", "--cases", "source-sink"];
+    let bench = Bench::start(&[&cases[..], &["--time", "100ms", "--runs", "100000"]].concat());
+    let is_testpmd = |child: &Process| {
+        let name = std::fs::read_to_string(format!("/proc/{}/comm", child.pid));
+        name.is_ok_and(|name| name.trim() == "dpdk-testpmd")
+    };
+    let children = eventually("testpmd runs", || {
+        let children = children_of(bench.0.id());
+        children.iter().any(is_testpmd).then_some(children)
+    });
+    let directory = bench.directory_of("engine");
+    bench.signal(signal);
+    let start = Instant::now();
+    let output = bench.end();
+    gone(&children);
+    let took = start.elapsed();
+    let code = (signal == Signal::INT).then_some(130);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), code, "{said}");
+    // One that was killed leaves its files to the next.
+    assert!(signal == Signal::KILL || !directory.exists());
+    let _ = std::fs::remove_dir_all(directory);
+    took
 }
 
 #[test]
