@@ -1,7 +1,7 @@
 //! The role below: a VNO asks its VNP, a VNP its PIPs.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use carina_api::{ErrorBody, ErrorCode};
 
@@ -9,24 +9,15 @@ use super::{Answer, Wanted};
 use crate::calling::connection::{CallError, Callee, Request};
 use crate::identity::{Identity, Role};
 use crate::log::Log;
+use crate::shares::{Share, Shares};
 
 /// The ways to the processes of parties, by their names.
 #[derive(Clone, Debug)]
 pub struct Below {
     callees: Arc<BTreeMap<String, Vec<Callee>>>,
-    asks: Arc<Asks>,
+    /// Those of each caller that are on their way. They outlive a caller that goes.
+    asks: Arc<Shares<Identity>>,
     log: Log,
-}
-
-/// How many asks of each caller are on their way. They outlive a caller that goes.
-#[derive(Debug, Default)]
-struct Asks(Mutex<BTreeMap<Identity, usize>>);
-
-/// An ask that is on its way.
-#[derive(Debug)]
-struct OnWay {
-    asks: Arc<Asks>,
-    caller: Identity,
 }
 
 impl Below {
@@ -53,7 +44,7 @@ impl Below {
         wanted: Wanted,
     ) -> Result<Answer, ErrorBody> {
         let below = self.clone();
-        let on_way = self.asks.begin(caller)?;
+        let on_way = begin(&self.asks, caller)?;
         let asked = tokio::task::spawn_blocking(move || {
             let _on_way = on_way;
             below.ask_and_wait(&parties, &wanted)
@@ -115,44 +106,22 @@ impl Below {
     }
 }
 
-impl Asks {
-    fn begin(self: &Arc<Asks>, caller: &Identity) -> Result<OnWay, ErrorBody> {
-        let most = match caller.role {
-            Role::Delegate => OF_DELEGATE_MAX,
-            _ => OF_CALLER_MAX,
-        };
-        let mut all = self.lock();
-        let count = all.entry(caller.clone()).or_default();
-        if *count >= most {
-            let what = format!(
-                "{most} asks of {caller} are not answered yet: wait for one of them, or give \
-                 commands a shorter time"
-            );
-            return Err(ErrorBody::new(ErrorCode::LimitReached, what));
-        }
-        *count += 1;
-        Ok(OnWay {
-            asks: Arc::clone(self),
-            caller: caller.clone(),
-        })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Identity, usize>> {
-        // Every critical section leaves the map whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for OnWay {
-    fn drop(&mut self) {
-        let mut all = self.asks.lock();
-        if let Some(count) = all.get_mut(&self.caller) {
-            *count -= 1;
-            if *count == 0 {
-                all.remove(&self.caller);
-            }
-        }
-    }
+/// Notes an ask of a caller.
+///
+/// # Errors
+/// Too many of its asks are on their way.
+fn begin(asks: &Arc<Shares<Identity>>, caller: &Identity) -> Result<Share<Identity>, ErrorBody> {
+    let most = match caller.role {
+        Role::Delegate => OF_DELEGATE_MAX,
+        _ => OF_CALLER_MAX,
+    };
+    asks.take(caller, most).ok_or_else(|| {
+        let what = format!(
+            "{most} asks of {caller} are not answered yet: wait for one of them, or give commands \
+             a shorter time"
+        );
+        ErrorBody::new(ErrorCode::LimitReached, what)
+    })
 }
 
 /// The sum of several answers to an ask.
@@ -208,17 +177,17 @@ mod tests {
 
     #[test]
     fn delegate_who_asks_too_much_waits_and_keeps_no_other_out() {
-        let asks = Arc::new(Asks::default());
+        let asks = Arc::<Shares<Identity>>::default();
         let [bob, eve] = ["bob", "eve"].map(|name| Identity::new(Role::Delegate, name).unwrap());
-        let mut on_way: Vec<OnWay> = (0..OF_DELEGATE_MAX)
-            .map(|_| asks.begin(&bob).unwrap())
+        let mut on_way: Vec<Share<Identity>> = (0..OF_DELEGATE_MAX)
+            .map(|_| begin(&asks, &bob).unwrap())
             .collect();
-        let refusal = asks.begin(&bob).unwrap_err();
+        let refusal = begin(&asks, &bob).unwrap_err();
         assert_eq!(refusal.code, ErrorCode::LimitReached);
-        asks.begin(&eve).unwrap();
+        begin(&asks, &eve).unwrap();
         on_way.pop();
-        on_way.push(asks.begin(&bob).unwrap());
+        on_way.push(begin(&asks, &bob).unwrap());
         drop(on_way);
-        assert!(asks.lock().is_empty());
+        assert!(asks.is_empty());
     }
 }

@@ -84,7 +84,7 @@ async fn accept(
     log: Log,
 ) {
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
-    let sources = Arc::new(Sources::default());
+    let sources = Sources::default();
     while !admit.is_closed() {
         // As many at a time as there are permits; the others wait in the system's queue.
         let Ok(permit) = Arc::clone(&handshakes).acquire_owned().await else {
@@ -111,7 +111,7 @@ async fn accept(
             let _permit = permit;
             let handshake = async {
                 // Those of one source take turns, and cost the others nothing.
-                let _turn = pending.turns.acquire().await;
+                let _turn = pending.common.0.acquire().await;
                 TlsAcceptor::from(tls.server()).accept(stream).await
             };
             let shaken = tokio::time::timeout(HANDSHAKE, handshake).await;

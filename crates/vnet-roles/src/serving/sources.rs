@@ -1,57 +1,33 @@
 //! Where connections come from that are not admitted yet: one source cannot take the places of
 //! the others.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
+use crate::shares::{Share, Shares};
+
 /// The sources that there are now, by address, or by application where flows are asked for.
 #[derive(Debug, Default)]
-pub(super) struct Sources(Mutex<BTreeMap<String, (usize, Arc<Semaphore>)>>);
+pub(super) struct Sources(Arc<Shares<String, Turns>>);
 
 /// A connection of a source. It is over when this is dropped.
+pub(super) type Pending = Share<String, Turns>;
+
+/// Handshakes of a source at a time.
 #[derive(Debug)]
-pub(super) struct Pending {
-    sources: Arc<Sources>,
-    source: String,
-    /// Handshakes of the source at a time.
-    pub(super) turns: Arc<Semaphore>,
+pub(super) struct Turns(pub(super) Semaphore);
+
+impl Default for Turns {
+    fn default() -> Turns {
+        Turns(Semaphore::new(TURNS))
+    }
 }
 
 impl Sources {
     /// Notes a connection; none if its source has too many.
-    pub(super) fn take(self: &Arc<Sources>, from: &str) -> Option<Pending> {
-        let source = source_of(from);
-        let mut all = self.lock();
-        let entry = all.entry(source.clone());
-        let (count, turns) = entry.or_insert_with(|| (0, Arc::new(Semaphore::new(TURNS))));
-        if *count >= PENDING_MAX {
-            return None;
-        }
-        *count += 1;
-        Some(Pending {
-            sources: Arc::clone(self),
-            source,
-            turns: Arc::clone(turns),
-        })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, (usize, Arc<Semaphore>)>> {
-        // Every critical section leaves the map whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        let mut all = self.sources.lock();
-        if let Some((count, _)) = all.get_mut(&self.source) {
-            *count -= 1;
-            if *count == 0 {
-                all.remove(&self.source);
-            }
-        }
+    pub(super) fn take(&self, from: &str) -> Option<Pending> {
+        self.0.take(&source_of(from), PENDING_MAX)
     }
 }
 
@@ -74,7 +50,7 @@ mod tests {
 
     #[test]
     fn source_that_begins_too_much_keeps_no_other_out() {
-        let sources = Arc::new(Sources::default());
+        let sources = Sources::default();
         let mut pending: Vec<Pending> = (0..PENDING_MAX)
             .map(|port| sources.take(&format!("192.0.2.1:{}", 1000 + port)).unwrap())
             .collect();
@@ -84,6 +60,6 @@ mod tests {
         pending.pop();
         assert!(sources.take("192.0.2.1:99").is_some());
         drop(pending);
-        assert!(sources.lock().is_empty());
+        assert!(sources.0.is_empty());
     }
 }

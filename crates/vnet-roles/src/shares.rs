@@ -1,0 +1,64 @@
+//! How much of something each party has at a time, so that one leaves room for the others.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What parties have. All that one has shares a `V`, which is there while it has anything.
+#[derive(Debug)]
+pub(crate) struct Shares<K, V = ()>(Mutex<BTreeMap<K, (usize, Arc<V>)>>);
+
+/// One thing that a party has, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Share<K: Ord, V = ()> {
+    shares: Arc<Shares<K, V>>,
+    key: K,
+    /// What all of the party have together.
+    pub(crate) common: Arc<V>,
+}
+
+impl<K, V> Default for Shares<K, V> {
+    fn default() -> Shares<K, V> {
+        Shares(Mutex::default())
+    }
+}
+
+impl<K: Ord + Clone, V: Default> Shares<K, V> {
+    /// One more for a party; none if it has `most`, which is not 0.
+    pub(crate) fn take(self: &Arc<Self>, key: &K, most: usize) -> Option<Share<K, V>> {
+        let mut all = self.lock();
+        let (count, common) = all.entry(key.clone()).or_default();
+        if *count >= most {
+            return None;
+        }
+        *count += 1;
+        Some(Share {
+            shares: Arc::clone(self),
+            key: key.clone(),
+            common: Arc::clone(common),
+        })
+    }
+}
+
+impl<K, V> Shares<K, V> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, (usize, Arc<V>)>> {
+        // Every critical section leaves the map whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+}
+
+impl<K: Ord, V> Drop for Share<K, V> {
+    fn drop(&mut self) {
+        let mut all = self.shares.lock();
+        if let Some((count, _)) = all.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.key);
+            }
+        }
+    }
+}
