@@ -108,9 +108,7 @@ const TUNNELS: [Ends; 10] = [
     },
     Ends {
         name: "esp in transport mode",
-        app: "kind = \"esp\"\nspi = 256\n\
-              transmit_key = \"000102030405060708090a0b0c0d0e0f\"\ntransmit_salt = \"00010203\"\n\
-              receive_key = \"0f0e0d0c0b0a09080706050403020100\"\nreceive_salt = \"03020100\"",
+        app: ESP,
         north: North::Frames,
         is_over_ipv6: true,
         guest: "IP xfrm state add src fd08::2 dst fd08::1 proto esp spi 256 reqid 1 mode transport \
@@ -127,9 +125,7 @@ const TUNNELS: [Ends; 10] = [
     },
     Ends {
         name: "esp in transport mode over IPv4",
-        app: "kind = \"esp\"\nspi = 256\n\
-              transmit_key = \"000102030405060708090a0b0c0d0e0f\"\ntransmit_salt = \"00010203\"\n\
-              receive_key = \"0f0e0d0c0b0a09080706050403020100\"\nreceive_salt = \"03020100\"",
+        app: ESP,
         north: North::Frames,
         is_over_ipv6: false,
         guest: TRANSPORT4,
@@ -137,15 +133,18 @@ const TUNNELS: [Ends; 10] = [
     },
     Ends {
         name: "gre, protected over IPv4",
-        app: "kind = \"esp\"\nspi = 256\n\
-              transmit_key = \"000102030405060708090a0b0c0d0e0f\"\ntransmit_salt = \"00010203\"\n\
-              receive_key = \"0f0e0d0c0b0a09080706050403020100\"\nreceive_salt = \"03020100\"",
+        app: ESP,
         north: North::Frames,
         is_over_ipv6: false,
         guest: "IP link add t0 type gretap local 10.8.0.2 remote 10.8.0.1 key 5 nopmtudisc",
         target: "10.9.0.1",
     },
 ];
+
+/// ESP between the ends; the kernel's end has the same keys.
+const ESP: &str = "kind = \"esp\"\nspi = 256\n\
+    transmit_key = \"000102030405060708090a0b0c0d0e0f\"\ntransmit_salt = \"00010203\"\n\
+    receive_key = \"0f0e0d0c0b0a09080706050403020100\"\nreceive_salt = \"03020100\"";
 
 /// All of IPv4 between the ends, in transport mode.
 const TRANSPORT4: &str = "IP xfrm state add src 10.8.0.2 dst 10.8.0.1 proto esp spi 256 reqid 1 \
