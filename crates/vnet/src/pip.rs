@@ -42,6 +42,7 @@ pub use self::moving::{MoveOutcome, Neighbour, round_of};
 mod advertising;
 mod books;
 mod draining;
+mod far_ends;
 mod hosting;
 mod inside;
 pub mod inventory;
@@ -282,7 +283,7 @@ impl<S: Store> Pip<S> {
     ) -> Result<Step, StoreError> {
         let before = self.books.made(key.vnet).map(|made| &made.laid);
         let free = self.free(now, Some(key.vnet));
-        let taken = self.books.taken();
+        let taken = self.books.taken(key.vnet);
         let placement = match placing::place(&self.ground, &free, part, before, taken) {
             Ok(placement) => placement,
             Err(why) => {
@@ -368,6 +369,12 @@ impl<S: Store> Pip<S> {
             self.tell(vnp, FromPip::Lapsed { key });
             return Ok(Step::Done);
         };
+        let known = (&self.ground, &self.books);
+        if let Err(reason) = far_ends::check(known, key.vnet, &held.laid, far) {
+            self.count("commitment with far ends that cannot be");
+            self.tell(vnp, FromPip::Refused { key, reason });
+            return Ok(Step::Done);
+        }
         let mut previous = made.map_or_else(Vec::new, |made| made.previous.clone());
         previous.extend(made.map(|made| made.laid.clone()));
         let then = Made {

@@ -3,6 +3,7 @@
 
 mod behind;
 mod beside;
+mod far_ends;
 mod faults;
 mod forms;
 mod moves;

@@ -172,7 +172,7 @@ fn inventory(random: &mut Random, pip: usize, size: Size) -> Inventory {
             false => BTreeMap::new(),
         };
         hosts.push(Host {
-            name: format!("{MARK}h{pip}.{number}"),
+            name: format!("{MARK}h{pip}-{number}"),
             cpus: random.within(2, 12),
             memory_mib: random.within(256, 2048),
             nics: random.below(3),
@@ -190,7 +190,7 @@ fn inventory(random: &mut Random, pip: usize, size: Size) -> Inventory {
         }
         for other in others {
             let name = format!("{MARK}l{pip}.{}", links.len());
-            let ends = [number, other].map(|it| format!("{MARK}h{pip}.{it}"));
+            let ends = [number, other].map(|it| format!("{MARK}h{pip}-{it}"));
             let rate_bps = random.within(50, 400) * 1_000_000;
             let delay_us = random.within(10, 2000);
             links.push(inventory::Link {

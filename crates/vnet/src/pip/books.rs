@@ -362,8 +362,10 @@ impl Books {
 
     /// Tags and addresses that there are, also those of the network itself: a tunnel that stays
     /// keeps its own.
-    pub(super) fn taken(&self) -> Taken {
-        let mut taken = Taken::default();
+    pub(super) fn taken(&self, vnet: VnetId) -> Taken {
+        let mut taken = Taken::by(vnet);
+        let far = self.made.values().flat_map(|made| &made.far);
+        taken.tags.extend(far.map(|(_, end)| end.tag));
         for (_, placement) in self.made.values().flat_map(Made::placements) {
             taken.add(placement);
         }

@@ -6,10 +6,12 @@ use std::net::Ipv4Addr;
 use carina_embed::joint::Joint;
 use carina_embed::request::{Node, Sharing, VirtualLink};
 use carina_embed::{Embedder, Embedding, HostId, NodeId, Request, Residual};
+use carina_random::mix;
 use carina_time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::document::Carrier;
+use crate::host_part::VnetId;
 use crate::message::{PartEnd, PartLink, PartNode, PartRequest, Reason, ReasonCode};
 use crate::names::DocumentNames;
 
@@ -61,8 +63,10 @@ impl From<Reason> for Unplaced {
 }
 
 /// Tags and addresses that other parts have.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Taken {
+    /// The network that asks for others.
+    vnet: VnetId,
     pub(super) tags: BTreeSet<u32>,
     pub(super) addresses: BTreeSet<Ipv4Addr>,
 }
@@ -75,6 +79,23 @@ impl Laid {
 }
 
 impl Taken {
+    /// Nothing, as a network asks for tags.
+    pub(super) fn by(vnet: VnetId) -> Taken {
+        Taken {
+            vnet,
+            tags: BTreeSet::new(),
+            addresses: BTreeSet::new(),
+        }
+    }
+
+    /// A tag for a link of the network. Only who knows the network's uid can tell which one comes
+    /// next, so that no other VNP has a link to another provider take it first.
+    fn next_tag(&self, link: u32) -> Option<u32> {
+        let first = mix(self.vnet.number(), u64::from(link)) % u64::from(TAG_MAX);
+        let tags = (first as u32..TAG_MAX).chain(0..first as u32);
+        tags.map(|it| it + 1).find(|tag| !self.tags.contains(tag))
+    }
+
     pub(super) fn add(&mut self, placement: &Placement) {
         for tunnel in &placement.tunnels {
             self.tags.insert(tunnel.tag);
@@ -276,11 +297,10 @@ fn tunnels(
             tunnels.push(tunnel);
             continue;
         }
-        let tag = (1..).find(|tag| !taken.tags.contains(tag)).unwrap_or(0);
-        if tag > TAG_MAX {
+        let tag = taken.next_tag(link.number).ok_or_else(|| {
             let words = "there is no tag left for a link";
-            return Err(Reason::new(ReasonCode::Insufficient, words));
-        }
+            Reason::new(ReasonCode::Insufficient, words)
+        })?;
         taken.tags.insert(tag);
         let mut outer = [None, None];
         for (address, end) in outer.iter_mut().zip(&link.ends) {
@@ -341,4 +361,4 @@ fn outer_address(
 }
 
 /// The largest tag: a VNI of VXLAN has 24 bits. (RFC 7348, section 5)
-const TAG_MAX: u32 = (1 << 24) - 1;
+pub(super) const TAG_MAX: u32 = (1 << 24) - 1;

@@ -52,7 +52,7 @@ impl<S: Store> Pip<S> {
         self.check_destination(now, (laid, wanted), &from, to)?;
         let mut hosts = laid.placement.hosts.clone();
         hosts.insert(node.to_owned(), to.to_owned());
-        let (free, taken) = (self.free(now, Some(vnet)), self.books.taken());
+        let (free, taken) = (self.free(now, Some(vnet)), self.books.taken(vnet));
         let placed = placing::place_at(&self.ground, &free, laid, &hosts, taken)?;
         let lacks = || {
             let words =

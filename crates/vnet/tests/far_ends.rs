@@ -1,0 +1,269 @@
+//! Where a VNP says that links lead which leave a provider: to another provider, and nowhere else.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use carina_random::Random;
+use carina_time::Instant;
+use carina_vnet::document::{Boot, Carrier, Document, Form, Kind};
+use carina_vnet::host_part::{EndPart, Far, InterfacePart, NodePart, VnetId};
+use carina_vnet::message::{
+    AdvertisedHost, Advertisement, FromAgent, FromPip, FromVnp, PartEnd, PartKey, PartLink,
+    PartNode, PartRequest, Reason, ReasonCode, ToAgent, ToPip, ToVnp, TunnelEnd,
+};
+use carina_vnet::pip::inventory::{Border, Discovery, Host, Inventory};
+use carina_vnet::pip::{Output, Pip};
+use carina_vnet::store::memory::MemoryStore;
+use carina_vnet::timing::Timing;
+use carina_vnet::vnp::{self, Vnp};
+
+const NOW: Instant = Instant::from_secs(1000);
+
+/// A provider with two hosts and a border at the first.
+fn provider() -> Pip<MemoryStore> {
+    let host = |name: &str, last: u8, cpus: u64| Host {
+        name: name.to_owned(),
+        cpus,
+        memory_mib: 1024,
+        nics: 0,
+        location: "uk".to_owned(),
+        labels: BTreeMap::new(),
+        address: Ipv4Addr::new(192, 0, 2, last),
+        tunnel_addresses: 3,
+    };
+    let border = Border {
+        name: "x".to_owned(),
+        host: "h1".to_owned(),
+        rate_bps: 1 << 30,
+        delay_us: 0,
+    };
+    let inventory = Inventory {
+        discovery: Discovery::Pip,
+        hosts: vec![host("h1", 16, 64), host("h2", 32, 0)],
+        links: vec![],
+        borders: vec![border],
+    };
+    let store = MemoryStore::new(1 << 20);
+    let mut pip = Pip::new("p", inventory, store, Timing::default()).unwrap();
+    let said = FromAgent {
+        host: "h1".to_owned(),
+        ..FromAgent::default()
+    };
+    pip.handle_agent(NOW, said);
+    pip
+}
+
+fn near() -> EndPart {
+    EndPart {
+        node: "r1".to_owned(),
+        interface: "eth0".to_owned(),
+    }
+}
+
+/// A node with a link that leaves the provider.
+fn reserve(key: PartKey) -> ToPip {
+    let interface = InterfacePart {
+        name: "eth0".to_owned(),
+        mac: "02:00:00:00:00:01".parse().unwrap(),
+        address: "10.0.0.1/30".parse().unwrap(),
+        peer: Ipv4Addr::new(10, 0, 0, 2),
+        mtu: 1400,
+        link: 0,
+    };
+    let node = NodePart {
+        name: "r1".to_owned(),
+        kind: Kind::Vm,
+        image: "carina".to_owned(),
+        cpus: 1,
+        memory_mib: 64,
+        boot: Boot::Clone,
+        interfaces: vec![interface],
+        routes: vec![],
+        founder: None,
+    };
+    let node = PartNode {
+        node,
+        location: vec![],
+        nics: 0,
+        labels: BTreeMap::new(),
+        apart_from: vec![],
+        host: None,
+    };
+    let link = PartLink {
+        number: 0,
+        carrier: Carrier::Gre,
+        rate: "1Mbps".parse().unwrap(),
+        delay_max_us: None,
+        ends: [PartEnd::Node(near()), PartEnd::Border("x".to_owned())],
+    };
+    let part = Box::new(PartRequest {
+        name: "net".to_owned(),
+        nodes: vec![node],
+        links: vec![link],
+        access: vec![],
+    });
+    ToPip::Reserve { key, part }
+}
+
+fn end(address: [u8; 4], tag: u32) -> TunnelEnd {
+    let (host, address) = ("far-1".to_owned(), Ipv4Addr::from(address));
+    TunnelEnd { host, address, tag }
+}
+
+fn key(vnet: u64) -> PartKey {
+    let (vnet, round) = (VnetId::new(vnet), 1);
+    PartKey { vnet, round }
+}
+
+/// What the provider answers to a VNP, and the tunnels that it orders.
+fn tell(pip: &mut Pip<MemoryStore>, vnp: &str, message: ToPip) -> (Vec<FromPip>, Vec<Far>) {
+    pip.handle_vnp(NOW, vnp, message);
+    let (mut answers, mut tunnels) = (Vec::new(), Vec::new());
+    while let Some(output) = pip.poll_transmit() {
+        match output {
+            Output::ToVnp { message, .. } => answers.push(message),
+            Output::ToAgent { message, .. } => {
+                if let ToAgent::Set(part) = message {
+                    tunnels.extend(part.links.into_iter().map(|link| link.far));
+                }
+            }
+        }
+    }
+    (answers, tunnels)
+}
+
+fn refusal(answers: &[FromPip]) -> &Reason {
+    match answers {
+        [FromPip::Refused { reason, .. }] => reason,
+        other => panic!("it is refused: {other:?}"),
+    }
+}
+
+#[test]
+fn far_end_is_at_no_host_of_the_provider_itself() {
+    let mut pip = provider();
+    tell(&mut pip, "v", reserve(key(1)));
+    let wrong = [
+        // A tunnel between two hosts of the provider, with a tag that another network gets next.
+        (end([192, 0, 2, 32], 7), "at a host of this very provider"),
+        (end([192, 0, 2, 16], 7), "at a host of this very provider"),
+        // An address for tunnels without a tag.
+        (end([192, 0, 2, 35], 7), "at a host of this very provider"),
+        (end([127, 0, 0, 1], 7), "no host has such"),
+        (end([224, 0, 0, 9], 7), "no host has such"),
+        (end([198, 51, 100, 1], 0), "must be 1 to 16777215"),
+        (end([198, 51, 100, 1], 1 << 24), "must be 1 to 16777215"),
+    ];
+    for (there, words) in wrong {
+        let far = vec![(near(), there)];
+        let (answers, tunnels) = tell(&mut pip, "v", ToPip::Commit { key: key(1), far });
+        let reason = refusal(&answers);
+        assert_eq!(reason.code, ReasonCode::Impossible);
+        assert!(reason.message.contains("r1:eth0"), "{reason:?}");
+        assert!(reason.message.contains(words), "{reason:?}");
+        let leaks = ["192.0.2", "h1", "h2"].map(|it| reason.message.contains(it));
+        assert_eq!(leaks, [false; 3], "{reason:?}");
+        assert!(tunnels.is_empty());
+    }
+    let elsewhere = EndPart {
+        interface: "eth1".to_owned(),
+        ..near()
+    };
+    let there = end([198, 51, 100, 1], 7);
+    for far in [
+        vec![(elsewhere, there.clone())],
+        vec![(near(), there.clone()), (near(), there.clone())],
+    ] {
+        let (answers, _) = tell(&mut pip, "v", ToPip::Commit { key: key(1), far });
+        assert_eq!(refusal(&answers).code, ReasonCode::Impossible);
+    }
+    // What was refused is still held.
+    let far = vec![(near(), there)];
+    let (answers, tunnels) = tell(&mut pip, "v", ToPip::Commit { key: key(1), far });
+    assert!(answers.contains(&FromPip::Committed { key: key(1) }));
+    assert!(matches!(&tunnels[..], [Far::Host(far)] if far.host == "far-1"));
+}
+
+#[test]
+fn tunnel_of_anothers_network_is_not_taken() {
+    let mut pip = provider();
+    let far = |tag| vec![(near(), end([198, 51, 100, 1], tag))];
+    tell(&mut pip, "v", reserve(key(1)));
+    let commit = |key, far| ToPip::Commit { key, far };
+    tell(&mut pip, "v", commit(key(1), far(9)));
+    tell(&mut pip, "w", reserve(key(2)));
+    let (answers, _) = tell(&mut pip, "w", commit(key(2), far(9)));
+    let reason = refusal(&answers);
+    assert_eq!(reason.code, ReasonCode::Conflict);
+    assert!(reason.message.contains("same ends and tag"), "{reason:?}");
+    let (answers, _) = tell(&mut pip, "w", commit(key(2), far(10)));
+    assert!(answers.contains(&FromPip::Committed { key: key(2) }));
+}
+
+#[test]
+fn tag_of_one_network_tells_nothing_of_the_next() {
+    let tag = |vnet: u64| {
+        let (answers, _) = tell(&mut provider(), "v", reserve(key(vnet)));
+        match &answers[..] {
+            [FromPip::Offered { ends, .. }] => ends[0].1.tag,
+            other => panic!("it is offered: {other:?}"),
+        }
+    };
+    let tags = [1, 2, 3].map(tag);
+    assert_eq!(tag(1), tags[0], "the same network is asked again");
+    assert!(tags[0].abs_diff(tags[1]) > 16 && tags[1].abs_diff(tags[2]) > 16, "{tags:?}");
+    assert!(tags.iter().all(|tag| (1..1 << 24).contains(tag)));
+}
+
+#[test]
+fn vnp_lets_all_go_when_a_commitment_is_refused() {
+    let store = MemoryStore::new(1 << 20);
+    let pips = ["p".to_owned()];
+    let mut vnp = Vnp::new("v", pips, store, Timing::default(), Random::new(1));
+    let text = "[vnet]\nname = \"net\"\n[node.r1]\n";
+    let document = Box::new(Document::read(text, Form::Toml).unwrap());
+    let (vnet, generation) = (VnetId::new(1), 1);
+    let want = ToVnp::Want {
+        vnet,
+        generation,
+        document,
+    };
+    vnp.handle_vno(NOW, "o", want);
+    let host = AdvertisedHost {
+        cpus: 4,
+        memory_mib: 1024,
+        nics: 0,
+        location: "uk".to_owned(),
+        labels: [].into(),
+    };
+    let seen = Advertisement {
+        is_exact: true,
+        hosts: vec![host],
+        ..Advertisement::default()
+    };
+    vnp.handle_pip(NOW, "p", FromPip::Advertisement(seen));
+    let (key, ends) = (key(1), vec![]);
+    vnp.handle_pip(NOW, "p", FromPip::Offered { key, ends });
+    while vnp.poll_transmit().is_some() {}
+    let reason = Reason::new(ReasonCode::Impossible, "the far end of r1:eth0: no");
+    vnp.handle_pip(NOW, "p", FromPip::Refused { key, reason });
+    let mut orders = Vec::new();
+    while let Some(output) = vnp.poll_transmit() {
+        if let vnp::Output::ToPip { message, .. } = output {
+            orders.push(message);
+        }
+    }
+    assert_eq!(orders, [ToPip::Release { key }]);
+    vnp.handle_pip(NOW, "p", FromPip::Released { key });
+    let mut told = Vec::new();
+    while let Some(output) = vnp.poll_transmit() {
+        if let vnp::Output::ToVno { message, .. } = output {
+            told.push(message);
+        }
+    }
+    let is_refused = |message: &FromVnp| match message {
+        FromVnp::Standing { standing, .. } => standing.is_refused,
+        FromVnp::Removed { .. } => false,
+    };
+    assert!(told.iter().any(is_refused), "{told:?}");
+}
