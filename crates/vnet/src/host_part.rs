@@ -188,6 +188,10 @@ pub struct FarHost {
     pub remote: Ipv4Addr,
 }
 
+/// The largest MTU of an access point: tunnels of users carry datagrams of 2048 bytes at most, 32 of
+/// which are around the packet (WireGuard's header of 16 bytes and tag of 16).
+pub const ACCESS_MTU_MAX: u16 = 2048 - 32;
+
 impl HostPart {
     /// Reads a part and checks it.
     ///
