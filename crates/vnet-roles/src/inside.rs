@@ -36,6 +36,7 @@ pub mod hosting;
 mod seeking;
 mod sessions;
 pub mod sight;
+pub(crate) mod tenants;
 pub mod test;
 pub mod trace;
 mod watches;

@@ -115,10 +115,10 @@ fn begin(asks: &Arc<Shares<Identity>>, caller: &Identity) -> Result<Share<Identi
         Role::Delegate => OF_DELEGATE_MAX,
         _ => OF_CALLER_MAX,
     };
-    asks.take(caller, most).ok_or_else(|| {
+    asks.take(caller, most).map_err(|has| {
         let what = format!(
-            "{most} asks of {caller} are not answered yet: wait for one of them, or give commands \
-             a shorter time"
+            "{has} asks of {caller} are not answered yet, and it may have {most}: wait for one of \
+             them, or give commands a shorter time"
         );
         ErrorBody::new(ErrorCode::LimitReached, what)
     })

@@ -222,8 +222,7 @@ impl Inside {
                 let socket = agent.console(name, node)?;
                 // With this it is noted who watches.
                 let begins = (*since == 0).then_some(socket.as_path());
-                let session = self.sessions.of(&key(node, *session), begins);
-                let session = session.map_err(console)?;
+                let session = self.sessions.of(&key(node, *session), begins)?;
                 let session = session.ok_or(Error::Ended("the console"))?;
                 let wait = Duration::from_millis((*wait_ms).min(WATCH_MS_MAX));
                 let (next, bytes, has_ended) = session.said_since(*since, wait);
@@ -238,10 +237,9 @@ impl Inside {
                 session,
                 bytes,
             } => {
-                let session = self.sessions.of(&key(node, *session), None);
-                let session = session.map_err(console)?;
+                let session = self.sessions.of(&key(node, *session), None)?;
                 let session = session.ok_or(Error::Ended("the console's session"))?;
-                session.type_in(bytes).map_err(console)?;
+                session.type_in(bytes)?;
             }
             Ask::Leave { node, session } => self.sessions.end(&key(node, *session)),
             _ => {}
@@ -277,13 +275,6 @@ impl Inside {
                 let what = "who is let into a node cannot be noted, so that none is";
                 ErrorBody::new(ErrorCode::Internal, what)
             })
-    }
-}
-
-fn console(source: std::io::Error) -> Error {
-    Error::System {
-        what: "the console".to_owned(),
-        source,
     }
 }
 
@@ -371,6 +362,7 @@ fn safe(error: &Error) -> ErrorBody {
             ErrorCode::Unsupported,
             "the provider has not said where users find the access point".to_owned(),
         ),
+        Error::Full { .. } => (ErrorCode::LimitReached, error.to_string()),
         Error::Ended(what) => (ErrorCode::Conflict, format!("{what} has ended")),
         _ => (
             ErrorCode::Internal,
