@@ -14,7 +14,7 @@
 //! It answers ARP for its own address and for those of users who have joined, and echos to its own
 //! address. Orders take effect within 50 ms.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
@@ -182,9 +182,10 @@ impl Sink for Exit<'_> {
         fits
     }
 
-    fn request(&mut self, index: u32, key: PublicKey, request: Request) -> bool {
+    fn request(&mut self, (index, from): (u32, IpAddr), key: PublicKey, request: Request) -> bool {
         self.desk.ask(Asked {
             index,
+            from,
             key,
             request,
         })
