@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use carina_apps::runner::RunnerError;
 use carina_engine::frames::{ConfigureError, GraphError};
+use carina_vnet::host_part::Cause;
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -270,6 +271,23 @@ pub enum Error {
     /// A thread that does a part of the work has ended.
     #[error("{0} has ended")]
     Ended(&'static str),
+}
+
+impl Error {
+    /// Of what kind it is, for those who must not know this host.
+    #[must_use]
+    pub fn cause(&self) -> Cause {
+        match self {
+            Error::NoImage { .. } | Error::ImageRefused { .. } => Cause::Image,
+            Error::MemberMemory { .. } | Error::NotAdmitted { .. } => Cause::Room,
+            Error::Unsupported { .. } | Error::Division(_) | Error::Part(_) => Cause::Impossible,
+            Error::NodeCommand { .. } => Cause::Configuration,
+            Error::Timeout { .. } | Error::NoEcho { .. } => Cause::Silent,
+            Error::Ended(_) => Cause::Ended,
+            Error::Underlay(_) | Error::NoFlow { .. } | Error::TunnelTaken { .. } => Cause::Carrier,
+            _ => Cause::Host,
+        }
+    }
 }
 
 /// A result of this crate.

@@ -20,10 +20,12 @@ use serde::{Deserialize, Serialize};
 use crate::document::{Boot, Carrier, Kind, Rate};
 
 pub use self::address::{AddressError, InterfaceAddress};
+pub use self::cause::Cause;
 pub use self::check::PartError;
 pub use self::status::{HostStatus, LinkState, LinkStatus, NodeState, NodeStatus};
 
 mod address;
+mod cause;
 mod check;
 mod status;
 

@@ -15,8 +15,9 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::document::limits::NAME_MAX;
 use crate::document::{Carrier, Document, Rate};
-use crate::host_part::{EndPart, HostPart, HostStatus, LinkPart, NodePart, VnetId};
+use crate::host_part::{Cause, EndPart, HostPart, HostStatus, LinkPart, NodePart, VnetId};
 
 pub use self::moving::{MoveState, MoveStatus, ReceiveNode, SendNode};
 
@@ -256,7 +257,7 @@ pub enum Obstacle {
     /// A node starts.
     NodeStarts(String),
     /// A node cannot be made, or has ended.
-    NodeFailed(String),
+    NodeFailed(String, Cause),
     /// A node's console has not answered.
     ConsoleSilent(String),
     /// No probe passes a link, by its number.
@@ -476,12 +477,26 @@ impl Standing {
     }
 }
 
+impl Obstacle {
+    /// The node that is in the way, if it is one.
+    #[must_use]
+    pub fn node(&self) -> Option<&str> {
+        match self {
+            Obstacle::NodeAbsent(node)
+            | Obstacle::NodeStarts(node)
+            | Obstacle::NodeFailed(node, _)
+            | Obstacle::ConsoleSilent(node) => Some(node),
+            Obstacle::LinkDown(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Obstacle::NodeAbsent(node) => write!(f, "node {node}: it is not there yet"),
             Obstacle::NodeStarts(node) => write!(f, "node {node}: it starts"),
-            Obstacle::NodeFailed(node) => write!(f, "node {node}: it has failed"),
+            Obstacle::NodeFailed(node, cause) => write!(f, "node {node}: it has failed: {cause}"),
             Obstacle::ConsoleSilent(node) => {
                 write!(f, "node {node}: its console has not answered")
             }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::document::Kind;
-use carina_vnet::host_part::{LinkState, NodeState};
+use carina_vnet::host_part::LinkState;
 use carina_vnet_host::access::RegisterError;
 use carina_vnet_host::directory::part_name;
 use carina_vnet_host::report::{ExecReply, NodeReport, VnetReport};
@@ -281,12 +281,7 @@ impl Inside {
 /// How nodes and links are, without a word of the host.
 fn look(report: &VnetReport) -> Look {
     let nodes = report.nodes.iter().map(|node| NodeReport {
-        state: match &node.state {
-            NodeState::Failed { .. } => NodeState::Failed {
-                reason: "it has failed".to_owned(),
-            },
-            state => state.clone(),
-        },
+        state: node.state.for_operators(),
         ..node.clone()
     });
     let mut ends = Vec::new();

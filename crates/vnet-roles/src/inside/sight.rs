@@ -100,7 +100,10 @@ fn nodes_of(
     let told: BTreeMap<&str, &NodeReport> = told.map(|node| (node.name.as_str(), node)).collect();
     let node = |(name, wanted): (&str, ResolvedNode)| {
         if let Some(node) = told.get(name) {
-            return (*node).clone();
+            return NodeReport {
+                state: node.state.for_operators(),
+                ..(*node).clone()
+            };
         }
         let interfaces = layout.interfaces(vnet, name);
         let interfaces = interfaces.iter().map(InterfaceReport::from);

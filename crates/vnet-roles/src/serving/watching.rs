@@ -281,10 +281,10 @@ fn changes(before: &VnetReport, now: &VnetReport) -> Vec<String> {
         let old = nodes.get(node.name.as_str())?;
         let word = match &node.state {
             state if *state == old.state => return None,
-            NodeState::Absent => "is not there",
-            NodeState::Starting => "begins",
-            NodeState::Up => "is up",
-            NodeState::Failed { .. } => "has failed",
+            NodeState::Absent => "is not there".to_owned(),
+            NodeState::Starting => "begins".to_owned(),
+            NodeState::Up => "is up".to_owned(),
+            NodeState::Failed { cause, .. } => format!("has failed: {cause}"),
         };
         Some(format!("node {} {word}", node.name))
     });
@@ -355,6 +355,15 @@ mod tests {
             ["node b is up", "link 0 (a:eth0 -- b:eth0) is up"]
         );
         let mut worse = now.clone();
+        now.nodes[0].state = NodeState::Failed {
+            reason: "on host h1 there is no image x".into(),
+            cause: carina_vnet::host_part::Cause::Image,
+        };
+        assert_eq!(
+            changes(&worse, &now),
+            ["node a has failed: its host has no image of this name that boots: ask the provider"]
+        );
+        worse = now.clone();
         worse.links[0].impairment.there = Some(Default::default());
         assert_eq!(
             changes(&now, &worse),

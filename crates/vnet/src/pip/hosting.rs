@@ -158,7 +158,7 @@ fn obstacle(said: &HostStatus) -> Option<Obstacle> {
         match &node.state {
             NodeState::Absent => Some(Obstacle::NodeAbsent(name)),
             NodeState::Starting => Some(Obstacle::NodeStarts(name)),
-            NodeState::Failed { .. } => Some(Obstacle::NodeFailed(name)),
+            NodeState::Failed { cause, .. } => Some(Obstacle::NodeFailed(name, *cause)),
             NodeState::Up if node.is_console_ready => None,
             NodeState::Up => Some(Obstacle::ConsoleSilent(name)),
         }
