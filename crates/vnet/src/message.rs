@@ -22,6 +22,7 @@ use crate::host_part::{Cause, EndPart, HostPart, HostStatus, LinkPart, NodePart,
 pub use self::moving::{MoveState, MoveStatus, ReceiveNode, SendNode};
 
 mod moving;
+mod part;
 
 /// A network and the attempt of its VNP to make it: a number that grows with each attempt, so that
 /// what is late is known to be so.
@@ -449,6 +450,21 @@ pub struct FromAgent {
 }
 
 impl Reason {
+    /// The reason as it is passed on: one line, which is not longer than a line needs to be. Who
+    /// has written it may be careless, or worse.
+    #[must_use]
+    pub fn in_short(self) -> Reason {
+        let shown = |text: &str, most: usize| {
+            let chars = text.chars().filter(|char| !char.is_control());
+            chars.take(most).collect::<String>()
+        };
+        Reason {
+            code: self.code,
+            message: shown(&self.message, WORDS_MAX),
+            node: self.node.map(|node| shown(&node, NAME_MAX)),
+        }
+    }
+
     /// A reason that is not about one node.
     #[must_use]
     pub fn new(code: ReasonCode, message: impl Into<String>) -> Reason {
@@ -510,3 +526,6 @@ impl fmt::Display for PartKey {
         write!(f, "{} round {}", self.vnet, self.round)
     }
 }
+
+/// Characters of a reason that are passed on.
+const WORDS_MAX: usize = 1000;

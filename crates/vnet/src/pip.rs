@@ -32,7 +32,7 @@ use crate::mirror::to_value;
 use crate::store::{Outcome, Store, StoreError};
 use crate::timing::Timing;
 
-use self::books::{Books, Held, Made};
+use self::books::{Books, Held, MOVES_BITS, Made};
 use self::inventory::{Ground, Inventory, InventoryError};
 use self::placing::{Laid, Unplaced};
 
@@ -263,6 +263,12 @@ impl<S: Store> Pip<S> {
             self.tell(vnp, FromPip::Refused { key, reason });
             return Ok(Step::Done);
         }
+        if key.round > ROUND_MAX {
+            let words = format!("round {}: must be at most {ROUND_MAX}", key.round);
+            let reason = Reason::new(ReasonCode::Impossible, words);
+            self.tell(vnp, FromPip::Refused { key, reason });
+            return Ok(Step::Done);
+        }
         if let Some(held) = held.filter(|held| held.round == key.round) {
             let ends = hosting::offered(&held.laid);
             if let Some(lease) = self.books.lease(key.vnet) {
@@ -281,6 +287,12 @@ impl<S: Store> Pip<S> {
         key: PartKey,
         part: &PartRequest,
     ) -> Result<Step, StoreError> {
+        if let Err(error) = part.check() {
+            let words = format!("the part: {error}");
+            let reason = Reason::new(ReasonCode::Impossible, words);
+            self.tell(vnp, FromPip::Refused { key, reason });
+            return Ok(Step::Done);
+        }
         let before = self.books.made(key.vnet).map(|made| &made.laid);
         let free = self.free(now, Some(key.vnet));
         let taken = self.books.taken(key.vnet);
@@ -316,8 +328,10 @@ impl<S: Store> Pip<S> {
                 self.store.revoke(now, lease)?;
                 Ok(Step::Again)
             }
-            Err(StoreError::Full(words)) => {
-                let words = format!("the provider cannot write it down: {words}");
+            Err(StoreError::Full(_)) => {
+                // Where the store is, and what it says, is the provider's own.
+                self.count("the store is full");
+                let words = "the provider cannot write it down: its store is full";
                 let reason = Reason::new(ReasonCode::Insufficient, words);
                 self.tell(vnp, FromPip::Refused { key, reason });
                 Ok(Step::Done)
@@ -497,5 +511,7 @@ impl<S: Store> Pip<S> {
     }
 }
 
+/// Rounds share a generation with moves.
+const ROUND_MAX: u64 = u64::MAX >> MOVES_BITS;
 /// How often a message is tried anew when another process has written in between.
 const TRIES: u32 = 5;

@@ -6,10 +6,11 @@ use std::net::Ipv4Addr;
 use carina_random::Random;
 use carina_time::Instant;
 use carina_vnet::document::{Boot, Carrier, Document, Form, Kind};
-use carina_vnet::host_part::{EndPart, Far, InterfacePart, NodePart, VnetId};
+use carina_vnet::host_part::{Cause, EndPart, Far, InterfacePart, NodePart, VnetId};
 use carina_vnet::message::{
-    AdvertisedHost, Advertisement, FromAgent, FromPip, FromVnp, PartEnd, PartKey, PartLink,
-    PartNode, PartRequest, Reason, ReasonCode, ToAgent, ToPip, ToVnp, TunnelEnd,
+    AdvertisedHost, Advertisement, FromAgent, FromPip, FromVnp, Obstacle, PartEnd, PartKey,
+    PartLink, PartNode, PartRequest, PartStatus, Reason, ReasonCode, ToAgent, ToPip, ToVnp,
+    TunnelEnd,
 };
 use carina_vnet::pip::inventory::{Border, Discovery, Host, Inventory};
 use carina_vnet::pip::{Output, Pip};
@@ -201,6 +202,49 @@ fn tunnel_of_anothers_network_is_not_taken() {
 }
 
 #[test]
+fn part_that_no_host_can_make_is_refused_at_once() {
+    let refused = |change: fn(&mut PartRequest)| {
+        let ToPip::Reserve { key, mut part } = reserve(key(1)) else {
+            panic!("it is a reservation");
+        };
+        change(&mut part);
+        let (answers, _) = tell(&mut provider(), "v", ToPip::Reserve { key, part });
+        let reason = refusal(&answers);
+        assert_eq!(reason.code, ReasonCode::Impossible);
+        reason.message.clone()
+    };
+    let wrong: [(fn(&mut PartRequest), &str); 6] = [
+        (|part| part.name = "../x".to_owned(), "network \"../x\""),
+        (
+            |part| part.nodes[0].node.image = "x".repeat(1 << 20),
+            "an image has a name",
+        ),
+        (
+            |part| part.nodes[0].node.interfaces[0].mtu = 1,
+            "mtu 1: must be 68 to 9000",
+        ),
+        (|part| part.links.clear(), "link 0 does not end there"),
+        (
+            |part| part.nodes[0].location = vec!["x".repeat(1 << 20)],
+            "must have at most 256 letters",
+        ),
+        (
+            |part| part.nodes[0].labels = (0..999).map(|it| (it.to_string(), "".into())).collect(),
+            "999 labels of a node",
+        ),
+    ];
+    for (change, words) in wrong {
+        let said = refused(change);
+        assert!(said.contains(words) && said.len() < 300, "{said}");
+    }
+    // A round that no generation holds.
+    let mut late = key(1);
+    late.round = u64::MAX;
+    let (answers, _) = tell(&mut provider(), "v", reserve(late));
+    assert!(refusal(&answers).message.contains("must be at most"));
+}
+
+#[test]
 fn tag_of_one_network_tells_nothing_of_the_next() {
     let tag = |vnet: u64| {
         let (answers, _) = tell(&mut provider(), "v", reserve(key(vnet)));
@@ -211,12 +255,15 @@ fn tag_of_one_network_tells_nothing_of_the_next() {
     };
     let tags = [1, 2, 3].map(tag);
     assert_eq!(tag(1), tags[0], "the same network is asked again");
-    assert!(tags[0].abs_diff(tags[1]) > 16 && tags[1].abs_diff(tags[2]) > 16, "{tags:?}");
+    assert!(
+        tags[0].abs_diff(tags[1]) > 16 && tags[1].abs_diff(tags[2]) > 16,
+        "{tags:?}"
+    );
     assert!(tags.iter().all(|tag| (1..1 << 24).contains(tag)));
 }
 
-#[test]
-fn vnp_lets_all_go_when_a_commitment_is_refused() {
+/// A VNP whose one provider holds a network of a node, and is asked to make it.
+fn committing() -> Vnp<MemoryStore> {
     let store = MemoryStore::new(1 << 20);
     let pips = ["p".to_owned()];
     let mut vnp = Vnp::new("v", pips, store, Timing::default(), Random::new(1));
@@ -245,6 +292,72 @@ fn vnp_lets_all_go_when_a_commitment_is_refused() {
     let (key, ends) = (key(1), vec![]);
     vnp.handle_pip(NOW, "p", FromPip::Offered { key, ends });
     while vnp.poll_transmit().is_some() {}
+    vnp
+}
+
+/// The words of the last reason for the operator.
+fn told(vnp: &mut Vnp<MemoryStore>) -> Option<String> {
+    let mut last = None;
+    while let Some(output) = vnp.poll_transmit() {
+        if let vnp::Output::ToVno { message, .. } = output
+            && let FromVnp::Standing { standing, .. } = message
+        {
+            last = standing.reason.map(|reason| reason.message);
+        }
+    }
+    last
+}
+
+#[test]
+fn word_of_a_pip_that_is_no_node_reaches_no_operator() {
+    let mut vnp = committing();
+    let key = key(1);
+    vnp.handle_pip(NOW, "p", FromPip::Committed { key });
+    let says = |vnp: &mut Vnp<MemoryStore>, obstacle| {
+        let status = PartStatus {
+            obstacle: Some(obstacle),
+            ..PartStatus::default()
+        };
+        vnp.handle_pip(NOW, "p", FromPip::Status { key, status });
+        told(vnp)
+    };
+    let failed = says(
+        &mut vnp,
+        Obstacle::NodeFailed("r1".to_owned(), Cause::Image),
+    );
+    assert!(
+        failed
+            .unwrap()
+            .contains("node r1: it has failed: its host has no image")
+    );
+    let leak = Obstacle::NodeFailed("r1 on host h1 at 192.0.2.16".to_owned(), Cause::Image);
+    let words = says(&mut vnp, leak).unwrap();
+    assert!(
+        !words.contains("h1") && !words.contains("192.0.2"),
+        "{words}"
+    );
+}
+
+#[test]
+fn reason_of_a_pip_is_passed_on_in_one_line() {
+    let mut vnp = committing();
+    let key = key(1);
+    let message = format!("no\u{1b}[2J\nroom {}", "x".repeat(1 << 20));
+    let reason = Reason::new(ReasonCode::Impossible, message);
+    vnp.handle_pip(NOW, "p", FromPip::Refused { key, reason });
+    vnp.handle_pip(NOW, "p", FromPip::Released { key });
+    let words = told(&mut vnp).unwrap();
+    assert!(
+        words.starts_with("no[2Jroom x") && words.len() <= 1000,
+        "{}",
+        words.len()
+    );
+}
+
+#[test]
+fn vnp_lets_all_go_when_a_commitment_is_refused() {
+    let mut vnp = committing();
+    let key = key(1);
     let reason = Reason::new(ReasonCode::Impossible, "the far end of r1:eth0: no");
     vnp.handle_pip(NOW, "p", FromPip::Refused { key, reason });
     let mut orders = Vec::new();
@@ -255,15 +368,6 @@ fn vnp_lets_all_go_when_a_commitment_is_refused() {
     }
     assert_eq!(orders, [ToPip::Release { key }]);
     vnp.handle_pip(NOW, "p", FromPip::Released { key });
-    let mut told = Vec::new();
-    while let Some(output) = vnp.poll_transmit() {
-        if let vnp::Output::ToVno { message, .. } = output {
-            told.push(message);
-        }
-    }
-    let is_refused = |message: &FromVnp| match message {
-        FromVnp::Standing { standing, .. } => standing.is_refused,
-        FromVnp::Removed { .. } => false,
-    };
-    assert!(told.iter().any(is_refused), "{told:?}");
+    let words = told(&mut vnp);
+    assert_eq!(words.as_deref(), Some("the far end of r1:eth0: no"));
 }

@@ -48,6 +48,14 @@ pub enum PartError {
         /// How many there can be.
         most: usize,
     },
+    /// A text is longer than any that is needed.
+    #[error("{what} {text:?}…: must have at most {TEXT_VALUE_MAX} letters")]
+    Long {
+        /// What it is.
+        what: &'static str,
+        /// Its first letters.
+        text: String,
+    },
     /// Something stands in the part twice.
     #[error("{0} stands there twice")]
     Twice(String),
@@ -216,6 +224,10 @@ fn check_node(node: &NodePart, all: &mut BTreeMap<EndPart, u32>) -> Result<(), P
     }
     if let Some(founder) = &node.founder {
         name("node", founder)?;
+    }
+    let (what, count, most) = ("routes of a node", node.routes.len(), PART_LINKS_MAX);
+    if count > most {
+        return Err(PartError::TooMany { what, count, most });
     }
     for interface in &node.interfaces {
         if !is_interface(&interface.name) {

@@ -82,7 +82,12 @@ fn key(laid: &Laid, near: &EndPart, end: &TunnelEnd) -> Option<TunnelKey> {
     let links = laid.part.links.iter().zip(&laid.placement.tunnels);
     links.into_iter().find_map(|(link, tunnel)| {
         let side = link.ends.iter().position(is_near)?;
-        Some((tunnel.outer[side]?, end.address, link.carrier, tag(link, end)))
+        Some((
+            tunnel.outer[side]?,
+            end.address,
+            link.carrier,
+            tag(link, end),
+        ))
     })
 }
 
