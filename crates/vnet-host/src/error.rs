@@ -190,7 +190,7 @@ pub enum Error {
         known: String,
     },
     /// Another client has what there is one of.
-    #[error("{0} is taken by another, who has it longer")]
+    #[error("{0} is taken by another, who types there")]
     Taken(&'static str),
     /// Nothing has answered in time.
     #[error("{what} within {} s", limit.as_secs_f32())]
