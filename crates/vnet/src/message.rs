@@ -262,7 +262,7 @@ pub enum Obstacle {
     /// A node's console has not answered.
     ConsoleSilent(String),
     /// No probe passes a link, by its number.
-    LinkDown(u32),
+    LinkDown(u32, Cause),
 }
 
 /// The nodes and links of a network that a provider is to make.
@@ -502,7 +502,7 @@ impl Obstacle {
             | Obstacle::NodeStarts(node)
             | Obstacle::NodeFailed(node, _)
             | Obstacle::ConsoleSilent(node) => Some(node),
-            Obstacle::LinkDown(_) => None,
+            Obstacle::LinkDown(..) => None,
         }
     }
 }
@@ -516,7 +516,7 @@ impl fmt::Display for Obstacle {
             Obstacle::ConsoleSilent(node) => {
                 write!(f, "node {node}: its console has not answered")
             }
-            Obstacle::LinkDown(link) => write!(f, "link {link}: no probe has passed it"),
+            Obstacle::LinkDown(link, cause) => write!(f, "link {link}: {}", cause.words_of_link()),
         }
     }
 }

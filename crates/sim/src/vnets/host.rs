@@ -228,6 +228,7 @@ impl PlayedHost {
             let links = part.links.iter().map(|link| {
                 let down = LinkState::Down {
                     reason: format!("{} hears nothing", self.name),
+                    cause: Cause::Silent,
                 };
                 let is_whole = is_up && reaches(part.vnet, link);
                 let state = if is_whole { LinkState::Up } else { down };

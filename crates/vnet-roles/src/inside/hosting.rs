@@ -9,7 +9,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::document::Kind;
-use carina_vnet::host_part::LinkState;
 use carina_vnet_host::access::RegisterError;
 use carina_vnet_host::directory::part_name;
 use carina_vnet_host::report::{ExecReply, NodeReport, VnetReport};
@@ -286,12 +285,7 @@ fn look(report: &VnetReport) -> Look {
     });
     let mut ends = Vec::new();
     for link in &report.links {
-        let state = match &link.state {
-            LinkState::Down { .. } => LinkState::Down {
-                reason: "no probe passes it".to_owned(),
-            },
-            state => state.clone(),
-        };
+        let state = link.state.for_operators();
         let is_node = |end: &String| !end.contains(' ');
         let has_users = link.ends[1].starts_with("users at ") || link.ends[1].contains("card");
         // The far end of a link to another host is for that to tell.

@@ -172,7 +172,7 @@ fn outer(
         ends: [near, far],
         carrier: seen.carrier,
         rate: seen.rate,
-        state: seen.state.clone(),
+        state: seen.state.for_operators(),
         rtt_ns: seen.rtt_ns,
         passed: [seen.sent, seen.received.unwrap_or_default()],
         impairment: LinkImpairment {
@@ -187,7 +187,7 @@ fn state_of(ends: &[Option<&EndReport>; 2]) -> LinkState {
     let states = ends.iter().flatten().map(|end| &end.state);
     let worse = |state: &&LinkState| matches!(state, LinkState::Down { .. });
     match (states.clone().find(worse), ends) {
-        (Some(down), _) => down.clone(),
+        (Some(down), _) => down.for_operators(),
         (None, [Some(one), Some(other)]) if one.state == other.state => one.state.clone(),
         _ => LinkState::Absent,
     }

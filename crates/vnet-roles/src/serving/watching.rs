@@ -296,12 +296,12 @@ fn changes(before: &VnetReport, now: &VnetReport) -> Vec<String> {
         let word = match &link.state {
             state if *state == old.state => match link.impairment == old.impairment {
                 true => return None,
-                false if link.impairment.is_none() => "is no longer impaired",
-                false => "is impaired",
+                false if link.impairment.is_none() => "is no longer impaired".to_owned(),
+                false => "is impaired".to_owned(),
             },
-            LinkState::Absent => "is not known",
-            LinkState::Down { .. } => "is down",
-            LinkState::Up => "is up",
+            LinkState::Absent => "is not known".to_owned(),
+            LinkState::Down { cause, .. } => format!("is down: {}", cause.words_of_link()),
+            LinkState::Up => "is up".to_owned(),
         };
         Some(format!("{name} {word}"))
     });
@@ -330,6 +330,7 @@ const CHANGES_TOLD: usize = 100;
 #[cfg(test)]
 mod tests {
     use carina_vnet::document::Form;
+    use carina_vnet::host_part::Cause;
     use carina_vnet::message::Standing;
 
     use super::*;
@@ -354,16 +355,25 @@ mod tests {
             changes(&before, &now),
             ["node b is up", "link 0 (a:eth0 -- b:eth0) is up"]
         );
-        let mut worse = now.clone();
-        now.nodes[0].state = NodeState::Failed {
+        let mut failed = now.clone();
+        failed.nodes[0].state = NodeState::Failed {
             reason: "on host h1 there is no image x".into(),
-            cause: carina_vnet::host_part::Cause::Image,
+            cause: Cause::Image,
+        };
+        failed.links[0].state = LinkState::Down {
+            reason: "h1 has no flow to h2".into(),
+            cause: Cause::Carrier,
         };
         assert_eq!(
-            changes(&worse, &now),
-            ["node a has failed: its host has no image of this name that boots: ask the provider"]
+            changes(&now, &failed),
+            [
+                "node a has failed: its host has no image of this name that boots: ask the \
+                 provider",
+                "link 0 (a:eth0 -- b:eth0) is down: nothing carries it between its hosts; the \
+                 provider's log says why"
+            ]
         );
-        worse = now.clone();
+        let mut worse = now.clone();
         worse.links[0].impairment.there = Some(Default::default());
         assert_eq!(
             changes(&now, &worse),

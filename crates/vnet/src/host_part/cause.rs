@@ -1,11 +1,11 @@
-//! Of what kind the reason is why a node has failed: so much of it may be known to those who must
-//! not know the host.
+//! Of what kind the reason is why a node has failed or a link is down: so much of it may be known
+//! to those who must not know the host.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Of what kind the reason is why a node has failed.
+/// Of what kind the reason is why a node has failed or a link is down.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -43,7 +43,18 @@ impl Cause {
         Cause::Carrier,
     ];
 
-    /// The words for an operator: what it is, and what helps, without a word of the host.
+    /// The words for an operator of a link that is down for this.
+    #[must_use]
+    pub const fn words_of_link(self) -> &'static str {
+        match self {
+            Cause::Carrier => "nothing carries it between its hosts; the provider's log says why",
+            Cause::Ended => "a node that it ends at has ended",
+            _ => "no probe passes it",
+        }
+    }
+
+    /// The words for an operator of a node that has failed for this: what it is, and what helps,
+    /// without a word of the host.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -60,6 +71,7 @@ impl Cause {
 }
 
 impl fmt::Display for Cause {
+    /// As of a node.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.words())
     }

@@ -72,8 +72,11 @@ pub enum LinkState {
     Absent,
     /// It is there, and no probe has passed yet, or none passes any more.
     Down {
-        /// Why.
+        /// Why, in words for the provider.
         reason: String,
+        /// Of what kind that is, for the operator.
+        #[serde(default)]
+        cause: Cause,
     },
     /// A probe from each end on this host was answered by the other end.
     Up,
@@ -87,6 +90,20 @@ impl NodeState {
         match self {
             NodeState::Failed { cause, .. } => NodeState::Failed {
                 reason: cause.to_string(),
+                cause: *cause,
+            },
+            state => state.clone(),
+        }
+    }
+}
+
+impl LinkState {
+    /// As [`NodeState::for_operators`].
+    #[must_use]
+    pub fn for_operators(&self) -> LinkState {
+        match self {
+            LinkState::Down { cause, .. } => LinkState::Down {
+                reason: cause.words_of_link().to_owned(),
                 cause: *cause,
             },
             state => state.clone(),
@@ -121,7 +138,7 @@ impl HostStatus {
         let links = self.links.iter().filter_map(|(number, link)| {
             let what = match &link.state {
                 LinkState::Absent => "is not there yet",
-                LinkState::Down { reason } => reason,
+                LinkState::Down { reason, .. } => reason,
                 LinkState::Up => return None,
             };
             Some(format!("link {number}: {what}"))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::host_part::{
-    EndPart, Far, FarHost, HostPart, HostStatus, LinkPart, LinkState, LinkStatus, NodeState, VnetId,
+    Cause, EndPart, Far, FarHost, HostPart, HostStatus, LinkPart, LinkState, NodeState, VnetId,
 };
 use crate::message::{Obstacle, PartEnd, PartLink, PartStatus, TunnelEnd};
 
@@ -164,10 +164,11 @@ fn obstacle(said: &HostStatus) -> Option<Obstacle> {
         }
     });
     let mut links = said.links.iter();
-    let is_down = |(_, link): &(&u32, &LinkStatus)| link.state != LinkState::Up;
     node.or_else(|| {
-        links
-            .find(is_down)
-            .map(|(number, _)| Obstacle::LinkDown(*number))
+        links.find_map(|(number, link)| match &link.state {
+            LinkState::Up => None,
+            LinkState::Absent => Some(Obstacle::LinkDown(*number, Cause::default())),
+            LinkState::Down { cause, .. } => Some(Obstacle::LinkDown(*number, *cause)),
+        })
     })
 }
