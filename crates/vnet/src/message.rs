@@ -17,11 +17,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::document::limits::NAME_MAX;
 use crate::document::{Carrier, Document, Rate};
-use crate::host_part::{Cause, EndPart, HostPart, HostStatus, LinkPart, NodePart, VnetId};
+use crate::host_part::{EndPart, HostPart, HostStatus, LinkPart, NodePart, VnetId};
 
 pub use self::moving::{MoveState, MoveStatus, ReceiveNode, SendNode};
+pub use self::obstacle::Obstacle;
 
 mod moving;
+mod obstacle;
 mod part;
 
 /// A network and the attempt of its VNP to make it: a number that grows with each attempt, so that
@@ -246,23 +248,6 @@ pub struct PartStatus {
     pub are_consoles_ready: bool,
     /// What is in the way.
     pub obstacle: Option<Obstacle>,
-}
-
-/// What is in the way of a part, in the names of the document; a host's own words stay with its
-/// provider.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Obstacle {
-    /// A node is not there yet.
-    NodeAbsent(String),
-    /// A node starts.
-    NodeStarts(String),
-    /// A node cannot be made, or has ended.
-    NodeFailed(String, Cause),
-    /// A node's console has not answered.
-    ConsoleSilent(String),
-    /// No probe passes a link, by its number.
-    LinkDown(u32, Cause),
 }
 
 /// The nodes and links of a network that a provider is to make.
@@ -490,34 +475,6 @@ impl Standing {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.holds.contains(&Condition::Ready)
-    }
-}
-
-impl Obstacle {
-    /// The node that is in the way, if it is one.
-    #[must_use]
-    pub fn node(&self) -> Option<&str> {
-        match self {
-            Obstacle::NodeAbsent(node)
-            | Obstacle::NodeStarts(node)
-            | Obstacle::NodeFailed(node, _)
-            | Obstacle::ConsoleSilent(node) => Some(node),
-            Obstacle::LinkDown(..) => None,
-        }
-    }
-}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Obstacle::NodeAbsent(node) => write!(f, "node {node}: it is not there yet"),
-            Obstacle::NodeStarts(node) => write!(f, "node {node}: it starts"),
-            Obstacle::NodeFailed(node, cause) => write!(f, "node {node}: it has failed: {cause}"),
-            Obstacle::ConsoleSilent(node) => {
-                write!(f, "node {node}: its console has not answered")
-            }
-            Obstacle::LinkDown(link, cause) => write!(f, "link {link}: {}", cause.words_of_link()),
-        }
     }
 }
 
