@@ -190,8 +190,8 @@ pub struct FarHost {
     pub remote: Ipv4Addr,
 }
 
-/// The largest MTU of an access point: tunnels of users carry datagrams of 2048 bytes at most, 32 of
-/// which are around the packet (WireGuard's header of 16 bytes and tag of 16).
+/// The largest MTU of an access point: tunnels of users carry datagrams of 2048 bytes at most, of
+/// which 32 are around the packet (WireGuard's header of 16 bytes and tag of 16).
 pub const ACCESS_MTU_MAX: u16 = 2048 - 32;
 
 impl HostPart {
