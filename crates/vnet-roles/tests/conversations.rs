@@ -53,30 +53,31 @@ fn operator_hears_why_a_node_failed_and_of_no_host() {
     let operator = providers.operator();
     operator.create(&document("ring")).unwrap();
     wait_until(&operator, "ring", |seen| seen.standing.is_ready());
-    let again = Clock::start().now() + carina_time::Duration::from_secs(8);
-    providers.hosts.lock().unwrap()[0].end_machine(again, |_| 0);
-    let why = "it has failed: it has ended by itself, and is made again";
-    let seen = wait_until(&operator, "ring", |seen| {
-        let reason = seen.standing.reason.as_ref();
-        reason.is_some_and(|reason| reason.message.contains(why))
-    });
-    let begin = Instant::now();
     let words = [
-        format!("node a: {why}"),
-        "node a has failed: it has ended by itself, and is made again".to_owned(),
+        "node a: it has failed: it has ended by itself, and is made again",
+        "node a has failed: it has ended by itself, and is made again",
     ];
+    let begin = Instant::now();
     let events = loop {
-        // Who waits for events has the nodes looked at.
-        let events = operator.events("ring", 0, Duration::from_secs(1)).unwrap();
-        if words
-            .iter()
-            .all(|what| events.iter().any(|event| event.what == *what))
-        {
+        assert!(
+            begin.elapsed() < LIMIT,
+            "{:?}",
+            operator.events("ring", 0, Duration::ZERO)
+        );
+        // Who waits for events has the nodes looked at: the first time perhaps too late.
+        let again = Clock::start().now() + carina_time::Duration::from_secs(4);
+        providers.hosts.lock().unwrap()[0].end_machine(again, |_| 0);
+        let found = (0..60).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(100));
+            let events = operator.events("ring", 0, Duration::from_secs(1)).unwrap();
+            let has = |what: &&str| events.iter().any(|event| event.what == **what);
+            words.iter().all(|what| has(what)).then_some(events)
+        });
+        if let Some(events) = found {
             break events;
         }
-        assert!(begin.elapsed() < LIMIT, "{events:?}");
-        std::thread::sleep(Duration::from_millis(50));
     };
+    let seen = operator.seen("ring").unwrap();
     let look = operator.look("ring").unwrap();
     let said = serde_json::to_string(&(&seen, &events, &look)).unwrap();
     for name in ["secret", "172.31", "border"] {
