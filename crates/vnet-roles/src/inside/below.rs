@@ -124,7 +124,7 @@ fn begin(asks: &Arc<Shares<Identity>>, caller: &Identity) -> Result<Share<Identi
     })
 }
 
-/// The sum of several answers to an ask.
+/// The sum of several answers to an ask, without words of hosts that an agent should not have said.
 ///
 /// # Errors
 /// There is no answer: the first refusal.
@@ -142,6 +142,7 @@ pub fn together(
             }
         }
     }
+    let all = all.map(Answer::for_operators);
     all.ok_or_else(|| refused.unwrap_or_else(|| nothing(wanted)))
 }
 
