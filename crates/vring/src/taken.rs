@@ -144,6 +144,30 @@ impl Taken {
         unsafe { self.write_raw(chain, at, from.as_ptr(), from.len()) }
     }
 
+    /// As [`Taken::write`] at the start of a chain, of a few bytes that often are there already, as
+    /// a card's header is: then nothing is written, and the line stays in the cache of the driver's
+    /// processor.
+    #[inline]
+    pub fn write_if_other(&self, chain: usize, from: &[u8]) -> usize {
+        let whole = &self.chains[chain];
+        let first = (whole.first + whole.readable) as usize;
+        let buffers = &self.buffers[first..first + whole.writable as usize];
+        let (mut there, mut wanted) = ([0; FEW], [0; FEW]);
+        let is_there = match buffers.first() {
+            Some(buffer) if from.len() <= FEW.min(buffer.len as usize) => {
+                // SAFETY: as in `write_raw`; the array has that many bytes.
+                unsafe { copy_shared(buffer.host.as_ptr(), there.as_mut_ptr(), from.len()) };
+                wanted[..from.len()].copy_from_slice(from);
+                u128::from_ne_bytes(there) == u128::from_ne_bytes(wanted)
+            }
+            _ => false,
+        };
+        match is_there {
+            true => from.len(),
+            false => self.write(chain, 0, from),
+        }
+    }
+
     /// As [`Taken::write`], of bytes of a ring.
     #[inline]
     pub fn write_from(&self, chain: usize, at: usize, from: &Run<'_>) -> usize {
@@ -237,7 +261,10 @@ impl Taken {
         let Some(host) = host else {
             return self.add_pieces(chain, address, len, is_writable);
         };
-        prefetch(host.as_ptr(), len);
+        match is_writable {
+            true => prefetch_to_write(host.as_ptr(), len),
+            false => prefetch(host.as_ptr(), len),
+        }
         self.push(chain, host, address, len, is_writable);
         Ok(())
     }
@@ -325,8 +352,8 @@ pub(crate) struct NewChain {
     descriptors: u32,
 }
 
-/// A peer has written the bytes, or will read them, on another core: the lines are asked for as
-/// soon as they are known, all those of a burst at once.
+/// A peer has written the bytes on another core: the lines are asked for as soon as they are known,
+/// all those of a burst at once.
 #[inline]
 fn prefetch(at: *const u8, len: u32) {
     #[cfg(target_arch = "x86_64")]
@@ -334,13 +361,44 @@ fn prefetch(at: *const u8, len: u32) {
     unsafe {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(at.cast());
-        if len > 64 {
-            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(64).cast());
+        if len > LINE {
+            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(LINE as usize).cast());
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (at, len);
 }
+
+/// A peer has read what was there before on another core. The lines are asked for so that they can
+/// be written: else each would be fetched twice, to be read and then, when it is written, alone. Of
+/// the first line that is so if more than a header of the buffer lies in it.
+#[inline]
+fn prefetch_to_write(at: *const u8, len: u32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch accesses nothing; a processor that has none of this kind does nothing.
+    unsafe {
+        use core::arch::asm;
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        match at.addr() % LINE as usize >= LINE as usize - FEW {
+            true => _mm_prefetch::<_MM_HINT_T0>(at.cast()),
+            false => {
+                asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+            }
+        }
+        if len > LINE {
+            let next = at.wrapping_add(LINE as usize);
+            asm!("prefetchw [{}]", in(reg) next, options(nostack, preserves_flags, readonly));
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (at, len);
+}
+
+/// Bytes that are compared before they are written.
+const FEW: usize = 16;
+
+/// Bytes of a line of the processor's cache.
+const LINE: u32 = 64;
 
 /// Buffers of one burst, before the last chain.
 const BUFFERS_MAX: usize = 1024;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use carina_sys::Memory;
 use carina_vring::{
-    AddressSpace, DeviceRing, DriverBuffer, PackedDevice, RingFull, SplitDevice, SplitInflight,
+    AddressSpace, DeviceRing, DirtyLog, DriverBuffer, PackedDevice, RingFull, SplitDevice,
+    SplitInflight,
 };
 
 use crate::pair::{BASE, FREE, Kind, config, pair, pairs};
@@ -50,6 +51,47 @@ fn bytes_arrive_both_ways_and_buffers_return_in_order() {
             assert_eq!(pair.driver.room(), 8);
             assert_eq!(pair.shared.read(room, 12), b"hello, world");
         }
+    }
+}
+
+#[test]
+fn header_that_is_there_already_is_not_written() {
+    for mut pair in pairs(8) {
+        let room = BASE + FREE;
+        pair.shared.write(room, &[1, 2, 3, 4]);
+        let log = Arc::new(Memory::anonymous("log", 4096).unwrap().map().unwrap());
+        let marked = Arc::clone(&log);
+        pair.device.set_dirty_log(DirtyLog::new(log, 0, 4096), false);
+        let few = [DriverBuffer::writable(room, 100)];
+        let short = [
+            DriverBuffer::writable(room, 2),
+            DriverBuffer::writable(room + 50, 100),
+        ];
+        let readable = [DriverBuffer::readable(room, 100)];
+        for chain in [&few[..], &short, &readable] {
+            pair.driver.add(chain).unwrap();
+        }
+        pair.driver.publish();
+        assert_eq!(pair.device.take(3), Ok(3));
+        let taken = pair.device.taken();
+        assert_eq!(taken.write_if_other(0, &[1, 2, 3, 4]), 4);
+        let page = ((BASE + FREE) / 4096) as usize;
+        let is_marked = || {
+            let mut byte = [0];
+            marked.read(page / 8, &mut byte);
+            byte[0] & 1 << (page % 8) != 0
+        };
+        assert!(!is_marked());
+        assert_eq!(taken.write_if_other(0, &[1, 2, 3, 5]), 4);
+        assert!(is_marked());
+        assert_eq!(pair.shared.read(room, 5), [1, 2, 3, 5, 0]);
+        // In two buffers, or longer than what is compared; and none of it where nothing may be.
+        assert_eq!(taken.write_if_other(1, &[6, 7, 8]), 3);
+        assert_eq!(pair.shared.read(room, 3), [6, 7, 3]);
+        assert_eq!(pair.shared.read(room + 50, 1), [8]);
+        assert_eq!(taken.write_if_other(0, &[9; 20]), 20);
+        assert_eq!(pair.shared.read(room, 20), [9; 20]);
+        assert_eq!(taken.write_if_other(2, &[9; 4]), 0);
     }
 }
 

@@ -178,7 +178,8 @@ fn put<R: DeviceRing>(
     let count = (last + 1 - first) as u16;
     header[VNET_HEADER_BYTES..].copy_from_slice(&count.to_ne_bytes());
     let taken = ring.taken();
-    taken.write(first, 0, &header[..header_bytes]);
+    // Most have the same one as the last frame that was there, in a line of their own.
+    taken.write_if_other(first, &header[..header_bytes]);
     let bytes = frame.bytes();
     let mut done = taken.write(first, header_bytes, bytes);
     ring.complete((header_bytes + done) as u32);
