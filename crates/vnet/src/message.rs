@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::document::{Carrier, Document, Rate};
 use crate::host_part::{EndPart, HostPart, HostStatus, LinkPart, NodePart, VnetId};
 
-pub use self::moving::{MoveState, MoveStatus, ReceiveNode, SendNode};
+pub use self::moving::{MoveState, MoveStatus, ReceiveNode, Repoint, RepointAnswer, SendNode};
 
 mod moving;
 
@@ -176,6 +176,10 @@ pub enum ToPip {
         /// The networks and attempts.
         keys: Vec<PartKey>,
     },
+    /// Links of a part that leave the provider lead elsewhere, or are to: a node beyond moves.
+    Repoint(Repoint),
+    /// What a provider beyond says of links that lead elsewhere.
+    RepointAnswer(RepointAnswer),
 }
 
 /// What a PIP says to a VNP.
@@ -230,6 +234,11 @@ pub enum FromPip {
         /// The network and the attempt.
         key: PartKey,
     },
+    /// A node moves or has moved to another host of the provider, and links of it that leave the
+    /// provider end there.
+    Repoint(Repoint),
+    /// The answer to [`ToPip::Repoint`].
+    RepointAnswer(RepointAnswer),
 }
 
 /// How far a part of a network is.

@@ -49,6 +49,7 @@ mod moving;
 mod orders;
 mod placing;
 mod renewing;
+mod repointing;
 mod view;
 
 pub use self::view::{
@@ -69,6 +70,8 @@ pub struct Pip<S> {
     /// The last order of each network to each host: up to which round, whether to make it, and
     /// when.
     ordered: BTreeMap<(VnetId, String), (u64, bool, Instant)>,
+    /// The last word to providers beyond of each move, whether it was decided, and when.
+    told_beyond: BTreeMap<VnetId, (u64, bool, Instant)>,
     /// Why parts were refused.
     lately: Lately<PartRequest>,
     /// Hosts that have said that they have all that they should, and [`Books::changes_at`] then.
@@ -124,6 +127,7 @@ impl<S: Store> Pip<S> {
             reports: BTreeMap::new(),
             told: BTreeMap::new(),
             ordered: BTreeMap::new(),
+            told_beyond: BTreeMap::new(),
             lately: Lately::new(),
             quiet: BTreeMap::new(),
             outputs: VecDeque::new(),
@@ -232,6 +236,8 @@ impl<S: Store> Pip<S> {
             ToPip::Cancel { key } => self.release(now, vnp, *key, false),
             ToPip::Release { key } => self.release(now, vnp, *key, true),
             ToPip::Renew { keys } => self.renew(now, vnp, keys),
+            ToPip::Repoint(wanted) => self.repoint(now, vnp, wanted),
+            ToPip::RepointAnswer(answer) => self.take_repoint_answer(now, vnp, answer),
         }
     }
 
@@ -263,7 +269,7 @@ impl<S: Store> Pip<S> {
             return Ok(Step::Done);
         }
         if let Some(held) = held.filter(|held| held.round == key.round) {
-            let ends = hosting::offered(&held.laid);
+            let ends = hosting::offered(&held.laid.part, &held.laid.placement);
             if let Some(lease) = self.books.lease(key.vnet) {
                 self.store.renew(now, lease)?;
             }
@@ -307,7 +313,7 @@ impl<S: Store> Pip<S> {
         let write = write.put_leased(self.books.held_key(key.vnet), to_value(&held), lease);
         match self.store.commit(now, &write) {
             Ok(Outcome::Done(_)) => {
-                let ends = hosting::offered(&held.laid);
+                let ends = hosting::offered(&held.laid.part, &held.laid.placement);
                 self.tell(vnp, FromPip::Offered { key, ends });
                 Ok(Step::Done)
             }
@@ -381,6 +387,7 @@ impl<S: Store> Pip<S> {
             moves: 0,
             moving: None,
             moved: None,
+            untold: None,
         };
         let write = self.books.change(key.vnet, false);
         let write = write.put(self.books.made_key(key.vnet), to_value(&then));

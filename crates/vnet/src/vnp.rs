@@ -41,6 +41,7 @@ use self::record::{Record, Step, Then};
 mod inside;
 mod keeping;
 mod record;
+mod repointing;
 mod splitting;
 mod standing;
 mod steps;
@@ -265,6 +266,8 @@ impl<S: Store> Vnp<S> {
                 }
             }
             FromPip::Held { key } => self.judge_held(now, pip, key),
+            FromPip::Repoint(wanted) => self.pass_repoint(pip, wanted),
+            FromPip::RepointAnswer(answer) => self.pass_repoint_answer(pip, answer),
         }
     }
 

@@ -6,6 +6,7 @@ mod beside;
 mod faults;
 mod forms;
 mod moves;
+mod moves_beyond;
 mod parts;
 mod roles;
 mod store;

@@ -16,6 +16,7 @@ use self::charge::Charge;
 use super::inventory::Ground;
 use super::moving::{Moved, Moving};
 use super::placing::{Laid, Placement, Taken};
+use super::repointing::Untold;
 
 mod charge;
 
@@ -52,6 +53,9 @@ pub(super) struct Made {
     /// The outcome of the move before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) moved: Option<Moved>,
+    /// Ends of links that have moved, of which the providers beyond do not know yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) untold: Option<Untold>,
 }
 
 impl Made {
@@ -89,8 +93,15 @@ impl Made {
         self.moving.as_ref().filter(|moving| !moving.is_decided)
     }
 
+    /// Whether no node of it moves, and all who have to know where nodes are do.
+    pub(super) fn is_still(&self) -> bool {
+        self.moving.is_none() && self.untold.is_none()
+    }
+
+    /// The host that awaits a node, or is about to: once all providers beyond have agreed.
     fn destination(&self) -> Option<&str> {
-        self.undecided().map(|moving| moving.to.as_str())
+        let moving = self.undecided().filter(|it| it.awaits.is_empty());
+        moving.map(|moving| moving.to.as_str())
     }
 
     /// All that it has, or may still have, of the substrate.

@@ -276,7 +276,9 @@ fn tunnels(
             tunnels.push(tunnel);
             continue;
         }
-        let tag = (1..).find(|tag| !taken.tags.contains(tag)).unwrap_or(0);
+        let free = || (1..).find(|tag| !taken.tags.contains(tag)).unwrap_or(0);
+        let tag = before.and_then(|laid| outer_tag(laid, link));
+        let tag = tag.unwrap_or_else(free);
         if tag > TAG_MAX {
             let words = "there is no tag left for a link";
             return Err(Reason::new(ReasonCode::Insufficient, words));
@@ -289,6 +291,18 @@ fn tunnels(
         tunnels.push(Tunnel { tag, outer });
     }
     Ok(tunnels)
+}
+
+/// The tag of a link that leaves the part, and has been there: the provider beyond knows it.
+fn outer_tag(laid: &Laid, link: &PartLink) -> Option<u32> {
+    let leaves = link
+        .ends
+        .iter()
+        .any(|end| matches!(end, PartEnd::Border(_)));
+    let mut links = laid.part.links.iter();
+    let place = links.position(|old| old.number == link.number && old.ends == link.ends);
+    let tunnel = laid.placement.tunnels.get(place.filter(|_| leaves)?);
+    tunnel.map(|tunnel| tunnel.tag)
 }
 
 /// The tunnel that a link had, if its carrier and the hosts of its ends are the same.

@@ -1,7 +1,5 @@
 //! Whether a node can move to another host, and where all is then.
 
-use std::collections::BTreeMap;
-
 use carina_time::{Duration, Instant};
 
 use super::{Moving, round_of};
@@ -11,6 +9,7 @@ use crate::message::{PartEnd, PartNode, Reason, ReasonCode};
 use crate::pip::Pip;
 use crate::pip::books::Made;
 use crate::pip::placing::{self, Laid};
+use crate::pip::repointing::outer_ends;
 use crate::store::Store;
 
 impl<S: Store> Pip<S> {
@@ -33,6 +32,12 @@ impl<S: Store> Pip<S> {
         }
         if let Some(moving) = &made.moving {
             return conflict(&format!("node {} of it moves; try again", moving.node));
+        }
+        if made.untold.is_some() {
+            return conflict(
+                "another provider has not heard yet that a node at the end of its links has moved; \
+                 try again",
+            );
         }
         let mut nodes = laid.part.nodes.iter();
         let Some(wanted) = nodes.find(|it| it.node.name == node) else {
@@ -67,6 +72,7 @@ impl<S: Store> Pip<S> {
             placement: placed.ok_or_else(lacks)?,
             until_ms: (now + limit).as_millis(),
             is_decided: false,
+            awaits: outer_ends(&laid.part, node),
         };
         let then = Made {
             moves: made.moves + 1,
@@ -188,14 +194,7 @@ fn why_it_stays(laid: &Laid, wanted: &PartNode) -> Option<&'static str> {
     }
     let is_own = |end: &PartEnd| matches!(end, PartEnd::Node(end) if end.node == node.name);
     let links = laid.part.links.iter();
-    let own: BTreeMap<u32, _> = links
-        .filter(|link| link.ends.iter().any(is_own))
-        .map(|link| (link.number, link))
-        .collect();
-    let leads_out = |end: &PartEnd| matches!(end, PartEnd::Border(_));
-    if own.values().any(|link| link.ends.iter().any(leads_out)) {
-        return Some("a link of it leads to another provider, which knows where it ends");
-    }
-    let is_flow = own.values().any(|link| link.carrier == Carrier::Dif);
+    let mut own = links.filter(|link| link.ends.iter().any(is_own));
+    let is_flow = own.any(|link| link.carrier == Carrier::Dif);
     is_flow.then_some("a link of it is a flow of a DIF, whose members are on its host")
 }
