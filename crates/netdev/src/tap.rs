@@ -147,7 +147,8 @@ impl Tap {
     }
 
     /// Reads up to [`TAP_BURST`] frames, each with the header in front of it, in their order; says
-    /// of each what came. A frame that is longer than its buffer is cut.
+    /// of each what came. A frame that is longer than its buffer is cut. A frame that comes while
+    /// this reads may lie behind places for which there was none ([`TapResult::Later`]).
     pub fn read<'a>(
         &mut self,
         into: impl Iterator<Item = (&'a mut [u8; VNET_HEADER_BYTES], &'a mut [u8])>,

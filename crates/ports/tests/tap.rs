@@ -113,3 +113,33 @@ fn packets_of_two_tuns_cross_a_graph() {
     assert!(left.counter("t.output -> wire.input/packets") > 0);
     assert_eq!(right.counter("t/drop_refused"), 0);
 }
+
+/// A frame often comes while a burst of reads is under way, of which the first found none.
+#[test]
+fn every_frame_that_a_tap_reads_is_on_the_link() {
+    let Some((own, far, running)) = wired("", PoolConfig::default()) else {
+        return;
+    };
+    udp_goes_both_ways(&own, &far);
+    let socket = own.run(|| std::net::UdpSocket::bind((OWN, 0)).unwrap());
+    for number in 0..DATAGRAMS {
+        socket.send_to(&number.to_be_bytes(), (FAR, 9)).unwrap();
+        for _ in 0..number % 97 * 4 {
+            std::hint::spin_loop();
+        }
+    }
+    // A frame is in `left` when it was read; the queue of the interface may drop what finds it full.
+    let left_and_dropped = || -> (u64, u64) {
+        let links = own.run(|| std::fs::read_to_string("/proc/thread-self/net/dev").unwrap());
+        let line = links.lines().find(|line| line.contains("tap0:"));
+        let numbers = line.unwrap().rsplit(':').next().unwrap();
+        let number = |at| numbers.split_whitespace().nth(at).unwrap().parse().unwrap();
+        (number(9), number(11))
+    };
+    running.until("t.output -> right.input/packets", |on_link| {
+        let (left, dropped) = left_and_dropped();
+        left + dropped >= u64::from(DATAGRAMS) && on_link >= left
+    });
+}
+
+const DATAGRAMS: u32 = 50_000;

@@ -35,7 +35,8 @@ pub(crate) struct Device {
     waiting: Vec<Frame>,
     /// In front of either.
     headers: Box<[[u8; VNET_HEADER_BYTES]; TAP_BURST]>,
-    lengths: Vec<usize>,
+    /// What came of the places of the last burst.
+    outcomes: Vec<TapResult>,
     /// How many are asked for at once, by what came before.
     expected: usize,
     /// The interface is there.
@@ -84,7 +85,7 @@ impl Device {
             frames: Vec::new(),
             waiting: Vec::new(),
             headers: Box::new([[0; VNET_HEADER_BYTES]; TAP_BURST]),
-            lengths: Vec::new(),
+            outcomes: Vec::new(),
             expected: EXPECTED_MIN,
             is_there: true,
             is_empty: false,
@@ -117,30 +118,29 @@ impl Device {
         let wanted = wanted.min(self.frames.len());
         let buffers = self.frames[..wanted].iter_mut().map(Frame::bytes_mut);
         let results = self.tap.read(self.headers.iter_mut().zip(buffers));
-        let mut read = 0;
-        self.lengths.clear();
-        for result in results {
-            match result {
-                TapResult::Done(bytes) => {
-                    self.lengths.push(bytes);
-                    read += 1;
-                    continue;
-                }
-                TapResult::Gone => self.is_there = false,
-                _ => {}
-            }
-            self.is_empty = true;
-            break;
+        self.outcomes.clear();
+        self.outcomes.extend(results);
+        // One that came while the burst was read is behind a place that found none.
+        let used = self
+            .outcomes
+            .iter()
+            .rposition(is_done)
+            .map_or(0, |last| last + 1);
+        self.is_empty = self.outcomes.len() > used;
+        if self.outcomes.contains(&TapResult::Gone) {
+            self.is_there = false;
         }
         // No more than a few of the pool's frames wait here.
-        let keep = read + EXPECTED_MIN;
-        self.frames.truncate(keep);
-        self.expected = match read == wanted {
+        self.frames.truncate(used + EXPECTED_MIN);
+        self.expected = match used == wanted {
             true => (self.expected * 4).min(FRAME_BURST),
-            false => (2 * read).clamp(EXPECTED_MIN, FRAME_BURST),
+            false => (2 * used).clamp(EXPECTED_MIN, FRAME_BURST),
         };
-        for (at, mut frame) in self.frames.drain(..read).enumerate() {
-            let (bytes, header) = (self.lengths[at], &self.headers[at]);
+        for (at, mut frame) in self.frames.drain(..used).enumerate() {
+            let TapResult::Done(bytes) = self.outcomes[at] else {
+                continue;
+            };
+            let header = &self.headers[at];
             if bytes >= frame.len() {
                 self.counters.cut.add(1);
                 continue;
@@ -227,6 +227,10 @@ impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.tap.as_fd()
     }
+}
+
+fn is_done(outcome: &TapResult) -> bool {
+    matches!(outcome, TapResult::Done(_))
 }
 
 /// So many frames are asked for when few came.
