@@ -1,6 +1,6 @@
 //! Tokens of end users, and what their systems send to access points.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use carina_time::Instant;
 use carina_vnet_access::Refusal;
@@ -95,7 +95,7 @@ impl Sink for Strict {
         true
     }
 
-    fn request(&mut self, _: u32, _: PublicKey, request: Request) -> bool {
+    fn request(&mut self, _: (u32, IpAddr), _: PublicKey, request: Request) -> bool {
         panic!("{request:?} came out of bytes that no one has encrypted");
     }
 }

@@ -4,6 +4,7 @@
 //! ```text
 //!   carina        source 1..n -> join -> route4, 10^6 routes => token bucket -> ipip -> sink
 //!   carina-veth   veth => af_packet -> route4 -> token bucket -> ipip -> af_packet => veth
+//!   carina-dif    source 1..n -> join -> route4 => token bucket => flow of a DIF => sink
 //!   bridge        veth => bridge => veth
 //!   kernel-ipip   veth => route => ipip => veth
 //!   kernel-vxlan  veth => route => vxlan => veth
@@ -15,12 +16,14 @@
 mod flow;
 mod graphs;
 mod kernel;
+mod over_dif;
 mod veths;
 
 use carina_measure::results::{Metric, OURS, Results, Row, Samples, machine};
 use carina_sys::{allow_cpus, allowed_cpus};
 
 use self::flow::Flows;
+use self::over_dif::TwoHosts;
 use self::veths::Veths;
 use crate::Options;
 use crate::error::{Attempt, Error, Result};
@@ -59,23 +62,35 @@ enum Way {
     Graph,
     /// A graph between interfaces of the kernel.
     GraphOnVeths,
+    /// A graph whose links are flows of a DIF to another host.
+    GraphOverDif,
     Bridge,
     Tunnel(kernel::Tunnel),
 }
 
 /// The systems in the order of the tables.
-const WAYS: [(&str, Way); 5] = [
+const WAYS: [(&str, Way); 6] = [
     (OURS, Way::Graph),
     (ON_VETHS, Way::GraphOnVeths),
+    (OVER_DIF, Way::GraphOverDif),
     ("bridge", Way::Bridge),
     ("kernel-ipip", Way::Tunnel(kernel::Tunnel::Ipip)),
     ("kernel-vxlan", Way::Tunnel(kernel::Tunnel::Vxlan)),
 ];
 
 const ON_VETHS: &str = "carina-veth";
+const OVER_DIF: &str = "carina-dif";
 
 /// The names of the systems in the order of the tables.
-pub const SYSTEMS: [&str; WAYS.len()] = [WAYS[0].0, WAYS[1].0, WAYS[2].0, WAYS[3].0, WAYS[4].0];
+pub const SYSTEMS: [&str; WAYS.len()] = {
+    let mut names = [""; WAYS.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = WAYS[at].0;
+        at += 1;
+    }
+    names
+};
 
 /// Runs the bench, in a network namespace of this process alone. A third of the time goes before
 /// each measurement, to warm up. What the kernel does not have is not measured, and stands in the
@@ -94,7 +109,9 @@ pub fn run(options: &Options<Case>) -> Result<Results> {
     let mut bench = Bench {
         cpu: *last,
         source_cpu: *first,
+        cpus: cpus.clone(),
         time_ns: options.time_ns,
+        hosts: None,
         samples: Samples::default(),
         notes: Vec::new(),
         missing: Vec::new(),
@@ -108,11 +125,14 @@ pub fn run(options: &Options<Case>) -> Result<Results> {
     let (factors, rows) = (bench.samples.factors(), bench.samples.rows());
     let mut notes = notes(bench.cpu, bench.source_cpu);
     notes.append(&mut bench.notes);
-    let on_veths = bench.samples.factors_of(ON_VETHS);
-    for peer in SYSTEMS.iter().filter(|it| ![OURS, ON_VETHS].contains(*it)) {
+    let carinas = [OURS, ON_VETHS, OVER_DIF];
+    for peer in SYSTEMS.iter().filter(|it| !carinas.contains(*it)) {
         notes.extend(judge(&factors, peer, Metric::Mpps, |_| Some(1.0)));
-        let lines = judge(&on_veths, peer, Metric::Mpps, |_| None);
-        notes.extend(lines.into_iter().map(|line| format!("{ON_VETHS}: {line}")));
+        for other in [ON_VETHS, OVER_DIF] {
+            let of_other = bench.samples.factors_of(other);
+            let lines = judge(&of_other, peer, Metric::Mpps, |_| None);
+            notes.extend(lines.into_iter().map(|line| format!("{other}: {line}")));
+        }
     }
     notes.extend(judged(&rows));
     Ok(Results {
@@ -130,7 +150,11 @@ struct Bench {
     cpu: usize,
     /// Where those for the kernel are made.
     source_cpu: usize,
+    /// All that this process may run on.
+    cpus: Vec<usize>,
     time_ns: u64,
+    /// The two hosts with a DIF, from the first measurement over it on.
+    hosts: Option<TwoHosts>,
     samples: Samples,
     notes: Vec<String>,
     /// What the kernel does not have.
@@ -149,6 +173,7 @@ impl Bench {
                     graphs::measure(&Flows::by_table(case.flows, size), self.cpu, self.time_ns)
                         .map(Some)
                 }
+                Way::GraphOverDif => self.over_dif(case.flows, size).map(Some),
                 _ => self.on_veths(way, case.flows, size),
             };
             let measured = measured.map_err(|error| error.in_case(system))?;
@@ -164,11 +189,29 @@ impl Bench {
         Ok(())
     }
 
+    fn over_dif(&mut self, flows: usize, size: usize) -> Result<Rate> {
+        let hosts = match &mut self.hosts {
+            Some(hosts) => hosts,
+            none => {
+                let others = self.cpus.iter().filter(|cpu| **cpu != self.source_cpu);
+                let others: Vec<usize> = others.copied().collect();
+                let cpus = if others.is_empty() {
+                    &self.cpus
+                } else {
+                    &others
+                };
+                none.insert(TwoHosts::new(cpus, &self.cpus)?)
+            }
+        };
+        let flows = Flows::by_number(flows, size);
+        hosts.rate(&flows, self.source_cpu, self.time_ns)
+    }
+
     /// `None` where the kernel has no such device.
     fn on_veths(&self, way: Way, flows: usize, size: usize) -> Result<Option<Rate>> {
         let veths = Veths::new(flows, self.cpu)?;
         let carried = match way {
-            Way::Graph => unreachable!("it needs none"),
+            Way::Graph | Way::GraphOverDif => unreachable!("it needs none"),
             Way::GraphOnVeths => Some(graphs::on_veths(&veths, self.cpu)?),
             Way::Bridge => kernel::bridge(&veths)?.then_some(None),
             Way::Tunnel(tunnel) => kernel::tunnel(&veths, tunnel)?.then_some(None),
@@ -202,6 +245,11 @@ fn notes(cpu: usize, source_cpu: usize) -> Vec<String> {
         "carina-veth is the same graph between packet sockets of the kernel: what the kernel's \
          interfaces cost it"
             .to_owned(),
+        format!(
+            "{OVER_DIF}: links are flows of a DIF of two hosts (namespaces with a node each and a \
+             veth between them); the graph, with the sinks at the other host, runs on processor \
+             {source_cpu}, the nodes on the others; a message of a socket for each frame"
+        ),
     ]
 }
 

@@ -33,7 +33,13 @@ impl<'a> Attempt<'a> {
         for node in nodes {
             let amounts = Amounts::of_node(node);
             let all = before.substrate().hosts().iter().zip(before.hosts());
+            let first = accepts.len();
             accepts.extend(all.map(|(host, free)| free.contains(amounts) && node.accepts(host)));
+            for host in &node.barred {
+                if let Some(accepts) = accepts[first..].get_mut(host.index()) {
+                    *accepts = false;
+                }
+            }
         }
         let mut order: Vec<VirtualLinkId> =
             (0..request.links().len()).map(VirtualLinkId::of).collect();

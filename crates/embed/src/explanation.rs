@@ -150,7 +150,13 @@ fn binding(residual: &Residual, request: &Request, relaxation: Option<&Relaxatio
 /// What all hosts lack for a node alone.
 fn lack(residual: &Residual, request: &Request, node: NodeId) -> Option<Lack> {
     let node = &request.nodes()[node.index()];
-    let hosts = residual.substrate().hosts().iter().zip(residual.hosts());
+    let free = (0..).map(HostId::of).zip(residual.hosts());
+    // A host that it must not be on is as good as full.
+    let free = free.map(|(host, free)| match node.barred.contains(&host) {
+        true => Amounts::default(),
+        false => *free,
+    });
+    let hosts = residual.substrate().hosts().iter().zip(free);
     let there = hosts.filter(|(host, _)| node.accepts_location(host));
     if there.clone().count() == 0 {
         return Some(Lack::Location);
@@ -158,7 +164,7 @@ fn lack(residual: &Residual, request: &Request, node: NodeId) -> Option<Lack> {
     let right = there
         .filter(|(host, _)| node.accepts(host))
         .map(|(_, free)| free);
-    let most = |of: fn(&Amounts) -> u64| right.clone().map(of).max();
+    let most = |of: fn(&Amounts) -> u64| right.clone().map(|free| of(&free)).max();
     let Some(cpu) = most(|free| free.cpu) else {
         return Some(Lack::Labels);
     };

@@ -2,7 +2,7 @@
 
 use carina_time::Duration;
 
-use crate::id::{Label, Location, NodeId, VirtualLinkId};
+use crate::id::{HostId, Label, Location, NodeId, VirtualLinkId};
 use crate::substrate::Host;
 
 /// A node of a virtual network.
@@ -20,6 +20,8 @@ pub struct Node {
     pub labels: Vec<Label>,
     /// Nodes that must be on other hosts. It holds both ways if either node names the other.
     pub apart_from: Vec<NodeId>,
+    /// Hosts that it must not be on, though they have what it needs.
+    pub barred: Vec<HostId>,
 }
 
 impl Node {

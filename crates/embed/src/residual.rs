@@ -221,7 +221,9 @@ impl Residual {
         let mut on_host: BTreeMap<HostId, Vec<NodeId>> = BTreeMap::new();
         for (index, host) in embedding.hosts.iter().enumerate() {
             let node = NodeId::of(index);
-            if !request.nodes()[index].accepts(&self.substrate.hosts()[host.index()]) {
+            let wanted = &request.nodes()[index];
+            let is_right = wanted.accepts(&self.substrate.hosts()[host.index()]);
+            if !is_right || wanted.barred.contains(host) {
                 return Err(Misfit::WrongHost { node, host: *host });
             }
             let others = on_host.entry(*host).or_default();
@@ -343,8 +345,8 @@ pub enum Misfit {
         /// The link.
         link: LinkId,
     },
-    /// The location or a label is wrong.
-    #[error("host {} has not the location and labels that node {} needs", host.0, node.0)]
+    /// The location or a label is wrong, or the node must not be there.
+    #[error("host {} lacks a location or label that node {} needs, or is barred", host.0, node.0)]
     WrongHost {
         /// The node.
         node: NodeId,
@@ -405,6 +407,8 @@ pub struct NotTaken;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::embedder::Embedder;
+    use crate::joint::Joint;
     use crate::request::{Sharing, VirtualLink};
     use crate::substrate::Link;
 
@@ -457,6 +461,33 @@ mod tests {
         assert_eq!(residual, before);
         assert_eq!(residual.give_back(&request, &embedding), Err(NotTaken));
         assert_eq!(residual, before);
+    }
+
+    #[test]
+    fn host_that_a_node_must_not_be_on_takes_others() {
+        let mut residual = line();
+        let barred = vec![HostId(1), HostId(2), HostId(7)];
+        let node = Node {
+            cpu: 6,
+            barred,
+            ..Node::default()
+        };
+        let other = Node {
+            barred: Vec::new(),
+            ..node.clone()
+        };
+        let request = Request::new(vec![node.clone(), other], vec![], Sharing::Never).unwrap();
+        let found = Joint::default().embed(&residual, &request).unwrap();
+        assert_eq!(found.hosts[0], HostId(0));
+        assert!(found.hosts[1] != HostId(0) && residual.check(&request, &found).is_ok());
+        let swapped = Embedding {
+            hosts: vec![HostId(1), HostId(0)],
+            paths: vec![],
+        };
+        let misfit = residual.take(&request, &swapped).unwrap_err();
+        assert!(matches!(misfit, Misfit::WrongHost { .. }), "{misfit}");
+        let both = Request::new(vec![node; 2], vec![], Sharing::Never).unwrap();
+        assert!(Joint::default().embed(&residual, &both).is_err());
     }
 
     #[test]

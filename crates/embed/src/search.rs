@@ -59,6 +59,8 @@ struct Label {
 
 /// The price of a host to which no path leads.
 pub(crate) const UNREACHED: u32 = u32::MAX;
+/// No path is dearer.
+pub(crate) const PRICE_ANY: u32 = UNREACHED - 1;
 
 impl Tree {
     /// Finds the cheapest paths from a host to all others, or until the one to `until` is found.
@@ -69,6 +71,18 @@ impl Tree {
         demand: Demand,
         until: Option<u32>,
     ) {
+        self.fill_within(residual, from, demand, until, PRICE_ANY);
+    }
+
+    /// The same, but for paths that are dearer than `most`: these are not found.
+    pub(crate) fn fill_within(
+        &mut self,
+        residual: &Residual,
+        from: u32,
+        demand: Demand,
+        until: Option<u32>,
+        most: u32,
+    ) {
         let hosts = residual.hosts().len();
         self.prices.clear();
         self.prices.resize(hosts, UNREACHED);
@@ -76,8 +90,8 @@ impl Tree {
         self.before.resize(hosts, 0);
         self.is_bounded = demand.delay_max.is_some();
         match demand.delay_max {
-            None => self.fill_unbounded(residual, from, demand.rate, until),
-            Some(most) => self.fill_bounded(residual, from, demand.rate, most, until),
+            None => self.fill_unbounded(residual, from, demand.rate, until, most),
+            Some(delay) => self.fill_bounded(residual, from, (demand.rate, delay), until, most),
         }
     }
 
@@ -105,7 +119,14 @@ impl Tree {
         }
     }
 
-    fn fill_unbounded(&mut self, residual: &Residual, from: u32, rate: u64, until: Option<u32>) {
+    fn fill_unbounded(
+        &mut self,
+        residual: &Residual,
+        from: u32,
+        rate: u64,
+        until: Option<u32>,
+        most: u32,
+    ) {
         let substrate = residual.substrate();
         let rates = residual.rates();
         // A price differs from the present one by 1 to the highest price: no bucket holds two.
@@ -131,7 +152,8 @@ impl Tree {
                 for beside in substrate.beside(host) {
                     let then = price + beside.price;
                     let next = beside.host as usize;
-                    if then >= self.prices[next] || rates[beside.link as usize] < rate {
+                    let is_dear = then >= self.prices[next] || then > most;
+                    if is_dear || rates[beside.link as usize] < rate {
                         continue;
                     }
                     self.prices[next] = then;
@@ -149,9 +171,9 @@ impl Tree {
         &mut self,
         residual: &Residual,
         from: u32,
-        rate: u64,
-        delay_max: Duration,
+        (rate, delay_max): (u64, Duration),
         until: Option<u32>,
+        most: u32,
     ) {
         let substrate = residual.substrate();
         self.labels.clear();
@@ -194,6 +216,9 @@ impl Tree {
                     continue;
                 }
                 let price = price + beside.price;
+                if price > most {
+                    continue;
+                }
                 // One that waits and is neither dearer nor slower comes first.
                 let fastest = &mut self.fastest[beside.host as usize];
                 if fastest.0 <= price && fastest.1 <= then {
@@ -261,6 +286,12 @@ mod tests {
         });
         assert_eq!(found[0], found[1]);
         let [found, _] = found;
+        let mut within = |most: u32| {
+            tree.fill_within(&two_ways(), from, demand, None, most);
+            tree.price(to)
+        };
+        assert_eq!(within(found.0.min(PRICE_ANY)), found.0);
+        assert!(found.0 == 0 || within(found.0 - 1) == UNREACHED);
         Some(found).filter(|(price, _)| *price != UNREACHED)
     }
 

@@ -128,7 +128,7 @@ fn every_frame_that_a_tap_reads_is_on_the_link() {
             std::hint::spin_loop();
         }
     }
-    // A frame is in `left` when it was read; the queue of the interface may drop what finds it full.
+    // The kernel counts a frame when it was read; its queue may drop what finds it full.
     let left_and_dropped = || -> (u64, u64) {
         let links = own.run(|| std::fs::read_to_string("/proc/thread-self/net/dev").unwrap());
         let line = links.lines().find(|line| line.contains("tap0:"));

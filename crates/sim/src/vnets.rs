@@ -2,10 +2,11 @@
 //! messages that are lost, late or double.
 //!
 //! Everything comes from the seed: what providers own, what operators want, which process dies at
-//! which write to its store. While it goes wrong, no host and no link may ever carry more than it
-//! has, no guest that moves may run at two hosts,
-//! and no operator may read a name of the substrate. When things have gone right for a while,
-//! each network is ready or was refused with a reason; when all were removed, nothing is left.
+//! which write to its store, which connection is cut, which host is drained. While it goes wrong,
+//! no host and no link may ever carry more than it has, no guest that moves may run at two hosts,
+//! no host that is drained may get a node, and no operator may read a name of the substrate. When
+//! things have gone right for a while, each network is ready or was refused with a reason, unless
+//! it was withdrawn or its lease has ended; when all were removed, nothing is left.
 //!
 //! The machines of `carina_vnet` are those of the product. Hosts are played: a node comes up after
 //! a time, a link is up when both its ends name each other.
@@ -41,6 +42,9 @@ pub struct Size {
     /// Whether all get in one another's way: two VNPs, all roles but operators with two processes
     /// on a store, networks that come at once, and a VNP that is lost in the midst of it.
     pub contends: bool,
+    /// Whether no host is drained, no connection is cut and no store is away: seeds that were found
+    /// before these were there play as they did.
+    pub is_plain: bool,
 }
 
 impl Size {
@@ -50,6 +54,7 @@ impl Size {
         hosts: Some(100),
         networks: Some(1000),
         contends: false,
+        is_plain: false,
     };
 
     /// 16 networks that compete for two providers of three hosts.
@@ -58,20 +63,35 @@ impl Size {
         hosts: Some(3),
         networks: Some(16),
         contends: true,
+        is_plain: false,
     };
 }
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
+    /// Networks that operators asked for; each is in one of the five counts that follow.
+    pub wanted: u64,
     /// Networks that were ready when all was quiet.
     pub ready: u64,
     /// Networks that were refused, with a reason.
     pub refused: u64,
+    /// Networks that their operators removed before.
+    pub withdrawn: u64,
+    /// Networks whose leases ended before.
+    pub expired: u64,
+    /// Networks of operators whose VNP was lost.
+    pub lost: u64,
     /// Nodes that moved to another host.
     pub moved: u64,
-    /// Processes that died and came back.
+    /// Hosts that were drained.
+    pub drained: u64,
+    /// Processes, agents, hosts and machines that died and came back.
     pub deaths: u64,
+    /// Connections between two parties that were cut for a while.
+    pub cuts: u64,
+    /// Stores that did not answer for a while.
+    pub stores_away: u64,
     /// Messages that were sent.
     pub messages: u64,
 }
@@ -126,10 +146,17 @@ const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 
 impl AddAssign for Outcome {
     fn add_assign(&mut self, other: Outcome) {
+        self.wanted += other.wanted;
         self.ready += other.ready;
         self.refused += other.refused;
+        self.withdrawn += other.withdrawn;
+        self.expired += other.expired;
+        self.lost += other.lost;
         self.moved += other.moved;
+        self.drained += other.drained;
         self.deaths += other.deaths;
+        self.cuts += other.cuts;
+        self.stores_away += other.stores_away;
         self.messages += other.messages;
     }
 }

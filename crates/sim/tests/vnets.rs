@@ -30,8 +30,45 @@ fn networks_are_ready_or_refused_whatever_dies() {
 #[test]
 fn network_is_called_removed_when_all_providers_said_so() {
     let found = [1_795_660_420, 1_795_660_941, 1_795_661_627, 1_795_662_699];
-    let sum = seeds(found.into_iter(), Size::default());
+    let size = Size {
+        is_plain: true,
+        ..Size::default()
+    };
+    let sum = seeds(found.into_iter(), size);
     assert!(sum.ready > 4, "{sum:?}");
+}
+
+/// Seeds in which a network was gone while a host that had awaited a node of it still had a part,
+/// and in which a node that could not be sent was asked for without end.
+#[test]
+fn moves_that_are_given_up_leave_nothing() {
+    let sum = seeds([12, 63, 535].into_iter(), Size::default());
+    assert!(sum.moved > 0 && sum.drained > 3, "{sum:?}");
+    // In the second a request came when its network was removed, and its operator did not know.
+    let sum = seeds([173, 212].into_iter(), Size::CONTENDED);
+    assert!(sum.drained > 0, "{sum:?}");
+}
+
+/// Seeds in which a provider gave a tag away that the one beyond still used, an operator's process
+/// that could not read its store when it began did not try again, and a provider that was behind
+/// said of a drained host that it was not.
+#[test]
+fn stores_that_are_away_or_behind_are_asked_again() {
+    let found = [1_795_686_431, 1_795_685_096, 1_795_687_907];
+    let sum = seeds(found.into_iter(), Size::default());
+    assert!(sum.ready > 3, "{sum:?}");
+}
+
+/// What was asked for is all in one of the counts.
+#[test]
+fn requests_are_all_answered_withdrawn_or_over() {
+    let sum = seeds(0..20, Size::default());
+    let counted = sum.ready + sum.refused + sum.withdrawn + sum.expired + sum.lost;
+    assert!(sum.wanted > 20 && counted == sum.wanted, "{sum:?}");
+    assert!(
+        sum.cuts > 20 && sum.stores_away > 10 && sum.drained > 10,
+        "{sum:?}"
+    );
 }
 
 #[test]
@@ -40,7 +77,7 @@ fn many_networks_over_many_hosts_are_ready_or_refused() {
         pips: Some(6),
         hosts: Some(20),
         networks: Some(60),
-        contends: false,
+        ..Size::default()
     };
     let sum = seeds(0..2, size);
     println!("{sum:?}");

@@ -14,7 +14,7 @@
 //! It answers ARP for its own address and for those of users who have joined, and echos to its own
 //! address. Orders take effect within 50 ms.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
@@ -25,6 +25,7 @@ use carina_frame::{Frame, Pool};
 use carina_netdev::DatagramSocket;
 use carina_sys::{Interest, NetworkNamespace};
 use carina_time::Duration;
+use carina_vnet::host_part::ACCESS_MTU_MAX;
 use carina_wire::ether::{ETHERTYPE_ARP, Mac};
 use carina_wire::inet::{ARP4_BYTES, Arp4, ETHERTYPE_IPV4};
 
@@ -82,6 +83,8 @@ enum AccessError {
         path: PathBuf,
         source: std::io::Error,
     },
+    #[error("mtu = {0}: must be 68 to {ACCESS_MTU_MAX}, what a tunnel to a user carries")]
+    Mtu(u16),
     #[error("address {0:?}: an Ethernet address of one station is needed")]
     Group(MacText),
 }
@@ -95,6 +98,9 @@ impl AppConfig for AccessConfig {
     type App = AccessApp;
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<AccessApp, AppError> {
+        if !(68..=ACCESS_MTU_MAX).contains(&self.mtu) {
+            return Err(AccessError::Mtu(self.mtu).into());
+        }
         for mac in [self.mac, self.node_mac] {
             if mac.0.is_group() {
                 return Err(AccessError::Group(mac).into());
@@ -176,9 +182,10 @@ impl Sink for Exit<'_> {
         fits
     }
 
-    fn request(&mut self, index: u32, key: PublicKey, request: Request) -> bool {
+    fn request(&mut self, (index, from): (u32, IpAddr), key: PublicKey, request: Request) -> bool {
         self.desk.ask(Asked {
             index,
+            from,
             key,
             request,
         })

@@ -16,7 +16,7 @@ mod peer;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use boringtun::noise::handshake::parse_handshake_anon;
@@ -67,9 +67,9 @@ pub trait Sink {
     fn send(&mut self, to: SocketAddr, datagram: &[u8]) -> bool;
     /// A packet of IPv4 for the network's node; false where there is no room for it.
     fn deliver(&mut self, packet: &[u8]) -> bool;
-    /// A request, which is answered by [`AccessPoint::reply`] with this index; false where enough
-    /// of them wait.
-    fn request(&mut self, index: u32, key: PublicKey, request: Request) -> bool;
+    /// A request, which is answered by [`AccessPoint::reply`] with this index, and the address from
+    /// which it came; false where enough of them wait.
+    fn request(&mut self, at: (u32, IpAddr), key: PublicKey, request: Request) -> bool;
 }
 
 /// The access point.
@@ -273,7 +273,8 @@ impl AccessPoint {
                     sink.send(from, bytes);
                 }
                 Given::Packet(bytes) => {
-                    let asked = message(bytes, USER, POINT).map(|it| sink.request(index, key, it));
+                    let at = (index, from.ip());
+                    let asked = message(bytes, USER, POINT).map(|it| sink.request(at, key, it));
                     outcome = match asked {
                         Some(true) => Ok(()),
                         Some(false) => Err(Discard::Requests),

@@ -3,6 +3,7 @@
 //! The engine's thread never waits here for long: a holder of the lock copies a few values.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ struct State {
 pub struct Asked {
     /// The session that the answer goes to.
     pub index: u32,
+    /// The address from which it came.
+    pub from: IpAddr,
     /// The key of the system.
     pub key: PublicKey,
     /// What it asks.

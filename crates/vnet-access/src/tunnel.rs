@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use boringtun::noise::errors::WireGuardError;
 use boringtun::noise::{Tunn, TunnResult};
+use carina_vnet::host_part::ACCESS_MTU_MAX;
 
 use crate::discard::Discard;
 use crate::key::{PrivateKey, PublicKey};
@@ -71,7 +72,7 @@ impl Tunnel {
         buffer: &mut [u8],
         mut give: impl FnMut(&[u8]),
     ) -> Result<(), Discard> {
-        if packet.len() + AROUND > buffer.len() {
+        if packet.len() > PACKET_MAX || packet.len() + AROUND > buffer.len() {
             return Err(Discard::Length);
         }
         match self.tunn.encapsulate(packet, buffer) {
@@ -126,10 +127,14 @@ fn reason(error: &WireGuardError) -> Discard {
 pub const INDEX_MASK: u32 = 0x00ff_ffff;
 /// Bytes around a packet in a datagram: a header of 16 and a tag of 16.
 pub const AROUND: usize = 32;
-/// Bytes of a buffer for any of it.
-pub const BUFFER_BYTES: usize = 2048 + AROUND;
 /// The longest datagram that is taken.
 pub const DATAGRAM_MAX: usize = 2048;
+/// The longest packet: the other end takes no longer datagram than this makes.
+pub const PACKET_MAX: usize = DATAGRAM_MAX - AROUND;
+/// Bytes of a buffer for any of it.
+pub const BUFFER_BYTES: usize = DATAGRAM_MAX + AROUND;
+// The MTU of an access point is what its tunnels carry.
+const _: () = assert!(ACCESS_MTU_MAX as usize == PACKET_MAX);
 /// What one call gives at most: what waited for a handshake, and a little.
 const GIVEN_MAX: usize = 512;
 
@@ -143,9 +148,9 @@ mod tests {
         let keys = [1, 2].map(|byte| PrivateKey::of([byte; 32]));
         let mut tunnel = Tunnel::new(&keys[0], keys[1].public(), 1, None);
         let mut buffer = vec![0; BUFFER_BYTES];
-        let longest = vec![0; DATAGRAM_MAX];
+        let longest = vec![0; usize::from(ACCESS_MTU_MAX)];
         assert_eq!(tunnel.send(&longest, &mut buffer, |_| {}), Ok(()));
-        let longer = vec![0; DATAGRAM_MAX + 1];
+        let longer = vec![0; usize::from(ACCESS_MTU_MAX) + 1];
         let refused = tunnel.send(&longer, &mut buffer, |_| panic!("it is sent"));
         assert_eq!(refused, Err(Discard::Length));
     }

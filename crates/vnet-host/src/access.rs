@@ -12,6 +12,7 @@
 //! decides them and keeps what it decided, and the engine finds the users on the desk.
 
 mod address;
+mod refusals;
 mod report;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carina_apps::mac_text::MacText;
 use carina_engine::frames::Graph;
@@ -35,6 +36,7 @@ pub use carina_vnet_access::token::Right;
 use carina_vnet_access::{Refusal, Refused};
 use carina_wire::ether::Mac;
 
+use self::refusals::Refusals;
 pub use self::report::{
     AccessReport, AtAddress, Revoked, TokenReport, TokenWanted, UserReport, UserWanted,
 };
@@ -320,14 +322,18 @@ impl Drop for Point {
 
 /// Decides requests, and ends what is over, until the desk is closed.
 fn decide(register: &Mutex<Register>, desk: &Desk, progress: &Progress) {
+    let mut refusals = Refusals::default();
     while !desk.is_closed() {
         let asked = desk.next(LOOK);
         let mut register = lock(register);
         if let Some(asked) = asked
-            && let Err(error) = answer(&mut register, desk, &asked, progress)
+            && let Some(refused) = answer(&mut register, desk, &asked, progress)
+            && let Some(event) = refusals.note(Instant::now(), asked.from, &refused)
         {
-            // Who has asked asks again.
-            progress.tell(format!("a user cannot join: {error}"));
+            progress.tell_of_stranger(event);
+        }
+        for event in refusals.due(Instant::now()) {
+            progress.tell_of_stranger(event);
         }
         match register.expire(unix_now()) {
             Ok(over) if over.is_empty() => {}
@@ -341,19 +347,23 @@ fn decide(register: &Mutex<Register>, desk: &Desk, progress: &Progress) {
     }
 }
 
+/// Answers who wants to join; if they do not, why not.
 fn answer(
     register: &mut Register,
     desk: &Desk,
     asked: &Asked,
     progress: &Progress,
-) -> Result<(), RegisterError> {
+) -> Option<String> {
     let Request::Join(token) = &asked.request;
-    match register.admit(unix_now(), asked.key, token)? {
-        Err(refused) => {
-            progress.tell(format!("a token is refused: {}", refused.what));
+    match register.admit(unix_now(), asked.key, token) {
+        // Who has asked asks again.
+        Err(error) => return Some(error.to_string()),
+        Ok(Err(refused)) => {
+            let what = refused.what.clone();
             desk.answer(asked.index, Reply::Refused(refused), None);
+            return Some(what);
         }
-        Ok(taken) => {
+        Ok(Ok(taken)) => {
             desk.answer(asked.index, Reply::Joined(taken.joined), None);
             if taken.is_new {
                 let user = taken.user;
@@ -367,7 +377,7 @@ fn answer(
             }
         }
     }
-    Ok(())
+    None
 }
 
 fn news<K>(refused: Vec<(K, Refused)>) -> Vec<(K, Reply)> {

@@ -120,6 +120,7 @@ fn request_of(document: &Document) -> std::result::Result<Request, String> {
             locations: Vec::new(),
             labels: labels.map(Label::of).collect(),
             apart_from: apart.into_iter().flatten().filter_map(number).collect(),
+            barred: Vec::new(),
         })
     });
     let nodes: Vec<Node> = nodes.collect::<std::result::Result<_, String>>()?;

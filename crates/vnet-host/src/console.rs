@@ -2,7 +2,8 @@
 //!
 //! A hub holds the one connection that the console of a node has, keeps the last that was said,
 //! and serves a Unix socket. A viewer that connects gets the last 4 KiB, and from then on what the
-//! node says; the one who is connected longest writes.
+//! node says. Who types first writes, until they leave, or type nothing for a minute while another
+//! does: one who only watches keeps no one from the keyboard.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -42,6 +43,8 @@ struct State {
     said: u64,
     last: VecDeque<u8>,
     viewers: Vec<Viewer>,
+    /// The viewer who writes, and when it typed last.
+    writer: Option<(u64, Instant)>,
     /// Bytes that were typed by those who do not write, and discarded.
     ignored: u64,
     next: u64,
@@ -182,9 +185,12 @@ impl Console {
         (state.said, bytes.copied().collect())
     }
 
-    /// Types as one who is not connected. Who is connected longest writes, and no one beside.
+    /// Types as one who is not connected, where no one writes.
+    ///
+    /// # Errors
+    /// A viewer writes, or the node does not take it.
     pub fn type_in(&self, bytes: &[u8]) -> Result<()> {
-        if !self.shared.lock().viewers.is_empty() {
+        if self.shared.lock().has_writer(Instant::now()) {
             return Err(Error::Taken("the console"));
         }
         self.shared.write(bytes).attempt("typing at a console")
@@ -292,16 +298,14 @@ impl Shared {
         }
     }
 
-    /// Passes on what a viewer types while it is the one who writes.
+    /// Passes on what a viewer types, if it is the one who writes or becomes it.
     fn listen_to(&self, mut reader: UnixStream, number: u64) {
         let mut buffer = [0; 1024];
         while let Ok(length @ 1..) = reader.read(&mut buffer) {
-            let mut state = self.lock();
-            if state.viewers.first().map(|viewer| viewer.number) != Some(number) {
-                state.ignored += length as u64;
+            if !self.lock().may_write(number, Instant::now()) {
+                self.lock().ignored += length as u64;
                 continue;
             }
-            drop(state);
             if self.write(&buffer[..length]).is_err() {
                 break;
             }
@@ -310,7 +314,27 @@ impl Shared {
     }
 
     fn send_away(&self, number: u64) {
-        self.lock().viewers.retain(|viewer| viewer.number != number);
+        let mut state = self.lock();
+        state.viewers.retain(|viewer| viewer.number != number);
+        state.writer.take_if(|(writer, _)| *writer == number);
+    }
+}
+
+impl State {
+    /// Whether a viewer writes who has typed lately.
+    fn has_writer(&self, now: Instant) -> bool {
+        let typed = self.writer.map(|(_, typed)| typed);
+        typed.is_some_and(|typed| now.saturating_duration_since(typed) < WRITER_IDLE)
+    }
+
+    /// Whether a viewer who types now is the one who writes. It becomes it where no other is.
+    fn may_write(&mut self, number: u64, now: Instant) -> bool {
+        let is_writer = self.writer.is_some_and(|(writer, _)| writer == number);
+        let may = is_writer || !self.has_writer(now);
+        if may {
+            self.writer = Some((number, now));
+        }
+        may
     }
 }
 
@@ -326,6 +350,8 @@ fn thread(run: impl FnOnce() + Send + 'static) -> Box<dyn FnOnce() + Send> {
 /// What a new viewer gets of what was said before.
 const LAST_BYTES: usize = 4096;
 const VIEWERS_MAX: usize = 32;
+/// One who has not typed for so long writes no longer, if another does.
+const WRITER_IDLE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(50);
 /// How long the console of a node may take to accept what is typed.
 const WRITE: Duration = Duration::from_secs(5);
@@ -348,7 +374,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(60);
 
     #[test]
-    fn all_viewers_see_what_is_said_and_the_first_writes() {
+    fn all_viewers_see_what_is_said_and_one_writes() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.console");
         let (mut node, end) = UnixStream::pair().unwrap();
@@ -368,10 +394,10 @@ mod tests {
             (read(&first, 3), read(&second, 3)),
             ("now".into(), "now".into())
         );
-        assert!(console.type_in(b"lost").is_err());
-        (&second).write_all(b"lost").unwrap();
         (&first).write_all(b"typed").unwrap();
         assert_eq!(read(&node, 5), "typed");
+        assert!(console.type_in(b"lost").is_err());
+        (&second).write_all(b"lost").unwrap();
         while console.shared.lock().ignored < 4 {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -384,6 +410,34 @@ mod tests {
         drop(console);
         assert!(!path.exists());
         assert_eq!((&second).read(&mut [0]).unwrap(), 0);
+    }
+
+    #[test]
+    fn watcher_who_came_first_keeps_no_one_from_typing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.console");
+        let (mut node, end) = UnixStream::pair().unwrap();
+        let console = Console::serve(&path, end).unwrap();
+        let watcher = UnixStream::connect(&path).unwrap();
+        node.write_all(b"login:").unwrap();
+        assert_eq!(read(&watcher, 6), "login:");
+        // Who watches types nothing; an ask, and then another viewer, do.
+        console.type_in(b"asked").unwrap();
+        assert_eq!(read(&node, 5), "asked");
+        let writer = UnixStream::connect(&path).unwrap();
+        (&writer).write_all(b"root").unwrap();
+        assert_eq!(read(&node, 4), "root");
+    }
+
+    #[test]
+    fn place_of_one_who_types_no_longer_goes_to_another() {
+        let (mut state, began) = (State::default(), Instant::now());
+        assert!(state.may_write(1, began));
+        assert!(!state.may_write(2, began + WRITER_IDLE / 2));
+        assert!(state.may_write(1, began + WRITER_IDLE / 2));
+        assert!(!state.may_write(2, began + WRITER_IDLE));
+        assert!(state.may_write(2, began + WRITER_IDLE * 2));
+        assert!(!state.may_write(1, began + WRITER_IDLE * 2));
     }
 
     #[test]

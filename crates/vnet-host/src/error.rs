@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use carina_apps::runner::RunnerError;
 use carina_engine::frames::{ConfigureError, GraphError};
+use carina_vnet::host_part::Cause;
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -189,7 +190,7 @@ pub enum Error {
         known: String,
     },
     /// Another client has what there is one of.
-    #[error("{0} is taken by another, who has it longer")]
+    #[error("{0} is taken by another, who types there")]
     Taken(&'static str),
     /// Nothing has answered in time.
     #[error("{what} within {} s", limit.as_secs_f32())]
@@ -235,6 +236,24 @@ pub enum Error {
     /// No address is known at which users would find this host.
     #[error("this host has no address that users could reach; say one with --at ADDRESS")]
     NoAddress,
+    /// Someone has as much of something at a time as they may have.
+    #[error(
+        "{whose} {} {has} {what} at the node's host, of which it may have {most} at a time ({all} \
+         are there for all): end one of them first",
+        if *most == *all { "have" } else { "has" }
+    )]
+    Full {
+        /// Of what, in the plural.
+        what: &'static str,
+        /// Who has it, in words that name no one.
+        whose: &'static str,
+        /// How much that one has.
+        has: usize,
+        /// How much it may have.
+        most: usize,
+        /// How much there is for all.
+        all: usize,
+    },
     /// Two links would have the same tunnel.
     #[error("link {link}: network {other} has a tunnel of the same ends and tag")]
     TunnelTaken {
@@ -252,6 +271,23 @@ pub enum Error {
     /// A thread that does a part of the work has ended.
     #[error("{0} has ended")]
     Ended(&'static str),
+}
+
+impl Error {
+    /// Of what kind it is, for those who must not know this host.
+    #[must_use]
+    pub fn cause(&self) -> Cause {
+        match self {
+            Error::NoImage { .. } | Error::ImageRefused { .. } => Cause::Image,
+            Error::MemberMemory { .. } | Error::NotAdmitted { .. } => Cause::Room,
+            Error::Unsupported { .. } | Error::Division(_) | Error::Part(_) => Cause::Impossible,
+            Error::NodeCommand { .. } => Cause::Configuration,
+            Error::Timeout { .. } | Error::NoEcho { .. } => Cause::Silent,
+            Error::Ended(_) => Cause::Ended,
+            Error::Underlay(_) | Error::NoFlow { .. } | Error::TunnelTaken { .. } => Cause::Carrier,
+            _ => Cause::Host,
+        }
+    }
 }
 
 /// A result of this crate.

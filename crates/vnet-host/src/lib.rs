@@ -35,7 +35,7 @@ pub mod directory;
 mod error;
 pub mod export;
 mod far_flow;
-mod flow_port;
+pub mod flow_port;
 pub mod frame_source;
 mod graph;
 pub mod guest_wire;

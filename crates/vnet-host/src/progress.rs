@@ -66,6 +66,8 @@ struct State {
     status: HostStatus,
     phases: Vec<PhaseTime>,
     events: VecDeque<Event>,
+    /// Those of them that strangers have caused.
+    of_strangers: VecDeque<u64>,
     last: u64,
     /// Moves of nodes to and from other hosts, by number.
     moves: BTreeMap<u64, MoveState>,
@@ -87,6 +89,7 @@ impl Progress {
                 status: part.absent(),
                 phases: Vec::new(),
                 events: VecDeque::new(),
+                of_strangers: VecDeque::new(),
                 last: 0,
                 moves: BTreeMap::new(),
             }),
@@ -143,17 +146,23 @@ impl Progress {
 
     /// Tells what happened.
     pub fn tell(&self, what: impl Into<String>) {
+        self.lock().add(self.began.elapsed(), what.into());
+        self.changed.notify_all();
+    }
+
+    /// Tells what someone has caused who has no right here. Of such events few are kept, so that
+    /// they leave the others their room.
+    pub fn tell_of_stranger(&self, what: impl Into<String>) {
         let mut state = self.lock();
-        state.last += 1;
-        let event = Event {
-            number: state.last,
-            at_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
-            what: what.into(),
-        };
-        state.events.push_back(event);
-        if state.events.len() > EVENTS_MAX {
-            state.events.pop_front();
+        state.add(self.began.elapsed(), what.into());
+        let number = state.last;
+        state.of_strangers.push_back(number);
+        if state.of_strangers.len() > OF_STRANGERS_MAX
+            && let Some(oldest) = state.of_strangers.pop_front()
+        {
+            state.events.retain(|event| event.number != oldest);
         }
+        drop(state);
         self.changed.notify_all();
     }
 
@@ -232,6 +241,23 @@ impl Progress {
     }
 }
 
+impl State {
+    fn add(&mut self, age: Duration, mut what: String) {
+        if let Some((end, _)) = what.char_indices().nth(WORDS_MAX) {
+            what.truncate(end);
+        }
+        self.last += 1;
+        self.events.push_back(Event {
+            number: self.last,
+            at_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
+            what,
+        });
+        if self.events.len() > EVENTS_MAX {
+            self.events.pop_front();
+        }
+    }
+}
+
 impl Phase {
     /// All of them, in their order.
     pub const ALL: [Phase; 5] = [
@@ -256,6 +282,10 @@ impl Phase {
 }
 
 const EVENTS_MAX: usize = 1000;
+/// Of them, those that strangers have caused.
+const OF_STRANGERS_MAX: usize = 100;
+/// Characters of an event: guests, QEMU and others may say much.
+const WORDS_MAX: usize = 1000;
 
 #[cfg(test)]
 mod tests {
@@ -278,6 +308,24 @@ mod tests {
         let events = progress.events(1, Duration::from_secs(60));
         assert_eq!((events.len(), events[0].number), (1, 2));
         assert_eq!(progress.phases()[0].took_ms, 2.0);
+    }
+
+    #[test]
+    fn strangers_leave_the_other_events_their_room() {
+        let progress = Progress::new(&part(&["a b"]));
+        progress.tell("node a is up");
+        for number in 0..EVENTS_MAX * 2 {
+            progress.tell_of_stranger(format!("token {number} is refused"));
+        }
+        let events = progress.events(0, Duration::ZERO);
+        assert_eq!(events[0].what, "node a is up");
+        assert_eq!(events.len(), 1 + OF_STRANGERS_MAX);
+        let last = events.last().unwrap();
+        assert_eq!(
+            last.what,
+            format!("token {} is refused", EVENTS_MAX * 2 - 1)
+        );
+        assert_eq!(last.number, 1 + 2 * EVENTS_MAX as u64);
     }
 
     #[test]

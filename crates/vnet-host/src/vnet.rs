@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 
 use carina_engine::frames::{Graph, LinkCounts, LinkName};
 use carina_vnet::document::{Carrier, Kind};
-use carina_vnet::host_part::{Far, HostPart, InterfaceAddress, LinkPart, NodePart, NodeState};
+use carina_vnet::host_part::{
+    Cause, Far, HostPart, InterfaceAddress, LinkPart, NodePart, NodeState,
+};
 
 use self::arriving::{Awaited, arrived, ports_of_arrivals};
 use crate::access::AccessPoints;
@@ -258,8 +260,8 @@ impl Vnet {
             self.progress.node(&node.name, |it| match &done {
                 Ok(()) => it.state = NodeState::Up,
                 Err(error) => {
-                    let reason = error.to_string();
-                    it.state = NodeState::Failed { reason };
+                    let (reason, cause) = (error.to_string(), error.cause());
+                    it.state = NodeState::Failed { reason, cause };
                 }
             });
             if done.is_ok() && is_new {
@@ -361,8 +363,8 @@ impl Vnet {
             if is_up && !node.is_alive() {
                 has_ended = true;
                 self.progress.node(&name, |it| {
-                    let reason = "it has ended".to_owned();
-                    it.state = NodeState::Failed { reason };
+                    let (reason, cause) = ("it has ended".to_owned(), Cause::Ended);
+                    it.state = NodeState::Failed { reason, cause };
                     it.is_console_ready = false;
                 });
                 self.progress.tell(format!("node {name} has ended"));

@@ -198,7 +198,7 @@ const PAGE: &str = include_str!("web/page/page.html");
 const PROVIDER_PAGE: &str = include_str!("web/page/provider.html");
 
 /// The parts of the page, by the names that it has for them.
-const FILES: [(&str, &str); 19] = [
+const FILES: [(&str, &str); 20] = [
     ("page.css", include_str!("web/page/page.css")),
     ("ask.js", include_str!("web/page/ask.js")),
     ("begin.js", include_str!("web/page/begin.js")),
@@ -206,6 +206,7 @@ const FILES: [(&str, &str); 19] = [
     ("details.js", include_str!("web/page/details.js")),
     ("document.js", include_str!("web/page/document.js")),
     ("elements.js", include_str!("web/page/elements.js")),
+    ("grants.js", include_str!("web/page/grants.js")),
     ("hosts.js", include_str!("web/page/hosts.js")),
     ("layers.js", include_str!("web/page/layers.js")),
     ("layout.js", include_str!("web/page/layout.js")),

@@ -367,7 +367,7 @@ fn part_that_this_host_cannot_make_has_failed_with_the_reason() {
         let status = said.parts.iter().find(|it| it.vnet == part.vnet).unwrap();
         assert_eq!(status.generation, part.generation);
         match &status.nodes["a"].state {
-            NodeState::Failed { reason } => reason.clone(),
+            NodeState::Failed { reason, .. } => reason.clone(),
             state => panic!("{state:?}"),
         }
     };

@@ -36,6 +36,7 @@ pub mod hosting;
 mod seeking;
 mod sessions;
 pub mod sight;
+pub(crate) mod tenants;
 pub mod test;
 pub mod trace;
 mod watches;
@@ -414,6 +415,19 @@ impl Ask {
 }
 
 impl Answer {
+    /// The answer as it may be known to those who must not know the hosts.
+    pub(crate) fn for_operators(mut self) -> Answer {
+        if let Answer::Looked(look) = &mut self {
+            for node in &mut look.nodes {
+                node.state = node.state.for_operators();
+            }
+            for end in &mut look.ends {
+                end.state = end.state.for_operators();
+            }
+        }
+        self
+    }
+
     /// Adds the answer of another host or provider to the same ask.
     pub(crate) fn add(&mut self, other: Answer) {
         match (self, other) {

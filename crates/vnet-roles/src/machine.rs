@@ -207,6 +207,8 @@ fn vnet_of(message: &ToPip) -> Option<carina_vnet::host_part::VnetId> {
         | ToPip::Commit { key, .. }
         | ToPip::Cancel { key }
         | ToPip::Release { key } => Some(key.vnet),
+        ToPip::Repoint(it) => Some(it.key.vnet),
+        ToPip::RepointAnswer(it) => Some(it.key.vnet),
     }
 }
 

@@ -1,6 +1,7 @@
 //! How much of something each party has at a time, so that one leaves room for the others.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What parties have. All that one has shares a `V`, which is there while it has anything.
@@ -23,19 +24,46 @@ impl<K, V> Default for Shares<K, V> {
 }
 
 impl<K: Ord + Clone, V: Default> Shares<K, V> {
-    /// One more for a party; none if it has `most`, which is not 0.
-    pub(crate) fn take(self: &Arc<Self>, key: &K, most: usize) -> Option<Share<K, V>> {
+    /// One more for a party that has fewer than `most`, which is not 0.
+    ///
+    /// # Errors
+    /// How many it has.
+    pub(crate) fn take(self: &Arc<Self>, key: &K, most: usize) -> Result<Share<K, V>, usize> {
         let mut all = self.lock();
         let (count, common) = all.entry(key.clone()).or_default();
         if *count >= most {
-            return None;
+            return Err(*count);
         }
         *count += 1;
-        Some(Share {
+        Ok(Share {
             shares: Arc::clone(self),
             key: key.clone(),
             common: Arc::clone(common),
         })
+    }
+}
+
+impl<K: Ord + Clone, V: Default> Shares<Option<K>, V> {
+    /// One more for a party, and one of all: at most `of_party` and `of_all` of them.
+    ///
+    /// # Errors
+    /// How many the party has, or all together.
+    pub(crate) fn both(
+        self: &Arc<Self>,
+        party: Option<K>,
+        [of_party, of_all]: [usize; 2],
+    ) -> Result<[Share<Option<K>, V>; 2], usize> {
+        let own = self.take(&party, of_party)?;
+        Ok([own, self.take(&None, of_all)?])
+    }
+}
+
+/// An address as one that a host may have alone: of IPv6 the network of 64 bits. (RFC 4291,
+/// section 2.5.1)
+pub(crate) fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address => address,
     }
 }
 

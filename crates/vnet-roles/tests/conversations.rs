@@ -1,12 +1,13 @@
 //! Roles that talk with one another over loopback.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carina_vnet::document::{Document, OnInsufficient};
 use carina_vnet::message::ReasonCode;
+use carina_vnet_roles::driver::Clock;
 use carina_vnet_roles::identity::Role;
 
-use crate::played::{Providers, document, wait_until, wait_until_gone};
+use crate::played::{LIMIT, Providers, document, wait_until, wait_until_gone};
 
 #[test]
 fn network_of_two_providers_becomes_ready_and_goes() {
@@ -42,6 +43,46 @@ fn network_of_two_providers_becomes_ready_and_goes() {
     assert!(providers.is_empty());
     let error = operator.remove("ring").unwrap_err().to_string();
     assert!(error.contains("there are: none"), "{error}");
+}
+
+#[test]
+fn operator_hears_why_a_node_failed_and_of_no_host() {
+    let providers = Providers::new();
+    let _roles = providers.start(&[Role::Pip, Role::Vnp, Role::Vno]);
+    let _agents = [0, 1].map(|number| providers.agent(number));
+    let operator = providers.operator();
+    operator.create(&document("ring")).unwrap();
+    wait_until(&operator, "ring", |seen| seen.standing.is_ready());
+    let words = [
+        "node a: it has failed: it has ended by itself, and is made again",
+        "node a has failed: it has ended by itself, and is made again",
+    ];
+    let begin = Instant::now();
+    let events = loop {
+        assert!(
+            begin.elapsed() < LIMIT,
+            "{:?}",
+            operator.events("ring", 0, Duration::ZERO)
+        );
+        // Who waits for events has the nodes looked at: the first time perhaps too late.
+        let again = Clock::start().now() + carina_time::Duration::from_secs(4);
+        providers.hosts.lock().unwrap()[0].end_machine(again, |_| 0);
+        let found = (0..60).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(100));
+            let events = operator.events("ring", 0, Duration::from_secs(1)).unwrap();
+            let has = |what: &&str| events.iter().any(|event| event.what == **what);
+            words.iter().all(has).then_some(events)
+        });
+        if let Some(events) = found {
+            break events;
+        }
+    };
+    let seen = operator.seen("ring").unwrap();
+    let look = operator.look("ring").unwrap();
+    let said = serde_json::to_string(&(&seen, &events, &look)).unwrap();
+    for name in ["secret", "172.31", "border"] {
+        assert!(!said.contains(name), "{name} in {said}");
+    }
 }
 
 #[test]

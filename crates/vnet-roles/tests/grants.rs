@@ -211,6 +211,7 @@ fn whole_networks_are_granted_verb_by_verb(operator: &Client, bob: &Client) {
         "operator acme lets delegate bob do this: exec, watch at a",
         "node a: delegate bob runs `who`",
         "node a: delegate bob cuts alice off at access point home",
+        "delegate bob has changed what is wanted",
     ] {
         assert!(
             events.iter().any(|event| event.what == what),

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use carina_vnet::document::{Document, Form};
+use carina_vnet::grant::{Grant, Verb};
 use carina_vnet_host::report::Exec;
 use carina_vnet_roles::identity::Role;
 use carina_vnet_roles::operator::Client;
@@ -35,6 +36,7 @@ fn page_of_an_operator_shows_networks_and_no_substrate() {
     browser.until("document.querySelectorAll('#map .node.up').length === 2");
     browser.until("document.querySelector('#facts').innerText.includes('all consoles answer')");
     browser.until("document.querySelector('#events').innerText.includes('it is ready')");
+    delegates_are_shown_and_revoked(&mut browser, &operator);
     browser.click("[data-node='a'] .shape");
     browser.until("document.querySelector('#facts').innerText.includes('location')");
     // A network that does not fit shows why.
@@ -68,6 +70,47 @@ fn page_of_an_operator_shows_networks_and_no_substrate() {
         .to_string();
     has_no_substrate(&[fetched, shown]);
     assert_eq!(browser.complaints(), serde_json::json!([]));
+}
+
+/// Who may do what until when, and no more once it is revoked.
+fn delegates_are_shown_and_revoked(browser: &mut Browser, operator: &Client) {
+    let hidden = browser.value("document.querySelector('#grants').hidden");
+    assert_eq!(hidden, true, "there is none");
+    let grant = |may: &[Verb], nodes: &[&str], until: Option<u64>| Grant {
+        may: may.iter().copied().collect(),
+        nodes: nodes.iter().map(|&node| node.to_owned()).collect(),
+        until,
+    };
+    let some = grant(&[Verb::Exec, Verb::Watch], &["a"], None);
+    operator.grant("ring", "bob", Some(&some)).unwrap();
+    // 1 January 2100.
+    let long = grant(&[Verb::See], &[], Some(4_102_444_800));
+    operator.grant("ring", "eve", Some(&long)).unwrap();
+    browser.until("document.querySelectorAll('#granted tr').length === 2");
+    let row =
+        |name: &str| format!("document.querySelector('#granted [data-key={name}]').innerText");
+    let bob = row("bob");
+    browser.until(&format!("{bob}.includes('exec, watch at a')"));
+    browser.until(&format!(
+        "{bob}.includes('as long as the network is there')"
+    ));
+    let eve = row("eve");
+    browser.until(&format!(
+        "{eve}.includes('see') && /until.*(2100|2099)/.test({eve})"
+    ));
+    browser.saves("operator-grants");
+    // At a node they are out of the way.
+    browser.click("[data-node='b'] .shape");
+    browser.until("document.querySelector('#grants').hidden");
+    browser.presses("Escape");
+    browser.until("!document.querySelector('#grants').hidden");
+    browser.click("#granted [data-key=bob] button");
+    browser.until("document.querySelectorAll('#granted tr').length === 1");
+    let left = operator.grants("ring").unwrap();
+    assert_eq!(left.keys().collect::<Vec<_>>(), ["eve"]);
+    browser.until(
+        "document.querySelector('#events').innerText.includes('takes back what delegate bob may')",
+    );
 }
 
 /// What is opened for the page of a role.

@@ -218,10 +218,17 @@ impl Hosting for Played {
             }
             Ask::Look {} => {
                 let nodes = part.into_iter().flat_map(|(part, _)| &part.nodes);
+                let said = hosts[self.number].report(self.clock.now(), |_, _| true);
+                let said = said.parts.into_iter().find(|it| it.vnet == wanted.vnet);
+                // As the host says it, with its name in the reason of a failure.
+                let state_of = |node: &str| {
+                    let status = said.as_ref().and_then(|it| it.nodes.get(node));
+                    status.map_or(NodeState::Absent, |it| it.state.clone())
+                };
                 let node = |node: &NodePart| NodeReport {
                     name: node.name.clone(),
                     kind: node.kind,
-                    state: NodeState::Up,
+                    state: state_of(&node.name),
                     is_console_ready: true,
                     interfaces: Vec::new(),
                 };

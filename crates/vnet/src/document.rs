@@ -210,7 +210,7 @@ pub struct Link {
 }
 
 /// What a link is made of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Carrier {
     /// IPv4 in IPv4, RFC 2003.

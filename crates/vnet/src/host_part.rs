@@ -20,10 +20,12 @@ use serde::{Deserialize, Serialize};
 use crate::document::{Boot, Carrier, Kind, Rate};
 
 pub use self::address::{AddressError, InterfaceAddress};
+pub use self::cause::Cause;
 pub use self::check::PartError;
 pub use self::status::{HostStatus, LinkState, LinkStatus, NodeState, NodeStatus};
 
 mod address;
+mod cause;
 mod check;
 mod status;
 
@@ -187,6 +189,10 @@ pub struct FarHost {
     /// The tunnel's address on the other host; nothing else is decapsulated.
     pub remote: Ipv4Addr,
 }
+
+/// The largest MTU of an access point: tunnels of users carry datagrams of 2048 bytes at most, of
+/// which 32 are around the packet (WireGuard's header of 16 bytes and tag of 16).
+pub const ACCESS_MTU_MAX: u16 = 2048 - 32;
 
 impl HostPart {
     /// Reads a part and checks it.

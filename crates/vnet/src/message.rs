@@ -15,12 +15,16 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::document::limits::NAME_MAX;
 use crate::document::{Carrier, Document, Rate};
 use crate::host_part::{EndPart, HostPart, HostStatus, LinkPart, NodePart, VnetId};
 
-pub use self::moving::{MoveState, MoveStatus, ReceiveNode, SendNode};
+pub use self::moving::{MoveState, MoveStatus, ReceiveNode, Repoint, RepointAnswer, SendNode};
+pub use self::obstacle::Obstacle;
 
 mod moving;
+mod obstacle;
+mod part;
 
 /// A network and the attempt of its VNP to make it: a number that grows with each attempt, so that
 /// what is late is known to be so.
@@ -176,6 +180,10 @@ pub enum ToPip {
         /// The networks and attempts.
         keys: Vec<PartKey>,
     },
+    /// Links of a part that leave the provider lead elsewhere, or are to: a node beyond moves.
+    Repoint(Repoint),
+    /// What a provider beyond says of links that lead elsewhere.
+    RepointAnswer(RepointAnswer),
 }
 
 /// What a PIP says to a VNP.
@@ -230,6 +238,11 @@ pub enum FromPip {
         /// The network and the attempt.
         key: PartKey,
     },
+    /// A node moves or has moved to another host of the provider, and links of it that leave the
+    /// provider end there.
+    Repoint(Repoint),
+    /// The answer to [`ToPip::Repoint`].
+    RepointAnswer(RepointAnswer),
 }
 
 /// How far a part of a network is.
@@ -244,23 +257,6 @@ pub struct PartStatus {
     pub are_consoles_ready: bool,
     /// What is in the way.
     pub obstacle: Option<Obstacle>,
-}
-
-/// What is in the way of a part, in the names of the document; a host's own words stay with its
-/// provider.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Obstacle {
-    /// A node is not there yet.
-    NodeAbsent(String),
-    /// A node starts.
-    NodeStarts(String),
-    /// A node cannot be made, or has ended.
-    NodeFailed(String),
-    /// A node's console has not answered.
-    ConsoleSilent(String),
-    /// No probe passes a link, by its number.
-    LinkDown(u32),
 }
 
 /// The nodes and links of a network that a provider is to make.
@@ -448,6 +444,21 @@ pub struct FromAgent {
 }
 
 impl Reason {
+    /// The reason as it is passed on: one line, which is not longer than a line needs to be. Who
+    /// has written it may be careless, or worse.
+    #[must_use]
+    pub fn in_short(self) -> Reason {
+        let shown = |text: &str, most: usize| {
+            let chars = text.chars().filter(|char| !char.is_control());
+            chars.take(most).collect::<String>()
+        };
+        Reason {
+            code: self.code,
+            message: shown(&self.message, WORDS_MAX),
+            node: self.node.map(|node| shown(&node, NAME_MAX)),
+        }
+    }
+
     /// A reason that is not about one node.
     #[must_use]
     pub fn new(code: ReasonCode, message: impl Into<String>) -> Reason {
@@ -476,22 +487,11 @@ impl Standing {
     }
 }
 
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Obstacle::NodeAbsent(node) => write!(f, "node {node}: it is not there yet"),
-            Obstacle::NodeStarts(node) => write!(f, "node {node}: it starts"),
-            Obstacle::NodeFailed(node) => write!(f, "node {node}: it has failed"),
-            Obstacle::ConsoleSilent(node) => {
-                write!(f, "node {node}: its console has not answered")
-            }
-            Obstacle::LinkDown(link) => write!(f, "link {link}: no probe has passed it"),
-        }
-    }
-}
-
 impl fmt::Display for PartKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} round {}", self.vnet, self.round)
     }
 }
+
+/// Characters of a reason that are passed on.
+const WORDS_MAX: usize = 1000;

@@ -26,22 +26,23 @@ use crate::host_part::VnetId;
 use crate::lately::Lately;
 use crate::message::{
     FromAgent, FromPip, PartKey, PartRequest, PartStatus, Reason, ReasonCode, ToAgent, ToPip,
-    TunnelEnd,
 };
 use crate::mirror::to_value;
 use crate::store::{Outcome, Store, StoreError};
 use crate::timing::Timing;
 
-use self::books::{Books, Held, Made};
+use self::books::{Books, Held, MOVES_BITS, Made};
 use self::inventory::{Ground, Inventory, InventoryError};
-use self::placing::{Laid, Unplaced};
+use self::placing::{Keeping, Laid, Unplaced};
 
 pub use self::draining::NodeAway;
 pub use self::moving::{MoveOutcome, Neighbour, round_of};
 
 mod advertising;
 mod books;
+mod committing;
 mod draining;
+mod far_ends;
 mod hosting;
 mod inside;
 pub mod inventory;
@@ -49,6 +50,7 @@ mod moving;
 mod orders;
 mod placing;
 mod renewing;
+mod repointing;
 mod view;
 
 pub use self::view::{
@@ -69,6 +71,10 @@ pub struct Pip<S> {
     /// The last order of each network to each host: up to which round, whether to make it, and
     /// when.
     ordered: BTreeMap<(VnetId, String), (u64, bool, Instant)>,
+    /// The last word to providers beyond of each move, whether it was decided, and when.
+    told_beyond: BTreeMap<VnetId, (u64, bool, Instant)>,
+    /// Until when each move is not sent again, by number.
+    sends: BTreeMap<u64, Instant>,
     /// Why parts were refused.
     lately: Lately<PartRequest>,
     /// Hosts that have said that they have all that they should, and [`Books::changes_at`] then.
@@ -124,6 +130,8 @@ impl<S: Store> Pip<S> {
             reports: BTreeMap::new(),
             told: BTreeMap::new(),
             ordered: BTreeMap::new(),
+            told_beyond: BTreeMap::new(),
+            sends: BTreeMap::new(),
             lately: Lately::new(),
             quiet: BTreeMap::new(),
             outputs: VecDeque::new(),
@@ -232,6 +240,8 @@ impl<S: Store> Pip<S> {
             ToPip::Cancel { key } => self.release(now, vnp, *key, false),
             ToPip::Release { key } => self.release(now, vnp, *key, true),
             ToPip::Renew { keys } => self.renew(now, vnp, keys),
+            ToPip::Repoint(wanted) => self.repoint(now, vnp, wanted),
+            ToPip::RepointAnswer(answer) => self.take_repoint_answer(now, vnp, answer),
         }
     }
 
@@ -262,8 +272,14 @@ impl<S: Store> Pip<S> {
             self.tell(vnp, FromPip::Refused { key, reason });
             return Ok(Step::Done);
         }
+        if key.round > ROUND_MAX {
+            let words = format!("round {}: must be at most {ROUND_MAX}", key.round);
+            let reason = Reason::new(ReasonCode::Impossible, words);
+            self.tell(vnp, FromPip::Refused { key, reason });
+            return Ok(Step::Done);
+        }
         if let Some(held) = held.filter(|held| held.round == key.round) {
-            let ends = hosting::offered(&held.laid);
+            let ends = hosting::offered(&held.laid.part, &held.laid.placement);
             if let Some(lease) = self.books.lease(key.vnet) {
                 self.store.renew(now, lease)?;
             }
@@ -280,10 +296,18 @@ impl<S: Store> Pip<S> {
         key: PartKey,
         part: &PartRequest,
     ) -> Result<Step, StoreError> {
+        if let Err(error) = part.check() {
+            let words = format!("the part: {error}");
+            let reason = Reason::new(ReasonCode::Impossible, words);
+            self.tell(vnp, FromPip::Refused { key, reason });
+            return Ok(Step::Done);
+        }
         let before = self.books.made(key.vnet).map(|made| &made.laid);
         let free = self.free(now, Some(key.vnet));
-        let taken = self.books.taken();
-        let placement = match placing::place(&self.ground, &free, part, before, taken) {
+        let taken = self.books.taken(key.vnet);
+        let drained = self.drained_hosts();
+        let placed = placing::place(&self.ground, &free, &drained, part, before, taken);
+        let placement = match placed {
             Ok(placement) => placement,
             Err(why) => {
                 let reason = match why {
@@ -307,7 +331,7 @@ impl<S: Store> Pip<S> {
         let write = write.put_leased(self.books.held_key(key.vnet), to_value(&held), lease);
         match self.store.commit(now, &write) {
             Ok(Outcome::Done(_)) => {
-                let ends = hosting::offered(&held.laid);
+                let ends = hosting::offered(&held.laid.part, &held.laid.placement);
                 self.tell(vnp, FromPip::Offered { key, ends });
                 Ok(Step::Done)
             }
@@ -315,8 +339,10 @@ impl<S: Store> Pip<S> {
                 self.store.revoke(now, lease)?;
                 Ok(Step::Again)
             }
-            Err(StoreError::Full(words)) => {
-                let words = format!("the provider cannot write it down: {words}");
+            Err(StoreError::Full(_)) => {
+                // Where the store is, and what it says, is the provider's own.
+                self.count("the store is full");
+                let words = "the provider cannot write it down: its store is full";
                 let reason = Reason::new(ReasonCode::Insufficient, words);
                 self.tell(vnp, FromPip::Refused { key, reason });
                 Ok(Step::Done)
@@ -336,62 +362,12 @@ impl<S: Store> Pip<S> {
         if let Some(reason) = self.lately.reason(now, vnet, part) {
             return reason;
         }
-        let reason = placing::why_not(&self.ground, free, part);
+        let drained = self.drained_hosts();
+        let before = self.books.made(vnet).map(|made| &made.laid);
+        let drained = &drained[..];
+        let reason = placing::why_not(&self.ground, free, part, &Keeping { before, drained });
         self.lately.keep(now, vnet, part.clone(), reason.clone());
         reason
-    }
-
-    fn commit(
-        &mut self,
-        now: Instant,
-        vnp: &str,
-        key: PartKey,
-        far: &[(crate::host_part::EndPart, TunnelEnd)],
-    ) -> Result<Step, StoreError> {
-        let made = self.books.made(key.vnet);
-        if self.is_of_another(vnp, key.vnet) || made.is_some_and(|it| it.round > key.round) {
-            self.count("commitment that is late or of another's network");
-            return Ok(Step::Done);
-        }
-        if made.is_some_and(|it| it.round == key.round && !it.is_leaving) {
-            self.tell(vnp, FromPip::Committed { key });
-            return Ok(Step::Done);
-        }
-        let held = self
-            .books
-            .held(key.vnet)
-            .filter(|held| held.round == key.round);
-        let Some(held) = held.filter(|_| !made.is_some_and(|it| it.is_leaving)) else {
-            if !self.books.is_current(&mut self.store, now, key.vnet)? {
-                return Ok(Step::Again);
-            }
-            self.tell(vnp, FromPip::Lapsed { key });
-            return Ok(Step::Done);
-        };
-        let mut previous = made.map_or_else(Vec::new, |made| made.previous.clone());
-        previous.extend(made.map(|made| made.laid.clone()));
-        let then = Made {
-            vnp: vnp.to_owned(),
-            round: key.round,
-            laid: held.laid.clone(),
-            far: far.to_vec(),
-            expires_ms: (now + self.timing.lease).as_millis(),
-            is_leaving: false,
-            previous,
-            moves: 0,
-            moving: None,
-            moved: None,
-        };
-        let write = self.books.change(key.vnet, false);
-        let write = write.put(self.books.made_key(key.vnet), to_value(&then));
-        let write = write.delete(self.books.held_key(key.vnet));
-        if self.store.commit(now, &write)? == Outcome::Conflict {
-            return Ok(Step::Again);
-        }
-        self.tell(vnp, FromPip::Committed { key });
-        self.books.refresh(&mut self.store, now, &self.ground)?;
-        self.order(now, key.vnet);
-        Ok(Step::Done)
     }
 
     /// Lets go what is held, and with `all` what was made, up to a round.
@@ -490,5 +466,7 @@ impl<S: Store> Pip<S> {
     }
 }
 
+/// Rounds share a generation with moves.
+const ROUND_MAX: u64 = u64::MAX >> MOVES_BITS;
 /// How often a message is tried anew when another process has written in between.
 const TRIES: u32 = 5;

@@ -31,6 +31,8 @@ pub struct Vno<S> {
     records: BTreeMap<VnetId, Record>,
     answers: BTreeMap<VnetId, Answer>,
     due: BTreeSet<(Instant, VnetId)>,
+    /// When the store is read, until it was for the first time.
+    read_at: Instant,
     outputs: VecDeque<ToVnp>,
     discarded: BTreeMap<&'static str, u64>,
 }
@@ -111,6 +113,7 @@ impl<S: Store> Vno<S> {
             records: BTreeMap::new(),
             answers: BTreeMap::new(),
             due: BTreeSet::new(),
+            read_at: Instant::ZERO,
             outputs: VecDeque::new(),
             discarded: BTreeMap::new(),
         }
@@ -248,6 +251,9 @@ impl<S: Store> Vno<S> {
     pub fn handle_timeout(&mut self, now: Instant) {
         if let Err(error) = self.refresh(now) {
             self.count(error.kind());
+            if self.read_at <= now {
+                self.read_at = now + self.timing.repeat;
+            }
         }
         let due = self.due.iter().take_while(|(at, _)| *at <= now);
         let due: Vec<VnetId> = due.map(|(_, vnet)| *vnet).collect();
@@ -263,7 +269,7 @@ impl<S: Store> Vno<S> {
                 };
                 if self.write(now, vnet, &record).is_err() {
                     self.count("the end of a lease that was not written down");
-                    self.set_due(vnet, now + self.timing.repeat);
+                    self.put_due(vnet, now + self.timing.repeat);
                 }
                 continue;
             }
@@ -287,7 +293,7 @@ impl<S: Store> Vno<S> {
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
         let first = self.due.first().map(|(at, _)| *at);
-        first.unwrap_or(Instant::MAX)
+        first.map_or(self.read_at, |at| at.min(self.read_at))
     }
 
     /// The next message for the VNP. May change after any call.
@@ -321,6 +327,7 @@ impl<S: Store> Vno<S> {
                 None => self.forget(vnet),
             }
         }
+        self.read_at = Instant::MAX;
         Ok(())
     }
 
@@ -353,6 +360,11 @@ impl<S: Store> Vno<S> {
         let record = self.records.get(&vnet).filter(|record| record.is_wanted);
         let expiry = record.and_then(|record| record.expires_ms);
         let at = expiry.map_or(at, |expiry| at.min(Instant::from_millis(expiry)));
+        self.put_due(vnet, at);
+    }
+
+    /// Has a network looked at then, though its lease may be over by then.
+    fn put_due(&mut self, vnet: VnetId, at: Instant) {
         let answer = self.answers.entry(vnet).or_default();
         self.due.remove(&(answer.due, vnet));
         answer.due = at;

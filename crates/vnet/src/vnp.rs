@@ -29,8 +29,7 @@ use crate::document::Document;
 use crate::host_part::{EndPart, VnetId};
 use crate::lately::Lately;
 use crate::message::{
-    Advertisement, FromPip, FromVnp, PartKey, PartStatus, Reason, ReasonCode, Standing, ToPip,
-    ToVnp, TunnelEnd,
+    Advertisement, FromVnp, PartStatus, Reason, ReasonCode, Standing, ToPip, ToVnp, TunnelEnd,
 };
 use crate::mirror::{Mirror, from_value, to_value};
 use crate::store::{Outcome, Store, StoreError, Transaction};
@@ -38,9 +37,11 @@ use crate::timing::Timing;
 
 use self::record::{Record, Step, Then};
 
+mod hearing;
 mod inside;
 mod keeping;
 mod record;
+mod repointing;
 mod splitting;
 mod standing;
 mod steps;
@@ -106,6 +107,8 @@ struct Progress {
     /// What providers say of their parts of a round.
     statuses: BTreeMap<String, (u64, PartStatus)>,
     told: Option<Standing>,
+    /// How often it was looked at since.
+    looks: u32,
 }
 
 impl<S: Store> Vnp<S> {
@@ -226,98 +229,6 @@ impl<S: Store> Vnp<S> {
         }
     }
 
-    /// Takes a message of a PIP.
-    pub fn handle_pip(&mut self, now: Instant, pip: &str, message: FromPip) {
-        if !self.pips.contains(pip) {
-            return self.count("message of a provider that is not configured");
-        }
-        if let Err(error) = self.refresh(now) {
-            return self.discard(&error);
-        }
-        match message {
-            FromPip::Advertisement(seen) => self.take_advertisement(now, pip, seen),
-            FromPip::Offered { key, ends } => self.take_offer(now, pip, key, ends),
-            FromPip::Refused { key, reason } => self.take_refusal(now, pip, key, reason),
-            FromPip::Committed { key } => {
-                self.take(now, pip, key, |step| {
-                    matches!(step, Step::Committing { .. })
-                });
-            }
-            FromPip::Released { key } => {
-                self.take(now, pip, key, |step| matches!(step, Step::Releasing { .. }));
-            }
-            // Not an answer to a release of all, which may have been lost.
-            FromPip::Cancelled { key } => {
-                let is_over = |step: &Step| matches!(step, Step::Releasing { all: false, .. });
-                self.take(now, pip, key, is_over);
-            }
-            FromPip::Lapsed { key } => self.take_loss(now, pip, key),
-            FromPip::Status { key, .. } if !self.records.contains_key(&key.vnet) => {
-                self.count("answer that is late");
-            }
-            FromPip::Status { key, status } => {
-                let progress = self.progress_of(now, key.vnet);
-                let known = progress.statuses.get(pip);
-                if known.is_none_or(|(round, _)| *round <= key.round) {
-                    let status = (key.round, status);
-                    progress.statuses.insert(pip.to_owned(), status);
-                    self.tell_standing(key.vnet, false);
-                }
-            }
-            FromPip::Held { key } => self.judge_held(now, pip, key),
-        }
-    }
-
-    fn take_advertisement(&mut self, now: Instant, pip: &str, seen: Advertisement) {
-        if !view::is_sound(&seen) {
-            return self.count("advertisement that contradicts itself");
-        }
-        self.asked.remove(pip);
-        self.seen.insert(pip.to_owned(), (now, seen));
-        let is_planned = |record: &&Arc<Record>| matches!(record.step, Step::Planning);
-        let plans = self.records.iter().filter(|(_, record)| is_planned(record));
-        let plans: Vec<VnetId> = plans.map(|(vnet, _)| *vnet).collect();
-        for vnet in plans {
-            self.advance(now, vnet);
-        }
-    }
-
-    fn take_offer(
-        &mut self,
-        now: Instant,
-        pip: &str,
-        key: PartKey,
-        ends: Vec<(EndPart, TunnelEnd)>,
-    ) {
-        self.seen.remove(pip);
-        let record = self.records.get(&key.vnet);
-        let part = record.filter(|record| record.round == key.round);
-        let part = part.and_then(|record| match &record.step {
-            Step::Reserving(intent) => intent.parts.get(pip),
-            _ => None,
-        });
-        let Some(part) = part else {
-            return self.count("offer that is late");
-        };
-        // Another provider's end would lead that one's link here.
-        if !ends.iter().all(|(near, _)| part.has_at_border(near)) {
-            return self.count("offer for ends of others");
-        }
-        let progress = self.progress_of(now, key.vnet);
-        progress.offers.insert(pip.to_owned(), ends);
-        self.advance(now, key.vnet);
-    }
-
-    /// Notes that a provider has done what the step asks for.
-    fn take(&mut self, now: Instant, pip: &str, key: PartKey, is_right: impl Fn(&Step) -> bool) {
-        let record = self.records.get(&key.vnet);
-        if !record.is_some_and(|record| record.round == key.round && is_right(&record.step)) {
-            return self.count("answer that is late");
-        }
-        self.progress_of(now, key.vnet).done.insert(pip.to_owned());
-        self.advance(now, key.vnet);
-    }
-
     /// Does what is due; to be called when [`Vnp::poll_timeout`] says.
     pub fn handle_timeout(&mut self, now: Instant) {
         if let Err(error) = self.refresh(now) {
@@ -331,6 +242,7 @@ impl<S: Store> Vnp<S> {
         for vnet in self.due_until(now) {
             self.set_due(vnet, now + self.timing.look);
             self.advance(now, vnet);
+            self.tell_again(vnet);
         }
         if self.next_look <= now {
             self.next_look = now + self.timing.look;
@@ -415,6 +327,7 @@ impl<S: Store> Vnp<S> {
                 done: BTreeSet::new(),
                 statuses: BTreeMap::new(),
                 told: None,
+                looks: 0,
             }
         })
     }

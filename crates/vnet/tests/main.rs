@@ -3,9 +3,11 @@
 
 mod behind;
 mod beside;
+mod far_ends;
 mod faults;
 mod forms;
 mod moves;
+mod moves_beyond;
 mod parts;
 mod roles;
 mod store;

@@ -5,39 +5,53 @@ use std::net::Ipv4Addr;
 
 use carina_time::{Duration, Instant};
 use carina_vnet::document::{Boot, Kind};
-use carina_vnet::host_part::{HostPart, NodePart, NodeState, VnetId};
+use carina_vnet::host_part::{HostPart, LinkState, NodePart, NodeState, VnetId};
 use carina_vnet::message::{
-    FromAgent, FromPip, MoveState, MoveStatus, PartKey, PartNode, PartRequest, ReasonCode, ToAgent,
-    ToPip,
+    FromAgent, FromPip, MoveState, MoveStatus, PartKey, PartLink, PartNode, PartRequest,
+    ReasonCode, ToAgent, ToPip,
 };
-use carina_vnet::pip::inventory::{Discovery, Host, Inventory};
+use carina_vnet::pip::inventory::{Border, Discovery, Host, Inventory, Link};
 use carina_vnet::pip::{MoveOutcome, NodeAway, Output, Pip};
 use carina_vnet::store::memory::MemoryStore;
 use carina_vnet::timing::Timing;
 
 /// A host that is played: it has what it was ordered, and says of moves what the test says.
 #[derive(Default)]
-struct Played {
-    has: BTreeMap<VnetId, HostPart>,
+pub struct Played {
+    pub has: BTreeMap<VnetId, HostPart>,
     removed: BTreeMap<VnetId, u64>,
-    moves: BTreeMap<u64, MoveState>,
-    orders: Vec<ToAgent>,
+    pub moves: BTreeMap<u64, MoveState>,
+    pub orders: Vec<ToAgent>,
 }
 
-/// A provider with two hosts of four processors.
-struct House {
-    pip: Pip<MemoryStore>,
-    now: Instant,
-    hosts: BTreeMap<&'static str, Played>,
+/// A provider with two hosts of four processors and a border to another provider.
+pub struct House {
+    pub pip: Pip<MemoryStore>,
+    pub now: Instant,
+    pub hosts: BTreeMap<&'static str, Played>,
     answers: Vec<FromPip>,
 }
 
-const VNET: VnetId = VnetId::new(1);
-const LIMIT: Duration = Duration::from_secs(10);
+pub const VNET: VnetId = VnetId::new(1);
+pub const LIMIT: Duration = Duration::from_secs(10);
 
 impl House {
     /// With network 1 of a machine `m` and a namespace `s`, of two processors each, on `h1`.
     fn new() -> House {
+        let mut house = House::empty();
+        let nodes = vec![node("m", Kind::Vm, 2), node("s", Kind::Namespace, 2)];
+        assert!(house.reserve(1, 1, nodes));
+        house.tell(ToPip::Commit {
+            key: key(1, 1),
+            far: vec![],
+        });
+        house.report();
+        assert_eq!(house.hosts["h1"].has[&VNET].nodes.len(), 2);
+        house
+    }
+
+    /// Without a network.
+    pub fn empty() -> House {
         let host = |name: &str, last: u8| Host {
             name: name.to_owned(),
             cpus: 4,
@@ -51,8 +65,18 @@ impl House {
         let inventory = Inventory {
             discovery: Discovery::Vnp,
             hosts: vec![host("h1", 1), host("h2", 2)],
-            links: vec![],
-            borders: vec![],
+            links: vec![Link {
+                name: "wire".to_owned(),
+                ends: ["h1", "h2"].map(str::to_owned),
+                rate_bps: 1_000_000_000,
+                delay_us: 0,
+            }],
+            borders: vec![Border {
+                name: "channel".to_owned(),
+                host: "h1".to_owned(),
+                rate_bps: 1_000_000_000,
+                delay_us: 0,
+            }],
         };
         let store = MemoryStore::new(1 << 20);
         let pip = Pip::new("p", inventory, store, Timing::default()).unwrap();
@@ -63,19 +87,11 @@ impl House {
             answers: Vec::new(),
         };
         house.report();
-        let nodes = vec![node("m", Kind::Vm, 2), node("s", Kind::Namespace, 2)];
-        assert!(house.reserve(1, 1, nodes));
-        house.tell(ToPip::Commit {
-            key: key(1, 1),
-            far: vec![],
-        });
-        house.report();
-        assert_eq!(house.hosts["h1"].has[&VNET].nodes.len(), 2);
         house
     }
 
     /// All hosts report until nothing is left to tell them.
-    fn report(&mut self) {
+    pub fn report(&mut self) {
         loop {
             let names: Vec<&str> = self.hosts.keys().copied().collect();
             for name in names {
@@ -103,7 +119,12 @@ impl House {
         has_changed
     }
 
-    fn tell(&mut self, message: ToPip) -> Vec<FromPip> {
+    /// What it has said to its VNP since it was last asked for.
+    pub fn answers(&mut self) -> Vec<FromPip> {
+        std::mem::take(&mut self.answers)
+    }
+
+    pub fn tell(&mut self, message: ToPip) -> Vec<FromPip> {
         self.answers.clear();
         self.pip.handle_vnp(self.now, "v", message);
         self.settle();
@@ -111,10 +132,20 @@ impl House {
     }
 
     fn reserve(&mut self, vnet: u64, round: u64, nodes: Vec<PartNode>) -> bool {
+        self.reserve_with(vnet, round, nodes, vec![])
+    }
+
+    pub fn reserve_with(
+        &mut self,
+        vnet: u64,
+        round: u64,
+        nodes: Vec<PartNode>,
+        links: Vec<PartLink>,
+    ) -> bool {
         let part = PartRequest {
             name: "net".to_owned(),
             nodes,
-            links: vec![],
+            links,
             access: vec![],
         };
         let (key, part) = (key(vnet, round), Box::new(part));
@@ -129,7 +160,12 @@ impl House {
         has_room
     }
 
-    fn begin(&mut self, node: &str, to: &str, number: u64) -> Result<VnetId, (ReasonCode, String)> {
+    pub fn begin(
+        &mut self,
+        node: &str,
+        to: &str,
+        number: u64,
+    ) -> Result<VnetId, (ReasonCode, String)> {
         let begun = self
             .pip
             .begin_move(self.now, ["net", node, to], number, LIMIT);
@@ -137,17 +173,17 @@ impl House {
         begun.map_err(|reason| (reason.code, reason.message))
     }
 
-    fn outcome(&mut self, number: u64) -> Option<MoveOutcome> {
+    pub fn outcome(&mut self, number: u64) -> Option<MoveOutcome> {
         self.pip.outcome_of_move(self.now, VNET, number).unwrap()
     }
 
-    fn says(&mut self, host: &str, number: u64, state: MoveState) {
+    pub fn says(&mut self, host: &str, number: u64, state: MoveState) {
         let host = self.hosts.get_mut(host).unwrap();
         host.moves.insert(number, state);
         self.report();
     }
 
-    fn ordered(&self, host: &str, is_it: impl Fn(&ToAgent) -> bool) -> bool {
+    pub fn ordered(&self, host: &str, is_it: impl Fn(&ToAgent) -> bool) -> bool {
         self.hosts[host].orders.iter().any(is_it)
     }
 }
@@ -158,6 +194,9 @@ impl Played {
             let mut status = part.absent();
             for node in status.nodes.values_mut() {
                 node.state = NodeState::Up;
+            }
+            for link in status.links.values_mut() {
+                link.state = LinkState::Up;
             }
             status
         });
@@ -189,12 +228,12 @@ impl Played {
     }
 }
 
-fn key(vnet: u64, round: u64) -> PartKey {
+pub fn key(vnet: u64, round: u64) -> PartKey {
     let vnet = VnetId::new(vnet);
     PartKey { vnet, round }
 }
 
-fn node(name: &str, kind: Kind, cpus: u32) -> PartNode {
+pub fn node(name: &str, kind: Kind, cpus: u32) -> PartNode {
     PartNode {
         node: NodePart {
             name: name.to_owned(),
@@ -360,6 +399,10 @@ fn drained_host_keeps_its_nodes_and_takes_no_new_ones() {
     );
     let changed = vec![node("m", Kind::Vm, 1), node("s", Kind::Namespace, 2)];
     assert!(house.reserve(1, 2, changed));
+    house.tell(ToPip::Cancel { key: key(1, 2) });
+    // What one of them gives back there is for no other.
+    let changed = vec![node("m", Kind::Vm, 3), node("x", Kind::Vm, 2)];
+    assert!(!house.reserve(1, 2, changed));
     let known = house.pip.set_drained(now, "h9", true).unwrap_err();
     assert!(known.message.contains("there are: h1, h2"), "{known:?}");
 }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use carina_vnet::division::{DivisionError, Placement, divide};
 use carina_vnet::document::{Document, Form};
-use carina_vnet::host_part::{Far, HostPart, HostStatus, VnetId};
+use carina_vnet::host_part::{ACCESS_MTU_MAX, Far, HostPart, HostStatus, VnetId};
 use carina_vnet::layout::Layout;
 
 const TEXT: &str = "[vnet]\nname = \"x\"\n[node.a]\n[node.b]\nkind = \"namespace\"\n[node.c]\n\
@@ -104,4 +104,38 @@ fn part_that_cannot_be_made_is_refused_with_the_reason() {
         let error = refusal(from, to);
         assert!(error.contains(words), "{from} -> {to}: {error}");
     }
+}
+
+#[test]
+fn mtu_of_an_access_point_is_what_tunnels_of_users_carry() {
+    let text = "[vnet]\nname = \"x\"\n[node.a]\n[node.b]\n\
+                [[link]]\nends = [\"a\", \"b\"]\nrate = \"1Mbps\"\n\
+                [access.home]\nnode = \"a\"\nusers = [\"alice\"]\n";
+    let document = Document::read(text, Form::Toml).unwrap();
+    let layout = Layout::of(&document, &Layout::default());
+    let parts = divide(
+        &document,
+        (ID, 3),
+        &layout,
+        &placement(&[("a", "h"), ("b", "h")]),
+    );
+    let mut part = parts.unwrap()["h"].clone();
+    let number = part
+        .links
+        .iter()
+        .find(|link| matches!(link.far, Far::Users(_)))
+        .unwrap()
+        .number;
+    let mut with_mtu = |mtu: u16| {
+        let interfaces = &mut part.nodes[0].interfaces;
+        let end = interfaces.iter_mut().find(|it| it.link == number).unwrap();
+        end.mtu = mtu;
+        part.check()
+    };
+    with_mtu(ACCESS_MTU_MAX).unwrap();
+    let error = with_mtu(ACCESS_MTU_MAX + 1).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "node a: mtu of an access point 2017: must be 68 to 2016"
+    );
 }

@@ -288,7 +288,7 @@ fn part_that_names_a_node_twice_is_refused() {
     };
     assert_eq!(reason.code, ReasonCode::Impossible);
     assert!(
-        reason.message.contains("node `r1`: it is there twice"),
+        reason.message.contains("node r1 stands there twice"),
         "{reason:?}"
     );
 }

@@ -61,7 +61,8 @@ fn header_that_is_there_already_is_not_written() {
         pair.shared.write(room, &[1, 2, 3, 4]);
         let log = Arc::new(Memory::anonymous("log", 4096).unwrap().map().unwrap());
         let marked = Arc::clone(&log);
-        pair.device.set_dirty_log(DirtyLog::new(log, 0, 4096), false);
+        pair.device
+            .set_dirty_log(DirtyLog::new(log, 0, 4096), false);
         let few = [DriverBuffer::writable(room, 100)];
         let short = [
             DriverBuffer::writable(room, 2),

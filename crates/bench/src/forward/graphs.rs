@@ -46,7 +46,8 @@ pub(super) fn on_veths(veths: &Veths, cpu: usize) -> Result<Option<Workers>> {
     veths.within(|| start(&graph)).map(Some)
 }
 
-fn start(graph: &Graph) -> Result<Workers> {
+/// Runs a graph until what it returns is dropped.
+pub(super) fn start(graph: &Graph) -> Result<Workers> {
     let counters = CounterFile::private().attempt("counters")?;
     let mut workers = Workers::new(PoolConfig::default(), counters);
     workers.configure(graph).map_err(wrong)?;
@@ -85,14 +86,9 @@ fn links(
     routes: &[Route4],
     flows: usize,
 ) -> std::result::Result<(), GraphError> {
-    let routes = routes.to_vec();
-    graph
-        .app("join", JoinConfig {})
-        .app("router", Route4Config { routes, file: None })
-        // Nothing comes back.
-        .app("silence", nothing())
-        .app("back", SinkConfig {});
-    graph.link("join.output -> router.input")?;
+    look_up(graph, routes)?;
+    // Nothing comes back.
+    graph.app("silence", nothing()).app("back", SinkConfig {});
     for flow in 0..flows {
         let (bucket, tunnel) = (format!("bucket{flow}"), format!("tunnel{flow}"));
         graph
@@ -106,6 +102,16 @@ fn links(
     Ok(())
 }
 
+/// Adds `join`, where packets come together, and `router`, which knows their links.
+pub(super) fn look_up(graph: &mut Graph, routes: &[Route4]) -> std::result::Result<(), GraphError> {
+    let routes = routes.to_vec();
+    graph
+        .app("join", JoinConfig {})
+        .app("router", Route4Config { routes, file: None });
+    graph.link("join.output -> router.input")?;
+    Ok(())
+}
+
 fn nothing() -> SourceConfig {
     SourceConfig {
         count: Some(0),
@@ -113,7 +119,8 @@ fn nothing() -> SourceConfig {
     }
 }
 
-fn unbounded() -> RateLimiterConfig {
+/// A bucket that never empties.
+pub(super) fn unbounded() -> RateLimiterConfig {
     RateLimiterConfig {
         bits_per_second: 1_000_000_000_000,
         bucket_bytes: None,

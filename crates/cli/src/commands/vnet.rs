@@ -120,7 +120,7 @@ pub enum VnetCommand {
     /// Connect this terminal to the console of a node
     #[command(
         after_help = "Example:\n  carina vnet console r1\n\nCtrl-] leaves the console. \
-        Several can watch; who came first writes."
+        Several can watch; who types first writes."
     )]
     Console {
         /// The node

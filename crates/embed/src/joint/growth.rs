@@ -6,7 +6,7 @@ use crate::attempt::Attempt;
 use crate::id::{NodeId, VirtualLinkId};
 use crate::request::Request;
 use crate::residual::Residual;
-use crate::search::{Tree, UNREACHED};
+use crate::search::{PRICE_ANY, Tree, UNREACHED};
 
 /// What is the same for all starts, and the memory that they share.
 pub(crate) struct Growth<'a> {
@@ -101,7 +101,7 @@ impl<'a> Growth<'a> {
             if attempt.cost() + self.rest[at - 1] >= bound {
                 return false;
             }
-            self.score(attempt, at);
+            self.score(attempt, at, bound);
             let mut candidates = std::mem::take(&mut self.candidates);
             let mut hosts = candidates.iter().map(|(_, _, host)| *host);
             let is_placed = hosts.any(|host| self.try_host(attempt, at, host));
@@ -115,10 +115,12 @@ impl<'a> Growth<'a> {
         attempt.cost() < bound
     }
 
-    /// Finds the hosts for the next node on which its links to placed neighbours cost least.
-    fn score(&mut self, attempt: &Attempt, at: usize) {
+    /// Finds the hosts for the next node on which its links to placed neighbours cost least. Those
+    /// on which one link alone reaches the bound are not looked for: nothing came of them.
+    fn score(&mut self, attempt: &Attempt, at: usize, bound: u128) {
         let node = self.order[at];
         let links = &self.links[at];
+        let left = bound.saturating_sub(attempt.cost() + self.rest[at] + 1);
         if self.trees.len() < links.len() {
             self.trees.resize_with(links.len(), Tree::default);
         }
@@ -126,7 +128,10 @@ impl<'a> Growth<'a> {
             let Some(from) = attempt.host_of(*neighbour) else {
                 continue;
             };
-            tree.fill(attempt.free(), from, attempt.demand(*link), None);
+            let demand = attempt.demand(*link);
+            let most = left.checked_div(u128::from(demand.rate));
+            let most = most.map_or(PRICE_ANY, |most| most.min(u128::from(PRICE_ANY)) as u32);
+            tree.fill_within(attempt.free(), from, demand, None, most);
         }
         self.candidates.clear();
         for host in 0..attempt.hosts() {

@@ -61,6 +61,7 @@ pub fn request(random: &mut Random, nodes_max: u64) -> Request {
                 .into_iter()
                 .filter(|_| random.chance(2_000))
                 .collect(),
+            barred: Vec::new(),
         });
     }
     let mut links = Vec::new();

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use carina_time::{Duration, Instant};
 use carina_vnet::document::Carrier;
 use carina_vnet::host_part::{
-    Far, HostPart, HostStatus, LinkPart, LinkState, LinkStatus, NodeState, NodeStatus, VnetId,
+    Cause, Far, HostPart, HostStatus, LinkPart, LinkState, LinkStatus, NodeState, NodeStatus,
+    VnetId,
 };
 use carina_vnet::message::{FromAgent, ToAgent};
 use carina_vnet::pip::inventory::{Host, Inventory};
@@ -212,6 +213,7 @@ impl PlayedHost {
                     false => NodeState::Starting,
                     true if ended.is_some_and(|again| *again > now) => NodeState::Failed {
                         reason: format!("on {} it has ended", self.name),
+                        cause: Cause::Ended,
                     },
                     true => NodeState::Up,
                 };
@@ -226,6 +228,7 @@ impl PlayedHost {
             let links = part.links.iter().map(|link| {
                 let down = LinkState::Down {
                     reason: format!("{} hears nothing", self.name),
+                    cause: Cause::Silent,
                 };
                 let is_whole = is_up && reaches(part.vnet, link);
                 let state = if is_whole { LinkState::Up } else { down };

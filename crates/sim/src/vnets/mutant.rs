@@ -11,14 +11,17 @@ pub enum Mutant {
     PartsNeverEnd,
     /// A host is not told to remove what its provider knows nothing of.
     StraysStay,
+    /// Stores do not keep which hosts are drained.
+    DrainsAreForgotten,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 4] = [
+    pub const ALL: [Mutant; 5] = [
         Mutant::AnyWriteWins,
         Mutant::HoldsNeverEnd,
         Mutant::PartsNeverEnd,
         Mutant::StraysStay,
+        Mutant::DrainsAreForgotten,
     ];
 }

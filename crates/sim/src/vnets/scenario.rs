@@ -37,6 +37,10 @@ pub(super) struct Scenario {
     pub(super) trouble_ends: Instant,
     /// Mean time between two deaths.
     pub(super) death_every: Duration,
+    /// The shortest and the longest time between two nodes that providers have move.
+    pub(super) move_every: [Duration; 2],
+    /// What else happens, unless the run is plain.
+    pub(super) upsets: Option<Upsets>,
     /// The VNP that is lost when things stop going wrong, with all that it knows.
     pub(super) lost_vnp: Option<usize>,
     /// When a host has something of which its provider knows nothing, and which host.
@@ -47,6 +51,17 @@ pub(super) struct Scenario {
     pub(super) removal: Instant,
     pub(super) end: Instant,
     pub(super) random: Random,
+}
+
+/// Mean times between two that are of one kind.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Upsets {
+    /// Connections that are cut.
+    pub(super) cut_every: Duration,
+    /// Stores that do not answer.
+    pub(super) store_away_every: Duration,
+    /// Hosts that are drained.
+    pub(super) drain_every: Duration,
 }
 
 /// What an operator does.
@@ -110,6 +125,8 @@ impl Scenario {
             busy_max: Duration::from_millis(random.within(1, 2000)),
             trouble_ends,
             death_every: Duration::from_millis(random.within(500, 20_000)),
+            move_every: [200, 8000].map(Duration::from_millis),
+            upsets: None,
             lost_vnp,
             meddling,
             removal,
@@ -119,7 +136,37 @@ impl Scenario {
         if size.contends {
             scenario.contend();
         }
+        scenario.spread(size);
         scenario
+    }
+
+    /// Each process, host, connection and store fails as often as in a run of the usual size,
+    /// however many there are, and as many nodes of each network move.
+    fn spread(&mut self, size: Size) {
+        let pips = self.pips.len() as u64;
+        let hosts: usize = self.pips.iter().map(|(_, it, _)| it.hosts.len()).sum();
+        let hosts = hosts as u64;
+        let processes: usize = self.pips.iter().map(|it| it.2).sum();
+        let vnps: usize = self.vnps.iter().map(|it| it.2).sum();
+        let vnos: usize = self.vnps.iter().map(|it| it.1.len()).sum();
+        let parties = hosts + (processes + vnps + vnos) as u64;
+        let every = self.death_every;
+        if !size.is_plain {
+            let connections = hosts + vnos as u64 + self.vnps.len() as u64 * pips;
+            let stores = (self.pips.len() + self.vnps.len() + vnos) as u64;
+            self.upsets = Some(Upsets {
+                cut_every: often(every, USUAL_PARTIES, connections),
+                store_away_every: often(every, USUAL_PARTIES, stores),
+                drain_every: often(DRAIN_EVERY, USUAL_HOSTS, hosts),
+            });
+        }
+        // What a seed draws is the usual size.
+        if hosts > HOSTS_DRAWN_MAX {
+            self.death_every = often(every, USUAL_PARTIES, parties);
+            let networks = size.networks.map_or(USUAL_NETWORKS, u64::from);
+            let usual = self.move_every;
+            self.move_every = usual.map(|it| often(it, USUAL_NETWORKS, networks));
+        }
     }
 
     /// Processes are busy, so that much waits for them, and do that in between reads and writes of
@@ -136,6 +183,21 @@ impl Scenario {
         self.stray = Some((self.trouble_ends + Duration::from_secs(100), host));
     }
 }
+
+/// A time between two of something, where there are `here` to which it may happen instead of
+/// `usual`.
+fn often(every: Duration, usual: u64, here: u64) -> Duration {
+    Duration::from_nanos(every.as_nanos() / here.max(1) * usual)
+}
+
+/// What a seed draws on average.
+const USUAL_PARTIES: u64 = 18;
+const USUAL_HOSTS: u64 = 10;
+const USUAL_NETWORKS: u64 = 7;
+/// As many hosts as a seed draws at most.
+const HOSTS_DRAWN_MAX: u64 = 28;
+/// The time between two hosts that are drained, where there are as many as usual.
+const DRAIN_EVERY: Duration = Duration::from_secs(20);
 
 /// The time at which a run begins; it stands for a moment after 1970.
 pub(super) const START: Instant = Instant::from_secs(1_000_000);
@@ -172,7 +234,7 @@ fn inventory(random: &mut Random, pip: usize, size: Size) -> Inventory {
             false => BTreeMap::new(),
         };
         hosts.push(Host {
-            name: format!("{MARK}h{pip}.{number}"),
+            name: format!("{MARK}h{pip}-{number}"),
             cpus: random.within(2, 12),
             memory_mib: random.within(256, 2048),
             nics: random.below(3),
@@ -190,7 +252,7 @@ fn inventory(random: &mut Random, pip: usize, size: Size) -> Inventory {
         }
         for other in others {
             let name = format!("{MARK}l{pip}.{}", links.len());
-            let ends = [number, other].map(|it| format!("{MARK}h{pip}.{it}"));
+            let ends = [number, other].map(|it| format!("{MARK}h{pip}-{it}"));
             let rate_bps = random.within(50, 400) * 1_000_000;
             let delay_us = random.within(10, 2000);
             links.push(inventory::Link {

@@ -29,6 +29,8 @@ pub(super) struct Trouble {
     pub(super) changes_left: Option<u64>,
     /// Whether it has died of that.
     pub(super) is_dead: bool,
+    /// Until when the store does not answer.
+    pub(super) away_until: Instant,
     pub(super) shares: Shares,
     /// Whether the process has changed something that it has not read since.
     has_changed: bool,
@@ -55,6 +57,7 @@ impl Trouble {
         Trouble {
             changes_left: None,
             is_dead: false,
+            away_until: Instant::ZERO,
             shares,
             has_changed: false,
             random,
@@ -71,6 +74,7 @@ impl Trouble {
     /// Nothing goes wrong any more. Others still write in between.
     pub(super) fn end(&mut self) {
         self.changes_left = None;
+        self.away_until = Instant::ZERO;
         self.shares = Shares {
             interleaved: self.shares.interleaved,
             mutant: self.shares.mutant,
@@ -120,7 +124,8 @@ impl UnsteadyStore {
         self.wait(now);
         let mut trouble = self.trouble.borrow_mut();
         let share = trouble.shares.unanswered;
-        if trouble.is_dead || trouble.random.chance(share) {
+        let is_away = trouble.is_dead || now < trouble.away_until;
+        if is_away || trouble.random.chance(share) {
             return Err(broken_off());
         }
         trouble.has_changed = false;
@@ -134,7 +139,7 @@ impl UnsteadyStore {
     ) -> Result<T, StoreError> {
         self.wait(now);
         let mut trouble = self.trouble.borrow_mut();
-        if trouble.is_dead {
+        if trouble.is_dead || now < trouble.away_until {
             return Err(broken_off());
         }
         if let Some(left) = &mut trouble.changes_left {
@@ -197,7 +202,14 @@ impl Store for UnsteadyStore {
             compares: Vec::new(),
             ..transaction.clone()
         });
-        let transaction = blind.as_ref().unwrap_or(transaction);
+        let forgetful = (mutant == Some(Mutant::DrainsAreForgotten)).then(|| {
+            let mut transaction = transaction.clone();
+            transaction
+                .writes
+                .retain(|write| !write.key().contains("/drained/"));
+            transaction
+        });
+        let transaction = blind.as_ref().or(forgetful.as_ref()).unwrap_or(transaction);
         self.change(now, |store| store.commit(now, transaction))
     }
 

@@ -4,14 +4,14 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use carina_random::Random;
+use carina_random::{Random, mix};
 use carina_time::{Duration, Instant};
 use carina_vnet::document::Document;
 use carina_vnet::host_part::{HostPart, VnetId};
 use carina_vnet::message::{FromPip, FromVnp, ToAgent, ToPip, ToVnp};
 use carina_vnet::pip::{Pip, round_of};
 use carina_vnet::store::memory::MemoryStore;
-use carina_vnet::vno::{Vno, WishError};
+use carina_vnet::vno::Vno;
 use carina_vnet::vnp::Vnp;
 
 use super::host::{CONSOLE, Death, Guest, PlayedHost};
@@ -22,17 +22,21 @@ use super::{Mutant, Outcome, Violation, timing};
 use crate::event_queue::EventQueue;
 
 use self::answered::Answered;
+use self::drains::Drains;
 use self::reports::{Report, Said};
 use self::turns::way;
 
 mod answered;
+mod cuts;
 mod deaths;
+mod drains;
 mod ending;
 mod meddling;
 mod moves;
 mod reports;
 mod sending;
 mod turns;
+mod wishes;
 
 /// A process, or a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,6 +72,16 @@ enum Event {
     Wish(Wish),
     Death,
     Move,
+    /// A connection is cut.
+    Cut,
+    /// A store does not answer for a while.
+    StoreAway,
+    /// Some host is drained.
+    Drain,
+    /// A provider is to write down that a host is drained, or no longer, until it has done so.
+    SetDrained(usize, bool),
+    /// Nodes leave a host that is drained.
+    Leave(usize),
     Restart(Who),
     Meddle,
     /// A host comes back with what it had long ago.
@@ -116,7 +130,14 @@ pub(super) struct World<'a> {
     answered: Answered,
     /// What hosts had when peers began to ask about networks of others.
     before_meddling: Vec<(usize, VnetId, u64)>,
+    /// What operators have asked for, by operator and name.
+    asked: BTreeSet<(usize, String)>,
+    /// Connections that are cut, and until when.
+    cuts: BTreeMap<[Who; 2], Instant>,
+    drains: Drains,
     random: Random,
+    /// For what does not happen in plain runs, so that these stay as they are.
+    upsets: Random,
     outcome: Outcome,
     trace: Option<&'a mut dyn FnMut(&str)>,
 }
@@ -167,7 +188,11 @@ impl<'a> World<'a> {
             nics: BTreeMap::new(),
             answered: Answered::default(),
             before_meddling: Vec::new(),
+            asked: BTreeSet::new(),
+            cuts: BTreeMap::new(),
+            drains: Drains::default(),
             random,
+            upsets: Random::new(mix(seed, UPSETS)),
             outcome: Outcome::default(),
             seed,
             scenario,
@@ -211,6 +236,11 @@ impl<'a> World<'a> {
         }
         self.queue.put(START.as_nanos(), Event::Death);
         self.queue.put(START.as_nanos(), Event::Move);
+        if self.scenario.upsets.is_some() {
+            for event in [Event::Cut, Event::StoreAway, Event::Drain] {
+                self.queue.put(START.as_nanos(), event);
+            }
+        }
         let meddling = self.scenario.meddling;
         self.queue.put(meddling.as_nanos(), Event::Meddle);
         if let Some((at, host)) = self.scenario.stray {
@@ -323,6 +353,20 @@ impl<'a> World<'a> {
                 Ok(())
             }
             Event::Move => self.move_one(now),
+            Event::Cut => {
+                self.cut_one(now);
+                Ok(())
+            }
+            Event::StoreAway => {
+                self.store_away(now);
+                Ok(())
+            }
+            Event::Drain => {
+                self.drain_one(now);
+                Ok(())
+            }
+            Event::SetDrained(host, is_drained) => self.set_drained(now, host, is_drained),
+            Event::Leave(host) => self.leave(now, host),
             Event::Restart(who) if self.is_lost(who) => Ok(()),
             Event::Restart(who) => {
                 self.note(|| format!("{who:?} starts again"));
@@ -399,39 +443,6 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn wish(&mut self, now: Instant, wish: Wish) {
-        let (Wish::Apply { vno, .. } | Wish::Remove { vno, .. }) = &wish;
-        let number = self.operators.iter().position(|(name, _)| name == vno);
-        let number = number.expect("wishes are of operators that are there");
-        let slot = Rc::clone(&self.vnos[number]);
-        let mut machine = slot.machine.borrow_mut();
-        let is_heard = machine.as_mut().is_some_and(|machine| match &wish {
-            Wish::Apply { document, .. } => machine.apply(now, (**document).clone()).is_ok(),
-            Wish::Remove { name, .. } => {
-                let answer = machine.remove(now, name);
-                matches!(answer, Ok(_) | Err(WishError::Unknown(_)))
-            }
-        });
-        drop(machine);
-        self.note(|| format!("wish {wish:?}: {is_heard}"));
-        match (&wish, is_heard) {
-            (Wish::Apply { document, .. }, true) => {
-                let key = (number, document.vnet.name.clone());
-                self.wanted.insert(key, (now, (**document).clone()));
-            }
-            (Wish::Remove { name, .. }, true) => {
-                self.wanted.remove(&(number, name.clone()));
-            }
-            (_, false) => {}
-        }
-        if !is_heard && now < self.scenario.removal {
-            let again = now + Duration::from_secs(2);
-            self.queue.put(again.as_nanos(), Event::Wish(wish));
-        }
-        // It may have died of it; then it says nothing.
-        let _ = self.flush(now, Who::Vno(number));
-    }
-
     fn note(&mut self, line: impl FnOnce() -> String) {
         let at = Instant::from_nanos(self.queue.now()).since(START);
         if let Some(trace) = &mut self.trace {
@@ -451,6 +462,9 @@ fn vnet_of(message: &ToAgent) -> VnetId {
 }
 /// More events than this do not belong into a second.
 const EVENTS_MAX: u32 = 1_000_000;
+
+/// What the seed is mixed with for what does not happen in plain runs.
+const UPSETS: u64 = 1;
 
 /// The share of hosts, of 10,000, that never say anything.
 const NEVER_THERE: u32 = 400;

@@ -49,7 +49,7 @@ impl Peer {
                 outcome = passes(config, up, (now, mtu), bytes)
                     .and_then(|passing| match passing {
                         Passing::Request(request) => {
-                            match sink.request(*index, config.key, request) {
+                            match sink.request((*index, from.ip()), config.key, request) {
                                 true => Ok(0),
                                 false => Err(Discard::Requests),
                             }

@@ -30,7 +30,7 @@ impl Sink for Out {
         true
     }
 
-    fn request(&mut self, index: u32, key: PublicKey, request: Request) -> bool {
+    fn request(&mut self, (index, _): (u32, IpAddr), key: PublicKey, request: Request) -> bool {
         self.requests.push((index, key, request));
         true
     }

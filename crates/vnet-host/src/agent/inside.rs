@@ -30,7 +30,7 @@ impl Agent {
         }
     }
 
-    /// The socket of a node's console: who connects watches, and who came first writes.
+    /// The socket of a node's console: who connects watches, and who types first writes.
     ///
     /// # Errors
     /// There is no such network or node.

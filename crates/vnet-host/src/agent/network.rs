@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carina_vnet::host_part::{HostPart, HostStatus, NodeState};
+use carina_vnet::host_part::{Cause, HostPart, HostStatus, NodeState};
 use carina_vnet::message::{MoveState, MoveStatus};
 
 use crate::bell::Bell;
@@ -62,7 +62,7 @@ struct State {
 enum Outcome {
     Changing,
     Done,
-    Failed(String),
+    Failed(String, Cause),
 }
 
 /// Something else is wanted, since an instant.
@@ -146,11 +146,11 @@ impl Network {
             vnet,
             ..self.shared.progress.status()
         };
-        if let Outcome::Failed(reason) = &state.outcome {
+        if let Outcome::Failed(reason, cause) = &state.outcome {
             let nodes = status.nodes.values_mut();
             for node in nodes.filter(|node| node.state != NodeState::Up) {
-                let reason = reason.clone();
-                node.state = NodeState::Failed { reason };
+                let (reason, cause) = (reason.clone(), *cause);
+                node.state = NodeState::Failed { reason, cause };
             }
         }
         Some(status)
@@ -368,7 +368,7 @@ impl Shared {
         if record.provider_vnet().is_none() {
             return false;
         }
-        let has_failed = matches!(self.lock().outcome, Outcome::Failed(_));
+        let has_failed = matches!(self.lock().outcome, Outcome::Failed(..));
         let is_due = has_ended || (has_failed && again.is_due());
         if !is_due {
             return false;
@@ -392,7 +392,7 @@ impl Shared {
         let written = dir.write(&state.record);
         state.outcome = match written {
             Ok(()) => Outcome::Done,
-            Err(error) => Outcome::Failed(error.to_string()),
+            Err(error) => Outcome::Failed(error.to_string(), error.cause()),
         };
         let took = change.began.elapsed();
         state.ready_after = Some(took);
@@ -402,7 +402,7 @@ impl Shared {
     }
 
     fn fail(&self, error: &Error) {
-        self.lock().outcome = Outcome::Failed(error.to_string());
+        self.lock().outcome = Outcome::Failed(error.to_string(), error.cause());
         self.progress.tell(format!("failed: {error}"));
         self.progress.ring();
     }

@@ -99,7 +99,7 @@ impl Agent {
         let chosen = self.choose_for_provider(&mut part, there, &networks, &name);
         let part = &part;
         if let Err(error) = chosen.and_then(|()| self.check(part, &networks)) {
-            let status = refusal(part, &error.to_string());
+            let status = refusal(part, &error);
             lock(&self.orders.refused).insert(vnet, status);
             return Ok(());
         }
@@ -246,11 +246,12 @@ fn tunnel_of(link: &LinkPart) -> Result<Option<TunnelKey>> {
 }
 
 /// The status of a part that is not tried.
-fn refusal(part: &HostPart, reason: &str) -> HostStatus {
+fn refusal(part: &HostPart, error: &Error) -> HostStatus {
     let mut status = part.absent();
     for node in status.nodes.values_mut() {
         node.state = NodeState::Failed {
-            reason: reason.to_owned(),
+            reason: error.to_string(),
+            cause: error.cause(),
         };
     }
     status

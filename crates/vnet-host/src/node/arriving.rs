@@ -107,6 +107,13 @@ impl Arrival {
                 instead: "its host names no card for one of its interfaces",
             });
         }
+        if !is_within(hardware, part) {
+            return Err(Error::Unsupported {
+                what: what(),
+                instead: "its host sends a machine with more memory or processors than the \
+                          provider has ordered here",
+            });
+        }
         let (machine, bare) = bare(site, part, &directory)?;
         let nics = nics(site, part, &cards);
         let running = machine.await_guest(&bare.cache, hardware, &nics);
@@ -262,6 +269,11 @@ pub fn forget_arrival(dir: &VnetDir, node: &str) -> Result<()> {
     Ok(())
 }
 
+/// Whether a machine has no more than its part: what its host says of it is not trusted.
+fn is_within(hardware: &Hardware, part: &NodePart) -> bool {
+    u64::from(hardware.memory_mib) <= part.memory_mib && hardware.cpus <= part.cpus
+}
+
 /// Writes the note, whole or not at all.
 fn write(directory: &Path, note: &ArrivalNote) -> Result<()> {
     let path = path_of(directory, &note.node);
@@ -276,3 +288,27 @@ fn path_of(directory: &Path, node: &str) -> PathBuf {
 }
 
 const ARRIVAL: &str = "arrival";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steps::tests::part;
+
+    #[test]
+    fn machine_that_comes_has_no_more_than_was_ordered() {
+        let node = &part(&["a b"]).nodes[0];
+        let memory_mib = u32::try_from(node.memory_mib).unwrap();
+        let hardware = |memory_mib, cpus| Hardware {
+            machine: "pc-q35-7.2".to_owned(),
+            accel: "tcg".to_owned(),
+            memory_mib,
+            cpus,
+            template: None,
+            ports: 1,
+            cards: Vec::new(),
+        };
+        assert!(is_within(&hardware(memory_mib, node.cpus), node));
+        assert!(!is_within(&hardware(memory_mib + 1, node.cpus), node));
+        assert!(!is_within(&hardware(memory_mib, node.cpus + 1), node));
+    }
+}

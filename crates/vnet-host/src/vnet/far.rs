@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use carina_vnet::host_part::{Far, HostPart, LinkPart, LinkState, NodeState};
+use carina_vnet::host_part::{Cause, Far, HostPart, LinkPart, LinkState, NodeState};
 
 use super::{FAR_PROBE, Vnet, lock};
 use crate::error::{Error, Result};
@@ -24,7 +24,7 @@ impl Vnet {
         let missing = self.flows.missing();
         for link in &part.links {
             if let Some(reason) = missing.get(&link.number) {
-                self.link_is_down(link, no_flow(link, reason).to_string());
+                self.link_is_down(link, no_flow(link, reason).to_string(), Cause::Carrier);
             }
         }
         self.found_again(part);
@@ -77,12 +77,12 @@ impl Vnet {
         }
     }
 
-    pub(super) fn link_is_down(&self, link: &LinkPart, reason: String) {
+    pub(super) fn link_is_down(&self, link: &LinkPart, reason: String, cause: Cause) {
         let status = self.progress.status();
         let before = status.links.get(&link.number).map(|it| &it.state);
         let was_up = before == Some(&LinkState::Up);
         let words = format!("link {} is down: {reason}", link.number);
-        let now = LinkState::Down { reason };
+        let now = LinkState::Down { reason, cause };
         if before == Some(&now) {
             return;
         }
@@ -97,7 +97,7 @@ impl Vnet {
         let links = lock(&self.part).links.clone();
         for link in &links {
             if link.ends().any(|end| end.node == node) {
-                self.link_is_down(link, format!("node {node} has ended"));
+                self.link_is_down(link, format!("node {node} has ended"), Cause::Ended);
             }
         }
     }

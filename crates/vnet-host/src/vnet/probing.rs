@@ -40,7 +40,7 @@ impl Vnet {
             let done = self.probe_link(part, link, limit);
             match &done {
                 Ok(round_trip) => self.link_is_up(link, *round_trip),
-                Err(error) => self.link_is_down(link, error.to_string()),
+                Err(error) => self.link_is_down(link, error.to_string(), error.cause()),
             }
             done.map(drop)
         })

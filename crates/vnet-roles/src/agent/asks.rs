@@ -1,6 +1,6 @@
 //! Asks that an agent fetches from its PIP, carries out, and answers.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use super::Hosting;
 use crate::calling::connection::{CallError, Callee, Connection, Request};
 use crate::inside::Wanted;
 use crate::inside::desk::Reply;
+use crate::inside::tenants::Places;
 use crate::log::Log;
 use crate::serving::messages::BODY_MAX;
 use crate::wire::Ender;
@@ -27,8 +28,8 @@ struct Shared {
     log: Log,
     has_ended: AtomicBool,
     ender: Mutex<Option<Ender>>,
-    /// Asks that are being carried out.
-    works: AtomicUsize,
+    /// For asks that are being carried out.
+    works: Places,
     /// Over which answers go, one at a time.
     answers: Mutex<Option<Connection>>,
 }
@@ -44,7 +45,7 @@ impl Asks {
             log,
             has_ended: AtomicBool::new(false),
             ender: Mutex::default(),
-            works: AtomicUsize::new(0),
+            works: Places::new("asks", WORKS_MAX),
             answers: Mutex::default(),
         });
         let fetches = Arc::clone(&shared);
@@ -118,26 +119,24 @@ impl Shared {
 
     /// Carries an ask out on a thread of its own.
     fn begin(self: &Arc<Shared>, number: u64, wanted: Wanted, host: &Arc<impl Hosting>) {
-        let works = self.works.fetch_add(1, Ordering::Relaxed);
+        let place = self.works.take(&wanted.who);
         let (shared, host) = (Arc::clone(self), Arc::clone(host));
-        let busy = || {
-            let what = "the node's host has too much to do; try again";
-            Reply::Refusal(ErrorBody::new(ErrorCode::LimitReached, what))
-        };
         let act = move || {
-            let reply = match works < WORKS_MAX {
-                true => match host.inside(&wanted) {
+            let reply = match &place {
+                Ok(_) => match host.inside(&wanted) {
                     Ok(answer) => Reply::Answer(answer),
                     Err(refusal) => Reply::Refusal(refusal),
                 },
-                false => busy(),
+                Err(full) => {
+                    Reply::Refusal(ErrorBody::new(ErrorCode::LimitReached, full.to_string()))
+                }
             };
+            // Who has the answer may ask again at once.
+            drop(place);
             shared.reply(number, reply);
-            shared.works.fetch_sub(1, Ordering::Relaxed);
         };
         let thread = std::thread::Builder::new().name("ask".to_owned());
         if let Err(error) = thread.spawn(act) {
-            self.works.fetch_sub(1, Ordering::Relaxed);
             self.log.say(format_args!("carrying out an ask: {error}"));
         }
     }
@@ -183,8 +182,9 @@ impl Shared {
 
 /// How long one who fetches waits for an ask.
 const FETCH: Duration = Duration::from_secs(20);
-/// Asks that are carried out at a time.
-const WORKS_MAX: usize = 64;
+/// Asks of one process of the PIP that are carried out at a time: one who watches consoles has one
+/// for each of them, beside all else.
+const WORKS_MAX: usize = 128;
 /// Between two calls that fail, at first and at most.
 const AGAIN_MIN: Duration = Duration::from_millis(100);
 const AGAIN_MAX: Duration = Duration::from_secs(5);

@@ -115,16 +115,16 @@ fn begin(asks: &Arc<Shares<Identity>>, caller: &Identity) -> Result<Share<Identi
         Role::Delegate => OF_DELEGATE_MAX,
         _ => OF_CALLER_MAX,
     };
-    asks.take(caller, most).ok_or_else(|| {
+    asks.take(caller, most).map_err(|has| {
         let what = format!(
-            "{most} asks of {caller} are not answered yet: wait for one of them, or give commands \
-             a shorter time"
+            "{has} asks of {caller} are not answered yet, and it may have {most}: wait for one of \
+             them, or give commands a shorter time"
         );
         ErrorBody::new(ErrorCode::LimitReached, what)
     })
 }
 
-/// The sum of several answers to an ask.
+/// The sum of several answers to an ask, without words of hosts that an agent should not have said.
 ///
 /// # Errors
 /// There is no answer: the first refusal.
@@ -142,6 +142,7 @@ pub fn together(
             }
         }
     }
+    let all = all.map(Answer::for_operators);
     all.ok_or_else(|| refused.unwrap_or_else(|| nothing(wanted)))
 }
 

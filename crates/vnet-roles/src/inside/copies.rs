@@ -10,6 +10,7 @@ use carina_vnet::document::{is_interface, is_name};
 use carina_vnet_host::web::captures::FrameSource;
 use carina_vnet_host::{Agent, Error};
 
+use super::tenants::{Place, Places};
 use super::{Answer, Ask, WATCH_MS_MAX, Wanted};
 
 /// On whose behalf, the network's name here, the node, and a number that the one who looks has
@@ -17,8 +18,14 @@ use super::{Answer, Ask, WATCH_MS_MAX, Wanted};
 type Key = (Vec<String>, String, String, u64);
 
 /// All captures.
-#[derive(Debug, Default)]
-pub(super) struct Copies(Mutex<BTreeMap<Key, Arc<Copy>>>);
+#[derive(Debug)]
+pub(super) struct Copies {
+    all: Mutex<BTreeMap<Key, Taken>>,
+    places: Places,
+}
+
+/// A capture and its place.
+type Taken = (Arc<Copy>, Place);
 
 #[derive(Debug)]
 struct Copy {
@@ -35,6 +42,15 @@ struct State {
     is_enough: bool,
     has_ended: bool,
     used_at: Instant,
+}
+
+impl Default for Copies {
+    fn default() -> Copies {
+        Copies {
+            all: Mutex::default(),
+            places: Places::new("captures", COPIES_MAX),
+        }
+    }
 }
 
 impl Copies {
@@ -75,7 +91,7 @@ impl Copies {
                 Ok(copy.after(*since, Duration::from_millis((*wait_ms).min(WATCH_MS_MAX))))
             }
             Ask::Enough { node, session } => {
-                if let Some(copy) = self.lock().get(&key(node, *session)) {
+                if let Some((copy, _)) = self.lock().get(&key(node, *session)) {
                     copy.lock().is_enough = true;
                     copy.changed.notify_all();
                 }
@@ -92,33 +108,28 @@ impl Copies {
         open: impl FnOnce() -> Result<Box<dyn FrameSource>, Error>,
     ) -> Result<Arc<Copy>, Error> {
         let mut all = self.lock();
-        all.retain(|_, copy| copy.is_used());
-        if let Some(copy) = all.get(&key) {
+        all.retain(|_, (copy, _)| copy.is_used());
+        if let Some((copy, _)) = all.get(&key) {
             return Ok(Arc::clone(copy));
         }
         if !may_begin {
             return Err(Error::Ended("the capture"));
         }
-        if all.len() >= COPIES_MAX {
-            return Err(Error::Unsupported {
-                what: "another capture".to_owned(),
-                instead: "too many go on already; end one first",
-            });
-        }
+        let place = self.places.take(&key.0)?;
         let copy = Copy::begin(open()?)?;
-        all.insert(key, Arc::clone(&copy));
+        all.insert(key, (Arc::clone(&copy), place));
         Ok(copy)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Arc<Copy>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Taken>> {
         // Every critical section leaves the map whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Copies {
     fn drop(&mut self) {
-        for copy in self.lock().values() {
+        for (copy, _) in self.lock().values() {
             copy.lock().has_ended = true;
             copy.changed.notify_all();
         }
@@ -233,6 +244,7 @@ fn is_end(text: &str) -> bool {
     end.is_some_and(|(node, interface)| is_name(node) && is_interface(interface))
 }
 
+/// Captures on a host that go on at a time.
 const COPIES_MAX: usize = 32;
 /// Bytes of a file that wait for one who is slow.
 const WAITING_BYTES_MAX: usize = 4 << 20;

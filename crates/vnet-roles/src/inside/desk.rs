@@ -60,6 +60,16 @@ impl Desk {
             let number = state.next;
             state.next += 1;
             let waiting = state.waiting.entry(host.to_owned()).or_default();
+            let asker = wanted.who.last();
+            let of_asker = waiting.iter().filter(|(_, it)| it.who.last() == asker);
+            let has = of_asker.count();
+            if has >= OF_ONE_MAX {
+                let what = format!(
+                    "{has} asks of the provider's customer that asks wait for the node's host, of \
+                     which it may have {OF_ONE_MAX}; try again"
+                );
+                return Err(ErrorBody::new(ErrorCode::LimitReached, what));
+            }
             if waiting.len() >= WAITING_MAX {
                 let what = "the node's host has too much to do; try again";
                 return Err(ErrorBody::new(ErrorCode::LimitReached, what));
@@ -143,6 +153,8 @@ impl Drop for Asked<'_> {
 
 /// Asks of one host that wait at a time.
 const WAITING_MAX: usize = 64;
+/// Those of one VNP, so that it leaves room for the others.
+const OF_ONE_MAX: usize = WAITING_MAX / 2;
 /// A host that has not fetched asks for so long is taken for absent.
 const ABSENT: Duration = Duration::from_secs(30);
 
@@ -190,6 +202,39 @@ mod tests {
             desk.answer("h1", *number, Reply::Answer(Answer::Done {}));
             assert_eq!(asks.await.unwrap().unwrap(), Answer::Done {});
             assert!(desk.lock().asked.is_empty());
+        });
+    }
+
+    #[test]
+    fn vnp_that_asks_too_much_keeps_no_other_out() {
+        run(async {
+            let desk = Arc::new(Desk::default());
+            desk.fetch("h1", Duration::ZERO).await;
+            let of = |vnp: &str| Wanted {
+                who: vec!["vno acme".to_owned(), vnp.to_owned()],
+                ..wanted()
+            };
+            let begin = |vnp: &str| {
+                let (desk, wanted) = (Arc::clone(&desk), of(vnp));
+                tokio::spawn(async move { desk.ask("h1", wanted).await })
+            };
+            let asks: Vec<_> = (0..OF_ONE_MAX).map(|_| begin("vnp a")).collect();
+            while desk.lock().asked.len() < OF_ONE_MAX {
+                tokio::task::yield_now().await;
+            }
+            let refusal = desk.ask("h1", of("vnp a")).await.unwrap_err();
+            assert_eq!(refusal.code, ErrorCode::LimitReached);
+            assert!(refusal.message.starts_with("32 asks"), "{refusal}");
+            let other = begin("vnp b");
+            while desk.lock().asked.len() == OF_ONE_MAX {
+                tokio::task::yield_now().await;
+            }
+            for (number, _) in desk.fetch("h1", Duration::ZERO).await {
+                desk.answer("h1", number, Reply::Answer(Answer::Done {}));
+            }
+            for ask in asks.into_iter().chain([other]) {
+                assert_eq!(ask.await.unwrap().unwrap(), Answer::Done {});
+            }
         });
     }
 

@@ -9,7 +9,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::document::Kind;
-use carina_vnet::host_part::{LinkState, NodeState};
 use carina_vnet_host::access::RegisterError;
 use carina_vnet_host::directory::part_name;
 use carina_vnet_host::report::{ExecReply, NodeReport, VnetReport};
@@ -222,8 +221,7 @@ impl Inside {
                 let socket = agent.console(name, node)?;
                 // With this it is noted who watches.
                 let begins = (*since == 0).then_some(socket.as_path());
-                let session = self.sessions.of(&key(node, *session), begins);
-                let session = session.map_err(console)?;
+                let session = self.sessions.of(&key(node, *session), begins)?;
                 let session = session.ok_or(Error::Ended("the console"))?;
                 let wait = Duration::from_millis((*wait_ms).min(WATCH_MS_MAX));
                 let (next, bytes, has_ended) = session.said_since(*since, wait);
@@ -238,10 +236,9 @@ impl Inside {
                 session,
                 bytes,
             } => {
-                let session = self.sessions.of(&key(node, *session), None);
-                let session = session.map_err(console)?;
+                let session = self.sessions.of(&key(node, *session), None)?;
                 let session = session.ok_or(Error::Ended("the console's session"))?;
-                session.type_in(bytes).map_err(console)?;
+                session.type_in(bytes)?;
             }
             Ask::Leave { node, session } => self.sessions.end(&key(node, *session)),
             _ => {}
@@ -280,32 +277,15 @@ impl Inside {
     }
 }
 
-fn console(source: std::io::Error) -> Error {
-    Error::System {
-        what: "the console".to_owned(),
-        source,
-    }
-}
-
 /// How nodes and links are, without a word of the host.
 fn look(report: &VnetReport) -> Look {
     let nodes = report.nodes.iter().map(|node| NodeReport {
-        state: match &node.state {
-            NodeState::Failed { .. } => NodeState::Failed {
-                reason: "it has failed".to_owned(),
-            },
-            state => state.clone(),
-        },
+        state: node.state.for_operators(),
         ..node.clone()
     });
     let mut ends = Vec::new();
     for link in &report.links {
-        let state = match &link.state {
-            LinkState::Down { .. } => LinkState::Down {
-                reason: "no probe passes it".to_owned(),
-            },
-            state => state.clone(),
-        };
+        let state = link.state.for_operators();
         let is_node = |end: &String| !end.contains(' ');
         let has_users = link.ends[1].starts_with("users at ") || link.ends[1].contains("card");
         // The far end of a link to another host is for that to tell.
@@ -371,6 +351,7 @@ fn safe(error: &Error) -> ErrorBody {
             ErrorCode::Unsupported,
             "the provider has not said where users find the access point".to_owned(),
         ),
+        Error::Full { .. } => (ErrorCode::LimitReached, error.to_string()),
         Error::Ended(what) => (ErrorCode::Conflict, format!("{what} has ended")),
         _ => (
             ErrorCode::Internal,

@@ -7,12 +7,33 @@ use std::time::{Duration, Instant};
 use carina_vnet_host::Error;
 use carina_vnet_host::way::{PieceSeen, PieceWatch};
 
+use super::tenants::{Place, Places};
+
 /// On whose behalf, the network's name here, and a number that the one who looks has drawn.
 pub(super) type Key = (Vec<String>, String, u64);
 
-/// All watches, with their beginnings.
-#[derive(Debug, Default)]
-pub(super) struct Seeking(Mutex<BTreeMap<Key, (Instant, PieceWatch)>>);
+/// All watches.
+#[derive(Debug)]
+pub(super) struct Seeking {
+    all: Mutex<BTreeMap<Key, Begun>>,
+    places: Places,
+}
+
+#[derive(Debug)]
+struct Begun {
+    at: Instant,
+    watch: PieceWatch,
+    _place: Place,
+}
+
+impl Default for Seeking {
+    fn default() -> Seeking {
+        Seeking {
+            all: Mutex::default(),
+            places: Places::new("traces", WATCHES_MAX),
+        }
+    }
+}
 
 impl Seeking {
     /// Begins a watch.
@@ -25,14 +46,13 @@ impl Seeking {
         watch: impl FnOnce() -> Result<PieceWatch, Error>,
     ) -> Result<(), Error> {
         let mut all = self.lock();
-        all.retain(|_, (began, _)| began.elapsed() < LEFT);
-        if all.len() >= WATCHES_MAX {
-            return Err(Error::Unsupported {
-                what: "another trace".to_owned(),
-                instead: "too many go on already; try again in a minute",
-            });
-        }
-        all.insert(key, (Instant::now(), watch()?));
+        all.retain(|_, begun| begun.at.elapsed() < LEFT);
+        let begun = Begun {
+            _place: self.places.take(&key.0)?,
+            at: Instant::now(),
+            watch: watch()?,
+        };
+        all.insert(key, begun);
         Ok(())
     }
 
@@ -41,16 +61,17 @@ impl Seeking {
     /// # Errors
     /// There is no such watch, or its engine has ended.
     pub(super) fn end(&self, key: &Key) -> Result<PieceSeen, Error> {
-        let watch = self.lock().remove(key);
-        watch.ok_or(Error::Ended("the watch"))?.1.end()
+        let begun = self.lock().remove(key);
+        begun.ok_or(Error::Ended("the watch"))?.watch.end()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, (Instant, PieceWatch)>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Begun>> {
         // Every critical section leaves the map whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// Watches on a host that go on at a time.
 const WATCHES_MAX: usize = 16;
 /// A trace of 100 echos that are all lost takes less than this.
 const LEFT: Duration = Duration::from_secs(180);

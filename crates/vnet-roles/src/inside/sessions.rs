@@ -9,13 +9,23 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use carina_vnet_host::Error;
+
+use super::tenants::{Place, Places};
+
 /// Who watches what: on whose behalf, the network's name here, the node, and a number that the one
 /// who watches has drawn.
 pub(super) type Key = (Vec<String>, String, String, u64);
 
 /// All who watch.
-#[derive(Debug, Default)]
-pub(super) struct Sessions(Mutex<BTreeMap<Key, Arc<Session>>>);
+#[derive(Debug)]
+pub(super) struct Sessions {
+    all: Mutex<BTreeMap<Key, Taken>>,
+    places: Places,
+}
+
+/// A session and its place.
+type Taken = (Arc<Session>, Place);
 
 /// One who watches.
 #[derive(Debug)]
@@ -35,6 +45,15 @@ struct Said {
     used_at: Instant,
 }
 
+impl Default for Sessions {
+    fn default() -> Sessions {
+        Sessions {
+            all: Mutex::default(),
+            places: Places::new("consoles", SESSIONS_MAX),
+        }
+    }
+}
+
 impl Sessions {
     /// The session of one who watches; a new one where it is missing and `socket` is given.
     ///
@@ -44,41 +63,39 @@ impl Sessions {
         &self,
         key: &Key,
         socket: Option<&Path>,
-    ) -> std::io::Result<Option<Arc<Session>>> {
+    ) -> Result<Option<Arc<Session>>, Error> {
         let mut all = self.lock();
-        // They leave the console, where one of them may have been the one who writes.
-        let unused = all.extract_if(.., |_, session| !session.is_used());
-        unused.for_each(|(_, session)| session.end());
-        if let Some(session) = all.get(key) {
+        // They leave the console, where one of them may be the one who writes.
+        let unused = all.extract_if(.., |_, (session, _)| !session.is_used());
+        unused.for_each(|(_, (session, _))| session.end());
+        if let Some((session, _)) = all.get(key) {
             return Ok(Some(Arc::clone(session)));
         }
         let Some(socket) = socket else {
             return Ok(None);
         };
-        if all.len() >= SESSIONS_MAX {
-            return Err(std::io::Error::other("too many watch consoles"));
-        }
-        let session = Session::begin(socket)?;
-        all.insert(key.clone(), Arc::clone(&session));
+        let place = self.places.take(&key.0)?;
+        let session = Session::begin(socket).map_err(failed)?;
+        all.insert(key.clone(), (Arc::clone(&session), place));
         Ok(Some(session))
     }
 
     /// Ends a session, if it is there.
     pub(super) fn end(&self, key: &Key) {
-        if let Some(session) = self.lock().remove(key) {
+        if let Some((session, _)) = self.lock().remove(key) {
             session.end();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Arc<Session>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Taken>> {
         // Every critical section leaves the map whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Sessions {
     fn drop(&mut self) {
-        self.lock().values().for_each(|session| session.end());
+        self.lock().values().for_each(|(session, _)| session.end());
     }
 }
 
@@ -141,9 +158,12 @@ impl Session {
     }
 
     /// Types, if this is the one who writes.
-    pub(super) fn type_in(&self, bytes: &[u8]) -> std::io::Result<()> {
+    ///
+    /// # Errors
+    /// The console has ended.
+    pub(super) fn type_in(&self, bytes: &[u8]) -> Result<(), Error> {
         self.lock().used_at = Instant::now();
-        (&self.stream).write_all(bytes)
+        (&self.stream).write_all(bytes).map_err(failed)
     }
 
     fn is_used(&self) -> bool {
@@ -161,6 +181,14 @@ impl Session {
     }
 }
 
+fn failed(source: std::io::Error) -> Error {
+    Error::System {
+        what: "the console".to_owned(),
+        source,
+    }
+}
+
+/// Consoles of nodes on a host that are watched at a time.
 const SESSIONS_MAX: usize = 64;
 /// What is kept for one who is slow.
 const LAST_BYTES: usize = 1 << 16;

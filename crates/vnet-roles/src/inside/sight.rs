@@ -100,7 +100,10 @@ fn nodes_of(
     let told: BTreeMap<&str, &NodeReport> = told.map(|node| (node.name.as_str(), node)).collect();
     let node = |(name, wanted): (&str, ResolvedNode)| {
         if let Some(node) = told.get(name) {
-            return (*node).clone();
+            return NodeReport {
+                state: node.state.for_operators(),
+                ..(*node).clone()
+            };
         }
         let interfaces = layout.interfaces(vnet, name);
         let interfaces = interfaces.iter().map(InterfaceReport::from);
@@ -169,7 +172,7 @@ fn outer(
         ends: [near, far],
         carrier: seen.carrier,
         rate: seen.rate,
-        state: seen.state.clone(),
+        state: seen.state.for_operators(),
         rtt_ns: seen.rtt_ns,
         passed: [seen.sent, seen.received.unwrap_or_default()],
         impairment: LinkImpairment {
@@ -184,7 +187,7 @@ fn state_of(ends: &[Option<&EndReport>; 2]) -> LinkState {
     let states = ends.iter().flatten().map(|end| &end.state);
     let worse = |state: &&LinkState| matches!(state, LinkState::Down { .. });
     match (states.clone().find(worse), ends) {
-        (Some(down), _) => down.clone(),
+        (Some(down), _) => down.for_operators(),
         (None, [Some(one), Some(other)]) if one.state == other.state => one.state.clone(),
         _ => LinkState::Absent,
     }

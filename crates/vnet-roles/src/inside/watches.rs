@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use carina_vnet_host::{EchoStream, Echoes, Error};
 
-/// The streams, by the numbers that the PIP has drawn.
+/// The streams, by the numbers that the PIP has drawn. Only the PIP begins some: moves of nodes of
+/// several networks have one at each neighbour.
 #[derive(Debug, Default)]
 pub(super) struct Watches(Mutex<BTreeMap<u64, (Instant, EchoStream)>>);
 

@@ -4,25 +4,57 @@ use std::collections::VecDeque;
 
 use carina_vnet_host::progress::Event;
 
-/// Events with their numbers, from 1.
+/// Events with their numbers, from 1. Those that delegates cause leave the others their room, and
+/// those of one delegate leave some to the other delegates.
 #[derive(Debug, Default)]
 pub struct EventLog {
-    events: VecDeque<Event>,
+    events: VecDeque<Kept>,
     last: u64,
 }
 
+#[derive(Debug)]
+struct Kept {
+    event: Event,
+    /// The delegate who has caused it.
+    by: Option<String>,
+}
+
 impl EventLog {
-    /// Adds one, at so many ms.
+    /// Adds one, at so many ms. Of words that are long the first are kept.
     pub fn add(&mut self, at_ms: u64, what: String) {
+        self.keep(at_ms, what, None);
+    }
+
+    /// Adds one that a delegate has caused.
+    pub fn add_of(&mut self, delegate: &str, at_ms: u64, what: String) {
+        let is_own = |kept: &Kept| kept.by.as_deref() == Some(delegate);
+        self.leave_room(OF_DELEGATE_MAX, is_own);
+        self.leave_room(OF_DELEGATES_MAX, |kept| kept.by.is_some());
+        self.keep(at_ms, what, Some(delegate.to_owned()));
+    }
+
+    fn keep(&mut self, at_ms: u64, mut what: String, by: Option<String>) {
         self.last += 1;
-        let number = self.last;
-        self.events.push_back(Event {
-            number,
+        if let Some((end, _)) = what.char_indices().nth(WORDS_MAX) {
+            what.truncate(end);
+        }
+        let event = Event {
+            number: self.last,
             at_ms,
             what,
-        });
+        };
+        self.events.push_back(Kept { event, by });
         let excess = self.events.len().saturating_sub(EVENTS_MAX);
         self.events.drain(..excess);
+    }
+
+    /// Lets the oldest of some go, if there are `most` of them.
+    fn leave_room(&mut self, most: usize, is_one: impl Fn(&Kept) -> bool) {
+        if self.events.iter().filter(|kept| is_one(kept)).count() >= most
+            && let Some(oldest) = self.events.iter().position(is_one)
+        {
+            self.events.remove(oldest);
+        }
     }
 
     /// The number of the last one, 0 before the first.
@@ -32,10 +64,57 @@ impl EventLog {
 
     /// Those after a number.
     pub fn since(&self, number: u64) -> Vec<Event> {
-        let events = self.events.iter();
+        let events = self.events.iter().map(|kept| &kept.event);
         events.filter(|it| it.number > number).cloned().collect()
     }
 }
 
 /// Events that are kept.
 const EVENTS_MAX: usize = 1000;
+/// Of them, those that delegates have caused.
+const OF_DELEGATES_MAX: usize = 500;
+/// Of them, those of one delegate.
+const OF_DELEGATE_MAX: usize = 200;
+/// Characters of an event.
+const WORDS_MAX: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delegates_leave_room_for_what_else_happens() {
+        let mut log = EventLog::default();
+        log.add(
+            0,
+            "operator acme lets delegate eve do this: exec".to_owned(),
+        );
+        log.add_of("bob", 0, "delegate bob runs `who`".to_owned());
+        for number in 0..EVENTS_MAX as u64 * 2 {
+            log.add_of("eve", number, format!("delegate eve runs `{number}`"));
+        }
+        let events = log.since(0);
+        assert_eq!(events.len(), 2 + OF_DELEGATE_MAX);
+        assert!(events[0].what.starts_with("operator acme lets"));
+        assert!(events[1].what.starts_with("delegate bob"));
+        for name in ["a", "b", "c", "d", "e"] {
+            for _ in 0..EVENTS_MAX {
+                log.add_of(name, 0, format!("delegate {name} runs `who`"));
+            }
+        }
+        assert_eq!(log.since(0).len(), 1 + OF_DELEGATES_MAX);
+        assert!(log.since(0)[0].what.starts_with("operator acme lets"));
+        // What else happens has all the room.
+        for _ in 0..EVENTS_MAX {
+            log.add(0, "it is ready".to_owned());
+        }
+        assert_eq!(log.since(0).len(), EVENTS_MAX);
+    }
+
+    #[test]
+    fn words_of_a_peer_are_kept_in_short() {
+        let mut log = EventLog::default();
+        log.add(0, "ü".repeat(1 << 20));
+        assert_eq!(log.since(0)[0].what, "ü".repeat(WORDS_MAX));
+    }
+}

@@ -168,6 +168,18 @@ impl<S: Store> Operations<S> {
         }
     }
 
+    /// As [`Operations::tell`], of what a caller has done.
+    pub fn tell_of(&mut self, now: Instant, name: &str, caller: &Identity, what: String) {
+        match (caller.role, self.histories.get_mut(name)) {
+            (Role::Delegate, Some(history)) => {
+                let at_ms = now.since(history.began).as_millis();
+                history.events.add_of(&caller.name, at_ms, what);
+                self.happened.notify_waiters();
+            }
+            _ => self.tell(now, name, what),
+        }
+    }
+
     fn unknown(&self, name: &str) -> ErrorBody {
         let known: BTreeSet<&str> = self.vno.names().collect();
         let known: Vec<&str> = known.into_iter().collect();

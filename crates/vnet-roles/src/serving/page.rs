@@ -121,7 +121,7 @@ async fn about<S: Store + Send + 'static>(State(verbs): State<Verbs<S>>) -> Resp
         role: "vno",
         title: verbs.party.name.clone(),
         can: &[
-            "rates", "history", "impair", "console", "capture", "test", "trace",
+            "rates", "history", "impair", "console", "capture", "test", "trace", "grants",
         ],
     }))
 }

@@ -204,7 +204,7 @@ fn changes(before: &PipView, now: &PipView) -> Vec<String> {
             let word = match (was.map(|it| &it.state), &node.state) {
                 (Some(was), state) if was == state => continue,
                 (_, NodeState::Up) => "is up".to_owned(),
-                (_, NodeState::Failed { reason }) => format!("has failed: {reason}"),
+                (_, NodeState::Failed { reason, .. }) => format!("has failed: {reason}"),
                 _ => continue,
             };
             all.push(format!("{name}: node {} {word}", node.name));
@@ -270,6 +270,7 @@ mod tests {
     fn events_of_a_part_come_in_order() {
         let failed = NodeState::Failed {
             reason: "no guest".into(),
+            cause: Default::default(),
         };
         let steps = [
             vec![],

@@ -1,11 +1,12 @@
 //! Where connections come from that are not admitted yet: one source cannot take the places of
 //! the others.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use crate::shares::{Share, Shares};
+use crate::shares::{Share, Shares, network_of};
 
 /// The sources that there are now, by address, or by application where flows are asked for.
 #[derive(Debug, Default)]
@@ -27,14 +28,14 @@ impl Default for Turns {
 impl Sources {
     /// Notes a connection; none if its source has too many.
     pub(super) fn take(&self, from: &str) -> Option<Pending> {
-        self.0.take(&source_of(from), PENDING_MAX)
+        self.0.take(&source_of(from), PENDING_MAX).ok()
     }
 }
 
-/// An address without its port.
+/// An address without its port, or an application.
 fn source_of(from: &str) -> String {
-    match from.parse::<std::net::SocketAddr>() {
-        Ok(address) => address.ip().to_string(),
+    match from.parse::<SocketAddr>() {
+        Ok(address) => network_of(address.ip()).to_string(),
         Err(_) => from.to_owned(),
     }
 }
@@ -57,6 +58,16 @@ mod tests {
         assert!(sources.take("192.0.2.1:99").is_none());
         assert!(sources.take("192.0.2.2:99").is_some());
         assert!(sources.take("vnp.net|1").is_some());
+        // One host has as many addresses of IPv6 as it likes.
+        assert_eq!(
+            source_of("[2001:db8::1]:9"),
+            source_of("[2001:db8::ff:2]:10")
+        );
+        assert_ne!(
+            source_of("[2001:db8::1]:9"),
+            source_of("[2001:db8:0:1::1]:9")
+        );
+        assert_eq!(source_of("[::ffff:192.0.2.1]:9"), source_of("192.0.2.1:1"));
         pending.pop();
         assert!(sources.take("192.0.2.1:99").is_some());
         drop(pending);

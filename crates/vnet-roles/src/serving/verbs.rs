@@ -139,8 +139,16 @@ impl<S: Store + Send + 'static> Verbs<S> {
             }
             false => {
                 let of = (document.vnet.name.clone(), Some(Verb::Apply));
-                self.of_network(from, of, move |it, now, _| it.want(now, document, false))
-                    .await
+                let caller = from.0.0.clone();
+                self.of_network(from, of, move |it, now, name| {
+                    let seen = it.want(now, document, false)?;
+                    if caller.role == Role::Delegate {
+                        let what = format!("{caller} has changed what is wanted");
+                        it.tell_of(now, name, &caller, what);
+                    }
+                    Ok(seen)
+                })
+                .await
             }
         }
     }
@@ -229,7 +237,8 @@ async fn ask<S: Store + Send + 'static>(
                 return Err(no_node(node));
             }
             if let (Some(node), Some(deed)) = (ask.node(), ask.deed()) {
-                it.tell(now, &name, format!("node {node}: {caller} {deed}"));
+                let what = format!("node {node}: {caller} {deed}");
+                it.tell_of(now, &name, &caller, what);
             }
             Ok::<_, ErrorBody>((seen.vnet, ask))
         });

@@ -281,10 +281,10 @@ fn changes(before: &VnetReport, now: &VnetReport) -> Vec<String> {
         let old = nodes.get(node.name.as_str())?;
         let word = match &node.state {
             state if *state == old.state => return None,
-            NodeState::Absent => "is not there",
-            NodeState::Starting => "begins",
-            NodeState::Up => "is up",
-            NodeState::Failed { .. } => "has failed",
+            NodeState::Absent => "is not there".to_owned(),
+            NodeState::Starting => "begins".to_owned(),
+            NodeState::Up => "is up".to_owned(),
+            NodeState::Failed { cause, .. } => format!("has failed: {cause}"),
         };
         Some(format!("node {} {word}", node.name))
     });
@@ -296,12 +296,12 @@ fn changes(before: &VnetReport, now: &VnetReport) -> Vec<String> {
         let word = match &link.state {
             state if *state == old.state => match link.impairment == old.impairment {
                 true => return None,
-                false if link.impairment.is_none() => "is no longer impaired",
-                false => "is impaired",
+                false if link.impairment.is_none() => "is no longer impaired".to_owned(),
+                false => "is impaired".to_owned(),
             },
-            LinkState::Absent => "is not known",
-            LinkState::Down { .. } => "is down",
-            LinkState::Up => "is up",
+            LinkState::Absent => "is not known".to_owned(),
+            LinkState::Down { cause, .. } => format!("is down: {}", cause.words_of_link()),
+            LinkState::Up => "is up".to_owned(),
         };
         Some(format!("{name} {word}"))
     });
@@ -330,6 +330,7 @@ const CHANGES_TOLD: usize = 100;
 #[cfg(test)]
 mod tests {
     use carina_vnet::document::Form;
+    use carina_vnet::host_part::Cause;
     use carina_vnet::message::Standing;
 
     use super::*;
@@ -353,6 +354,24 @@ mod tests {
         assert_eq!(
             changes(&before, &now),
             ["node b is up", "link 0 (a:eth0 -- b:eth0) is up"]
+        );
+        let mut failed = now.clone();
+        failed.nodes[0].state = NodeState::Failed {
+            reason: "on host h1 there is no image x".into(),
+            cause: Cause::Image,
+        };
+        failed.links[0].state = LinkState::Down {
+            reason: "h1 has no flow to h2".into(),
+            cause: Cause::Carrier,
+        };
+        assert_eq!(
+            changes(&now, &failed),
+            [
+                "node a has failed: its host has no image of this name that boots: ask the \
+                 provider",
+                "link 0 (a:eth0 -- b:eth0) is down: nothing carries it between its hosts; the \
+                 provider's log says why"
+            ]
         );
         let mut worse = now.clone();
         worse.links[0].impairment.there = Some(Default::default());

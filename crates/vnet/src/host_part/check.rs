@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{EndPart, Far, HostPart, InterfacePart, LinkPart, NodePart, Users};
+use super::{ACCESS_MTU_MAX, EndPart, Far, HostPart, InterfacePart, LinkPart, NodePart, Users};
 use crate::document::limits::{
     CPUS_MAX, INTERFACE_MAX, LINKS_MAX, LIST_MAX, MEMORY_MIB, NAME_MAX, NICS_MAX, NODES_MAX,
     OTHERS_MAX, TEXT_VALUE_MAX,
@@ -47,6 +47,14 @@ pub enum PartError {
         count: usize,
         /// How many there can be.
         most: usize,
+    },
+    /// A text is longer than any that is needed.
+    #[error("{what} {text:?}…: must have at most {TEXT_VALUE_MAX} letters")]
+    Long {
+        /// What it is.
+        what: &'static str,
+        /// Its first letters.
+        text: String,
     },
     /// Something stands in the part twice.
     #[error("{0} stands there twice")]
@@ -173,8 +181,17 @@ impl HostPart {
         if count > most {
             return Err(PartError::TooMany { what, count, most });
         }
-        let interface = self.interface(&link.near);
+        let node = self.node(&link.near.node);
+        let node = node.expect("the ends of the link were checked");
+        let interface = node.interface(&link.near.interface);
         let interface = interface.expect("the ends of the link were checked");
+        let mtu = u64::from(interface.mtu);
+        within(
+            node,
+            "mtu of an access point",
+            mtu,
+            (MTU_MIN, ACCESS_MTU_MAX.into()),
+        )?;
         let (own, bits) = (interface.address, interface.address.bits());
         let mut taken = BTreeSet::from([own.address(), interface.peer]);
         for (user, address) in &users.addresses {
@@ -207,6 +224,10 @@ fn check_node(node: &NodePart, all: &mut BTreeMap<EndPart, u32>) -> Result<(), P
     }
     if let Some(founder) = &node.founder {
         name("node", founder)?;
+    }
+    let (what, count, most) = ("routes of a node", node.routes.len(), PART_LINKS_MAX);
+    if count > most {
+        return Err(PartError::TooMany { what, count, most });
     }
     for interface in &node.interfaces {
         if !is_interface(&interface.name) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::VnetId;
+use super::{Cause, VnetId};
 
 /// What a host says of its part of a network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,8 +44,11 @@ pub enum NodeState {
     Up,
     /// It cannot be made, or has ended.
     Failed {
-        /// Why.
+        /// Why, in words for the provider.
         reason: String,
+        /// Of what kind that is, for the operator.
+        #[serde(default)]
+        cause: Cause,
     },
 }
 
@@ -69,11 +72,43 @@ pub enum LinkState {
     Absent,
     /// It is there, and no probe has passed yet, or none passes any more.
     Down {
-        /// Why.
+        /// Why, in words for the provider.
         reason: String,
+        /// Of what kind that is, for the operator.
+        #[serde(default)]
+        cause: Cause,
     },
     /// A probe from each end on this host was answered by the other end.
     Up,
+}
+
+impl NodeState {
+    /// What may be known of it to those who must not know its host: of the reason of a failure only
+    /// the kind.
+    #[must_use]
+    pub fn for_operators(&self) -> NodeState {
+        match self {
+            NodeState::Failed { cause, .. } => NodeState::Failed {
+                reason: cause.to_string(),
+                cause: *cause,
+            },
+            state => state.clone(),
+        }
+    }
+}
+
+impl LinkState {
+    /// As [`NodeState::for_operators`].
+    #[must_use]
+    pub fn for_operators(&self) -> LinkState {
+        match self {
+            LinkState::Down { cause, .. } => LinkState::Down {
+                reason: cause.words_of_link().to_owned(),
+                cause: *cause,
+            },
+            state => state.clone(),
+        }
+    }
 }
 
 impl HostStatus {
@@ -94,7 +129,7 @@ impl HostStatus {
             let what = match &node.state {
                 NodeState::Absent => "is not there yet".to_owned(),
                 NodeState::Starting => "starts".to_owned(),
-                NodeState::Failed { reason } => reason.clone(),
+                NodeState::Failed { reason, .. } => reason.clone(),
                 NodeState::Up if node.is_console_ready => return None,
                 NodeState::Up => "its console has not answered".to_owned(),
             };
@@ -103,7 +138,7 @@ impl HostStatus {
         let links = self.links.iter().filter_map(|(number, link)| {
             let what = match &link.state {
                 LinkState::Absent => "is not there yet",
-                LinkState::Down { reason } => reason,
+                LinkState::Down { reason, .. } => reason,
                 LinkState::Up => return None,
             };
             Some(format!("link {number}: {what}"))

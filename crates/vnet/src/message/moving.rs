@@ -17,7 +17,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::host_part::{HostPart, VnetId};
+use crate::host_part::{EndPart, HostPart, VnetId};
+
+use super::{PartKey, Reason, TunnelEnd};
 
 /// An order to await a node that comes from another host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +54,48 @@ pub struct SendNode {
     pub at: String,
     /// How long it may take, ms.
     pub limit_ms: u64,
+}
+
+/// Ends of links between providers that move with a node. Each is asked for, and said, until it is
+/// answered.
+///
+/// ```text
+///   PIP of the node            VNP             PIP beyond
+///     | -- Repoint, undecided -> | -------------> |   before anything is made anywhere
+///     | <-------------- its answer -------------- |
+///     |          the node moves                   |
+///     | -- Repoint, decided ---> | -------------> |   its hosts have their links lead there
+///     | <-------------- its answer -------------- |
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Repoint {
+    /// The network and the attempt of which the part is.
+    pub key: PartKey,
+    /// What tells this move from all others.
+    pub number: u64,
+    /// Whether the node has moved; else the provider beyond is asked whether it may.
+    pub is_decided: bool,
+    /// To the VNP: ends at the node, and where they are. From the VNP: the ends at the other
+    /// provider's nodes, and where they lead. The tag of a link stays as it is.
+    pub ends: Vec<(EndPart, TunnelEnd)>,
+}
+
+/// What the provider beyond says of a [`Repoint`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RepointAnswer {
+    /// The network and the attempt.
+    pub key: PartKey,
+    /// Which move.
+    pub number: u64,
+    /// Whether it answers what is decided.
+    pub is_decided: bool,
+    /// To the VNP: the ends at its own nodes. From the VNP: those at the node that moves.
+    pub ends: Vec<EndPart>,
+    /// Why the node may not move now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<Reason>,
 }
 
 /// What a host says of a move in which it has a part.

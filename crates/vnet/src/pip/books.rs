@@ -16,6 +16,7 @@ use self::charge::Charge;
 use super::inventory::Ground;
 use super::moving::{Moved, Moving};
 use super::placing::{Laid, Placement, Taken};
+use super::repointing::Untold;
 
 mod charge;
 
@@ -52,6 +53,9 @@ pub(super) struct Made {
     /// The outcome of the move before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) moved: Option<Moved>,
+    /// Ends of links that have moved, of which the providers beyond do not know yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) untold: Option<Untold>,
 }
 
 impl Made {
@@ -89,8 +93,15 @@ impl Made {
         self.moving.as_ref().filter(|moving| !moving.is_decided)
     }
 
+    /// Whether no node of it moves, and all who have to know where nodes are do.
+    pub(super) fn is_still(&self) -> bool {
+        self.moving.is_none() && self.untold.is_none()
+    }
+
+    /// The host that awaits a node, or is about to: once all providers beyond have agreed.
     fn destination(&self) -> Option<&str> {
-        self.undecided().map(|moving| moving.to.as_str())
+        let moving = self.undecided().filter(|it| it.awaits.is_empty());
+        moving.map(|moving| moving.to.as_str())
     }
 
     /// All that it has, or may still have, of the substrate.
@@ -362,8 +373,10 @@ impl Books {
 
     /// Tags and addresses that there are, also those of the network itself: a tunnel that stays
     /// keeps its own.
-    pub(super) fn taken(&self) -> Taken {
-        let mut taken = Taken::default();
+    pub(super) fn taken(&self, vnet: VnetId) -> Taken {
+        let mut taken = Taken::by(vnet);
+        let far = self.made.values().flat_map(|made| &made.far);
+        taken.tags.extend(far.map(|(_, end)| end.tag));
         for (_, placement) in self.made.values().flat_map(Made::placements) {
             taken.add(placement);
         }
@@ -376,6 +389,17 @@ impl Books {
     /// Whether a host takes no new nodes.
     pub(super) fn is_drained(&self, host: &str) -> bool {
         self.drained.contains(host)
+    }
+
+    /// The hosts that take no new nodes.
+    pub(super) fn drained(&self) -> impl Iterator<Item = &str> {
+        self.drained.iter().map(String::as_str)
+    }
+
+    /// A transaction that changes nothing, and is refused if the books are behind in this.
+    pub(super) fn drained_as_read(&self, host: &str) -> Transaction {
+        let key = format!("{}{DRAINED}/{host}", self.prefix);
+        Transaction::new().if_as_read(&*key, self.mirror.revision(&key))
     }
 
     /// A transaction that says so of a host, or no longer, if nothing was promised meanwhile.

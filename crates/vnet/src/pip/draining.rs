@@ -3,6 +3,9 @@
 //! That stands in the store, under the same comparison as any promise: no process of the provider
 //! that has not read it places anything there.
 
+use std::collections::BTreeSet;
+
+use carina_embed::HostId;
 use carina_time::{Duration, Instant};
 
 use crate::host_part::VnetId;
@@ -69,7 +72,12 @@ impl<S: Store> Pip<S> {
     ) -> Result<(Step, bool), StoreError> {
         self.books.refresh(&mut self.store, now, &self.ground)?;
         if self.books.is_drained(host) == is_drained {
-            return Ok((Step::Done, false));
+            // The books may be behind; then it is not so.
+            let check = self.books.drained_as_read(host);
+            return Ok(match self.store.commit(now, &check)? {
+                Outcome::Done(_) => (Step::Done, false),
+                Outcome::Conflict => (Step::Again, false),
+            });
         }
         let write = self.books.drain(host, is_drained);
         match self.store.commit(now, &write)? {
@@ -81,31 +89,63 @@ impl<S: Store> Pip<S> {
         }
     }
 
-    /// The nodes on a host, and where each can move; those of parts that are held, too.
+    /// The nodes on a host, by network and name: those of parts that are made or held, and those
+    /// that are about to move there.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub fn nodes_at(
+        &mut self,
+        now: Instant,
+        host: &str,
+    ) -> Result<BTreeSet<(VnetId, String)>, StoreError> {
+        self.books.refresh(&mut self.store, now, &self.ground)?;
+        let nodes = self.nodes_here(host).into_iter();
+        Ok(nodes.map(|(vnet, _, node)| (vnet, node)).collect())
+    }
+
+    /// The nodes on a host, and where each can move; those of parts that are held, too. One that is
+    /// about to move there is in conflict until it is there.
     pub fn nodes_away(&mut self, now: Instant, host: &str) -> Vec<NodeAway> {
         if let Err(error) = self.books.refresh(&mut self.store, now, &self.ground) {
             self.discard(&error);
         }
-        let made = self.books.all_made().map(|(vnet, made)| (vnet, &made.laid));
-        let held = self.books.all_held().map(|(vnet, held)| (vnet, &held.laid));
-        let mut nodes = Vec::new();
-        for (vnet, laid) in made.chain(held) {
-            let here = laid.placement.hosts.iter().filter(|(_, at)| *at == host);
-            for (node, _) in here {
-                let name = laid.part.name.clone();
-                nodes.push((vnet, name, node.clone()));
-            }
-        }
-        // A part that is changed is there as it was, and as it is to be.
-        nodes.sort();
-        nodes.dedup();
         let away = |(vnet, name, node): (VnetId, String, String)| NodeAway {
             to: self.ways_out(now, vnet, host, &node),
             vnet,
             name,
             node,
         };
-        nodes.into_iter().map(away).collect()
+        self.nodes_here(host).into_iter().map(away).collect()
+    }
+
+    /// The nodes on a host, as the books have them: network, its name, and node. A part that is
+    /// changed is there as it was, and as it is to be.
+    fn nodes_here(&self, host: &str) -> BTreeSet<(VnetId, String, String)> {
+        let at = self.books.at(host).into_iter();
+        let made = at.filter_map(|vnet| Some((vnet, self.books.made(vnet)?)));
+        let made: Vec<_> = made.collect();
+        let come = made.iter().filter_map(|(vnet, made)| {
+            let moving = made.undecided().filter(|moving| moving.to == host)?;
+            Some((*vnet, &made.laid.part.name, &moving.node))
+        });
+        let laid = made.iter().map(|(vnet, made)| (*vnet, &made.laid));
+        let held = self.books.all_held().map(|(vnet, held)| (vnet, &held.laid));
+        let nodes = laid.chain(held).flat_map(|(vnet, laid)| {
+            let all = laid.placement.hosts.iter();
+            let here = all.filter(move |(_, at)| *at == host);
+            here.map(move |(node, _)| (vnet, &laid.part.name, node))
+        });
+        let nodes = come.chain(nodes);
+        nodes
+            .map(|(vnet, name, node)| (vnet, name.clone(), node.clone()))
+            .collect()
+    }
+
+    /// The hosts that are drained.
+    pub(super) fn drained_hosts(&self) -> Vec<HostId> {
+        let drained = self.books.drained();
+        drained.filter_map(|host| self.ground.host(host)).collect()
     }
 
     fn ways_out(
@@ -124,9 +164,11 @@ impl<S: Store> Pip<S> {
         let mut hosts: Vec<_> = hosts.filter(|(it, _)| it.name != from).collect();
         hosts.sort_by_key(|(_, free)| std::cmp::Reverse(free.cpu));
         let names = vnet.to_string();
+        let mut room = None;
         let (mut ways, mut refusals): (Vec<String>, Vec<Reason>) = (Vec::new(), Vec::new());
         for (host, _) in hosts {
-            let planned = self.planned(now, [&names, node, &host.name], 0, Duration::ZERO);
+            let way = [&*names, node, &host.name];
+            let planned = self.planned_in(now, way, 0, Duration::ZERO, &mut room);
             match planned {
                 Ok(_) => ways.push(host.name.clone()),
                 Err(reason) if refusals.iter().any(|it| it.message == reason.message) => {}

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::host_part::{
-    EndPart, Far, FarHost, HostPart, HostStatus, LinkPart, LinkState, LinkStatus, NodeState, VnetId,
+    Cause, EndPart, Far, FarHost, HostPart, HostStatus, LinkPart, LinkState, NodeState, VnetId,
 };
-use crate::message::{Obstacle, PartEnd, PartLink, PartStatus, TunnelEnd};
+use crate::message::{Obstacle, PartEnd, PartLink, PartRequest, PartStatus, TunnelEnd};
 
 use super::books::Made;
-use super::placing::{Laid, Placement, Tunnel};
+use super::placing::{Placement, Tunnel};
 
 /// What one host has to make of a part that is placed so.
 pub(super) fn host_part(vnet: VnetId, made: &Made, placement: &Placement, host: &str) -> HostPart {
@@ -98,16 +98,16 @@ fn tag(made: &Made, near: &EndPart, tunnel: &Tunnel) -> u32 {
 }
 
 /// The ends of links that leave the provider, for the provider beyond.
-pub(super) fn offered(laid: &Laid) -> Vec<(EndPart, TunnelEnd)> {
+pub(super) fn offered(part: &PartRequest, placement: &Placement) -> Vec<(EndPart, TunnelEnd)> {
     let mut ends = Vec::new();
-    for (link, tunnel) in laid.part.links.iter().zip(&laid.placement.tunnels) {
+    for (link, tunnel) in part.links.iter().zip(&placement.tunnels) {
         for side in 0..2 {
             let (PartEnd::Node(near), PartEnd::Border(_)) =
                 (&link.ends[side], &link.ends[1 - side])
             else {
                 continue;
             };
-            let host = laid.placement.hosts.get(&near.node);
+            let host = placement.hosts.get(&near.node);
             if let (Some(host), Some(address)) = (host, tunnel.outer[side]) {
                 let (host, tag) = (host.clone(), tunnel.tag);
                 ends.push((near.clone(), TunnelEnd { host, address, tag }));
@@ -158,16 +158,17 @@ fn obstacle(said: &HostStatus) -> Option<Obstacle> {
         match &node.state {
             NodeState::Absent => Some(Obstacle::NodeAbsent(name)),
             NodeState::Starting => Some(Obstacle::NodeStarts(name)),
-            NodeState::Failed { .. } => Some(Obstacle::NodeFailed(name)),
+            NodeState::Failed { cause, .. } => Some(Obstacle::NodeFailed(name, *cause)),
             NodeState::Up if node.is_console_ready => None,
             NodeState::Up => Some(Obstacle::ConsoleSilent(name)),
         }
     });
     let mut links = said.links.iter();
-    let is_down = |(_, link): &(&u32, &LinkStatus)| link.state != LinkState::Up;
     node.or_else(|| {
-        links
-            .find(is_down)
-            .map(|(number, _)| Obstacle::LinkDown(*number))
+        links.find_map(|(number, link)| match &link.state {
+            LinkState::Up => None,
+            LinkState::Absent => Some(Obstacle::LinkDown(*number, Cause::default())),
+            LinkState::Down { cause, .. } => Some(Obstacle::LinkDown(*number, *cause)),
+        })
     })
 }

@@ -246,6 +246,16 @@ impl Ground {
         self.inventory.hosts.get(host.index())
     }
 
+    /// Whether an address is one of a host here, for tunnels with a tag or without.
+    pub(super) fn has_address(&self, address: Ipv4Addr) -> bool {
+        let address = u64::from(address.to_bits());
+        let mut hosts = self.inventory.hosts.iter();
+        hosts.any(|host| {
+            let (first, last) = addresses(host);
+            (first..=last).contains(&address)
+        })
+    }
+
     /// What lies behind a border.
     pub(super) fn outside(&self, border: &str) -> Option<HostId> {
         self.borders.get(border).copied().map(HostId::of)
@@ -306,13 +316,9 @@ fn numbered<'a>(
 }
 
 fn check_addresses(hosts: &[Host]) -> Result<(), InventoryError> {
-    let range = |host: &Host| {
-        let first = u64::from(host.address.to_bits());
-        (first, first + u64::from(host.tunnel_addresses))
-    };
     let mut sorted: Vec<&Host> = hosts.iter().collect();
-    sorted.sort_by_key(|host| range(host));
-    let meets = |pair: &&[&Host]| range(pair[0]).1 >= range(pair[1]).0;
+    sorted.sort_by_key(|host| addresses(host));
+    let meets = |pair: &&[&Host]| addresses(pair[0]).1 >= addresses(pair[1]).0;
     match sorted.windows(2).find(meets) {
         Some(pair) => Err(InventoryError::Addresses {
             host: pair[1].name.clone(),
@@ -320,6 +326,12 @@ fn check_addresses(hosts: &[Host]) -> Result<(), InventoryError> {
         }),
         None => Ok(()),
     }
+}
+
+/// The first and the last address of a host.
+fn addresses(host: &Host) -> (u64, u64) {
+    let first = u64::from(host.address.to_bits());
+    (first, first + u64::from(host.tunnel_addresses))
 }
 
 fn link_between(a: HostId, b: HostId, rate: u64, delay_us: u64) -> substrate::Link {

@@ -7,6 +7,9 @@
 //!                    +---> given up: a host refuses or fails, the time is over
 //! ```
 //!
+//! Where links of the node lead to other providers, these are asked first, and nothing is made
+//! anywhere until they agree ([`repointing`](super::repointing)).
+//!
 //! Where a node is stands in the store alone, and changes by one write when the destination has all
 //! of it. Until then it is at its source, whatever dies; from then on at its destination. A host
 //! that names another move than the one under way gets an order to end that.
@@ -19,13 +22,14 @@ use carina_time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::document::Kind;
-use crate::host_part::{LinkState, NodeState, VnetId};
+use crate::host_part::{EndPart, LinkState, NodeState, VnetId};
 use crate::message::{MoveState, PartEnd, Reason, ReasonCode, ReceiveNode, SendNode, ToAgent};
 use crate::mirror::to_value;
 use crate::store::{Outcome, Store, StoreError};
 
 use super::books::MOVES_BITS;
-use super::placing::Placement;
+use super::placing::{Laid, Placement};
+use super::repointing::{Untold, outer_ends};
 use super::{Pip, Step, TRIES, hosting};
 
 /// A move that is under way.
@@ -42,6 +46,9 @@ pub(super) struct Moving {
     pub(super) until_ms: u64,
     /// Whether the node is at its destination.
     pub(super) is_decided: bool,
+    /// Ends of links of the node for which the provider beyond has not agreed yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) awaits: Vec<EndPart>,
 }
 
 /// The outcome of a move.
@@ -208,6 +215,7 @@ impl<S: Store> Pip<S> {
 
     /// Takes a move a step on, as far as its hosts are.
     pub(super) fn drive_move(&mut self, now: Instant, vnet: VnetId) -> Result<(), StoreError> {
+        self.tell_beyond(now, vnet);
         let made = self.books.made(vnet).filter(|made| !made.is_leaving);
         let Some((made, moving)) = made.and_then(|made| Some((made, made.moving.as_ref()?))) else {
             return Ok(());
@@ -218,6 +226,13 @@ impl<S: Store> Pip<S> {
         let is_late = now.as_millis() >= moving.until_ms;
         if moving.is_decided {
             return self.finish_move(now, vnet, is_late);
+        }
+        if !moving.awaits.is_empty() {
+            let words = "the provider at the other end of a link has not agreed in time";
+            return match is_late {
+                true => self.give_up_move(now, vnet, words.to_owned()),
+                false => Ok(()),
+            };
         }
         match (there, here) {
             (Some(MoveState::Failed { reason }), _) | (_, Some(MoveState::Failed { reason })) => {
@@ -244,7 +259,12 @@ impl<S: Store> Pip<S> {
                     limit_ms: moving.until_ms - now.as_millis(),
                 };
                 let from = moving.from.clone();
-                self.send(&from, ToAgent::Send(order));
+                // A source that cannot send answers with a report that says nothing of it.
+                let is_told = self.sends.get(&number).is_some_and(|at| now < *at);
+                if !is_told {
+                    self.sends.insert(number, now + self.timing.repeat);
+                    self.send(&from, ToAgent::Send(order));
+                }
                 Ok(())
             }
             (None, _) => {
@@ -274,7 +294,10 @@ impl<S: Store> Pip<S> {
             moving.is_decided = true;
             std::mem::swap(&mut then.laid.placement, &mut moving.placement);
             then.moves += 1;
+            let (number, node) = (moving.number, moving.node.clone());
             then.previous.push(made.laid.clone());
+            let ends = outer_ends(&then.laid.part, &node);
+            then.untold = (!ends.is_empty()).then_some(Untold { number, ends });
             Some(then)
         }) else {
             return Ok(());
@@ -282,10 +305,11 @@ impl<S: Store> Pip<S> {
         self.books.rewrite(&mut self.store, now, vnet, &then)?;
         self.books.refresh(&mut self.store, now, &self.ground)?;
         self.order(now, vnet);
+        self.tell_beyond(now, vnet);
         Ok(())
     }
 
-    fn give_up_move(
+    pub(super) fn give_up_move(
         &mut self,
         now: Instant,
         vnet: VnetId,
@@ -314,7 +338,8 @@ impl<S: Store> Pip<S> {
             let link = said.and_then(|said| said.links.get(&link.number));
             link.is_some_and(|link| link.state == LinkState::Up)
         });
-        if !(is_late || is_up && is_linked && made.previous.is_empty()) {
+        let is_known = made.previous.is_empty() && made.untold.is_none();
+        if !(is_late || is_up && is_linked && is_known) {
             return Ok(());
         }
         let outcome = match self.state_of_move(&moving.to, vnet, moving.number) {
@@ -336,7 +361,15 @@ impl<S: Store> Pip<S> {
     ) -> Result<(), StoreError> {
         let Some(then) = self.books.made(vnet).and_then(|made| {
             let mut then = made.clone();
-            let number = then.moving.take()?.number;
+            let moving = then.moving.take()?;
+            let number = moving.number;
+            if !moving.is_decided {
+                // Its destination has what it was to have until it says that it has let go.
+                then.previous.push(Laid {
+                    part: made.laid.part.clone(),
+                    placement: moving.placement,
+                });
+            }
             then.moved = Some(Moved { number, outcome });
             Some(then)
         }) else {

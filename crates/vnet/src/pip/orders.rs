@@ -65,7 +65,7 @@ impl<S: Store> Pip<S> {
             self.settle(now, vnet)?;
             self.drive_move(now, vnet)?;
             let is_settled =
-                |made: &Made| !made.is_leaving && made.previous.is_empty() && made.moving.is_none();
+                |made: &Made| !made.is_leaving && made.previous.is_empty() && made.is_still();
             is_right &= self.books.made(vnet).is_some_and(is_settled);
         }
         self.end_moves(host);
@@ -198,6 +198,8 @@ impl<S: Store> Pip<S> {
         }
         let oldest = now - self.timing.repeat;
         self.ordered.retain(|_, (.., at)| *at > oldest);
+        self.told_beyond.retain(|_, (.., at)| *at > oldest);
+        self.sends.retain(|_, until| *until > now);
         self.lately.tidy(now);
         self.books.refresh(&mut self.store, now, &self.ground)
     }

@@ -6,10 +6,12 @@ use std::net::Ipv4Addr;
 use carina_embed::joint::Joint;
 use carina_embed::request::{Node, Sharing, VirtualLink};
 use carina_embed::{Embedder, Embedding, HostId, NodeId, Request, Residual};
+use carina_random::mix;
 use carina_time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::document::Carrier;
+use crate::host_part::VnetId;
 use crate::message::{PartEnd, PartLink, PartNode, PartRequest, Reason, ReasonCode};
 use crate::names::DocumentNames;
 
@@ -61,8 +63,10 @@ impl From<Reason> for Unplaced {
 }
 
 /// Tags and addresses that other parts have.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Taken {
+    /// The network that asks for others.
+    vnet: VnetId,
     pub(super) tags: BTreeSet<u32>,
     pub(super) addresses: BTreeSet<Ipv4Addr>,
 }
@@ -75,6 +79,23 @@ impl Laid {
 }
 
 impl Taken {
+    /// Nothing, as a network asks for tags.
+    pub(super) fn by(vnet: VnetId) -> Taken {
+        Taken {
+            vnet,
+            tags: BTreeSet::new(),
+            addresses: BTreeSet::new(),
+        }
+    }
+
+    /// A tag for a link of the network. Only who knows the network's uid can tell which one comes
+    /// next, so that no other VNP has a link to another provider take it first.
+    fn next_tag(&self, link: u32) -> Option<u32> {
+        let first = mix(self.vnet.number(), u64::from(link)) % u64::from(TAG_MAX);
+        let tags = (first as u32..TAG_MAX).chain(0..first as u32);
+        tags.map(|it| it + 1).find(|tag| !self.tags.contains(tag))
+    }
+
     pub(super) fn add(&mut self, placement: &Placement) {
         for tunnel in &placement.tunnels {
             self.tags.insert(tunnel.tag);
@@ -83,10 +104,12 @@ impl Taken {
     }
 }
 
-/// Places a part on what is free. Nodes that `before` has stay where they are if that is possible.
+/// Places a part on what is free. Nodes that `before` has stay where they are if that is possible;
+/// hosts of `drained` take no others.
 pub(super) fn place(
     ground: &Ground,
     residual: &Residual,
+    drained: &[HostId],
     part: &PartRequest,
     before: Option<&Laid>,
     taken: Taken,
@@ -103,7 +126,7 @@ pub(super) fn place(
     // Where nothing is wished for, both would be the same.
     let tries = if wishes == free { 1 } else { 2 };
     for pins in [&wishes, &free].into_iter().take(tries) {
-        let request = request(ground, part, pins)?;
+        let request = request(ground, part, pins, &Keeping { before, drained })?;
         if let Ok(embedding) = embedder.embed(residual, &request) {
             found = Some(embedding);
             break;
@@ -127,7 +150,7 @@ pub(super) fn place_at(
     let part = &before.part;
     let pin = |it: &PartNode| ground.host(hosts.get(&it.node.name)?);
     let pins: Vec<Option<HostId>> = part.nodes.iter().map(pin).collect();
-    let request = request(ground, part, &pins)?;
+    let request = request(ground, part, &pins, &Keeping::default())?;
     let Ok(embedding) = Joint::default().embed(residual, &request) else {
         return Ok(None);
     };
@@ -171,11 +194,29 @@ fn named_hosts(
     hosts
 }
 
+/// Hosts that take no nodes but those that they have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Keeping<'a> {
+    pub(super) before: Option<&'a Laid>,
+    pub(super) drained: &'a [HostId],
+}
+
+impl Keeping<'_> {
+    /// The hosts that must not take a node.
+    fn barred(&self, ground: &Ground, node: &str) -> Vec<HostId> {
+        let before = self.before.and_then(|laid| laid.placement.hosts.get(node));
+        let before = before.and_then(|host| ground.host(host));
+        let others = self.drained.iter().copied();
+        others.filter(|host| Some(*host) != before).collect()
+    }
+}
+
 /// The part as an embedder takes it: its nodes, then one for each border that it uses.
 fn request(
     ground: &Ground,
     part: &PartRequest,
     pins: &[Option<HostId>],
+    keeping: &Keeping,
 ) -> Result<Request, Reason> {
     let impossible = |what: String| Reason::new(ReasonCode::Impossible, what);
     let mut numbers: BTreeMap<PartEndName, NodeId> = BTreeMap::new();
@@ -208,6 +249,7 @@ fn request(
                 .collect(),
             labels: named.chain(pin.map(|host| ground.pin(host))).collect(),
             apart_from: apart_from.collect::<Result<_, _>>()?,
+            barred: keeping.barred(ground, &wanted.node.name),
         });
     }
     let mut links = Vec::new();
@@ -249,13 +291,18 @@ enum PartEndName<'a> {
 
 /// What binds a part for which there is no room, and what would fit. This takes some ten to some
 /// hundred times as long as to find that there is no room.
-pub(super) fn why_not(ground: &Ground, residual: &Residual, part: &PartRequest) -> Reason {
+pub(super) fn why_not(
+    ground: &Ground,
+    residual: &Residual,
+    part: &PartRequest,
+    keeping: &Keeping,
+) -> Reason {
     let free = vec![None; part.nodes.len()];
     let names = DocumentNames {
         nodes: part.nodes.iter().map(|it| it.node.name.clone()).collect(),
         places: part.nodes.iter().map(|it| it.location.clone()).collect(),
     };
-    let request = match request(ground, part, &free) {
+    let request = match request(ground, part, &free, keeping) {
         Ok(request) => request,
         Err(reason) => return reason,
     };
@@ -276,11 +323,11 @@ fn tunnels(
             tunnels.push(tunnel);
             continue;
         }
-        let tag = (1..).find(|tag| !taken.tags.contains(tag)).unwrap_or(0);
-        if tag > TAG_MAX {
+        let tag = before.and_then(|laid| outer_tag(laid, link));
+        let tag = tag.or_else(|| taken.next_tag(link.number)).ok_or_else(|| {
             let words = "there is no tag left for a link";
-            return Err(Reason::new(ReasonCode::Insufficient, words));
-        }
+            Reason::new(ReasonCode::Insufficient, words)
+        })?;
         taken.tags.insert(tag);
         let mut outer = [None, None];
         for (address, end) in outer.iter_mut().zip(&link.ends) {
@@ -289,6 +336,18 @@ fn tunnels(
         tunnels.push(Tunnel { tag, outer });
     }
     Ok(tunnels)
+}
+
+/// The tag of a link that leaves the part, and has been there: the provider beyond knows it.
+fn outer_tag(laid: &Laid, link: &PartLink) -> Option<u32> {
+    let leaves = link
+        .ends
+        .iter()
+        .any(|end| matches!(end, PartEnd::Border(_)));
+    let mut links = laid.part.links.iter();
+    let place = links.position(|old| old.number == link.number && old.ends == link.ends);
+    let tunnel = laid.placement.tunnels.get(place.filter(|_| leaves)?);
+    tunnel.map(|tunnel| tunnel.tag)
 }
 
 /// The tunnel that a link had, if its carrier and the hosts of its ends are the same.
@@ -341,4 +400,4 @@ fn outer_address(
 }
 
 /// The largest tag: a VNI of VXLAN has 24 bits. (RFC 7348, section 5)
-const TAG_MAX: u32 = (1 << 24) - 1;
+pub(super) const TAG_MAX: u32 = (1 << 24) - 1;

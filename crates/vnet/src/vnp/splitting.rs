@@ -137,6 +137,7 @@ fn request(
             apart_from: apart
                 .filter_map(|it| numbers.get(it.as_str()).copied())
                 .collect(),
+            barred: Vec::new(),
         }
     });
     let links = document.link.iter().map(|link| VirtualLink {

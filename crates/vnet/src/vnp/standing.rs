@@ -17,6 +17,7 @@ impl<S: Store> Vnp<S> {
         let standing = standing(record, progress);
         if always || progress.told.as_ref() != Some(&standing) {
             progress.told = Some(standing.clone());
+            progress.looks = 0;
             let generation = record.generation;
             let message = FromVnp::Standing {
                 vnet,
@@ -27,7 +28,21 @@ impl<S: Store> Vnp<S> {
             self.outputs.push_back(Output::ToVno { vno, message });
         }
     }
+
+    /// Tells a VNO that has not asked for long: one that no longer has the network, because what it
+    /// asked was late, says so.
+    pub(super) fn tell_again(&mut self, vnet: VnetId) {
+        if let Some(progress) = self.progress.get_mut(&vnet) {
+            progress.looks += 1;
+            let always = progress.looks > LOOKS_MAX;
+            self.tell_standing(vnet, always);
+        }
+    }
 }
+
+/// So often a network is looked at before its VNO hears of it again: with the usual times, for two
+/// and a half minutes. A VNO asks every minute.
+const LOOKS_MAX: u32 = 30;
 
 fn standing(record: &Record, progress: &Progress) -> Standing {
     let mut standing = Standing::default();

@@ -235,9 +235,19 @@ impl<S: Store> Vnp<S> {
             .records
             .get(&key.vnet)
             .filter(|record| record.round == key.round);
-        let Some((record, Step::Reserving(intent))) = record.map(|record| (record, &record.step))
-        else {
-            return self.count("refusal that is late");
+        let (record, intent) = match record.map(|record| (record, &record.step)) {
+            Some((record, Step::Reserving(intent))) => (record, intent),
+            Some((record, Step::Committing { intent, .. })) if intent.parts.contains_key(pip) => {
+                // It does not make what it holds; others may have made their parts already.
+                let then = Record {
+                    reason: Some(reason),
+                    ..Record::clone(record)
+                };
+                let then = release(&then, true, Then::Judge);
+                self.write(now, key.vnet, &then);
+                return self.advance(now, key.vnet);
+            }
+            _ => return self.count("refusal that is late"),
         };
         let nodes = intent.parts.get(pip).map_or(&[][..], |part| &part.nodes);
         let largest = nodes

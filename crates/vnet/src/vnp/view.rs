@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use carina_embed::request::AMOUNT_MAX;
-use carina_embed::substrate::{Host, Link};
+use carina_embed::substrate::{HOSTS_MAX, Host, Link};
 use carina_embed::{HostId, Label, LinkId, Location, ProviderId, Substrate};
 use carina_time::Duration;
 
@@ -63,6 +63,10 @@ impl View {
         let (mut hosts, mut links) = (Vec::new(), Vec::new());
         let mut ways: BTreeMap<&str, Vec<(HostId, &AdvertisedBorder)>> = BTreeMap::new();
         for (number, (pip, seen)) in seen.iter().enumerate() {
+            // Several of the largest are more than an embedder takes: the last are not seen.
+            if hosts.len() + seen.hosts.len() > HOSTS_MAX {
+                continue;
+            }
             let first = hosts.len() as u32;
             let is_roomy = roomy.contains(*pip);
             let amount = |free: u64| {
@@ -174,3 +178,28 @@ const BORDER_PRICE: u32 = 9;
 
 /// Hosts, links and borders of one advertisement.
 const ADVERTISED_MAX: usize = 20_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advertisements_that_are_too_large_together_are_seen_in_part() {
+        let host = AdvertisedHost {
+            cpus: 1,
+            memory_mib: 1,
+            nics: 0,
+            location: String::new(),
+            labels: [].into(),
+        };
+        let large = Advertisement {
+            is_exact: true,
+            hosts: vec![host; ADVERTISED_MAX],
+            ..Advertisement::default()
+        };
+        assert!(is_sound(&large));
+        let pips = ["a", "b", "c", "d", "e", "f"].map(|pip| (pip, &large));
+        let view = View::new(&BTreeMap::from(pips), &BTreeSet::new());
+        assert_eq!(view.substrate.hosts().len(), HOSTS_MAX);
+    }
+}

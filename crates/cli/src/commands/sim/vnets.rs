@@ -33,6 +33,9 @@ pub struct VnetArgs {
     /// Networks that are wanted; drawn by the seed unless given
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     networks: Option<u16>,
+    /// No host is drained, no connection is cut and no store is away
+    #[arg(long)]
+    plain: bool,
     /// Print every event, one seed after the other
     #[arg(long)]
     trace: bool,
@@ -51,23 +54,28 @@ pub enum Scale {
 
 impl VnetArgs {
     fn size(&self) -> Size {
-        match self.scale {
+        let size = match self.scale {
             Scale::Large => Size::LARGE,
             Scale::Contended => Size::CONTENDED,
             Scale::Small => Size {
                 pips: self.pips,
                 hosts: self.hosts,
                 networks: self.networks,
-                contends: false,
+                ..Size::default()
             },
+        };
+        Size {
+            is_plain: self.plain,
+            ..size
         }
     }
 
     /// The options of the size that were given, for the command that plays a seed again.
     fn size_words(&self) -> String {
+        let plain = if self.plain { "--plain " } else { "" };
         match self.scale {
-            Scale::Large => return "--scale large ".to_owned(),
-            Scale::Contended => return "--scale contended ".to_owned(),
+            Scale::Large => return format!("--scale large {plain}"),
+            Scale::Contended => return format!("--scale contended {plain}"),
             Scale::Small => {}
         }
         let word = |option: &str, count: Option<u64>| {
@@ -75,7 +83,7 @@ impl VnetArgs {
         };
         let pips = word("pips", self.pips.map(u64::from));
         let hosts = word("hosts", self.hosts.map(u64::from));
-        pips + &hosts + &word("networks", self.networks.map(u64::from))
+        pips + &hosts + &word("networks", self.networks.map(u64::from)) + plain
     }
 }
 
@@ -114,20 +122,29 @@ pub fn run(shared: &Shared, args: &VnetArgs) -> Outcome {
             .iter()
             .map(|it| json!({"seed": it.seed, "at": it.at, "what": it.what}));
         print_json(&json!({
-            "seeds": seeds, "failures": failures.collect::<Vec<_>>(), "ready": sum.ready,
-            "refused": sum.refused, "moved": sum.moved, "deaths": sum.deaths,
-            "messages": sum.messages,
-            "seconds": took,
+            "seeds": seeds, "failures": failures.collect::<Vec<_>>(), "wanted": sum.wanted,
+            "ready": sum.ready, "refused": sum.refused, "withdrawn": sum.withdrawn,
+            "expired": sum.expired, "lost": sum.lost, "moved": sum.moved,
+            "drained": sum.drained, "deaths": sum.deaths, "cuts": sum.cuts,
+            "stores_away": sum.stores_away, "messages": sum.messages, "seconds": took,
         }))?;
     } else {
         print_line(format!(
-            "{seeds} seeds in {took:.0} s, {} failed; {} networks ready, {} refused with a reason, \
-             {} nodes moved, {} deaths, {} messages",
+            "{seeds} seeds in {took:.0} s, {} failed; {} networks wanted: {} ready, {} refused \
+             with a reason, {} withdrawn, {} whose lease ended, {} whose VNP was lost; {} nodes \
+             moved, {} hosts drained; {} deaths, {} connections cut, {} stores away; {} messages",
             bad.len(),
+            sum.wanted,
             sum.ready,
             sum.refused,
+            sum.withdrawn,
+            sum.expired,
+            sum.lost,
             sum.moved,
+            sum.drained,
             sum.deaths,
+            sum.cuts,
+            sum.stores_away,
             sum.messages
         ))?;
     }

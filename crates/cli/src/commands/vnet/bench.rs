@@ -46,8 +46,8 @@ pub enum VnetBenchCommand {
         /// The directory with the run directories of agents
         directory: PathBuf,
     },
-    /// One-way flows over virtual links, looked up and encapsulated, beside a bridge and tunnels of
-    /// the kernel
+    /// One-way flows over virtual links, looked up and encapsulated or carried by a DIF, beside a
+    /// bridge and tunnels of the kernel
     #[command(
         after_help = "Examples:\n  carina vnet bench forward --json > forward.json\n  \
         carina vnet bench forward --cases flows-1,flows-6 --sizes 64 --runs 9\n\nFrames have 64 \

@@ -143,7 +143,8 @@ impl PlayedHost {
             let mut all = self.moves.values();
             all.any(|it| it.vnet == vnet && it.node == node && matches!(it.at, At::Source))
         };
-        let own = self.guests.iter().filter(move |((of, _), _)| *of == vnet);
+        let own = self.guests.range((vnet, String::new())..);
+        let own = own.take_while(move |((of, _), _)| *of == vnet);
         own.filter(move |((_, node), _)| !stands(node))
             .map(|(_, guest)| guest)
     }

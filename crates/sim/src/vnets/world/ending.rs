@@ -21,8 +21,13 @@ impl World<'_> {
     pub(super) fn remove_all(&mut self, now: Instant) -> Result<(), Broken> {
         self.check_unmoved()?;
         self.check_owned()?;
+        self.check_all_drained(now)?;
+        self.outcome.wanted = self.asked.len() as u64;
         for number in 0..self.operators.len() {
+            let own = (number, String::new())..(number + 1, String::new());
+            let asked = self.asked.range(own.clone()).count() as u64;
             if self.is_vnp_lost(self.operators[number].1) {
+                self.outcome.lost += asked;
                 continue;
             }
             let slot = Rc::clone(&self.vnos[number]);
@@ -39,6 +44,9 @@ impl World<'_> {
             }
             drop(held);
             self.check_wanted(now, number, &names)?;
+            let wanted = self.wanted.range(own).count() as u64;
+            self.outcome.withdrawn += asked - wanted;
+            self.outcome.expired += wanted - names.len() as u64;
             for network in seen {
                 self.judge(number, &network)?;
             }
@@ -62,9 +70,13 @@ impl World<'_> {
         Ok(())
     }
 
-    /// An operator has those networks that it wants, and no longer than their leases.
+    /// An operator has those networks that it wants and no others, and no longer than their leases.
     fn check_wanted(&self, now: Instant, vno: usize, names: &[String]) -> Result<(), Broken> {
         let own = (vno, String::new())..(vno + 1, String::new());
+        let is_wanted = |name: &&String| self.wanted.contains_key(&(vno, (*name).clone()));
+        if let Some(name) = names.iter().find(|name| !is_wanted(name)) {
+            return Err(Broken(format!("{name} is there, and no operator wants it")));
+        }
         for ((_, name), (heard, document)) in self.wanted.range(own) {
             let lease = document.vnet.lease.map(|lease| *heard + lease.duration());
             let is_over = lease.is_some_and(|end| end + SETTLES < now);
@@ -136,7 +148,8 @@ impl World<'_> {
             let snapshot = store.borrow_mut().range(now, &all);
             let snapshot = snapshot.map_err(|error| Broken(error.to_string()))?;
             let mut keys = snapshot.entries.iter().map(|entry| &entry.key);
-            if let Some(key) = keys.find(|key| !key.ends_with("/promises")) {
+            let is_kept = |key: &str| key.ends_with("/promises") || self.is_drained_key(key);
+            if let Some(key) = keys.find(|key| !is_kept(key)) {
                 return Err(Broken(format!("a store still has {key}")));
             }
         }

@@ -39,7 +39,7 @@ impl World<'_> {
             }
         }
         for (to, packet) in messages {
-            self.send(to, packet);
+            self.send(to, to, packet);
         }
     }
 

@@ -15,21 +15,18 @@ impl World<'_> {
         if !self.is_troubled() {
             return Ok(());
         }
-        let next = now + Duration::from_millis(self.random.within(200, 8000));
+        let [least, most] = self.scenario.move_every.map(Duration::as_millis);
+        let next = now + Duration::from_millis(self.random.within(least, most));
         self.queue.put(next.as_nanos(), Event::Move);
-        let nodes = self.hosts.iter().enumerate().flat_map(|(number, host)| {
-            let parts = host.parts.values();
-            let nodes = parts.flat_map(|(part, _)| part.nodes.iter().map(|node| (part.vnet, node)));
-            nodes.map(move |(vnet, node)| (number, vnet, node))
-        });
-        let machines = nodes.filter(|(_, _, node)| node.kind == Kind::Vm);
-        let machines: Vec<(usize, VnetId, String)> = machines
-            .map(|(host, vnet, node)| (host, vnet, node.name.clone()))
-            .collect();
-        if machines.is_empty() {
+        let count = self.machines().count();
+        if count == 0 {
             return Ok(());
         }
-        let (host, vnet, node) = self.random.pick(&machines).clone();
+        let picked = self.random.index(count);
+        let Some((host, vnet, node)) = self.machines().nth(picked) else {
+            return Ok(());
+        };
+        let node = node.to_owned();
         let pip = self.host_of[host];
         let hosts = (0..self.hosts.len()).filter(|it| self.host_of[*it] == pip);
         let hosts: Vec<usize> = hosts.collect();
@@ -49,12 +46,23 @@ impl World<'_> {
         self.flush(now, Who::Pip(pip, process))
     }
 
+    /// All nodes that are machines, as hosts have them: host, network and name.
+    fn machines(&self) -> impl Iterator<Item = (usize, VnetId, &str)> {
+        let hosts = self.hosts.iter().enumerate();
+        hosts.flat_map(|(number, host)| {
+            let parts = host.parts.values().map(|(part, _)| part);
+            let nodes = parts.flat_map(|part| part.nodes.iter().map(|node| (part.vnet, node)));
+            let machines = nodes.filter(|(_, node)| node.kind == Kind::Vm);
+            machines.map(move |(vnet, node)| (number, vnet, node.name.as_str()))
+        })
+    }
+
     /// Takes what a host sends to others.
     pub(super) fn send_guests(&mut self, host: usize) {
         for Sent { to, number, guest } in self.hosts[host].take_sent() {
             self.changes.iter_mut().for_each(|it| *it += 1);
             if let Some(to) = self.hosts.iter().position(|it| it.name == to) {
-                self.send(Who::Host(to), Packet::Guest(number, guest));
+                self.send(Who::Host(host), Who::Host(to), Packet::Guest(number, guest));
             }
         }
     }
@@ -71,7 +79,8 @@ impl World<'_> {
 
     /// No guest runs at two hosts.
     pub(super) fn check_guests(&self, vnet: VnetId) -> Result<(), Broken> {
-        let running = self.hosts.iter().flat_map(|host| host.running(vnet));
+        let hosts = self.parts_at.get(&vnet).into_iter().flatten();
+        let running = hosts.flat_map(|host| self.hosts[*host].running(vnet));
         let mut running: Vec<&String> = running.collect();
         running.sort_unstable();
         match running.windows(2).find(|pair| pair[0] == pair[1]) {

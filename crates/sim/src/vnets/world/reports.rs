@@ -54,7 +54,11 @@ impl World<'_> {
         for process in 0..self.pips[pip].len() {
             let words = Arc::clone(&words);
             let said = Said { host, words };
-            self.send(Who::Pip(pip, process), Packet::FromHost(said));
+            self.send(
+                Who::Host(host),
+                Who::Pip(pip, process),
+                Packet::FromHost(said),
+            );
         }
     }
 

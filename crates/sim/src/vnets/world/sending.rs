@@ -28,7 +28,7 @@ impl World<'_> {
             Who::Host(_) => (Vec::new(), Instant::MAX),
         };
         for (to, packet) in packets {
-            self.send(to, packet);
+            self.send(who, to, packet);
         }
         self.set_timer(now, who, next);
         Ok(())
@@ -152,9 +152,13 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn send(&mut self, to: Who, packet: Packet) {
+    pub(super) fn send(&mut self, from: Who, to: Who, packet: Packet) {
         self.outcome.messages += 1;
         self.note(|| format!("-> {to:?} {packet:?}"));
+        if self.is_cut(from, to) {
+            self.note(|| "   cut".to_owned());
+            return;
+        }
         let is_troubled = self.is_troubled();
         if is_troubled && self.random.chance(self.scenario.lost) {
             self.note(|| "   lost".to_owned());

@@ -56,7 +56,7 @@ impl Network {
         };
         let (state, obstacles) = match outcome {
             Outcome::Changing => (VnetState::Changing, status.obstacles()),
-            Outcome::Failed(reason) => (VnetState::Failed, vec![reason]),
+            Outcome::Failed(reason, _) => (VnetState::Failed, vec![reason]),
             Outcome::Done if status.is_ready() => (VnetState::Ready, Vec::new()),
             Outcome::Done => (VnetState::Degraded, status.obstacles()),
         };

@@ -5,6 +5,7 @@ import { begin, nextTheme } from "./begin.js";
 import { Details } from "./details.js";
 import { DocumentDialog, test } from "./document.js";
 import { act, find, html, keyed, notice, quiet, say, set } from "./elements.js";
+import { Grants } from "./grants.js";
 import * as layers from "./layers.js";
 import { NetworkMap } from "./map.js";
 import { ofOperator, rates } from "./network.js";
@@ -31,6 +32,7 @@ const timeline = new Timeline((moment) => {
     [link.number, moment.rates[number]])) : new Map();
   draw();
 }, (error) => notice(error.message, "time"));
+const grants = new Grants(view);
 const documents = new DocumentDialog(view, (name) => {
   view.wanted = name;
   list().catch(fail);
@@ -64,6 +66,7 @@ function draw() {
   if (!report) {
     map.clear();
     details.clear();
+    grants.clear();
     const state = find("state");
     say(state, view.name || view.role === null ? "" : "there is no network");
     set(state, { "data-state": "" });
@@ -75,6 +78,7 @@ function draw() {
   say(state, report.state);
   set(state, { "data-state": report.state });
   details.show(report, shownRates, view.chosen);
+  grants.draw();
   map.show(report, shownRates, view.chosen, details.found);
   drawLayers(report);
   drawEvents();
@@ -136,6 +140,7 @@ function change(name) {
     moment: null, substrate: null });
   find("events").replaceChildren();
   timeline.clear(name);
+  grants.clear();
   map.clear();
   map.layersKey = null;
   find("test").hidden = name === null || !view.can.has("test");
@@ -169,6 +174,7 @@ async function look() {
   }
   view.live = report;
   if (view.can.has("history")) await timeline.learn();
+  if (view.can.has("grants")) await grants.learn(name);
   if (view.isLayered) view.substrate = await ask("GET", "/v1/substrate");
 }
 

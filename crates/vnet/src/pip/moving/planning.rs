@@ -1,7 +1,6 @@
 //! Whether a node can move to another host, and where all is then.
 
-use std::collections::BTreeMap;
-
+use carina_embed::Residual;
 use carina_time::{Duration, Instant};
 
 use super::{Moving, round_of};
@@ -10,17 +9,37 @@ use crate::host_part::VnetId;
 use crate::message::{PartEnd, PartNode, Reason, ReasonCode};
 use crate::pip::Pip;
 use crate::pip::books::Made;
-use crate::pip::placing::{self, Laid};
+use crate::pip::placing::{self, Laid, Taken};
+use crate::pip::repointing::outer_ends;
 use crate::store::Store;
+
+/// What a network finds free, and the tags and addresses that are taken.
+#[derive(Debug)]
+pub(in crate::pip) struct Room {
+    free: Residual,
+    taken: Taken,
+}
 
 impl<S: Store> Pip<S> {
     /// The part with the move that is asked for, if that can be.
     pub(in crate::pip) fn planned(
         &self,
         now: Instant,
+        names: [&str; 3],
+        number: u64,
+        limit: Duration,
+    ) -> Result<(VnetId, Made), Reason> {
+        self.planned_in(now, names, number, limit, &mut None)
+    }
+
+    /// The same, where several hosts are tried for one node: `room` is filled by the first.
+    pub(in crate::pip) fn planned_in(
+        &self,
+        now: Instant,
         [vnet, node, to]: [&str; 3],
         number: u64,
         limit: Duration,
+        room: &mut Option<Room>,
     ) -> Result<(VnetId, Made), Reason> {
         let conflict = |words: &str| Err(Reason::new(ReasonCode::Conflict, words));
         let (vnet, made) = self.made_named(vnet)?;
@@ -33,6 +52,12 @@ impl<S: Store> Pip<S> {
         }
         if let Some(moving) = &made.moving {
             return conflict(&format!("node {} of it moves; try again", moving.node));
+        }
+        if made.untold.is_some() {
+            return conflict(
+                "another provider has not heard yet that a node at the end of its links has moved; \
+                 try again",
+            );
         }
         let mut nodes = laid.part.nodes.iter();
         let Some(wanted) = nodes.find(|it| it.node.name == node) else {
@@ -52,8 +77,12 @@ impl<S: Store> Pip<S> {
         self.check_destination(now, (laid, wanted), &from, to)?;
         let mut hosts = laid.placement.hosts.clone();
         hosts.insert(node.to_owned(), to.to_owned());
-        let (free, taken) = (self.free(now, Some(vnet)), self.books.taken());
-        let placed = placing::place_at(&self.ground, &free, laid, &hosts, taken)?;
+        let room = room.get_or_insert_with(|| Room {
+            free: self.free(now, Some(vnet)),
+            taken: self.books.taken(vnet),
+        });
+        let taken = room.taken.clone();
+        let placed = placing::place_at(&self.ground, &room.free, laid, &hosts, taken)?;
         let lacks = || {
             let words =
                 format!("host {to} has no room for node {node}, or no links with its rates");
@@ -67,6 +96,7 @@ impl<S: Store> Pip<S> {
             placement: placed.ok_or_else(lacks)?,
             until_ms: (now + limit).as_millis(),
             is_decided: false,
+            awaits: outer_ends(&laid.part, node),
         };
         let then = Made {
             moves: made.moves + 1,
@@ -188,14 +218,7 @@ fn why_it_stays(laid: &Laid, wanted: &PartNode) -> Option<&'static str> {
     }
     let is_own = |end: &PartEnd| matches!(end, PartEnd::Node(end) if end.node == node.name);
     let links = laid.part.links.iter();
-    let own: BTreeMap<u32, _> = links
-        .filter(|link| link.ends.iter().any(is_own))
-        .map(|link| (link.number, link))
-        .collect();
-    let leads_out = |end: &PartEnd| matches!(end, PartEnd::Border(_));
-    if own.values().any(|link| link.ends.iter().any(leads_out)) {
-        return Some("a link of it leads to another provider, which knows where it ends");
-    }
-    let is_flow = own.values().any(|link| link.carrier == Carrier::Dif);
+    let mut own = links.filter(|link| link.ends.iter().any(is_own));
+    let is_flow = own.any(|link| link.carrier == Carrier::Dif);
     is_flow.then_some("a link of it is a flow of a DIF, whose members are on its host")
 }

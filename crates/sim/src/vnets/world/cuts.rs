@@ -1,0 +1,93 @@
+//! Connections that are cut, and stores that do not answer, for a while.
+
+use carina_time::{Duration, Instant};
+
+use super::{Event, Who, World};
+
+impl World<'_> {
+    /// Cuts a connection: between an operator and its VNP, a VNP and a provider, or a provider and
+    /// a host. What is sent over it is lost.
+    pub(super) fn cut_one(&mut self, now: Instant) {
+        let every = self.scenario.upsets.map(|it| it.cut_every);
+        let Some(every) = every.filter(|_| self.is_troubled()) else {
+            return;
+        };
+        self.again(now, every, Event::Cut);
+        let [vnos, vnps, pips] = [self.vnos.len(), self.vnps.len(), self.pips.len()];
+        let of_roles = vnos + vnps * pips;
+        // Those between roles carry most, and are few.
+        let number = match self.upsets.chance(1000) {
+            true => self.upsets.index(of_roles),
+            false => self.upsets.index(of_roles + self.hosts.len()),
+        };
+        let ends = if number < vnos {
+            [Who::Vno(number), Who::Vnp(self.operators[number].1, 0)]
+        } else if number < of_roles {
+            let number = number - vnos;
+            [Who::Vnp(number / pips, 0), Who::Pip(number % pips, 0)]
+        } else {
+            let host = number - of_roles;
+            [Who::Host(host), Who::Pip(self.host_of[host], 0)]
+        };
+        let until = self.until(now, 10_000);
+        self.outcome.cuts += 1;
+        self.note(|| format!("{ends:?} do not reach each other"));
+        self.cuts.insert(connection(ends), until);
+    }
+
+    /// Lets the store of a role give no answers. What it has it keeps.
+    pub(super) fn store_away(&mut self, now: Instant) {
+        let every = self.scenario.upsets.map(|it| it.store_away_every);
+        let Some(every) = every.filter(|_| self.is_troubled()) else {
+            return;
+        };
+        self.again(now, every, Event::StoreAway);
+        let (pips, vnps) = (self.pips.len(), self.vnps.len());
+        let number = self.upsets.index(pips + vnps + self.vnos.len());
+        let until = self.until(now, 8000);
+        self.outcome.stores_away += 1;
+        self.note(|| format!("store {number} does not answer"));
+        let processes: Vec<Who> = if number < pips {
+            let all = 0..self.pips[number].len();
+            all.map(|it| Who::Pip(number, it)).collect()
+        } else if number < pips + vnps {
+            let all = 0..self.vnps[number - pips].len();
+            all.map(|it| Who::Vnp(number - pips, it)).collect()
+        } else {
+            vec![Who::Vno(number - pips - vnps)]
+        };
+        for trouble in processes.into_iter().filter_map(|it| self.trouble_of(it)) {
+            trouble.borrow_mut().away_until = until;
+        }
+    }
+
+    /// Whether what one sends to another is lost.
+    pub(super) fn is_cut(&self, from: Who, to: Who) -> bool {
+        let until = self.cuts.get(&connection([from, to]));
+        until.is_some_and(|until| self.now() < *until)
+    }
+
+    /// Has something happen again after some time.
+    pub(super) fn again(&mut self, now: Instant, every: Duration, event: Event) {
+        let every = every.as_nanos();
+        let next = now + Duration::from_nanos(self.upsets.within(every / 2, every * 2));
+        self.queue.put(next.as_nanos(), event);
+    }
+
+    /// Until when something lasts, at most so many ms.
+    fn until(&mut self, now: Instant, most_ms: u64) -> Instant {
+        let until = now + Duration::from_millis(self.upsets.within(100, most_ms));
+        until.min(self.scenario.trouble_ends)
+    }
+}
+
+/// The connection of two parties: all processes of a role are one party, in this order.
+fn connection(ends: [Who; 2]) -> [Who; 2] {
+    let mut ends = ends.map(|who| match who {
+        Who::Pip(pip, _) => Who::Pip(pip, 0),
+        Who::Vnp(vnp, _) => Who::Vnp(vnp, 0),
+        Who::Vno(_) | Who::Host(_) => who,
+    });
+    ends.sort_unstable();
+    ends
+}

@@ -1,0 +1,122 @@
+//! Whether a part that a VNP asks for can be made at all, before a provider holds anything for it.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use crate::document::limits::{LINKS_MAX, LIST_MAX, NICS_MAX, TEXT_VALUE_MAX};
+use crate::host_part::{EndPart, Far, FarHost, HostPart, LinkPart, PartError, VnetId};
+
+use super::{PartEnd, PartLink, PartNode, PartRequest};
+
+impl PartRequest {
+    /// Checks what does not depend on the provider: names, sizes, and that links and interfaces
+    /// agree, as [`HostPart::check`] does where all of it is on one host.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), PartError> {
+        if self.links.len() > 2 * LINKS_MAX {
+            return Err(PartError::TooMany {
+                what: "pieces of links",
+                count: self.links.len(),
+                most: 2 * LINKS_MAX,
+            });
+        }
+        for node in &self.nodes {
+            check_wishes(node)?;
+        }
+        let mut ends: BTreeMap<u32, (&PartLink, Vec<&EndPart>)> = BTreeMap::new();
+        for link in &self.links {
+            let (_, known) = ends.entry(link.number).or_insert((link, Vec::new()));
+            for end in &link.ends {
+                match end {
+                    PartEnd::Node(end) => known.push(end),
+                    PartEnd::Border(name) => check_text("border", name)?,
+                }
+            }
+        }
+        let mut links = self.access.clone();
+        for (number, (link, ends)) in ends {
+            let (near, far) = match &ends[..] {
+                // What only passes the provider ends at no node of it.
+                [] => continue,
+                [near] => (*near, beyond()),
+                [near, far] => (*near, Far::Here((*far).clone())),
+                [.., last] => {
+                    return Err(PartError::End {
+                        link: number,
+                        end: last.to_string(),
+                    });
+                }
+            };
+            links.push(LinkPart {
+                number,
+                tag: 0,
+                carrier: link.carrier,
+                rate: link.rate,
+                near: near.clone(),
+                far,
+            });
+        }
+        let whole = HostPart {
+            vnet: VnetId::new(0),
+            name: self.name.clone(),
+            generation: 0,
+            nodes: self.nodes.iter().map(|it| it.node.clone()).collect(),
+            links,
+        };
+        whole.check()
+    }
+}
+
+/// The far end of a link that leaves the provider: where it is does not matter here.
+fn beyond() -> Far {
+    Far::Host(FarHost {
+        host: "beyond".to_owned(),
+        local: Ipv4Addr::UNSPECIFIED,
+        remote: Ipv4Addr::UNSPECIFIED,
+    })
+}
+
+fn check_wishes(node: &PartNode) -> Result<(), PartError> {
+    for (what, count) in [
+        ("locations of a node", node.location.len()),
+        ("labels of a node", node.labels.len()),
+        ("nodes to be apart from", node.apart_from.len()),
+    ] {
+        if count > LIST_MAX {
+            let most = LIST_MAX;
+            return Err(PartError::TooMany { what, count, most });
+        }
+    }
+    if node.nics > NICS_MAX {
+        return Err(PartError::TooMany {
+            what: "cards of a node",
+            count: node.nics as usize,
+            most: NICS_MAX as usize,
+        });
+    }
+    for location in &node.location {
+        check_text("location", location)?;
+    }
+    for text in node.labels.iter().flat_map(|(key, value)| [key, value]) {
+        check_text("label", text)?;
+    }
+    for name in &node.apart_from {
+        check_text("node", name)?;
+    }
+    Ok(())
+}
+
+fn check_text(what: &'static str, text: &str) -> Result<(), PartError> {
+    match text.chars().count() <= TEXT_VALUE_MAX {
+        true => Ok(()),
+        false => Err(PartError::Long {
+            what,
+            text: text.chars().take(TEXT_SHOWN).collect(),
+        }),
+    }
+}
+
+/// Of a text that is too long so much is said.
+const TEXT_SHOWN: usize = 32;

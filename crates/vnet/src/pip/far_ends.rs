@@ -1,0 +1,102 @@
+//! Whether the far ends that a VNP names in a commitment can be those of another provider.
+//!
+//! A provider cannot ask the one beyond; it sees to it that what a VNP names touches nothing of its
+//! own, nor of another VNP's network.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use crate::document::{Carrier, is_name};
+use crate::host_part::{EndPart, VnetId};
+use crate::message::{PartEnd, PartLink, Reason, ReasonCode, TunnelEnd};
+
+use super::books::Books;
+use super::inventory::Ground;
+use super::placing::{Laid, TAG_MAX};
+
+/// What no two links of a host have: its address, the other end's, the carrier, and the tag where
+/// the carrier has one.
+type TunnelKey = (Ipv4Addr, Ipv4Addr, Carrier, Option<u32>);
+
+/// Checks the far ends of a part that is to be made.
+///
+/// # Errors
+/// One of them cannot be, in words that name the end of the operator's own link and nothing of the
+/// substrate: `Conflict` where another attempt may do, `Impossible` else.
+pub(super) fn check(
+    (ground, books): (&Ground, &Books),
+    vnet: VnetId,
+    laid: &Laid,
+    far: &[(EndPart, TunnelEnd)],
+) -> Result<(), Reason> {
+    let mut taken: BTreeSet<TunnelKey> = BTreeSet::new();
+    let others = books.all_made().filter(|(of, _)| *of != vnet);
+    for made in others.map(|(_, made)| made) {
+        taken.extend(keys(&made.laid, &made.far));
+        taken.extend(made.previous.iter().flat_map(|old| keys(old, &made.far)));
+    }
+    let mut named = BTreeSet::new();
+    for (near, end) in far {
+        let impossible = |what: &str| {
+            let words = format!("the far end of {near}: {what}");
+            Err(Reason::new(ReasonCode::Impossible, words))
+        };
+        if !laid.part.has_at_border(near) {
+            return impossible("no link leaves the provider there; a far end is that of one");
+        }
+        if !named.insert(near) {
+            return impossible("it is named twice; a link has one");
+        }
+        if ground.has_address(end.address) {
+            return impossible(
+                "it is at a host of this very provider; it must be at one of the provider beyond",
+            );
+        }
+        if !is_of_a_host(end.address) || !is_name(&end.host) {
+            return impossible("no host has such a name or address");
+        }
+        if !(1..=TAG_MAX).contains(&end.tag) {
+            return impossible("its tag must be 1 to 16777215");
+        }
+        let key = key(laid, near, end);
+        if key.is_some_and(|key| !taken.insert(key)) {
+            let words = format!(
+                "the far end of {near}: another link has a tunnel of the same ends and tag; \
+                 another attempt gets another tag"
+            );
+            return Err(Reason::new(ReasonCode::Conflict, words));
+        }
+    }
+    Ok(())
+}
+
+fn keys<'a>(
+    laid: &'a Laid,
+    far: &'a [(EndPart, TunnelEnd)],
+) -> impl Iterator<Item = TunnelKey> + 'a {
+    far.iter().filter_map(|(near, end)| key(laid, near, end))
+}
+
+fn key(laid: &Laid, near: &EndPart, end: &TunnelEnd) -> Option<TunnelKey> {
+    let is_near = |it: &PartEnd| matches!(it, PartEnd::Node(node) if node == near);
+    let links = laid.part.links.iter().zip(&laid.placement.tunnels);
+    links.into_iter().find_map(|(link, tunnel)| {
+        let side = link.ends.iter().position(is_near)?;
+        Some((
+            tunnel.outer[side]?,
+            end.address,
+            link.carrier,
+            tag(link, end),
+        ))
+    })
+}
+
+fn tag(link: &PartLink, end: &TunnelEnd) -> Option<u32> {
+    (link.carrier != Carrier::Ipip).then_some(end.tag)
+}
+
+/// Whether an address can be that of one host on a network, and not on the host itself.
+fn is_of_a_host(address: Ipv4Addr) -> bool {
+    let is_none = address.is_unspecified() || address.is_loopback();
+    !is_none && !address.is_multicast() && !address.is_broadcast()
+}

@@ -1,0 +1,257 @@
+//! Links to other providers whose ends move with a node.
+//!
+//! The provider of the node asks those beyond through the VNP before it moves, and says it to them
+//! when it has; the tag of a link stays. What a provider beyond has agreed to binds it to nothing:
+//! where a link leads is decided by the provider at its end alone, and it follows in any case.
+
+use std::collections::BTreeMap;
+
+use carina_time::Instant;
+use serde::{Deserialize, Serialize};
+
+use crate::host_part::{EndPart, VnetId};
+use crate::message::{
+    FromPip, PartEnd, PartKey, PartRequest, Reason, ReasonCode, Repoint, RepointAnswer, TunnelEnd,
+};
+use crate::mirror::to_value;
+use crate::store::{Outcome, Store, StoreError};
+
+use super::books::Made;
+use super::moving::{MoveOutcome, Moved, round_of};
+use super::{Pip, Step, far_ends, hosting};
+
+/// Ends of links that have moved, of which the providers beyond do not know yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Untold {
+    /// The move.
+    pub(super) number: u64,
+    pub(super) ends: Vec<EndPart>,
+}
+
+/// The ends at a node of links that leave the part.
+pub(super) fn outer_ends(part: &PartRequest, node: &str) -> Vec<EndPart> {
+    let leaves = |link: &&crate::message::PartLink| {
+        let mut ends = link.ends.iter();
+        ends.any(|end| matches!(end, PartEnd::Border(_)))
+    };
+    let links = part.links.iter().filter(leaves);
+    let ends = links.flat_map(|link| &link.ends);
+    ends.filter_map(|end| match end {
+        PartEnd::Node(end) if end.node == node => Some(end.clone()),
+        _ => None,
+    })
+    .collect()
+}
+
+impl<S: Store> Pip<S> {
+    /// Asks providers beyond whether a node may move, or tells them that it has, if that is due.
+    pub(super) fn tell_beyond(&mut self, now: Instant, vnet: VnetId) {
+        let made = self.books.made(vnet).filter(|made| !made.is_leaving);
+        let Some(made) = made else { return };
+        let asked = made.undecided().filter(|it| !it.awaits.is_empty());
+        let (number, is_decided, named, placement) = match (asked, &made.untold) {
+            (_, Some(untold)) => (untold.number, true, &untold.ends, &made.laid.placement),
+            (Some(moving), _) => (moving.number, false, &moving.awaits, &moving.placement),
+            (None, None) => return,
+        };
+        let known = self.told_beyond.get(&vnet);
+        let is_due = known.is_none_or(|(of, was_decided, at)| {
+            (*of, *was_decided) != (number, is_decided) || *at + self.timing.repeat <= now
+        });
+        if !is_due {
+            return;
+        }
+        let mut ends = hosting::offered(&made.laid.part, placement);
+        ends.retain(|(near, _)| named.contains(near));
+        let (vnp, round) = (made.vnp.clone(), made.round);
+        self.told_beyond.insert(vnet, (number, is_decided, now));
+        let message = FromPip::Repoint(Repoint {
+            key: PartKey { vnet, round },
+            number,
+            is_decided,
+            ends,
+        });
+        self.tell(&vnp, message);
+    }
+
+    /// Answers whether links of a part may lead elsewhere, or has its hosts let them.
+    pub(super) fn repoint(
+        &mut self,
+        now: Instant,
+        vnp: &str,
+        wanted: &Repoint,
+    ) -> Result<Step, StoreError> {
+        let Some(made) = self.part_of(vnp, wanted.key) else {
+            self.count("link that leads elsewhere, of a part that is not there");
+            return Ok(Step::Done);
+        };
+        let led = led(made, &wanted.ends);
+        let Some(far) = led else {
+            let words = "a link that is to lead elsewhere is none of those that it has";
+            let reason = Reason::new(ReasonCode::Impossible, words);
+            self.answer_repoint(vnp, wanted, Some(reason));
+            return Ok(Step::Done);
+        };
+        let known = (&self.ground, &self.books);
+        if let Err(reason) = far_ends::check(known, wanted.key.vnet, &made.laid, &far) {
+            self.count("link that is to lead to ends that cannot be");
+            self.answer_repoint(vnp, wanted, Some(reason));
+            return Ok(Step::Done);
+        }
+        if !wanted.is_decided {
+            let conflict = |words: &str| Some(Reason::new(ReasonCode::Conflict, words));
+            let refusal = match (self.books.held(wanted.key.vnet), made.is_still()) {
+                (Some(_), _) => conflict("the network is being changed"),
+                (None, false) => conflict("a node at the other end of a link moves, too"),
+                (None, true) => None,
+            };
+            self.answer_repoint(vnp, wanted, refusal);
+            return Ok(Step::Done);
+        }
+        if far == made.far {
+            self.answer_repoint(vnp, wanted, None);
+            return Ok(Step::Done);
+        }
+        if made.moving.as_ref().is_some_and(|it| it.is_decided) {
+            // Its destination counts the generations until it runs there; the VNP is heard again.
+            return Ok(Step::Done);
+        }
+        self.lead(now, vnp, wanted, far)
+    }
+
+    /// Writes down where links lead now, and tells the hosts.
+    fn lead(
+        &mut self,
+        now: Instant,
+        vnp: &str,
+        wanted: &Repoint,
+        far: Vec<(EndPart, TunnelEnd)>,
+    ) -> Result<Step, StoreError> {
+        let vnet = wanted.key.vnet;
+        let Some(made) = self.books.made(vnet) else {
+            return Ok(Step::Again);
+        };
+        let mut then = Made {
+            far,
+            moves: made.moves + 1,
+            ..made.clone()
+        };
+        if round_of(then.generation()) != then.round {
+            self.count("link that has led elsewhere too often");
+            return Ok(Step::Done);
+        }
+        let mut hosts = Vec::new();
+        // It was not decided. What its destination awaits is of a generation that is over.
+        if let Some(moving) = then.moving.take() {
+            let reason = "a node of another provider moved, to which a link leads; try again";
+            let outcome = MoveOutcome::Stayed {
+                reason: reason.to_owned(),
+            };
+            then.moved = Some(Moved {
+                number: moving.number,
+                outcome,
+            });
+            hosts.extend([moving.from, moving.to]);
+        }
+        let write = self.books.change(vnet, false);
+        let write = write.put(self.books.made_key(vnet), to_value(&then));
+        if self.store.commit(now, &write)? == Outcome::Conflict {
+            return Ok(Step::Again);
+        }
+        self.books.refresh(&mut self.store, now, &self.ground)?;
+        self.order(now, vnet);
+        hosts.iter().for_each(|host| self.end_moves(host));
+        self.answer_repoint(vnp, wanted, None);
+        Ok(Step::Done)
+    }
+
+    fn answer_repoint(&mut self, vnp: &str, wanted: &Repoint, refusal: Option<Reason>) {
+        let ends = wanted.ends.iter().map(|(near, _)| near.clone());
+        let message = FromPip::RepointAnswer(RepointAnswer {
+            key: wanted.key,
+            number: wanted.number,
+            is_decided: wanted.is_decided,
+            ends: ends.collect(),
+            refusal,
+        });
+        self.tell(vnp, message);
+    }
+
+    /// Takes what a provider beyond says of a move.
+    pub(super) fn take_repoint_answer(
+        &mut self,
+        now: Instant,
+        vnp: &str,
+        answer: &RepointAnswer,
+    ) -> Result<Step, StoreError> {
+        let (vnet, number) = (answer.key.vnet, answer.number);
+        let Some(made) = self.part_of(vnp, answer.key) else {
+            self.count("answer of a provider beyond that is late");
+            return Ok(Step::Done);
+        };
+        let mut then = made.clone();
+        let is_left = |end: &EndPart| !answer.ends.contains(end);
+        let moving = then.moving.as_mut();
+        let asked = moving.filter(|it| it.number == number && !it.is_decided);
+        let told = then.untold.as_mut().filter(|it| it.number == number);
+        match (answer.is_decided, asked, told, &answer.refusal) {
+            (false, Some(_), _, Some(refusal)) => {
+                let words = format!(
+                    "the provider at the other end of a link does not agree: {}",
+                    refusal.message
+                );
+                self.give_up_move(now, vnet, words)?;
+                return Ok(Step::Done);
+            }
+            (false, Some(moving), _, None) => moving.awaits.retain(is_left),
+            (true, _, Some(untold), None) => {
+                untold.ends.retain(is_left);
+                if untold.ends.is_empty() {
+                    then.untold = None;
+                }
+            }
+            _ => {
+                self.count("answer of a provider beyond that is late");
+                return Ok(Step::Done);
+            }
+        }
+        if then == *made {
+            return Ok(Step::Done);
+        }
+        let write = self.books.change(vnet, false);
+        let write = write.put(self.books.made_key(vnet), to_value(&then));
+        if self.store.commit(now, &write)? == Outcome::Conflict {
+            return Ok(Step::Again);
+        }
+        self.books.refresh(&mut self.store, now, &self.ground)?;
+        self.order(now, vnet);
+        self.drive_move(now, vnet)?;
+        Ok(Step::Done)
+    }
+
+    fn part_of(&self, vnp: &str, key: PartKey) -> Option<&Made> {
+        let made = self.books.made(key.vnet);
+        made.filter(|it| it.vnp == vnp && it.round == key.round && !it.is_leaving)
+    }
+}
+
+/// Where the links of a part lead then; none if it has no such links.
+fn led(made: &Made, ends: &[(EndPart, TunnelEnd)]) -> Option<Vec<(EndPart, TunnelEnd)>> {
+    let mut far: BTreeMap<EndPart, TunnelEnd> = BTreeMap::new();
+    for (near, there) in ends {
+        far.insert(near.clone(), there.clone());
+    }
+    let known = |near: &EndPart| made.far.iter().any(|(end, _)| end == near);
+    if !far.keys().all(known) {
+        return None;
+    }
+    let all = made.far.iter().map(|(near, before)| {
+        let there = far.remove(near).map(|there| TunnelEnd {
+            tag: before.tag,
+            ..there
+        });
+        (near.clone(), there.unwrap_or_else(|| before.clone()))
+    });
+    Some(all.collect())
+}
