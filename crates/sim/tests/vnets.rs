@@ -42,6 +42,11 @@ fn network_is_called_removed_when_all_providers_said_so() {
 /// and in which a node that could not be sent was asked for without end.
 #[test]
 fn moves_that_are_given_up_leave_nothing() {
+    let plain = Size {
+        is_plain: true,
+        ..Size::default()
+    };
+    seeds([1_795_678_174, 1_795_678_838].into_iter(), plain);
     let sum = seeds([12, 63, 535].into_iter(), Size::default());
     assert!(sum.moved > 0 && sum.drained > 3, "{sum:?}");
     // In the second a request came when its network was removed, and its operator did not know.
@@ -109,3 +114,14 @@ const SEEDS: u64 = 200;
 
 /// Within so many seeds each mutant is found.
 const MUTANT_SEEDS: u64 = 60;
+
+/// Seeds in which a host that was drained awaited a node to whose move a provider beyond had to
+/// agree, and in which a move that was given up for that of a node beyond left its destination
+/// without a promise.
+#[test]
+fn moves_that_wait_for_a_provider_beyond_are_counted() {
+    let sum = seeds([1_795_687_427].into_iter(), Size::CONTENDED);
+    assert!(sum.drained > 0, "{sum:?}");
+    let sum = seeds([1_795_686_922].into_iter(), Size::LARGE);
+    assert!(sum.moved > 0, "{sum:?}");
+}

@@ -125,9 +125,10 @@ impl<S: Store> Pip<S> {
         let at = self.books.at(host).into_iter();
         let made = at.filter_map(|vnet| Some((vnet, self.books.made(vnet)?)));
         let made: Vec<_> = made.collect();
-        let come = made.iter().filter_map(|(vnet, made)| {
+        // Also those that wait for a provider beyond to agree.
+        let come = self.books.all_made().filter_map(|(vnet, made)| {
             let moving = made.undecided().filter(|moving| moving.to == host)?;
-            Some((*vnet, &made.laid.part.name, &moving.node))
+            Some((vnet, &made.laid.part.name, &moving.node))
         });
         let laid = made.iter().map(|(vnet, made)| (*vnet, &made.laid));
         let held = self.books.all_held().map(|(vnet, held)| (vnet, &held.laid));

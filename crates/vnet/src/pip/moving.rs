@@ -51,6 +51,17 @@ pub(super) struct Moving {
     pub(super) awaits: Vec<EndPart>,
 }
 
+impl Moving {
+    /// What a destination may have that awaited the node in vain, until it says that it has let go.
+    pub(super) fn into_promise(self, laid: &Laid) -> Option<Laid> {
+        let is_awaited = self.awaits.is_empty() && !self.is_decided;
+        is_awaited.then(|| Laid {
+            part: laid.part.clone(),
+            placement: self.placement,
+        })
+    }
+}
+
 /// The outcome of a move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -363,13 +374,11 @@ impl<S: Store> Pip<S> {
             let mut then = made.clone();
             let moving = then.moving.take()?;
             let number = moving.number;
-            if !moving.is_decided {
-                // Its destination has what it was to have until it says that it has let go.
-                then.previous.push(Laid {
-                    part: made.laid.part.clone(),
-                    placement: moving.placement,
-                });
+            if moving.awaits.is_empty() && !moving.is_decided {
+                // An order to await the node may be on its way: it is of a generation that is over.
+                then.moves += 1;
             }
+            then.previous.extend(moving.into_promise(&made.laid));
             then.moved = Some(Moved { number, outcome });
             Some(then)
         }) else {

@@ -152,7 +152,8 @@ impl<S: Store> Pip<S> {
                 number: moving.number,
                 outcome,
             });
-            hosts.extend([moving.from, moving.to]);
+            hosts.extend([moving.from.clone(), moving.to.clone()]);
+            then.previous.extend(moving.into_promise(&made.laid));
         }
         let write = self.books.change(vnet, false);
         let write = write.put(self.books.made_key(vnet), to_value(&then));

@@ -103,7 +103,7 @@ impl<S: Store> Pip<S> {
             moving: Some(moving),
             ..made.clone()
         };
-        match round_of(then.generation()) == then.round {
+        match round_of(then.generation() + 1) == then.round {
             true => Ok((vnet, then)),
             false => conflict("nodes of it have moved too often; change the network first"),
         }
