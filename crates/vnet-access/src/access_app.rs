@@ -25,7 +25,7 @@ use carina_frame::{Frame, Pool};
 use carina_netdev::DatagramSocket;
 use carina_sys::{Interest, NetworkNamespace};
 use carina_time::Duration;
-use carina_vnet::host_part::ACCESS_MTU_MAX;
+use carina_vnet::host_part::{ACCESS_MTU_MAX, MTU_MIN};
 use carina_wire::ether::{ETHERTYPE_ARP, Mac};
 use carina_wire::inet::{ARP4_BYTES, Arp4, ETHERTYPE_IPV4};
 
@@ -83,7 +83,7 @@ enum AccessError {
         path: PathBuf,
         source: std::io::Error,
     },
-    #[error("mtu = {0}: must be 68 to {ACCESS_MTU_MAX}, what a tunnel to a user carries")]
+    #[error("mtu = {0}: must be {MTU_MIN} to {ACCESS_MTU_MAX}, what a tunnel to a user carries")]
     Mtu(u16),
     #[error("address {0:?}: an Ethernet address of one station is needed")]
     Group(MacText),
@@ -98,7 +98,7 @@ impl AppConfig for AccessConfig {
     type App = AccessApp;
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<AccessApp, AppError> {
-        if !(68..=ACCESS_MTU_MAX).contains(&self.mtu) {
+        if !(MTU_MIN..=ACCESS_MTU_MAX).contains(&self.mtu) {
             return Err(AccessError::Mtu(self.mtu).into());
         }
         for mac in [self.mac, self.node_mac] {

@@ -49,6 +49,7 @@ pub mod names;
 mod namespace;
 pub mod nics;
 mod node;
+pub mod origin;
 pub mod plan;
 mod probe;
 pub mod progress;

@@ -1,7 +1,6 @@
 //! How much of something each party has at a time, so that one leaves room for the others.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What parties have. All that one has shares a `V`, which is there while it has anything.
@@ -55,15 +54,6 @@ impl<K: Ord + Clone, V: Default> Shares<Option<K>, V> {
     ) -> Result<[Share<Option<K>, V>; 2], usize> {
         let own = self.take(&party, of_party)?;
         Ok([own, self.take(&None, of_all)?])
-    }
-}
-
-/// An address as one that a host may have alone: of IPv6 the network of 64 bits. (RFC 4291,
-/// section 2.5.1)
-pub(crate) fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-        address => address,
     }
 }
 

@@ -75,7 +75,7 @@ fn page_of_an_operator_shows_networks_and_no_substrate() {
 /// Who may do what until when, and no more once it is revoked.
 fn delegates_are_shown_and_revoked(browser: &mut Browser, operator: &Client) {
     let hidden = browser.value("document.querySelector('#grants').hidden");
-    assert_eq!(hidden, true, "there is none");
+    assert_eq!(hidden, true, "a table without a grant is shown");
     let grant = |may: &[Verb], nodes: &[&str], until: Option<u64>| Grant {
         may: may.iter().copied().collect(),
         nodes: nodes.iter().map(|&node| node.to_owned()).collect(),

@@ -190,6 +190,8 @@ pub struct FarHost {
     pub remote: Ipv4Addr,
 }
 
+/// The least MTU: bytes that every link of IPv4 carries. (RFC 791, section 3.2)
+pub const MTU_MIN: u16 = 68;
 /// The largest MTU of an access point: tunnels of users carry datagrams of 2048 bytes at most, of
 /// which 32 are around the packet (WireGuard's header of 16 bytes and tag of 16).
 pub const ACCESS_MTU_MAX: u16 = 2048 - 32;

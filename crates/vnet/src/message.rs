@@ -274,18 +274,6 @@ pub struct PartRequest {
     pub access: Vec<LinkPart>,
 }
 
-impl PartRequest {
-    /// Whether a link leaves the part from this end.
-    #[must_use]
-    pub fn has_at_border(&self, near: &EndPart) -> bool {
-        let here = |end: &PartEnd| matches!(end, PartEnd::Node(node) if node == near);
-        let border = |end: &PartEnd| matches!(end, PartEnd::Border(_));
-        self.links
-            .iter()
-            .any(|link| link.ends.iter().any(here) && link.ends.iter().any(border))
-    }
-}
-
 /// A node and what it needs of its host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use crate::origin::network_of;
+
 /// The refusals of an access point.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
@@ -85,10 +87,7 @@ impl Refusals {
 
 impl Source {
     fn of(address: IpAddr) -> Source {
-        Source::Address(match address.to_canonical() {
-            IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
-            address => address,
-        })
+        Source::Address(network_of(address))
     }
 }
 

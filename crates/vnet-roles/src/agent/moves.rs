@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use carina_vnet_host::Agent;
 use carina_vnet_host::guest_wire::{GuestCaller, GuestWire};
+use carina_vnet_host::origin::network_of;
 use rustls::{ServerConnection, StreamOwned};
 
 use crate::calling::address::Address;
@@ -15,7 +16,7 @@ use crate::calling::connection::Callee;
 use crate::identity::{Identity, Role};
 use crate::keys::{Tls, party_of};
 use crate::log::Log;
-use crate::shares::{Share, Shares, network_of};
+use crate::shares::{Share, Shares};
 
 /// Where the agents of other hosts bring nodes. It ends with this value; a node that is coming
 /// comes to its end.

@@ -4,9 +4,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use carina_vnet_host::origin::network_of;
 use tokio::sync::Semaphore;
 
-use crate::shares::{Share, Shares, network_of};
+use crate::shares::{Share, Shares};
 
 /// The sources that there are now, by address, or by application where flows are asked for.
 #[derive(Debug, Default)]

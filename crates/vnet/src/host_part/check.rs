@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ACCESS_MTU_MAX, EndPart, Far, HostPart, InterfacePart, LinkPart, NodePart, Users};
+use super::{
+    ACCESS_MTU_MAX, EndPart, Far, HostPart, InterfacePart, LinkPart, MTU_MIN, NodePart, Users,
+};
 use crate::document::limits::{
     CPUS_MAX, INTERFACE_MAX, LINKS_MAX, LIST_MAX, MEMORY_MIB, NAME_MAX, NICS_MAX, NODES_MAX,
     OTHERS_MAX, TEXT_VALUE_MAX,
@@ -125,8 +127,6 @@ pub enum PartError {
 
 /// Links, access points and cards.
 const PART_LINKS_MAX: usize = LINKS_MAX + OTHERS_MAX + NODES_MAX * NICS_MAX as usize;
-/// Bytes that every link of IPv4 carries. (RFC 791, section 3.2)
-const MTU_MIN: u64 = 68;
 const MTU_MAX: u64 = 9000;
 
 impl HostPart {
@@ -190,7 +190,7 @@ impl HostPart {
             node,
             "mtu of an access point",
             mtu,
-            (MTU_MIN, ACCESS_MTU_MAX.into()),
+            (MTU_MIN.into(), ACCESS_MTU_MAX.into()),
         )?;
         let (own, bits) = (interface.address, interface.address.bits());
         let mut taken = BTreeSet::from([own.address(), interface.peer]);
@@ -236,7 +236,12 @@ fn check_node(node: &NodePart, all: &mut BTreeMap<EndPart, u32>) -> Result<(), P
                 name: interface.name.clone(),
             });
         }
-        within(node, "mtu", u64::from(interface.mtu), (MTU_MIN, MTU_MAX))?;
+        within(
+            node,
+            "mtu",
+            u64::from(interface.mtu),
+            (MTU_MIN.into(), MTU_MAX),
+        )?;
         let end = EndPart {
             node: node.name.clone(),
             interface: interface.name.clone(),

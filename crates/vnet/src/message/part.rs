@@ -1,4 +1,5 @@
-//! Whether a part that a VNP asks for can be made at all, before a provider holds anything for it.
+//! What a part that a VNP asks for says of itself: which of its links leave it, and whether it can
+//! be made at all, before a provider holds anything for it.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -8,7 +9,24 @@ use crate::host_part::{EndPart, Far, FarHost, HostPart, LinkPart, PartError, Vne
 
 use super::{PartEnd, PartLink, PartNode, PartRequest};
 
+impl PartLink {
+    /// Whether it leads to another provider.
+    #[must_use]
+    pub fn leaves(&self) -> bool {
+        let mut ends = self.ends.iter();
+        ends.any(|end| matches!(end, PartEnd::Border(_)))
+    }
+}
+
 impl PartRequest {
+    /// Whether a link leaves the part from this end.
+    #[must_use]
+    pub fn has_at_border(&self, near: &EndPart) -> bool {
+        let here = |end: &PartEnd| matches!(end, PartEnd::Node(node) if node == near);
+        let mut links = self.links.iter();
+        links.any(|link| link.ends.iter().any(here) && link.leaves())
+    }
+
     /// Checks what does not depend on the provider: names, sizes, and that links and interfaces
     /// agree, as [`HostPart::check`] does where all of it is on one host.
     ///

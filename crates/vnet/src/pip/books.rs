@@ -7,18 +7,17 @@ use carina_embed::{HostId, Residual};
 use carina_time::Instant;
 use serde::{Deserialize, Serialize};
 
-use crate::host_part::{EndPart, VnetId};
-use crate::message::{PartRequest, TunnelEnd};
+use crate::host_part::VnetId;
 use crate::mirror::{Mirror, from_value, to_value};
 use crate::store::{Outcome, Store, StoreError, Transaction};
 
 use self::charge::Charge;
+pub(super) use self::made::Made;
 use super::inventory::Ground;
-use super::moving::{Moved, Moving};
-use super::placing::{Laid, Placement, Taken};
-use super::repointing::Untold;
+use super::placing::{Laid, Taken};
 
 mod charge;
+mod made;
 
 /// A part that is held for a time, on a lease of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,90 +26,6 @@ pub(super) struct Held {
     pub(super) vnp: String,
     pub(super) round: u64,
     pub(super) laid: Laid,
-}
-
-/// A part that is made, or was and is being removed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Made {
-    pub(super) vnp: String,
-    pub(super) round: u64,
-    pub(super) laid: Laid,
-    /// Where links lead that leave the provider.
-    pub(super) far: Vec<(EndPart, TunnelEnd)>,
-    /// When it goes unless its VNP names it again, ms since 1970.
-    pub(super) expires_ms: u64,
-    /// Whether it is being removed.
-    pub(super) is_leaving: bool,
-    /// What it was before, until the hosts have let go of that.
-    pub(super) previous: Vec<Laid>,
-    /// How often nodes of it have moved, or were about to, since this round.
-    #[serde(default)]
-    pub(super) moves: u64,
-    /// The move that is under way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) moving: Option<Moving>,
-    /// The outcome of the move before it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) moved: Option<Moved>,
-    /// Ends of links that have moved, of which the providers beyond do not know yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) untold: Option<Untold>,
-}
-
-impl Made {
-    /// All hosts that have, or may still have, something of it.
-    pub(super) fn hosts(&self) -> BTreeSet<&str> {
-        let laid = self.previous.iter().chain([&self.laid]);
-        let hosts = laid.flat_map(Laid::hosts);
-        hosts.chain(self.destination()).collect()
-    }
-
-    /// The hosts that should have something of it.
-    pub(super) fn wanted_hosts(&self) -> BTreeSet<&str> {
-        if self.is_leaving {
-            return BTreeSet::new();
-        }
-        let hosts = self.laid.hosts().into_iter();
-        hosts.chain(self.destination()).collect()
-    }
-
-    /// What hosts know as the generation of their parts: it grows with each attempt of the VNP, and
-    /// in between with each move.
-    pub(super) fn generation(&self) -> u64 {
-        (self.round << MOVES_BITS) | self.moves
-    }
-
-    /// The generation that a host should have. A move that is not decided concerns its destination
-    /// alone.
-    pub(super) fn generation_at(&self, host: &str) -> u64 {
-        let is_concerned = self.undecided().is_none_or(|moving| moving.to == host);
-        self.generation() - u64::from(!is_concerned)
-    }
-
-    /// The move under way, while the node is where it was.
-    pub(super) fn undecided(&self) -> Option<&Moving> {
-        self.moving.as_ref().filter(|moving| !moving.is_decided)
-    }
-
-    /// Whether no node of it moves, and all who have to know where nodes are do.
-    pub(super) fn is_still(&self) -> bool {
-        self.moving.is_none() && self.untold.is_none()
-    }
-
-    /// The host that awaits a node, or is about to: once all providers beyond have agreed.
-    fn destination(&self) -> Option<&str> {
-        let moving = self.undecided().filter(|it| it.awaits.is_empty());
-        moving.map(|moving| moving.to.as_str())
-    }
-
-    /// All that it has, or may still have, of the substrate.
-    fn placements(&self) -> impl Iterator<Item = (&PartRequest, &Placement)> {
-        let laid = self.previous.iter().chain([&self.laid]);
-        let laid = laid.map(|laid| (&laid.part, &laid.placement));
-        let there = self.undecided().map(|it| (&self.laid.part, &it.placement));
-        laid.chain(there)
-    }
 }
 
 /// Sums over networks, by the numbers of hosts and links.

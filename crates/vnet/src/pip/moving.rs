@@ -28,7 +28,7 @@ use crate::mirror::to_value;
 use crate::store::{Outcome, Store, StoreError};
 
 use super::books::MOVES_BITS;
-use super::placing::{Laid, Placement};
+use super::placing::Placement;
 use super::repointing::{Untold, outer_ends};
 use super::{Pip, Step, TRIES, hosting};
 
@@ -52,13 +52,9 @@ pub(super) struct Moving {
 }
 
 impl Moving {
-    /// What a destination may have that awaited the node in vain, until it says that it has let go.
-    pub(super) fn into_promise(self, laid: &Laid) -> Option<Laid> {
-        let is_awaited = self.awaits.is_empty() && !self.is_decided;
-        is_awaited.then(|| Laid {
-            part: laid.part.clone(),
-            placement: self.placement,
-        })
+    /// Whether the destination awaits the node, or is about to: all providers beyond have agreed.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.awaits.is_empty() && !self.is_decided
     }
 }
 
@@ -370,25 +366,17 @@ impl<S: Store> Pip<S> {
         vnet: VnetId,
         outcome: MoveOutcome,
     ) -> Result<(), StoreError> {
-        let Some(then) = self.books.made(vnet).and_then(|made| {
+        let Some((then, hosts)) = self.books.made(vnet).and_then(|made| {
             let mut then = made.clone();
-            let moving = then.moving.take()?;
-            let number = moving.number;
-            if moving.awaits.is_empty() && !moving.is_decided {
+            let moving = then.end_move(outcome)?;
+            if moving.is_awaited() {
                 // An order to await the node may be on its way: it is of a generation that is over.
                 then.moves += 1;
             }
-            then.previous.extend(moving.into_promise(&made.laid));
-            then.moved = Some(Moved { number, outcome });
-            Some(then)
+            Some((then, [moving.from, moving.to]))
         }) else {
             return Ok(());
         };
-        let hosts = self.books.made(vnet).map_or_else(Vec::new, |made| {
-            let moving = made.moving.iter();
-            let both = moving.flat_map(|it| [it.from.clone(), it.to.clone()]);
-            both.collect()
-        });
         self.books.rewrite(&mut self.store, now, vnet, &then)?;
         self.books.refresh(&mut self.store, now, &self.ground)?;
         self.order(now, vnet);

@@ -340,13 +340,9 @@ fn tunnels(
 
 /// The tag of a link that leaves the part, and has been there: the provider beyond knows it.
 fn outer_tag(laid: &Laid, link: &PartLink) -> Option<u32> {
-    let leaves = link
-        .ends
-        .iter()
-        .any(|end| matches!(end, PartEnd::Border(_)));
     let mut links = laid.part.links.iter();
     let place = links.position(|old| old.number == link.number && old.ends == link.ends);
-    let tunnel = laid.placement.tunnels.get(place.filter(|_| leaves)?);
+    let tunnel = laid.placement.tunnels.get(place.filter(|_| link.leaves())?);
     tunnel.map(|tunnel| tunnel.tag)
 }
 

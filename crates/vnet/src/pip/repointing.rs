@@ -13,11 +13,10 @@ use crate::host_part::{EndPart, VnetId};
 use crate::message::{
     FromPip, PartEnd, PartKey, PartRequest, Reason, ReasonCode, Repoint, RepointAnswer, TunnelEnd,
 };
-use crate::mirror::to_value;
 use crate::store::{Outcome, Store, StoreError};
 
 use super::books::Made;
-use super::moving::{MoveOutcome, Moved, round_of};
+use super::moving::{MoveOutcome, round_of};
 use super::{Pip, Step, far_ends, hosting};
 
 /// Ends of links that have moved, of which the providers beyond do not know yet.
@@ -31,11 +30,7 @@ pub(super) struct Untold {
 
 /// The ends at a node of links that leave the part.
 pub(super) fn outer_ends(part: &PartRequest, node: &str) -> Vec<EndPart> {
-    let leaves = |link: &&crate::message::PartLink| {
-        let mut ends = link.ends.iter();
-        ends.any(|end| matches!(end, PartEnd::Border(_)))
-    };
-    let links = part.links.iter().filter(leaves);
+    let links = part.links.iter().filter(|link| link.leaves());
     let ends = links.flat_map(|link| &link.ends);
     ends.filter_map(|end| match end {
         PartEnd::Node(end) if end.node == node => Some(end.clone()),
@@ -88,7 +83,7 @@ impl<S: Store> Pip<S> {
         };
         let led = led(made, &wanted.ends);
         let Some(far) = led else {
-            let words = "a link that is to lead elsewhere is none of those that it has";
+            let words = "it has no such link";
             let reason = Reason::new(ReasonCode::Impossible, words);
             self.answer_repoint(vnp, wanted, Some(reason));
             return Ok(Step::Done);
@@ -141,28 +136,18 @@ impl<S: Store> Pip<S> {
             self.count("link that has led elsewhere too often");
             return Ok(Step::Done);
         }
-        let mut hosts = Vec::new();
         // It was not decided. What its destination awaits is of a generation that is over.
-        if let Some(moving) = then.moving.take() {
-            let reason = "a node of another provider moved, to which a link leads; try again";
-            let outcome = MoveOutcome::Stayed {
-                reason: reason.to_owned(),
-            };
-            then.moved = Some(Moved {
-                number: moving.number,
-                outcome,
-            });
-            hosts.extend([moving.from.clone(), moving.to.clone()]);
-            then.previous.extend(moving.into_promise(&made.laid));
-        }
-        let write = self.books.change(vnet, false);
-        let write = write.put(self.books.made_key(vnet), to_value(&then));
-        if self.store.commit(now, &write)? == Outcome::Conflict {
+        let reason = "a node of another provider moved, to which a link leads; try again";
+        let ended = then.end_move(MoveOutcome::Stayed {
+            reason: reason.to_owned(),
+        });
+        if self.books.rewrite(&mut self.store, now, vnet, &then)? == Outcome::Conflict {
             return Ok(Step::Again);
         }
         self.books.refresh(&mut self.store, now, &self.ground)?;
         self.order(now, vnet);
-        hosts.iter().for_each(|host| self.end_moves(host));
+        let hosts = ended.into_iter().flat_map(|it| [it.from, it.to]);
+        hosts.for_each(|host| self.end_moves(&host));
         self.answer_repoint(vnp, wanted, None);
         Ok(Step::Done)
     }
@@ -220,9 +205,7 @@ impl<S: Store> Pip<S> {
         if then == *made {
             return Ok(Step::Done);
         }
-        let write = self.books.change(vnet, false);
-        let write = write.put(self.books.made_key(vnet), to_value(&then));
-        if self.store.commit(now, &write)? == Outcome::Conflict {
+        if self.books.rewrite(&mut self.store, now, vnet, &then)? == Outcome::Conflict {
             return Ok(Step::Again);
         }
         self.books.refresh(&mut self.store, now, &self.ground)?;
