@@ -35,6 +35,7 @@
 mod consumer;
 mod copy;
 mod fault;
+mod few;
 mod lease;
 mod map;
 mod primitive;
@@ -53,6 +54,7 @@ pub mod waiting;
 pub use crate::consumer::Consumer;
 pub use crate::copy::{copy as copy_shared, copy_slice};
 pub use crate::fault::{Corrupt, Refused};
+pub use crate::few::Few;
 pub use crate::lease::{Lease, PieceRef};
 pub use crate::map::{HEADER_BYTES, RingMap, State, region_bytes};
 pub use crate::producer::{Producer, Slot};

@@ -49,6 +49,8 @@ mod taken;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 
+pub use carina_ring::Few;
+
 pub use crate::device::DeviceRing;
 pub use crate::dirty::DirtyLog;
 pub use crate::driver::{Completion, DriverBuffer, DriverRing, RingFull};

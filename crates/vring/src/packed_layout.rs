@@ -169,12 +169,18 @@ impl PackedMemory {
             return;
         };
         for used in rest {
-            self.store_len_and_id(used.at, used.len, used.id);
-            self.flags(used.at).store(flags_of(used), Ordering::Release);
+            self.put_used(used);
         }
-        self.store_len_and_id(first.at, first.len, first.id);
-        self.flags(first.at)
-            .store(flags_of(first), Ordering::Release);
+        self.put_used(first);
+    }
+
+    /// Length, identity and flags in one word, of which none is seen without the others.
+    #[inline]
+    fn put_used(&self, used: &UsedDescriptor) {
+        let word = u64::from(used.len) | u64::from(used.id) << 32 | u64::from(flags_of(used)) << 48;
+        let at = self.at(used.at).as_ptr();
+        // SAFETY: as in `flags`.
+        unsafe { AtomicU64::from_ptr(at.add(8).cast()).store(word, Ordering::Release) };
     }
 
     /// When the device is to signal, which the driver writes.

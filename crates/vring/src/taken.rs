@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use carina_ring::{Run, Stretch, copy_shared};
+use carina_ring::{Few, Run, Stretch, copy_shared};
 
 use crate::dirty::DirtyLog;
 use crate::fault::Fault;
@@ -148,24 +148,24 @@ impl Taken {
     /// a card's header is: then nothing is written, and the line stays in the cache of the driver's
     /// processor.
     #[inline]
-    pub fn write_if_other(&self, chain: usize, from: &[u8]) -> usize {
+    pub fn write_if_other(&self, chain: usize, few: &Few) -> usize {
         let whole = &self.chains[chain];
         let first = (whole.first + whole.readable) as usize;
         let buffers = &self.buffers[first..first + whole.writable as usize];
-        let (mut there, mut wanted) = ([0; FEW], [0; FEW]);
-        let is_there = match buffers.first() {
-            Some(buffer) if from.len() <= FEW.min(buffer.len as usize) => {
-                // SAFETY: as in `write_raw`; the array has that many bytes.
-                unsafe { copy_shared(buffer.host.as_ptr(), there.as_mut_ptr(), from.len()) };
-                wanted[..from.len()].copy_from_slice(from);
-                u128::from_ne_bytes(there) == u128::from_ne_bytes(wanted)
-            }
-            _ => false,
+        let Some(buffer) = buffers.first().filter(|it| it.len as usize >= few.len()) else {
+            return self.write(chain, 0, &few.bytes()[..few.len()]);
         };
-        match is_there {
-            true => from.len(),
-            false => self.write(chain, 0, from),
+        let at = buffer.host.as_ptr();
+        // SAFETY: as in `read_raw`; the buffer has that many bytes.
+        unsafe {
+            if !few.are_at(at) {
+                few.write(at);
+                if let Some(log) = &self.log {
+                    log.mark(buffer.guest, few.len() as u64);
+                }
+            }
         }
+        few.len()
     }
 
     /// As [`Taken::write`], of bytes of a ring.
@@ -394,7 +394,7 @@ fn prefetch_to_write(at: *const u8, len: u32) {
     let _ = (at, len);
 }
 
-/// Bytes that are compared before they are written.
+/// Bytes at most that are compared before they are written.
 const FEW: usize = 16;
 
 /// Bytes of a line of the processor's cache.

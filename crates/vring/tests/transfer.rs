@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use carina_sys::Memory;
+use carina_vring::Few;
 use carina_vring::{
     AddressSpace, DeviceRing, DirtyLog, DriverBuffer, PackedDevice, RingFull, SplitDevice,
     SplitInflight,
@@ -58,24 +59,30 @@ fn bytes_arrive_both_ways_and_buffers_return_in_order() {
 fn header_that_is_there_already_is_not_written() {
     for mut pair in pairs(8) {
         let room = BASE + FREE;
-        pair.shared.write(room, &[1, 2, 3, 4]);
+        let header = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+        let few = |header: [u8; 10]| {
+            let mut bytes = [0; 16];
+            bytes[..10].copy_from_slice(&header);
+            Few::new(u128::from_le_bytes(bytes), 10)
+        };
+        pair.shared.write(room, &header);
         let log = Arc::new(Memory::anonymous("log", 4096).unwrap().map().unwrap());
         let marked = Arc::clone(&log);
         pair.device
             .set_dirty_log(DirtyLog::new(log, 0, 4096), false);
-        let few = [DriverBuffer::writable(room, 100)];
+        let whole = [DriverBuffer::writable(room, 100)];
         let short = [
             DriverBuffer::writable(room, 2),
             DriverBuffer::writable(room + 50, 100),
         ];
         let readable = [DriverBuffer::readable(room, 100)];
-        for chain in [&few[..], &short, &readable] {
+        for chain in [&whole[..], &short, &readable] {
             pair.driver.add(chain).unwrap();
         }
         pair.driver.publish();
         assert_eq!(pair.device.take(3), Ok(3));
         let taken = pair.device.taken();
-        assert_eq!(taken.write_if_other(0, &[1, 2, 3, 4]), 4);
+        assert_eq!(taken.write_if_other(0, &few(header)), 10);
         let page = ((BASE + FREE) / 4096) as usize;
         let is_marked = || {
             let mut byte = [0];
@@ -83,16 +90,16 @@ fn header_that_is_there_already_is_not_written() {
             byte[0] & 1 << (page % 8) != 0
         };
         assert!(!is_marked());
-        assert_eq!(taken.write_if_other(0, &[1, 2, 3, 5]), 4);
+        let other = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11];
+        assert_eq!(taken.write_if_other(0, &few(other)), 10);
         assert!(is_marked());
-        assert_eq!(pair.shared.read(room, 5), [1, 2, 3, 5, 0]);
-        // In two buffers, or longer than what is compared; and none of it where nothing may be.
-        assert_eq!(taken.write_if_other(1, &[6, 7, 8]), 3);
-        assert_eq!(pair.shared.read(room, 3), [6, 7, 3]);
-        assert_eq!(pair.shared.read(room + 50, 1), [8]);
-        assert_eq!(taken.write_if_other(0, &[9; 20]), 20);
-        assert_eq!(pair.shared.read(room, 20), [9; 20]);
-        assert_eq!(taken.write_if_other(2, &[9; 4]), 0);
+        assert_eq!(pair.shared.read(room, 10), other);
+        assert_eq!(pair.shared.read(room + 10, 1), [0]);
+        // In two buffers; and none of it where nothing may be.
+        assert_eq!(taken.write_if_other(1, &few([7; 10])), 10);
+        assert_eq!(pair.shared.read(room, 3), [7, 7, 3]);
+        assert_eq!(pair.shared.read(room + 50, 9), [7, 7, 7, 7, 7, 7, 7, 7, 0]);
+        assert_eq!(taken.write_if_other(2, &few(header)), 0);
     }
 }
 

@@ -7,9 +7,9 @@ use carina_engine::frames::{AppContext, Ports};
 use carina_frame::{Frame, SegmentationKind};
 use carina_netdev::{VNET_HEADER_BYTES, plain_frames};
 use carina_vhost_user::features::net;
-use carina_vring::{DeviceRing, Fault};
+use carina_vring::{DeviceRing, Fault, Few};
 
-use super::{BURST, HEADER_BYTES, header_bytes};
+use super::{BURST, header_bytes};
 use crate::offload::{Intake, header_of};
 
 /// What puts frames into rings.
@@ -171,15 +171,15 @@ fn put<R: DeviceRing>(
     frame: &Frame,
 ) {
     let (first, last) = (*chains.start(), *chains.end());
-    let mut header = [0; HEADER_BYTES];
+    // Behind the header that frames have elsewhere: over how many chains this one goes.
+    let count = last + 1 - first;
+    let mut header = (count as u128) << (8 * VNET_HEADER_BYTES);
     if frame.has_metadata() {
-        header[..VNET_HEADER_BYTES].copy_from_slice(&header_of(frame).bytes());
+        header |= work_left(frame);
     }
-    let count = (last + 1 - first) as u16;
-    header[VNET_HEADER_BYTES..].copy_from_slice(&count.to_ne_bytes());
     let taken = ring.taken();
     // Most have the same one as the last frame that was there, in a line of their own.
-    taken.write_if_other(first, &header[..header_bytes]);
+    taken.write_if_other(first, &Few::new(header, header_bytes));
     let bytes = frame.bytes();
     let mut done = taken.write(first, header_bytes, bytes);
     ring.complete((header_bytes + done) as u32);
@@ -188,6 +188,13 @@ fn put<R: DeviceRing>(
         done += part;
         ring.complete(part as u32);
     }
+}
+
+/// What is left to be done with a frame, as the first bytes of its header.
+fn work_left(frame: &Frame) -> u128 {
+    let mut header = [0; 16];
+    header[..VNET_HEADER_BYTES].copy_from_slice(&header_of(frame).bytes());
+    u128::from_le_bytes(header)
 }
 
 /// Whether the driver takes a frame with the work that is left to be done.

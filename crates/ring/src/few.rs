@@ -1,0 +1,164 @@
+//! A few bytes that go between registers and memory that a peer may change.
+
+/// 8 to 16 bytes as two words of eight: the first ones and the last ones, which overlap.
+///
+/// Bytes that stand on the stack in pieces and are read as a whole wait until the processor has
+/// stored the pieces, and with them all that was to be stored before: into lines that another
+/// processor has, that is a wait for each of them. These never are in memory of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Few {
+    first: u64,
+    last: u64,
+    len: usize,
+}
+
+impl Few {
+    /// The `len` lowest bytes of a number, the lowest first.
+    ///
+    /// # Panics
+    /// When `len` is not 8 to 16.
+    #[inline]
+    #[must_use]
+    pub fn new(bytes: u128, len: usize) -> Few {
+        assert!(Few::fits(len), "{len} bytes are not 8 to 16");
+        Few {
+            first: bytes as u64,
+            last: (bytes >> (8 * (len - 8))) as u64,
+            len,
+        }
+    }
+
+    #[inline]
+    fn fits(len: usize) -> bool {
+        (8..=16).contains(&len)
+    }
+
+    /// Number of bytes.
+    #[expect(clippy::len_without_is_empty, reason = "there are 8 at least")]
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The bytes, in the first places of an array.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.first.to_le_bytes());
+        bytes[self.len - 8..self.len].copy_from_slice(&self.last.to_le_bytes());
+        bytes
+    }
+
+    /// Whether there are just these bytes.
+    ///
+    /// # Safety
+    /// As many bytes at `at` may be read; another process may write them at the same time.
+    #[inline]
+    #[must_use]
+    pub unsafe fn are_at(&self, at: *const u8) -> bool {
+        // SAFETY: the caller's promise; the last eight bytes end with the length, which is 8 at
+        // least.
+        let (first, last) = unsafe { (load(at), load(at.add(self.len - 8))) };
+        (first, last) == (self.first, self.last)
+    }
+
+    /// Writes the bytes.
+    ///
+    /// # Safety
+    /// As many bytes at `to` may be written; another process may access them at the same time.
+    #[inline]
+    pub unsafe fn write(&self, to: *mut u8) {
+        // SAFETY: as in `are_at`.
+        unsafe {
+            store(self.first, to);
+            store(self.last, to.add(self.len - 8));
+        }
+    }
+}
+
+/// Reads eight bytes once, wherever they lie.
+///
+/// # Safety
+/// They may be read.
+#[inline]
+unsafe fn load(at: *const u8) -> u64 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        let word: u64;
+        core::arch::asm!(
+            "mov {word}, qword ptr [{at}]",
+            at = in(reg) at, word = out(reg) word,
+            options(nostack, preserves_flags, readonly),
+        );
+        word
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    // SAFETY: the caller's promise, byte by byte.
+    unsafe {
+        u64::from_le_bytes(core::array::from_fn(|byte| at.add(byte).read_volatile()))
+    }
+}
+
+/// Writes eight bytes once, wherever they lie.
+///
+/// # Safety
+/// They may be written.
+#[inline]
+unsafe fn store(word: u64, to: *mut u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        core::arch::asm!(
+            "mov qword ptr [{to}], {word}",
+            to = in(reg) to, word = in(reg) word,
+            options(nostack, preserves_flags),
+        );
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    // SAFETY: the caller's promise, byte by byte.
+    unsafe {
+        for (at, byte) in word.to_le_bytes().into_iter().enumerate() {
+            to.add(at).write_volatile(byte);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_is_written_compared_and_nothing_beside_it() {
+        let bytes: [u8; 16] = core::array::from_fn(|at| at as u8 + 1);
+        for len in 8..=16 {
+            let few = Few::new(u128::from_le_bytes(bytes), len);
+            assert_eq!((few.len(), &few.bytes()[..len]), (len, &bytes[..len]));
+            assert!(few.bytes()[len..].iter().all(|&byte| byte == 0));
+            let mut room = [0xee_u8; 20];
+            // SAFETY: 19 bytes are there from the second one on.
+            let (before, after) = unsafe {
+                let at = room.as_mut_ptr().add(1);
+                let before = few.are_at(at);
+                few.write(at);
+                (before, few.are_at(at))
+            };
+            assert!(!before && after);
+            assert_eq!(room[1..=len], bytes[..len]);
+            assert!(room[len + 1..].iter().all(|&byte| byte == 0xee) && room[0] == 0xee);
+            for changed in 1..=len {
+                let mut other = room;
+                other[changed] ^= 0x80;
+                // SAFETY: as above.
+                assert!(unsafe { !few.are_at(other.as_ptr().add(1)) });
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "7 bytes are not 8 to 16")]
+    fn fewer_are_refused() {
+        let _ = Few::new(0, 7);
+    }
+}
