@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   packed-guest-to-host   testpmd txonly, virtio-user => rings => back end -> sink
-//!   packed-host-to-guest   testpmd rxonly, virtio-user <= rings <= back end <- source
+//!   packed-host-to-guest   testpmd rxonly, virtio-user <= rings <= back end <- generator
 //!   split-...              the same with split rings
 //! ```
 //!
@@ -10,7 +10,7 @@
 //!
 //! | system | the back end |
 //! |---|---|
-//! | `carina` | the app `vhost_user`, with a sink or a source, on a worker |
+//! | `carina` | the app `vhost_user` on a worker, with a sink or a generator like txonly |
 //! | `dpdk` | DPDK's `net_vhost` in a testpmd |
 //! | `memif` | none: DPDK's `net_memif` at both ends, in the cases of split rings |
 //!
@@ -18,6 +18,7 @@
 //! measurement has ends of its own: rates depend on where in memory they happen to lie.
 
 mod ends;
+mod generator;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};

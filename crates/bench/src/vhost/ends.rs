@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use carina_apps::sink::SinkConfig;
-use carina_apps::source::SourceConfig;
 use carina_engine::counter_file::CounterFile;
 use carina_engine::frames::{Graph, GraphError, Workers};
 use carina_frame::PoolConfig;
 use carina_ports::vhost_user::VhostUserConfig;
 
 use super::Direction;
+use super::generator::GeneratorConfig;
 use crate::engine::workers::{work, wrong};
 use crate::error::{Attempt, Result};
 use crate::rate::Rate;
@@ -157,12 +157,9 @@ impl Port<'_> {
                 graph.link("card.output -> sink.input")?;
             }
             Direction::ToGuest => {
-                let source = SourceConfig {
-                    size: self.size as usize,
-                    ..SourceConfig::default()
-                };
-                graph.app("source", source);
-                graph.link("source.output -> card.input")?;
+                let size = self.size as usize;
+                graph.app("generator", GeneratorConfig { size });
+                graph.link("generator.output -> card.input")?;
             }
         }
         Ok(graph)

@@ -1,0 +1,88 @@
+//! An app that makes frames as testpmd does with `--forward-mode=txonly`: it writes the headers of
+//! each, and leaves the rest as it is. The app `source` writes all of a frame, which would count as
+//! work of the rings.
+
+use carina_apps::sample_packet::udp_packet;
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports, WhenFull,
+};
+use carina_frame::Pool;
+
+/// Its configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct GeneratorConfig {
+    /// Bytes of a frame, without FCS.
+    pub(super) size: usize,
+}
+
+/// The app.
+pub(super) struct Generator {
+    headers: Vec<u8>,
+    size: usize,
+    pool: Pool,
+}
+
+impl AppConfig for GeneratorConfig {
+    const KIND: &'static str = "generator";
+    const INPUTS: PortList = PortList::NO_PORT;
+    const OUTPUTS: PortList = PortList::OUTPUT;
+    const WHEN_FULL: WhenFull = WhenFull::PullsNoMore;
+
+    type App = Generator;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<Generator, AppError> {
+        let mut headers = udp_packet(self.size);
+        headers.truncate(HEADERS_BYTES);
+        Ok(Generator {
+            headers,
+            size: self.size,
+            pool: context.pool().clone(),
+        })
+    }
+}
+
+impl FrameApp for Generator {
+    fn pull(&mut self, ports: &mut Ports<'_>) {
+        let Generator {
+            headers,
+            size,
+            pool,
+        } = self;
+        let burst = ports.room(0).min(FRAME_BURST);
+        ports.fill(0, burst, || {
+            let mut frame = pool.frame_of(headers)?;
+            frame.set_len(*size).then_some(frame)
+        });
+    }
+}
+
+/// Of Ethernet, IPv4 and UDP.
+const HEADERS_BYTES: usize = 14 + 20 + 8;
+
+#[cfg(test)]
+mod tests {
+    use carina_apps::sink::SinkConfig;
+    use carina_engine::counter_file::CounterFile;
+    use carina_engine::frames::{Graph, Network};
+    use carina_frame::PoolConfig;
+    use carina_time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn frames_have_the_size_that_is_measured() {
+        for size in [64, 1500] {
+            let mut graph = Graph::new();
+            graph.app("generator", GeneratorConfig { size });
+            graph.app("sink", SinkConfig {});
+            graph.link("generator.output -> sink.input").unwrap();
+            let pool = Pool::new(PoolConfig::default()).unwrap();
+            let mut network = Network::new(pool, CounterFile::private().unwrap()).unwrap();
+            network.configure(&graph).unwrap();
+            network.breathe(Instant::from_nanos(1));
+            let (_, counts) = network.link_counts().next().unwrap();
+            assert_eq!(counts.packets, FRAME_BURST as u64);
+            assert_eq!(counts.bytes, (FRAME_BURST * size) as u64);
+        }
+    }
+}
