@@ -73,12 +73,14 @@ fn frames_of_a_guest_cost_a_busy_process_no_call_each() {
     }
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("card");
-    // A second source keeps the worker busy: one that sleeps is woken by a call of its own.
+    // A source without a rate gives the guest more than it takes, so it does not rest, and asks
+    // for no notification. A second one keeps the worker busy while the guest's ring is full: a
+    // worker that sleeps is woken by a call of its own.
     let graph = format!(
         "links = [\"card.output -> sink.input\", \"source.output -> card.input\", \
          \"busy.output -> idle.input\"]\n\
          [apps.card]\nkind = \"vhost_user\"\nsocket = {socket:?}\n\
-         [apps.source]\nkind = \"source\"\nrate = 20000\n[apps.sink]\nkind = \"sink\"\n\
+         [apps.source]\nkind = \"source\"\n[apps.sink]\nkind = \"sink\"\n\
          [apps.busy]\nkind = \"source\"\n[apps.idle]\nkind = \"sink\"\n"
     );
     let graph = Counted::start(directory.path(), &graph);
@@ -93,22 +95,21 @@ fn frames_of_a_guest_cost_a_busy_process_no_call_each() {
         vm.run_within(ping, BOOT).unwrap();
         let count = vm.run("cat /sys/class/net/eth0/statistics/rx_packets");
         let count: u64 = count.unwrap().text().trim().parse().unwrap();
-        (count > 50_000).then_some(())
+        (count > 50_000).then_some(count)
     };
-    assert!(until(BOOT, received).is_some(), "the guest receives little");
+    let to = until(BOOT, received).expect("the guest receives little");
     let report = graph.end();
     let from = packets(&report, "card.output -> sink.input");
-    let to = packets(&report, "source.output -> card.input");
     let others = packets(&report, "busy.output -> idle.input");
     let summary = std::fs::read_to_string(directory.path().join("calls")).unwrap();
     println!("{from} frames from the guest, {to} to it, {others} others:\n{summary}");
-    assert!(from > 3_000 && to > 50_000, "{from} from it, {to} to it");
+    assert!(from > 3_000, "{from} from it");
     // Once in some breaths, which have moved up to a burst each, descriptors are looked at.
     let looks: u64 = calls(&summary, &["epoll_pwait", "epoll_wait", "epoll_pwait2"]);
     assert!(looks < AROUND + others / 64, "{looks} looks");
     let calls = calls(&summary, &["total"]) - looks;
     assert!(
-        calls < AROUND + (from + to) / 16,
+        calls < AROUND + (from + to) / 32,
         "{calls} calls, {from} frames from the guest, {to} to it"
     );
 }
