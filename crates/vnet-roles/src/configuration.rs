@@ -14,6 +14,7 @@
 //! listen = "127.0.0.1:7100"
 //! store = "net.db"
 //! pips = { uk = ["127.0.0.1:7101"] }
+//! networks_per_vno = 1000      # as many as one operator may have; 1000 without a word
 //!
 //! [[vno]]
 //! name = "acme"
@@ -31,6 +32,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use carina_vnet::pip::inventory::Inventory;
+use carina_vnet::vnp::NETWORKS_PER_VNO;
 use serde::Deserialize;
 
 use crate::calling::address::{Address, AddressError};
@@ -78,6 +80,8 @@ pub struct VnpSpec {
     pub served: Served,
     /// The PIPs that it leases from, and where the processes of each listen.
     pub pips: BTreeMap<String, Vec<Address>>,
+    /// As many networks each VNO may have at a time.
+    pub networks_per_vno: usize,
 }
 
 /// A VNO.
@@ -160,6 +164,12 @@ struct VnpText {
     listen: String,
     store: String,
     pips: BTreeMap<String, Vec<String>>,
+    #[serde(default = "networks_per_vno")]
+    networks_per_vno: usize,
+}
+
+fn networks_per_vno() -> usize {
+    NETWORKS_PER_VNO
 }
 
 #[derive(Deserialize)]
@@ -219,6 +229,7 @@ impl Configuration {
             all.vnps.push(VnpSpec {
                 served: served(vnp.name, vnp.listen, vnp.store)?,
                 pips: pips.collect::<Result<_, ConfigurationError>>()?,
+                networks_per_vno: vnp.networks_per_vno,
             });
         }
         for vno in text.vno {

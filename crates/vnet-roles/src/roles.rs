@@ -254,7 +254,8 @@ impl Start<'_> {
         let store = begun.opened(&spec.served)?;
         let name = &spec.served.name;
         let pips = spec.pips.keys().cloned();
-        let machine = Vnp::new(name, pips, store, self.timing, random()?);
+        let machine = Vnp::new(name, pips, store, self.timing, random()?)
+            .with_networks_per_vno(spec.networks_per_vno);
         let handle = begun.start(machine)?;
         let mut below = BTreeMap::new();
         for (name, addresses) in &spec.pips {

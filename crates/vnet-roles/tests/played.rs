@@ -335,6 +335,7 @@ fn configuration(directory: &Path, ports: Ports) -> Configuration {
                 ("de".into(), vec![at(ports.de)]),
             ]
             .into(),
+            networks_per_vno: 100,
         }],
         vnos: vec![VnoSpec {
             served: served("acme", ports.acme),

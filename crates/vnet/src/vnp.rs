@@ -54,6 +54,7 @@ pub struct Vnp<S> {
     pips: BTreeSet<String>,
     store: S,
     timing: Timing,
+    networks_per_vno: usize,
     random: Random,
     mirror: Mirror,
     records: BTreeMap<VnetId, Arc<Record>>,
@@ -127,6 +128,7 @@ impl<S: Store> Vnp<S> {
             pips: pips.into_iter().collect(),
             store,
             timing,
+            networks_per_vno: NETWORKS_PER_VNO,
             random,
             records: BTreeMap::new(),
             progress: BTreeMap::new(),
@@ -138,6 +140,14 @@ impl<S: Store> Vnp<S> {
             outputs: VecDeque::new(),
             discarded: BTreeMap::new(),
         }
+    }
+
+    /// As many networks each VNO may have at a time, also those that wait or are being removed;
+    /// without this, [`NETWORKS_PER_VNO`].
+    #[must_use]
+    pub fn with_networks_per_vno(mut self, networks: usize) -> Vnp<S> {
+        self.networks_per_vno = networks;
+        self
     }
 
     /// Takes a message of a VNO.
@@ -172,17 +182,17 @@ impl<S: Store> Vnp<S> {
         if let Err(error) = document.check() {
             self.count("document that is wrong");
             let reason = Reason::new(ReasonCode::Impossible, error.to_string());
-            let standing = Standing {
-                is_refused: true,
-                ..Standing::without(reason)
-            };
-            let message = FromVnp::Standing {
-                vnet,
-                generation,
-                standing,
-            };
-            let vno = vno.to_owned();
-            return self.outputs.push_back(Output::ToVno { vno, message });
+            return self.refuse_at_once(vno, vnet, generation, reason);
+        }
+        if !self.records.contains_key(&vnet) && !self.has_share(vno) {
+            self.count("network beyond the VNO's share");
+            let words = format!(
+                "you have {} networks at this provider, as many as it gives one operator; take \
+                 down one of them first",
+                self.networks_per_vno
+            );
+            let reason = Reason::new(ReasonCode::Insufficient, words);
+            return self.refuse_at_once(vno, vnet, generation, reason);
         }
         let document = document.extended();
         match self.records.get(&vnet) {
@@ -204,6 +214,27 @@ impl<S: Store> Vnp<S> {
             Some(_) => self.tell_standing(vnet, true),
         }
         self.advance(now, vnet);
+    }
+
+    /// Whether a VNO may have one more network.
+    fn has_share(&self, vno: &str) -> bool {
+        let its = self.records.values().filter(|record| record.vno == vno);
+        its.count() < self.networks_per_vno
+    }
+
+    /// Says no to what is not even noted.
+    fn refuse_at_once(&mut self, vno: &str, vnet: VnetId, generation: u64, reason: Reason) {
+        let standing = Standing {
+            is_refused: true,
+            ..Standing::without(reason)
+        };
+        let message = FromVnp::Standing {
+            vnet,
+            generation,
+            standing,
+        };
+        let vno = vno.to_owned();
+        self.outputs.push_back(Output::ToVno { vno, message });
     }
 
     fn remove(&mut self, now: Instant, vnet: VnetId, vno: &str) {
@@ -393,6 +424,9 @@ impl<S: Store> Vnp<S> {
         *self.discarded.entry(reason).or_default() += 1;
     }
 }
+
+/// Networks that a VNO may have at a VNP where nothing else is said.
+pub const NETWORKS_PER_VNO: usize = 1000;
 
 impl Progress {
     /// Begins a step: what was heard in another one is no answer in this.

@@ -37,6 +37,7 @@ fn provider() -> Pip<MemoryStore> {
         host: "h1".to_owned(),
         rate_bps: 1 << 30,
         delay_us: 0,
+        reaches: vec!["198.51.100.0/24".parse().unwrap()],
     };
     let inventory = Inventory {
         discovery: Discovery::Pip,
@@ -152,6 +153,7 @@ fn far_end_is_at_no_host_of_the_provider_itself() {
         (end([192, 0, 2, 35], 7), "at a host of this very provider"),
         (end([127, 0, 0, 1], 7), "no host has such"),
         (end([224, 0, 0, 9], 7), "no host has such"),
+        (end([198, 51, 101, 1], 7), "none of the addresses"),
         (end([198, 51, 100, 1], 0), "must be 1 to 16777215"),
         (end([198, 51, 100, 1], 1 << 24), "must be 1 to 16777215"),
     ];

@@ -76,6 +76,7 @@ impl House {
                 host: "h1".to_owned(),
                 rate_bps: 1_000_000_000,
                 delay_us: 0,
+                reaches: vec![],
             }],
         };
         let store = MemoryStore::new(1 << 20);

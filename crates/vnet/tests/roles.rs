@@ -325,3 +325,50 @@ fn vnp_refuses_a_document_that_is_wrong() {
     );
     assert!(vnp.poll_transmit().is_none());
 }
+
+#[test]
+fn operator_with_its_share_of_networks_gets_no_more() {
+    let text = "[vnet]\nname = \"x\"\n[node.a]\n";
+    let document = Document::read(text, Form::Toml).unwrap();
+    let store = MemoryStore::new(1 << 20);
+    let pips = ["p".to_owned()];
+    let vnp = Vnp::new("v", pips, store, Timing::default(), Random::new(1));
+    let mut vnp = vnp.with_networks_per_vno(2);
+    let now = Instant::from_secs(1);
+    let mut ask = |vno: &str, message: ToVnp| {
+        vnp.handle_vno(now, vno, message);
+        let mut heard = Vec::new();
+        while let Some(output) = vnp.poll_transmit() {
+            if let vnp::Output::ToVno { vno: to, message } = output {
+                assert_eq!(to, vno);
+                heard.push(message);
+            }
+        }
+        heard
+    };
+    let want = |vnet, generation| ToVnp::Want {
+        vnet: VnetId::new(vnet),
+        generation,
+        document: Box::new(document.clone()),
+    };
+    let refused = |heard: &[FromVnp]| {
+        let standings = heard.iter().filter_map(|message| match message {
+            FromVnp::Standing { standing, .. } => Some(standing),
+            FromVnp::Removed { .. } => None,
+        });
+        let mut refused = standings.filter(|standing| standing.is_refused);
+        refused.next().and_then(|standing| standing.reason.clone())
+    };
+    for vnet in [1, 2] {
+        assert_eq!(refused(&ask("o", want(vnet, 1))), None);
+    }
+    let reason = refused(&ask("o", want(3, 1))).expect("the third is one too many");
+    assert_eq!(reason.code, ReasonCode::Insufficient);
+    assert!(reason.message.contains("2 networks"), "{reason:?}");
+    // What it has may change, and others have shares of their own.
+    assert_eq!(refused(&ask("o", want(2, 2))), None);
+    assert_eq!(refused(&ask("other", want(4, 1))), None);
+    let vnet = VnetId::new(1);
+    assert!(ask("o", ToVnp::Remove { vnet }).contains(&FromVnp::Removed { vnet }));
+    assert_eq!(refused(&ask("o", want(3, 1))), None);
+}

@@ -59,14 +59,15 @@ impl Providers {
             opens_namespaces: true,
         };
         providers.make_keys();
-        for (pip, host, place, address) in [
-            ("uk", "h1", "london", "10.9.0.1"),
-            ("de", "h2", "berlin", "10.9.1.1"),
+        for (pip, host, place, address, beyond) in [
+            ("uk", "h1", "london", "10.9.0.1", "10.9.1.0/24"),
+            ("de", "h2", "berlin", "10.9.1.1", "10.9.0.0/24"),
         ] {
             let text = format!(
                 "[[hosts]]\nname = \"{host}\"\ncpus = 8\nmemory_mib = 4096\n\
                  location = \"{place}\"\naddress = \"{address}\"\ntunnel_addresses = 8\n\
-                 [[borders]]\nname = \"channel\"\nhost = \"{host}\"\nrate_bps = 1000000000\n"
+                 [[borders]]\nname = \"channel\"\nhost = \"{host}\"\nrate_bps = 1000000000\n\
+                 reaches = [\"{beyond}\"]\n"
             );
             std::fs::write(providers.path(&format!("{pip}.toml")), text).unwrap();
         }

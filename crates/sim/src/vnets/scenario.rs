@@ -292,6 +292,7 @@ fn borders(random: &mut Random, pips: &mut [(String, Inventory, usize)]) {
                 host,
                 rate_bps: random.within(50, 300) * 1_000_000,
                 delay_us: random.within(10, 5000),
+                reaches: vec![],
             });
         }
     }

@@ -38,6 +38,12 @@ impl InterfaceAddress {
         self.bits
     }
 
+    /// Whether another address has the same prefix.
+    #[must_use]
+    pub fn has(self, address: Ipv4Addr) -> bool {
+        InterfaceAddress { address, ..self }.prefix() == self.prefix()
+    }
+
     /// The prefix itself: the address without the bits behind it.
     #[must_use]
     pub fn prefix(self) -> InterfaceAddress {

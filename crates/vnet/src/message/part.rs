@@ -19,12 +19,16 @@ impl PartLink {
 }
 
 impl PartRequest {
-    /// Whether a link leaves the part from this end.
+    /// The border over which a link leaves the part from this end.
     #[must_use]
-    pub fn has_at_border(&self, near: &EndPart) -> bool {
+    pub fn border_of(&self, near: &EndPart) -> Option<&str> {
         let here = |end: &PartEnd| matches!(end, PartEnd::Node(node) if node == near);
         let mut links = self.links.iter();
-        links.any(|link| link.ends.iter().any(here) && link.leaves())
+        let link = links.find(|link| link.ends.iter().any(here) && link.leaves())?;
+        link.ends.iter().find_map(|end| match end {
+            PartEnd::Border(border) => Some(border.as_str()),
+            PartEnd::Node(_) => None,
+        })
     }
 
     /// Checks what does not depend on the provider: names, sizes, and that links and interfaces

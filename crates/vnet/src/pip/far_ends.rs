@@ -41,9 +41,9 @@ pub(super) fn check(
             let words = format!("the far end of {near}: {what}");
             Err(Reason::new(ReasonCode::Impossible, words))
         };
-        if !laid.part.has_at_border(near) {
+        let Some(border) = laid.part.border_of(near) else {
             return impossible("no link leaves the provider there; a far end is that of one");
-        }
+        };
         if !named.insert(near) {
             return impossible("it is named twice; a link has one");
         }
@@ -54,6 +54,11 @@ pub(super) fn check(
         }
         if !is_of_a_host(end.address) || !is_name(&end.host) {
             return impossible("no host has such a name or address");
+        }
+        if !ground.reaches(border, end.address) {
+            return impossible(
+                "it is at none of the addresses that are known of the provider beyond",
+            );
         }
         if !(1..=TAG_MAX).contains(&end.tag) {
             return impossible("its tag must be 1 to 16777215");

@@ -9,6 +9,8 @@ use carina_embed::{HostId, Label, LinkId, Location, ProviderId, Substrate};
 use carina_time::Duration;
 use serde::{Deserialize, Serialize};
 
+use crate::host_part::InterfaceAddress;
+
 /// What a provider owns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -93,6 +95,10 @@ pub struct Border {
     /// Half of its delay, µs; the other provider counts the other half.
     #[serde(default)]
     pub delay_us: u64,
+    /// Where the other provider's hosts have their addresses: tunnels that leave here end there.
+    /// Without one, anywhere but at a host of this provider.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reaches: Vec<InterfaceAddress>,
 }
 
 /// What is wrong with an inventory.
@@ -256,6 +262,16 @@ impl Ground {
         })
     }
 
+    /// Whether a host behind a border may have this address.
+    pub(super) fn reaches(&self, border: &str, address: Ipv4Addr) -> bool {
+        let number = self.borders.get(border);
+        let border = number.map(|number| &self.inventory.borders[number - self.hosts.len()]);
+        border.is_some_and(|border| {
+            let mut reaches = border.reaches.iter();
+            border.reaches.is_empty() || reaches.any(|prefix| prefix.has(address))
+        })
+    }
+
     /// What lies behind a border.
     pub(super) fn outside(&self, border: &str) -> Option<HostId> {
         self.borders.get(border).copied().map(HostId::of)
@@ -372,6 +388,7 @@ mod tests {
             host,
             rate_bps,
             delay_us,
+            reaches: vec![],
         }
     }
 

@@ -98,7 +98,7 @@ impl<S: Store> Vnp<S> {
             return self.count("offer that is late");
         };
         // Another provider's end would lead that one's link here.
-        if !ends.iter().all(|(near, _)| part.has_at_border(near)) {
+        if !ends.iter().all(|(near, _)| part.border_of(near).is_some()) {
             return self.count("offer for ends of others");
         }
         let progress = self.progress_of(now, key.vnet);

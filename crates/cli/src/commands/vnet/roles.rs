@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use carina_vnet::timing::Timing;
+use carina_vnet::vnp::NETWORKS_PER_VNO;
 use carina_vnet_roles::calling::address::Address;
 use carina_vnet_roles::configuration::{
     Configuration, PipSpec, Served, VnoSpec, VnpSpec, inventory,
@@ -65,6 +66,9 @@ pub struct VnpArgs {
     /// A PIP that it leases from, and where that listens; may be given several times
     #[arg(long, value_name = "NAME=ADDRESS,...", required = true)]
     pip: Vec<Party>,
+    /// As many networks each VNO may have at a time
+    #[arg(long, value_name = "COUNT", default_value_t = NETWORKS_PER_VNO)]
+    networks_per_vno: usize,
 }
 
 /// Options of `carina vnet vno`.
@@ -168,7 +172,11 @@ pub fn vnp(shared: &Shared, args: VnpArgs) -> Outcome {
         let addresses = pip.addresses(shared)?;
         pips.entry(pip.name).or_default().extend(addresses);
     }
-    let vnps = vec![VnpSpec { served, pips }];
+    let vnps = vec![VnpSpec {
+        served,
+        pips,
+        networks_per_vno: args.networks_per_vno,
+    }];
     let configuration = Configuration {
         keys,
         vnps,

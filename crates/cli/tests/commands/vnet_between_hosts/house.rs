@@ -68,14 +68,17 @@ impl House {
                  address = \"10.9.{last}.1\"\ntunnel_addresses = 8\n"
             )
         };
-        let border = |host: &str| {
-            format!("[[borders]]\nname = \"channel\"\nhost = \"{host}\"\nrate_bps = 1000000000\n")
+        let border = |host: &str, beyond: &str| {
+            format!(
+                "[[borders]]\nname = \"channel\"\nhost = \"{host}\"\nrate_bps = 1000000000\n\
+                 reaches = [\"{beyond}\"]\n"
+            )
         };
         let wire = "[[links]]\nname = \"wire\"\nends = [\"h1\", \"h2\"]\nrate_bps = 1000000000\n";
         let (h1, h2) = (host("h1", "london", 0), host("h2", "berlin", 1));
-        let uk = format!("{h1}{h2}{wire}{}", border("h1"));
+        let uk = format!("{h1}{h2}{wire}{}", border("h1", "10.9.2.0/24"));
         std::fs::write(self.path("uk.toml"), uk).unwrap();
-        let de = host(BEYOND, "paris", 2) + &border(BEYOND);
+        let de = host(BEYOND, "paris", 2) + &border(BEYOND, "10.9.0.0/23");
         std::fs::write(self.path("de.toml"), de).unwrap();
         let roles = "keys = \"keys\"\n\
             [[vnp]]\nname = \"net\"\nlisten = \"127.0.0.1:7100\"\nstore = \"net.db\"\n\
