@@ -16,7 +16,7 @@ use crate::log_writer;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina node\n  carina node --config /etc/carina.toml\n  \
-    carina node --guest --nice -10\n\nSIGTERM and SIGINT end it; a restart finds what the \
+    carina node --guest\n\nSIGTERM and SIGINT end it; a restart finds what the \
     last one left. It goes on when its\nterminal is closed, and when its log cannot be written.\n\n\
     CARINA_LOG sets what is logged to standard error: a level (error, warn, info, debug; info\n\
     where it is not set), or levels of targets:\n  \
@@ -35,7 +35,8 @@ pub struct NodeArgs {
     #[arg(long, default_value = "hv", requires = "guest")]
     guest_dif: carina_api::DifName,
     /// Precedence over other processes, as nice(1) has it: a saturated system still runs the node
-    /// in time, so that its neighbours hear from it
+    /// in time, so that its neighbours hear from it. Below 0 it interrupts applications more often,
+    /// which costs goodput
     #[arg(long, value_name = "N", allow_hyphen_values = true,
           value_parser = clap::value_parser!(i32).range(-20..=19))]
     nice: Option<i32>,
