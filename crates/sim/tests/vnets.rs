@@ -110,11 +110,6 @@ fn runs_find_what_is_taken_out_of_the_product() {
     }
 }
 
-const SEEDS: u64 = 200;
-
-/// Within so many seeds each mutant is found.
-const MUTANT_SEEDS: u64 = 60;
-
 /// Seeds in which a host that was drained awaited a node to whose move a provider beyond had to
 /// agree, and in which a move that was given up for that of a node beyond left its destination
 /// without a promise.
@@ -125,3 +120,8 @@ fn moves_that_wait_for_a_provider_beyond_are_counted() {
     let sum = seeds([1_795_686_922].into_iter(), Size::LARGE);
     assert!(sum.moved > 0, "{sum:?}");
 }
+
+const SEEDS: u64 = 200;
+
+/// Within so many seeds each mutant is found.
+const MUTANT_SEEDS: u64 = 60;

@@ -184,18 +184,18 @@ impl<S: Store> Vnp<S> {
             let reason = Reason::new(ReasonCode::Impossible, error.to_string());
             return self.refuse_at_once(vno, vnet, generation, reason);
         }
-        if !self.records.contains_key(&vnet) && !self.has_share(vno) {
-            self.count("network beyond the VNO's share");
-            let words = format!(
-                "you have {} networks at this provider, as many as it gives one operator; take \
-                 down one of them first",
-                self.networks_per_vno
-            );
-            let reason = Reason::new(ReasonCode::Insufficient, words);
-            return self.refuse_at_once(vno, vnet, generation, reason);
-        }
         let document = document.extended();
         match self.records.get(&vnet) {
+            None if !self.has_share(vno) => {
+                self.count("network beyond the VNO's share");
+                let words = format!(
+                    "you have {} networks at this provider, as many as it gives one operator; \
+                     take down one of them first",
+                    self.networks_per_vno
+                );
+                let reason = Reason::new(ReasonCode::Insufficient, words);
+                return self.refuse_at_once(vno, vnet, generation, reason);
+            }
             None => {
                 let record = Record::new(vno, generation, document);
                 self.write(now, vnet, &record);

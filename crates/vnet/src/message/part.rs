@@ -10,11 +10,13 @@ use crate::host_part::{EndPart, Far, FarHost, HostPart, LinkPart, PartError, Vne
 use super::{PartEnd, PartLink, PartNode, PartRequest};
 
 impl PartLink {
-    /// Whether it leads to another provider.
+    /// The border over which it leads to another provider, if it does.
     #[must_use]
-    pub fn leaves(&self) -> bool {
-        let mut ends = self.ends.iter();
-        ends.any(|end| matches!(end, PartEnd::Border(_)))
+    pub fn border(&self) -> Option<&str> {
+        self.ends.iter().find_map(|end| match end {
+            PartEnd::Border(border) => Some(border.as_str()),
+            PartEnd::Node(_) => None,
+        })
     }
 }
 
@@ -23,12 +25,8 @@ impl PartRequest {
     #[must_use]
     pub fn border_of(&self, near: &EndPart) -> Option<&str> {
         let here = |end: &PartEnd| matches!(end, PartEnd::Node(node) if node == near);
-        let mut links = self.links.iter();
-        let link = links.find(|link| link.ends.iter().any(here) && link.leaves())?;
-        link.ends.iter().find_map(|end| match end {
-            PartEnd::Border(border) => Some(border.as_str()),
-            PartEnd::Node(_) => None,
-        })
+        let mut links = self.links.iter().filter(|link| link.ends.iter().any(here));
+        links.find_map(PartLink::border)
     }
 
     /// Checks what does not depend on the provider: names, sizes, and that links and interfaces

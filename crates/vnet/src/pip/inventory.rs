@@ -212,12 +212,10 @@ impl Ground {
             let [a, b] = [0, 1].map(|side| self.host_at("link", &link.name, &link.ends[side]));
             links.push(link_between(a?, b?, link.rate_bps, link.delay_us));
         }
-        let by_name = self.borders.keys();
-        for name in by_name {
-            let number = self.borders[name];
-            let border = &self.inventory.borders[number - self.hosts.len()];
+        for (name, number) in &self.borders {
+            let border = self.border_entry(*number);
             let host = self.host_at("border", name, &border.host)?;
-            let outside = HostId::of(number);
+            let outside = HostId::of(*number);
             links.push(link_between(
                 host,
                 outside,
@@ -264,12 +262,15 @@ impl Ground {
 
     /// Whether a host behind a border may have this address.
     pub(super) fn reaches(&self, border: &str, address: Ipv4Addr) -> bool {
-        let number = self.borders.get(border);
-        let border = number.map(|number| &self.inventory.borders[number - self.hosts.len()]);
-        border.is_some_and(|border| {
-            let mut reaches = border.reaches.iter();
-            border.reaches.is_empty() || reaches.any(|prefix| prefix.has(address))
+        self.borders.get(border).is_some_and(|number| {
+            let reaches = &self.border_entry(*number).reaches;
+            reaches.is_empty() || reaches.iter().any(|prefix| prefix.has(address))
         })
+    }
+
+    /// What a border is, by the number of what lies behind it.
+    fn border_entry(&self, number: usize) -> &Border {
+        &self.inventory.borders[number - self.hosts.len()]
     }
 
     /// What lies behind a border.

@@ -342,8 +342,8 @@ fn tunnels(
 fn outer_tag(laid: &Laid, link: &PartLink) -> Option<u32> {
     let mut links = laid.part.links.iter();
     let place = links.position(|old| old.number == link.number && old.ends == link.ends);
-    let tunnel = laid.placement.tunnels.get(place.filter(|_| link.leaves())?);
-    tunnel.map(|tunnel| tunnel.tag)
+    link.border()?;
+    laid.placement.tunnels.get(place?).map(|tunnel| tunnel.tag)
 }
 
 /// The tunnel that a link had, if its carrier and the hosts of its ends are the same.

@@ -30,7 +30,7 @@ pub(super) struct Untold {
 
 /// The ends at a node of links that leave the part.
 pub(super) fn outer_ends(part: &PartRequest, node: &str) -> Vec<EndPart> {
-    let links = part.links.iter().filter(|link| link.leaves());
+    let links = part.links.iter().filter(|link| link.border().is_some());
     let ends = links.flat_map(|link| &link.ends);
     ends.filter_map(|end| match end {
         PartEnd::Node(end) if end.node == node => Some(end.clone()),
