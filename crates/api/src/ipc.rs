@@ -76,7 +76,7 @@ pub enum Request {
         #[serde(default)]
         membarrier: bool,
         /// Bytes of each ring: a power of two from [`RING_BYTES_MIN`] to [`RING_BYTES_MAX`];
-        /// `None` for [`RING_BYTES_DEFAULT`].
+        /// `None` for the node's default.
         #[serde(default)]
         ring_bytes: Option<u64>,
     },
@@ -235,12 +235,11 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MessageError> {
     Ok(serde_json::from_slice(bytes)?)
 }
 
-/// Checks the ring size of an [`Request::Allocate`] and gives its default.
+/// Checks the size of a ring.
 ///
 /// # Errors
 /// An [`ErrorBody`] that names the range.
-pub fn ring_bytes_checked(asked: Option<u64>) -> Result<usize, ErrorBody> {
-    let bytes = asked.unwrap_or(RING_BYTES_DEFAULT);
+pub fn ring_bytes_checked(bytes: u64) -> Result<usize, ErrorBody> {
     if !bytes.is_power_of_two() || !(RING_BYTES_MIN..=RING_BYTES_MAX).contains(&bytes) {
         return Err(ErrorBody::new(
             ErrorCode::BadRequest,
@@ -259,7 +258,7 @@ pub const VERSION: u32 = 1;
 /// Longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of each ring of a flow unless asked otherwise.
+/// Bytes of each ring of a flow unless its application or the node's configuration says otherwise.
 pub const RING_BYTES_DEFAULT: u64 = 1 << 20;
 
 /// Smallest ring of a flow, in bytes.

@@ -4,11 +4,14 @@ use std::ops::RangeInclusive;
 
 use carina_wire::inet::checksum;
 
+/// Its headers: Ethernet, IPv4 and UDP.
+pub const HEADER_BYTES: usize = 14 + 20 + 8;
+
 /// Lengths of frames without FCS that [`udp_packet`] makes: from empty to an MTU of 9000.
-pub const SIZES: RangeInclusive<usize> = 42..=9014;
+pub const SIZES: RangeInclusive<usize> = HEADER_BYTES..=9014;
 
 /// Those of an MTU of 1500.
-pub const ETHERNET_SIZES: RangeInclusive<usize> = 42..=1514;
+pub const ETHERNET_SIZES: RangeInclusive<usize> = HEADER_BYTES..=1514;
 
 /// A frame of `size` bytes, which must be within [`SIZES`]: from 198.18.0.1 to 198.18.0.2, networks
 /// for benchmarks (RFC 2544, appendix C.2.2), port 9, discard.

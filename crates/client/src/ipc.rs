@@ -131,8 +131,8 @@ pub(crate) fn ring_flow(answer: Answer) -> Result<Flow, Error> {
     let [socket, memory, my_rx, my_tx, peer_rx, peer_tx]: [OwnedFd; RING_FDS] = fds
         .try_into()
         .map_err(|fds: Vec<_>| wrong_fds(fds.len(), RING_FDS))?;
-    let capacity = ipc::ring_bytes_checked(Some(flow.ring_bytes))
-        .map_err(|error| Error::Protocol(error.message))?;
+    let capacity =
+        ipc::ring_bytes_checked(flow.ring_bytes).map_err(|error| Error::Protocol(error.message))?;
     let side = Side::from_tx_ring(flow.tx_ring.into())
         .ok_or_else(|| Error::Protocol(format!("tx_ring is {}, not 0 or 1", flow.tx_ring)))?;
     let wake = if flow.light_wake {

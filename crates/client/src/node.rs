@@ -66,7 +66,8 @@ impl Node {
     }
 
     /// The node with another size for the rings of flows allocated through it, in bytes per
-    /// direction: a power of two from 4 KiB to 64 MiB. The node's default is 1 MiB.
+    /// direction: a power of two from 4 KiB to 64 MiB. The node's default is `limits.ring_bytes`
+    /// of its configuration, 1 MiB unless the processor is emulated.
     #[must_use]
     pub fn with_ring_bytes(mut self, ring_bytes: u64) -> Node {
         self.ring_bytes = Some(ring_bytes);

@@ -187,7 +187,7 @@ const BUDGET_NS_MIN: u64 = 4_000;
 const BUDGET_NS_MAX: u64 = 200_000;
 /// Full breaths in a row that may hold their doorbells: what they brought waits no longer than they
 /// take.
-const HELD_MAX: u32 = 8;
+const HELD_MAX: u32 = 16;
 /// After such a yield no app is kept awake for so long.
 const CROWDED_REST_NS: u64 = 20_000_000;
 /// A stream ends when no breath was full for so long: some turns of an application that fills its

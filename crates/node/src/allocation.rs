@@ -41,7 +41,7 @@ impl Core {
         let (uid, pid) = (conn.peer.uid, conn.peer.pid);
         spec.check()
             .map_err(|error| ErrorBody::new(ErrorCode::BadRequest, error.to_string()))?;
-        let ring_bytes = ring_bytes_checked(ring_bytes)?;
+        let ring_bytes = ring_bytes_checked(ring_bytes.unwrap_or(self.limits.ring_bytes))?;
         tracing::debug!(app = %local, %remote, ?dif, uid, "flow requested");
         let candidates = self.candidates(uid, &remote, dif.as_ref(), &spec)?;
         let charge = if mode == Mode::Ring {

@@ -18,6 +18,8 @@ use crate::member_spec::MemberSpec;
 use crate::rules::Rule;
 use crate::vm_port::region_bytes;
 
+mod rings;
+
 /// What a node is made from.
 #[derive(Default, Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,6 +81,10 @@ pub struct Limits {
     pub answer_ms: u64,
     /// Bytes of rings that one user's flows may have together.
     pub ring_bytes_per_uid: u64,
+    /// Bytes of each ring of a flow for which the application asks for no size: a power of two
+    /// from 4 KiB to 64 MiB.
+    #[serde(deserialize_with = "rings::parse")]
+    pub ring_bytes: u64,
 }
 
 /// Why a configuration is not one.
@@ -278,6 +284,7 @@ impl Default for Limits {
             flow_requests_per_app: 64,
             answer_ms: 10_000,
             ring_bytes_per_uid: 8 << 30,
+            ring_bytes: rings::for_this_system(),
         }
     }
 }

@@ -106,7 +106,7 @@ impl Core {
             pid,
             mode: Mode::Ring,
             membarrier: false,
-            ring_bytes: carina_api::ipc::RING_BYTES_DEFAULT as usize,
+            ring_bytes: self.limits.ring_bytes as usize,
             charge: 0,
             stage: Stage::Incoming {
                 conn: conn_id,

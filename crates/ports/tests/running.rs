@@ -83,6 +83,14 @@ impl Running {
         found.map(|reading| reading.value)
     }
 
+    /// An app has discarded nothing for any of these reasons.
+    pub fn has_not_dropped(&self, app: &str, reasons: &[&str]) {
+        for reason in reasons {
+            let name = format!("{app}/drop_{reason}");
+            assert_eq!(self.counter(&name), 0, "{name}");
+        }
+    }
+
     /// Waits until a counter is as it should be.
     pub fn until(&self, name: &str, is_so: impl Fn(u64) -> bool) {
         let end = Instant::now() + PATIENCE;

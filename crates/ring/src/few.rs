@@ -13,6 +13,9 @@ pub struct Few {
 }
 
 impl Few {
+    /// The most bytes.
+    pub const MAX: usize = 16;
+
     /// The `len` lowest bytes of a number, the lowest first.
     ///
     /// # Panics
@@ -30,7 +33,7 @@ impl Few {
 
     #[inline]
     fn fits(len: usize) -> bool {
-        (8..=16).contains(&len)
+        (8..=Few::MAX).contains(&len)
     }
 
     /// Number of bytes.
@@ -43,8 +46,8 @@ impl Few {
 
     /// The bytes, in the first places of an array.
     #[must_use]
-    pub fn bytes(&self) -> [u8; 16] {
-        let mut bytes = [0; 16];
+    pub fn bytes(&self) -> [u8; Few::MAX] {
+        let mut bytes = [0; Few::MAX];
         bytes[..8].copy_from_slice(&self.first.to_le_bytes());
         bytes[self.len - 8..self.len].copy_from_slice(&self.last.to_le_bytes());
         bytes

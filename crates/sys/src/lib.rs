@@ -18,6 +18,7 @@ mod memory;
 mod network_namespace;
 mod numa;
 mod process;
+mod processor;
 mod socket;
 
 pub use crate::clock::{CpuClock, cpu_time_ns, monotonic_ns};
@@ -35,8 +36,9 @@ pub use crate::network_namespace::NetworkNamespace;
 pub use crate::numa::{prefer_memory_of_cpu, settle_on_cpu};
 pub use crate::process::{
     allow_cpus, allowed_cpus, ask_for_short_slices, cpus_allowed, cpus_online, cpus_possible,
-    end_with_parent, pin_to_cpu, raise_nofile_limit, wait_for_turns, yield_now,
+    end_with_parent, memory_bytes, pin_to_cpu, raise_nofile_limit, wait_for_turns, yield_now,
 };
+pub use crate::processor::is_emulated;
 pub use crate::socket::{
     Credentials, accept_seqpacket, connect_seqpacket, connect_stream, listen_seqpacket,
     peer_credentials, peer_has_unread, socketpair_seqpacket,

@@ -151,6 +151,14 @@ pub fn cpus_online() -> usize {
     usize::try_from(count).unwrap_or(1).max(1)
 }
 
+/// Bytes of memory that this system has.
+#[must_use]
+pub fn memory_bytes() -> u64 {
+    // SAFETY: sysconf has no preconditions.
+    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
+    u64::try_from(pages).unwrap_or(0) * rustix::param::page_size() as u64
+}
+
 /// How many CPUs this system may ever have, those that can be plugged in later included; `None`
 /// when it does not say.
 #[must_use]
@@ -242,6 +250,7 @@ mod tests {
     #[test]
     fn some_cpu_is_online() {
         assert!(cpus_online() >= 1);
+        assert!(memory_bytes() > 1 << 20);
     }
 
     #[test]

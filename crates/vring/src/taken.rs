@@ -379,7 +379,7 @@ fn prefetch_to_write(at: *const u8, len: u32) {
     unsafe {
         use core::arch::asm;
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        match at.addr() % LINE as usize >= LINE as usize - FEW {
+        match at.addr() % LINE as usize >= LINE as usize - Few::MAX {
             true => _mm_prefetch::<_MM_HINT_T0>(at.cast()),
             false => {
                 asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
@@ -393,9 +393,6 @@ fn prefetch_to_write(at: *const u8, len: u32) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (at, len);
 }
-
-/// Bytes at most that are compared before they are written.
-const FEW: usize = 16;
 
 /// Bytes of a line of the processor's cache.
 const LINE: u32 = 64;

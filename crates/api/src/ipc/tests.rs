@@ -84,11 +84,11 @@ fn deep_nesting_is_an_error_and_not_a_crash() {
 
 #[test]
 fn ring_sizes_outside_the_range_are_refused() {
-    assert_eq!(ring_bytes_checked(None), Ok(1 << 20));
-    assert_eq!(ring_bytes_checked(Some(4096)), Ok(4096));
+    assert_eq!(ring_bytes_checked(RING_BYTES_DEFAULT), Ok(1 << 20));
+    assert_eq!(ring_bytes_checked(4096), Ok(4096));
     for bad in [0, 1, 4095, 6000, 128 << 20, u64::MAX] {
         assert_eq!(
-            ring_bytes_checked(Some(bad)).unwrap_err().code,
+            ring_bytes_checked(bad).unwrap_err().code,
             ErrorCode::BadRequest
         );
     }

@@ -2,7 +2,7 @@
 //! each, and leaves the rest as it is. The app `source` writes all of a frame, which would count as
 //! work of the rings.
 
-use carina_apps::sample_packet::udp_packet;
+use carina_apps::sample_packet::{HEADER_BYTES, udp_packet};
 use carina_engine::frames::{
     AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports, WhenFull,
 };
@@ -32,7 +32,7 @@ impl AppConfig for GeneratorConfig {
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<Generator, AppError> {
         let mut headers = udp_packet(self.size);
-        headers.truncate(HEADERS_BYTES);
+        headers.truncate(HEADER_BYTES);
         Ok(Generator {
             headers,
             size: self.size,
@@ -55,9 +55,6 @@ impl FrameApp for Generator {
         });
     }
 }
-
-/// Of Ethernet, IPv4 and UDP.
-const HEADERS_BYTES: usize = 14 + 20 + 8;
 
 #[cfg(test)]
 mod tests {

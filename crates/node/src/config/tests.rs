@@ -122,6 +122,7 @@ fn bad_values_show_their_line() {
         ),
         ("[[rule]]\nuid = 1\nallow = true\n", 1, "register"),
         ("[limits]\nanswer_ms = -1\n", 2, "-1"),
+        ("[limits]\nring_bytes = 5000\n", 2, "power of two"),
         ("node = 5 5", 1, ""),
     ] {
         let shown = refusal(text);

@@ -46,9 +46,9 @@ pub struct VnetArgs {
 pub enum Scale {
     /// As the seed draws it.
     Small,
-    /// [`Size::CONTENDED`].
+    /// 16 networks that get in one another's way at two providers of three hosts.
     Contended,
-    /// [`Size::LARGE`].
+    /// 10 providers of 100 hosts, of which 1,000 networks are wanted.
     Large,
 }
 

@@ -1,0 +1,64 @@
+//! The size of the rings of flows for which applications ask for none.
+
+use carina_api::ipc::{RING_BYTES_DEFAULT, ring_bytes_checked};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+/// The size for the system that this runs on, in bytes.
+pub(super) fn for_this_system() -> u64 {
+    let takes_turns = carina_sys::cpus_online() == 1 && carina_sys::is_emulated();
+    for_system(takes_turns, carina_sys::memory_bytes())
+}
+
+/// On one processor the node and an application take turns, and a turn ends when a ring is full or
+/// empty. An emulated processor looks up every page and every piece of code anew after each switch,
+/// which takes it longer than 64 KiB do: twice the ring makes half the switches. (A real one has
+/// tags for this, and a ring beyond its cache costs more than it saves.) Pages of a ring stay in
+/// memory once they were used, so the system has to have [`MEMORY_PER_RING`] times as much.
+fn for_system(takes_turns: bool, memory_bytes: u64) -> u64 {
+    if !takes_turns {
+        return RING_BYTES_DEFAULT;
+    }
+    let share = (memory_bytes / MEMORY_PER_RING).max(1);
+    (1 << share.ilog2()).clamp(RING_BYTES_DEFAULT, RING_BYTES_MAX_TURNS)
+}
+
+/// Reads the key `ring_bytes`.
+pub(super) fn parse<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let bytes = u64::deserialize(deserializer)?;
+    match ring_bytes_checked(bytes) {
+        Ok(bytes) => Ok(bytes as u64),
+        Err(refusal) => Err(D::Error::custom(refusal.message)),
+    }
+}
+
+/// Beyond this, turns are as long as the scheduler allows.
+const RING_BYTES_MAX_TURNS: u64 = 4 * RING_BYTES_DEFAULT;
+
+/// The memory of a system is at least so many times one ring.
+const MEMORY_PER_RING: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_grow_with_memory_where_turns_are_taken() {
+        const MIB: u64 = 1 << 20;
+        for (takes_turns, memory, wanted) in [
+            (true, 0, 1),
+            (true, 120, 1),
+            (true, 230, 2),
+            (true, 480, 4),
+            (true, 64 << 10, 4),
+            (false, 120, 1),
+            (false, 64 << 10, 1),
+        ] {
+            assert_eq!(
+                for_system(takes_turns, memory * MIB),
+                wanted * MIB,
+                "{memory}"
+            );
+        }
+    }
+}
