@@ -39,6 +39,8 @@ pub struct Size {
     pub hosts: Option<u8>,
     /// Networks that are wanted; else 1 to 12.
     pub networks: Option<u16>,
+    /// Networks that a VNP gives each operator at a time; else as many as the product does.
+    pub networks_per_vno: Option<u16>,
     /// Whether all get in one another's way: two VNPs, all roles but operators with two processes
     /// on a store, networks that come at once, and a VNP that is lost in the midst of it.
     pub contends: bool,
@@ -53,6 +55,7 @@ impl Size {
         pips: Some(10),
         hosts: Some(100),
         networks: Some(1000),
+        networks_per_vno: None,
         contends: false,
         is_plain: false,
     };
@@ -62,6 +65,7 @@ impl Size {
         pips: Some(2),
         hosts: Some(3),
         networks: Some(16),
+        networks_per_vno: None,
         contends: true,
         is_plain: false,
     };

@@ -76,6 +76,28 @@ fn requests_are_all_answered_withdrawn_or_over() {
     );
 }
 
+/// Of 12 networks each of the few operators may have one at a time.
+#[test]
+fn networks_beyond_the_share_of_an_operator_are_refused() {
+    let size = Size {
+        networks: Some(12),
+        networks_per_vno: Some(1),
+        ..Size::default()
+    };
+    let sum = seeds(0..SEEDS / 4, size);
+    let whole = seeds(
+        0..SEEDS / 4,
+        Size {
+            networks_per_vno: None,
+            ..size
+        },
+    );
+    println!("{sum:?} {whole:?}");
+    assert!(sum.ready <= SEEDS / 4 * OPERATORS_MAX, "{sum:?}");
+    assert!(sum.ready > 0 && sum.refused > whole.refused, "{sum:?}");
+    assert!(whole.ready > sum.ready, "{whole:?}");
+}
+
 #[test]
 fn many_networks_over_many_hosts_are_ready_or_refused() {
     let size = Size {
@@ -122,6 +144,9 @@ fn moves_that_wait_for_a_provider_beyond_are_counted() {
 }
 
 const SEEDS: u64 = 200;
+
+/// There are at most two VNPs, and two operators of each.
+const OPERATORS_MAX: u64 = 4;
 
 /// Within so many seeds each mutant is found.
 const MUTANT_SEEDS: u64 = 60;

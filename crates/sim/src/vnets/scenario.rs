@@ -8,6 +8,7 @@ use carina_time::{Duration, Instant};
 use carina_vnet::document::{
     Carrier, Document, End, Header, Kind, Link, Nics, Node, OnInsufficient, Rate, Span, Via,
 };
+use carina_vnet::host_part::InterfaceAddress;
 use carina_vnet::pip::inventory::{self, Border, Discovery, Host, Inventory};
 
 use super::Size;
@@ -23,6 +24,8 @@ pub(super) struct Scenario {
     pub(super) vnps: Vec<(String, Vec<String>, usize)>,
     /// What operators do.
     pub(super) wishes: Vec<(Instant, Wish)>,
+    /// Networks that a VNP gives each operator at a time.
+    pub(super) networks_per_vno: Option<u16>,
     /// Share of messages, of 10,000, that are lost, and that come twice.
     pub(super) lost: u32,
     pub(super) doubled: u32,
@@ -117,6 +120,7 @@ impl Scenario {
             pips,
             vnps,
             wishes,
+            networks_per_vno: size.networks_per_vno,
             lost: random.below(2000) as u32,
             doubled: random.below(1500) as u32,
             delay_max: Duration::from_millis(random.within(1, 200)),
@@ -274,6 +278,11 @@ fn inventory(random: &mut Random, pip: usize, size: Size) -> Inventory {
     }
 }
 
+/// The addresses of a provider's hosts.
+fn addresses(pip: usize) -> InterfaceAddress {
+    InterfaceAddress::new(Ipv4Addr::new(172, 16 + pip as u8, 0, 0), 16).expect("a prefix of IPv4")
+}
+
 /// Joins the providers to one another, so that each can be reached.
 fn borders(random: &mut Random, pips: &mut [(String, Inventory, usize)]) {
     let mut pairs = Vec::new();
@@ -284,7 +293,7 @@ fn borders(random: &mut Random, pips: &mut [(String, Inventory, usize)]) {
         }
     }
     for (number, pair) in pairs.into_iter().enumerate() {
-        for pip in pair {
+        for (pip, beyond) in [(pair[0], pair[1]), (pair[1], pair[0])] {
             let inventory = &mut pips[pip].1;
             let host = random.pick(&inventory.hosts).name.clone();
             inventory.borders.push(Border {
@@ -292,7 +301,7 @@ fn borders(random: &mut Random, pips: &mut [(String, Inventory, usize)]) {
                 host,
                 rate_bps: random.within(50, 300) * 1_000_000,
                 delay_us: random.within(10, 5000),
-                reaches: vec![],
+                reaches: vec![addresses(beyond)],
             });
         }
     }

@@ -279,7 +279,10 @@ impl<'a> World<'a> {
                 let store = way(&self.vnp_stores[number], &self.vnps[number], process);
                 let pips = self.scenario.pips.iter().map(|(name, ..)| name.clone());
                 let name = &self.scenario.vnps[number].0;
-                let machine = Vnp::new(name, pips, store, timing(None), random);
+                let mut machine = Vnp::new(name, pips, store, timing(None), random);
+                if let Some(share) = self.scenario.networks_per_vno {
+                    machine = machine.with_networks_per_vno(share.into());
+                }
                 self.vnps[number][process].start(machine);
             }
             Who::Vno(number) => {

@@ -33,6 +33,9 @@ pub struct VnetArgs {
     /// Networks that are wanted; drawn by the seed unless given
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     networks: Option<u16>,
+    /// Networks that each operator may have at a time at its VNP; 1000 unless given
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
+    networks_per_vno: Option<u16>,
     /// No host is drained, no connection is cut and no store is away
     #[arg(long)]
     plain: bool,
@@ -66,24 +69,28 @@ impl VnetArgs {
         };
         Size {
             is_plain: self.plain,
+            networks_per_vno: self.networks_per_vno,
             ..size
         }
     }
 
     /// The options of the size that were given, for the command that plays a seed again.
     fn size_words(&self) -> String {
-        let plain = if self.plain { "--plain " } else { "" };
-        match self.scale {
-            Scale::Large => return format!("--scale large {plain}"),
-            Scale::Contended => return format!("--scale contended {plain}"),
-            Scale::Small => {}
-        }
         let word = |option: &str, count: Option<u64>| {
             count.map_or(String::new(), |count| format!("--{option} {count} "))
         };
-        let pips = word("pips", self.pips.map(u64::from));
-        let hosts = word("hosts", self.hosts.map(u64::from));
-        pips + &hosts + &word("networks", self.networks.map(u64::from)) + plain
+        let scale = match self.scale {
+            Scale::Large => "--scale large ".to_owned(),
+            Scale::Contended => "--scale contended ".to_owned(),
+            Scale::Small => {
+                let pips = word("pips", self.pips.map(u64::from));
+                let hosts = word("hosts", self.hosts.map(u64::from));
+                pips + &hosts + &word("networks", self.networks.map(u64::from))
+            }
+        };
+        let share = word("networks-per-vno", self.networks_per_vno.map(u64::from));
+        let plain = if self.plain { "--plain " } else { "" };
+        scale + &share + plain
     }
 }
 
