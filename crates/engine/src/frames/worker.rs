@@ -9,7 +9,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use carina_frame::{Pool, PoolConfig};
-use carina_sys::{CpuClock, EventFd, cpu_time_ns, monotonic_ns, settle_on_cpu};
+use carina_sys::{
+    CpuClock, EventFd, ask_for_short_slices, cpu_time_ns, monotonic_ns, settle_on_cpu,
+};
 
 use crate::counter_file::CounterFile;
 use crate::counters::{Kind, Table};
@@ -196,6 +198,9 @@ impl Inside {
     }
 
     fn run(mut self) {
+        // Best effort: beside a program that fills a queue in one slice of its own, all that comes
+        // behind a full queue is lost before this thread has its turn.
+        let _ = ask_for_short_slices(SLICE_NS);
         loop {
             let moved = self.engine.breathe(monotonic_ns());
             // epoll refuses nothing on descriptors that are open; should it, commands are looked
@@ -248,3 +253,6 @@ impl Inside {
 /// How long a worker may take for an answer: it may be making an app with a table of millions of
 /// rows.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Time slices of a worker, in ns: the shortest the scheduler knows.
+const SLICE_NS: u64 = 100_000;
