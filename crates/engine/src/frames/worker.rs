@@ -199,7 +199,7 @@ impl Inside {
 
     fn run(mut self) {
         // Best effort: beside a program that fills a queue in one slice of its own, all that comes
-        // behind a full queue is lost before this thread has its turn.
+        // behind a full queue is lost before this thread runs next.
         let _ = ask_for_short_slices(SLICE_NS);
         loop {
             let moved = self.engine.breathe(monotonic_ns());
