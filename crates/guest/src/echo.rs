@@ -11,13 +11,11 @@ pub fn round_trip(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration) -> Option<Dura
     let socket = icmp_socket(own).ok()?;
     let deadline = Instant::now() + limit;
     let number = std::process::id() as u16;
-    let (mut sent, mut wait) = (Vec::new(), ASK_AGAIN_FIRST);
     for sequence in 0_u16.. {
-        sent.push(Instant::now());
+        let sent = Instant::now();
         // The route may be missing for a moment; the deadline is what counts.
         let _ = socket.send_to(&request(number, sequence), SocketAddrV4::new(peer, 0));
-        let again = deadline.min(Instant::now() + wait);
-        wait = (wait * 2).min(ASK_AGAIN);
+        let again = deadline.min(sent + ASK_AGAIN);
         loop {
             let left = again.saturating_duration_since(Instant::now());
             if left < LEAST || socket.set_read_timeout(Some(left)).is_err() {
@@ -27,8 +25,7 @@ pub fn round_trip(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration) -> Option<Dura
             let Ok(length) = socket.recv(&mut packet) else {
                 continue;
             };
-            let answered = reply_to(&packet[..length], peer, number);
-            if let Some(sent) = answered.and_then(|it| sent.get(usize::from(it))) {
+            if is_reply(&packet[..length], peer, number, sequence) {
                 return Some(sent.elapsed());
             }
         }
@@ -59,29 +56,28 @@ fn checksum(bytes: &[u8]) -> u16 {
     !((folded & 0xffff) + (folded >> 16)) as u16
 }
 
-/// The number of the request of the sender `number` that a packet answers, if it is `peer`'s. The
-/// kernel has checked its sums.
-fn reply_to(packet: &[u8], peer: Ipv4Addr, number: u16) -> Option<u16> {
-    let header = usize::from(packet.first()? & 15) * 4;
-    let (source, message) = (packet.get(12..16)?, packet.get(header..)?);
-    let [kind, _, _, _, a, b, c, d, ..] = *message else {
-        return None;
+/// Whether a packet is the answer of `peer` to a request. The kernel has checked its sums.
+fn is_reply(packet: &[u8], peer: Ipv4Addr, number: u16, sequence: u16) -> bool {
+    let header = packet
+        .first()
+        .map_or(0, |first| usize::from(first & 15) * 4);
+    let (Some(source), Some(message)) = (packet.get(12..16), packet.get(header..)) else {
+        return false;
     };
-    let is_reply = header >= 20
+    let [kind, _, _, _, a, b, c, d, ..] = *message else {
+        return false;
+    };
+    header >= 20
         && source == peer.octets()
         && kind == ECHO_REPLY
-        && u16::from_be_bytes([a, b]) == number;
-    is_reply.then_some(u16::from_be_bytes([c, d]))
+        && u16::from_be_bytes([a, b]) == number
+        && u16::from_be_bytes([c, d]) == sequence
 }
 
 /// As long as one request takes.
 pub const ONCE: Duration = Duration::from_millis(200);
 const ECHO: u8 = 8;
 const ECHO_REPLY: u8 = 0;
-/// The other end may come up a moment later than this one: the first requests follow one another
-/// soon, and each at twice the time of the one before.
-const ASK_AGAIN_FIRST: Duration = Duration::from_millis(50);
-/// The longest time between two requests.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// The kernel takes a timeout of nothing as none at all.
 const LEAST: Duration = Duration::from_millis(1);
@@ -100,11 +96,12 @@ mod tests {
         assert_eq!(checksum(&message), 0);
         message[0] = ECHO_REPLY;
         packet.extend(message);
-        assert_eq!(reply_to(&packet, peer, 7), Some(3));
-        assert_eq!(reply_to(&packet, peer, 8), None);
-        assert_eq!(reply_to(&packet, Ipv4Addr::LOCALHOST, 7), None);
+        assert!(is_reply(&packet, peer, 7, 3));
+        assert!(!is_reply(&packet, peer, 7, 4));
+        assert!(!is_reply(&packet, peer, 8, 3));
+        assert!(!is_reply(&packet, Ipv4Addr::LOCALHOST, 7, 3));
         for length in 0..28 {
-            assert_eq!(reply_to(&packet[..length], peer, 7), None, "{length}");
+            assert!(!is_reply(&packet[..length], peer, 7, 3), "{length}");
         }
     }
 }
