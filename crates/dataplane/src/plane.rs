@@ -64,7 +64,7 @@ impl Plane {
 
     pub(crate) fn run(&mut self, stop: &AtomicBool) {
         // Best effort: all applications wait for this thread, and it never has much to do at once.
-        let _ = ask_for_short_slices(SLICE_NS);
+        let _ = ask_for_short_slices();
         let mut has_commands = true;
         while !stop.load(Ordering::Acquire) {
             if has_commands {
@@ -213,6 +213,3 @@ pub(crate) fn thread_name(number: usize) -> String {
 
 /// Bytes that socket ends may hold in buffers all together.
 const POOL_BYTES_MAX: usize = 256 << 20;
-
-/// Time slices of the data-plane thread, in ns: the shortest the scheduler knows.
-const SLICE_NS: u64 = 100_000;

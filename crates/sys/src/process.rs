@@ -86,13 +86,12 @@ pub fn allowed_cpus() -> io::Result<Vec<usize>> {
         .collect())
 }
 
-/// Asks the scheduler for time slices of `slice_ns` for the calling thread: it then runs soon after
+/// Asks the scheduler for the shortest time slices for the calling thread: it then runs soon after
 /// it is woken, before threads that compute, and not longer at a time. `false`: it stays as it was,
 /// for instance because the thread has a real-time policy.
-///
-/// Range: 0.1 to 100 ms, elsewhere the nearest. Linux before 6.12 takes the wish and ignores it.
-pub fn ask_for_short_slices(slice_ns: u64) -> bool {
-    change_schedule(|attributes| attributes.runtime = slice_ns)
+/// Linux before 6.12 takes the wish and ignores it.
+pub fn ask_for_short_slices() -> bool {
+    change_schedule(|attributes| attributes.runtime = SLICE_NS_MIN)
 }
 
 /// Has the calling thread wait for its turn when it is woken (`SCHED_BATCH`), or run at once if
@@ -185,6 +184,9 @@ pub fn yield_now() {
     rustix::thread::sched_yield();
 }
 
+/// The shortest time slice that the scheduler knows, in ns.
+const SLICE_NS_MIN: u64 = 100_000;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,7 +257,7 @@ mod tests {
 
     #[test]
     fn ordinary_thread_may_ask_for_short_slices() {
-        std::thread::spawn(|| assert!(ask_for_short_slices(100_000)))
+        std::thread::spawn(|| assert!(ask_for_short_slices()))
             .join()
             .unwrap();
     }

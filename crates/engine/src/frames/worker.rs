@@ -200,7 +200,7 @@ impl Inside {
     fn run(mut self) {
         // Best effort: beside a program that fills a queue in one slice of its own, all that comes
         // behind a full queue is lost before this thread runs next.
-        let _ = ask_for_short_slices(SLICE_NS);
+        let _ = ask_for_short_slices();
         loop {
             let moved = self.engine.breathe(monotonic_ns());
             // epoll refuses nothing on descriptors that are open; should it, commands are looked
@@ -253,6 +253,3 @@ impl Inside {
 /// How long a worker may take for an answer: it may be making an app with a table of millions of
 /// rows.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Time slices of a worker, in ns: the shortest the scheduler knows.
-const SLICE_NS: u64 = 100_000;

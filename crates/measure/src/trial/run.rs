@@ -230,9 +230,6 @@ impl Reports {
     }
 }
 
-/// Time slices of both ends of an echo, in ns: the shortest the scheduler knows.
-const SLICE_NS: u64 = 100_000;
-
 /// Sends each SDU and waits for it to come back, one at a time.
 ///
 /// # Errors
@@ -243,7 +240,7 @@ pub fn ping<C: Transport>(
     on_interval: OnInterval<'_>,
 ) -> Result<SideReport, TrialError> {
     // Whatever carries the SDUs: what is timed is the round trip, not the wait for a processor.
-    let _ = ask_for_short_slices(SLICE_NS);
+    let _ = ask_for_short_slices();
     let mut payload = Payload::new(job.sizes.max(), job.verify);
     let checker = Payload::new(0, job.verify);
     let mut buffer = vec![0; job.sizes.max().max(64)];
@@ -366,7 +363,7 @@ fn keep(times: &mut Vec<f64>, time: f64, nth: u64, random: &mut Random) {
 /// The transport broke.
 pub fn reflect<C: Transport>(transport: &mut C, job: &Job) -> Result<SideReport, TrialError> {
     // Whatever carries the SDUs: what is timed is the round trip, not the wait for a processor.
-    let _ = ask_for_short_slices(SLICE_NS);
+    let _ = ask_for_short_slices();
     let mut buffer = vec![0; job.sizes.max().max(64)];
     let mut seen = SideReport::default();
     let cpu = cpu_time_ns(CpuClock::Process);

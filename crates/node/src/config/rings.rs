@@ -12,9 +12,9 @@ pub(super) fn for_this_system() -> u64 {
 
 /// On one processor the node and an application take turns, and a turn ends when a ring is full or
 /// empty. An emulated processor looks up every page and every piece of code anew after each switch,
-/// which takes it longer than 64 KiB do: twice the ring makes half the switches. (A real one has
-/// tags for this, and a ring beyond its cache costs more than it saves.) Pages of a ring stay in
-/// memory once they were used, so the system has to have [`MEMORY_PER_RING`] times as much.
+/// for some 70 us: twice the ring makes half the switches. (A real one has tags for it, and a ring
+/// beyond its cache costs more than it saves.) Pages of a ring stay in memory once they were used,
+/// so the system has to have [`MEMORY_PER_RING`] times as much.
 fn for_system(takes_turns: bool, memory_bytes: u64) -> u64 {
     if !takes_turns {
         return RING_BYTES_DEFAULT;
