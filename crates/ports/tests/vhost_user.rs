@@ -140,7 +140,9 @@ fn hostile_guests_are_cut_off_and_others_go_on() {
             descriptor(guest, 0, GUEST, 16, TABLE);
         }),
         ("a packed loop", PACKED, |guest| {
-            for at in 0..SIZE {
+            // The first one last: the back end also looks at rings without a kick, and what
+            // it finds of half a chain may be a whole one.
+            for at in (0..SIZE).rev() {
                 packed_descriptor(guest, at, GUEST, 64, NEXT);
             }
         }),
