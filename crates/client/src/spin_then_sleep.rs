@@ -72,7 +72,11 @@ mod tests {
         assert!(shortened < full || full == 0);
         spin_then_sleep.sleep(|| std::thread::sleep(Duration::from_millis(2)));
         assert_eq!(spin_then_sleep.spin.budget_ns(), shortened);
-        spin_then_sleep.sleep(|| ());
-        assert_eq!(spin_then_sleep.spin.budget_ns(), full);
+        // One that loses its processor in it was no short sleep.
+        let mut is_restored = || {
+            spin_then_sleep.sleep(|| ());
+            spin_then_sleep.spin.budget_ns() == full
+        };
+        assert!((0..100).any(|_| is_restored()));
     }
 }

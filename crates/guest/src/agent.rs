@@ -168,9 +168,14 @@ impl Agent {
                 address,
                 neighbour,
             } => cards().rehearse(mac, other, address, neighbour)?,
-            Order::Echo { own, peer, seconds } => {
+            Order::Echo {
+                own,
+                peer,
+                seconds,
+                asks,
+            } => {
                 let limit = Duration::from_secs(seconds.min(ECHO_SECONDS_MAX));
-                let round_trip = echo::round_trip(own, peer, limit)
+                let round_trip = echo::round_trip(own, peer, limit, asks)
                     .ok_or_else(|| format!("{peer} has not answered {own}"))?;
                 let milliseconds = round_trip.as_secs_f64() * 1000.0;
                 return Ok(format!("time={milliseconds:.3} ms\n"));

@@ -7,7 +7,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 
-use crate::echo;
+use crate::echo::{self, Asks};
 use crate::netlink::Routes;
 use crate::order::{Mac, Prefix, mac_text};
 use crate::system::{interface_request, socket_for_interfaces};
@@ -100,7 +100,7 @@ impl Cards {
         self.via(neighbour, &[documentation])?;
         for peer in [own.address, neighbour] {
             // That no one answers is no failure.
-            let _ = echo::round_trip(own.address, peer, echo::ONCE);
+            let _ = echo::round_trip(own.address, peer, echo::ONCE, Asks::Once);
         }
         self.flush(REHEARSAL)?;
         self.linked.remove(REHEARSAL);

@@ -1,21 +1,39 @@
 //! Whether a neighbour answers: an echo of ICMP (RFC 792).
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::system::icmp_socket;
 
-/// Asks `peer` from `own` for echos until one comes; its round trip. `None` when none comes within
-/// `limit`, or `own` is no address of this guest.
-pub fn round_trip(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration) -> Option<Duration> {
+/// How often a neighbour is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// Once.
+    Once,
+    /// Again and again until it answers: it may come up only now.
+    Again,
+}
+
+/// Asks `peer` from `own` for an echo; the round trip of the first one that comes. `None` when none
+/// comes within `limit`, or `own` is no address of this guest.
+pub fn round_trip(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration, asks: Asks) -> Option<Duration> {
     let socket = icmp_socket(own).ok()?;
     let deadline = Instant::now() + limit;
-    let number = std::process::id() as u16;
-    for sequence in 0_u16.. {
-        let sent = Instant::now();
+    let number = fresh_number();
+    let mut pause = match asks {
+        Asks::Once => limit,
+        Asks::Again => PAUSE,
+    };
+    // An answer may take longer than the pause.
+    let mut sent = Vec::new();
+    while deadline.saturating_duration_since(Instant::now()) >= LEAST {
+        let sequence = u16::try_from(sent.len()).ok()?;
+        sent.push(Instant::now());
         // The route may be missing for a moment; the deadline is what counts.
         let _ = socket.send_to(&request(number, sequence), SocketAddrV4::new(peer, 0));
-        let again = deadline.min(sent + ASK_AGAIN);
+        let again = deadline.min(Instant::now() + pause);
+        pause = PAUSE_MAX.min(2 * pause);
         loop {
             let left = again.saturating_duration_since(Instant::now());
             if left < LEAST || socket.set_read_timeout(Some(left)).is_err() {
@@ -25,15 +43,20 @@ pub fn round_trip(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration) -> Option<Dura
             let Ok(length) = socket.recv(&mut packet) else {
                 continue;
             };
-            if is_reply(&packet[..length], peer, number, sequence) {
-                return Some(sent.elapsed());
+            let answered = answered(&packet[..length], peer, number);
+            if let Some(at) = answered.and_then(|it| sent.get(usize::from(it))) {
+                return Some(at.elapsed());
             }
-        }
-        if deadline.saturating_duration_since(Instant::now()) < LEAST {
-            break;
         }
     }
     None
+}
+
+/// A number for the echos of one asker: no late answer to another one is taken for its own.
+fn fresh_number() -> u16 {
+    static COUNT: AtomicU16 = AtomicU16::new(0);
+    let own = std::process::id() as u16;
+    own.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 fn request(number: u16, sequence: u16) -> [u8; 16] {
@@ -56,29 +79,28 @@ fn checksum(bytes: &[u8]) -> u16 {
     !((folded & 0xffff) + (folded >> 16)) as u16
 }
 
-/// Whether a packet is the answer of `peer` to a request. The kernel has checked its sums.
-fn is_reply(packet: &[u8], peer: Ipv4Addr, number: u16, sequence: u16) -> bool {
-    let header = packet
-        .first()
-        .map_or(0, |first| usize::from(first & 15) * 4);
-    let (Some(source), Some(message)) = (packet.get(12..16), packet.get(header..)) else {
-        return false;
-    };
+/// The sequence number of the request that a packet answers, if `peer` answers the asker `number`
+/// in it. The kernel has checked its sums.
+fn answered(packet: &[u8], peer: Ipv4Addr, number: u16) -> Option<u16> {
+    let header = usize::from(packet.first()? & 15) * 4;
+    let (source, message) = (packet.get(12..16)?, packet.get(header..)?);
     let [kind, _, _, _, a, b, c, d, ..] = *message else {
-        return false;
+        return None;
     };
-    header >= 20
+    let is_answer = header >= 20
         && source == peer.octets()
         && kind == ECHO_REPLY
-        && u16::from_be_bytes([a, b]) == number
-        && u16::from_be_bytes([c, d]) == sequence
+        && u16::from_be_bytes([a, b]) == number;
+    is_answer.then_some(u16::from_be_bytes([c, d]))
 }
 
 /// As long as one request takes.
 pub const ONCE: Duration = Duration::from_millis(200);
 const ECHO: u8 = 8;
 const ECHO_REPLY: u8 = 0;
-const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// Until it is asked again, at first; from request to request it doubles.
+const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The kernel takes a timeout of nothing as none at all.
 const LEAST: Duration = Duration::from_millis(1);
 
@@ -87,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reply_is_known_by_peer_number_and_sequence() {
+    fn answer_is_known_by_peer_and_number() {
         let peer = Ipv4Addr::new(10, 0, 0, 2);
         let mut packet = vec![0x45, 0, 0, 36, 0, 0, 0, 0, 64, 1, 0, 0];
         packet.extend(peer.octets());
@@ -96,12 +118,11 @@ mod tests {
         assert_eq!(checksum(&message), 0);
         message[0] = ECHO_REPLY;
         packet.extend(message);
-        assert!(is_reply(&packet, peer, 7, 3));
-        assert!(!is_reply(&packet, peer, 7, 4));
-        assert!(!is_reply(&packet, peer, 8, 3));
-        assert!(!is_reply(&packet, Ipv4Addr::LOCALHOST, 7, 3));
+        assert_eq!(answered(&packet, peer, 7), Some(3));
+        assert_eq!(answered(&packet, peer, 8), None);
+        assert_eq!(answered(&packet, Ipv4Addr::LOCALHOST, 7), None);
         for length in 0..28 {
-            assert!(!is_reply(&packet[..length], peer, 7, 3), "{length}");
+            assert_eq!(answered(&packet[..length], peer, 7), None, "{length}");
         }
     }
 }

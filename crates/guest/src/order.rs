@@ -2,6 +2,8 @@
 
 use std::net::Ipv4Addr;
 
+use crate::echo::Asks;
+
 /// The address of a card.
 pub type Mac = [u8; 6];
 
@@ -45,12 +47,13 @@ pub enum Order {
         mode: u32,
         data: Vec<u8>,
     },
-    /// `carina_echo OWN NEIGHBOUR SECONDS`: ask a neighbour for an echo until it comes, and say how
-    /// long that took.
+    /// `carina_echo OWN NEIGHBOUR SECONDS [once]`: ask a neighbour for echos until one comes, or
+    /// for one, and say how long that took.
     Echo {
         own: Ipv4Addr,
         peer: Ipv4Addr,
         seconds: u64,
+        asks: Asks,
     },
     /// `carina_rehearse MAC OTHER-MAC ADDRESS/BITS NEIGHBOUR`: do with a card what a node does with
     /// its cards, and leave it as it was. The first time costs an emulated guest many times as much
@@ -116,6 +119,11 @@ fn order(line: &str) -> Option<Order> {
             own: words.next()?.parse().ok()?,
             peer: words.next()?.parse().ok()?,
             seconds: words.next()?.parse().ok()?,
+            asks: match words.next() {
+                None => Asks::Again,
+                Some("once") => Asks::Once,
+                Some(_) => return None,
+            },
         },
         "rehearse" => Order::Rehearse {
             mac: mac(words.next()?)?,

@@ -266,10 +266,7 @@ mod tests {
             (&output.stdout[..], &output.stderr[..]),
             (&b"out\n"[..], &b"err\n"[..])
         );
-        let error = run(
-            "echo so far >&2; exec sleep 600",
-            Duration::from_millis(200),
-        );
+        let error = run("echo so far >&2; exec sleep 600", Duration::from_secs(3));
         let words = error.unwrap_err().to_string();
         assert!(
             words.contains("a script to end") && words.contains("so far"),

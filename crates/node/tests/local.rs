@@ -48,6 +48,9 @@ fn graceful_close_is_reported_as_such_and_a_death_is_not() {
     assert!(graceful, "{reason}");
     assert!(reason.contains("closed"), "{reason}");
     drop((theirs, _server));
+    eventually("the name is free", || {
+        house.control().apps().unwrap().is_empty()
+    });
     let (_server, mine, mut theirs) = local_flow(&house, [Mode::Ring, Mode::Ring]);
     drop(mine);
     let (reason, graceful) = theirs.notice().unwrap();

@@ -75,7 +75,8 @@ fn tap_that_is_taken_away_is_made_again() {
     udp_goes_both_ways(&own, &far);
     own.ip("link delete tap0");
     let end = std::time::Instant::now() + crate::traffic::PATIENCE;
-    while !own.run(|| carina_netdev::interface_exists("tap0")) {
+    let is_up = || carina_netdev::Interface::named("tap0").is_ok_and(|tap| tap.is_up);
+    while !own.run(is_up) {
         assert!(std::time::Instant::now() < end, "it is not made again");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::room::Room;
 
 /// Nothing is judged by it; it ends what hangs.
-pub const PATIENCE: Duration = Duration::from_secs(240);
+pub const PATIENCE: Duration = Duration::from_secs(600);
 pub const OWN: &str = "10.9.0.1";
 pub const FAR: &str = "10.9.0.2";
 

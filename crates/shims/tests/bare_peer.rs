@@ -432,6 +432,8 @@ const FEW: u64 = 100;
 #[test]
 fn vm_that_scribbles_over_its_region_disturbs_no_other_vm() {
     let mut pair = pair::Pair::up();
+    // First: it passes over events such as the end of the other link.
+    let (mut host_app, mut guest_app, port, _) = pair.flow();
     let second = MemfdRegion::create(1 << 20).unwrap();
     let hostile = carina_api::IpcpId(2);
     let device = second.device(Side::Host).unwrap();
@@ -445,7 +447,6 @@ fn vm_that_scribbles_over_its_region_disturbs_no_other_vm() {
     pair.host.add_ipcp(hostile, Box::new(builder));
     let mut bare = Bare::new(&second, 1 << 30, 0);
     bare.until(|bare| bare.hl.is_up().then_some(()));
-    let (mut host_app, mut guest_app, port, _) = pair.flow();
     let memory = second.memory().map().unwrap();
     let is_enough = Arc::new(AtomicBool::new(false));
     let enough = Arc::clone(&is_enough);

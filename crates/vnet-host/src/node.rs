@@ -19,7 +19,7 @@ pub use carina_vm::Output;
 pub use self::arriving::{Arrival, ArrivalNote, arrival_notes, forget_arrival};
 pub use self::images::{Images, check, end_pool};
 pub use self::machine::MachineNode;
-pub use self::moving::{Move, forget_moves, recover};
+pub use self::moving::{Move, forget_move, forget_moves, recover};
 use self::namespace::NamespaceNode;
 pub use self::sending::{away, forget_away, note_away, stay};
 pub use self::stream::Arrived;
@@ -27,6 +27,7 @@ use crate::confinement::Confinement;
 use crate::console::Console;
 use crate::directory::VnetDir;
 use crate::error::{Error, Result};
+use crate::probe::Asks;
 use crate::saved::Saved;
 use crate::second_ports::SecondPorts;
 
@@ -132,10 +133,16 @@ impl Node {
     }
 
     /// Asks an address for an echo from inside of the node; the round trip.
-    pub fn echo(&self, own: Ipv4Addr, peer: Ipv4Addr, limit: Duration) -> Result<Duration> {
+    pub fn echo(
+        &self,
+        own: Ipv4Addr,
+        peer: Ipv4Addr,
+        limit: Duration,
+        asks: Asks,
+    ) -> Result<Duration> {
         match &self.system {
-            System::Namespace(node) => node.echo(own, peer, limit),
-            System::Machine(node) => node.echo(own, peer, limit),
+            System::Namespace(node) => node.echo(own, peer, limit, asks),
+            System::Machine(node) => node.echo(own, peer, limit, asks),
         }
     }
 

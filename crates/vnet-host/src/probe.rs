@@ -1,6 +1,7 @@
 //! Whether the other end of a link answers: an echo of ICMP (RFC 792) from inside a namespace.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use carina_wire::inet::{Ipv4Header, PROTOCOL_ICMP, checksum};
@@ -10,21 +11,40 @@ use rustix::net::{
 
 use crate::error::{Attempt, Error, Result};
 
-/// Asks `peer` for echos, from `own` and in the namespace that this thread is in, until one comes;
-/// its round trip.
-pub fn echo(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration) -> Result<Duration> {
+/// How often an address is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// Once: what is sent can be counted.
+    Once,
+    /// Again and again until it answers: it may come up only now.
+    Again,
+}
+
+/// Asks `peer` for an echo, from `own` and in the namespace that this thread is in; the round trip
+/// of the first one that comes.
+pub fn echo(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration, asks: Asks) -> Result<Duration> {
     let what = || format!("probing {peer} from {own}");
     let icmp = Some(ipproto::ICMP);
     let socket = socket(AddressFamily::INET, SocketType::RAW, icmp).attempt(what())?;
     bind(&socket, &SocketAddrV4::new(own, 0)).attempt(what())?;
-    let number = std::process::id() as u16;
+    let number = fresh_number();
     let deadline = Instant::now() + limit;
-    for sequence in 0_u16.. {
-        let sent = Instant::now();
+    let mut pause = match asks {
+        Asks::Once => limit,
+        Asks::Again => PAUSE,
+    };
+    // An answer may take longer than the pause.
+    let mut sent = Vec::new();
+    while deadline.saturating_duration_since(Instant::now()) >= LEAST {
+        let Ok(sequence) = u16::try_from(sent.len()) else {
+            break;
+        };
+        sent.push(Instant::now());
         // The route may be missing for a moment; the deadline is what counts.
         let to = SocketAddrV4::new(peer, 0);
         let _ = sendto(&socket, &request(number, sequence), SendFlags::empty(), &to);
-        let again = deadline.min(sent + ASK_AGAIN);
+        let again = deadline.min(Instant::now() + pause);
+        pause = PAUSE_MAX.min(2 * pause);
         loop {
             let left = again.saturating_duration_since(Instant::now());
             if left < LEAST {
@@ -36,18 +56,24 @@ pub fn echo(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration) -> Result<Duration> 
             let Ok((length, _)) = recv(&socket, &mut buffer, RecvFlags::empty()) else {
                 continue;
             };
-            if is_reply(&buffer[..length], peer, number, sequence) {
-                return Ok(sent.elapsed());
+            let answered = reply_to(&buffer[..length], peer, number);
+            if let Some(at) = answered.and_then(|it| sent.get(usize::from(it))) {
+                return Ok(at.elapsed());
             }
-        }
-        if deadline.saturating_duration_since(Instant::now()) < LEAST {
-            break;
         }
     }
     Err(Error::Timeout {
         what: format!("{peer} has not answered {own}"),
         limit,
     })
+}
+
+/// A number for the echos of one asker: no late answer to another one of this process is taken for
+/// its own.
+pub fn fresh_number() -> u16 {
+    static COUNT: AtomicU16 = AtomicU16::new(0);
+    let own = std::process::id() as u16;
+    own.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// An echo request with a number of its sender and one of its own.
@@ -59,10 +85,6 @@ pub fn request(number: u16, sequence: u16) -> [u8; 16] {
     let sum = checksum(&bytes, 0);
     bytes[2..4].copy_from_slice(&sum.to_be_bytes());
     bytes
-}
-
-fn is_reply(packet: &[u8], peer: Ipv4Addr, number: u16, sequence: u16) -> bool {
-    reply_to(packet, peer, number) == Some(sequence)
 }
 
 /// The number of the echo that a packet answers, if `peer` answers the sender `number` in it.
@@ -90,7 +112,9 @@ pub fn round_trip_in(text: &str) -> Option<Duration> {
 /// Types of messages.
 const ECHO: u8 = 8;
 const ECHO_REPLY: u8 = 0;
-const ASK_AGAIN: Duration = Duration::from_millis(250);
+/// Until it is asked again, at first; from request to request it doubles.
+const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The kernel takes a timeout of nothing as none at all.
 const LEAST: Duration = Duration::from_millis(1);
 const MILLISECONDS_MAX: f64 = 3_600_000.0;
@@ -100,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reply_is_known_by_peer_number_and_sequence() {
+    fn reply_is_known_by_peer_and_number() {
         let peer = Ipv4Addr::new(10, 0, 0, 2);
         let mut packet = vec![0x45, 0, 0, 36, 0, 0, 0, 0, 64, PROTOCOL_ICMP, 0, 0];
         packet.extend(peer.octets());
@@ -111,11 +135,10 @@ mod tests {
         assert_eq!(checksum(&message, 0), 0);
         message[0] = ECHO_REPLY;
         packet.extend(message);
-        assert!(is_reply(&packet, peer, 7, 3));
-        assert!(!is_reply(&packet, peer, 7, 4));
-        assert!(!is_reply(&packet, peer, 8, 3));
-        assert!(!is_reply(&packet, Ipv4Addr::LOCALHOST, 7, 3));
-        assert!(!is_reply(&packet[..27], peer, 7, 3));
+        assert_eq!(reply_to(&packet, peer, 7), Some(3));
+        assert_eq!(reply_to(&packet, peer, 8), None);
+        assert_eq!(reply_to(&packet, Ipv4Addr::LOCALHOST, 7), None);
+        assert_eq!(reply_to(&packet[..27], peer, 7), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use rustix::net::{
 
 use crate::error::{Attempt, Error, Result};
 use crate::namespace;
-use crate::probe::{reply_to, request};
+use crate::probe::{fresh_number, reply_to, request};
 
 /// A stream that goes on until it is ended, for two minutes at most.
 #[derive(Debug)]
@@ -85,8 +85,7 @@ fn run(own: Ipv4Addr, peer: Ipv4Addr, shared: &Shared) -> Result<Echoes> {
     let socket = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP));
     let socket = socket.attempt(what())?;
     bind(&socket, &SocketAddrV4::new(own, 0)).attempt(what())?;
-    // Other probes of this process have its number.
-    let number = !(std::process::id() as u16);
+    let number = fresh_number();
     let began = Instant::now();
     let mut echoes = Echoes::default();
     let mut is_answered: Vec<bool> = Vec::new();

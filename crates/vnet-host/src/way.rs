@@ -21,6 +21,7 @@ use self::findings::findings;
 use self::watching::{Sightings, Watch};
 use crate::directory::VnetDir;
 use crate::error::{Error, Result};
+use crate::probe::Asks;
 use crate::second_ports::LinkEnd;
 use crate::vnet::Vnet;
 
@@ -141,7 +142,7 @@ pub(crate) fn trace(vnet: &Vnet, part: &HostPart, dir: &VnetDir, query: &WayQuer
     let mut rtt: Option<Duration> = None;
     for _ in 0..query.echoes {
         // One that is not answered is what is looked for.
-        if let Ok(round_trip) = vnet.echo(&query.from, route.address, ECHO) {
+        if let Ok(round_trip) = vnet.echo(&query.from, route.address, ECHO, Asks::Once) {
             answered += 1;
             rtt = Some(rtt.map_or(round_trip, |rtt| rtt.min(round_trip)));
         }

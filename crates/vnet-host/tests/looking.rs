@@ -124,6 +124,42 @@ fn impaired_link_is_late_and_lossy_until_it_is_not() {
     agent.remove("worse").unwrap();
 }
 
+/// An answer comes when the next echos were already sent.
+#[test]
+fn link_with_a_long_delay_is_up() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let agent = Agent::new(&RunDir::new(directory.path())).unwrap();
+    agent.create(&pair("far", "10Mbps")).unwrap();
+    assert_eq!(wait_until_settled(&agent, "far").state, VnetState::Ready);
+    let delay = Some(Impairment {
+        delay: "400ms".parse().ok(),
+        ..Impairment::default()
+    });
+    let late = LinkImpairment {
+        there: delay,
+        back: delay,
+    };
+    agent.impair("far", 0, late).unwrap();
+    let tests = agent.test("far").unwrap();
+    assert!(tests[0].holds, "{tests:?}");
+    let report = agent.report("far").unwrap();
+    let rtt = Duration::from_nanos(report.links[0].rtt_ns.unwrap());
+    assert!(rtt >= Duration::from_millis(800), "{rtt:?}");
+    // A trace asks once for each echo that it counts. (Answers to earlier ones may still come.)
+    let query = WayQuery {
+        from: "a".to_owned(),
+        to: "b".to_owned(),
+        echoes: 2,
+    };
+    let way = agent.trace("far", &query).unwrap();
+    assert_eq!(way.answered, 2, "{way:?}");
+    assert_eq!(way.places[0].seen, 2, "{way:?}");
+    agent.remove("far").unwrap();
+}
+
 #[test]
 fn plan_and_whereabouts_are_of_what_is_there() {
     if !is_root() {

@@ -76,15 +76,18 @@ impl Cluster {
         EtcdStore::new(self.clients.clone())
     }
 
-    /// Waits until a majority answers.
+    /// Waits until each member that runs answers: one that listens may not yet be of the cluster.
     fn wait(&self) {
         let begin = StdInstant::now();
-        while let Err(error) = self.store().range(Instant::ZERO, &KeyRange::key("a")) {
-            if begin.elapsed() > StdDuration::from_secs(120) {
-                let log = std::fs::read_to_string(self.log(0)).unwrap_or_default();
-                panic!("no answer after two minutes: {error}\n{log}");
+        for number in (0..3).filter(|number| self.members[*number].is_some()) {
+            let mut store = EtcdStore::new(vec![self.clients[number]]);
+            while let Err(error) = store.range(Instant::ZERO, &KeyRange::key("a")) {
+                if begin.elapsed() > StdDuration::from_secs(120) {
+                    let log = std::fs::read_to_string(self.log(number)).unwrap_or_default();
+                    panic!("no answer after two minutes: {error}\n{log}");
+                }
+                std::thread::sleep(StdDuration::from_millis(100));
             }
-            std::thread::sleep(StdDuration::from_millis(100));
         }
     }
 

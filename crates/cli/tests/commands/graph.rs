@@ -82,6 +82,13 @@ impl Drop for Running {
     }
 }
 
+/// Gives a file a new text at once: one that is half written would be read so.
+fn replace(file: impl AsRef<Path>, text: &str) {
+    let new = file.as_ref().with_extension("new");
+    fs::write(&new, text).unwrap();
+    fs::rename(new, file).unwrap();
+}
+
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_so() {
@@ -111,11 +118,11 @@ fn running_graph_follows_its_file_and_is_drawn_with_rates() {
         "{picture}"
     );
     // A wrong file changes nothing and says why; a right one is applied by difference.
-    fs::write(file, CHAIN.replace("\"hop\"", "\"hope\"")).unwrap();
+    replace(file, &CHAIN.replace("\"hop\"", "\"hope\""));
     until("a refusal", || {
         said().contains("kind = \"hope\": must be one of")
     });
-    fs::write(file, CHAIN.replace("rate = 10000", "rate = 2000")).unwrap();
+    replace(file, &CHAIN.replace("rate = 10000", "rate = 2000"));
     until("the change", || said().contains("~ app source\n"));
     assert!(!said().contains("~ app hop"), "{}", said());
 }
@@ -203,11 +210,11 @@ fn script_is_loaded_again_and_named_when_it_stops() {
     };
     until("a counter", || top().contains("\"seen\":"));
     // One that is wrong changes nothing.
-    fs::write(&lua, "local x = = 5\n").unwrap();
+    replace(&lua, "local x = = 5\n");
     until("a refusal", || {
         said().contains("app.lua:1: unexpected symbol near '='")
     });
-    fs::write(&lua, script("print('one')\nwhile true do end -- here")).unwrap();
+    replace(&lua, &script("print('one')\nwhile true do end -- here"));
     until("a stop", || {
         said().contains("app lua has stopped: app.lua:7: does not return: this call has had 5 ms")
     });

@@ -166,10 +166,13 @@ fn is_drained(house: &House) {
         "{report}"
     );
     assert_eq!(house.places(), [there]);
-    let late = format!(
-        "[vnet]\nname = \"late\"\n[node.s]\nkind = \"namespace\"\nlocation = [\"{place}\"]\n"
-    );
-    std::fs::write(house.path("late.toml"), late).unwrap();
+    let late = |on_insufficient: &str| {
+        format!(
+            "[vnet]\nname = \"late\"\non_insufficient = \"{on_insufficient}\"\n[node.s]\n\
+             kind = \"namespace\"\nlocation = [\"{place}\"]\n"
+        )
+    };
+    std::fs::write(house.path("late.toml"), late("reject")).unwrap();
     let refused = house.operator(&["up", &house.path("late.toml")]);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(
@@ -179,6 +182,8 @@ fn is_drained(house: &House) {
     );
     succeeded(house.drain("undrain", here));
     let _ = house.operator(&["down", "late"]);
+    // What its host offers may be on its way.
+    std::fs::write(house.path("late.toml"), late("queue 25m")).unwrap();
     succeeded(house.operator(&["up", &house.path("late.toml")]));
     let refused = house.drain("drain", here);
     let said = String::from_utf8_lossy(&refused.stderr);

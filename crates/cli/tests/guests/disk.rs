@@ -17,7 +17,7 @@ mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
 mkdir -p /dev/shm /run; mount -t tmpfs shm /dev/shm; mount -t tmpfs run /run
 export PATH=/bin:/sbin
 carina node --guest --guest-dif hv.d >/var/log/node.log 2>&1 </dev/null &
-exec carina ping --listen echo.disk --wait 60s
+exec carina ping --listen echo.disk --wait 240s
 ";
 
 #[test]

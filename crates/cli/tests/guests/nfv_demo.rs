@@ -22,7 +22,8 @@ fn two_guests_are_filtered_limited_and_measured() {
     let directory = tempfile::tempdir().unwrap();
     let mut output = demo(&directory).output().unwrap();
     // It fails where pings are lost, as a machine that is too busy for its guests loses some.
-    if told(&output).contains("were lost") {
+    let mut tries = 0..4;
+    while told(&output).contains("were lost") && tries.next().is_some() {
         output = demo(&directory).output().unwrap();
     }
     assert!(output.status.success(), "{}", told(&output));

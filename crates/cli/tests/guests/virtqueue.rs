@@ -19,8 +19,8 @@ fn applications_reach_each_other_over_virtqueues() {
     }
     let _server = host.serves_echo("echo.host");
     guest.until_reachable("echo.host");
-    guest.does("carina ping echo.host -c 20 -i 1ms -q -s 1400");
-    guest.does("carina ping echo.host -c 3 -i 1ms -q -s 1M");
+    guest.does("carina ping echo.host -c 20 -i 1ms -q -s 1400 -W 60s");
+    guest.does("carina ping echo.host -c 3 -i 1ms -q -s 1M -W 60s");
 }
 
 #[test]

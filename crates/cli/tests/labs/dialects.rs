@@ -9,7 +9,7 @@ fn three_systems_speak_as_rlite_and_one_relays() {
     };
     lab.all_enrolled();
     for spec in ["reliable", "unreliable"] {
-        lab.ping("a", &["echo.c", "--wait", "600s", "--spec", spec]);
+        lab.ping("a", &["echo.c", "--spec", spec]);
     }
     let shown = lab.exec("b", &["carina", "dif", "show", "n.DIF"]);
     let shown = lab::words(&shown);
@@ -26,7 +26,7 @@ fn three_systems_speak_as_irati_and_one_relays() {
     };
     lab.all_enrolled();
     for spec in ["reliable", "unreliable"] {
-        lab.ping("a", &["echo.c", "--wait", "600s", "--spec", spec]);
+        lab.ping("a", &["echo.c", "--spec", spec]);
     }
     for (system, address) in [("a", 16), ("b", 17), ("c", 18)] {
         let ipcps = lab.exec(system, &["carina", "--json", "ipcp", "list"]);
@@ -46,11 +46,11 @@ fn flows_go_on_from_a_dif_of_rlite_to_one_of_irati_and_back() {
     lab.all_enrolled();
     // A bridge refuses flows to a name that is not known where they would go on.
     for (name, dif) in [("echo.i", "irati.DIF"), ("echo.r", "rlite.DIF")] {
-        lab.ping("gate", &[name, "--dif", dif, "--wait", "600s"]);
+        lab.ping("gate", &[name, "--dif", dif]);
     }
     for spec in ["reliable", "unreliable"] {
-        lab.ping("r", &["echo.i", "--wait", "600s", "--spec", spec]);
-        lab.ping("i", &["echo.r", "--wait", "600s", "--spec", spec]);
+        lab.ping("r", &["echo.i", "--spec", spec]);
+        lab.ping("i", &["echo.r", "--spec", spec]);
     }
 }
 
@@ -67,10 +67,7 @@ fn echo(lab: &Lab, dif: &str) {
     let output = lab.exec("b", &["sh", "-c", &listen]);
     assert!(output.status.success(), "{}", lab::words(&output));
     for spec in ["reliable", "unreliable"] {
-        lab.ping(
-            "a",
-            &["echo", "--wait", "600s", "--dif", dif, "--spec", spec],
-        );
+        lab.ping("a", &["echo", "--dif", dif, "--spec", spec]);
     }
 }
 

@@ -191,6 +191,9 @@ impl Lab {
             "20ms",
             "--timeout",
             "60s",
+            // The name may be on its way to this system.
+            "--wait",
+            "600s",
         ];
         all.extend(words);
         let output = self.exec(system, &all);

@@ -119,14 +119,19 @@ fn one_command_in_a_lab_of_its_own() {
         "2",
         "--interval",
         "10ms",
+        "--timeout",
+        "60s",
+        "--wait",
+        "600s",
     ];
-    let output = lab.carina(&[&["run", &file, "a"], &ping[..]].concat());
+    let run = ["run", "--wait", "600s", &file, "a"];
+    let output = lab.carina(&[&run, &ping[..]].concat());
     let said = lab::words(&output);
     assert!(
         output.status.success() && said.contains("2 answered"),
         "{said}"
     );
-    let output = lab.carina(&["run", &file, "a", "sh", "-c", "exit 9"]);
+    let output = lab.carina(&[&run, &["sh", "-c", "exit 9"][..]].concat());
     assert_eq!(output.status.code(), Some(9));
     let listed = lab.carina(&["list", "--json"]);
     let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
@@ -196,7 +201,7 @@ fn a_file_of_rlites_demonstrator_with_udp() {
         return;
     };
     lab.all_enrolled();
-    lab.ping("a", &["echo.c", "--wait", "600s"]);
+    lab.ping("a", &["echo.c"]);
 }
 
 #[test]
@@ -210,9 +215,9 @@ fn a_link_of_udp_has_three_systems_and_two_difs_on_it() {
     };
     lab.all_enrolled();
     for system in ["a", "c"] {
-        lab.ping(system, &["echo.b", "--wait", "600s"]);
+        lab.ping(system, &["echo.b"]);
     }
-    lab.ping("a", &["echo.c", "--dif", "m", "--wait", "600s"]);
+    lab.ping("a", &["echo.c", "--dif", "m"]);
 }
 
 #[test]

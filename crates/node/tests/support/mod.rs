@@ -86,9 +86,21 @@ impl House {
 }
 
 pub fn start(scratch: &Scratch, toml: &str) -> NodeHandle {
-    let mut config = Config::parse(toml, None).unwrap();
-    config.node.run_dir = Some(scratch.run_dir().path().into());
-    Node::spawn(config).unwrap()
+    let mut node = None;
+    eventually_or("the node starts", || {
+        let mut config = Config::parse(toml, None).unwrap();
+        config.node.run_dir = Some(scratch.run_dir().path().into());
+        // A process that another test starts has copies of what an earlier node held, until it runs
+        // its program.
+        let is_held = |said: &str| said.contains("already runs") || said.contains("in use");
+        match Node::spawn(config) {
+            Ok(started) => node = Some(started),
+            Err(error) if is_held(&error.to_string()) => return Err(error.to_string()),
+            Err(error) => panic!("{error}"),
+        }
+        Ok(())
+    });
+    node.unwrap()
 }
 
 /// Where nodes may listen: each is an address of the loopback network of its own, so that no other

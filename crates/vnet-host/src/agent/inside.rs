@@ -13,6 +13,7 @@ use crate::frame_source::FrameSource;
 use crate::impairment::Impairment;
 use crate::names::end_of;
 use crate::node::Arrived;
+use crate::probe::Asks;
 use crate::second_ports::{LinkEnd, port_app_now};
 use crate::way::{PieceWatch, Sought};
 
@@ -47,7 +48,7 @@ impl Agent {
     pub fn echo(&self, name: &str, from: &str, to: Ipv4Addr, limit: Duration) -> Result<Duration> {
         let network = self.network(name)?;
         let (part, vnet) = (network.record().part, network.vnet()?);
-        let by_frames = vnet.echo(from, to, limit)?;
+        let by_frames = vnet.echo(from, to, limit, Asks::Again)?;
         match vnet.probe_flow_to(&part, from, to, limit) {
             Some(by_name) => by_name,
             None => Ok(by_frames),

@@ -8,6 +8,7 @@ use carina_vnet::host_part::HostPart;
 
 use crate::directory::Record;
 use crate::error::Result;
+use crate::probe::Asks;
 use crate::report::TestReport;
 use crate::vnet::Vnet;
 
@@ -50,7 +51,7 @@ fn one(vnet: &Vnet, part: &HostPart, test: &Test) -> TestReport {
 fn ping(vnet: &Vnet, part: &HostPart, [from, to]: [&str; 2], test: &Test) -> (bool, String) {
     let echo = match (Vnet::are_in_one_dif(part, [from, to]), address_of(part, to)) {
         (true, _) => vnet.echo_by_name([from, to], PING),
-        (false, Some(address)) => vnet.echo(from, address, PING),
+        (false, Some(address)) => vnet.echo(from, address, PING, Asks::Again),
         (false, None) => return (false, format!("{to} has no interface")),
     };
     match echo {

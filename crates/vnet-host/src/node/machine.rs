@@ -21,7 +21,7 @@ use crate::node::images::unplugged;
 use crate::node::moving::restored;
 use crate::node::sending::is_away;
 use crate::node::{Output, Site};
-use crate::probe::round_trip_in;
+use crate::probe::{Asks, round_trip_in};
 use crate::saved::Saved;
 
 /// A machine and the way into it.
@@ -181,9 +181,19 @@ impl MachineNode {
         }
     }
 
-    pub fn echo(&self, own: Ipv4Addr, peer: Ipv4Addr, limit: Duration) -> Result<Duration> {
+    pub fn echo(
+        &self,
+        own: Ipv4Addr,
+        peer: Ipv4Addr,
+        limit: Duration,
+        asks: Asks,
+    ) -> Result<Duration> {
         let seconds = limit.as_secs().max(1);
-        let command = format!("carina_echo {own} {peer} {seconds}");
+        let once = match asks {
+            Asks::Once => " once",
+            Asks::Again => "",
+        };
+        let command = format!("carina_echo {own} {peer} {seconds}{once}");
         let output = self.run(&command, limit + ANSWER)?;
         let text = output.text();
         let round_trip = round_trip_in(&text).filter(|_| output.is_success());

@@ -116,6 +116,8 @@ impl Move<'_> {
         let ends = ends.map(|it| end_of(site.whole, &part.name, it));
         let taps: Vec<(LinkEnd, String)> = ends.map(|end| (end, site.ports.port(end))).collect();
         let ports: Vec<String> = taps.iter().map(|(_, tap)| tap.clone()).collect();
+        // One of an earlier move, whose end has failed, would be read beside this one.
+        forget_move(site.dir, &part.name)?;
         fs::create_dir_all(&directory).attempt(what())?;
         write_note(&directory.join(format!("{}.{TO}", part.name)), &ports)?;
         make_taps(site.whole, &taps)?;
@@ -158,7 +160,7 @@ impl Move<'_> {
     }
 
     /// Ends the QEMU that it had, and gives its name to the new one. Those who watch the console go
-    /// on watching.
+    /// on watching. The move is over when its other ports are gone, see [`forget_move`].
     pub fn settle(mut self, site: &Site<'_>, console: &Console) -> Result<()> {
         let name = self.record.name.clone();
         let what = || format!("settling VM {name}");
@@ -188,15 +190,14 @@ impl Move<'_> {
                 .adopt(machines, &name, Some(&network))
                 .attempt(what())?;
         }
-        forget(site.dir, &name)
+        Ok(())
     }
 
-    /// Lets it go on where it was; nothing of the other QEMU is left.
-    pub fn give_up(mut self, dir: &VnetDir) -> Result<()> {
+    /// Lets it go on where it was; nothing of the other QEMU is left. The move is over when its
+    /// other ports are gone, see [`forget_move`].
+    pub fn give_up(mut self) -> Result<()> {
         // It ends with its value.
         self.destination = None;
-        let name = self.record.name.clone();
-        forget(dir, &name)?;
         go_on(&self.record)
     }
 
@@ -315,7 +316,7 @@ pub fn recover(dir: &VnetDir, part: &HostPart) -> Result<()> {
             }
             remove_named(part, &ports)?;
         }
-        forget(dir, &name)?;
+        forget_move(dir, &name)?;
     }
     Ok(())
 }
@@ -368,8 +369,12 @@ pub fn forget_moves(dir: &VnetDir) -> Result<()> {
     }
 }
 
-/// Removes what says that a node moves.
-fn forget(dir: &VnetDir, name: &str) -> Result<()> {
+/// Removes what says that a node moves, when nothing is left of the other QEMU and of its ports: an
+/// agent that is killed before leaves to the next one what still has to be removed.
+///
+/// # Errors
+/// It cannot be removed.
+pub fn forget_move(dir: &VnetDir, name: &str) -> Result<()> {
     let directory = dir.destination();
     for ending in [TO, MOVED] {
         let path = directory.join(format!("{name}.{ending}"));

@@ -13,8 +13,9 @@ use carina_vnet::host_part::{NodePart, VnetId};
 
 use crate::error::{Attempt, Result};
 use crate::names::node_namespace;
+use crate::namespace;
 use crate::node::Output;
-use crate::{namespace, probe};
+use crate::probe::{self, Asks};
 
 /// A namespace, with the shell of its console.
 #[derive(Debug)]
@@ -91,8 +92,14 @@ impl NamespaceNode {
         })
     }
 
-    pub fn echo(&self, own: Ipv4Addr, peer: Ipv4Addr, limit: Duration) -> Result<Duration> {
-        namespace::within(&self.namespace, || probe::echo(own, peer, limit))
+    pub fn echo(
+        &self,
+        own: Ipv4Addr,
+        peer: Ipv4Addr,
+        limit: Duration,
+        asks: Asks,
+    ) -> Result<Duration> {
+        namespace::within(&self.namespace, || probe::echo(own, peer, limit, asks))
     }
 
     pub fn is_alive(&self) -> bool {

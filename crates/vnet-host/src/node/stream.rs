@@ -198,7 +198,11 @@ mod tests {
         let receives = std::thread::spawn(move || receive(port, limit));
         send(to, Duration::from_millis(100), limit).unwrap();
         let arrived = receives.join().unwrap().unwrap();
-        assert!(arrived.bytes > BUFFER_BYTES as u64, "{arrived:?}");
+        let buffer = BUFFER_BYTES as u64;
+        assert!(
+            arrived.bytes > 0 && arrived.bytes.is_multiple_of(buffer),
+            "{arrived:?}"
+        );
         assert!(arrived.time <= limit);
     }
 }

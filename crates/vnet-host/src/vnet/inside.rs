@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{Vnet, lock, source_towards};
 use crate::error::{Error, Result};
 use crate::node::{Arrived, Output};
+use crate::probe::Asks;
 use crate::report::ConsoleSaid;
 
 impl Vnet {
@@ -39,13 +40,13 @@ impl Vnet {
     ///
     /// # Errors
     /// There is no such node, or nothing answers within `limit`.
-    pub fn echo(&self, from: &str, to: Ipv4Addr, limit: Duration) -> Result<Duration> {
+    pub fn echo(&self, from: &str, to: Ipv4Addr, limit: Duration, asks: Asks) -> Result<Duration> {
         let own = {
             let part = lock(&self.part);
             let wanted = part.node(from).ok_or_else(|| self.no_node(from))?;
             source_towards(wanted, to)
         };
-        self.node(from)?.echo(own, to, limit)
+        self.node(from)?.echo(own, to, limit, asks)
     }
 
     /// What arrives of a stream that one node sends to an address of another for some time.

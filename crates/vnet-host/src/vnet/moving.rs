@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::graph::add_port_app;
 use crate::making::remove_named;
 use crate::names::end_of;
-use crate::node::{Move, Node};
+use crate::node::{Move, Node, forget_move};
 use crate::report::MigrationReport;
 use crate::second_ports::{LinkEnd, SecondPorts};
 use crate::watch::{EchoStream, Echoes};
@@ -138,15 +138,17 @@ impl Vnet {
         moving.settle(&site, node.console())?;
         self.plane
             .become_graph(self.graph_at(change.part, &change.after)?)?;
-        remove_named(change.part, &ports(change, &change.before))
+        remove_named(change.part, &ports(change, &change.before))?;
+        forget_move(&self.dir, &change.wanted.name)
     }
 
     fn take_back(&self, moving: Move<'_>, change: &Change<'_>) -> Result<()> {
         let back = self.graph_at(change.part, &change.before);
         let joined = back.and_then(|graph| self.plane.become_graph(graph));
-        moving.give_up(&self.dir)?;
+        moving.give_up()?;
         joined?;
-        remove_named(change.part, &ports(change, &change.after))
+        remove_named(change.part, &ports(change, &change.after))?;
+        forget_move(&self.dir, &change.wanted.name)
     }
 
     /// Echos to the node from a neighbour that is a namespace here, and its name.

@@ -8,6 +8,7 @@ use carina_vnet::host_part::{Far, HostPart, LinkPart, LinkState};
 use super::{Vnet, each};
 use crate::error::Result;
 use crate::nics;
+use crate::probe::Asks;
 
 impl Vnet {
     /// Probes every link: an echo passes it one way, and its answer the other.
@@ -59,7 +60,8 @@ impl Vnet {
         let interface = part.interface(from);
         let interface = interface.expect("the part was checked: its links end at interfaces");
         let own = interface.address.address();
-        let by_frames = self.node(&from.node)?.echo(own, interface.peer, limit)?;
+        let node = self.node(&from.node)?;
+        let by_frames = node.echo(own, interface.peer, limit, Asks::Again)?;
         match link.carrier {
             Carrier::Dif => self.probe_flow(part, link, limit),
             _ => Ok(by_frames),
