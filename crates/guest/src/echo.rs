@@ -25,8 +25,9 @@ pub fn round_trip(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration, asks: Asks) ->
         Asks::Once => limit,
         Asks::Again => PAUSE,
     };
-    // An answer may take longer than the pause.
-    let mut sent = Vec::new();
+    // An answer may take longer than the pause; and requests that wait for an address of a card go
+    // at the same time, which the first one has waited for.
+    let (mut sent, mut least) = (Vec::new(), None::<Duration>);
     while deadline.saturating_duration_since(Instant::now()) >= LEAST {
         let sequence = u16::try_from(sent.len()).ok()?;
         sent.push(Instant::now());
@@ -44,9 +45,18 @@ pub fn round_trip(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration, asks: Asks) ->
                 continue;
             };
             let answered = answered(&packet[..length], peer, number);
-            if let Some(at) = answered.and_then(|it| sent.get(usize::from(it))) {
-                return Some(at.elapsed());
+            let Some((which, at)) = answered.and_then(|it| Some((it, sent.get(usize::from(it))?)))
+            else {
+                continue;
+            };
+            let took = at.elapsed();
+            least = Some(least.map_or(took, |least| took.min(least)));
+            if which == sequence {
+                break;
             }
+        }
+        if let Some(least) = least {
+            return Some(least);
         }
     }
     None

@@ -72,6 +72,7 @@ impl Machine {
         drop(qmp);
         let resumed = called.elapsed();
         self.give_identity(&running)?;
+        running.note_whole()?;
         running.set_times(Times {
             template,
             restored,

@@ -325,6 +325,12 @@ impl Running {
         Ok(())
     }
 
+    /// Notes that a clone is the machine of its name.
+    pub(crate) fn note_whole(&mut self) -> Result<()> {
+        self.record.is_partial = false;
+        self.record.write(&self.run_dir)
+    }
+
     /// Has the guest's processors stand still.
     ///
     /// # Errors

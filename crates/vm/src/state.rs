@@ -45,6 +45,9 @@ pub struct Record {
     /// The key of the template that it is a clone of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
+    /// A clone that is not the machine of its name yet: it has the template's identity.
+    #[serde(default)]
+    pub is_partial: bool,
     /// Every file to remove with the machine.
     pub files: Vec<PathBuf>,
 }
@@ -260,6 +263,7 @@ mod tests {
         Record {
             from_disk: false,
             template: None,
+            is_partial: false,
             name: name.into(),
             pid,
             started_ticks,

@@ -122,6 +122,9 @@ impl Register {
         let Some(mut state) = State::read(path)? else {
             return Ok(());
         };
+        if state.port == 0 {
+            return Ok(());
+        }
         state.port = 0;
         state
             .users

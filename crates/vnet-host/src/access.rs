@@ -16,6 +16,7 @@ mod refusals;
 mod report;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -104,9 +105,13 @@ impl AccessPoints {
             .map(|(number, _)| *number)
             .collect();
         for number in gone {
-            if let Some(point) = points.remove(&number) {
-                let path = self.register_of(&point.name);
-                drop(point);
+            // Its register is retired below.
+            drop(points.remove(&number));
+        }
+        // Also of those that an agent had which was killed.
+        let names: Vec<&str> = wanted.values().map(|(_, it)| it.access.as_str()).collect();
+        for (name, path) in self.registers()? {
+            if !names.contains(&name.as_str()) {
                 Register::retire(&path)?;
             }
         }
@@ -131,7 +136,10 @@ impl AccessPoints {
         };
         let path = self.register_of(&name);
         let free = address::free_port(&self.netns);
-        let register = Register::open(&path, keys.clone(), facts, || free.unwrap_or_default())?;
+        let port = || free.unwrap_or_default();
+        let mut register = Register::open(&path, keys.clone(), facts.clone(), port)?;
+        // An agent was killed before it had sent away those who are users no more.
+        register.refresh(facts)?;
         let port = register.port();
         if port == 0 {
             return Err(Error::Unsupported {
@@ -279,6 +287,26 @@ impl AccessPoints {
 
     fn register_of(&self, access: &str) -> PathBuf {
         self.dir.path().join(format!("access-{access}.json"))
+    }
+
+    /// The registers of the network, and the names of their access points.
+    fn registers(&self) -> Result<Vec<(String, PathBuf)>> {
+        let directory = self.dir.path();
+        let what = || format!("reading {}", directory.display());
+        let entries = match std::fs::read_dir(directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.attempt(what())?,
+        };
+        let mut all = Vec::new();
+        for entry in entries {
+            let path = entry.attempt(what())?.path();
+            let file = path.file_name().and_then(|it| it.to_str());
+            let name = file.and_then(|it| it.strip_prefix("access-")?.strip_suffix(".json"));
+            if let Some(name) = name {
+                all.push((name.to_owned(), path));
+            }
+        }
+        Ok(all)
     }
 
     /// All networks of an agent have the same keys, so that a token that comes to the wrong network

@@ -245,6 +245,29 @@ impl VnetDir {
         self.0.join(format!("{node}.carina"))
     }
 
+    /// Removes the sockets of consoles and the run directories of Carina nodes, when no node is
+    /// left: numbers of processes in them are those of others later.
+    ///
+    /// # Errors
+    /// Something cannot be removed.
+    pub(crate) fn remove_places_of_nodes(&self) -> Result<()> {
+        let what = || format!("reading {}", self.0.display());
+        let entries = match fs::read_dir(&self.0) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            entries => entries.attempt(what())?,
+        };
+        for entry in entries {
+            let path = entry.attempt(what())?.path();
+            let removed = match path.extension().and_then(|it| it.to_str()) {
+                Some("console") => fs::remove_file(&path),
+                Some("carina") => fs::remove_dir_all(&path),
+                _ => Ok(()),
+            };
+            removed.attempt(format!("removing {}", path.display()))?;
+        }
+        Ok(())
+    }
+
     /// A file that is there once a node has made the DIF of the network, of which other hosts have
     /// members.
     #[must_use]
@@ -312,11 +335,19 @@ impl VnetDir {
             .attempt(format!("writing {}", path.display()))
     }
 
-    /// Removes the directory; one that is not there is as good as removed.
+    /// Removes the directory; one that is not there is as good as removed. The record goes first:
+    /// an agent that is killed meanwhile does not make the network again, with what is left of it.
     ///
     /// # Errors
     /// Something in it cannot be removed.
     pub fn remove(&self) -> Result<()> {
+        let path = self.record();
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).attempt(format!("removing {}", path.display()));
+            }
+            _ => {}
+        }
         match fs::remove_dir_all(&self.0) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             removed => removed.attempt(format!("removing {}", self.0.display())),

@@ -5,12 +5,14 @@
 //!   STORE/names/NAME.json            what is known under a name
 //!   STORE/nodes/UID/NODE.HASH.qcow2  what a node has written, over the disk with that hash
 //!   STORE/nodes/UID/NODE.iso         the volume for cloud-init in the node
+//!   STORE/lock                       held while images come and go
 //! ```
 //!
 //! `STORE` is `$CARINA_IMAGES`, else `/var/lib/carina/images`: a run directory lies in memory,
 //! which is no place for disks.
 
 mod adding;
+mod leftovers;
 mod node_disk;
 mod seed;
 
@@ -161,6 +163,7 @@ impl ImageStore {
     /// # Errors
     /// There is no such image, a node has its disk over it, or something cannot be removed.
     pub fn remove(&self, name: &str) -> Result<()> {
+        let _lock = self.lock()?;
         let image = self.find(name)?;
         if let Some(user) = self.user_of(&image.disk)? {
             return Err(Error::ImageInUse {
@@ -170,16 +173,7 @@ impl ImageStore {
         }
         let entry = self.entry(name);
         fs::remove_file(&entry).attempt(format!("removing {}", entry.display()))?;
-        let rest = self.list()?;
-        let kept: BTreeSet<&str> = rest.iter().flat_map(StoredImage::blobs).collect();
-        for hash in image.blobs().difference(&kept) {
-            let path = self.blob(hash);
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                removed => removed.attempt(format!("removing {}", path.display()))?,
-            }
-        }
-        Ok(())
+        self.remove_unnamed()
     }
 
     /// A node that has written over a disk, as `UID/NODE`.

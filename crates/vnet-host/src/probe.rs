@@ -33,8 +33,9 @@ pub fn echo(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration, asks: Asks) -> Resul
         Asks::Once => limit,
         Asks::Again => PAUSE,
     };
-    // An answer may take longer than the pause.
-    let mut sent = Vec::new();
+    // An answer may take longer than the pause; and requests that wait for an address of a card go
+    // at the same time, which the first one has waited for.
+    let (mut sent, mut least) = (Vec::new(), None::<Duration>);
     while deadline.saturating_duration_since(Instant::now()) >= LEAST {
         let Ok(sequence) = u16::try_from(sent.len()) else {
             break;
@@ -57,9 +58,18 @@ pub fn echo(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration, asks: Asks) -> Resul
                 continue;
             };
             let answered = reply_to(&buffer[..length], peer, number);
-            if let Some(at) = answered.and_then(|it| sent.get(usize::from(it))) {
-                return Ok(at.elapsed());
+            let Some((which, at)) = answered.and_then(|it| Some((it, sent.get(usize::from(it))?)))
+            else {
+                continue;
+            };
+            let took = at.elapsed();
+            least = Some(least.map_or(took, |least| took.min(least)));
+            if which == sequence {
+                break;
             }
+        }
+        if let Some(least) = least {
+            return Ok(least);
         }
     }
     Err(Error::Timeout {

@@ -54,7 +54,8 @@ pub(crate) fn end(dir: &VnetDir, record: &Record) -> Result<()> {
     remove_groups(&dir.groups())?;
     ImageStore::of_this_host().remove_network(record.vnet)?;
     let namespaces = namespaces(record.vnet)?;
-    Ok(remove_namespaces(&NamespaceAccess::of_root(), &namespaces)?)
+    remove_namespaces(&NamespaceAccess::of_root(), &namespaces)?;
+    dir.remove_places_of_nodes()
 }
 
 /// The namespaces of a network.

@@ -192,7 +192,12 @@ impl Saved {
     }
 
     /// What a network is being restored from; none where it is not.
-    pub(crate) fn of_network(dir: &VnetDir) -> Result<Option<Saved>> {
+    pub(crate) fn of_network(dir: &VnetDir, record: &Record) -> Result<Option<Saved>> {
+        if record.is_settled {
+            // An agent was killed before it had forgotten it.
+            Saved::forget(dir)?;
+            return Ok(None);
+        }
         let path = dir.restoring();
         let what = || format!("reading {}", path.display());
         match fs::read(&path) {

@@ -101,7 +101,7 @@ impl Vnet {
         let there = observed(dir, part, &existing)?;
         Ok(Vnet {
             second: Mutex::new(second),
-            saved: Mutex::new(Saved::of_network(dir)?.map(Arc::new)),
+            saved: Mutex::new(Saved::of_network(dir, record)?.map(Arc::new)),
             dir: dir.clone(),
             images: Arc::clone(images),
             progress: Arc::clone(progress),
@@ -132,7 +132,7 @@ impl Vnet {
         let done = self.change(&there, part);
         if done.is_ok() {
             lock(&self.came).clear();
-            self.forget_saved()?;
+            self.forget_saved();
         }
         *there = match done {
             Ok(()) => part.clone(),

@@ -4,6 +4,7 @@
 mod access;
 mod browser;
 mod driver;
+mod half_done;
 mod hosts;
 mod keeping;
 mod looking;

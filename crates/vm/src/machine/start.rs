@@ -107,6 +107,7 @@ impl Machine {
                 Life::Awaiting { hardware, .. } => hardware.template.clone(),
                 Life::Cold | Life::Template(_) => None,
             },
+            is_partial: matches!(life, Life::Clone { .. }),
             // QEMU makes the sockets that the node connects to, and leaves them when it is killed.
             files: FILES
                 .iter()

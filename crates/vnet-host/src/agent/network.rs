@@ -17,6 +17,7 @@ use crate::error::{Attempt, Error, Result};
 use crate::host_dif::HostDif;
 use crate::node::Images;
 use crate::progress::{Event, Progress};
+use crate::saved::Saved;
 use crate::steps::Steps;
 use crate::underlay::Underlay;
 use crate::vnet::Vnet;
@@ -389,7 +390,7 @@ impl Shared {
             return;
         }
         state.record.is_settled = true;
-        let written = dir.write(&state.record);
+        let written = dir.write(&state.record).and_then(|()| Saved::forget(dir));
         state.outcome = match written {
             Ok(()) => Outcome::Done,
             Err(error) => Outcome::Failed(error.to_string(), error.cause()),

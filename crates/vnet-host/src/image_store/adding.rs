@@ -59,6 +59,16 @@ impl ImageStore {
     /// The name is not fit or taken by another image, a file cannot be read, or the disk
     /// does not stand alone: a backing file or a data file would lead to other files of this host.
     pub fn add(&self, new: &NewImage) -> Result<StoredImage> {
+        let _lock = self.lock()?;
+        let added = self.add_locked(new);
+        // What was copied of one that is refused.
+        let swept = self.remove_unnamed();
+        let image = added?;
+        swept?;
+        Ok(image)
+    }
+
+    fn add_locked(&self, new: &NewImage) -> Result<StoredImage> {
         let refuse = |reason: String| Error::ImageRefused {
             name: new.name.clone(),
             reason,

@@ -1,7 +1,7 @@
 //! The disk of a node: what it writes, over the disk of its image.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use carina_vm::Boot;
 use carina_vnet::host_part::{NodePart, VnetId};
@@ -76,13 +76,18 @@ impl ImageStore {
             let is_of = file.split('.').next() == Some(node);
             if is_of && Some(file.as_str()) != but {
                 let path = directory.join(file);
-                fs::remove_file(&path).attempt(format!("removing {}", path.display()))?;
+                // What a seed is made of is a directory until it is made.
+                let removed = match path.is_dir() {
+                    true => fs::remove_dir_all(&path),
+                    false => fs::remove_file(&path),
+                };
+                removed.attempt(format!("removing {}", path.display()))?;
             }
         }
         Ok(())
     }
 
-    fn args(&self, image: &StoredImage, seed: &std::path::Path) -> Vec<String> {
+    fn args(&self, image: &StoredImage, seed: &Path) -> Vec<String> {
         let seed = seed.to_string_lossy().replace(',', ",,");
         let mut args = vec![
             "-drive".to_owned(),

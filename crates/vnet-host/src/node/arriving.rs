@@ -202,13 +202,15 @@ impl Arrival {
         Ok((MachineNode::arrived(&name, machines, started), console))
     }
 
-    /// Gives it the place of a machine that an earlier agent has started.
+    /// Gives it the place of a machine that an earlier agent has started, and has it run. The agent
+    /// may have been killed when it had part of that place.
     pub fn leave_settled(mut self, dir: &VnetDir) -> Result<()> {
         let name = self.note.node.clone();
         let (machines, what) = (dir.machines(), format!("settling VM {name}"));
         fs::create_dir_all(&machines).attempt(&*what)?;
         let adopted = self.running.adopt(&machines, &name, Some(&self.network));
         adopted.attempt(what)?;
+        self.resume()?;
         forget_arrival(dir, &name)
     }
 

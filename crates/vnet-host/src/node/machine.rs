@@ -18,7 +18,7 @@ use crate::error::{Attempt, Error, Result};
 use crate::image_store::{ImageStore, NodeDisk, OWN};
 use crate::names::{end_of, ports_namespace};
 use crate::node::images::unplugged;
-use crate::node::moving::restored;
+use crate::node::moving::{go_on, restored};
 use crate::node::sending::is_away;
 use crate::node::{Output, Site};
 use crate::probe::{Asks, round_trip_in};
@@ -68,13 +68,21 @@ impl MachineNode {
         let machines = site.dir.machines();
         let running = carina_vm::list(&machines).attempt("listing machines")?;
         let mut is_configured = false;
-        let (access, console) = match running.into_iter().find(|it| it.name == part.name) {
+        let mut found = running.into_iter().find(|it| it.name == part.name);
+        // An agent was killed while it made this one.
+        if found.take_if(|it| it.is_partial).is_some() {
+            let what = format!("stopping VM {}", part.name);
+            carina_vm::kill(&machines, &part.name).attempt(what)?;
+        }
+        let (access, console) = match found {
             Some(record) if record.from_disk => (Access::Foreign(None), record.console),
             Some(record) => {
-                // One that was sent to another host stands still until it is known where it runs.
+                // One that was sent to another host stands still until it is known where it runs;
+                // another one if an agent was killed while it saved it.
                 let limit = if is_away(site.dir, &part.name) {
                     AWAY
                 } else {
+                    go_on(&record)?;
                     BOOT
                 };
                 let guest = Guest::reach_machine(&machines, &part.name, Some(limit))?;
@@ -189,12 +197,19 @@ impl MachineNode {
         asks: Asks,
     ) -> Result<Duration> {
         let seconds = limit.as_secs().max(1);
-        let once = match asks {
-            Asks::Once => " once",
-            Asks::Again => "",
+        let command = format!("carina_echo {own} {peer} {seconds}");
+        let again = || self.run(&command, limit + ANSWER);
+        let output = match asks {
+            Asks::Again => again()?,
+            Asks::Once => {
+                let output = self.run(&format!("{command} once"), limit + ANSWER)?;
+                // A guest that an earlier version has started.
+                match output.error_text().starts_with("not understood") {
+                    true => again()?,
+                    false => output,
+                }
+            }
         };
-        let command = format!("carina_echo {own} {peer} {seconds}{once}");
-        let output = self.run(&command, limit + ANSWER)?;
         let text = output.text();
         let round_trip = round_trip_in(&text).filter(|_| output.is_success());
         round_trip.ok_or_else(|| Error::Timeout {

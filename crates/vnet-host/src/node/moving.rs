@@ -30,6 +30,7 @@ use crate::directory::VnetDir;
 use crate::error::{Attempt, Error, Result};
 use crate::making::{make_taps, remove_named};
 use crate::names::{end_of, ports_namespace};
+use crate::namespace;
 use crate::saved::SavedNode;
 use crate::second_ports::{LinkEnd, both_ports};
 
@@ -116,10 +117,11 @@ impl Move<'_> {
         let ends = ends.map(|it| end_of(site.whole, &part.name, it));
         let taps: Vec<(LinkEnd, String)> = ends.map(|end| (end, site.ports.port(end))).collect();
         let ports: Vec<String> = taps.iter().map(|(_, tap)| tap.clone()).collect();
-        // One of an earlier move, whose end has failed, would be read beside this one.
-        forget_move(site.dir, &part.name)?;
         fs::create_dir_all(&directory).attempt(what())?;
         write_note(&directory.join(format!("{}.{TO}", part.name)), &ports)?;
+        // What is left of an earlier move whose end has failed.
+        remove_file(&directory.join(format!("{}.{MOVED}", part.name)))?;
+        remove_named(site.whole, &ports)?;
         make_taps(site.whole, &taps)?;
         let (machine, bare) = bare(site, part, &directory)?;
         let nics = nics(site, part, &self.cards);
@@ -154,9 +156,7 @@ impl Move<'_> {
         let name = &self.record.name;
         let what = || format!("moving VM {name}");
         self.destination()?.resume().attempt(what())?;
-        let directory = dir.destination();
-        let to = directory.join(format!("{name}.{TO}"));
-        fs::rename(to, directory.join(format!("{name}.{MOVED}"))).attempt(what())
+        note_moved(&dir.destination(), name)
     }
 
     /// Ends the QEMU that it had, and gives its name to the new one. Those who watch the console go
@@ -169,7 +169,8 @@ impl Move<'_> {
             .take()
             .ok_or(Error::Ended("the new QEMU"))?;
         let stream = carina_sys::connect_stream(&there.record().console, CONNECT);
-        console.rejoin(stream.attempt(what())?)?;
+        // Who watches the console is no reason to end the guest.
+        let rejoined = stream.attempt(what()).and_then(|it| console.rejoin(it));
         let started = Started {
             running: there,
             cards: Mutex::new(std::mem::take(&mut self.cards)),
@@ -190,7 +191,7 @@ impl Move<'_> {
                 .adopt(machines, &name, Some(&network))
                 .attempt(what())?;
         }
-        Ok(())
+        rejoined
     }
 
     /// Lets it go on where it was; nothing of the other QEMU is left. The move is over when its
@@ -297,8 +298,12 @@ pub fn recover(dir: &VnetDir, part: &HostPart) -> Result<()> {
         let here = carina_vm::list(&machines).attempt("listing machines")?;
         let here = here.into_iter().find(|it| it.name == name);
         if runs_there {
+            if !has_moved {
+                note_moved(&directory, &name)?;
+            }
             if let Some(record) = there {
-                if here.is_some() {
+                // One that was being given its name has a record at both places.
+                if here.is_some_and(|here| here.pid != record.pid) {
                     carina_vm::kill(&machines, &name).attempt(format!("stopping VM {name}"))?;
                 }
                 let mut moved = Running::of_record(record, &directory, None);
@@ -306,7 +311,11 @@ pub fn recover(dir: &VnetDir, part: &HostPart) -> Result<()> {
                     .adopt(&machines, &name, None)
                     .attempt(format!("settling VM {name}"))?;
             }
-            remove_named(part, &other_ports(part, &name, &ports))?;
+            let existing = namespace::interfaces(&ports_namespace(part.vnet))?;
+            // Another link may have the name of one that it has lost since.
+            if ports.iter().all(|port| existing.contains(port)) {
+                remove_named(part, &other_ports(part, &name, &ports))?;
+            }
         } else {
             if there.is_some() {
                 carina_vm::kill(&directory, &name).attempt(format!("stopping VM {name}"))?;
@@ -350,9 +359,24 @@ fn notes(directory: &Path) -> Result<Vec<(String, bool, Vec<String>)>> {
     Ok(notes)
 }
 
+/// Removes a file; one that is not there is as good as removed.
+fn remove_file(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed.attempt(format!("removing {}", path.display())),
+    }
+}
+
 fn write_note(path: &PathBuf, ports: &[String]) -> Result<()> {
     let text = serde_json::to_vec(ports).attempt("writing where a VM moves")?;
     fs::write(path, text).attempt(format!("writing {}", path.display()))
+}
+
+/// Notes that a node runs where it was to go.
+fn note_moved(directory: &Path, name: &str) -> Result<()> {
+    let to = directory.join(format!("{name}.{TO}"));
+    let moved = fs::rename(to, directory.join(format!("{name}.{MOVED}")));
+    moved.attempt(format!("noting where VM {name} runs"))
 }
 
 /// Removes what says that nodes move, of a network of which all QEMUs have ended.
@@ -377,13 +401,7 @@ pub fn forget_moves(dir: &VnetDir) -> Result<()> {
 pub fn forget_move(dir: &VnetDir, name: &str) -> Result<()> {
     let directory = dir.destination();
     for ending in [TO, MOVED] {
-        let path = directory.join(format!("{name}.{ending}"));
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(error).attempt(format!("removing {}", path.display()));
-            }
-            _ => {}
-        }
+        remove_file(&directory.join(format!("{name}.{ending}")))?;
     }
     // Another node may be moving.
     let _ = fs::remove_dir(directory);

@@ -108,7 +108,11 @@ impl NamespaceNode {
 
     pub fn remove(&self) -> Result<()> {
         let names = std::slice::from_ref(&self.namespace);
-        Ok(remove_namespaces(&NamespaceAccess::of_root(), names)?)
+        remove_namespaces(&NamespaceAccess::of_root(), names)?;
+        match std::fs::remove_dir_all(&self.carina) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            removed => removed.attempt(format!("removing {}", self.carina.display())),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::graph::add_port_app;
 use crate::guest_wire::{self, GuestWire, Offer, Reply, Sent};
 use crate::making::{make_ends, remove_named, rename};
 use crate::names::end_of;
-use crate::node::{Arrival, ArrivalNote, Node, Site, arrival_notes, forget_arrival};
+use crate::node::{Arrival, ArrivalNote, Node, Site, arrival_notes, forget_arrival, stay};
 use crate::progress::Progress;
 use crate::second_ports::{LinkEnd, both_ports};
 use crate::steps::Steps;
@@ -342,14 +342,15 @@ pub(super) fn arrived(
         let (number, node) = (note.number, note.node.clone());
         let (is_here, generation) = (part.node(&node).is_some(), note.generation);
         let Some(arrival) = Arrival::found(dir, part, note.clone())? else {
-            if !is_here {
-                remove_named(part, &note.ports)?;
+            match is_here {
+                // It may have its place already, and not run yet.
+                true => stay(dir, &node)?,
+                false => remove_named(part, &note.ports)?,
             }
             forget_arrival(dir, &node)?;
             continue;
         };
         if note.has_all && is_here && part.generation == generation + 1 {
-            arrival.resume()?;
             arrival.leave_settled(dir)?;
             let state = MoveState::Runs { stood_us: None };
             progress.set_move(number, Some(state));

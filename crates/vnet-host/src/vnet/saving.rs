@@ -11,7 +11,7 @@ use super::{Vnet, each, lock};
 use crate::error::Result;
 use crate::node::{Move, Node};
 use crate::report::SaveReport;
-use crate::saved::{self, Manifest, Saved, SavedNode};
+use crate::saved::{self, Manifest, SavedNode};
 
 impl Vnet {
     /// Saves the network into a new directory. Its machines stand still meanwhile, all at once, and
@@ -65,12 +65,10 @@ impl Vnet {
         }
     }
 
-    /// What was restored stays as it is from now on; nodes that are made anew boot.
-    pub(super) fn forget_saved(&self) -> Result<()> {
-        match lock(&self.saved).take() {
-            Some(_) => Saved::forget(&self.dir),
-            None => Ok(()),
-        }
+    /// What was restored stays as it is from now on; nodes that are made anew boot. An agent that
+    /// is killed before the record says that all is there begins anew from what was saved.
+    pub(super) fn forget_saved(&self) {
+        drop(lock(&self.saved).take());
     }
 }
 

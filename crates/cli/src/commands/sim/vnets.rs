@@ -18,9 +18,7 @@ pub struct VnetArgs {
     /// Seeds, the last one not included
     #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
     seeds: Range<u64>,
-    /// How much there is: drawn by the seed (small); 16 networks that get in one another's way at
-    /// two providers of three hosts (contended); or 10 providers of 100 hosts, of which 1,000
-    /// networks are wanted (large)
+    /// How much there is
     #[arg(long, value_enum, default_value_t = Scale::Small,
           conflicts_with_all = ["pips", "hosts", "networks"])]
     scale: Scale,
@@ -47,11 +45,11 @@ pub struct VnetArgs {
 /// How much there is in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Scale {
-    /// As the seed draws it.
+    /// As the seed draws it
     Small,
-    /// 16 networks that get in one another's way at two providers of three hosts.
+    /// 16 networks that get in one another's way at two providers of three hosts
     Contended,
-    /// 10 providers of 100 hosts, of which 1,000 networks are wanted.
+    /// 10 providers of 100 hosts, of which 1,000 networks are wanted
     Large,
 }
 
