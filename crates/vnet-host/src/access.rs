@@ -105,8 +105,12 @@ impl AccessPoints {
             .map(|(number, _)| *number)
             .collect();
         for number in gone {
-            // Its register is retired below.
-            drop(points.remove(&number));
+            if let Some(point) = points.remove(&number) {
+                let path = self.register_of(&point.name);
+                drop(point);
+                // The engine has its port for a while: a point that comes by this name has another.
+                Register::retire(&path)?;
+            }
         }
         // Also of those that an agent had which was killed.
         let names: Vec<&str> = wanted.values().map(|(_, it)| it.access.as_str()).collect();

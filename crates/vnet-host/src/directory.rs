@@ -263,7 +263,11 @@ impl VnetDir {
                 Some("carina") => fs::remove_dir_all(&path),
                 _ => Ok(()),
             };
-            removed.attempt(format!("removing {}", path.display()))?;
+            match removed {
+                // A console that is just ending removes its own.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                removed => removed.attempt(format!("removing {}", path.display()))?,
+            }
         }
         Ok(())
     }

@@ -163,6 +163,8 @@ impl ImageStore {
     /// # Errors
     /// There is no such image, a node has its disk over it, or something cannot be removed.
     pub fn remove(&self, name: &str) -> Result<()> {
+        // One that is not there needs no lock.
+        self.find(name)?;
         let _lock = self.lock()?;
         let image = self.find(name)?;
         if let Some(user) = self.user_of(&image.disk)? {

@@ -386,7 +386,11 @@ impl Shared {
     fn settle(&self, dir: &VnetDir, change: &Change) {
         let mut state = self.lock();
         if state.record.part.generation != change.record.part.generation {
-            // Another change waits.
+            // Another change waits, of which what was saved is no model.
+            drop(state);
+            if let Err(error) = Saved::forget(dir) {
+                self.progress.tell(error.to_string());
+            }
             return;
         }
         state.record.is_settled = true;

@@ -47,7 +47,7 @@ impl ImageStore {
         }
         let kept: BTreeSet<&str> = images.iter().flat_map(StoredImage::blobs).collect();
         for hash in entries(&self.0.join("blobs"))? {
-            if !kept.contains(hash.as_str()) {
+            if !kept.contains(hash.as_str()) && self.user_of(&hash)?.is_none() {
                 remove(&self.blob(&hash))?;
             }
         }

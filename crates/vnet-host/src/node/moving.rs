@@ -160,8 +160,9 @@ impl Move<'_> {
     }
 
     /// Ends the QEMU that it had, and gives its name to the new one. Those who watch the console go
-    /// on watching. The move is over when its other ports are gone, see [`forget_move`].
-    pub fn settle(mut self, site: &Site<'_>, console: &Console) -> Result<()> {
+    /// on watching: if they cannot, the value inside says so. The move is over when its other ports
+    /// are gone, see [`forget_move`].
+    pub fn settle(mut self, site: &Site<'_>, console: &Console) -> Result<Result<()>> {
         let name = self.record.name.clone();
         let what = || format!("settling VM {name}");
         let there = self
@@ -191,7 +192,7 @@ impl Move<'_> {
                 .adopt(machines, &name, Some(&network))
                 .attempt(what())?;
         }
-        rejoined
+        Ok(rejoined)
     }
 
     /// Lets it go on where it was; nothing of the other QEMU is left. The move is over when its
@@ -330,11 +331,15 @@ pub fn recover(dir: &VnetDir, part: &HostPart) -> Result<()> {
     Ok(())
 }
 
-/// The ports of a node that are not among these.
+/// The other ports of the ends of a node that are at these.
 fn other_ports(part: &HostPart, node: &str, ports: &[String]) -> Vec<String> {
     let interfaces = part.node(node).into_iter().flat_map(|it| &it.interfaces);
-    let both = interfaces.flat_map(|it| both_ports(end_of(part, node, it)));
-    both.filter(|port| !ports.contains(port)).collect()
+    let both = interfaces.map(|it| both_ports(end_of(part, node, it)));
+    let moved = both.filter(|both| both.iter().any(|port| ports.contains(port)));
+    moved
+        .flatten()
+        .filter(|port| !ports.contains(port))
+        .collect()
 }
 
 /// Moves that were begun: the node, whether it runs at the destination, and its ports there.

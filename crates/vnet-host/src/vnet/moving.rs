@@ -107,6 +107,9 @@ impl Vnet {
 
     /// The new ports, opened by the engine, and the QEMU behind them.
     fn prepare_move(&self, moving: &mut Move<'_>, change: &Change<'_>) -> Result<()> {
+        // The engine lets go of what is left of an earlier move whose end has failed.
+        self.plane
+            .become_graph(self.graph_at(change.part, &change.before)?)?;
         moving.prepare(&self.site(change.part, &change.after), change.wanted)?;
         self.plane
             .become_graph(self.graph_with(change, &change.before)?)
@@ -135,11 +138,12 @@ impl Vnet {
 
     fn settle_move(&self, moving: Move<'_>, change: &Change<'_>, node: &Node) -> Result<()> {
         let site = self.site(change.part, &change.after);
-        moving.settle(&site, node.console())?;
+        let rejoined = moving.settle(&site, node.console())?;
         self.plane
             .become_graph(self.graph_at(change.part, &change.after)?)?;
         remove_named(change.part, &ports(change, &change.before))?;
-        forget_move(&self.dir, &change.wanted.name)
+        forget_move(&self.dir, &change.wanted.name)?;
+        rejoined
     }
 
     fn take_back(&self, moving: Move<'_>, change: &Change<'_>) -> Result<()> {
