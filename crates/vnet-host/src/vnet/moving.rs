@@ -149,10 +149,12 @@ impl Vnet {
     fn take_back(&self, moving: Move<'_>, change: &Change<'_>) -> Result<()> {
         let back = self.graph_at(change.part, &change.before);
         let joined = back.and_then(|graph| self.plane.become_graph(graph));
-        moving.give_up()?;
+        // It may be its own QEMU that has ended.
+        let resumed = moving.give_up();
         joined?;
         remove_named(change.part, &ports(change, &change.after))?;
-        forget_move(&self.dir, &change.wanted.name)
+        forget_move(&self.dir, &change.wanted.name)?;
+        resumed
     }
 
     /// Echos to the node from a neighbour that is a namespace here, and its name.
