@@ -220,8 +220,8 @@ pub enum VnetCommand {
     #[command(
         after_help = "Examples:\n  carina vnet grant demo --to bob --may exec,console --node r1 \
         --vno 127.0.0.1:7099 --keys operator\n  carina vnet grant demo --to bob --withdraw --vno \
-        127.0.0.1:7099 --keys operator\n  carina vnet exec r1 uptime --vno acme=127.0.0.1:7099 \
-        --keys bob\n\n`carina vnet keys issue KEYS delegate bob` makes the certificate. test, \
+        127.0.0.1:7099 --keys operator\n  carina vnet exec --vno acme=127.0.0.1:7099 --keys bob \
+        r1 uptime\n\n`carina vnet keys issue KEYS delegate bob` makes the certificate. test, \
         apply and remove include see; console includes watch."
     )]
     Grant(roles::grants::GrantArgs),
