@@ -24,7 +24,7 @@ use self::network::{Host, Network};
 use self::orders::Orders;
 use crate::access::AtAddress;
 use crate::admission::Capacity;
-use crate::alone::record_of;
+use crate::alone::{now_ms, record_of};
 use crate::directory::{Record, VnetDir, Vnets, Wanted};
 use crate::error::{Error, Result};
 use crate::host_dif::HostDif;
@@ -321,6 +321,20 @@ impl Agent {
             Err(_) if self.vnets.has(name) => remains::remove_recorded(&self.vnets.vnet(name)),
             Err(error) => Err(error),
         }
+    }
+
+    /// Removes the networks of operators at this host whose leases have ended, which `apply` begins
+    /// anew. The names of those that it has removed.
+    pub fn remove_expired(&self) -> Vec<String> {
+        let now = now_ms();
+        let has_ended = |record: &Record| record.until_ms.is_some_and(|until| until <= now);
+        let networks = self.lock();
+        let ended = networks.iter().filter(|(_, it)| has_ended(&it.record()));
+        let mut ended: Vec<String> = ended.map(|(name, _)| name.clone()).collect();
+        drop(networks);
+        // One that cannot be removed is tried again.
+        ended.retain(|name| self.remove(name).is_ok());
+        ended
     }
 
     /// Begins to keep so many machines ready for nodes with `boot = "pool"`. Returns when the first

@@ -1,6 +1,7 @@
 //! Networks all of which are on this host.
 
 use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use carina_vnet::division::{Placement, divide};
 use carina_vnet::document::Document;
@@ -35,7 +36,17 @@ pub fn record_of(
         },
         part,
         is_settled: false,
+        until_ms: document.vnet.lease.map(|lease| {
+            let ms = lease.duration().as_nanos() / 1_000_000;
+            now_ms().saturating_add(ms)
+        }),
     })
+}
+
+/// Milliseconds since 1970, by the clock of this host.
+pub fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// The name of the only host.

@@ -50,6 +50,10 @@ pub struct Record {
     pub part: HostPart,
     /// Whether it is made: no change was under way when this was written.
     pub is_settled: bool,
+    /// When the lease of an operator at this host ends, ms since 1970. (A provider's own roles look
+    /// after those of others.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<u64>,
 }
 
 /// Who wants a network.

@@ -59,10 +59,12 @@ pub fn serve(
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let (removed, is_removed) = mpsc::channel(1);
         let ends = end(Arc::clone(&agent), is_transient, is_removed);
+        let leases = end_leases(Arc::clone(&agent), removed.clone());
         let service = Service { agent, removed };
         tokio::select! {
             result = async { axum::serve(listener, router(service)).await } => result,
             () = ends => Ok(()),
+            () = leases => Ok(()),
         }
     };
     run(serving, stopped)
@@ -97,6 +99,19 @@ async fn end(agent: Arc<Agent>, is_transient: bool, mut removed: mpsc::Receiver<
         tokio::time::sleep(LINGER).await;
         if is_transient && agent.is_empty() {
             return;
+        }
+    }
+}
+
+/// Removes networks whose leases have ended, without end.
+async fn end_leases(agent: Arc<Agent>, removed: mpsc::Sender<()>) {
+    loop {
+        tokio::time::sleep(LEASES).await;
+        let agent = Arc::clone(&agent);
+        let ended = tokio::task::spawn_blocking(move || agent.remove_expired()).await;
+        if ended.is_ok_and(|names| !names.is_empty()) {
+            // As after any removal.
+            let _ = removed.try_send(());
         }
     }
 }
@@ -403,6 +418,8 @@ impl From<Error> for ErrorBody {
     }
 }
 
+/// How often is looked whether leases have ended.
+const LEASES: Duration = Duration::from_secs(1);
 /// How long a transient agent waits for a next network.
 const LINGER: Duration = Duration::from_secs(1);
 /// Requests that wait at a time: events, commands, removals.

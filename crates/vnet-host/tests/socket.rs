@@ -90,6 +90,32 @@ fn network_is_made_used_and_removed_over_the_socket() {
 }
 
 #[test]
+fn network_goes_when_its_lease_ends() {
+    if !is_root() {
+        return;
+    }
+    let directory = Home::new();
+    let run_dir = RunDir::new(directory.path());
+    let listener = UnixListener::bind(socket_of(&run_dir)).unwrap();
+    let agent = Arc::new(Agent::new(&run_dir).unwrap());
+    let (_stop, stopped) = server::stop_handle();
+    let served = Arc::clone(&agent);
+    let serving = std::thread::spawn(move || server::serve(listener, served, true, stopped));
+    let client = Client::new(&run_dir, LIMIT);
+    let leased = |time: &str| {
+        let lease = format!("[vnet]\nlease = \"{time}\"\n");
+        Document::read(&TEXT.replace("[vnet]\n", &lease), Form::Toml).unwrap()
+    };
+    let made = client.create(&leased("1h")).unwrap();
+    assert_eq!(agent.remove_expired(), Vec::<String>::new());
+    client.apply(&leased("1s")).unwrap();
+    // The agent was one that ends with its last network.
+    serving.join().unwrap().unwrap();
+    assert!(agent.is_empty());
+    assert_eq!(left_of(&made.vnet.to_string()), Vec::<String>::new());
+}
+
+#[test]
 fn refusals_say_what_is_wrong() {
     let directory = Home::new();
     let run_dir = RunDir::new(directory.path());

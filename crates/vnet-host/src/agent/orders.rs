@@ -116,6 +116,7 @@ impl Agent {
                 ..part.clone()
             },
             is_settled: there.is_some_and(|it| it.stays_settled(part)),
+            until_ms: None,
         };
         match networks.entry(name) {
             Entry::Occupied(network) => network.get().change(record, began),
