@@ -11,6 +11,7 @@ use carina_sys::{Mapping, Memory};
 use crate::front_end::*;
 use crate::room::Room;
 use crate::running::Running;
+use crate::traffic::PATIENCE;
 
 /// Two cards with a wire between them.
 struct Wire {
@@ -315,6 +316,28 @@ fn messages_that_lie_end_the_connection() {
     b.sends(0, &frame(100));
     b.returned(1);
     wire.graph.until("a/drop_no_guest", |count| count == 1);
+}
+
+/// QEMU says that there is no eventfd for signals when it takes a masked pin for a driver that
+/// polls.
+#[test]
+fn ring_without_an_eventfd_signals_by_the_one_before() {
+    let Some(wire) = wire("") else { return };
+    let mut a = running(&wire.sockets[0], 0);
+    let mut b = running(&wire.sockets[1], 0);
+    const NO_FD: u64 = 1 << 8;
+    b.says(SET_VRING_CALL, &NO_FD.to_ne_bytes(), &[]);
+    b.asks(GET_FEATURES);
+    b.calls[0].drain();
+    assert!(b.rings[0].arm());
+    b.gives_buffer(0, 2048);
+    a.sends(0, &frame(100));
+    b.returned(0);
+    let end = std::time::Instant::now() + PATIENCE;
+    while b.calls[0].drain() == 0 {
+        assert!(std::time::Instant::now() < end, "no signal");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
 }
 
 #[test]

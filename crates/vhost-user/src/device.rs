@@ -319,8 +319,13 @@ impl Device {
         self.start(index)
     }
 
+    /// Takes an eventfd for signals. Without one the driver polls, but the one that it had before
+    /// is kept: QEMU 7.2 also says so of a driver whose pin is masked for the moment, since it
+    /// takes an interrupt of the same device, and never takes it back. It goes on reading the
+    /// eventfd, and a driver that polls says in its ring that it wants no signal.
     pub(crate) fn set_call(&mut self, index: usize, call: Option<EventFd>) {
-        self.rings[index].call = call;
+        let Some(call) = call else { return };
+        self.rings[index].call = Some(call);
         // Signals for the old one may be lost.
         if let Some(ring) = self.ring(index)
             && let Some(call) = ring.call

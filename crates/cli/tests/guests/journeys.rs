@@ -58,10 +58,15 @@ fn is_rung(host: &Host, guest: &Guest) {
     // Slowly, so that the guest's node goes to sleep in between; on a busy machine, where the guest
     // is slow, slower.
     let is_rung = ["50ms", "200ms", "500ms"].iter().any(|pause| {
-        host.pings_every(pause, "echo", "64", 20);
+        let slow = host.pings_every(pause, "echo", "64", 20);
+        eprintln!("every {pause}: {slow}");
         guest.interrupts() > rung
     });
-    assert!(is_rung, "the guest was never interrupted");
+    assert!(
+        is_rung,
+        "the guest was never interrupted\n{}",
+        guest.node_log()
+    );
 }
 
 #[test]
