@@ -30,6 +30,7 @@ use carina_vnet::layout::Layout;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Attempt, Error, Result};
+use crate::removal::{remove_directory, remove_file};
 
 /// The directory of all networks of an agent.
 #[derive(Clone, Debug)]
@@ -262,15 +263,11 @@ impl VnetDir {
         };
         for entry in entries {
             let path = entry.attempt(what())?.path();
-            let removed = match path.extension().and_then(|it| it.to_str()) {
-                Some("console") => fs::remove_file(&path),
-                Some("carina") => fs::remove_dir_all(&path),
-                _ => Ok(()),
-            };
-            match removed {
-                // A console that is just ending removes its own.
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                removed => removed.attempt(format!("removing {}", path.display()))?,
+            match path.extension().and_then(|it| it.to_str()) {
+                // One that is just ending removes its own at the same time.
+                Some("console") => remove_file(&path)?,
+                Some("carina") => remove_directory(&path)?,
+                _ => {}
             }
         }
         Ok(())
@@ -349,17 +346,8 @@ impl VnetDir {
     /// # Errors
     /// Something in it cannot be removed.
     pub fn remove(&self) -> Result<()> {
-        let path = self.record();
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(error).attempt(format!("removing {}", path.display()));
-            }
-            _ => {}
-        }
-        match fs::remove_dir_all(&self.0) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            removed => removed.attempt(format!("removing {}", self.0.display())),
-        }
+        remove_file(&self.record())?;
+        remove_directory(&self.0)
     }
 }
 

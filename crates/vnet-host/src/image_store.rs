@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 pub use self::adding::NewImage;
 pub use self::node_disk::NodeDisk;
 use crate::error::{Attempt, Error, Result};
+use crate::removal::remove_directory;
 
 /// The name of Carina's own guest, which no image of the store has.
 pub const OWN: &str = carina_vnet::document::OWN_IMAGE;
@@ -196,11 +197,7 @@ impl ImageStore {
     /// # Errors
     /// Something cannot be removed.
     pub fn remove_network(&self, vnet: VnetId) -> Result<()> {
-        let path = self.of_network(vnet);
-        match fs::remove_dir_all(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            removed => removed.attempt(format!("removing {}", path.display())),
-        }
+        remove_directory(&self.of_network(vnet))
     }
 }
 

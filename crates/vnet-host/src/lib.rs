@@ -55,6 +55,7 @@ mod probe;
 pub mod progress;
 mod random;
 pub mod remains;
+mod removal;
 mod removed;
 pub mod report;
 pub mod saved;

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::alone::record_of;
 use crate::directory::{Record, VnetDir};
 use crate::error::{Attempt, Error, Result};
+use crate::removal::remove_file;
 use crate::saved_error::{FORMAT, VERSION};
 
 pub use crate::saved_error::SavedError;
@@ -215,11 +216,7 @@ impl Saved {
 
     /// The network is restored: nodes that are made anew boot.
     pub(crate) fn forget(dir: &VnetDir) -> Result<()> {
-        let path = dir.restoring();
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            removed => removed.attempt(format!("removing {}", path.display())),
-        }
+        remove_file(&dir.restoring())
     }
 
     /// What is in it.

@@ -17,6 +17,14 @@ fn ready(agent: &Agent) -> VnetReport {
     report
 }
 
+/// An agent that has begun to make a network.
+fn made(run_dir: &RunDir, text: &str) -> Agent {
+    let agent = Agent::new(run_dir).unwrap();
+    let document = Document::read(text, Form::Toml).unwrap();
+    agent.create(&document).unwrap();
+    agent
+}
+
 fn machine(dir: &VnetDir) -> Record {
     let all = carina_vm::list(&dir.machines()).unwrap();
     assert_eq!(all.len(), 1, "{all:?}");
@@ -38,10 +46,7 @@ fn machine_of_an_agent_that_was_killed_is_made_whole() {
     let directory = Home::new();
     let run_dir = RunDir::new(directory.path());
     let dir = Vnets::of(&run_dir).vnet("half");
-    let agent = Agent::new(&run_dir).unwrap();
-    agent
-        .create(&Document::read(text, Form::Toml).unwrap())
-        .unwrap();
+    let agent = made(&run_dir, text);
     let report = ready(&agent);
     run(&agent, "half", "a", "echo here >/tmp/mark");
     let marked = |agent: &Agent| run(agent, "half", "a", "cat /tmp/mark");
@@ -99,10 +104,7 @@ fn access_point_that_has_gone_with_its_agent_is_retired() {
     let directory = Home::new();
     let run_dir = RunDir::new(directory.path());
     let dir = Vnets::of(&run_dir).vnet("half");
-    let agent = Agent::new(&run_dir).unwrap();
-    agent
-        .create(&Document::read(text, Form::Toml).unwrap())
-        .unwrap();
+    let agent = made(&run_dir, text);
     ready(&agent);
     drop(agent);
     let [home, old] = ["home", "old"].map(|it| dir.path().join(format!("access-{it}.json")));

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
-use std::io::ErrorKind;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::{ImageStore, StoredImage, entries};
 use crate::error::{Attempt, Error, Result};
+use crate::removal::remove_file;
 
 impl ImageStore {
     /// Waits until no other command changes images, and keeps others waiting as long as the file
@@ -42,23 +41,16 @@ impl ImageStore {
                 Some(Ok(image)) => images.push(image),
                 Some(Err(_)) => return Ok(()),
                 // Of an entry that was being written.
-                None => remove(&self.names().join(file))?,
+                None => remove_file(&self.names().join(file))?,
             }
         }
         let kept: BTreeSet<&str> = images.iter().flat_map(StoredImage::blobs).collect();
         for hash in entries(&self.0.join("blobs"))? {
             if !kept.contains(hash.as_str()) && self.user_of(&hash)?.is_none() {
-                remove(&self.blob(&hash))?;
+                remove_file(&self.blob(&hash))?;
             }
         }
         Ok(())
-    }
-}
-
-fn remove(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        removed => removed.attempt(format!("removing {}", path.display())),
     }
 }
 

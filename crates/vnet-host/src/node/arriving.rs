@@ -29,6 +29,7 @@ use crate::directory::VnetDir;
 use crate::error::{Attempt, Error, Result};
 use crate::making::{make_taps, remove_named};
 use crate::names::{end_of, ports_namespace};
+use crate::removal::remove_file;
 use crate::second_ports::LinkEnd;
 
 /// A machine that comes. Its QEMU ends with this value unless it has settled.
@@ -260,12 +261,7 @@ pub fn arrival_notes(dir: &VnetDir) -> Result<Vec<ArrivalNote>> {
 /// It cannot be removed.
 pub fn forget_arrival(dir: &VnetDir, node: &str) -> Result<()> {
     let path = path_of(&dir.destination(), node);
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(error).attempt(format!("removing {}", path.display()));
-        }
-        _ => {}
-    }
+    remove_file(&path)?;
     // Others may be moving.
     let _ = fs::remove_dir(dir.destination());
     Ok(())

@@ -31,6 +31,7 @@ use crate::error::{Attempt, Error, Result};
 use crate::making::{make_taps, remove_named};
 use crate::names::{end_of, ports_namespace};
 use crate::namespace;
+use crate::removal::{remove_directory, remove_file};
 use crate::saved::SavedNode;
 use crate::second_ports::{LinkEnd, both_ports};
 
@@ -364,14 +365,6 @@ fn notes(directory: &Path) -> Result<Vec<(String, bool, Vec<String>)>> {
     Ok(notes)
 }
 
-/// Removes a file; one that is not there is as good as removed.
-fn remove_file(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        removed => removed.attempt(format!("removing {}", path.display())),
-    }
-}
-
 fn write_note(path: &PathBuf, ports: &[String]) -> Result<()> {
     let text = serde_json::to_vec(ports).attempt("writing where a VM moves")?;
     fs::write(path, text).attempt(format!("writing {}", path.display()))
@@ -389,13 +382,7 @@ fn note_moved(directory: &Path, name: &str) -> Result<()> {
 /// # Errors
 /// It cannot be removed.
 pub fn forget_moves(dir: &VnetDir) -> Result<()> {
-    let directory = dir.destination();
-    match fs::remove_dir_all(&directory) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(error).attempt(format!("removing {}", directory.display()))
-        }
-        _ => Ok(()),
-    }
+    remove_directory(&dir.destination())
 }
 
 /// Removes what says that a node moves, when nothing is left of the other QEMU and of its ports: an

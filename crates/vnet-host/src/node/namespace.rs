@@ -16,6 +16,7 @@ use crate::names::node_namespace;
 use crate::namespace;
 use crate::node::Output;
 use crate::probe::{self, Asks};
+use crate::removal::remove_directory;
 
 /// A namespace, with the shell of its console.
 #[derive(Debug)]
@@ -109,10 +110,7 @@ impl NamespaceNode {
     pub fn remove(&self) -> Result<()> {
         let names = std::slice::from_ref(&self.namespace);
         remove_namespaces(&NamespaceAccess::of_root(), names)?;
-        match std::fs::remove_dir_all(&self.carina) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            removed => removed.attempt(format!("removing {}", self.carina.display())),
-        }
+        remove_directory(&self.carina)
     }
 }
 

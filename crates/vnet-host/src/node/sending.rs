@@ -9,6 +9,7 @@ use std::io::ErrorKind;
 use super::moving::go_on;
 use crate::directory::VnetDir;
 use crate::error::{Attempt, Result};
+use crate::removal::remove_file;
 
 /// Notes that a node is being sent, in the move of this number.
 ///
@@ -70,12 +71,7 @@ pub fn stay(dir: &VnetDir, node: &str) -> Result<()> {
 /// The note cannot be removed.
 pub fn forget_away(dir: &VnetDir, node: &str) -> Result<()> {
     let path = dir.destination().join(format!("{node}.{AWAY}"));
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(error).attempt(format!("removing {}", path.display()));
-        }
-        _ => {}
-    }
+    remove_file(&path)?;
     // Others may be moving.
     let _ = fs::remove_dir(dir.destination());
     Ok(())
