@@ -10,10 +10,10 @@ LIBRARIES := target/$(TARGET)/release/c
 
 .PHONY: build demo test check install packages clean
 
-# One static program: it runs on this host and in any guest.
+# One static program (scripts/static-program): it runs on this host and in any guest.
 build: packages
-	RUSTFLAGS="-C target-feature=+crt-static" \
-		cargo build --locked --release --target $(TARGET) --package carina-cli
+	@echo "Compiling carina. The first time takes about 30 minutes of one processor's time."
+	cargo build --locked --release --target $(TARGET) --package carina-cli
 
 # The program, and librina for C programs: cc prog.c $(pkg-config --cflags --libs rina).
 install: build
