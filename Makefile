@@ -34,7 +34,7 @@ install: build
 demo: build
 	$(CARINA) demo --out .
 
-# Every test; the last line is `N passed, N failed`.
+# Every test; the last line is `N passed, N failed, N skipped`.
 test: packages
 	cargo xtask test
 

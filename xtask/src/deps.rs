@@ -292,7 +292,7 @@ const ALLOWED: &[(&str, &str)] = &[
          carina-efcp carina-routing carina-ipcp carina-protect carina-netdev carina-sim \
          carina-shims carina-dissect carina-import carina-lab carina-apps carina-lua carina-lwaftr carina-nfv carina-nic carina-vnet carina-vnet-access carina-vnet-host carina-filter carina-engine carina-frame libfuzzer-sys tempfile",
     ),
-    ("xtask", "serde_json"),
+    ("xtask", "rustix serde_json"),
 ];
 
 const TEST_ONLY: [&str; 6] = [

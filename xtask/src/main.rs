@@ -6,13 +6,17 @@
 #![forbid(unsafe_code)]
 
 mod deps;
+mod leftovers;
 mod licence;
 mod loc;
 mod modules;
+mod processes;
 mod program;
 mod prose;
+mod report;
 mod rust;
 mod source;
+mod supervise;
 mod test;
 mod tidy;
 
@@ -41,6 +45,13 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         "test" => return test::run(&root),
+        "supervise" => {
+            let Some(executable) = std::env::args_os().nth(2) else {
+                eprintln!("supervise: the path of a test program is missing");
+                return ExitCode::from(2);
+            };
+            return supervise::run(Path::new(&executable));
+        }
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -70,4 +81,6 @@ const USAGE: &str = "cargo xtask CHORE, where CHORE is one of
   deps    allowed dependencies, licences, duplicate versions
   loc     lines of code of each side of VMPI-LL
   cycles  modules that need one another in a circle, at every level
-  test    every test, and `N passed, N failed`";
+  test    every test, and `N passed, N failed, N skipped`
+  supervise PROGRAM
+          one test program: names and ends tests that hang and processes left behind";

@@ -1,14 +1,12 @@
 //! One test program, as Cargo has built it.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// After this long a program counts as hung.
-const LIMIT: Duration = Duration::from_secs(30 * 60);
+use crate::report::Counts;
 
 /// Programs that run for half a minute and more, longest first; most of it guests that boot.
 const LONG: [&str; 8] = [
@@ -36,12 +34,12 @@ pub struct Program {
 
 /// What a program did.
 pub struct Ran {
-    /// Both of its outputs, in the order in which they came.
+    /// What its supervisor has printed, without the line of the counts.
     pub output: Vec<u8>,
     /// From start to end.
-    pub took: Duration,
-    /// Why it counts as failed.
-    pub ended: Result<(), String>,
+    pub duration: Duration,
+    /// The results of its tests, or why it has no results.
+    pub counts: Result<Counts, String>,
 }
 
 impl Program {
@@ -84,52 +82,39 @@ impl Program {
     }
 }
 
-/// Runs a program as Cargo does: in its package's directory, with the variables that tests read.
-pub fn run(program: &Program) -> Ran {
+/// Runs a program under a supervisor (`supervise.rs`), in its package's directory and with the
+/// variables that tests read, as Cargo does; `files` is the directory for temporary files.
+pub fn run(program: &Program, files: &Path) -> Ran {
     let begun = Instant::now();
     let mut output = Vec::new();
-    let ended = output_of(program, &mut output);
+    let counts = supervised(program, files, &mut output);
     Ran {
         output,
-        took: begun.elapsed(),
-        ended,
+        duration: begun.elapsed(),
+        counts,
     }
 }
 
-fn output_of(program: &Program, output: &mut Vec<u8>) -> Result<(), String> {
-    let cannot = |error: std::io::Error| format!("{}: {error}", program.executable.display());
-    // A file, since whatever a test has left behind would hold a pipe open.
-    let path = program.executable.with_extension("output");
-    let file = File::create(&path).map_err(cannot)?;
-    let mut child = Command::new(&program.executable)
+fn supervised(program: &Program, files: &Path, output: &mut Vec<u8>) -> Result<Counts, String> {
+    let cannot = |error: std::io::Error| format!("the supervisor did not run: {error}");
+    let own = std::env::current_exe().map_err(cannot)?;
+    let ended = Command::new(own)
+        .arg("supervise")
+        .arg(&program.executable)
         .current_dir(program.directory())
         .env("CARGO_MANIFEST_DIR", program.directory())
+        .env("TMPDIR", files)
         .stdin(Stdio::null())
-        .stdout(file.try_clone().map_err(cannot)?)
-        .stderr(file)
-        .spawn()
+        .stderr(Stdio::inherit())
+        .output()
         .map_err(cannot)?;
-    let status = wait(&mut child, LIMIT).map_err(cannot);
-    *output = std::fs::read(&path).map_err(cannot)?;
-    match status? {
-        None => Err(format!("ended after {} minutes", LIMIT.as_secs() / 60)),
-        Some(status) if status.success() => Ok(()),
-        Some(status) => Err(format!("failed: {status}")),
-    }
-}
-
-/// Waits for the end of a process; kills it, and says `None`, when it takes longer than `limit`.
-fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
-    let begun = Instant::now();
-    while begun.elapsed() < limit {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    child.kill()?;
-    child.wait()?;
-    Ok(None)
+    let text = String::from_utf8_lossy(&ended.stdout);
+    let (shown, line) = text.trim_end().rsplit_once('\n').unwrap_or(("", &text));
+    let counts = Counts::of_line(line.trim_end());
+    let counts = counts.ok_or_else(|| format!("the supervisor {}: {text}", ended.status))?;
+    output.extend_from_slice(shown.as_bytes());
+    output.push(b'\n');
+    Ok(counts)
 }
 
 #[cfg(test)]
@@ -153,34 +138,5 @@ mod tests {
         let long = message.replace("crates/b/", "crates/vm/");
         let long = Program::of(&long.replace("\"all\"", "\"boot\"")).unwrap();
         assert!(long.weight() > Program::of(message).unwrap().weight());
-    }
-
-    #[test]
-    fn a_program_that_fails_says_how_and_keeps_its_output() {
-        let directory = std::env::temp_dir().join(format!("xtask-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let executable = directory.join("program");
-        let program = Program {
-            manifest: directory.join("Cargo.toml"),
-            target: "all".into(),
-            kind: "test".into(),
-            executable: executable.clone(),
-        };
-        assert!(run(&program).ended.is_err());
-        std::os::unix::fs::symlink("/bin/pwd", &executable).unwrap();
-        let ran = run(&program);
-        assert_eq!(ran.ended, Ok(()));
-        assert_eq!(ran.output, format!("{}\n", directory.display()).as_bytes());
-        std::fs::remove_file(&executable).unwrap();
-        std::os::unix::fs::symlink("/bin/false", &executable).unwrap();
-        assert!(run(&program).ended.unwrap_err().contains("status: 1"));
-        std::fs::remove_dir_all(&directory).unwrap();
-    }
-
-    #[test]
-    fn a_program_that_hangs_is_ended() {
-        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let ended = wait(&mut child, Duration::from_millis(50)).unwrap();
-        assert_eq!(ended, None);
     }
 }

@@ -1,25 +1,29 @@
 //! Every test of the project in one go, and their sum.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 
+use crate::leftovers::Inventory;
 use crate::program::{self, Program};
+use crate::report::Counts;
 
-/// Runs all tests, prints what they print, and ends with the line `N passed, N failed`.
+/// Runs all tests, prints what they print, and ends with the line
+/// `N passed, N failed, N skipped`.
 ///
-/// A test program that does not compile, or that ends without a result, counts as one failure.
+/// A test program that does not compile or that ends without a result counts as one failure, and so
+/// does each process, namespace, interface, mount or file that the tests leave behind.
 pub fn run(root: &Path) -> ExitCode {
-    let mut sum = Sum::default();
+    let mut sum = Counts::default();
     // Unit and integration tests; guests; replay of the corpora. Many of them wait for time to
     // pass or for a guest to boot, so that as many programs run at once as there are processors.
     match programs(root) {
-        Some(programs) => sum.add(&run_all(programs)),
+        Some(programs) => sum.add(run_all(programs)),
         None => sum.failed += 1,
     }
     step(root, &mut sum, &["test", "--workspace", "--doc"]);
-    println!("{} passed, {} failed", sum.passed, sum.failed);
+    println!("{sum}");
     if sum.failed == 0 {
         ExitCode::SUCCESS
     } else {
@@ -50,42 +54,71 @@ fn programs(root: &Path) -> Option<Vec<Program>> {
 }
 
 /// Runs the programs, as many at once as there are processors; prints each one's output whole.
-fn run_all(mut programs: Vec<Program>) -> Sum {
+fn run_all(mut programs: Vec<Program>) -> Counts {
     let count = programs.len();
+    let files = match temporary_directory() {
+        Ok(files) => files,
+        Err(error) => {
+            println!("no directory for files of the tests: {error}");
+            return one_failure();
+        }
+    };
+    let before = Inventory::take(&files);
     // Those that run the product take longest. The last of the list is taken first.
     programs.sort_by_key(Program::weight);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let (left, sum) = (Mutex::new(programs), Mutex::new(Sum::default()));
+    let (left, done) = (Mutex::new(programs), Mutex::new((0, Counts::default())));
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
                     let next = lock(&left).pop();
                     let Some(program) = next else { return };
-                    let result = program::run(&program);
-                    let mut sum = lock(&sum);
-                    sum.programs += 1;
+                    let result = program::run(&program, &files);
+                    let mut done = lock(&done);
+                    done.0 += 1;
                     println!(
                         "\n{} ({} of {count}, {} s)",
                         program.name(),
-                        sum.programs,
-                        result.took.as_secs()
+                        done.0,
+                        result.duration.as_secs()
                     );
                     let _ = std::io::stdout().write_all(&result.output);
-                    let mut own = Sum::default();
-                    for line in String::from_utf8_lossy(&result.output).lines() {
-                        own.read(line);
-                    }
-                    if let Err(reason) = &result.ended {
-                        println!("{}: {reason}", program.name());
-                        own.failed = own.failed.max(1);
-                    }
-                    sum.add(&own);
+                    let counts = result.counts.unwrap_or_else(|reason| {
+                        println!("FAILED: {}: {reason}", program.name());
+                        one_failure()
+                    });
+                    done.1.add(counts);
                 }
             });
         }
     });
-    sum.into_inner().unwrap_or_default()
+    let (_, mut sum) = done.into_inner().unwrap_or_default();
+    let after = Inventory::take(&files);
+    for thing in after.added_since(&before) {
+        println!("FAILED: the tests left behind: {thing}");
+        sum.failed += 1;
+    }
+    if let Err(error) = std::fs::remove_dir_all(&files) {
+        println!("FAILED: {} cannot be removed: {error}", files.display());
+        sum.failed += 1;
+    }
+    sum
+}
+
+/// An empty directory for temporary files of the tests. Its path is short, since paths of sockets
+/// have at most 107 bytes (`unix(7)`).
+fn temporary_directory() -> std::io::Result<PathBuf> {
+    let path = std::env::temp_dir().join(format!("ct{}", std::process::id()));
+    std::fs::create_dir(&path)?;
+    Ok(path)
+}
+
+fn one_failure() -> Counts {
+    Counts {
+        failed: 1,
+        ..Counts::default()
+    }
 }
 
 /// What a thread that panicked left locked is as good as before: it is only ever added to.
@@ -93,40 +126,6 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Sum {
-    programs: usize,
-    passed: u64,
-    failed: u64,
-}
-
-impl Sum {
-    fn add(&mut self, other: &Sum) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-    }
-
-    /// Adds a line such as `test result: ok. 3 passed; 0 failed; 0 ignored; …`.
-    fn read(&mut self, line: &str) {
-        let Some(result) = line.strip_prefix("test result: ") else {
-            return;
-        };
-        let count = |what: &str| {
-            let before = result
-                .split(what)
-                .next()
-                .filter(|before| before.len() < result.len())?;
-            before
-                .rsplit([' ', '.'])
-                .find(|word| !word.is_empty())?
-                .parse::<u64>()
-                .ok()
-        };
-        self.passed += count(" passed;").unwrap_or(0);
-        self.failed += count(" failed;").unwrap_or(0);
-    }
 }
 
 /// Cargo as a shell starts it: without what the Cargo that runs this program has added, for which
@@ -155,7 +154,7 @@ fn spawned(command: &mut Command) -> Option<std::process::Child> {
 }
 
 /// Runs one command of Cargo's and adds the results that it prints.
-fn step(root: &Path, sum: &mut Sum, args: &[&str]) {
+fn step(root: &Path, sum: &mut Counts, args: &[&str]) {
     println!("\ncargo {}", args.join(" "));
     let mut command = cargo();
     command.args(args);
@@ -171,29 +170,10 @@ fn step(root: &Path, sum: &mut Sum, args: &[&str]) {
     for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line);
         println!("{line}");
-        sum.read(&line);
+        sum.add(Counts::of_summary(&line).unwrap_or_default());
     }
     let success = child.wait().is_ok_and(|status| status.success());
     if !success && sum.failed == failed_before {
         sum.failed += 1;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_of_several_programs_are_summed() {
-        let mut sum = Sum::default();
-        for line in [
-            "running 5 tests",
-            "test result: ok. 34 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
-            "test result: FAILED. 3 passed; 2 failed; 1 ignored; 0 measured",
-            "test result: unheard of",
-        ] {
-            sum.read(line);
-        }
-        assert_eq!((sum.passed, sum.failed), (37, 2));
     }
 }
