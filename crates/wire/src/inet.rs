@@ -13,6 +13,8 @@ pub const PROTOCOL_IPV4: u8 = 4;
 pub const PROTOCOL_TCP: u8 = 6;
 /// Protocol number of UDP.
 pub const PROTOCOL_UDP: u8 = 17;
+/// Protocol number of IPv6 in another packet.
+pub const PROTOCOL_IPV6: u8 = 41;
 /// Protocol number of GRE.
 pub const PROTOCOL_GRE: u8 = 47;
 /// Protocol number of ESP.
@@ -35,6 +37,16 @@ pub fn checksum(bytes: &[u8], start: u32) -> u16 {
         sum = (sum >> 16) + (sum & 0xffff);
     }
     !(sum as u16)
+}
+
+/// The checksum of what had the checksum `sum`, after one of its words changed from `old` to `new`.
+/// A wrong one stays wrong. (RFC 1624 §3)
+#[must_use]
+#[inline]
+pub fn checksum_after(sum: u16, old: u16, new: u16) -> u16 {
+    let sum = u32::from(!sum) + u32::from(!old) + u32::from(new);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !(((sum & 0xffff) + (sum >> 16)) as u16)
 }
 
 /// Sum over the pseudo header of IPv6: source and destination, and the length of what follows.
@@ -180,6 +192,19 @@ mod tests {
             0x220d
         );
         assert_eq!(checksum(&[0xff], 0), 0x00ff);
+    }
+
+    #[test]
+    fn sum_follows_a_word_and_a_wrong_one_stays_wrong() {
+        let mut header = HEADER;
+        header[10..12].fill(0);
+        for (at, value) in [(0, 0x45b8), (8, 0x3f11), (2, 0xffff), (4, 0)] {
+            let right = checksum(&header, 0);
+            let old = u16::from_be_bytes([header[at], header[at + 1]]);
+            header[at..at + 2].copy_from_slice(&u16::to_be_bytes(value));
+            assert_eq!(checksum_after(right, old, value), checksum(&header, 0));
+            assert_ne!(checksum_after(right ^ 1, old, value), checksum(&header, 0));
+        }
     }
 
     #[test]

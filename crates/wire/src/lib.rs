@@ -13,6 +13,7 @@ pub mod dif;
 pub mod ether;
 mod flow_spec;
 pub mod inet;
+pub mod ipv6;
 mod name;
 pub mod neighbour;
 mod payload;
