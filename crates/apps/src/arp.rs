@@ -11,7 +11,8 @@
 //! - cost: a write of 12 bytes
 //!
 //! The next hop is asked once a second until it answers, and then once a minute; while it does not
-//! answer, the address that it had is used for three minutes more.
+//! answer, the address that it had is used for three minutes more. An address that it announces
+//! (gratuitous ARP) is used at once, and asked for.
 
 use std::net::Ipv4Addr;
 
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::mac_text::MacText;
 use crate::next_hop::{NORTH, NextHop, NextHopCounters, PORTS, SOUTH, check_macs};
+use crate::station::Station4;
 
 /// The configuration of the app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,9 +44,7 @@ pub struct ArpConfig {
 
 /// The app.
 pub struct Arp {
-    address: [u8; 4],
-    mac: [u8; 6],
-    next: [u8; 4],
+    station: Station4,
     next_hop: NextHop,
     pool: Pool,
     counters: Counters,
@@ -77,9 +77,11 @@ impl AppConfig for ArpConfig {
             return Err(ArpError::Same(self.next).into());
         }
         Ok(Arp {
-            address: self.address.octets(),
-            mac: self.mac.0.0,
-            next: self.next.octets(),
+            station: Station4 {
+                mac: self.mac.0.0,
+                ip: self.address.octets(),
+                next: Some(self.next.octets()),
+            },
             next_hop: NextHop::new(self.next_mac.map(|mac| mac.0.0)),
             pool: context.pool().clone(),
             counters: Counters {
@@ -102,44 +104,37 @@ impl FrameApp for Arp {
             }
         });
         self.next_hop
-            .forward(self.mac, ports, &self.counters.next_hop);
+            .forward(self.station.mac, ports, &self.counters.next_hop);
     }
 
     fn tick(&mut self, ports: &mut Ports<'_>) {
-        if self.next_hop.is_due(ports.now()) {
-            self.ask(ports);
+        if self.next_hop.is_due(ports.now())
+            && let Some(request) = self.station.request()
+        {
+            self.send(&request, ports);
         }
     }
 }
 
 impl Arp {
     fn on_arp(&mut self, arp: Arp4, frame: Frame, ports: &mut Ports<'_>) {
-        let now = ports.now();
-        let is_next = arp.sender.1 == self.next && !Mac(arp.sender.0).is_group();
-        if is_next && self.next_hop.answered(arp.sender.0, now) {
+        if let Some(heard) = self.station.heard(&arp)
+            && self.next_hop.hear(heard, ports.now())
+        {
             self.counters.next_hop.resolved.add(1);
         }
-        if arp.target.1 != self.address {
+        if arp.target.1 != self.station.ip {
             return ports.transmit(NORTH, frame);
         }
-        if !arp.is_reply {
-            self.send(true, arp.sender, ports);
+        if let Some(reply) = self.station.reply(&arp) {
+            self.send(&reply, ports);
         }
     }
 
-    fn ask(&self, ports: &mut Ports<'_>) {
-        self.send(false, ([0; 6], self.next), ports);
-    }
-
-    fn send(&self, is_reply: bool, target: ([u8; 6], [u8; 4]), ports: &mut Ports<'_>) {
-        let arp = Arp4 {
-            is_reply,
-            sender: (self.mac, self.address),
-            target,
-        };
-        if let Some(frame) = self.pool.frame_of(&ether_of(&arp)) {
+    fn send(&self, arp: &Arp4, ports: &mut Ports<'_>) {
+        if let Some(frame) = self.pool.frame_of(&ether_of(arp)) {
             ports.transmit(SOUTH, frame);
-            match is_reply {
+            match arp.is_reply {
                 true => self.counters.replies_sent.add(1),
                 false => self.counters.requests_sent.add(1),
             }

@@ -1,74 +1,199 @@
-//! The traffic class of packets in tunnels: what of it the outer header gets, and what of that
-//! comes back. (RFC 4301 §5.1.2, RFC 6040)
+//! The traffic class of packets in tunnels: the one place where it goes out and comes back. (RFC
+//! 2003 §3.1, RFC 4301 §5.1.2, RFC 6040 §4, RFC 9601)
+//!
+//! The outer header gets the class of the packet within, also of one in a frame of Ethernet. At the
+//! end of the tunnel the packet keeps its class, and its mark of congestion becomes:
+//!
+//! | within | outside 0 | outside ECT(0) | outside ECT(1) | outside CE |
+//! |---|---|---|---|---|
+//! | 0, does not know marks | 0 | 0 | 0 | dropped |
+//! | ECT(0) | ECT(0) | ECT(0) | ECT(1) | CE |
+//! | ECT(1) | ECT(1) | ECT(1) | ECT(1) | CE |
+//! | CE | CE | CE | CE | CE |
 
-use carina_wire::inet::checksum;
+use carina_wire::ether::{TPID_CUSTOMER, TPID_PROVIDER};
+use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, checksum_after};
 
-/// Congestion experienced, and the bits of which it is the highest value. (RFC 3168 §5)
+/// The two bits of the class that tell of congestion. (RFC 3168 §5)
+const ECN: u8 = 3;
+/// Their values.
+const NOT_ECT: u8 = 0;
+const ECT_1: u8 = 1;
+const ECT_0: u8 = 2;
 const CE: u8 = 3;
 
 /// The traffic class of a packet of IPv4 or IPv6; 0 for anything else.
-pub(crate) fn class_of(packet: &[u8]) -> u8 {
-    match packet {
-        [first, second, ..] if first >> 4 == 4 => *second,
-        [first, second, ..] if first >> 4 == 6 => first << 4 | second >> 4,
-        _ => 0,
+#[must_use]
+#[inline]
+pub fn class_of(packet: &[u8]) -> u8 {
+    match version_of(packet) {
+        Some(4) => packet[1],
+        Some(_) => packet[0] << 4 | packet[1] >> 4,
+        None => 0,
     }
 }
 
-/// Gives a packet another traffic class. Its header must be whole; the checksum follows.
-pub(crate) fn set_class(packet: &mut [u8], class: u8) {
-    match packet[0] >> 4 {
-        4 => {
+/// Gives a packet another traffic class; the checksum of IPv4 follows. Anything else stays as it
+/// is.
+pub fn set_class(packet: &mut [u8], class: u8) {
+    match version_of(packet) {
+        Some(4) => {
+            let word = |class: u8| u16::from_be_bytes([packet[0], class]);
+            let sum = u16::from_be_bytes([packet[10], packet[11]]);
+            let sum = checksum_after(sum, word(packet[1]), word(class));
             packet[1] = class;
-            let header = usize::from(packet[0] & 0x0f) * 4;
-            packet[10..12].fill(0);
-            let sum = checksum(&packet[..header], 0);
             packet[10..12].copy_from_slice(&sum.to_be_bytes());
         }
-        _ => {
+        Some(_) => {
             packet[0] = packet[0] & 0xf0 | class >> 4;
             packet[1] = packet[1] & 0x0f | class << 4;
         }
+        None => {}
     }
 }
 
-/// Marks a packet that came in a marked one. False when its ends do not know the mark: it has to be
-/// dropped. (RFC 6040 §4.2)
+/// Gives a packet that comes out of a tunnel the mark of congestion that it has to have. False for
+/// one that has to be dropped: it met congestion, and its ends do not know the mark. What is no
+/// packet of IP stays as it is.
 #[must_use]
-pub(crate) fn carry_mark(outer_class: u8, packet: &mut [u8]) -> bool {
+#[inline]
+pub fn carry_mark(outer_class: u8, packet: &mut [u8]) -> bool {
+    let outer = outer_class & ECN;
+    if outer == NOT_ECT || outer == ECT_0 || version_of(packet).is_none() {
+        return true;
+    }
     let class = class_of(packet);
-    match (outer_class & CE, class & CE) {
-        (CE, 0) => false,
-        (CE, ecn) if ecn != CE => {
-            set_class(packet, class | CE);
-            true
+    let ecn = match (class & ECN, outer) {
+        (NOT_ECT, CE) => return false,
+        (_, CE) => CE,
+        (ECT_0, _) => ECT_1,
+        _ => return true,
+    };
+    if ecn != class & ECN {
+        set_class(packet, class & !ECN | ecn);
+    }
+    true
+}
+
+/// Where the packet of IP in a frame of Ethernet begins, behind up to two tags; the frame's end for
+/// a frame of anything else.
+#[must_use]
+#[inline]
+pub fn packet_in(frame: &[u8]) -> usize {
+    let mut at = 12;
+    for _ in 0..=TAGS_MAX {
+        let Some(&[high, low]) = frame.get(at..at + 2) else {
+            break;
+        };
+        match u16::from_be_bytes([high, low]) {
+            ETHERTYPE_IPV4 | ETHERTYPE_IPV6 => return at + 2,
+            TPID_CUSTOMER | TPID_PROVIDER => at += 4,
+            _ => break,
         }
-        _ => true,
+    }
+    frame.len()
+}
+
+const TAGS_MAX: usize = 2;
+
+/// The version of a packet whose header is there.
+#[inline]
+fn version_of(packet: &[u8]) -> Option<u8> {
+    match (packet.first()? >> 4, packet.len()) {
+        (4, 20..) => Some(4),
+        (6, 40..) => Some(6),
+        _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use carina_wire::inet::checksum;
+
     use super::*;
 
-    #[test]
-    fn marks_reach_packets_of_both_versions() {
+    fn four(class: u8) -> [u8; 20] {
         let mut four = [
-            0x45, 0xb9, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8,
+            0x45, class, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8,
         ];
         let sum = checksum(&four, 0);
         four[10..12].copy_from_slice(&sum.to_be_bytes());
+        four
+    }
+
+    fn six(class: u8) -> [u8; 40] {
         let mut six = [0; 40];
-        (six[0], six[1], six[2]) = (0x6b, 0x9a, 0xbc);
-        assert_eq!((class_of(&four), class_of(&six)), (0xb9, 0xb9));
-        assert!(carry_mark(0xb8, &mut four) && carry_mark(0, &mut six));
-        assert_eq!((class_of(&four), class_of(&six)), (0xb9, 0xb9));
-        assert!(carry_mark(CE, &mut four) && carry_mark(CE, &mut six));
-        assert_eq!((class_of(&four), class_of(&six)), (0xbb, 0xbb));
-        assert_eq!(checksum(&four, 0), 0);
-        assert_eq!(six[..3], [0x6b, 0xba, 0xbc], "the flow label stays");
-        set_class(&mut six, 0xb8);
-        assert!(!carry_mark(CE, &mut six) && carry_mark(2, &mut six));
-        assert_eq!((class_of(&six), class_of(&[])), (0xb8, 0));
+        (six[0], six[1], six[2]) = (0x60 | class >> 4, class << 4 | 0x0a, 0xbc);
+        six
+    }
+
+    /// Figure 4 of RFC 6040, a row for each mark within; `None` is dropped.
+    const TABLE: [(u8, [Option<u8>; 4]); 4] = [
+        (NOT_ECT, [Some(0), Some(0), Some(0), None]),
+        (ECT_0, [Some(2), Some(2), Some(1), Some(3)]),
+        (ECT_1, [Some(1), Some(1), Some(1), Some(3)]),
+        (CE, [Some(3), Some(3), Some(3), Some(3)]),
+    ];
+
+    #[test]
+    fn marks_come_back_as_the_table_has_it() {
+        for (inner, row) in TABLE {
+            for (outer, expected) in [NOT_ECT, ECT_0, ECT_1, CE].into_iter().zip(row) {
+                let (mut four, mut six) = (four(0xb8 | inner), six(0xb8 | inner));
+                // The rest of the class outside does not come back.
+                let is_kept = carry_mark(outer | 0x40, &mut four);
+                assert_eq!(carry_mark(outer | 0x40, &mut six), is_kept);
+                let found = is_kept.then_some(class_of(&four));
+                let expected = expected.map(|mark| 0xb8 | mark);
+                assert_eq!(found, expected, "{inner} within {outer}");
+                assert_eq!(is_kept.then_some(class_of(&six)), expected);
+                assert_eq!(checksum(&four, 0), 0);
+                assert_eq!(
+                    (six[1] & 0x0f, six[2]),
+                    (0x0a, 0xbc),
+                    "the flow label stays"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_checksum_stays_wrong() {
+        let mut packet = four(ECT_0);
+        packet[10] ^= 1;
+        assert!(carry_mark(CE, &mut packet));
+        assert_ne!(checksum(&packet, 0), 0);
+    }
+
+    #[test]
+    fn what_is_no_packet_keeps_its_bytes() {
+        for bytes in [&[][..], &[0x45], &[0x45; 19], &[0x60; 39], &[0; 40]] {
+            let mut changed = bytes.to_vec();
+            assert!(carry_mark(CE, &mut changed));
+            set_class(&mut changed, 0xff);
+            assert_eq!((&changed[..], class_of(bytes)), (bytes, 0));
+        }
+    }
+
+    #[test]
+    fn packets_are_found_behind_tags() {
+        let ether = |types: &[u16]| {
+            let mut frame = vec![0; 12];
+            for (number, kind) in types.iter().enumerate() {
+                frame.extend(kind.to_be_bytes());
+                if number + 1 < types.len() {
+                    frame.extend([0, 7]);
+                }
+            }
+            frame.extend(four(0));
+            frame
+        };
+        assert_eq!(packet_in(&ether(&[0x0800])), 14);
+        assert_eq!(packet_in(&ether(&[0x88a8, 0x8100, 0x86dd])), 22);
+        for types in [&[0x0806][..], &[0x8100, 0x8100, 0x8100, 0x0800]] {
+            let frame = ether(types);
+            assert_eq!(packet_in(&frame), frame.len(), "{types:?}");
+        }
+        assert_eq!((packet_in(&[0; 13]), packet_in(&[])), (13, 0));
     }
 }

@@ -8,14 +8,15 @@
 //!   - `extended`: sequence numbers have 64 bits, of which 32 are sent; true where nothing is said
 //!   - `resync_threshold`, `resync_attempts`: after so many failures in a row, a packet is tried
 //!     with so many further values of the number's upper half; 1024 and 8 where nothing is said
-//! - counters: to the south `drop_not_ip`, `drop_short`, `drop_fragment`: a part of a packet of
-//!   IPv4, `drop_no_room`, `drop_unfinished`, `drop_exhausted`. From the south `drop_not_esp`,
+//! - counters: to the south `drop_not_ip`, `drop_short`, `drop_fragment`: a part of a packet,
+//!   `drop_no_room`, `drop_unfinished`, `drop_exhausted`. From the south `drop_not_esp`,
 //!   `drop_spi`, `drop_length`, `drop_replay`, seen or older than the last 128, `drop_forged`,
 //!   `drop_padding`, `drop_fragment`; `resynchronised`; `arp`: frames of ARP of both directions
 //! - cost: AES-GCM over the payload: some 80 ns at 64 bytes
 //!
-//! Frames of ARP pass as they are: ESP protects IP. The payload of IPv6 is all that follows its
-//! header, extension headers included.
+//! Frames of ARP pass as they are: ESP protects IP. Options of IPv4 stay in front of ESP, and so do
+//! the extension headers of IPv6 that nodes on the way read: hop-by-hop options, routing, and a
+//! fragment header of a packet that is whole. Destination options behind these are protected.
 //!
 //! Sequence numbers begin with 1. A receiver refuses the numbers of a sender that began anew with
 //! the same keys as a replay: both ends begin together, or with new keys. The IV is the time of the

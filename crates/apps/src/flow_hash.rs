@@ -1,7 +1,10 @@
 //! A hash by which the frames of a flow stay together.
 
+use carina_wire::ipv6::{FRAGMENT, Upper};
+
 /// A hash over what names the flow of a frame: of IPv4 and IPv6 the addresses, the protocol and,
-/// where the packet is no fragment, the ports of TCP, UDP and SCTP; else the first 14 bytes.
+/// where the packet is no fragment, the ports of TCP, UDP and SCTP, behind extension headers; else
+/// the first 14 bytes.
 ///
 /// It spreads flows evenly. It is no defence against a sender that looks for collisions.
 #[must_use]
@@ -20,8 +23,11 @@ pub fn flow_hash(frame: &[u8]) -> u32 {
         }
         ([0x86, 0xdd], [0x60..=0x6f, ..]) if packet.len() >= 40 => {
             hash.bytes(&packet[8..40]);
-            // An extension header counts as the protocol, and then there are no ports.
-            hash.transport(packet[6], Some(&packet[40..]));
+            // All fragments of a packet count alike, the first one too.
+            match Upper::seen(packet) {
+                Some(Upper { part: Some(_), .. }) | None => hash.transport(FRAGMENT, None),
+                Some(upper) => hash.transport(upper.protocol, packet.get(upper.start..upper.end)),
+            }
         }
         _ => hash.bytes(ether),
     }
@@ -113,6 +119,29 @@ mod tests {
         (second[20], second[21]) = (0, 8);
         second[34..38].copy_from_slice(b"data");
         assert_eq!(flow_hash(&first), flow_hash(&second));
+    }
+
+    #[test]
+    fn ports_behind_extension_headers_count() {
+        let packet = |headers: &[u8], port: u8| {
+            let mut frame = vec![0; 54];
+            (frame[12], frame[13], frame[14]) = (0x86, 0xdd, 0x60);
+            frame[20] = if headers.is_empty() { 17 } else { 60 };
+            frame.extend_from_slice(headers);
+            frame.extend([0, port, 0, 9, 0, 8, 0, 0]);
+            frame[19] = (frame.len() - 54) as u8;
+            frame
+        };
+        const LIMIT: [u8; 8] = [17, 0, 4, 1, 4, 1, 1, 0];
+        let hash = |headers: &[u8], port| flow_hash(&packet(headers, port));
+        assert_eq!(hash(&LIMIT, 5), hash(&[], 5));
+        assert_ne!(hash(&LIMIT, 5), hash(&LIMIT, 6));
+        let part = |word: u8| {
+            let mut headers = [LIMIT, [17, 0, 0, word, 0, 0, 0, 7]];
+            headers[0][0] = 44;
+            headers.concat()
+        };
+        assert_eq!(hash(&part(1), 5), hash(&part(8), 77));
     }
 
     #[test]

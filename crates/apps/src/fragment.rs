@@ -2,6 +2,7 @@
 
 use carina_frame::{Frame, Pool};
 use carina_wire::inet::{Ipv4Header, checksum};
+use carina_wire::ipv6::{FRAGMENT, FRAGMENT_BYTES, IPV6_BYTES, Upper};
 
 use crate::reassembly::Fragment;
 
@@ -22,13 +23,6 @@ pub enum CutError {
     #[error("the pool has no frame")]
     NoFrame,
 }
-
-/// Next header of a fragment header of IPv6.
-pub const FRAGMENT_HEADER: u8 = 44;
-/// Bytes of a header of IPv6, and of a fragment header.
-pub const IPV6_BYTES: usize = 40;
-/// Bytes of a fragment header.
-pub const FRAGMENT_HEADER_BYTES: usize = 8;
 
 /// Bits of the word of IPv4 with the offset in units of 8 bytes.
 const DONT_FRAGMENT: u16 = 0x4000;
@@ -55,27 +49,21 @@ pub fn fragment4<'a>(bytes: &'a [u8], head_bytes: usize, header: &Ipv4Header) ->
     }
 }
 
-/// What a fragment of IPv6 says of itself, and its identification; `None` when the packet has no
-/// fragment header behind its first one, or is cut short. As [`fragment4`].
+/// What a fragment of IPv6 says of itself, and its identification; `None` when its headers lead to
+/// no fragment header of a packet that is cut. `bytes` end where the packet ends. As [`fragment4`].
 #[must_use]
 pub fn fragment6(bytes: &[u8], head_bytes: usize) -> Option<(Fragment<'_>, u32)> {
     let packet = bytes.get(head_bytes..)?;
-    let header = packet.first_chunk::<IPV6_BYTES>()?;
-    if header[6] != FRAGMENT_HEADER {
-        return None;
-    }
-    let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
-    let behind = packet.get(IPV6_BYTES..IPV6_BYTES + length)?;
-    let (fragment, payload) = behind.split_first_chunk::<FRAGMENT_HEADER_BYTES>()?;
-    let word = u16::from_be_bytes([fragment[2], fragment[3]]);
+    let upper = Upper::of_all(packet).ok()?;
+    let part = upper.part.filter(|_| upper.protocol == FRAGMENT)?;
+    let behind = upper.start + FRAGMENT_BYTES;
     let made = Fragment {
-        head: &bytes[..head_bytes + IPV6_BYTES + FRAGMENT_HEADER_BYTES],
-        offset: usize::from(word >> 3) * 8,
-        is_last: word & 1 == 0,
-        payload,
+        head: &bytes[..head_bytes + behind],
+        offset: part.offset,
+        is_last: !part.has_more,
+        payload: packet.get(behind..)?,
     };
-    let id = u32::from_be_bytes([fragment[4], fragment[5], fragment[6], fragment[7]]);
-    Some((made, id))
+    Some((made, part.id))
 }
 
 /// A frame of a packet of IPv4 that was put together; `head` is that of its first fragment.
@@ -100,7 +88,7 @@ pub fn whole4(
 }
 
 /// A frame of a packet of IPv6 that was put together; `head` is that of its first fragment, with
-/// the fragment header, which is left out.
+/// the fragment header at its end, which is left out.
 ///
 /// # Errors
 /// The packet is longer than any, or there is no frame for it.
@@ -110,15 +98,33 @@ pub fn whole6(
     payload: &[u8],
     pool: &Pool,
 ) -> Result<Frame, CutError> {
-    let length = u16::try_from(payload.len()).map_err(|_| CutError::Malformed)?;
-    let kept = head_bytes + IPV6_BYTES;
-    let (head, fragment) = head.split_at_checked(kept).ok_or(CutError::Malformed)?;
-    let next = *fragment.first().ok_or(CutError::Malformed)?;
-    let mut frame = joined(head, payload, pool)?;
-    let header = &mut frame.bytes_mut()[head_bytes..kept];
-    header[4..6].copy_from_slice(&length.to_be_bytes());
-    header[6] = next;
+    let packet = head.get(head_bytes..).ok_or(CutError::Malformed)?;
+    let upper = Upper::of_all(packet).map_err(|_| CutError::Malformed)?;
+    let part = upper.part.ok_or(CutError::Malformed)?;
+    let extensions = upper.start.checked_sub(IPV6_BYTES);
+    let length = extensions.ok_or(CutError::Malformed)? + payload.len();
+    let length = u16::try_from(length).map_err(|_| CutError::Malformed)?;
+    let mut frame = joined(&head[..head_bytes + upper.start], payload, pool)?;
+    let packet = &mut frame.bytes_mut()[head_bytes..];
+    packet[4..6].copy_from_slice(&length.to_be_bytes());
+    packet[upper.named_at] = part.next;
     Ok(frame)
+}
+
+/// Takes the extension headers out of a packet of IPv6 behind `head_bytes` of other headers, and
+/// what follows the packet; `upper` is what was read of it. The payload stays where it is.
+pub fn without_extensions6(frame: &mut Frame, head_bytes: usize, upper: &Upper) {
+    frame.truncate(head_bytes + upper.end);
+    let extensions = upper.start - IPV6_BYTES;
+    if extensions == 0 {
+        return;
+    }
+    let bytes = frame.bytes_mut();
+    let length = (upper.end - upper.start) as u16;
+    bytes[head_bytes + 4..head_bytes + 6].copy_from_slice(&length.to_be_bytes());
+    bytes[head_bytes + 6] = upper.protocol;
+    bytes.copy_within(..head_bytes + IPV6_BYTES, extensions);
+    frame.advance(extensions);
 }
 
 fn joined(head: &[u8], payload: &[u8], pool: &Pool) -> Result<Frame, CutError> {
@@ -230,19 +236,19 @@ pub fn cut6(
         .ok_or(CutError::Malformed)?;
     let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let payload = rest.get(..length).ok_or(CutError::Malformed)?;
-    let step = mtu.saturating_sub(IPV6_BYTES + FRAGMENT_HEADER_BYTES) / 8 * 8;
+    let step = mtu.saturating_sub(IPV6_BYTES + FRAGMENT_BYTES) / 8 * 8;
     if step == 0 {
         return Err(CutError::Mtu(mtu));
     }
-    let mut head = [0; IPV6_BYTES + FRAGMENT_HEADER_BYTES];
+    let mut head = [0; IPV6_BYTES + FRAGMENT_BYTES];
     head[..IPV6_BYTES].copy_from_slice(header);
-    head[6] = FRAGMENT_HEADER;
+    head[6] = FRAGMENT;
     head[IPV6_BYTES] = header[6];
     head[44..].copy_from_slice(&id.to_be_bytes());
     let mut count = 0;
     for (number, part) in payload.chunks(step).enumerate() {
         let is_last = (number + 1) * step >= payload.len();
-        let length = (FRAGMENT_HEADER_BYTES + part.len()) as u16;
+        let length = (FRAGMENT_BYTES + part.len()) as u16;
         head[4..6].copy_from_slice(&length.to_be_bytes());
         let word = (number * step) as u16 | u16::from(!is_last);
         head[42..44].copy_from_slice(&word.to_be_bytes());

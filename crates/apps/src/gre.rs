@@ -12,11 +12,15 @@
 //!   packets to the south, zeros where nothing is said, for `arp` or `nd` to fill in
 //! - counters: to the south `drop_no_room`, `drop_unfinished`: still to be cut, `drop_not_carried`:
 //!   no IP. From the south `drop_not_ours`, `drop_length`, `drop_checksum`, `drop_fragment`,
-//!   `drop_key`: another key
+//!   `drop_key`: another key; `drop_extensions`: too many extension headers of IPv6, or one that
+//!   has to be refused; `drop_congested`: met congestion, and its ends do not know the mark
 //! - cost: 38 to 62 bytes written, or compared
 //!
 //! With `payload = "ip"` frames to the north have zeros as MAC addresses. A checksum is checked,
-//! and not sent; sequence numbers are passed over.
+//! and not sent; sequence numbers are passed over, reserved bits are ignored.
+//!
+//! The outer header has the traffic class of the packet that is carried, also of one in a frame of
+//! Ethernet, and the mark of congestion that it gets on the way goes back to that. (RFC 9601)
 
 use std::net::IpAddr;
 
@@ -25,9 +29,12 @@ use carina_frame::Frame;
 use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, PROTOCOL_GRE, checksum};
 use serde::{Deserialize, Serialize};
 
+use crate::congestion::{class_of, packet_in};
 use crate::mac_text::MacText;
-use crate::outer::{Outer, ends};
-use crate::tunnel::{Payload, Refused, Tunnel, TunnelKind, hop_limit, put_ether, strip_ether};
+use crate::outer::{Arrived, Outer, ends};
+use crate::tunnel::{
+    Payload, Refused, Tunnel, TunnelKind, carry_mark_at, hop_limit, put_ether, strip_ether,
+};
 
 /// The configuration of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +71,9 @@ const BRIDGED: u16 = 0x6558;
 const HAS_CHECKSUM: u16 = 0x8000;
 const HAS_KEY: u16 = 0x2000;
 const HAS_SEQUENCE: u16 = 0x1000;
+/// Bits 1, 4 and 5, of RFC 1701's routing, and the version, which must be 0. Bits 6 to 12 are
+/// ignored. (RFC 2784 §2.3)
+const REFUSED: u16 = 0x4c07;
 
 impl TunnelKind for GreConfig {
     const KIND: &'static str = "gre";
@@ -78,6 +88,16 @@ impl TunnelKind for GreConfig {
     }
 }
 
+impl Gre {
+    /// Where the packet of IP begins in what is carried.
+    fn packet_in(&self, carried: &[u8]) -> usize {
+        match self.payload {
+            Payload::Ethernet => packet_in(carried),
+            Payload::Ip => 0,
+        }
+    }
+}
+
 impl Tunnel for Gre {
     const REASONS: &'static [Refused] = &[
         Refused::NoRoom,
@@ -88,6 +108,8 @@ impl Tunnel for Gre {
         Refused::Checksum,
         Refused::Fragment,
         Refused::Key,
+        Refused::Extensions,
+        Refused::Congested,
     ];
 
     fn encapsulate(&self, frame: &mut Frame) -> Result<(), Refused> {
@@ -95,6 +117,7 @@ impl Tunnel for Gre {
             Payload::Ethernet => BRIDGED,
             Payload::Ip => strip_ether(frame)?,
         };
+        let class = class_of(&frame.bytes()[self.packet_in(frame.bytes())..]);
         let mut header = [0; 8];
         header[2..4].copy_from_slice(&ethertype.to_be_bytes());
         let length = match self.key {
@@ -105,17 +128,16 @@ impl Tunnel for Gre {
             }
             None => 4,
         };
-        let is_done = frame.prepend(&header[..length]) && self.outer.wrap(frame);
+        let is_done = frame.prepend(&header[..length]) && self.outer.wrap(frame, class);
         is_done.then_some(()).ok_or(Refused::NoRoom)
     }
 
     fn decapsulate(&self, frame: &mut Frame) -> Result<(), Refused> {
-        let place = self.outer.unwrap(frame.bytes())?;
+        let Arrived { place, class } = self.outer.unwrap(frame.bytes())?;
         let packet = &frame.bytes()[place.clone()];
         let (head, mut rest) = packet.split_first_chunk::<4>().ok_or(Refused::Length)?;
         let flags = u16::from_be_bytes([head[0], head[1]]);
-        // Other bits are of RFC 1701's routing, and of other versions.
-        if flags & !(HAS_CHECKSUM | HAS_KEY | HAS_SEQUENCE) != 0 {
+        if flags & REFUSED != 0 {
             return Err(Refused::NotOurs);
         }
         let mut word = || {
@@ -150,6 +172,7 @@ impl Tunnel for Gre {
         }
         frame.truncate(end);
         frame.advance(start);
+        carry_mark_at(frame, self.packet_in(frame.bytes()), class)?;
         match self.payload {
             Payload::Ethernet => Ok(()),
             Payload::Ip => put_ether(frame, ethertype),

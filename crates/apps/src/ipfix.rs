@@ -348,7 +348,7 @@ impl Ipfix {
             sum => sum,
         };
         frame.bytes_mut()[6..8].copy_from_slice(&sum.to_be_bytes());
-        if !self.outer.wrap(&mut frame) {
+        if !self.outer.wrap(&mut frame, 0) {
             return self.counters.no_room.add(1);
         }
         self.counters.messages.add(1);

@@ -9,8 +9,13 @@
 //!   64 where nothing is said; `mac`, `next_mac`: Ethernet addresses of packets to the south, zeros
 //!   where nothing is said, for `arp` or `nd` to fill in
 //! - counters: to the south `drop_no_room`, `drop_unfinished`: still to be cut, `drop_not_carried`:
-//!   no IPv4. From the south `drop_not_ours`, `drop_length`, `drop_checksum`, `drop_fragment`
+//!   no IPv4. From the south `drop_not_ours`, `drop_length`, `drop_checksum`, `drop_fragment`,
+//!   `drop_extensions`: too many extension headers of IPv6, or one that has to be refused;
+//!   `drop_congested`: met congestion, and its ends do not know the mark
 //! - cost: 34 or 54 bytes written, or compared
+//!
+//! The outer header has the traffic class of the packet, and the mark of congestion that it gets on
+//! the way goes back to that. (RFC 2003 §3.1, RFC 6040)
 //!
 //! Frames to the north have zeros as MAC addresses, for `arp` to fill in.
 
@@ -21,9 +26,12 @@ use carina_frame::Frame;
 use carina_wire::inet::{ETHERTYPE_IPV4, PROTOCOL_IPV4};
 use serde::{Deserialize, Serialize};
 
+use crate::congestion::class_of;
 use crate::mac_text::MacText;
-use crate::outer::{Outer, ends};
-use crate::tunnel::{Refused, Tunnel, TunnelKind, hop_limit, put_ether, strip_ether};
+use crate::outer::{Arrived, Outer, ends};
+use crate::tunnel::{
+    Refused, Tunnel, TunnelKind, carry_mark_at, hop_limit, put_ether, strip_ether,
+};
 
 /// The configuration of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,23 +71,28 @@ impl Tunnel for Ipip {
         Refused::Length,
         Refused::Checksum,
         Refused::Fragment,
+        Refused::Extensions,
+        Refused::Congested,
     ];
 
     fn encapsulate(&self, frame: &mut Frame) -> Result<(), Refused> {
         if strip_ether(frame)? != ETHERTYPE_IPV4 {
             return Err(Refused::NotCarried);
         }
-        self.0.wrap(frame).then_some(()).ok_or(Refused::NoRoom)
+        let class = class_of(frame.bytes());
+        let is_done = self.0.wrap(frame, class);
+        is_done.then_some(()).ok_or(Refused::NoRoom)
     }
 
     fn decapsulate(&self, frame: &mut Frame) -> Result<(), Refused> {
-        let place = self.0.unwrap(frame.bytes())?;
+        let Arrived { place, class } = self.0.unwrap(frame.bytes())?;
         let inner = &frame.bytes()[place.clone()];
         if inner.len() < 20 || inner[0] >> 4 != 4 {
             return Err(Refused::Length);
         }
         frame.truncate(place.end);
         frame.advance(place.start);
+        carry_mark_at(frame, 0, class)?;
         put_ether(frame, ETHERTYPE_IPV4)
     }
 }

@@ -17,8 +17,13 @@
 //!     for `nd` to fill in
 //! - counters: to the south `drop_no_room`: no headroom, or above 65523 bytes; `drop_unfinished`:
 //!   still to be cut. From the south `drop_not_ours`: other addresses or no L2TPv3 over IPv6;
-//!   `drop_length`: cut; `drop_session`; `drop_cookie`
+//!   `drop_length`: cut; `drop_fragment`: a part of a packet; `drop_session`; `drop_cookie`;
+//!   `drop_extensions`: too many extension headers, or one that has to be refused;
+//!   `drop_congested`: met congestion, and its ends do not know the mark
 //! - cost: 66 bytes written, or compared
+//!
+//! The outer header has the traffic class of the packet in the frame, and the mark of congestion
+//! that it gets on the way goes back to that. (RFC 9601)
 //!
 //! An MTU of 1500 bytes in the south has room for inner frames of 1448 bytes: an inner MTU of 1434.
 
@@ -30,9 +35,11 @@ use carina_wire::ether::Mac;
 use carina_wire::inet::{ETHERTYPE_IPV6, PROTOCOL_L2TP};
 use serde::{Deserialize, Serialize};
 
+use crate::congestion::{class_of, packet_in, set_class};
 use crate::hex_text::HexText;
 use crate::mac_text::MacText;
-use crate::tunnel::{Refused, Tunnel, TunnelKind, hop_limit};
+use crate::outer::{Arrived, unwrap6};
+use crate::tunnel::{Refused, Tunnel, TunnelKind, carry_mark_at, hop_limit};
 
 /// The configuration of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,12 +77,16 @@ pub const HEADER_BYTES: usize = 66;
 
 /// Bytes of IPv6's payload in front of the inner frame.
 const PAYLOAD_BEFORE: usize = 12;
+const ETHER: usize = 14;
 
 /// The protocol between two ends.
 pub struct L2tpv3 {
     header: [u8; HEADER_BYTES],
-    /// What a received packet has at 22: addresses, session, cookie.
-    expected: [u8; 44],
+    /// Source and destination of received packets.
+    ends: [[u8; 16]; 2],
+    /// Their session and cookie.
+    session: [u8; 4],
+    cookie: [u8; 8],
 }
 
 /// Why there is no tunnel.
@@ -97,7 +108,9 @@ impl TunnelKind for L2tpv3Config {
         self.check()?;
         Ok(L2tpv3 {
             header: self.header(),
-            expected: self.expected(),
+            ends: [self.remote.octets(), self.local.octets()],
+            session: self.session.to_be_bytes(),
+            cookie: self.remote_cookie.0,
         })
     }
 }
@@ -135,15 +148,6 @@ impl L2tpv3Config {
         header[58..].copy_from_slice(&self.local_cookie.0);
         header
     }
-
-    fn expected(&self) -> [u8; 44] {
-        let mut expected = [0; 44];
-        expected[..16].copy_from_slice(&self.remote.octets());
-        expected[16..32].copy_from_slice(&self.local.octets());
-        expected[32..36].copy_from_slice(&self.session.to_be_bytes());
-        expected[36..].copy_from_slice(&self.remote_cookie.0);
-        expected
-    }
 }
 
 impl Tunnel for L2tpv3 {
@@ -152,44 +156,44 @@ impl Tunnel for L2tpv3 {
         Refused::Unfinished,
         Refused::NotOurs,
         Refused::Length,
+        Refused::Fragment,
         Refused::Session,
         Refused::Cookie,
+        Refused::Extensions,
+        Refused::Congested,
     ];
 
     #[inline]
     fn encapsulate(&self, frame: &mut Frame) -> Result<(), Refused> {
         let length = u16::try_from(frame.len() + PAYLOAD_BEFORE).map_err(|_| Refused::NoRoom)?;
+        let class = class_of(&frame.bytes()[packet_in(frame.bytes())..]);
         if !frame.prepend(&self.header) {
             return Err(Refused::NoRoom);
         }
-        frame.bytes_mut()[18..20].copy_from_slice(&length.to_be_bytes());
+        let packet = &mut frame.bytes_mut()[ETHER..];
+        packet[4..6].copy_from_slice(&length.to_be_bytes());
+        set_class(packet, class);
         Ok(())
     }
 
     #[inline]
     fn decapsulate(&self, frame: &mut Frame) -> Result<(), Refused> {
-        let head = frame.bytes().first_chunk::<HEADER_BYTES>();
-        let head = head.ok_or(Refused::NotOurs)?;
-        let is_ours = head[12..14] == ETHERTYPE_IPV6.to_be_bytes()
-            && head[14] >> 4 == 6
-            && head[20] == PROTOCOL_L2TP
-            && head[22..54] == self.expected[..32];
-        if !is_ours {
+        let bytes = frame.bytes();
+        if bytes.get(12..ETHER) != Some(&ETHERTYPE_IPV6.to_be_bytes()) {
             return Err(Refused::NotOurs);
         }
-        let length = usize::from(u16::from_be_bytes([head[18], head[19]]));
-        if length < PAYLOAD_BEFORE || 54 + length > frame.len() {
-            return Err(Refused::Length);
-        }
-        if head[54..58] != self.expected[32..36] {
+        let Arrived { place, class } = unwrap6(bytes, self.ends, PROTOCOL_L2TP)?;
+        let head = bytes[place.clone()].first_chunk::<PAYLOAD_BEFORE>();
+        let head = head.ok_or(Refused::Length)?;
+        if head[..4] != self.session {
             return Err(Refused::Session);
         }
-        if head[58..] != self.expected[36..] {
+        if head[4..] != self.cookie {
             return Err(Refused::Cookie);
         }
         // What is behind the packet is padding.
-        frame.truncate(54 + length);
-        frame.advance(HEADER_BYTES);
-        Ok(())
+        frame.truncate(place.end);
+        frame.advance(place.start + PAYLOAD_BEFORE);
+        carry_mark_at(frame, packet_in(frame.bytes()), class)
     }
 }

@@ -28,7 +28,7 @@
 
 pub mod arp;
 pub mod bridge;
-mod congestion;
+pub mod congestion;
 pub mod esp;
 pub mod esp_tunnel;
 pub mod flow_hash;
@@ -70,6 +70,7 @@ pub mod sample_packet;
 pub mod sink;
 pub mod source;
 pub mod split;
+pub mod station;
 pub mod tee;
 pub mod trace;
 pub mod truncate;

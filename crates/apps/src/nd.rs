@@ -8,7 +8,7 @@
 //!   `next_mac`: its MAC address, which then need not be asked for
 //! - counters: `solicitations_sent`, `advertisements_sent`, `resolved`: how often the next hop's
 //!   MAC address was learned; `drop_unresolved`: frames for a next hop that has not answered;
-//!   `drop_invalid`: messages that RFC 4861 §7.1 has discarded; `drop_short`
+//!   `drop_invalid`: messages that RFC 4861 §7.1 and RFC 6980 have discarded; `drop_short`
 //! - cost: a write of 12 bytes
 //!
 //! The next hop is asked as `arp` asks it.
@@ -19,15 +19,13 @@ use carina_engine::counter_file::Counter;
 use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use carina_frame::{Frame, Pool};
 use carina_time::Duration;
-use carina_wire::ether::Mac;
 use carina_wire::inet::ETHERTYPE_IPV6;
-use carina_wire::neighbour::{
-    NEIGHBOUR_BYTES, Neighbour, NeighbourError, NeighbourKind, group_mac, solicited_node,
-};
+use carina_wire::neighbour::{NEIGHBOUR_BYTES, Neighbour, NeighbourError, NeighbourKind};
 use serde::{Deserialize, Serialize};
 
 use crate::mac_text::MacText;
 use crate::next_hop::{NORTH, NextHop, NextHopCounters, PORTS, SOUTH, check_macs};
+use crate::station::Station6;
 
 /// The configuration of the app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,9 +43,7 @@ pub struct NdConfig {
 
 /// The app.
 pub struct Nd {
-    address: [u8; 16],
-    mac: [u8; 6],
-    next: [u8; 16],
+    station: Station6,
     next_hop: NextHop,
     pool: Pool,
     counters: Counters,
@@ -91,9 +87,12 @@ impl AppConfig for NdConfig {
             return Err(NdError::Same(self.next).into());
         }
         Ok(Nd {
-            address: self.address.octets(),
-            mac: self.mac.0.0,
-            next: self.next.octets(),
+            station: Station6 {
+                mac: self.mac.0.0,
+                ip: self.address.octets(),
+                next: Some(self.next.octets()),
+                is_router: false,
+            },
             next_hop: NextHop::new(self.next_mac.map(|mac| mac.0.0)),
             pool: context.pool().clone(),
             counters: Counters {
@@ -118,69 +117,41 @@ impl FrameApp for Nd {
             }
         });
         self.next_hop
-            .forward(self.mac, ports, &self.counters.next_hop);
+            .forward(self.station.mac, ports, &self.counters.next_hop);
     }
 
     fn tick(&mut self, ports: &mut Ports<'_>) {
-        if self.next_hop.is_due(ports.now()) {
-            let group = solicited_node(self.next);
-            let message = Neighbour {
-                kind: NeighbourKind::Solicitation,
-                source: self.address,
-                destination: group,
-                target: self.next,
-                link: Some(self.mac),
-            };
-            self.send(message, group_mac(group), ports);
+        if self.next_hop.is_due(ports.now())
+            && let Some((message, to)) = self.station.solicitation()
+        {
+            self.send(message, to, ports);
         }
     }
 }
 
 impl Nd {
     fn on_message(&mut self, message: Neighbour, frame: Frame, ports: &mut Ports<'_>) {
-        match message.kind {
-            NeighbourKind::Solicitation if message.target == self.address => {
-                self.advertise(&message, &frame, ports);
-            }
-            NeighbourKind::Advertisement { .. } if message.target == self.next => {
-                let mac = message.link.filter(|mac| !Mac(*mac).is_group());
-                if let Some(mac) = mac
-                    && self.next_hop.answered(mac, ports.now())
-                {
-                    self.counters.next_hop.resolved.add(1);
-                }
-            }
-            _ => ports.transmit(NORTH, frame),
+        if let Some(heard) = self.station.heard(&message)
+            && self.next_hop.hear(heard, ports.now())
+        {
+            self.counters.next_hop.resolved.add(1);
         }
-    }
-
-    fn advertise(&self, asked: &Neighbour, frame: &Frame, ports: &mut Ports<'_>) {
-        // A station that tests whether an address is free has none yet. (RFC 4861 §7.2.4)
-        let is_solicited = asked.source != [0; 16];
-        let (destination, mac) = match is_solicited {
-            true => {
-                let sender = frame.bytes().get(6..12).and_then(|mac| mac.try_into().ok());
-                (asked.source, asked.link.or(sender).unwrap_or_default())
-            }
-            false => (ALL_NODES, group_mac(ALL_NODES)),
-        };
-        let message = Neighbour {
-            kind: NeighbourKind::Advertisement {
-                is_solicited,
-                is_router: false,
-            },
-            source: self.address,
-            destination,
-            target: self.address,
-            link: Some(self.mac),
-        };
-        self.send(message, mac, ports);
+        let sender = frame.bytes()[6..].first_chunk().copied();
+        let answer = self
+            .station
+            .advertisement(&message, sender.unwrap_or_default());
+        match (answer, message.kind) {
+            (Some((answer, to)), _) => self.send(answer, to, ports),
+            (None, NeighbourKind::Advertisement { .. })
+                if Some(message.target) == self.station.next => {}
+            (None, _) => ports.transmit(NORTH, frame),
+        }
     }
 
     fn send(&self, message: Neighbour, to: [u8; 6], ports: &mut Ports<'_>) {
         let mut bytes = [0; 14 + NEIGHBOUR_BYTES];
         bytes[..6].copy_from_slice(&to);
-        bytes[6..12].copy_from_slice(&self.mac);
+        bytes[6..12].copy_from_slice(&self.station.mac);
         bytes[12..14].copy_from_slice(&ETHERTYPE_IPV6.to_be_bytes());
         bytes[14..].copy_from_slice(&message.encode());
         if let Some(frame) = self.pool.frame_of(&bytes) {
@@ -192,6 +163,3 @@ impl Nd {
         }
     }
 }
-
-/// All nodes of the link. (RFC 4291 §2.7.1)
-const ALL_NODES: [u8; 16] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];

@@ -1,7 +1,9 @@
 //! What is known of the next hop's MAC address, and when to ask for it.
 //!
 //! The next hop is asked once a second until it answers, and then once a minute; while it does not
-//! answer, the address that it had is used for three minutes more. (RFC 1122 §2.3.2.1)
+//! answer, the address that it had is used for three minutes more. (RFC 1122 §2.3.2.1) An address
+//! that it announces unasked, as a router does that takes the place of another, is used from then
+//! on. (RFC 826; RFC 4861 §7.2.5)
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{AppContext, Port, PortList, Ports};
@@ -57,16 +59,41 @@ impl NextHopCounters {
     }
 }
 
+/// What a message says of the next hop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// Its MAC address, if the message gives it.
+    pub mac: Option<[u8; 6]>,
+    /// It answers this station, so that both directions work.
+    pub is_answer: bool,
+    /// The MAC address takes the place of one that is known.
+    pub is_override: bool,
+}
+
+impl Heard {
+    /// An answer with this MAC address.
+    #[must_use]
+    pub fn answer(mac: [u8; 6]) -> Heard {
+        Heard {
+            mac: Some(mac),
+            is_answer: true,
+            is_override: true,
+        }
+    }
+}
+
 enum State {
     /// It is configured.
     Fixed([u8; 6]),
     /// It has not answered.
     Unknown { asked: Option<Instant> },
-    /// It answered.
+    /// It was heard.
     Known {
         mac: [u8; 6],
-        answered: Instant,
-        asked: Instant,
+        heard: Instant,
+        asked: Option<Instant>,
+        /// It answered since it has this address; else it is asked.
+        is_confirmed: bool,
     },
 }
 
@@ -109,49 +136,157 @@ impl NextHop {
         counters.short.add(short);
     }
 
-    /// Notes an answer. False when the address is configured, and stays.
-    pub fn answered(&mut self, mac: [u8; 6], now: Instant) -> bool {
-        if matches!(self.0, State::Fixed(_)) {
+    /// Takes what a message says. True when it confirms the address, or changes it; false when the
+    /// address is configured and stays, and when the message says nothing new.
+    ///
+    /// An address that is announced is used at once, and the next hop is asked for it. (RFC 826;
+    /// RFC 4861 §7.2.3, §7.2.5)
+    pub fn hear(&mut self, message: Heard, now: Instant) -> bool {
+        let is_group = |mac: [u8; 6]| Mac(mac).is_group();
+        if message.mac.is_some_and(is_group) {
             return false;
-        }
-        self.0 = State::Known {
-            mac,
-            answered: now,
-            asked: now,
-        };
-        true
-    }
-
-    /// Whether to ask now; the caller does.
-    pub fn is_due(&mut self, now: Instant) -> bool {
-        if let State::Known { answered, .. } = self.0
-            && now.since(answered) >= FORGET_AFTER
-        {
-            self.0 = State::Unknown { asked: None };
         }
         match &mut self.0 {
             State::Fixed(_) => false,
             State::Unknown { asked } => {
-                let is_due = asked.is_none_or(|asked| now.since(asked) >= ASK_EVERY);
-                if is_due {
-                    *asked = Some(now);
-                }
-                is_due
+                let Some(mac) = message.mac else {
+                    return false;
+                };
+                self.0 = State::Known {
+                    mac,
+                    heard: now,
+                    asked: *asked,
+                    is_confirmed: message.is_answer,
+                };
+                true
             }
             State::Known {
-                answered, asked, ..
+                mac,
+                heard,
+                is_confirmed,
+                ..
             } => {
-                let is_due =
-                    now.since(*answered) >= REFRESH_AFTER && now.since(*asked) >= ASK_EVERY;
-                if is_due {
-                    *asked = now;
+                let other = message.mac.filter(|said| said != mac);
+                if other.is_some() && !message.is_override {
+                    *is_confirmed = false;
+                    return false;
                 }
-                is_due
+                let is_news = message.is_answer || other.is_some();
+                if is_news {
+                    *mac = other.unwrap_or(*mac);
+                    (*heard, *is_confirmed) = (now, message.is_answer);
+                }
+                is_news
             }
         }
+    }
+
+    /// Whether to ask now; the caller does.
+    pub fn is_due(&mut self, now: Instant) -> bool {
+        if let State::Known { heard, .. } = self.0
+            && now.since(heard) >= FORGET_AFTER
+        {
+            self.0 = State::Unknown { asked: None };
+        }
+        let (asked, is_wanted) = match &mut self.0 {
+            State::Fixed(_) => return false,
+            State::Unknown { asked } => (asked, true),
+            State::Known {
+                heard,
+                asked,
+                is_confirmed,
+                ..
+            } => {
+                let is_old = now.since(*heard) >= REFRESH_AFTER;
+                (asked, is_old || !*is_confirmed)
+            }
+        };
+        let is_due = is_wanted && asked.is_none_or(|asked| now.since(asked) >= ASK_EVERY);
+        if is_due {
+            *asked = Some(now);
+        }
+        is_due
     }
 }
 
 const ASK_EVERY: Duration = Duration::from_secs(1);
 const REFRESH_AFTER: Duration = Duration::from_secs(60);
 const FORGET_AFTER: Duration = Duration::from_secs(240);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: [u8; 6] = [2, 0, 0, 0, 0, 1];
+    const NEW: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+    fn announced(mac: [u8; 6]) -> Heard {
+        Heard {
+            is_answer: false,
+            ..Heard::answer(mac)
+        }
+    }
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_secs(seconds)
+    }
+
+    fn known() -> NextHop {
+        let mut next = NextHop::new(None);
+        assert!(next.is_due(at(1)) && next.hear(Heard::answer(OLD), at(1)));
+        assert!(!next.is_due(at(60)), "confirmed for a minute");
+        next
+    }
+
+    #[test]
+    fn an_announced_address_is_used_and_asked_for() {
+        let mut next = known();
+        assert!(next.hear(announced(NEW), at(10)));
+        assert_eq!(next.mac(), Some(NEW));
+        assert!(next.is_due(at(10)) && !next.is_due(at(10)));
+        assert!(next.is_due(at(11)), "until it answers");
+        assert!(next.hear(Heard::answer(NEW), at(11)));
+        assert!(!next.is_due(at(70)) && next.is_due(at(71)));
+        assert!(!next.hear(announced(NEW), at(72)), "nothing new");
+    }
+
+    #[test]
+    fn an_owner_takes_its_address_back_by_its_answer() {
+        let mut next = known();
+        assert!(next.hear(announced(NEW), at(10)) && next.is_due(at(10)));
+        assert!(next.hear(Heard::answer(OLD), at(10)));
+        assert_eq!((next.mac(), next.is_due(at(20))), (Some(OLD), false));
+    }
+
+    #[test]
+    fn a_message_without_override_is_checked_only() {
+        let mut next = known();
+        for is_answer in [false, true] {
+            let message = Heard {
+                is_answer,
+                is_override: false,
+                ..Heard::answer(NEW)
+            };
+            assert!(!next.hear(message, at(10)));
+            assert_eq!(next.mac(), Some(OLD));
+        }
+        assert!(next.is_due(at(10)));
+        let confirms = Heard {
+            mac: None,
+            is_override: false,
+            ..Heard::answer(OLD)
+        };
+        assert!(next.hear(confirms, at(11)) && !next.is_due(at(20)));
+        assert!(!NextHop::new(None).hear(confirms, at(11)), "no address");
+    }
+
+    #[test]
+    fn configured_addresses_stay_and_groups_are_no_address() {
+        let mut fixed = NextHop::new(Some(OLD));
+        assert!(!fixed.hear(Heard::answer(NEW), at(1)) && !fixed.is_due(at(1)));
+        assert_eq!(fixed.mac(), Some(OLD));
+        let mut next = NextHop::new(None);
+        assert!(!next.hear(Heard::answer([0xff; 6]), at(1)));
+        assert_eq!(next.mac(), None);
+    }
+}

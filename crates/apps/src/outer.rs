@@ -3,13 +3,18 @@
 //! ```text
 //!   Ethernet 14 | IPv4 20, do not fragment, or IPv6 40 | the tunnel's header | what it carries
 //! ```
+//!
+//! A packet that comes may have options of IPv4, or extension headers of IPv6, such as the tunnel
+//! encapsulation limit that Linux sends. (RFC 2473 §4.1.1)
 
 use std::net::IpAddr;
 use std::ops::Range;
 
 use carina_frame::Frame;
 use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ipv4Error, Ipv4Header, checksum};
+use carina_wire::ipv6::{DESTINATION_OPTIONS, FRAGMENT, Ipv6Error, Upper};
 
+use crate::congestion::{class_of, set_class};
 use crate::mac_text::MacText;
 
 /// Headers that are the same for all packets of a tunnel, but for lengths.
@@ -85,6 +90,17 @@ pub enum NotOurs {
     Checksum,
     /// It is a part of a packet: tunnels do not put parts together.
     Fragment,
+    /// It has too many extension headers, or one that has to be refused. (RFC 8200 §4)
+    Extensions,
+}
+
+/// A packet from the other end of a tunnel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// Where its payload lies in the frame; what is behind it is padding.
+    pub place: Range<usize>,
+    /// Its traffic class.
+    pub class: u8,
 }
 
 const HEADER_MAX: usize = 54;
@@ -152,11 +168,11 @@ impl Outer {
         u32::from(!checksum(addresses, 0)) + u32::from(self.protocol) + payload as u32
     }
 
-    /// Puts the headers in front of what a frame has. False when it has no room, or is too long
-    /// for IP.
+    /// Puts the headers in front of what a frame has, with this traffic class. False when it has no
+    /// room, or is too long for IP.
     #[must_use]
     #[inline]
-    pub fn wrap(&self, frame: &mut Frame) -> bool {
+    pub fn wrap(&self, frame: &mut Frame, class: u8) -> bool {
         let (payload, is_ipv6) = (frame.len(), self.is_ipv6());
         let Ok(length) = u16::try_from(if is_ipv6 { payload } else { payload + 20 }) else {
             return false;
@@ -173,17 +189,19 @@ impl Outer {
             let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
             bytes[24..26].copy_from_slice(&sum.to_be_bytes());
         }
+        if class != 0 {
+            set_class(&mut bytes[ETHER..], class);
+        }
         true
     }
 
-    /// Where the payload of a packet from the other end to this one lies; what is behind it is
-    /// padding.
+    /// Reads a packet from the other end to this one.
     ///
     /// # Errors
     /// The packet is not for this tunnel.
     #[inline]
-    pub fn unwrap(&self, frame: &[u8]) -> Result<Range<usize>, NotOurs> {
-        if frame.get(12..14) != Some(&self.header[12..14]) {
+    pub fn unwrap(&self, frame: &[u8]) -> Result<Arrived, NotOurs> {
+        if frame.get(12..ETHER) != Some(&self.header[12..ETHER]) {
             return Err(NotOurs::Other);
         }
         match (self.local, self.remote) {
@@ -195,26 +213,55 @@ impl Outer {
                 let is_ours = header.source == remote.octets()
                     && header.destination == local.octets()
                     && header.protocol == self.protocol;
-                match (is_ours, header.is_fragment) {
-                    (false, _) => Err(NotOurs::Other),
-                    (true, true) => Err(NotOurs::Fragment),
-                    (true, false) => Ok(ETHER + header.header_bytes..ETHER + header.total_bytes),
+                if !is_ours {
+                    return Err(NotOurs::Other);
                 }
+                if header.is_fragment {
+                    return Err(NotOurs::Fragment);
+                }
+                Ok(Arrived {
+                    place: ETHER + header.header_bytes..ETHER + header.total_bytes,
+                    class: class_of(&frame[ETHER..]),
+                })
             }
             (IpAddr::V6(local), IpAddr::V6(remote)) => {
-                let head = frame.first_chunk::<HEADER_MAX>().ok_or(NotOurs::Length)?;
-                let is_ours = head[14] >> 4 == 6
-                    && head[20] == self.protocol
-                    && head[22..38] == remote.octets()
-                    && head[38..54] == local.octets();
-                let end = HEADER_MAX + usize::from(u16::from_be_bytes([head[18], head[19]]));
-                match is_ours {
-                    false => Err(NotOurs::Other),
-                    true if end > frame.len() => Err(NotOurs::Length),
-                    true => Ok(HEADER_MAX..end),
-                }
+                let ends = [remote, local].map(|end| end.octets());
+                unwrap6(frame, ends, self.protocol)
             }
             _ => Err(NotOurs::Other),
         }
+    }
+}
+
+/// Reads a packet of IPv6 with this protocol behind its extension headers, from one end to another,
+/// in a frame with the Ethertype of IPv6.
+///
+/// # Errors
+/// It is something else, or to be refused.
+#[inline]
+pub(crate) fn unwrap6(
+    frame: &[u8],
+    [source, destination]: [[u8; 16]; 2],
+    protocol: u8,
+) -> Result<Arrived, NotOurs> {
+    let head = frame.first_chunk::<HEADER_MAX>().ok_or(NotOurs::Length)?;
+    let is_ours = head[ETHER] >> 4 == 6 && head[22..38] == source && head[38..54] == destination;
+    if !is_ours {
+        return Err(NotOurs::Other);
+    }
+    let packet = &frame[ETHER..];
+    let upper = Upper::of(packet).map_err(|error| match error {
+        Ipv6Error::Malformed => NotOurs::Length,
+        _ => NotOurs::Extensions,
+    })?;
+    match (upper.protocol, upper.part) {
+        (found, _) if found == protocol => Ok(Arrived {
+            place: ETHER + upper.start..ETHER + upper.end,
+            class: class_of(packet),
+        }),
+        (FRAGMENT, Some(part)) if [protocol, DESTINATION_OPTIONS].contains(&part.next) => {
+            Err(NotOurs::Fragment)
+        }
+        _ => Err(NotOurs::Other),
     }
 }

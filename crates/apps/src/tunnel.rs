@@ -9,6 +9,7 @@ use carina_frame::Frame;
 use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use serde::{Deserialize, Serialize};
 
+use crate::congestion::carry_mark;
 use crate::metadata::{complete, forget};
 use crate::outer::NotOurs;
 
@@ -35,6 +36,10 @@ pub enum Refused {
     Session,
     /// From the south: another cookie.
     Cookie,
+    /// From the south: too many extension headers of IPv6, or one that has to be refused.
+    Extensions,
+    /// From the south: it met congestion, and the ends of what is within do not know the mark.
+    Congested,
 }
 
 /// Names of counters, in the order of [`Refused`].
@@ -49,8 +54,10 @@ const NAMES: [&str; REASONS] = [
     "drop_key",
     "drop_session",
     "drop_cookie",
+    "drop_extensions",
+    "drop_congested",
 ];
-const REASONS: usize = 10;
+const REASONS: usize = 12;
 
 impl From<NotOurs> for Refused {
     fn from(reason: NotOurs) -> Refused {
@@ -59,6 +66,7 @@ impl From<NotOurs> for Refused {
             NotOurs::Length => Refused::Length,
             NotOurs::Checksum => Refused::Checksum,
             NotOurs::Fragment => Refused::Fragment,
+            NotOurs::Extensions => Refused::Extensions,
         }
     }
 }
@@ -205,6 +213,17 @@ pub fn strip_ether(frame: &mut Frame) -> Result<u16, Refused> {
     frame.truncate(14 + length);
     frame.advance(14);
     Ok(ethertype)
+}
+
+/// Gives the packet of IP at `at`, which came out of a tunnel, the mark of congestion that it has
+/// to have.
+///
+/// # Errors
+/// It has to be dropped.
+#[inline]
+pub fn carry_mark_at(frame: &mut Frame, at: usize, outer_class: u8) -> Result<(), Refused> {
+    let is_kept = carry_mark(outer_class, &mut frame.bytes_mut()[at..]);
+    is_kept.then_some(()).ok_or(Refused::Congested)
 }
 
 /// Puts a header of Ethernet in front: with addresses of zeros, for `arp` or `nd` to fill in.

@@ -28,14 +28,15 @@ use carina_engine::frames::{
 };
 use carina_frame::{Frame, Pool};
 use carina_time::Duration;
-use carina_wire::ether::{ETHERTYPE_ARP, Mac};
+use carina_wire::ether::ETHERTYPE_ARP;
 use carina_wire::inet::{Arp4, ETHERTYPE_IPV4, PROTOCOL_GRE, PROTOCOL_IPV4, PROTOCOL_UDP};
 use serde::{Deserialize, Serialize};
 
 use crate::arp::ether_of;
 use crate::mac_text::MacText;
-use crate::next_hop::{NextHop, check_macs};
+use crate::next_hop::{Heard, NextHop, check_macs};
 use crate::prefix::Prefix4;
+use crate::station::Station4;
 
 /// The configuration of a mux.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -268,12 +269,12 @@ impl FrameApp for TunnelMux {
         });
         let due: Vec<([u8; 4], [u8; 4])> = due.collect();
         for (next, from) in due {
-            let arp = Arp4 {
-                is_reply: false,
-                sender: (self.config.mac.0.0, from),
-                target: ([0; 6], next),
+            let station = Station4 {
+                mac: self.config.mac.0.0,
+                ip: from,
+                next: Some(next),
             };
-            if self.put(&arp, ports) {
+            if station.request().is_some_and(|it| self.put(&it, ports)) {
                 self.counters.requests_sent.add(1);
             }
         }
@@ -347,23 +348,24 @@ impl TunnelMux {
     }
 
     fn on_arp(&mut self, arp: Arp4, ports: &mut Ports<'_>) {
+        let mut tunnels = self.config.tunnels.iter();
+        let is_own = tunnels.any(|tunnel| tunnel.local.octets() == arp.target.1);
+        let heard = Heard {
+            is_answer: is_own,
+            ..Heard::answer(arp.sender.0)
+        };
         if let Some((hop, _)) = self.next_hops.get_mut(&arp.sender.1)
-            && !Mac(arp.sender.0).is_group()
-            && hop.answered(arp.sender.0, ports.now())
+            && hop.hear(heard, ports.now())
         {
             self.counters.resolved.add(1);
         }
-        let target = u32::from_be_bytes(arp.target.1);
-        let mut tunnels = self.config.tunnels.iter();
-        if arp.is_reply || !tunnels.any(|tunnel| tunnel.local.to_bits() == target) {
-            return;
-        }
-        let reply = Arp4 {
-            is_reply: true,
-            sender: (self.config.mac.0.0, arp.target.1),
-            target: arp.sender,
+        let station = Station4 {
+            mac: self.config.mac.0.0,
+            ip: arp.target.1,
+            next: None,
         };
-        if self.put(&reply, ports) {
+        let reply = station.reply(&arp).filter(|_| is_own);
+        if reply.is_some_and(|reply| self.put(&reply, ports)) {
             self.counters.replies_sent.add(1);
         }
     }

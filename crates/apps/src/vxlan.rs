@@ -11,11 +11,15 @@
 //!   said, for `arp` or `nd` to fill in
 //! - counters: to the south `drop_no_room`, `drop_unfinished`: still to be cut; from
 //!   the south `drop_not_ours`, `drop_length`, `drop_checksum`, `drop_fragment`,
-//!   `drop_key`: another VNI
+//!   `drop_key`: another VNI; `drop_extensions`: too many extension headers of IPv6, or one that
+//!   has to be refused; `drop_congested`: met congestion, and its ends do not know the mark
 //! - cost: 50 or 70 bytes written, or compared, and a hash over the inner addresses, which chooses
 //!   the source port, so that routers between spread flows; over IPv6 the sum over the packet
 //!
 //! Over IPv4 no checksum is sent. One that is received is checked.
+//!
+//! The outer header has the traffic class of the packet in the frame, and the mark of congestion
+//! that it gets on the way goes back to that. (RFC 9601)
 
 use std::net::IpAddr;
 
@@ -24,10 +28,11 @@ use carina_frame::Frame;
 use carina_wire::inet::{PROTOCOL_UDP, checksum};
 use serde::{Deserialize, Serialize};
 
+use crate::congestion::{class_of, packet_in};
 use crate::flow_hash::flow_hash;
 use crate::mac_text::MacText;
-use crate::outer::{Outer, ends};
-use crate::tunnel::{Refused, Tunnel, TunnelKind, hop_limit};
+use crate::outer::{Arrived, Outer, ends};
+use crate::tunnel::{Refused, Tunnel, TunnelKind, carry_mark_at, hop_limit};
 
 /// The configuration of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,10 +105,13 @@ impl Tunnel for Vxlan {
         Refused::Checksum,
         Refused::Fragment,
         Refused::Key,
+        Refused::Extensions,
+        Refused::Congested,
     ];
 
     fn encapsulate(&self, frame: &mut Frame) -> Result<(), Refused> {
         let length = u16::try_from(frame.len() + HEADER).map_err(|_| Refused::NoRoom)?;
+        let class = class_of(&frame.bytes()[packet_in(frame.bytes())..]);
         let source = SOURCE_PORTS | (flow_hash(frame.bytes()) >> 16) as u16;
         let mut header = [0; HEADER];
         header[..2].copy_from_slice(&source.to_be_bytes());
@@ -123,11 +131,12 @@ impl Tunnel for Vxlan {
             };
             frame.bytes_mut()[6..8].copy_from_slice(&sum.to_be_bytes());
         }
-        self.outer.wrap(frame).then_some(()).ok_or(Refused::NoRoom)
+        let is_done = self.outer.wrap(frame, class);
+        is_done.then_some(()).ok_or(Refused::NoRoom)
     }
 
     fn decapsulate(&self, frame: &mut Frame) -> Result<(), Refused> {
-        let place = self.outer.unwrap(frame.bytes())?;
+        let Arrived { place, class } = self.outer.unwrap(frame.bytes())?;
         let packet = &frame.bytes()[place.clone()];
         let head = packet.first_chunk::<HEADER>().ok_or(Refused::Length)?;
         let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
@@ -148,6 +157,6 @@ impl Tunnel for Vxlan {
         }
         frame.truncate(place.start + length);
         frame.advance(place.start + HEADER);
-        Ok(())
+        carry_mark_at(frame, packet_in(frame.bytes()), class)
     }
 }

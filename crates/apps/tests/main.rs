@@ -9,3 +9,4 @@ mod only;
 mod page;
 mod probes;
 mod scripts;
+mod traffic_class;

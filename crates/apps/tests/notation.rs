@@ -11,8 +11,8 @@
 //! |---|---|
 //! | Ethernet | `MAC > MAC [type HEX]`; `:1` is 02:00:00:00:00:01, `*` is broadcast |
 //! | 802.1Q | `vlan N [priority N] [tpid HEX]` |
-//! | IPv4 | `ip A > B [ttl N] [proto N] [fragment N] [sum bad]` |
-//! | IPv6 | `ip6 A > B [hops N] [next N]` |
+//! | IPv4 | `ip A > B [ttl N] [class N] [proto N] [fragment N] [sum bad]` |
+//! | IPv6 | `ip6 A > B [hops N] [class N] [next N]` |
 //! | UDP | `udp N > N` |
 //! | TCP | `tcp N > N [flags HEX]` |
 //! | ICMP | `echo request N N`, `echo reply N N`, `[sum bad]` |
@@ -137,7 +137,7 @@ fn ip4<'a>(inner: &[&str], ends: [&str; 2], option: &dyn Fn(&str) -> Option<&'a 
     let ends = ends.map(|end| end.parse::<Ipv4Addr>().unwrap().octets());
     let payload = build(inner, Some(&(ends.concat(), false)));
     let mut bytes = vec![0; 20];
-    bytes[0] = 0x45;
+    (bytes[0], bytes[1]) = (0x45, option("class").map_or(0, number) as u8);
     bytes[2..4].copy_from_slice(&(20 + payload.len() as u16).to_be_bytes());
     let fragment = option("fragment").map_or(0, number) as u16;
     bytes[6..8].copy_from_slice(&fragment.to_be_bytes());
@@ -154,7 +154,8 @@ fn ip4<'a>(inner: &[&str], ends: [&str; 2], option: &dyn Fn(&str) -> Option<&'a 
 fn ip6<'a>(inner: &[&str], ends: [&str; 2], option: &dyn Fn(&str) -> Option<&'a str>) -> Vec<u8> {
     let ends = ends.map(|end| end.parse::<Ipv6Addr>().unwrap().octets());
     let payload = build(inner, Some(&(ends.concat(), true)));
-    let mut bytes = vec![0x60, 0, 0, 0];
+    let class = option("class").map_or(0, number) as u8;
+    let mut bytes = vec![0x60 | class >> 4, class << 4, 0, 0];
     bytes.extend((payload.len() as u16).to_be_bytes());
     bytes.push(option("next").map_or(protocol(inner), |text| number(text) as u8));
     bytes.push(option("hops").map_or(64, number) as u8);

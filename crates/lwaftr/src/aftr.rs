@@ -19,7 +19,10 @@ mod tell;
 
 use std::sync::Arc;
 
+use carina_apps::congestion::class_of;
 use carina_apps::metadata::complete;
+use carina_apps::next_hop::Heard;
+use carina_apps::station::{Station4, Station6};
 use carina_filter::FilterError;
 use carina_frame::{Frame, Pool};
 use carina_time::{Duration, Instant};
@@ -60,13 +63,11 @@ pub struct Aftr {
     learnt: Option<Vec<Learnt>>,
 }
 
-/// Own addresses, and the next hops that are asked for.
+/// Own addresses of both sides, and the next hops that are asked for.
 #[derive(Clone, Copy)]
 struct Own {
-    ipv4: [u8; 4],
-    ipv6: [u8; 16],
-    next4: Option<[u8; 4]>,
-    next6: Option<[u8; 16]>,
+    v4: Station4,
+    v6: Station6,
 }
 
 /// What the configuration allows.
@@ -120,10 +121,17 @@ impl Aftr {
             external: Link::new(Family::V4, ether4, external.mtu, &external.side)?,
             internal: Link::new(Family::V6, ether6, internal.mtu, &internal.side)?,
             own: Own {
-                ipv4: queue.external.ip.octets(),
-                ipv6: queue.internal.ip.octets(),
-                next4: next4.map(|ip| ip.octets()),
-                next6: next6.map(|ip| ip.octets()),
+                v4: Station4 {
+                    mac: ether4.mac.0,
+                    ip: queue.external.ip.octets(),
+                    next: next4.map(|ip| ip.octets()),
+                },
+                v6: Station6 {
+                    mac: ether6.mac.0,
+                    ip: queue.internal.ip.octets(),
+                    next: next6.map(|ip| ip.octets()),
+                    is_router: true,
+                },
             },
             policy: Policy {
                 has_hairpinning: internal.has_hairpinning,
@@ -227,17 +235,11 @@ impl Aftr {
     /// Does what is due by time: asks for next hops, gives up packets that stay incomplete. To be
     /// called every 100 ms or so.
     pub fn handle_time(&mut self, now: Instant) {
-        if self.external.must_ask(now)
-            && self.asks
-            && let Some(next) = self.own.next4
-        {
-            self.ask4(next);
+        if self.external.must_ask(now) && self.asks {
+            self.ask4();
         }
-        if self.internal.must_ask(now)
-            && self.asks
-            && let Some(next) = self.own.next6
-        {
-            self.ask6(next);
+        if self.internal.must_ask(now) && self.asks {
+            self.ask6();
         }
         if now >= self.next_visit {
             self.next_visit = now + EXPIRE_EVERY;
@@ -260,11 +262,13 @@ impl Aftr {
     /// Takes what another worker has learnt.
     pub fn handle_learnt(&mut self, learnt: &Learnt, now: Instant) {
         match *learnt {
-            Learnt::NextHop4 { ip, mac } if Some(ip) == self.own.next4 => {
-                self.external.resolved(mac, now, &mut self.out.external);
+            Learnt::NextHop4 { ip, mac } if Some(ip) == self.own.v4.next => {
+                let heard = Heard::answer(mac);
+                self.external.hear(heard, now, &mut self.out.external);
             }
-            Learnt::NextHop6 { ip, mac } if Some(ip) == self.own.next6 => {
-                self.internal.resolved(mac, now, &mut self.out.internal);
+            Learnt::NextHop6 { ip, mac } if Some(ip) == self.own.v6.next => {
+                let heard = Heard::answer(mac);
+                self.internal.hear(heard, now, &mut self.out.internal);
             }
             Learnt::PathMtu { b4, mtu } => {
                 self.paths.learn(b4, mtu, now);
@@ -368,7 +372,7 @@ impl Aftr {
 
     /// Sends a packet of IPv4 through a softwire; what is too long is cut outside. (RFC 2473 §3.1)
     fn encapsulate(&mut self, mut packet: Frame, tunnel: &Tunnel) {
-        let class = packet.bytes().get(1).copied().unwrap_or(0);
+        let class = class_of(packet.bytes());
         let word = 6 << 28 | u32::from(class) << 20 | self.policy.flow_label;
         let mut header = [0; 40];
         header[..4].copy_from_slice(&word.to_be_bytes());

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use carina_apps::fragment::FRAGMENT_HEADER;
 use carina_apps::pcap_file::{PcapError, file_header, read_pcap, record};
 use carina_filter::FilterError;
 use carina_frame::{Pool, PoolConfig, PoolError};
 use carina_time::Instant;
 use carina_wire::ether::TPID_CUSTOMER;
 use carina_wire::inet::ETHERTYPE_IPV6;
+use carina_wire::ipv6::FRAGMENT;
 
 use crate::aftr::Aftr;
 use crate::config::{Config, Queue, Rules};
@@ -210,8 +210,7 @@ fn without_id(frame: &[u8]) -> Vec<u8> {
     let is_type =
         |at: usize, ethertype: u16| frame.get(at..at + 2) == Some(&ethertype.to_be_bytes());
     let at = if is_type(12, TPID_CUSTOMER) { 18 } else { 14 };
-    let is_fragment =
-        is_type(at - 2, ETHERTYPE_IPV6) && frame.get(at + 6) == Some(&FRAGMENT_HEADER);
+    let is_fragment = is_type(at - 2, ETHERTYPE_IPV6) && frame.get(at + 6) == Some(&FRAGMENT);
     if is_fragment && let Some(id) = frame.get_mut(at + 44..at + 48) {
         id.fill(0);
     }

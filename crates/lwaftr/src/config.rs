@@ -199,9 +199,15 @@ pub struct Rules {
     pub learns_path_mtus: bool,
     /// A decapsulated packet that is too long and must not be cut is answered. (RFC 1812 §5.2.7.1)
     pub answers_too_long: bool,
+    /// A router on the way to a B4 that asks for less than every path carries is not believed.
+    /// (RFC 8201 §4)
+    pub discards_small_mtus: bool,
     /// Fragments whose packet stays incomplete or is too long are answered. (RFC 791, RFC 8200
     /// §4.5)
     pub answers_fragments: bool,
+    /// Packets of IPv6 with an option that is unknown and asks for it, or that are to be forwarded
+    /// to another node, are answered. (RFC 8200 §4.2, §4.4)
+    pub answers_extensions: bool,
     /// The error about a B4 with a wrong source comes from the softwire's address, if there is
     /// one; if false, always from the address that the B4 sent to.
     pub answers_from_softwire: bool,
@@ -218,7 +224,9 @@ impl Rules {
         checks_quoted: true,
         learns_path_mtus: true,
         answers_too_long: true,
+        discards_small_mtus: true,
         answers_fragments: true,
+        answers_extensions: true,
         answers_from_softwire: true,
     };
 
@@ -232,7 +240,9 @@ impl Rules {
         checks_quoted: false,
         learns_path_mtus: false,
         answers_too_long: false,
+        discards_small_mtus: false,
         answers_fragments: false,
+        answers_extensions: false,
         answers_from_softwire: false,
     };
 }

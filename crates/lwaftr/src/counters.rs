@@ -73,6 +73,7 @@ names! {
         // Not in the model.
         DropBadChecksumIcmpv6 = "drop-bad-checksum-icmpv6",
         DropCeButNotEctIpv4 = "drop-ce-but-not-ect-ipv4",
+        DropExtensionHeadersIpv6 = "drop-extension-headers-ipv6",
         DropFilteredInIpv4 = "drop-filtered-in-ipv4",
         DropFilteredInIpv6 = "drop-filtered-in-ipv6",
         DropFilteredOutIpv4 = "drop-filtered-out-ipv4",
@@ -84,6 +85,7 @@ names! {
         DropNoFrame = "drop-no-frame",
         DropNotOursIcmpv6 = "drop-not-ours-icmpv6",
         DropOverRateLimitIcmpv4 = "drop-over-rate-limit-icmpv4",
+        DropTooSmallMtuIcmpv6 = "drop-too-small-mtu-icmpv6",
         DropUnfinished = "drop-unfinished",
         DropUnresolvedIpv4 = "drop-unresolved-ipv4",
         DropUnresolvedIpv6 = "drop-unresolved-ipv6",

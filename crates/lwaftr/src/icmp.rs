@@ -3,6 +3,7 @@
 use carina_frame::{Frame, Pool};
 use carina_time::{Duration, Instant};
 use carina_wire::inet::{PROTOCOL_ICMP, PROTOCOL_ICMP6, checksum, pseudo_sum6};
+use carina_wire::ipv6::Upper;
 
 use crate::config::ErrorRate;
 
@@ -139,10 +140,11 @@ pub fn may_be_answered6(packet: &[u8]) -> bool {
     };
     let (source, destination) = (&header[8..24], &header[24..40]);
     let is_host = source[0] != 0xff && source[..15].iter().any(|byte| *byte != 0);
-    let is_error = header[6] == PROTOCOL_ICMP6
-        && packet
-            .get(40)
-            .is_none_or(|kind| *kind < 128 || *kind == REDIRECT);
+    let is_error = Upper::seen(packet).is_none_or(|upper| {
+        let kind = packet[upper.start..upper.end].first();
+        let is_icmp = upper.protocol == PROTOCOL_ICMP6;
+        is_icmp && kind.is_none_or(|kind| *kind < 128 || *kind == REDIRECT)
+    });
     is_host && destination[0] != 0xff && !is_error
 }
 

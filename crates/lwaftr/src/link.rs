@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use carina_apps::fragment::{CutError, cut4, cut6};
-use carina_apps::next_hop::NextHop;
+use carina_apps::next_hop::{Heard, NextHop};
 use carina_apps::vlan::{Tag, pop_tag, push_tag, vlan_of};
 use carina_filter::{Filter, FilterError};
 use carina_frame::{Frame, Pool};
@@ -221,15 +221,18 @@ impl Link {
         self.held.push_back(frame);
     }
 
-    /// Notes that the next hop has answered, and lets go what has waited for it.
-    pub fn resolved(&mut self, mac: [u8; 6], now: Instant, out: &mut Vec<Frame>) {
-        if Mac(mac).is_group() || !self.next.answered(mac, now) {
-            return;
+    /// Takes what a message says of the next hop, and lets go what has waited for it. Returns the
+    /// next hop's MAC address when the message confirms it, or changes it.
+    pub fn hear(&mut self, heard: Heard, now: Instant, out: &mut Vec<Frame>) -> Option<[u8; 6]> {
+        if !self.next.hear(heard, now) {
+            return None;
         }
+        let mac = self.next.mac()?;
         for mut frame in self.held.drain(..) {
             frame.bytes_mut()[..6].copy_from_slice(&mac);
             out.push(frame);
         }
+        Some(mac)
     }
 
     /// Whether the next hop's MAC address is known.

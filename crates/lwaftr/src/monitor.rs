@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use carina_wire::ether::TPID_CUSTOMER;
 use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, PROTOCOL_IPV4};
+use carina_wire::ipv6::Upper;
 
 use crate::link::ETHER;
 
@@ -73,7 +74,10 @@ fn ends(frame: &[u8]) -> Option<[Ipv4Addr; 2]> {
     let packet = tag + ETHER;
     let inner = match word(tag + 12)? {
         ETHERTYPE_IPV4 => packet,
-        ETHERTYPE_IPV6 if *frame.get(packet + 6)? == PROTOCOL_IPV4 => packet + 40,
+        ETHERTYPE_IPV6 => {
+            let upper = Upper::seen(frame.get(packet..)?)?;
+            (upper.protocol == PROTOCOL_IPV4).then_some(packet + upper.start)?
+        }
         _ => return None,
     };
     let address = |at: usize| {
@@ -105,10 +109,14 @@ mod tests {
         tagged.splice(12..12, [0x81, 0, 0, 5]);
         let mut tunnel = vec![0; 54];
         (tunnel[12], tunnel[13], tunnel[20]) = (0x86, 0xdd, 4);
+        (tunnel[14], tunnel[19]) = (0x60, 20);
         tunnel.extend_from_slice(&plain[14..]);
+        let mut limited = tunnel.clone();
+        (limited[19], limited[20]) = (28, 60);
+        limited.splice(54..54, [4, 0, 4, 1, 4, 1, 1, 0]);
         let ours = Monitor::Address(Ipv4Addr::new(192, 0, 2, 1));
         let other = Monitor::Address(Ipv4Addr::new(192, 0, 2, 2));
-        for frame in [&plain, &tagged, &tunnel] {
+        for frame in [&plain, &tagged, &tunnel, &limited] {
             assert!(ours.wants(frame) && Monitor::All.wants(frame));
             assert!(!other.wants(frame) && !Monitor::None.wants(frame));
             // A cut one is looked at within its bounds.

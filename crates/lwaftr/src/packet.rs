@@ -167,22 +167,3 @@ pub fn count_hop(header: &mut [u8]) {
     let sum = (sum + u32::from(sum >= 0xffff)) as u16;
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
-
-/// Marks a packet of IPv4 that has met congestion, as the header around it was marked. False for a
-/// packet whose ends do not know the mark: it has to be dropped. (RFC 6040 §4.2)
-#[must_use]
-pub fn carry_congestion(outer_class: u8, header: &mut [u8]) -> bool {
-    const CE: u8 = 3;
-    if outer_class & CE != CE {
-        return true;
-    }
-    if header[1] & CE == 0 {
-        return false;
-    }
-    header[1] |= CE;
-    let header_bytes = usize::from(header[0] & 0x0f) * 4;
-    header[10..12].fill(0);
-    let sum = checksum(&header[..header_bytes], 0);
-    header[10..12].copy_from_slice(&sum.to_be_bytes());
-    true
-}

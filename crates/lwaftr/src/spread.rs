@@ -15,8 +15,8 @@
 //! - the packets of a flow stay in order.
 //!
 //! Every worker has the whole binding table, so that each turns around what goes from one softwire
-//! to another. ARP and neighbour discovery go to the first worker that has the address; it tells
-//! the others what it learns ([`crate::exchange`]).
+//! to another. ARP and neighbour discovery go to the first worker that has the address, or whose
+//! next hop they are about; it tells the others what it learns ([`crate::exchange`]).
 
 use carina_apps::flow_hash::{address_hash, choice};
 use carina_engine::counter_file::Counter;
@@ -24,8 +24,9 @@ use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList,
 use carina_frame::Frame;
 use carina_wire::ether::{ETHERTYPE_ARP, TPID_CUSTOMER};
 use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, PROTOCOL_ICMP6};
+use carina_wire::ipv6::Upper;
 
-use crate::config::Queue;
+use crate::config::{NextHopAddress, Queue};
 
 /// Whence frames come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +65,17 @@ struct Member {
     vlan: Option<u16>,
     /// An address of IPv4 has zeros behind.
     ip: [u8; 16],
+    /// The next hop that is asked for, likewise.
+    next: Option<[u8; 16]>,
+}
+
+/// The addresses of IP that a message of ARP or of neighbour discovery is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Asked {
+    /// The station that it is for.
+    own: [u8; 16],
+    /// The station whose MAC address it gives.
+    given: [u8; 16],
 }
 
 /// What of a frame decides.
@@ -85,6 +97,10 @@ impl Spread {
                 mac: queue.external.mac.0,
                 vlan: queue.external.vlan,
                 ip: of_ipv4(&queue.external.ip.octets()),
+                next: match queue.external.next_hop {
+                    NextHopAddress::Ip(ip) => Some(of_ipv4(&ip.octets())),
+                    NextHopAddress::Mac(_) => None,
+                },
             })
             .collect();
         let internal: Vec<_> = queues
@@ -93,6 +109,10 @@ impl Spread {
                 mac: queue.internal.mac.0,
                 vlan: queue.internal.vlan,
                 ip: queue.internal.ip.octets(),
+                next: match queue.internal.next_hop {
+                    NextHopAddress::Ip(ip) => Some(ip.octets()),
+                    NextHopAddress::Mac(_) => None,
+                },
             })
             .collect();
         let is_same = |members: &[Member]| members.windows(2).all(|pair| pair[0] == pair[1]);
@@ -129,8 +149,7 @@ impl Spread {
         } else {
             &self.internal
         };
-        let ip = asked.or_else(|| head.destination());
-        self.member(members, &head, ip, hash)
+        self.member(members, &head, asked, hash)
     }
 
     /// The worker among those that a frame can be meant for.
@@ -138,15 +157,19 @@ impl Spread {
         &self,
         members: &[Member],
         head: &Head<'_>,
-        ip: Option<[u8; 16]>,
+        asked: Option<Asked>,
         hash: u32,
     ) -> usize {
+        let ip = asked.map(|asked| asked.own).or_else(|| head.destination());
+        let given = asked.map(|asked| asked.given);
         let is_of_vlan = |member: &Member| member.vlan == head.vlan;
         let is_of_mac = |member: &Member| member.mac == head.to || head.to[0] & 1 != 0;
         let is_of_ip = |member: &Member| Some(member.ip) == ip;
+        let is_of_next = |member: &Member| member.next.is_some() && member.next == given;
         // The first of these that some worker meets.
-        let tests: [&dyn Fn(&Member) -> bool; 3] = [
+        let tests: [&dyn Fn(&Member) -> bool; 4] = [
             &|member| is_of_vlan(member) && is_of_mac(member) && is_of_ip(member),
+            &|member| is_of_vlan(member) && is_of_mac(member) && is_of_next(member),
             &|member| is_of_vlan(member) && is_of_mac(member),
             &is_of_vlan,
         ];
@@ -190,25 +213,46 @@ impl<'a> Head<'a> {
         })
     }
 
-    /// The own address that ARP or neighbour discovery is about; `None` for anything else.
+    /// What ARP or neighbour discovery is about; `None` for anything else.
     #[inline]
-    fn asked(&self) -> Option<[u8; 16]> {
+    fn asked(&self) -> Option<Asked> {
         match self.ethertype {
             ETHERTYPE_ARP => {
-                let target = self.packet.get(24..28).and_then(|it| it.try_into().ok());
-                Some(of_ipv4(&target.unwrap_or_default()))
-            }
-            ETHERTYPE_IPV6 if self.packet.get(6) == Some(&PROTOCOL_ICMP6) => {
-                let at = match self.packet.get(40)? {
-                    // A solicitation names its target; what answers one comes to its asker.
-                    135 => 48,
-                    136 => 24,
-                    _ => return None,
+                let address = |at: usize| {
+                    let address = self
+                        .packet
+                        .get(at..at + 4)
+                        .and_then(|it| it.try_into().ok());
+                    of_ipv4(&address.unwrap_or_default())
                 };
-                Some(self.packet.get(at..at + 16)?.try_into().ok()?)
+                Some(Asked {
+                    own: address(24),
+                    given: address(14),
+                })
             }
+            ETHERTYPE_IPV6 => self.asked6(),
             _ => None,
         }
+    }
+
+    fn asked6(&self) -> Option<Asked> {
+        let upper = Upper::seen(self.packet)?;
+        if upper.protocol != PROTOCOL_ICMP6 {
+            return None;
+        }
+        let message = self.packet.get(upper.start..upper.end)?;
+        let (source, destination) = (self.packet.get(8..24)?, self.packet.get(24..40)?);
+        let target = message.get(8..24);
+        let (own, given) = match message.first()? {
+            // A solicitation names its target; what answers one comes to its asker.
+            135 => (target?, source),
+            136 => (destination, target?),
+            _ => return None,
+        };
+        Some(Asked {
+            own: own.try_into().ok()?,
+            given: given.try_into().ok()?,
+        })
     }
 
     /// Where the packet goes.

@@ -189,7 +189,7 @@ fn errors_out_of_the_tunnel_are_translated() {
         (3, 0, 0, (3, 1, 0)),
         (4, 2, 6, (3, 1, 0)),
         (2, 0, 1400, (3, 4, 1360)),
-        (2, 0, 7, (3, 4, 68)),
+        (2, 0, 1280, (3, 4, 1240)),
     ] {
         let error = icmp6(["2001:db8::99", BR], kind, code, word, &quoted);
         let ran = Case::plain().with_internal(frame6(&error)).run();
@@ -201,6 +201,15 @@ fn errors_out_of_the_tunnel_are_translated() {
             &ran,
             &[("in-ipv6-packets", 1), ("out-icmpv4-error-packets", 1)],
         );
+    }
+    // No path carries less than 1280 bytes. (RFC 8201 §4)
+    for word in [7, 1279] {
+        let error = icmp6(["2001:db8::99", BR], 2, 0, word, &quoted);
+        let ran = Case::plain().with_internal(frame6(&error)).run();
+        assert_eq!(ran.external.len(), 0);
+        assert_counters(&ran, &[("drop-too-small-mtu-icmpv6-packets", 1)]);
+        let snabb = Case::plain().like_snabb().with_internal(frame6(&error));
+        assert_eq!(snabb.run().external.len(), 1);
     }
     for (kind, code, name) in [
         (2, 1, "drop-too-big-type-but-not-code-icmpv6-packets"),

@@ -5,6 +5,7 @@
 
 mod app;
 mod binding;
+mod extensions;
 mod fragments;
 mod harness;
 mod hostile;

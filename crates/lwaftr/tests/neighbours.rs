@@ -77,22 +77,11 @@ fn next_hops_are_asked_for_and_packets_wait_for_them() {
     assert_eq!((solicited.target, solicited.link), (next, Some(OWN_MAC)));
     assert_eq!(ran.internal[0][..6], group_mac(solicited_node(next)));
 
-    let advertisement = |is_solicited| Neighbour {
-        kind: NeighbourKind::Advertisement {
-            is_solicited,
-            is_router: true,
-        },
-        source: next,
-        destination: octets(OWN6),
-        target: next,
-        link: Some(NEXT_MAC),
-    };
     let ran = asking()
         .with_external(packet)
         .with_internal(back)
         .with_external(arp(true, (NEXT_MAC, [10, 1, 1, 9]), (OWN_MAC, OWN4)))
-        .with_internal(frame6(&advertisement(false).encode()))
-        .with_internal(frame6(&advertisement(true).encode()))
+        .with_internal(frame6(&advertisement(true, NEXT_MAC).encode()))
         .run();
     assert_eq!(out4(&ran.external[1]).destination, HOST);
     into(&ran.internal[1], BR_WHOLE, B4_WHOLE);
@@ -102,9 +91,92 @@ fn next_hops_are_asked_for_and_packets_wait_for_them() {
             ("out-arp-request-packets", 1),
             ("in-arp-reply-packets", 1),
             ("out-ndp-ns-packets", 1),
-            ("in-ndp-na-packets", 2),
+            ("in-ndp-na-packets", 1),
         ],
     );
+}
+
+/// An advertisement of the internal next hop: an answer to this AFTR, or one to all.
+fn advertisement(is_solicited: bool, mac: [u8; 6]) -> Neighbour {
+    Neighbour {
+        kind: NeighbourKind::Advertisement {
+            is_solicited,
+            is_router: true,
+            is_override: true,
+        },
+        source: octets("fd00::9"),
+        destination: octets(if is_solicited { OWN6 } else { "ff02::1" }),
+        target: octets("fd00::9"),
+        link: Some(mac),
+    }
+}
+
+/// The router that takes the place of the next hops.
+const SWAPPED: [u8; 6] = [2, 0, 0, 0, 0, 0x99];
+
+#[test]
+fn router_that_takes_the_next_hops_place_gets_all_at_once() {
+    let next4 = |mac, target| arp(false, (mac, [10, 1, 1, 9]), target);
+    let gratuitous = ([0; 6], [10, 1, 1, 9]);
+    for announcement in [
+        next4(SWAPPED, gratuitous),
+        arp(true, (SWAPPED, [10, 1, 1, 9]), (SWAPPED, [10, 1, 1, 9])),
+        next4(SWAPPED, ([0; 6], [10, 1, 1, 77])),
+    ] {
+        let ran = asking()
+            .with_external(arp(true, (NEXT_MAC, [10, 1, 1, 9]), (OWN_MAC, OWN4)))
+            .with_external(announcement)
+            .with_internal(frame6(&advertisement(true, NEXT_MAC).encode()))
+            .with_internal(frame6(&advertisement(false, SWAPPED).encode()))
+            .with_external(frame4(&udp((HOST, 53), (WHOLE, 5), b"in")))
+            .with_internal(frame6(&tunnel(
+                B4_WHOLE,
+                BR_WHOLE,
+                &udp((WHOLE, 5), (HOST, 53), b"out"),
+            )))
+            .later(2)
+            .run();
+        let stations = |frames: &[Vec<u8>], is_packet: &dyn Fn(&[u8]) -> bool| -> Vec<Vec<u8>> {
+            let packets = frames.iter().filter(|frame| is_packet(frame));
+            packets.map(|frame| frame[..6].to_vec()).collect()
+        };
+        assert_eq!(
+            stations(&ran.external, &|frame| frame[12..14] == [8, 0]),
+            [SWAPPED]
+        );
+        assert_eq!(stations(&ran.internal, &|frame| frame[20] == 4), [SWAPPED]);
+        // What was announced is asked for.
+        assert!(counter(&ran.counters, "out-arp-request-packets") > 1);
+        assert!(counter(&ran.counters, "out-ndp-ns-packets") > 1);
+    }
+}
+
+#[test]
+fn announcements_of_others_change_no_next_hop() {
+    let other = advertisement(false, SWAPPED);
+    let other = Neighbour {
+        target: octets("fd00::8"),
+        ..other
+    };
+    let ran = asking()
+        .with_external(arp(true, (NEXT_MAC, [10, 1, 1, 9]), (OWN_MAC, OWN4)))
+        .with_external(arp(
+            false,
+            (SWAPPED, [10, 1, 1, 8]),
+            ([0; 6], [10, 1, 1, 8]),
+        ))
+        .with_external(arp(true, ([0xff; 6], [10, 1, 1, 9]), (OWN_MAC, OWN4)))
+        .with_internal(frame6(&advertisement(true, NEXT_MAC).encode()))
+        .with_internal(frame6(&other.encode()))
+        .with_external(frame4(&udp((HOST, 53), (WHOLE, 5), b"in")))
+        .with_internal(frame6(&tunnel(
+            B4_WHOLE,
+            BR_WHOLE,
+            &udp((WHOLE, 5), (HOST, 53), b"out"),
+        )))
+        .run();
+    assert_eq!(out4(ran.external.last().unwrap()).destination, HOST);
+    into(ran.internal.last().unwrap(), BR_WHOLE, B4_WHOLE);
 }
 
 #[test]
@@ -132,6 +204,7 @@ fn neighbours_learn_the_own_address() {
     let kind = NeighbourKind::Advertisement {
         is_solicited: true,
         is_router: true,
+        is_override: true,
     };
     assert_eq!((given.kind, given.destination), (kind, octets("fd00::5")));
     assert_eq!((given.target, given.link), (octets(OWN6), Some(OWN_MAC)));

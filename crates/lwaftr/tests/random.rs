@@ -13,6 +13,7 @@ use carina_random::Random;
 use carina_time::Instant;
 use etherparse::{IpDscp, IpEcn};
 
+use crate::extensions::{LIMIT, behind};
 use crate::harness::*;
 use crate::reference::{Left, MTU4, MTU6, Reference};
 
@@ -257,8 +258,11 @@ fn from_b4(random: &mut Random, softwires: &[Softwire]) -> Vec<u8> {
         any.br
     };
     let mut packet = tunnel(&owner.b4.to_string(), &br.to_string(), &inner);
-    if random.chance(2000) {
-        packet[1] |= 0x30;
+    if random.chance(4000) {
+        packet[1] |= (random.below(4) as u8) << 4;
     }
-    packet
+    match random.chance(3000) {
+        true => behind(&packet, &[(60, LIMIT)]),
+        false => packet,
+    }
 }

@@ -175,10 +175,14 @@ impl Reference {
     /// A packet from the access network.
     pub fn internal(&self, frame: &[u8]) -> Left {
         let mut left = Left::default();
-        let (outer, rest) = Ipv6Header::from_slice(&frame[14..]).unwrap();
-        let Some(rest) = rest.get(..usize::from(outer.payload_length)) else {
+        let (mut outer, rest) = Ipv6Header::from_slice(&frame[14..]).unwrap();
+        let Some(mut rest) = rest.get(..usize::from(outer.payload_length)) else {
             return left;
         };
+        if outer.next_header == IpNumber::IPV6_DESTINATION_OPTIONS {
+            outer.next_header = IpNumber(rest[0]);
+            rest = &rest[8..];
+        }
         if outer.next_header == IpNumber::IPV4 {
             self.out_of_tunnel(&outer, rest, &mut left);
         }
@@ -206,11 +210,15 @@ impl Reference {
             about.extend(&packet.bytes);
             return left.refuse(outer, from, &about);
         }
-        if outer.traffic_class & 3 == 3 {
-            if packet.header.ecn.value() == 0 {
-                return;
-            }
-            packet.header.ecn = IpEcn::try_new(3).unwrap();
+        // RFC 6040 §4.2; 2 is ECT(0), 1 is ECT(1).
+        let ecn = match (packet.header.ecn.value(), outer.traffic_class & 3) {
+            (0, 3) => return,
+            (_, 3) => 3,
+            (2, 1) => 1,
+            (own, _) => own,
+        };
+        if ecn != packet.header.ecn.value() {
+            packet.header.ecn = IpEcn::try_new(ecn).unwrap();
             packet = rewritten(packet);
         }
         if self.has_hairpinning && self.is_bound(packet.header.destination) {

@@ -15,7 +15,7 @@ use carina_engine::frames::Graph;
 use carina_frame::{Pool, PoolConfig};
 use carina_lwaftr::app::LwaftrConfig;
 use carina_lwaftr::check::{Inputs, read_frames, run, write_frames};
-use carina_lwaftr::config::{Queue, Rules};
+use carina_lwaftr::config::{NextHopAddress, Queue, Rules};
 use carina_lwaftr::exchange::{Exchange, Share};
 use carina_lwaftr::file::Loaded;
 use carina_lwaftr::monitor::Monitor;
@@ -243,6 +243,7 @@ fn what_one_worker_learns_all_know() {
         kind: NeighbourKind::Advertisement {
             is_solicited: true,
             is_router: true,
+            is_override: true,
         },
         source: octets("fd00::9"),
         destination: octets(OWN6),
@@ -372,4 +373,54 @@ fn frames_go_to_the_worker_with_their_addresses() {
         let cut = pool.frame_of(&solicitation(OWN6)[..length]).unwrap();
         assert!(spread.worker_of(&cut) < 5);
     }
+}
+
+#[test]
+fn announcements_go_to_the_first_worker_with_the_next_hop() {
+    let pool = Pool::new(PoolConfig {
+        frames: 64,
+        frame_bytes: 2048,
+    })
+    .unwrap();
+    let queues = queues(&[
+        |_| {},
+        |queue| {
+            queue.external.mac.0[5] = 3;
+            queue.external.next_hop = NextHopAddress::Ip([10, 1, 1, 8].into());
+            queue.internal.mac.0[5] = 3;
+            queue.internal.next_hop = NextHopAddress::Ip("fd00::8".parse().unwrap());
+        },
+    ]);
+    let spread = Spread::new(&SpreadConfig {
+        side: Side::Stick,
+        queues,
+    });
+    let worker = |frame: &[u8], tag: u16| {
+        spread.worker_of(&pool.frame_of(&with_tag(frame, Some(tag))).unwrap())
+    };
+    let announced = |next| {
+        let mut frame = arp(false, ([2, 0, 0, 0, 0, 6], next), ([0; 6], next));
+        frame[..6].fill(0xff);
+        frame
+    };
+    assert_eq!(worker(&announced([10, 1, 1, 8]), 7), 1);
+    assert_eq!(worker(&announced([10, 1, 1, 7]), 7), 0);
+    let unasked = |target: &str| {
+        let message = Neighbour {
+            kind: NeighbourKind::Advertisement {
+                is_solicited: false,
+                is_router: true,
+                is_override: true,
+            },
+            source: octets(target),
+            destination: octets("ff02::1"),
+            target: octets(target),
+            link: Some([2, 0, 0, 0, 0, 6]),
+        };
+        let mut frame = frame6(&message.encode());
+        frame[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]);
+        frame
+    };
+    assert_eq!(worker(&unasked("fd00::8"), 8), 1);
+    assert_eq!(worker(&unasked("fd00::7"), 8), 0);
 }

@@ -6,6 +6,7 @@
 //! ```
 
 use crate::inet::{PROTOCOL_ICMP6 as ICMP6, checksum, pseudo_sum6};
+use crate::ipv6::{IPV6_BYTES, Upper};
 
 /// A solicitation or an advertisement with the packet's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub enum NeighbourKind {
         is_solicited: bool,
         /// The sender forwards packets.
         is_router: bool,
+        /// Its MAC address takes the place of one that is known. (RFC 4861 §7.2.5)
+        is_override: bool,
     },
 }
 
@@ -43,7 +46,7 @@ pub enum NeighbourError {
     /// It is something else.
     Other,
     /// It must be discarded: cut, from beyond a router, with a wrong checksum, a multicast target
-    /// or an option of no length. (RFC 4861 §7.1)
+    /// or an option of no length (RFC 4861 §7.1), or with a fragment header (RFC 6980 §5).
     Invalid,
 }
 
@@ -66,21 +69,22 @@ impl Neighbour {
     /// # Errors
     /// It is something else, or must be discarded.
     pub fn decode(packet: &[u8]) -> Result<Neighbour, NeighbourError> {
-        let (head, rest) = packet
-            .split_first_chunk::<40>()
-            .ok_or(NeighbourError::Other)?;
-        let is_ours = head[0] >> 4 == 6
-            && head[6] == ICMP6
-            && matches!(rest.first(), Some(&(SOLICITATION | ADVERTISEMENT)));
+        let seen = Upper::seen(packet).ok_or(NeighbourError::Other)?;
+        let is_ours = seen.protocol == ICMP6
+            && matches!(
+                packet.get(seen.start..seen.end),
+                Some([SOLICITATION | ADVERTISEMENT, ..])
+            );
         if !is_ours {
             return Err(NeighbourError::Other);
         }
-        Neighbour::decode_message(head, rest).ok_or(NeighbourError::Invalid)
+        Neighbour::decode_message(packet).ok_or(NeighbourError::Invalid)
     }
 
-    fn decode_message(head: &[u8; 40], rest: &[u8]) -> Option<Neighbour> {
-        let length = usize::from(u16::from_be_bytes([head[4], head[5]]));
-        let message = rest.get(..length)?;
+    fn decode_message(packet: &[u8]) -> Option<Neighbour> {
+        let upper = Upper::of(packet).ok()?;
+        let head = packet.first_chunk::<IPV6_BYTES>()?;
+        let message = packet.get(upper.start..upper.end)?;
         let (fixed, mut options) = message.split_first_chunk::<24>()?;
         let addresses = head[8..].first_chunk::<32>()?;
         let (source, destination) = addresses.split_first_chunk::<16>()?;
@@ -89,7 +93,9 @@ impl Neighbour {
         let is_valid = head[7] == 255
             && fixed[1] == 0
             && target[0] != 0xff
-            && checksum(message, pseudo_sum6(addresses, length, ICMP6)) == 0;
+            // One that was cut, or has the header for it, is not believed. (RFC 6980 §5)
+            && upper.part.is_none()
+            && checksum(message, pseudo_sum6(addresses, message.len(), ICMP6)) == 0;
         if !is_valid {
             return None;
         }
@@ -99,6 +105,7 @@ impl Neighbour {
                 let advertisement = NeighbourKind::Advertisement {
                     is_solicited: fixed[4] & SOLICITED != 0,
                     is_router: fixed[4] & ROUTER != 0,
+                    is_override: fixed[4] & OVERRIDE != 0,
                 };
                 (advertisement, TARGET_LINK)
             }
@@ -148,10 +155,13 @@ impl Neighbour {
             NeighbourKind::Advertisement {
                 is_solicited,
                 is_router,
+                is_override,
             } => {
-                let solicited = if is_solicited { SOLICITED } else { 0 };
-                let router = if is_router { ROUTER } else { 0 };
-                (ADVERTISEMENT, router | solicited | OVERRIDE, TARGET_LINK)
+                let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+                let flags = flag(is_router, ROUTER)
+                    | flag(is_solicited, SOLICITED)
+                    | flag(is_override, OVERRIDE);
+                (ADVERTISEMENT, flags, TARGET_LINK)
             }
         };
         (packet[40], packet[44]) = (kind, flags);
@@ -198,14 +208,16 @@ mod tests {
 
     #[test]
     fn messages_read_what_they_write() {
-        let advertisement = |is_solicited, is_router| NeighbourKind::Advertisement {
+        let advertisement = |is_solicited, is_router, is_override| NeighbourKind::Advertisement {
             is_solicited,
             is_router,
+            is_override,
         };
         for kind in [
             NeighbourKind::Solicitation,
-            advertisement(true, false),
-            advertisement(false, true),
+            advertisement(true, false, false),
+            advertisement(false, true, false),
+            advertisement(false, false, true),
         ] {
             let message = Neighbour {
                 kind,
@@ -238,10 +250,28 @@ mod tests {
             kind: NeighbourKind::Advertisement {
                 is_solicited: true,
                 is_router: true,
+                is_override: true,
             },
             ..solicitation()
         };
         assert_eq!(Neighbour::decode(&to_group.encode()), invalid);
+    }
+
+    #[test]
+    fn messages_stand_behind_options_but_no_fragment_header() {
+        let message = solicitation();
+        let behind = |kind: u8, header: [u8; 8]| {
+            let mut packet = message.encode().to_vec();
+            (packet[5], packet[6]) = (40, kind);
+            packet.splice(40..40, header);
+            packet
+        };
+        let options = behind(60, [ICMP6, 0, 1, 4, 0, 0, 0, 0]);
+        assert_eq!(Neighbour::decode(&options), Ok(message));
+        let whole = behind(44, [ICMP6, 0, 0, 0, 0, 0, 0, 7]);
+        assert_eq!(Neighbour::decode(&whole), Err(NeighbourError::Invalid));
+        let first = behind(44, [ICMP6, 0, 0, 1, 0, 0, 0, 7]);
+        assert_eq!(Neighbour::decode(&first), Err(NeighbourError::Invalid));
     }
 
     #[test]

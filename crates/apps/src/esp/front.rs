@@ -1,21 +1,34 @@
 //! The headers that stay in front in transport mode, and what they say about what follows.
 //! (RFC 4303 §3.1.1)
+//!
+//! Of IPv6 these are the extension headers that nodes on the way read; a packet that comes may have
+//! further ones in front of ESP, which stay as well.
 
-use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
+use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, checksum_after};
+use carina_wire::ipv6::{Boundary, IPV6_BYTES, Upper};
 
 const ETHER: usize = 14;
-const IPV6: usize = 40;
 
 /// The headers of Ethernet and IP of a packet that is whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Front {
-    /// Their bytes, options of IPv4 included.
+    /// Their bytes, options of IPv4 and extension headers of IPv6 included.
     pub bytes: usize,
     /// Bytes of the payload, which are there.
     pub payload: usize,
     /// Protocol of the payload.
     pub next: u8,
-    is_ipv4: bool,
+    /// Where that is named in a packet of IPv6.
+    named_at: Option<usize>,
+}
+
+/// Where ESP is, or is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Behind what nodes on the way read.
+    BehindTheWay,
+    /// Behind all extension headers.
+    BehindAll,
 }
 
 /// Why a frame has no such headers.
@@ -25,20 +38,20 @@ pub(super) enum Other {
     NotIp,
     /// It is shorter than its header says.
     Length,
-    /// It is a part of a packet of IPv4.
+    /// It is a part of a packet.
     Fragment,
 }
 
 impl Front {
     /// Those of a frame.
     #[inline]
-    pub fn of(frame: &[u8]) -> Result<Front, Other> {
+    pub fn of(frame: &[u8], place: Place) -> Result<Front, Other> {
         let ethertype = frame.get(12..ETHER).ok_or(Other::NotIp)?;
         let packet = &frame[ETHER..];
         let version = packet.first().ok_or(Other::NotIp)? >> 4;
         let front = match (version, u16::from_be_bytes([ethertype[0], ethertype[1]])) {
             (4, ETHERTYPE_IPV4) => Front::of_ipv4(packet)?,
-            (6, ETHERTYPE_IPV6) => Front::of_ipv6(packet)?,
+            (6, ETHERTYPE_IPV6) => Front::of_ipv6(packet, place)?,
             _ => return Err(Other::NotIp),
         };
         let is_whole = frame.len() >= front.bytes + front.payload;
@@ -60,17 +73,31 @@ impl Front {
             bytes: ETHER + header_bytes,
             payload: total - header_bytes,
             next: header[9],
-            is_ipv4: true,
+            named_at: None,
         })
     }
 
-    fn of_ipv6(packet: &[u8]) -> Result<Front, Other> {
-        let header = packet.first_chunk::<IPV6>().ok_or(Other::Length)?;
+    fn of_ipv6(packet: &[u8], place: Place) -> Result<Front, Other> {
+        let header = packet.first_chunk::<IPV6_BYTES>().ok_or(Other::Length)?;
+        let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
+        let upper = Upper::seen(packet).ok_or(Other::Length)?;
+        if upper.part.is_some_and(|part| !part.is_whole()) {
+            return Err(Other::Fragment);
+        }
+        let Boundary { next, named_at, at } = match place {
+            Place::BehindTheWay => upper.on_the_way,
+            Place::BehindAll => Boundary {
+                next: upper.protocol,
+                named_at: upper.named_at,
+                at: upper.start,
+            },
+        };
+        let payload = (IPV6_BYTES + length).checked_sub(at);
         Ok(Front {
-            bytes: ETHER + IPV6,
-            payload: usize::from(u16::from_be_bytes([header[4], header[5]])),
-            next: header[6],
-            is_ipv4: false,
+            bytes: ETHER + at,
+            payload: payload.ok_or(Other::Length)?,
+            next,
+            named_at: Some(named_at),
         })
     }
 
@@ -80,27 +107,25 @@ impl Front {
     #[inline]
     pub fn say(&self, frame: &mut [u8], payload: u16, next: u8) -> bool {
         let packet = &mut frame[ETHER..];
-        if !self.is_ipv4 {
-            packet[4..6].copy_from_slice(&payload.to_be_bytes());
-            packet[6] = next;
+        if let Some(named_at) = self.named_at {
+            let extensions = (self.bytes - ETHER - IPV6_BYTES) as u16;
+            let Some(length) = payload.checked_add(extensions) else {
+                return false;
+            };
+            packet[4..6].copy_from_slice(&length.to_be_bytes());
+            packet[named_at] = next;
             return true;
         }
         let Some(total) = payload.checked_add((self.bytes - ETHER) as u16) else {
             return false;
         };
-        // The checksum changes by what changes, so that a wrong one stays wrong. (RFC 1624)
-        let half = |at: usize| u32::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
-        let old = [half(2), u32::from(packet[9])];
-        let new = [u32::from(total), u32::from(next)];
-        let mut sum = u32::from(!(half(10) as u16));
-        for (old, new) in old.into_iter().zip(new) {
-            sum += u32::from(!(old as u16)) + new;
-        }
-        sum = (sum & 0xffff) + (sum >> 16);
-        sum = (sum & 0xffff) + (sum >> 16);
+        // The checksum changes by what changes, so that a wrong one stays wrong.
+        let half = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
+        let sum = checksum_after(half(10), half(2), total);
+        let sum = checksum_after(sum, packet[9].into(), next.into());
         packet[2..4].copy_from_slice(&total.to_be_bytes());
         packet[9] = next;
-        packet[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
         true
     }
 }

@@ -234,3 +234,58 @@ fn numbers_of_32_bits_end() {
     let mut frame = packet(&pool, 17, b"one more");
     assert_eq!(sender.protect(&mut frame), Err(Unprotected::Exhausted));
 }
+
+/// Extension headers of IPv6, the first of this kind, in front of a payload of UDP.
+fn behind(headers: &[u8]) -> Vec<u8> {
+    [headers, b"payload"].concat()
+}
+
+#[test]
+fn headers_for_the_way_stay_readable_and_come_back() {
+    let (pool, config) = (pool(), common());
+    let (mut sender, mut receiver) = (config.sender(7).unwrap(), config.receiver().unwrap());
+    const OPTIONS: [u8; 8] = [17, 0, 1, 4, 0, 0, 0, 0];
+    let mut hop_by_hop = OPTIONS;
+    hop_by_hop[0] = 43;
+    let routing = [60, 0, 0, 0, 0, 0, 0, 0];
+    let chain = [hop_by_hop, routing, OPTIONS].concat();
+    let mut frame = packet(&pool, 0, &behind(&chain));
+    let whole = frame.bytes().to_vec();
+    sender.protect(&mut frame).unwrap();
+    let bytes = frame.bytes();
+    assert_eq!(bytes[20], 0);
+    assert_eq!(bytes[54..62], hop_by_hop);
+    assert_eq!(bytes[62..70], [50, 0, 0, 0, 0, 0, 0, 0], "ESP follows");
+    let length = usize::from(u16::from_be_bytes([bytes[18], bytes[19]]));
+    assert_eq!(length, bytes.len() - 54);
+    assert!(!bytes.windows(7).any(|part| part == b"payload"));
+    assert_eq!(receiver.open(&mut frame), Ok(Opened::InStep));
+    assert_eq!(frame.bytes(), whole);
+}
+
+#[test]
+fn esp_behind_destination_options_is_opened() {
+    let (pool, config) = (pool(), common());
+    let (mut sender, mut receiver) = (config.sender(7).unwrap(), config.receiver().unwrap());
+    let mut frame = packet(&pool, 17, b"payload");
+    sender.protect(&mut frame).unwrap();
+    let sealed = frame.bytes()[54..].to_vec();
+    const LIMIT: [u8; 8] = [50, 0, 4, 1, 4, 1, 1, 0];
+    let mut frame = packet(&pool, 60, &[&LIMIT[..], &sealed].concat());
+    assert_eq!(receiver.open(&mut frame), Ok(Opened::InStep));
+    assert_eq!(frame.bytes()[54..62], [17, 0, 4, 1, 4, 1, 1, 0]);
+    assert_eq!(&frame.bytes()[62..], b"payload");
+    assert_eq!(frame.bytes()[18..20], [0, 15]);
+}
+
+#[test]
+fn parts_of_packets_of_ipv6_are_not_protected() {
+    let (pool, config) = (pool(), common());
+    let (mut sender, mut receiver) = (config.sender(7).unwrap(), config.receiver().unwrap());
+    for word in [1, 8, 9] {
+        let mut frame = packet(&pool, 44, &behind(&[17, 0, 0, word, 0, 0, 0, 7]));
+        assert_eq!(sender.protect(&mut frame), Err(Unprotected::Fragment));
+        let mut frame = packet(&pool, 44, &behind(&[50, 0, 0, word, 0, 0, 0, 7]));
+        assert_eq!(receiver.open(&mut frame), Err(Refused::Fragment));
+    }
+}

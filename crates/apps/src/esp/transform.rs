@@ -10,7 +10,7 @@ use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKe
 use carina_frame::Frame;
 use carina_wire::inet::PROTOCOL_ESP;
 
-use super::front::{Front, Other};
+use super::front::{Front, Other, Place};
 use super::window::ReplayWindow;
 
 /// SPI, sequence number and IV.
@@ -89,7 +89,7 @@ impl Sender {
     /// # Errors
     /// The frame may have changed then, and must be dropped.
     pub fn protect(&mut self, frame: &mut Frame) -> Result<(), Unprotected> {
-        let front = Front::of(frame.bytes())?;
+        let front = Front::of(frame.bytes(), Place::BehindTheWay)?;
         frame.truncate(front.bytes + front.payload);
         let length = self.protect_behind(frame, front.bytes, front.next)?;
         let has_length = front.say(frame.bytes_mut(), length, PROTOCOL_ESP);
@@ -179,7 +179,7 @@ pub enum Refused {
     Forged,
     /// Its padding is malformed.
     Padding,
-    /// It is a part of a packet of IPv4, which was not put together.
+    /// It is a part of a packet, which was not put together.
     Fragment,
 }
 
@@ -218,7 +218,7 @@ impl Receiver {
     /// # Errors
     /// The frame may have changed then, and must be dropped.
     pub fn open(&mut self, frame: &mut Frame) -> Result<Opened, Refused> {
-        let front = Front::of(frame.bytes())?;
+        let front = Front::of(frame.bytes(), Place::BehindAll)?;
         if front.next != PROTOCOL_ESP {
             return Err(Refused::NotEsp);
         }

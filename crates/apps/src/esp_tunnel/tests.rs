@@ -1,8 +1,10 @@
 //! Packets through a tunnel and back, of every length, over both versions of IP.
 
 use carina_frame::{Pool, PoolConfig};
+use carina_wire::inet::checksum;
 
 use super::*;
+use crate::congestion::set_class;
 
 fn pool() -> Pool {
     let (frames, frame_bytes) = (8, 2048);
@@ -54,9 +56,10 @@ fn packet(version: u8, class: u8, payload: usize) -> Vec<u8> {
         4 => {
             frame[12..].copy_from_slice(&ETHERTYPE_IPV4.to_be_bytes());
             let mut header = [0; 20];
-            (header[0], header[8], header[9]) = (0x45, 64, 17);
+            (header[0], header[1], header[8], header[9]) = (0x45, class, 64, 17);
             header[2..4].copy_from_slice(&(20 + payload as u16).to_be_bytes());
-            set_class(&mut header, class);
+            let sum = checksum(&header, 0);
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
             frame.extend(header);
         }
         _ => {
@@ -111,7 +114,7 @@ fn changed_repeated_and_foreign_packets_are_refused() {
         let sealed = frame.bytes().to_vec();
         let mut tried =
             |bytes: &[u8]| open(&back, &mut receiver, &mut pool.frame_of(bytes).unwrap());
-        let start = back.unwrap(&sealed).unwrap().start;
+        let start = back.unwrap(&sealed).unwrap().place.start;
         for at in start..sealed.len() {
             let mut changed = sealed.clone();
             changed[at] ^= 1;
@@ -144,8 +147,7 @@ fn opened(next: u8, payload: &[u8], class: u8) -> (Result<Came, Refused>, Vec<u8
     let (mut sender, mut receiver) = (near.sender(5).unwrap(), far.receiver().unwrap());
     let mut frame = pool.frame_of(payload).unwrap();
     sender.protect_behind(&mut frame, 0, next).unwrap();
-    assert!(outer.wrap(&mut frame));
-    set_class(&mut frame.bytes_mut()[14..], class);
+    assert!(outer.wrap(&mut frame, class));
     let came = open(&back, &mut receiver, &mut frame);
     (came, frame.bytes().to_vec())
 }

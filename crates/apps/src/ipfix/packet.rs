@@ -5,6 +5,7 @@ use carina_wire::ether::{TPID_CUSTOMER, TPID_PROVIDER};
 use carina_wire::inet::{
     ETHERTYPE_IPV4, ETHERTYPE_IPV6, PROTOCOL_ICMP, PROTOCOL_ICMP6, PROTOCOL_TCP, PROTOCOL_UDP,
 };
+use carina_wire::ipv6::{IPV6_BYTES, Upper};
 
 /// What packets of a flow have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,7 +38,8 @@ pub enum Version {
 pub struct Packet {
     /// Its flow.
     pub key: FlowKey,
-    /// Its length from the header of IP on. (RFC 7012, octetDeltaCount)
+    /// Its length from the header of IP on, as far as it is in the frame. (RFC 7012,
+    /// octetDeltaCount)
     pub bytes: u64,
     /// The flags of TCP.
     pub tcp_flags: u16,
@@ -54,8 +56,6 @@ pub enum Unmeasured {
 
 /// Tags that are looked behind.
 const TAGS_MAX: usize = 2;
-/// Extension headers of IPv6 that are looked behind. (RFC 8200 §4.1 has at most 7)
-const EXTENSIONS_MAX: usize = 8;
 /// SCTP, which begins with ports as TCP and UDP do.
 const SCTP: u8 = 132;
 
@@ -101,7 +101,7 @@ fn ipv4(packet: &[u8]) -> Option<Packet> {
     let head = packet.first_chunk::<20>()?;
     let (header, total) = (usize::from(head[0] & 0x0f) * 4, half(head, 2));
     let is_good = head[0] >> 4 == 4 && header >= 20 && usize::from(total) >= header;
-    // Behind the packet may be padding of Ethernet; a frame that a filter has cut may be shorter.
+    // Behind the packet may be padding of Ethernet; a frame that was cut may be shorter.
     let end = packet.len().min(total.into());
     if !is_good || end < header {
         return None;
@@ -119,44 +119,26 @@ fn ipv4(packet: &[u8]) -> Option<Packet> {
         vlan: 0,
     };
     let rest: &[u8] = if is_later { &[] } else { &packet[header..end] };
-    Some(with_ports(key, rest, total.into()))
+    Some(with_ports(key, rest, end))
 }
 
 fn ipv6(packet: &[u8]) -> Option<Packet> {
-    let head = packet.first_chunk::<40>()?;
-    let length = half(head, 4);
-    if head[0] >> 4 != 6 {
-        return None;
-    }
-    let end = packet.len().min(40 + usize::from(length));
-    let mut rest = &packet[40..end];
-    let mut protocol = head[6];
-    for _ in 0..EXTENSIONS_MAX {
-        let (next, bytes) = match (protocol, rest) {
-            // Hop-by-hop options, routing, destination options.
-            (0 | 43 | 60, [next, units, ..]) => (*next, 8 + usize::from(*units) * 8),
-            (44, [next, _, high, low, ..]) => {
-                let is_later = *high != 0 || low & 0xf8 != 0;
-                (*next, if is_later { usize::MAX } else { 8 })
-            }
-            _ => break,
-        };
-        protocol = next;
-        rest = rest.get(bytes..).unwrap_or(&[]);
-    }
+    let head = packet.first_chunk::<IPV6_BYTES>()?;
+    let upper = Upper::seen(packet)?;
     let key = FlowKey {
         version: Version::V6,
         source: head[8..24].try_into().ok()?,
         destination: head[24..].try_into().ok()?,
-        protocol,
+        protocol: upper.protocol,
         ports: [0; 2],
         vlan: 0,
     };
-    Some(with_ports(key, rest, 40 + u64::from(length)))
+    let transport = packet.get(upper.start..upper.end)?;
+    Some(with_ports(key, transport, upper.end))
 }
 
 /// A packet with what stands at the beginning of its transport header, as far as it is there.
-fn with_ports(mut key: FlowKey, transport: &[u8], bytes: u64) -> Packet {
+fn with_ports(mut key: FlowKey, transport: &[u8], bytes: usize) -> Packet {
     let mut tcp_flags = 0;
     match (key.protocol, transport) {
         (PROTOCOL_TCP | PROTOCOL_UDP | SCTP, [_, _, _, _, ..]) => {
@@ -171,7 +153,41 @@ fn with_ports(mut key: FlowKey, transport: &[u8], bytes: u64) -> Packet {
     }
     Packet {
         key,
-        bytes,
+        bytes: bytes as u64,
         tcp_flags,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carina_frame::{Pool, PoolConfig};
+
+    use super::*;
+
+    fn bytes_of(ethertype: u16, packet: &[u8]) -> Option<u64> {
+        let pool = Pool::new(PoolConfig::default()).unwrap();
+        let frame = [&[0; 12][..], &ethertype.to_be_bytes(), packet].concat();
+        let read = Packet::read(&pool.frame_of(&frame).unwrap());
+        read.ok().map(|packet| packet.bytes)
+    }
+
+    #[test]
+    fn bytes_are_those_that_are_there_whatever_the_header_says() {
+        let mut four = [0; 30];
+        (four[0], four[3]) = (0x45, 28);
+        let mut six = [0; 60];
+        (six[0], six[5], six[6]) = (0x60, 18, 17);
+        let padded = [
+            bytes_of(ETHERTYPE_IPV4, &four),
+            bytes_of(ETHERTYPE_IPV6, &six),
+        ];
+        assert_eq!(padded, [Some(28), Some(58)]);
+        four[2..4].fill(0xff);
+        six[4..6].fill(0xff);
+        let cut = [
+            bytes_of(ETHERTYPE_IPV4, &four),
+            bytes_of(ETHERTYPE_IPV6, &six),
+        ];
+        assert_eq!(cut, [Some(30), Some(60)]);
     }
 }

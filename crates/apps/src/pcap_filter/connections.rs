@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use carina_time::{Duration, Instant};
 use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, PROTOCOL_TCP, PROTOCOL_UDP};
+use carina_wire::ipv6::{IPV6_BYTES, Upper};
 
 /// What names a connection: the same for both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,14 +37,16 @@ pub fn key_of(frame: &[u8]) -> Option<Key> {
             (head[9], false, addresses, packet.get(length..)?)
         }
         ETHERTYPE_IPV6 => {
-            let (head, transport) = packet.split_first_chunk::<40>()?;
+            let upper = Upper::seen(packet)?;
+            let head = packet.first_chunk::<IPV6_BYTES>()?;
             let (source, destination) = head[8..].split_first_chunk::<16>()?;
             let destination = destination.first_chunk::<16>()?;
             let addresses = [
                 u128::from_be_bytes(*source),
                 u128::from_be_bytes(*destination),
             ];
-            (head[6], true, addresses, transport)
+            let transport = packet.get(upper.start..upper.end)?;
+            (upper.protocol, true, addresses, transport)
         }
         _ => return None,
     };
@@ -174,6 +177,23 @@ mod tests {
         for length in 0..38 {
             assert_eq!(key_of(&frame[..length]), None);
         }
+    }
+
+    #[test]
+    fn ports_of_ipv6_stand_behind_extension_headers() {
+        let packet = |next: u8, headers: &[u8]| {
+            let mut frame = vec![0; 54];
+            (frame[12], frame[13], frame[14], frame[20]) = (0x86, 0xdd, 0x60, next);
+            frame.extend_from_slice(headers);
+            frame.extend([0, 5, 0, 6, 0, 8, 0, 0]);
+            frame[19] = (frame.len() - 54) as u8;
+            frame
+        };
+        let plain = key_of(&packet(17, &[]));
+        assert!(plain.is_some());
+        assert_eq!(key_of(&packet(60, &[17, 0, 4, 1, 4, 1, 1, 0])), plain);
+        assert_eq!(key_of(&packet(44, &[17, 0, 0, 1, 0, 0, 0, 7])), plain);
+        assert_eq!(key_of(&packet(44, &[17, 0, 0, 8, 0, 0, 0, 7])), None);
     }
 
     #[test]

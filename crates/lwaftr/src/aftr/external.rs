@@ -52,7 +52,7 @@ impl Aftr {
         if !self.external.lets_in(frame.bytes()) {
             return self.drop4(Of::DropFilteredInIpv4, bytes);
         }
-        if header.destination == self.own.ipv4 && self.echo4(&mut frame) {
+        if header.destination == self.own.v4.ip && self.echo4(&mut frame) {
             let (link, leaving) = self.leaving4();
             return link.send_frame(frame, false, leaving);
         }
@@ -69,7 +69,7 @@ impl Aftr {
     /// Makes an echo request the answer; a request that is damaged goes the way of other packets.
     fn echo4(&mut self, frame: &mut Frame) -> bool {
         let bytes = frame.len();
-        let is_answered = answer(frame.bytes_mut(), self.own.ipv4) == Found::Answered;
+        let is_answered = answer(frame.bytes_mut(), self.own.v4.ip) == Found::Answered;
         if is_answered {
             self.counters.count(Of::InIcmpv4Echo, bytes);
             self.counters.count(Of::OutIcmpv4Echo, bytes);
@@ -168,29 +168,24 @@ impl Aftr {
             false => Of::InArpRequest,
         };
         self.counters.count(of, bytes);
-        if arp.target.1 != self.own.ipv4 {
-            return;
-        }
-        let (mac, ip) = arp.sender;
-        if Some(ip) == self.own.next4 {
-            self.external.resolved(mac, now, &mut self.out.external);
+        if let Some(heard) = self.own.v4.heard(&arp)
+            && let Some(mac) = self.external.hear(heard, now, &mut self.out.external)
+        {
+            let ip = arp.sender.1;
             self.tell_others(Learnt::NextHop4 { ip, mac });
         }
-        if !arp.is_reply {
-            self.send_arp(true, arp.sender, arp.sender.0);
+        if let Some(reply) = self.own.v4.reply(&arp) {
+            self.send_arp(&reply, arp.sender.0);
         }
     }
 
-    pub(super) fn ask4(&mut self, next: [u8; 4]) {
-        self.send_arp(false, ([0; 6], next), Mac::BROADCAST.0);
+    pub(super) fn ask4(&mut self) {
+        if let Some(request) = self.own.v4.request() {
+            self.send_arp(&request, Mac::BROADCAST.0);
+        }
     }
 
-    fn send_arp(&mut self, is_reply: bool, target: ([u8; 6], [u8; 4]), to: [u8; 6]) {
-        let arp = Arp4 {
-            is_reply,
-            sender: (self.external.mac(), self.own.ipv4),
-            target,
-        };
+    fn send_arp(&mut self, arp: &Arp4, to: [u8; 6]) {
         let mut bytes = [0; ETHER + ARP4_BYTES];
         bytes[..6].copy_from_slice(&to);
         bytes[6..12].copy_from_slice(&self.external.mac());
@@ -199,7 +194,7 @@ impl Aftr {
         let Some(frame) = self.pool.frame_of(&bytes) else {
             return self.counters.count(Of::DropNoFrame, bytes.len());
         };
-        let of = match is_reply {
+        let of = match arp.is_reply {
             true => Of::OutArpReply,
             false => Of::OutArpRequest,
         };

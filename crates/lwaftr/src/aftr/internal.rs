@@ -1,26 +1,27 @@
 //! What comes from the access network.
 
-use carina_apps::fragment::{FRAGMENT_HEADER, fragment6, must_not_be_cut, whole6};
+use carina_apps::congestion::carry_mark;
+use carina_apps::fragment::{fragment6, must_not_be_cut, whole6, without_extensions6};
 use carina_apps::reassembly::{Discard, Outcome};
 use carina_frame::Frame;
 use carina_time::Instant;
 use carina_wire::inet::{ETHERTYPE_IPV6, Ipv4Header, PROTOCOL_ICMP6, PROTOCOL_IPV4};
-use carina_wire::neighbour::{
-    NEIGHBOUR_BYTES, Neighbour, NeighbourError, NeighbourKind, group_mac, solicited_node,
-};
+use carina_wire::ipv6::{Answer, FRAGMENT, Ipv6Error, Upper};
+use carina_wire::neighbour::{NEIGHBOUR_BYTES, Neighbour, NeighbourError, NeighbourKind};
 
 use super::Aftr;
 use super::arrived::{Arrived, How, Outer};
 use super::parts::Key6;
+use crate::config::Internal;
 use crate::counters::{Of, Single};
 use crate::exchange::Learnt;
 use crate::icmp::{Message, NO_HOP4, UNREACHABLE4, WRONG_SOURCE6, answer6, sum6};
 use crate::link::ETHER;
-use crate::packet::{Packet4, Way, carry_congestion, count_hop};
+use crate::packet::{Packet4, Way, count_hop};
 use crate::table::Tunnel;
 
 impl Aftr {
-    pub(super) fn internal_frame(&mut self, frame: Frame, now: Instant) {
+    pub(super) fn internal_frame(&mut self, mut frame: Frame, now: Instant) {
         let bytes = frame.len();
         if frame.bytes().get(12..ETHER) != Some(&ETHERTYPE_IPV6.to_be_bytes()) {
             return self.drop6(Of::DropMisplacedNotIpv6, bytes);
@@ -28,21 +29,66 @@ impl Aftr {
         let Some((outer, length)) = header6(frame.bytes()) else {
             return self.drop6(Of::DropMalformedIpv6, bytes);
         };
-        let whole = match outer.header[6] {
-            FRAGMENT_HEADER => self.put_together6(&frame, &outer, now),
-            _ => {
-                self.counters.add(Single::InIpv6FragReassemblyUnneeded, 1);
-                let mut frame = frame;
-                frame.truncate(ETHER + 40 + length);
-                Some(frame)
-            }
+        // What follows is Ethernet's padding.
+        frame.truncate(ETHER + 40 + length);
+        let Some(upper) = self.upper(&frame, &outer, now) else {
+            return;
         };
-        if let Some(frame) = whole {
-            self.ipv6(frame, now);
+        if upper.protocol != FRAGMENT {
+            self.counters.add(Single::InIpv6FragReassemblyUnneeded, 1);
+            without_extensions6(&mut frame, ETHER, &upper);
+            return self.ipv6(frame, upper.part.is_some(), now);
+        }
+        let Some(mut whole) = self.put_together6(&frame, &outer, upper.start, now) else {
+            return;
+        };
+        let Some((outer, _)) = header6(whole.bytes()) else {
+            return self.drop6(Of::DropMalformedIpv6, whole.len());
+        };
+        if let Some(upper) = self.upper(&whole, &outer, now) {
+            without_extensions6(&mut whole, ETHER, &upper);
+            self.ipv6(whole, true, now);
         }
     }
 
-    fn put_together6(&mut self, frame: &Frame, outer: &Outer, now: Instant) -> Option<Frame> {
+    /// What stands behind the extension headers of a frame that ends with its packet; `None` when
+    /// it has to be discarded, which is done.
+    fn upper(&mut self, frame: &Frame, outer: &Outer, now: Instant) -> Option<Upper> {
+        let error = match Upper::of_all(&frame.bytes()[ETHER..]) {
+            Ok(upper) => return Some(upper),
+            Err(error) => error,
+        };
+        let is_to_group = outer.header[24] == 0xff;
+        let answer = match error {
+            Ipv6Error::Routing { at } => Some((0, at)),
+            Ipv6Error::Option { at, answer } => match answer {
+                Answer::Always => Some((2, at)),
+                Answer::NotToGroups if !is_to_group => Some((2, at)),
+                _ => None,
+            },
+            _ => None,
+        };
+        if let Some((code, at)) = answer
+            && self.rules.answers_extensions
+        {
+            self.parameter_problem(code, at, frame, outer, now);
+        }
+        let of = match error {
+            Ipv6Error::Malformed => Of::DropMalformedIpv6,
+            _ => Of::DropExtensionHeadersIpv6,
+        };
+        self.drop6(of, frame.len());
+        None
+    }
+
+    /// Takes a fragment whose fragment header stands `at` its packet.
+    fn put_together6(
+        &mut self,
+        frame: &Frame,
+        outer: &Outer,
+        at: usize,
+        now: Instant,
+    ) -> Option<Frame> {
         let Some((fragment, id)) = fragment6(frame.bytes(), ETHER) else {
             self.drop6(Of::DropMalformedIpv6, frame.len());
             return None;
@@ -57,10 +103,12 @@ impl Aftr {
                 // The fields that are wrong: payload length, and offset. (RFC 8200 §4.5)
                 let pointer = match why {
                     Discard::Length => 4,
-                    Discard::TooLong => 42,
+                    Discard::TooLong => at + 2,
                     _ => return None,
                 };
-                self.parameter_problem(pointer, frame, outer, now);
+                if self.rules.answers_fragments {
+                    self.parameter_problem(0, pointer, frame, outer, now);
+                }
                 return None;
             }
             Outcome::Kept | Outcome::PassedOver => return None,
@@ -72,13 +120,18 @@ impl Aftr {
         made.ok()
     }
 
-    fn parameter_problem(&mut self, pointer: u32, frame: &Frame, outer: &Outer, now: Instant) {
-        if !self.rules.answers_fragments {
-            return;
-        }
+    /// Tells the sender what is wrong with a packet, and where.
+    fn parameter_problem(
+        &mut self,
+        code: u8,
+        pointer: usize,
+        frame: &Frame,
+        outer: &Outer,
+        now: Instant,
+    ) {
         let message = Message {
-            word: pointer,
-            ..Message::of(4, 0)
+            word: pointer as u32,
+            ..Message::of(4, code)
         };
         let [_, destination] = outer.ends();
         let how = How {
@@ -88,7 +141,8 @@ impl Aftr {
         self.tell6(message, destination, &frame.bytes()[ETHER..], how);
     }
 
-    fn ipv6(&mut self, mut frame: Frame, now: Instant) {
+    /// Takes a packet without extension headers; it `was_cut`, or had the header for it.
+    fn ipv6(&mut self, mut frame: Frame, was_cut: bool, now: Instant) {
         let bytes = frame.len();
         if !self.internal.lets_in(frame.bytes()) {
             return self.drop6(Of::DropFilteredInIpv6, bytes);
@@ -98,11 +152,13 @@ impl Aftr {
         };
         if outer.header[6] == PROTOCOL_ICMP6 {
             match Neighbour::decode(&frame.bytes()[ETHER..]) {
+                // RFC 6980 §5
+                Ok(_) if was_cut => return self.drop6(Of::DropMalformedNdp, bytes),
                 Ok(message) => return self.neighbour(&message, &frame, now),
                 Err(NeighbourError::Invalid) => return self.drop6(Of::DropMalformedNdp, bytes),
                 Err(_) => {}
             }
-            if answer6(frame.bytes_mut(), self.own.ipv6) {
+            if answer6(frame.bytes_mut(), self.own.v6.ip) {
                 self.counters.count(Of::InIcmpv6Echo, bytes);
                 self.counters.count(Of::OutIcmpv6Echo, bytes);
                 let (link, leaving) = self.leaving6();
@@ -162,7 +218,7 @@ impl Aftr {
             self.wrong_source(packet, source, outer, arrived.how);
             return Err(Of::DropNoSourceSoftwireIpv6);
         }
-        if self.rules.carries_congestion && !carry_congestion(outer.class(), packet.bytes_mut()) {
+        if self.rules.carries_congestion && !carry_mark(outer.class(), packet.bytes_mut()) {
             return Err(Of::DropCeButNotEctIpv4);
         }
         if self.policy.has_hairpinning && self.table.has_address(arrived.header.destination) {
@@ -232,6 +288,10 @@ impl Aftr {
         let (kind, code) = (bytes[40], bytes[41]);
         let word = u32::from_be_bytes([bytes[44], bytes[45], bytes[46], bytes[47]]);
         let message = match (kind, code) {
+            // No path carries less. (RFC 8201 §4)
+            (2, 0) if self.rules.discards_small_mtus && word < u32::from(Internal::MTU_MIN) => {
+                return Err(Of::DropTooSmallMtuIcmpv6);
+            }
             (1, _) | (3, 0) | (4, _) => UNREACHABLE4,
             (2, 0) => Message::must_cut((word as usize).saturating_sub(40).max(MTU4_MIN)),
             (2, _) => return Err(Of::DropTooBigTypeButNotCodeIcmpv6),
@@ -269,7 +329,7 @@ fn quoted(bytes: &[u8]) -> Option<(Outer, Packet4<'_>)> {
     }
     let inner = match header[6] {
         PROTOCOL_IPV4 => rest,
-        FRAGMENT_HEADER => {
+        FRAGMENT => {
             let (fragment, inner) = rest.split_first_chunk::<8>()?;
             let is_first = fragment[2] == 0 && fragment[3] & 0xf8 == 0;
             (fragment[0] == PROTOCOL_IPV4 && is_first).then_some(inner)?
@@ -297,62 +357,29 @@ impl Aftr {
     fn neighbour(&mut self, message: &Neighbour, frame: &Frame, now: Instant) {
         let bytes = frame.len();
         match message.kind {
-            NeighbourKind::Solicitation => {
-                self.counters.count(Of::InNdpNs, bytes);
-                if message.target == self.own.ipv6 {
-                    self.advertise(message, frame);
-                }
-            }
-            NeighbourKind::Advertisement { is_solicited, .. } => {
-                self.counters.count(Of::InNdpNa, bytes);
-                if let Some(mac) = message.link
-                    && is_solicited
-                    && Some(message.target) == self.own.next6
-                {
-                    self.internal.resolved(mac, now, &mut self.out.internal);
-                    let ip = message.target;
-                    self.tell_others(Learnt::NextHop6 { ip, mac });
-                }
-            }
+            NeighbourKind::Solicitation => self.counters.count(Of::InNdpNs, bytes),
+            NeighbourKind::Advertisement { .. } => self.counters.count(Of::InNdpNa, bytes),
+        }
+        if let Some(heard) = self.own.v6.heard(message)
+            && let Some(mac) = self.internal.hear(heard, now, &mut self.out.internal)
+            && let Some(ip) = self.own.v6.next
+        {
+            self.tell_others(Learnt::NextHop6 { ip, mac });
+        }
+        let sender = frame.bytes()[6..].first_chunk().copied();
+        let sender = sender.unwrap_or_default();
+        if let Some((answer, to)) = self.own.v6.advertisement(message, sender) {
+            self.send_neighbour(&answer, to);
         }
     }
 
-    fn advertise(&mut self, asked: &Neighbour, frame: &Frame) {
-        // A station that tests whether an address is free has none yet. (RFC 4861 §7.2.4)
-        let is_solicited = asked.source != [0; 16];
-        let (destination, mac) = match is_solicited {
-            true => {
-                let sender = frame.bytes().get(6..12).and_then(|mac| mac.try_into().ok());
-                (asked.source, asked.link.or(sender).unwrap_or_default())
-            }
-            false => (ALL_NODES, group_mac(ALL_NODES)),
-        };
-        let kind = NeighbourKind::Advertisement {
-            is_solicited,
-            is_router: true,
-        };
-        self.send_neighbour(kind, destination, self.own.ipv6, mac);
+    pub(super) fn ask6(&mut self) {
+        if let Some((message, to)) = self.own.v6.solicitation() {
+            self.send_neighbour(&message, to);
+        }
     }
 
-    pub(super) fn ask6(&mut self, next: [u8; 16]) {
-        let group = solicited_node(next);
-        self.send_neighbour(NeighbourKind::Solicitation, group, next, group_mac(group));
-    }
-
-    fn send_neighbour(
-        &mut self,
-        kind: NeighbourKind,
-        destination: [u8; 16],
-        target: [u8; 16],
-        to: [u8; 6],
-    ) {
-        let message = Neighbour {
-            kind,
-            source: self.own.ipv6,
-            destination,
-            target,
-            link: Some(self.internal.mac()),
-        };
+    fn send_neighbour(&mut self, message: &Neighbour, to: [u8; 6]) {
         let mut bytes = [0; ETHER + NEIGHBOUR_BYTES];
         bytes[..6].copy_from_slice(&to);
         bytes[6..12].copy_from_slice(&self.internal.mac());
@@ -361,7 +388,7 @@ impl Aftr {
         let Some(frame) = self.pool.frame_of(&bytes) else {
             return self.counters.count(Of::DropNoFrame, bytes.len());
         };
-        let of = match kind {
+        let of = match message.kind {
             NeighbourKind::Solicitation => Of::OutNdpNs,
             NeighbourKind::Advertisement { .. } => Of::OutNdpNa,
         };
@@ -370,6 +397,3 @@ impl Aftr {
         link.send_frame(frame, false, leaving);
     }
 }
-
-/// All nodes of the link. (RFC 4291 §2.7.1)
-const ALL_NODES: [u8; 16] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];

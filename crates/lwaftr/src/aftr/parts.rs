@@ -108,7 +108,7 @@ impl Parts {
         outcome
     }
 
-    /// Takes a fragment of IPv6. One that is the whole packet needs no other. (RFC 6946)
+    /// Takes a fragment of IPv6.
     pub fn add6(
         &mut self,
         key: Key6,
@@ -117,13 +117,6 @@ impl Parts {
         random: u64,
         counters: &mut Counters,
     ) -> Outcome {
-        if fragment.offset == 0 && fragment.is_last {
-            counters.add(Single::InIpv6FragReassemblyUnneeded, 1);
-            return Outcome::Complete(Whole {
-                head: fragment.head.to_vec(),
-                payload: fragment.payload.to_vec(),
-            });
-        }
         counters.add(Single::InIpv6FragNeedsReassembly, 1);
         if !self.takes6 {
             counters.add(Single::DropIpv6FragDisabled, 1);

@@ -25,7 +25,7 @@ impl Aftr {
         if !self.limit4.allows(how.now) {
             return self.counters.count(Of::DropOverRateLimitIcmpv4, bytes);
         }
-        let ends = [self.own.ipv4, about.source];
+        let ends = [self.own.v4.ip, about.source];
         let error = error4(&self.pool, ends, message, about.bytes, self.external.mtu());
         let Some(error) = error else {
             return self.counters.count(Of::DropNoFrame, bytes);

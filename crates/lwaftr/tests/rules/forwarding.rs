@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use etherparse::{IpDscp, IpEcn, PacketBuilder};
 
 use super::{Trial, trial};
+use crate::extensions::{LIMIT, behind};
 use crate::harness::*;
 
 /// A port of the far host that no reader takes for that of a protocol.
@@ -101,12 +102,22 @@ fn out_of_tunnels() -> Vec<Trial> {
     let mut all = vec![
         trial(
             5,
-            "UDP and destination options are not looked into",
+            "UDP is not looked into, nor hop-by-hop options in a wrong place",
             Case::plain()
                 .with_internal(frame6(&ipv6(B4_LOW, BR, 17, &[0; 20])))
                 .with_internal(frame6(&ipv6(B4_LOW, BR, 60, &[0; 20]))),
         )
         .counts("in-ipv6=2 drop-unknown-protocol-ipv6=2 drop-all-ipv6-iface=2"),
+        trial(
+            5,
+            "behind the tunnel encapsulation limit",
+            Case::plain().with_internal(frame6(&behind(
+                &tunnel(B4_HIGH, BR, &request),
+                &[(60, LIMIT)],
+            ))),
+        )
+        .to4("ip.src=192.0.2.1 ip.dst=198.51.100.7 ip.ttl=63 udp.checksum.status=1")
+        .counts("in-ipv6=1 out-ipv4=1"),
         trial(
             8,
             "to the Internet",

@@ -27,7 +27,7 @@ const RULES: [(u8, &str); 35] = [
     (3, "with a > 0 the lowest ports belong to no set"),
     (
         5,
-        "of IPv6, next headers 4 and 58 count, others are dropped",
+        "of IPv6, protocols 4 and 58 count behind extension headers",
     ),
     (6, "a B4 sends from its softwire, else ICMPv6 1/5"),
     (7, "that error comes from the softwire's BR address"),

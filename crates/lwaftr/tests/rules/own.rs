@@ -167,40 +167,41 @@ fn advertisements() -> Vec<Trial> {
             kind: NeighbourKind::Advertisement {
                 is_solicited,
                 is_router: true,
+                is_override: true,
             },
             source: octets("fd00::9"),
-            destination: octets(OWN6),
+            destination: octets(if is_solicited { OWN6 } else { "ff02::1" }),
             target: octets(target),
             link: Some(NEXT_MAC),
         };
         frame6(&message.encode())
     };
     let waiting = || asking().with_external(frame4(&from_host((WHOLE, 5))));
+    all.push(
+        trial(
+            34,
+            "an advertisement of another",
+            waiting().with_internal(given(true, "fd00::8")),
+        )
+        .to4(ASKED4)
+        .to6(ASKED6)
+        .counts("in-ipv4=1 out-ipv6=1 out-arp-request=1 out-ndp-ns=1 in-ndp-na=1"),
+    );
     for (what, frame) in [
+        ("the next hop's answer", given(true, "fd00::9")),
         (
-            "an advertisement that answers nothing",
+            "the next hop's announcement to all",
             given(false, "fd00::9"),
         ),
-        ("an advertisement of another", given(true, "fd00::8")),
     ] {
         all.push(
             trial(34, what, waiting().with_internal(frame))
                 .to4(ASKED4)
                 .to6(ASKED6)
+                .to6(softwire(BR_WHOLE, B4_WHOLE))
                 .counts("in-ipv4=1 out-ipv6=1 out-arp-request=1 out-ndp-ns=1 in-ndp-na=1"),
         );
     }
-    all.push(
-        trial(
-            34,
-            "the next hop's answer",
-            waiting().with_internal(given(true, "fd00::9")),
-        )
-        .to4(ASKED4)
-        .to6(ASKED6)
-        .to6(softwire(BR_WHOLE, B4_WHOLE))
-        .counts("in-ipv4=1 out-ipv6=1 out-arp-request=1 out-ndp-ns=1 in-ndp-na=1"),
-    );
     all
 }
 
