@@ -12,7 +12,7 @@ LIBRARIES := target/$(TARGET)/release/c
 
 # One static program (scripts/static-program): it runs on this host and in any guest.
 build: packages
-	@echo "Compiling carina. The first time takes about 30 minutes of one processor's time."
+	@echo "Compiling carina. The first time takes about 15 minutes on two processors."
 	cargo build --locked --release --target $(TARGET) --package carina-cli
 
 # The program, and librina for C programs: cc prog.c $(pkg-config --cflags --libs rina).

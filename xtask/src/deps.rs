@@ -253,7 +253,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-import",
-        "carina-api carina-ipcp carina-lab carina-node carina-time carina-vnet carina-wire serde serde_json thiserror",
+        "carina-api carina-ipcp carina-lab carina-node carina-time carina-vnet carina-wire saphyr-parser serde serde_json thiserror",
     ),
     (
         "carina-measure",

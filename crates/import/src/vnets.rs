@@ -3,16 +3,18 @@
 //! | format | input |
 //! |---|---|
 //! | [`Format::Lab`] | `.lab` files of `carina lab`, and of rlite's demonstrator |
-//! | [`Format::Containerlab`] | `*.clab.yml` of containerlab, in a part of YAML ([`yaml`]) |
+//! | [`Format::Containerlab`] | `*.clab.yml` of containerlab ([`yaml`]) |
 //! | [`Format::Kathara`] | `lab.conf` of Kathará |
 //! | [`Format::Rspec`] | requests in GENI RSpec, version 3 |
 //! | [`Format::Graphml`] | GraphML, such as that of the Internet Topology Zoo |
+//! | [`Format::Gml`] | GML, of the same collection |
 //!
-//! What has no like in a document is noted. A network of more than two ends becomes a node with a
+//! What a document cannot express is noted. A network of more than two ends becomes a node with a
 //! link to each of them: a document's links have two ends.
 
 mod containerlab;
 mod draft;
+mod gml;
 mod graphml;
 mod kathara;
 mod lab;
@@ -37,16 +39,19 @@ pub enum Format {
     Rspec,
     /// GraphML.
     Graphml,
+    /// GML.
+    Gml,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: [Format; 5] = [
+    pub const ALL: [Format; 6] = [
         Format::Lab,
         Format::Containerlab,
         Format::Kathara,
         Format::Rspec,
         Format::Graphml,
+        Format::Gml,
     ];
 
     /// The word for it.
@@ -58,6 +63,7 @@ impl Format {
             Format::Kathara => "kathara",
             Format::Rspec => "rspec",
             Format::Graphml => "graphml",
+            Format::Gml => "gml",
         }
     }
 
@@ -71,6 +77,7 @@ impl Format {
             _ if ends(".yml") || ends(".yaml") => Some(Format::Containerlab),
             _ if ends(".rspec") => Some(Format::Rspec),
             _ if ends(".graphml") => Some(Format::Graphml),
+            _ if ends(".gml") => Some(Format::Gml),
             _ => None,
         }
     }
@@ -107,6 +114,7 @@ pub fn read(format: Format, source: Source<'_>) -> Result<Imported, ImportError>
         Format::Kathara => kathara::read(source),
         Format::Rspec => rspec::read(source),
         Format::Graphml => graphml::read(source),
+        Format::Gml => gml::read(source),
     }
 }
 

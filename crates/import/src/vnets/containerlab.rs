@@ -1,26 +1,29 @@
 //! Topologies of containerlab: `name` and `topology` with `nodes` and `links`
 //! (containerlab, `docs/manual/topo-def-file.md`).
 //!
-//! A container becomes a namespace: the system in its image does not run in it.
+//! A container becomes a namespace: the system in its image does not run in it. A variable
+//! `${NAME:=DEFAULT}` or `${NAME:-DEFAULT}` becomes its default; one without a default stays as it
+//! is, with a note.
 
 use super::draft::{Draft, DraftEnd, DraftLink, beginning};
 use super::yaml::Yaml;
 use super::{Imported, Source};
 use crate::error::ImportError;
-use carina_vnet::document::Kind;
+use carina_vnet::document::{Kind, limits};
 
 pub fn read(source: Source<'_>) -> Result<Imported, ImportError> {
-    let whole = Yaml::read(source.text).map_err(|error| ImportError::Yaml {
+    let mut draft = Draft::new(source, Kind::Namespace);
+    let text = with_defaults(source.text, &mut draft);
+    let whole = Yaml::read(&text).map_err(|error| ImportError::Yaml {
         file: source.file.to_owned(),
         source: error,
     })?;
-    let mut draft = Draft::new(source, Kind::Namespace);
     if let Some(name) = whole.get("name").and_then(Yaml::text) {
         draft.name(name);
     }
     for (key, value) in whole.entries() {
         if !matches!(key.as_str(), "name" | "topology") {
-            draft.note(value.line, key, "it is of containers");
+            draft.note(value.line, key, reason(key));
         }
     }
     let topology = whole.get("topology");
@@ -28,7 +31,7 @@ pub fn read(source: Source<'_>) -> Result<Imported, ImportError> {
         match key.as_str() {
             "nodes" => {}
             "links" => {}
-            _ => draft.note(value.line, format!("topology.{key}"), "it is of containers"),
+            _ => draft.note(value.line, format!("topology.{key}"), reason(key)),
         }
     }
     let of = |key: &str| topology.and_then(|it| it.get(key));
@@ -54,9 +57,106 @@ fn read_node(draft: &mut Draft, name: &str, node: &Yaml) {
                 let why = format!("{} does not run in a namespace", beginning(kind));
                 draft.note(value.line, what, why);
             }
-            _ => draft.note(value.line, what, "it is of containers"),
+            ("cpu", Some(text)) => match processors(text) {
+                Some(cpus) => draft.node(name, node.line).cpus = Some(cpus),
+                None => draft.note(value.line, what, "a node has whole processors"),
+            },
+            ("memory", Some(text)) => match memory(text) {
+                Some(mib) => draft.node(name, node.line).memory = Some(mib),
+                None => draft.note(value.line, what, "a node cannot have this much memory"),
+            },
+            _ => draft.note(value.line, what, reason(key)),
         }
     }
+}
+
+/// Why a key is not carried over.
+fn reason(key: &str) -> &'static str {
+    match key {
+        "prefix" => "names of nodes have no prefix",
+        "mgmt" | "mgmt-ipv4" | "mgmt-ipv6" | "mgmt-net" => {
+            "a network has no management network; `carina vnet exec` reaches the nodes"
+        }
+        "kinds" | "groups" | "defaults" | "group" => "a document has no kinds or groups of nodes",
+        "image" | "image-pull-policy" | "runtime" | "auto-remove" | "restart-policy" => {
+            "a namespace has no image"
+        }
+        "binds"
+        | "startup-config"
+        | "config"
+        | "license"
+        | "enforce-startup-config"
+        | "suppress-startup-config"
+        | "certificate" => "a document has no files; `carina vnet exec` can write them",
+        "exec" | "cmd" | "entrypoint" | "user" | "env" | "env-files" | "stages" | "wait-for"
+        | "startup-delay" | "healthcheck" | "sysctls" => {
+            "a document starts no programs; `carina vnet exec` does once the network is up"
+        }
+        "ports" | "publish" | "dns" | "network-mode" | "aliases" => {
+            "a namespace has only the links of the document"
+        }
+        "labels" | "vars" | "position" => "a document has no labels",
+        "mtu" => "the carrier of a link sets its MTU",
+        "type" => "only links of type veth have two nodes as their ends",
+        _ => "a document has no equivalent",
+    }
+}
+
+fn processors(text: &str) -> Option<u32> {
+    let cpus = text.parse().ok()?;
+    (1..=limits::CPUS_MAX).contains(&cpus).then_some(cpus)
+}
+
+/// `512`, in bytes, or `512MB`, `1Gb`, `512 mib` (containerlab, "memory").
+fn memory(text: &str) -> Option<u64> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let number: u64 = text[..end].parse().ok()?;
+    let mib = match text[end..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => number >> 20,
+        "k" | "kb" | "kib" => number >> 10,
+        "m" | "mb" | "mib" => number,
+        "g" | "gb" | "gib" => number.checked_mul(1024)?,
+        _ => return None,
+    };
+    limits::MEMORY_MIB.contains(&mib).then_some(mib)
+}
+
+/// The text with the defaults of its variables in their places.
+fn with_defaults(text: &str, draft: &mut Draft) -> String {
+    let mut whole = String::with_capacity(text.len());
+    for (index, line) in text.lines().enumerate() {
+        let mut rest = line;
+        while let Some((before, (name, variable, after))) = rest
+            .split_once("${")
+            .and_then(|(before, after)| Some((before, variable(after)?)))
+        {
+            whole.push_str(before);
+            match variable {
+                Some(default) => whole.push_str(default),
+                None => {
+                    let what = format!("the variable {}", beginning(name));
+                    draft.note(index + 1, what, "variables of the environment are not read");
+                    whole.push_str(name);
+                }
+            }
+            rest = after;
+        }
+        whole.push_str(rest);
+        whole.push('\n');
+    }
+    whole
+}
+
+/// The name, the default and the text behind `NAME:=DEFAULT}`.
+fn variable(text: &str) -> Option<(&str, Option<&str>, &str)> {
+    let (inside, after) = text.split_once('}')?;
+    let end = inside.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let (name, rest) = inside.split_at(end.unwrap_or(inside.len()));
+    let defaults = [":=", ":-", "=", "-"];
+    let default = defaults.iter().find_map(|mark| rest.strip_prefix(mark));
+    Some((name, default, after))
 }
 
 fn read_link(draft: &mut Draft, link: &Yaml) {
@@ -75,11 +175,7 @@ fn read_link(draft: &mut Draft, link: &Yaml) {
             _ => false,
         };
         if !is_read {
-            draft.note(
-                value.line,
-                format!("{key} of a link"),
-                "it is of containers",
-            );
+            draft.note(value.line, format!("{key} of a link"), reason(key));
         }
     }
     let [Some((one, first)), Some((other, second))] = &ends[..] else {

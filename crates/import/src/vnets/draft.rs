@@ -17,13 +17,21 @@ pub struct Draft {
     name: String,
     rate: Rate,
     kind: Kind,
-    nodes: BTreeMap<String, Node>,
-    /// The names of the file, with those in the document.
-    names: BTreeMap<String, String>,
+    /// By their names in the file.
+    nodes: BTreeMap<String, DraftNode>,
     taken: BTreeSet<End>,
+    /// The nodes of their ends have the names of the file.
     links: Vec<Link>,
     unrated: usize,
     notes: Vec<Note>,
+}
+
+/// A node, and where the file names it first.
+struct DraftNode {
+    /// How many nodes the file names before it.
+    place: usize,
+    line: usize,
+    node: Node,
 }
 
 /// An end of a link, as the file has it.
@@ -39,9 +47,6 @@ pub struct DraftEnd<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DraftLink {
     pub rate: Option<Rate>,
-    pub delay_ns: Option<u64>,
-    /// Millionths.
-    pub loss: Option<u32>,
     pub carrier: Carrier,
 }
 
@@ -56,7 +61,6 @@ impl Draft {
             rate: source.rate,
             kind,
             nodes: BTreeMap::new(),
-            names: BTreeMap::new(),
             taken: BTreeSet::new(),
             links: Vec::new(),
             unrated: 0,
@@ -85,47 +89,63 @@ impl Draft {
 
     /// The node of this name in the file; it is made if it is not there.
     pub fn node(&mut self, original: &str, line: usize) -> &mut Node {
-        let name = self.name_of(original, line);
+        let place = self.nodes.len();
+        let is_known = place <= limits::NODES_MAX || self.nodes.contains_key(original);
+        // A document with too many nodes is refused; how the others are called does not matter.
+        let original = if is_known { original } else { OVERFULL };
         let kind = Some(self.kind);
-        self.nodes.entry(name).or_insert_with(|| Node {
-            kind,
-            ..Node::default()
-        })
+        let made = || DraftNode {
+            place,
+            line,
+            node: Node {
+                kind,
+                ..Node::default()
+            },
+        };
+        let node = self.nodes.entry(original.to_owned()).or_insert_with(made);
+        &mut node.node
+    }
+
+    /// Makes a node that the file names by an id and calls by a label, which several may have; the
+    /// name for [`DraftEnd`].
+    pub fn labelled(&mut self, label: &str, id: &str, line: usize) -> String {
+        let name = match self.has(label) {
+            false => label.to_owned(),
+            true => format!("{label} {id}"),
+        };
+        self.node(&name, line);
+        name
     }
 
     /// Whether the file has named a node so.
     pub fn has(&self, original: &str) -> bool {
-        self.names.contains_key(original)
+        self.nodes.contains_key(original)
     }
 
-    /// The name in the document: like that of the file, fit for hosts and files, and no other
-    /// node's.
-    fn name_of(&mut self, original: &str, line: usize) -> String {
-        if let Some(known) = self.names.get(original) {
-            return known.clone();
+    /// The names in the document by those of the file: fit for hosts and files, and all different.
+    /// A name that is fit stays as it is; the others take what is left, in the order of the file.
+    fn names(&mut self) -> BTreeMap<String, String> {
+        let mut order: Vec<(usize, usize, String)> = self
+            .nodes
+            .iter()
+            .map(|(original, node)| (node.place, node.line, original.clone()))
+            .collect();
+        order.sort_unstable();
+        let is_fit = |original: &String| is_name(original);
+        let mut used: BTreeSet<String> =
+            self.nodes.keys().filter(|it| is_fit(it)).cloned().collect();
+        let mut names: BTreeMap<String, String> =
+            used.iter().map(|it| (it.clone(), it.clone())).collect();
+        for (_, line, original) in order.into_iter().filter(|(_, _, it)| !is_fit(it)) {
+            let name = free_name(&original, &used);
+            if name != original.trim_end() {
+                let why = format!("it is {name}: names have letters, digits and `-`, and differ");
+                self.note(line, format!("the name {:?}", beginning(&original)), why);
+            }
+            used.insert(name.clone());
+            names.insert(original, name);
         }
-        if self.nodes.len() > limits::NODES_MAX {
-            // The document is refused for it; how the others are called does not matter.
-            return OVERFULL.to_owned();
-        }
-        let base = fit(original).unwrap_or_else(|| "node".to_owned());
-        let is_free = |name: &String| !self.nodes.contains_key(name);
-        let numbered = (2..).map(|number: u32| {
-            let end = format!("-{number}");
-            let keep = limits::NAME_MAX - end.len();
-            format!(
-                "{}{end}",
-                base[..base.len().min(keep)].trim_end_matches('-')
-            )
-        });
-        let mut names = std::iter::once(base.clone()).chain(numbered);
-        let name = names.find(is_free).unwrap_or_default();
-        if name != original.trim_end() {
-            let why = format!("it is {name}: names have letters, digits and `-`, and differ");
-            self.note(line, format!("the name {:?}", beginning(original)), why);
-        }
-        self.names.insert(original.to_owned(), name.clone());
-        name
+        names
     }
 
     /// Adds a link between two nodes, which are made if they are not there.
@@ -146,10 +166,8 @@ impl Draft {
         self.links.push(Link {
             ends,
             rate,
-            delay_max: link
-                .delay_ns
-                .map(|ns| carina_time::Duration::from_nanos(ns).into()),
-            loss_max: link.loss.and_then(share),
+            delay_max: None,
+            loss_max: None,
             carrier: link.carrier,
         });
     }
@@ -182,7 +200,7 @@ impl Draft {
 
     fn end(&mut self, end: DraftEnd<'_>, line: usize) -> End {
         self.node(end.node, line);
-        let node = self.name_of(end.node, line);
+        let node = end.node.to_owned();
         let Some(interface) = end.interface else {
             return End {
                 node,
@@ -196,7 +214,11 @@ impl Draft {
         if is_interface(interface) && self.taken.insert(named.clone()) {
             return named;
         }
-        let what = format!("the interface {:?} of {node}", beginning(interface));
+        let what = format!(
+            "the interface {:?} of {}",
+            beginning(interface),
+            beginning(&node)
+        );
         self.note(
             line,
             what,
@@ -213,11 +235,18 @@ impl Draft {
     /// # Errors
     /// It says what no document can.
     pub fn finish(mut self) -> Result<Imported, ImportError> {
+        let names = self.names();
         if self.unrated > 0 {
             let what = format!("{} links without a rate", self.unrated);
             let why = format!("they have {}; --rate gives another", self.rate);
             self.note(0, what, why);
         }
+        let named = |original: &str| names.get(original).cloned().unwrap_or_default();
+        for end in self.links.iter_mut().flat_map(|link| &mut link.ends) {
+            end.node = named(&end.node);
+        }
+        let nodes = self.nodes.into_iter();
+        let node = nodes.map(|(original, node)| (named(&original), node.node));
         let document = Document {
             vnet: Header {
                 name: self.name,
@@ -225,7 +254,7 @@ impl Draft {
                 on_insufficient: OnInsufficient::Reject,
             },
             defaults: Node::default(),
-            node: self.nodes,
+            node: node.collect(),
             link: self.links,
             access: BTreeMap::new(),
             test: Vec::new(),
@@ -241,10 +270,17 @@ impl Draft {
     }
 }
 
-/// A share in millionths, as far as a document can say it.
-fn share(millionths: u32) -> Option<carina_vnet::document::Share> {
-    let (whole, rest) = (millionths / 10_000, millionths % 10_000);
-    format!("{whole}.{rest:04}%").parse().ok()
+/// A name like the original that is not used yet.
+fn free_name(original: &str, used: &BTreeSet<String>) -> String {
+    let base = fit(original).unwrap_or_else(|| "node".to_owned());
+    let numbered = (2..).map(|number: u32| {
+        let end = format!("-{number}");
+        let keep = limits::NAME_MAX - end.len();
+        let kept = base[..base.len().min(keep)].trim_end_matches('-');
+        format!("{kept}{end}")
+    });
+    let mut names = std::iter::once(base.clone()).chain(numbered);
+    names.find(|name| !used.contains(name)).unwrap_or_default()
 }
 
 /// A name of a node or network that is like this one.
@@ -266,5 +302,5 @@ pub fn beginning(text: &str) -> String {
 }
 
 const NOTES_MAX: usize = 1000;
-/// The node that stands for all beyond the most that a document has.
-const OVERFULL: &str = "overfull";
+/// The node that stands for all beyond the most that a document has; no file names a node so.
+const OVERFULL: &str = "\n";

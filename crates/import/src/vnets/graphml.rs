@@ -64,12 +64,7 @@ fn read_nodes<'a>(
             continue;
         };
         let label = data(node, keys, "label").unwrap_or(id);
-        // Several may have the same label.
-        let name = match draft.has(label) {
-            false => label.to_owned(),
-            true => format!("{label} {id}"),
-        };
-        draft.node(&name, node.line);
+        let name = draft.labelled(label, id, node.line);
         if node.children.iter().any(|it| it.local_name() == "graph") {
             draft.note(
                 node.line,
@@ -117,7 +112,8 @@ fn data<'a>(element: &'a Element, keys: &Keys<'_>, name: &str) -> Option<&'a str
         .filter(|it| !it.is_empty())
 }
 
-fn bits(text: &str) -> Option<Rate> {
+/// A rate in bits a second, as the Topology Zoo writes `LinkSpeedRaw`.
+pub fn bits(text: &str) -> Option<Rate> {
     let number: f64 = text.parse().ok()?;
     // As a float, beyond 64 bits it is the largest number, which is no rate.
     Rate::from_bps(number as u64)

@@ -29,7 +29,11 @@ pub fn read(source: Source<'_>) -> Result<Imported, ImportError> {
             draft.note(line, beginning(text), "it is no line DEVICE[…]=VALUE");
             continue;
         };
-        let (left, value) = (left.trim(), unquoted(value));
+        let left = left.trim();
+        let Some(value) = unquoted(value) else {
+            draft.note(line, beginning(text), "text follows the value");
+            continue;
+        };
         match left.strip_suffix(']').and_then(|left| left.split_once('[')) {
             None if left == "LAB_NAME" => draft.name(value),
             None if left.starts_with("LAB_") => {}
@@ -88,22 +92,36 @@ fn read_option(draft: &mut Draft, device: &str, (option, value): (&str, &str), l
         },
         _ => {
             let what = format!("{} of {}", beginning(option), beginning(device));
-            draft.note(line, what, "it is of containers");
+            draft.note(line, what, reason(option));
         }
     }
 }
 
-fn unquoted(value: &str) -> &str {
-    let value = value.trim();
-    for quote in ['"', '\''] {
-        let inner = value
-            .strip_prefix(quote)
-            .and_then(|it| it.strip_suffix(quote));
-        if let Some(inner) = inner {
-            return inner.trim();
+/// Why an option of a device is not carried over.
+fn reason(option: &str) -> &'static str {
+    match option {
+        "image" => "a namespace has no image",
+        "bridged" | "port" => "a namespace has only the links of the document",
+        "exec" | "shell" | "env" | "entrypoint" | "args" | "sysctl" | "ulimit" => {
+            "a document starts no programs; `carina vnet exec` does once the network is up"
         }
+        "ipv6" => "nodes have IPv6 as their kernel has it",
+        _ => "a document has no equivalent",
     }
-    value
+}
+
+/// The value without its quotes and without the comment behind it; `None` where other text follows
+/// the closing quote.
+fn unquoted(value: &str) -> Option<&str> {
+    let value = value.trim();
+    let quote = value.chars().next().filter(|c| matches!(c, '"' | '\''));
+    let Some(quote) = quote else {
+        let (value, _) = value.split_once('#').unwrap_or((value, ""));
+        return Some(value.trim_end());
+    };
+    let (inner, after) = value[1..].split_once(quote)?;
+    let after = after.trim_start();
+    (after.is_empty() || after.starts_with('#')).then_some(inner.trim())
 }
 
 /// `512m`, `1G`, `65536k`.

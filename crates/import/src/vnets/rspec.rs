@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use carina_vnet::document::xml_tree::Element;
-use carina_vnet::document::{Carrier, Kind, Rate};
+use carina_vnet::document::{Carrier, Kind, Rate, limits};
 
 use super::draft::{Draft, DraftEnd, DraftLink, beginning};
 use super::graphml::{parse, wrong};
@@ -64,14 +64,61 @@ fn read_node(draft: &mut Draft, node: &Element, interfaces: &mut Interfaces) {
                     );
                 }
             }
-            "location" => {
-                let country = child.text("country").map(str::to_owned);
-                let country = country.filter(|it| !it.trim().is_empty());
-                draft.node(name, line).location = country.into_iter().collect();
-            }
+            "location" => match child.text("country").filter(|it| !it.trim().is_empty()) {
+                Some(country) => draft.node(name, line).location = vec![country.to_owned()],
+                // An extension of the same name, such as jFed's place on its canvas.
+                None => {
+                    let what = format!("a <location> of {} without country", beginning(name));
+                    draft.note(child.line, what, OTHER);
+                }
+            },
+            "sliver_type" => read_sliver(draft, child, name),
             other => {
                 let what = format!("<{}> of {}", beginning(other), beginning(name));
                 draft.note(child.line, what, OTHER);
+            }
+        }
+    }
+}
+
+/// What a node is, and how large: `<sliver_type name="…">`, with `<emulab:xen cores="…" ram="…"/>`
+/// in it.
+fn read_sliver(draft: &mut Draft, sliver: &Element, name: &str) {
+    let kind = sliver.text("name").unwrap_or_default();
+    match kind {
+        // The word that `carina vnet export` writes.
+        "namespace" => draft.node(name, sliver.line).kind = Some(Kind::Namespace),
+        "vm" | "emulab-xen" | "default-vm" => {}
+        other => {
+            let what = format!("sliver type {:?} of {}", beginning(other), beginning(name));
+            draft.note(sliver.line, what, "the node is a VM");
+        }
+    }
+    for child in &sliver.children {
+        if child.local_name() != "xen" {
+            let what = format!("<{}> of {}", beginning(child.local_name()), beginning(name));
+            draft.note(child.line, what, OTHER);
+            continue;
+        }
+        for key in ["cores", "ram", "disk"] {
+            let Some(text) = child.text(key) else {
+                continue;
+            };
+            let number: Option<u64> = text.trim().parse().ok();
+            let node = draft.node(name, sliver.line);
+            let cpus = number.and_then(|it| u32::try_from(it).ok());
+            match (key, number, cpus) {
+                ("cores", _, Some(cpus)) if (1..=limits::CPUS_MAX).contains(&cpus) => {
+                    node.cpus = Some(cpus);
+                }
+                ("ram", Some(mib), _) if limits::MEMORY_MIB.contains(&mib) => {
+                    node.memory = Some(mib);
+                }
+                ("disk", Some(0), _) => {}
+                _ => {
+                    let what = format!("{key}={:?} of {}", beginning(text), beginning(name));
+                    draft.note(child.line, what, "a node cannot have it");
+                }
             }
         }
     }
@@ -93,10 +140,11 @@ fn read_link(draft: &mut Draft, link: &Element, interfaces: &Interfaces) {
                     }
                 }
             }
-            "property" => read_property(draft, child, &mut of),
+            "property" => read_property(draft, child, name, &mut of),
             "link_type" => match child.text("name").map(str::to_ascii_lowercase).as_deref() {
-                Some("gre-tunnel" | "egre-tunnel") => of.carrier = Carrier::Gre,
+                Some("gre-tunnel" | "egre-tunnel" | "gre") => of.carrier = Carrier::Gre,
                 Some("vxlan") => of.carrier = Carrier::Vxlan,
+                Some("dif") => of.carrier = Carrier::Dif,
                 _ => {}
             },
             "component_manager" => {}
@@ -116,30 +164,34 @@ fn read_link(draft: &mut Draft, link: &Element, interfaces: &Interfaces) {
     draft.join(name, &ends, of, link.line);
 }
 
-/// Capacity in kbit/s, latency in ms, loss as a share; each direction has a property of its own,
-/// and the link what satisfies both.
-fn read_property(draft: &mut Draft, property: &Element, of: &mut DraftLink) {
+/// Capacity in kbit/s; each direction has a property of its own, and the link gets the greater one.
+///
+/// `latency` in ms and `packet_loss` as a share shape the link in a testbed. A document has bounds
+/// for both, which is something else, so that they are noted with the command that shapes.
+fn read_property(draft: &mut Draft, property: &Element, link: &str, of: &mut DraftLink) {
     let number = |key: &str| -> Option<f64> {
         let number: f64 = property.text(key)?.trim().parse().ok()?;
         (number.is_finite() && number >= 0.0).then_some(number)
     };
     for key in ["capacity", "latency", "packet_loss"] {
-        if property.text(key).is_some() && number(key).is_none() {
-            let what = format!(
-                "{key} = {:?}",
-                beginning(property.text(key).unwrap_or_default())
-            );
-            draft.note(property.line, what, "it is no number");
+        let Some(text) = property.text(key) else {
+            continue;
+        };
+        match number(key) {
+            None => {
+                let what = format!("{key} = {:?}", beginning(text));
+                draft.note(property.line, what, "it is no number");
+            }
+            Some(number) if key != "capacity" && number > 0.0 => {
+                let what = format!("{key} = {number} of {}", beginning(link));
+                draft.note(property.line, what, IMPAIR);
+            }
+            Some(_) => {}
         }
     }
     let rate = number("capacity").and_then(|kbps| Rate::from_bps((kbps * 1000.0) as u64));
     of.rate = of.rate.max(rate);
-    let delay = number("latency").filter(|ms| *ms > 0.0);
-    let delay = delay.map(|ms| (ms * 1e6) as u64);
-    of.delay_ns = [of.delay_ns, delay].into_iter().flatten().min();
-    let loss = number("packet_loss").filter(|loss| (0.0..=1.0).contains(loss));
-    let loss = loss.map(|loss| (loss * 1e6) as u32);
-    of.loss = [of.loss, loss].into_iter().flatten().min();
 }
 
-const OTHER: &str = "a document has nothing like it";
+const IMPAIR: &str = "`carina vnet impair` does it once the network is up";
+const OTHER: &str = "a document has no equivalent";

@@ -113,16 +113,70 @@ topology:
         assert!(notes.contains(what), "{what}: {notes}");
     }
     let error = refusal(Format::Containerlab, "topology: *all\n");
-    assert!(
-        error.contains("line 1") && error.contains("anchors"),
-        "{error}"
+    assert!(error.contains("line 1"), "{error}");
+}
+
+#[test]
+fn containerlab_variables_become_their_defaults() {
+    let text = "name: ${LAB:=two}
+topology:
+  nodes:
+    a: {kind: \"${KIND:-linux}\", cpu: 2, memory: 256Mib, exec: [ip link]}
+    ${B}: {kind: linux}
+    c:
+      kind: linux
+      exec:
+        - >
+          ip route add default
+          via 10.0.0.1
+      labels: {graph-icon: router}
+  links:
+    - endpoints: [a:eth1, c:eth1]
+";
+    let it = imported(Format::Containerlab, "x.clab.yml", text);
+    assert_eq!(it.document.vnet.name, "two");
+    assert_eq!(links(&it), ["a:eth1 c:eth1 100Mbps"]);
+    let node = &it.document.node["a"];
+    assert_eq!((node.cpus, node.memory), (Some(2), Some(256)));
+    let notes = it.notes.iter();
+    let notes: Vec<String> = notes
+        .map(|note| format!("{} {}: {}", note.line, note.what, note.why))
+        .collect();
+    let notes = notes.join("\n");
+    for what in [
+        "5 the variable B",
+        "exec of c: a document starts no programs",
+        "labels of c: a document has no labels",
+    ] {
+        assert!(notes.contains(what), "{what}: {notes}");
+    }
+    assert!(!notes.contains("kind of a"), "{notes}");
+}
+
+#[test]
+fn fit_name_is_kept_whatever_comes_before_it() {
+    let text = "a_b[0]=X\na-b[0]=X\na+b[0]=Y\na_b[1]=Y\n";
+    let it = imported(Format::Kathara, "lab.conf", text);
+    let names: Vec<&String> = it.document.node.keys().collect();
+    assert_eq!(names, ["a-b", "a-b-2", "a-b-3"]);
+    assert_eq!(
+        links(&it),
+        [
+            "a-b-2:eth0 a-b:eth0 100Mbps",
+            "a-b-3:eth0 a-b-2:eth1 100Mbps"
+        ]
+    );
+    assert_eq!(
+        notes(&it)[..2],
+        ["1 the name \"a_b\"", "3 the name \"a+b\""]
     );
 }
 
 #[test]
 fn kathara_domains_join_their_devices() {
     let text = "LAB_NAME=\"Two routers\"\n# a comment\nr1[0]=\"A\"\nr1[1]=\"B/00:00:00:00:00:01\"\n\
-                r2[0]=\"B\"\npc1[0]=A\npc1[mem]=\"64m\"\npc1[image]=\"kathara/base\"\nr2[1]=C\n";
+                r2[0]=\"B\" # upstream\npc1[0]=A # a#b\npc1[mem]=\"64m\"\npc1[image]=\"kathara/base\"\nr2[1]=C\n\
+                r1[2]=\"D\" E\n";
     let it = imported(Format::Kathara, "lab.conf", text);
     assert_eq!(it.document.vnet.name, "Two-routers");
     assert_eq!(
@@ -135,19 +189,23 @@ fn kathara_domains_join_their_devices() {
         "4 the MAC address of r1[1",
         "8 image of pc1",
         "9 network \"C\"",
+        "10 r1[2]=\"D\" E",
     ] {
         assert!(notes.contains(what), "{what}: {notes}");
     }
 }
 
 #[test]
-fn rspec_properties_become_bounds() {
+fn rspec_nodes_have_sizes_and_links_rates() {
     let text = "<?xml version=\"1.0\"?>
 <rspec type=\"request\" xmlns=\"http://www.geni.net/resources/rspec/3\">
-<node client_id=\"left\" component_id=\"urn:x\"><sliver_type name=\"emulab-xen\"/>
+<node client_id=\"left\" component_id=\"urn:x\"><sliver_type name=\"emulab-xen\">
+<emulab:xen xmlns:emulab=\"http://www.protogeni.net/resources/rspec/ext/emulab/1\" cores=\"2\"
+ ram=\"512\" disk=\"20\"/></sliver_type>
 <interface client_id=\"left:if0\"><ip address=\"10.0.0.1\"/></interface>
-<location country=\"be\"/></node>
-<node client_id=\"right\"><interface client_id=\"right:if0\"/></node>
+<location country=\"be\"/><jFed:location xmlns:jFed=\"http://jfed.iminds.be/rspec/ext/jfed/1\"
+ x=\"1\" y=\"2\"/></node>
+<node client_id=\"right\"><sliver_type name=\"namespace\"/><interface client_id=\"right:if0\"/></node>
 <link client_id=\"l0\"><interface_ref client_id=\"left:if0\"/>
 <interface_ref client_id=\"right:if0\"/>
 <property source_id=\"left:if0\" dest_id=\"right:if0\" capacity=\"20000\" latency=\"5.5\"
@@ -157,14 +215,20 @@ fn rspec_properties_become_bounds() {
     let it = imported(Format::Rspec, "two.rspec", text);
     assert_eq!(links(&it), ["left right 20Mbps"]);
     let link = &it.document.link[0];
-    assert_eq!(link.delay_max.unwrap().to_string(), "5500us");
-    assert_eq!(link.loss_max.unwrap().to_string(), "1%");
+    assert_eq!((link.delay_max, link.loss_max), (None, None));
     assert_eq!(link.carrier, Carrier::Gre);
-    assert_eq!(it.document.node["left"].location, ["be"]);
+    let left = &it.document.node["left"];
+    assert_eq!(left.location, ["be"]);
+    assert_eq!((left.cpus, left.memory), (Some(2), Some(512)));
+    assert_eq!(left.kind, Some(Kind::Vm));
+    assert_eq!(it.document.node["right"].kind, Some(Kind::Namespace));
     let notes = notes(&it).join("\n");
     for what in [
         "component_id of left",
-        "<sliver_type> of left",
+        "disk=\"20\" of left",
+        "latency = 5.5 of l0",
+        "packet_loss = 0.01 of l0",
+        "a <location> of left without country",
         "an address of left",
     ] {
         assert!(notes.contains(what), "{what}: {notes}");
@@ -201,25 +265,62 @@ fn graphml_nodes_are_called_by_their_labels() {
 }
 
 #[test]
+fn gml_nodes_are_called_by_their_labels() {
+    let text = "# of the Topology Zoo\nCreator \"x\"\ngraph [\n  Network \"Abilene\"\n  \
+                node [ id 0 label \"New York\" graphics [ x 1.5 ] ]\n  \
+                node [ id 1 label \"AT&amp;T\" ]\n  node [\n    id 2\n    label \"New York\"\n  ]\n  \
+                edge [ source 0 target 1 LinkSpeedRaw 10000000000.0 ]\n  \
+                edge [ source 1 target 2 ]\n  edge [ source 1 target 9 ]\n]\n";
+    let it = imported(Format::Gml, "Abilene.gml", text);
+    assert_eq!(it.document.vnet.name, "Abilene");
+    assert_eq!(
+        links(&it),
+        ["New-York AT-T 10Gbps", "AT-T New-York-2 100Mbps"]
+    );
+    let notes = notes(&it).join("\n");
+    assert!(notes.contains("13 an edge without two nodes"), "{notes}");
+    for (text, what) in [
+        ("graph [ node [ id 0 ]", "line 1: a `[` without"),
+        ("graph [ ] ]", "line 1: a `]` without"),
+        ("graph\n[ node ]", "line 2: the key \"node\" has no value"),
+        ("graph [ \"a\" 1 ]", "a key is expected"),
+        ("a \"b", "a text without its end"),
+        ("a 1", "there is no list"),
+    ] {
+        let error = refusal(Format::Gml, text);
+        assert!(error.contains(what), "{text}: {error}");
+    }
+    let deep = "a [ ".repeat(50);
+    assert!(refusal(Format::Gml, &deep).contains("deeper than 32"));
+}
+
+#[test]
 fn network_that_is_too_large_is_refused_at_once() {
     let text: String = (0..100_000).map(|n| format!("_{n}_[0]=A\n")).collect();
     assert!(refusal(Format::Kathara, &text).contains("2000"));
     let text = format!("a: {}", "[\n".repeat(1_000_000));
-    assert!(refusal(Format::Containerlab, &text).contains("line 1"));
+    assert!(refusal(Format::Containerlab, &text).contains("line "));
     let text: String = (0..100_000).map(|n| format!("k{n}: 1\n")).collect();
     assert!(refusal(Format::Containerlab, &text).contains("no node"));
 }
 
 #[test]
 fn name_of_a_file_says_its_format() {
-    let names = ["lab.conf", "a.lab", "a.clab.yml", "a.rspec", "a.graphml"];
+    let names = [
+        "lab.conf",
+        "a.lab",
+        "a.clab.yml",
+        "a.rspec",
+        "a.graphml",
+        "a.gml",
+    ];
     let found: Vec<&str> = names
         .iter()
         .filter_map(|name| Format::of_file(name).map(Format::name))
         .collect();
     assert_eq!(
         found,
-        ["kathara", "lab", "containerlab", "rspec", "graphml"]
+        ["kathara", "lab", "containerlab", "rspec", "graphml", "gml"]
     );
     assert_eq!(Format::of_file("a.toml"), None);
 }

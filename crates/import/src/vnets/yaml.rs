@@ -1,14 +1,14 @@
-//! YAML, as far as files of networks have it: mappings and lists in blocks and in brackets, plain
-//! and quoted scalars, texts after `|` and `>`, comments. (YAML 1.2.2)
+//! YAML 1.2 as a tree of values with lines, read by the parser of `saphyr-parser`.
 //!
-//! Anchors, aliases, tags, keys that are no scalars and further documents are refused with their
-//! line. Every scalar is a text: what it means is for who reads it.
+//! Every scalar stays a text: its reader decides what it means. An alias is a copy of the value of
+//! its anchor, and `<<` merges mappings as YAML 1.1 has it. Tags are ignored. Keys that are no
+//! scalars and further documents are refused with their line. Depth and number of values are
+//! bounded, and so is the number that aliases make of them.
 
-mod flow;
+use std::collections::{HashMap, HashSet};
 
-use std::collections::BTreeSet;
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 
-use self::flow::flow;
 use crate::error::YamlError;
 
 /// A value and the line at which it begins.
@@ -23,7 +23,7 @@ pub struct Yaml {
 /// A value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Nothing stands there.
+    /// No value, `~` or `null`.
     Nothing,
     /// A text.
     Text(String),
@@ -37,22 +37,20 @@ impl Yaml {
     /// Reads the one document of a text.
     ///
     /// # Errors
-    /// The text is not YAML, or of what is not read here.
+    /// The text is not YAML, has a second document, or exceeds a limit.
     pub fn read(text: &str) -> Result<Yaml, YamlError> {
         if text.len() > TEXT_MAX {
             return Err(YamlError::new(1, format!("more than {TEXT_MAX} bytes")));
         }
-        let mut lines = lines(text)?;
-        lines.reverse();
-        let mut reader = Reader { lines };
-        let whole = reader.node(0)?;
-        match reader.lines.last() {
-            None => Ok(whole),
-            Some(left) => Err(YamlError::new(
-                left.number,
-                "less indented than what it follows",
-            )),
+        let mut builder = Builder::default();
+        for event in Parser::new_from_str(text).keep_tags(false) {
+            let (event, span) = event.map_err(|error| not_yaml(&error))?;
+            builder.take(event, span)?;
         }
+        Ok(builder.document.unwrap_or(Yaml {
+            line: 1,
+            value: Value::Nothing,
+        }))
     }
 
     /// The value of a key.
@@ -88,237 +86,205 @@ impl Yaml {
             _ => None,
         }
     }
-}
 
-/// A line that says something.
-#[derive(Clone, Debug)]
-struct Line<'a> {
-    number: usize,
-    indent: usize,
-    text: &'a str,
-    /// With its comment, as texts in blocks have it.
-    whole: &'a str,
-}
-
-struct Reader<'a> {
-    /// The next one is the last.
-    lines: Vec<Line<'a>>,
-}
-
-fn lines(text: &str) -> Result<Vec<Line<'_>>, YamlError> {
-    let mut found = Vec::new();
-    for (index, whole) in text.lines().enumerate() {
-        let number = index + 1;
-        let text = whole.trim_start_matches(' ');
-        let indent = whole.len() - text.len();
-        let text = without_comment(text).trim_end();
-        if text == "---" && found.is_empty() {
-            continue;
-        }
-        if text == "---" || text == "..." {
-            return Err(YamlError::new(number, "a second document"));
-        }
-        if text.starts_with('\t') {
-            return Err(YamlError::new(number, "a tab that indents; use spaces"));
-        }
-        if !text.is_empty() {
-            found.push(Line {
-                number,
-                indent,
-                text,
-                whole,
-            });
-        }
-    }
-    Ok(found)
-}
-
-/// A line without its comment: from a `#` that stands first, or after a space, outside of quotes.
-fn without_comment(text: &str) -> &str {
-    let (mut quote, mut before) = (None, ' ');
-    for (at, c) in text.char_indices() {
-        match (quote, c) {
-            (None, '#') if before.is_whitespace() => return &text[..at],
-            (None, '"' | '\'') if !before.is_alphanumeric() => quote = Some(c),
-            (Some(open), _) if c == open && before != '\\' => quote = None,
-            _ => {}
-        }
-        before = c;
-    }
-    text
-}
-
-impl<'a> Reader<'a> {
-    /// The node whose first line is the next one.
-    fn node(&mut self, depth: usize) -> Result<Yaml, YamlError> {
-        let Some(line) = self.lines.last().cloned() else {
-            let value = Value::Nothing;
-            return Ok(Yaml { line: 1, value });
+    /// How many values it holds, itself included.
+    fn count(&self) -> usize {
+        let inner: usize = match &self.value {
+            Value::Nothing | Value::Text(_) => 0,
+            Value::Map(entries) => entries.iter().map(|(_, value)| value.count()).sum(),
+            Value::List(items) => items.iter().map(Yaml::count).sum(),
         };
-        if depth > DEPTH_MAX {
-            let what = format!("values nest deeper than {DEPTH_MAX}");
-            return Err(YamlError::new(line.number, what));
-        }
-        let value = if is_item(line.text) {
-            self.list(line.indent, depth)?
-        } else if split_key(line.text, line.number)?.is_some() {
-            self.map(line.indent, depth)?
-        } else {
-            self.lines.pop();
-            self.scalar(&line, line.text, depth)?
-        };
-        let line = line.number;
-        Ok(Yaml { line, value })
+        inner + 1
     }
+}
 
-    fn list(&mut self, indent: usize, depth: usize) -> Result<Value, YamlError> {
-        let mut items = Vec::new();
-        while let Some(line) = self.lines.last().cloned() {
-            if line.indent != indent || !is_item(line.text) {
-                break;
-            }
-            self.lines.pop();
-            let rest = line.text[1..].trim_start();
-            if rest.is_empty() {
-                items.push(self.below(&line, indent, depth)?);
-                continue;
-            }
-            // What follows the dash is a line of its own, further in.
-            let indent = line.indent + line.text.len() - rest.len();
-            self.lines.push(Line {
-                indent,
-                text: rest,
-                ..line
-            });
-            items.push(self.node(depth + 1)?);
-        }
-        self.deeper(indent)?;
-        Ok(Value::List(items))
-    }
+/// A collection whose end is still to come.
+struct Open {
+    line: usize,
+    /// The parser's number of its anchor; 0: it has no anchor.
+    anchor: usize,
+    content: Content,
+}
 
-    fn map(&mut self, indent: usize, depth: usize) -> Result<Value, YamlError> {
-        let mut entries: Vec<(String, Yaml)> = Vec::new();
-        let mut known = BTreeSet::new();
-        while let Some(line) = self.lines.last().cloned() {
-            if line.indent != indent || is_item(line.text) {
-                break;
-            }
-            let Some((key, rest)) = split_key(line.text, line.number)? else {
-                return Err(YamlError::new(line.number, "a key with `:` is expected"));
-            };
-            self.lines.pop();
-            if !known.insert(key.clone()) {
-                return Err(YamlError::new(line.number, format!("{key:?} stands twice")));
-            }
-            let value = match rest {
-                "" => self.below(&line, indent, depth)?,
-                rest => Yaml {
-                    line: line.number,
-                    value: self.scalar(&line, rest, depth)?,
-                },
-            };
-            entries.push((key, value));
-        }
-        self.deeper(indent)?;
-        Ok(Value::Map(entries))
-    }
+enum Content {
+    Map {
+        entries: Vec<(String, Yaml)>,
+        keys: HashSet<String>,
+        /// The key whose value is next.
+        key: Option<String>,
+        /// The values of `<<`.
+        merged: Vec<Yaml>,
+    },
+    List(Vec<Yaml>),
+}
 
-    /// What stands below a key or dash without a value: further in, or a list as far in as its key.
-    fn below(&mut self, line: &Line<'_>, indent: usize, depth: usize) -> Result<Yaml, YamlError> {
-        let is_below = self.lines.last().is_some_and(|next| {
-            let is_list = is_item(next.text) && !is_item(line.text);
-            next.indent > indent || (next.indent == indent && is_list)
-        });
-        match is_below {
-            true => self.node(depth + 1),
-            false => Ok(Yaml {
-                line: line.number,
-                value: Value::Nothing,
-            }),
-        }
-    }
+/// Makes the tree of the parser's events.
+#[derive(Default)]
+struct Builder {
+    open: Vec<Open>,
+    anchors: HashMap<usize, Yaml>,
+    /// Values so far, those of aliases included.
+    count: usize,
+    document: Option<Yaml>,
+}
 
-    fn deeper(&self, indent: usize) -> Result<(), YamlError> {
-        match self.lines.last() {
-            Some(next) if next.indent > indent => {
-                Err(YamlError::new(next.number, "indented without a reason"))
+impl Builder {
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), YamlError> {
+        let line = span.start.line();
+        match event {
+            Event::Scalar(text, style, anchor, _) => {
+                let is_nothing = style == ScalarStyle::Plain
+                    && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
+                let is_key = self.awaits_key();
+                let value = match is_nothing && !is_key {
+                    true => Value::Nothing,
+                    false => Value::Text(text.into_owned()),
+                };
+                self.put(Yaml { line, value }, anchor)
+            }
+            Event::SequenceStart(anchor, _) => self.begin(line, anchor, Content::List(Vec::new())),
+            Event::MappingStart(anchor, _) => {
+                let content = Content::Map {
+                    entries: Vec::new(),
+                    keys: HashSet::new(),
+                    key: None,
+                    merged: Vec::new(),
+                };
+                self.begin(line, anchor, content)
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end(),
+            Event::Alias(anchor) => {
+                // An alias within its own anchor's value comes before that value's end.
+                let value = self.anchors.get(&anchor).cloned();
+                let value = value.ok_or_else(|| {
+                    YamlError::new(line, "an alias within the value of its own anchor")
+                })?;
+                self.put(value, 0)
+            }
+            Event::DocumentStart(_) if self.document.is_some() => {
+                Err(YamlError::new(line, "a second document; one is read"))
             }
             _ => Ok(()),
         }
     }
 
-    /// A value that begins on a line.
-    fn scalar(&mut self, line: &Line<'_>, text: &str, depth: usize) -> Result<Value, YamlError> {
-        match text.chars().next() {
-            Some('|' | '>') => Ok(self.text_block(line.indent)),
-            Some('[' | '{') => {
-                let mut all = text.to_owned();
-                let mut brackets = flow::Brackets::default();
-                brackets.pass(text);
-                while !brackets.are_closed() {
-                    let Some(next) = self.lines.pop() else { break };
-                    brackets.pass(next.text);
-                    all.push(' ');
-                    all.push_str(next.text);
+    fn awaits_key(&self) -> bool {
+        let content = self.open.last().map(|open| &open.content);
+        matches!(content, Some(Content::Map { key: None, .. }))
+    }
+
+    fn begin(&mut self, line: usize, anchor: usize, content: Content) -> Result<(), YamlError> {
+        if self.open.len() == DEPTH_MAX {
+            let what = format!("values nest deeper than {DEPTH_MAX}");
+            return Err(YamlError::new(line, what));
+        }
+        if self.awaits_key() {
+            return Err(YamlError::new(line, "a key that is a list or a mapping"));
+        }
+        self.open.push(Open {
+            line,
+            anchor,
+            content,
+        });
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), YamlError> {
+        let Some(open) = self.open.pop() else {
+            return Ok(());
+        };
+        let value = match open.content {
+            Content::List(items) => Value::List(items),
+            Content::Map {
+                mut entries,
+                mut keys,
+                merged,
+                ..
+            } => {
+                merge(&mut entries, &mut keys, merged);
+                Value::Map(entries)
+            }
+        };
+        let line = open.line;
+        self.put(Yaml { line, value }, open.anchor)
+    }
+
+    /// Adds a whole value to the collection that is open, or makes it the document.
+    fn put(&mut self, yaml: Yaml, anchor: usize) -> Result<(), YamlError> {
+        let line = yaml.line;
+        // The values of a collection were counted one by one; those of an alias are new.
+        self.count += match anchor {
+            0 => yaml.count(),
+            _ => 1,
+        };
+        if self.count > VALUES_MAX {
+            return Err(YamlError::new(
+                line,
+                format!("more than {VALUES_MAX} values"),
+            ));
+        }
+        if anchor != 0 {
+            self.anchors.insert(anchor, yaml.clone());
+        }
+        let Some(open) = self.open.last_mut() else {
+            self.document = Some(yaml);
+            return Ok(());
+        };
+        match &mut open.content {
+            Content::List(items) => items.push(yaml),
+            Content::Map {
+                entries,
+                keys,
+                key,
+                merged,
+            } => match key.take() {
+                Some(name) if name == MERGE => merged.push(yaml),
+                Some(name) => entries.push((name, yaml)),
+                None => {
+                    let Value::Text(name) = yaml.value else {
+                        return Err(YamlError::new(line, "a key that is a list or a mapping"));
+                    };
+                    if !keys.insert(name.clone()) {
+                        return Err(YamlError::new(line, format!("{name:?} stands twice")));
+                    }
+                    *key = Some(name);
                 }
-                flow(&all, line.number, depth)
+            },
+        }
+        Ok(())
+    }
+}
+
+/// Adds the entries of merged mappings whose keys are not there yet; an earlier mapping wins.
+fn merge(entries: &mut Vec<(String, Yaml)>, keys: &mut HashSet<String>, merged: Vec<Yaml>) {
+    let mappings = merged.into_iter().flat_map(|yaml| match yaml.value {
+        Value::List(items) => items,
+        _ => vec![yaml],
+    });
+    for mapping in mappings {
+        let Value::Map(others) = mapping.value else {
+            continue;
+        };
+        for (key, value) in others {
+            if keys.insert(key.clone()) {
+                entries.push((key, value));
             }
-            Some('&' | '*' | '!' | '%' | '@' | '`') => {
-                let what = format!("{text:?}: anchors, aliases and tags are not read");
-                Err(YamlError::new(line.number, what))
-            }
-            _ => flow::word(text, line.number),
         }
     }
-
-    /// The lines further in than the key, as they are. Comments and empty lines are lost.
-    fn text_block(&mut self, indent: usize) -> Value {
-        let mut text = String::new();
-        while let Some(line) = self.lines.pop_if(|next| next.indent > indent) {
-            text.push_str(line.whole.trim());
-            text.push('\n');
-        }
-        Value::Text(text)
-    }
 }
 
-fn is_item(text: &str) -> bool {
-    text == "-" || text.starts_with("- ")
+fn not_yaml(error: &ScanError) -> YamlError {
+    YamlError::new(error.marker().line().max(1), error.info())
 }
 
-/// The key of a line and what follows it; nothing if it has none.
-fn split_key(text: &str, line: usize) -> Result<Option<(String, &str)>, YamlError> {
-    if text.starts_with(['[', '{']) {
-        return Ok(None);
-    }
-    let end = match text.chars().next() {
-        Some(quote @ ('"' | '\'')) => match text[1..].find(quote) {
-            Some(at) => at + 2,
-            None => return Err(YamlError::new(line, "a quote without its end")),
-        },
-        _ => 0,
-    };
-    let is_colon = |(at, _): &(usize, &str)| {
-        let behind = &text[end + at + 1..];
-        behind.is_empty() || behind.starts_with(' ')
-    };
-    let Some((at, _)) = text[end..].match_indices(':').find(is_colon) else {
-        return Ok(None);
-    };
-    let key = text[..end + at].trim_end();
-    if end > 0 && key.len() != end {
-        return Ok(None);
-    }
-    let Value::Text(key) = flow::word(key, line)? else {
-        return Err(YamlError::new(line, "a key is expected"));
-    };
-    Ok(Some((key, text[end + at + 1..].trim_start())))
-}
-
+/// The key of mappings that are merged (YAML 1.1, "Merge Key Language-Independent Type").
+const MERGE: &str = "<<";
 /// The longest text, in bytes.
 const TEXT_MAX: usize = 4 << 20;
 /// How deep values nest.
-pub(crate) const DEPTH_MAX: usize = 32;
+const DEPTH_MAX: usize = 32;
+/// The most values of a document.
+const VALUES_MAX: usize = 500_000;
 
 #[cfg(test)]
 mod tests {
@@ -370,19 +336,46 @@ l:
             read("a: |\n  x: 1\n  y\nb: c:d\n").unwrap(),
             "{a: \"x: 1\\ny\\n\", b: \"c:d\"}"
         );
+        assert_eq!(read("").unwrap(), "~");
+    }
+
+    #[test]
+    fn texts_are_items_of_lists() {
+        let text = "exec:\n  - >\n    ip link\n    up\n  - |\n    a: b\n    # c\n  - d\n";
+        assert_eq!(
+            read(text).unwrap(),
+            "{exec: [\"ip link up\\n\", \"a: b\\n# c\\n\", \"d\"]}"
+        );
+    }
+
+    #[test]
+    fn aliases_are_copies_and_mappings_are_merged() {
+        let text = "base: &b {image: x, kind: linux}\nnode:\n  <<: *b\n  kind: bridge\nother: *b\n";
+        assert_eq!(
+            read(text).unwrap(),
+            "{base: {image: \"x\", kind: \"linux\"}, \
+             node: {kind: \"bridge\", image: \"x\"}, \
+             other: {image: \"x\", kind: \"linux\"}}"
+        );
+        let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for n in 1..10 {
+            let items = vec![format!("*a{}", n - 1); 10].join(", ");
+            bomb.push_str(&format!("a{n}: &a{n} [{items}]\n"));
+        }
+        assert!(read(&bomb).unwrap_err().contains("more than 500000 values"));
     }
 
     #[test]
     fn what_is_not_read_is_refused_with_its_line() {
         for (text, what) in [
-            ("a: &b 1", "line 1: \"&b 1\": anchors"),
-            ("a: 1\nb: *a", "line 2"),
+            ("b: *a", "line 1"),
+            ("a: &x [*x]", "line 1: an alias within"),
             ("a: 1\na: 2", "line 2: \"a\" stands twice"),
-            ("a:\n\tb: 1", "line 2: a tab"),
-            ("a: [1, 2", "line 1: a bracket"),
+            ("[a]: 1", "line 1: a key"),
+            ("a: [1, 2", "line 2: while parsing a flow sequence"),
             ("a: 1\n---\nb: 2", "line 2: a second document"),
-            ("a: 1\n  b: 2", "line 2: indented"),
-            ("a: \"x", "line 1: a quote"),
+            ("a: 1\n  b: 2", "line 2"),
+            ("a: \"x", "line 1"),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.starts_with(what), "{text:?}: {error}");

@@ -16,9 +16,9 @@ use crate::report::{print_bytes, print_json, progress};
 /// Options of `carina vnet import`.
 #[derive(Debug, clap::Args)]
 pub struct ImportArgs {
-    /// The file; the end of its name says what it is: .lab, .yml, lab.conf, .rspec, .graphml
+    /// File to import: .lab, .yml, lab.conf, .rspec, .graphml, .gml
     file: PathBuf,
-    /// What it is: lab, containerlab, kathara, rspec, graphml
+    /// Override detection by file name: lab, containerlab, kathara, rspec, graphml, gml
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     from: Option<Format>,
     /// The form to write: toml, xml, json
@@ -52,7 +52,7 @@ pub fn run(shared: &Shared, args: &ImportArgs) -> Outcome {
         .or_else(|| Format::of_file(&name))
         .ok_or_else(|| {
             usage(format!(
-                "{file}: its name does not say what it is; say it with --from"
+                "{file}: the name does not tell the format; specify it with --from FORMAT"
             ))
         })?;
     let text = fs::read_to_string(&args.file).attempt(format!("reading {file}"))?;
