@@ -30,6 +30,8 @@ pub enum Outcome {
     Passed,
     Failed,
     Ignored,
+    /// Another test starts it as a process of its own: it counts with that one.
+    Part,
 }
 
 impl Counts {
@@ -115,6 +117,9 @@ impl Report {
         let mut counts = summary.unwrap_or_else(|| counted(&own));
         let skipped = u64::try_from(skipped.len()).unwrap_or(u64::MAX);
         counts.passed = counts.passed.saturating_sub(skipped);
+        if summary.is_some() {
+            counts.skipped = counts.skipped.saturating_sub(number(&own, Outcome::Part));
+        }
         counts.skipped += skipped;
         self.counts.add(counts);
         self.results.extend(own);
@@ -158,6 +163,7 @@ pub fn results(output: &str) -> Vec<(String, Outcome)> {
         let outcome = match outcome.split(',').next()? {
             "ok" => Outcome::Passed,
             "FAILED" => Outcome::Failed,
+            "ignored" if outcome.ends_with(PART) => Outcome::Part,
             "ignored" => Outcome::Ignored,
             _ => return None,
         };
@@ -169,21 +175,25 @@ pub fn results(output: &str) -> Vec<(String, Outcome)> {
 }
 
 fn counted(results: &BTreeMap<String, Outcome>) -> Counts {
-    let count = |wanted| {
-        let those = results.values().filter(|outcome| **outcome == wanted);
-        u64::try_from(those.count()).unwrap_or(u64::MAX)
-    };
     Counts {
-        passed: count(Outcome::Passed),
-        failed: count(Outcome::Failed),
-        skipped: count(Outcome::Ignored),
+        passed: number(results, Outcome::Passed),
+        failed: number(results, Outcome::Failed),
+        skipped: number(results, Outcome::Ignored),
     }
+}
+
+fn number(results: &BTreeMap<String, Outcome>, wanted: Outcome) -> u64 {
+    let found = results.values().filter(|outcome| **outcome == wanted);
+    u64::try_from(found.count()).unwrap_or(u64::MAX)
 }
 
 /// The test whose output follows a line such as `---- NAME stdout ----`.
 fn section(line: &str) -> Option<&str> {
     line.strip_prefix("---- ")?.strip_suffix(" stdout ----")
 }
+
+/// The reason of `#[ignore]` of a test that another one starts.
+const PART: &str = "part of another test";
 
 const LINE: &str = "tests of this program: ";
 
@@ -192,10 +202,11 @@ mod tests {
     use super::*;
 
     const OUTPUT: &str = "
-running 5 tests
+running 6 tests
 test a ... ok
 test b::c ... FAILED
 test d ... ignored, takes an hour
+test g ... ignored, part of another test
 test e ... ok
 test f - should panic ... ok
 
@@ -219,7 +230,7 @@ thread 'b::c' panicked
 failures:
     b::c
 
-test result: FAILED. 3 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out
+test result: FAILED. 3 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out
 ";
 
     #[test]
@@ -232,7 +243,7 @@ test result: FAILED. 3 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out
         assert!(shown.contains("test a: SKIP: no tshark here"), "{shown}");
         assert!(shown.contains("thread 'b::c' panicked"), "{shown}");
         assert!(!shown.contains("all is well"), "{shown}");
-        assert!(report.has_result("f") && !report.has_result("g"));
+        assert!(report.has_result("f") && !report.has_result("h"));
     }
 
     #[test]

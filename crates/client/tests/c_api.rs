@@ -384,7 +384,7 @@ fn header(language: &str, standard: &str) {
         .unwrap();
     // A compiler without its C++ half says so.
     if String::from_utf8_lossy(&output.stderr).contains("cc1plus") {
-        println!("skipped: this cc compiles no C++");
+        println!("SKIP: this cc compiles no C++");
         return;
     }
     assert_eq!(succeeds(&output), "", "{language} {standard}");
@@ -409,7 +409,7 @@ fn pkg_config_tells_how_to_compile_and_link() {
         .env("PKG_CONFIG_PATH", librina())
         .output();
     let Ok(output) = asked else {
-        println!("skipped: no pkg-config here");
+        println!("SKIP: no pkg-config here");
         return;
     };
     let flags = succeeds(&output);

@@ -284,7 +284,7 @@ fn closing_one_end_lets_the_other_read_what_was_sent() {
 }
 
 #[test]
-#[ignore = "other tests start it as a process"]
+#[ignore = "part of another test"]
 fn process_of_another_test() {
     let Ok(role) = std::env::var("CARINA_TEST_ROLE") else {
         return println!("skipped: only other tests know what to play here");

@@ -208,7 +208,7 @@ fn second_node_in_one_directory_is_refused() {
 
 /// Not a test of its own: the node that the tests below kill.
 #[test]
-#[ignore = "runs as a child of other tests"]
+#[ignore = "part of another test"]
 fn child_node() {
     let mut config = Config::default();
     config.node.run_dir = Some(std::env::var_os("CARINA_TEST_RUN").unwrap().into());

@@ -15,7 +15,7 @@ use crate::support::*;
 
 /// Not a test of its own: the node that is killed.
 #[test]
-#[ignore = "runs as a child of another test"]
+#[ignore = "part of another test"]
 fn child_node() {
     let text = std::env::var("CARINA_TEST_TOML").unwrap();
     let mut config = Config::parse(&text, None).unwrap();

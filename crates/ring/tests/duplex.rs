@@ -100,7 +100,7 @@ fn no_message_and_no_wake_is_lost_with_fences() {
 #[test]
 fn no_message_and_no_wake_is_lost_with_membarrier() {
     if !membarrier_register() {
-        eprintln!("skipped: the kernel has no expedited global membarrier");
+        println!("SKIP: the kernel has no expedited global membarrier");
         return;
     }
     run(WakeMode::Light, 0, 20_000, 4096);

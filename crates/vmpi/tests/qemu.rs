@@ -152,7 +152,7 @@ impl Directory {
             .output()
             .is_err()
         {
-            eprintln!("skipped: qemu-system-x86_64 is not installed");
+            println!("SKIP: qemu-system-x86_64 is not installed");
             return None;
         }
         let path = PathBuf::from(format!(

@@ -213,7 +213,7 @@ impl Drop for Other {
 }
 
 #[test]
-#[ignore = "the other process of the tests here, which start it"]
+#[ignore = "part of another test"]
 fn other_process() {
     let place = PathBuf::from(std::env::var_os("CARINA_TEST_PLACE").unwrap());
     match std::env::var("CARINA_TEST_SIDE").unwrap().as_str() {

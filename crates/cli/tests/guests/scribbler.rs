@@ -8,7 +8,7 @@ use carina_sys::Mapping;
 
 /// Writes noise over every byte of the shared region, rings and headers, again and again.
 #[test]
-#[ignore = "runs inside a guest, where a scenario starts it"]
+#[ignore = "part of another test"]
 fn every_byte_of_the_region() {
     let device = std::fs::read_dir("/sys/bus/pci/devices")
         .unwrap()

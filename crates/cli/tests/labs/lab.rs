@@ -53,7 +53,7 @@ pub fn skipped(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
     if !is_there {
-        eprintln!("skipped: there is no {program}");
+        println!("SKIP: the program {program}");
     }
     !is_there
 }
@@ -282,7 +282,7 @@ fn is_forbidden(output: &Output) -> bool {
     let said = words(output);
     let is_forbidden = said.contains("not allowed here");
     if is_forbidden {
-        eprintln!("skipped: {said}");
+        println!("SKIP: {said}");
     }
     is_forbidden
 }
