@@ -1,6 +1,7 @@
 //! The commands of the manager to the data plane.
 
 use std::os::fd::OwnedFd;
+use std::sync::mpsc::Sender;
 
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
 use carina_engine::tap::Tap;
@@ -139,5 +140,10 @@ pub enum Command {
         port: PortId,
         /// The reason for the peer.
         reason: String,
+    },
+    /// Signals `settled` once the commands before it are carried out and nothing moves any more.
+    Settle {
+        /// Where the answer goes.
+        settled: Sender<()>,
     },
 }

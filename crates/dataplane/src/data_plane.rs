@@ -9,7 +9,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use carina_api::{IpcpId, PortId};
 use carina_engine::counters::Table;
@@ -187,8 +189,30 @@ impl DataPlane {
                 }
                 return;
             }
+            Command::Settle { settled } => {
+                for worker in &self.workers {
+                    let settled = settled.clone();
+                    worker.commands.put(Command::Settle { settled });
+                }
+                return;
+            }
         };
         self.worker(ipcp).commands.put(command);
+    }
+
+    /// Waits until every worker has carried out the commands so far and moves nothing any more:
+    /// what the IPCPs had to send has left them. False when that takes until `deadline`.
+    pub fn settle(&self, deadline: Instant) -> bool {
+        // What one worker moves to another, the other moves on in the next round.
+        let rounds = self.workers.len();
+        (0..rounds).all(|_| {
+            let (settled, answers) = channel();
+            self.send(Command::Settle { settled });
+            (0..rounds).all(|_| {
+                let left = deadline.saturating_duration_since(Instant::now());
+                answers.recv_timeout(left).is_ok()
+            })
+        })
     }
 
     /// Joins two ends of this system on the worker of an IPCP that is one of them.

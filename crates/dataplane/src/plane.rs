@@ -5,6 +5,7 @@ mod flows;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
 
 use carina_api::IpcpId;
 use carina_engine::counters::{Kind, Table};
@@ -38,6 +39,10 @@ pub(crate) struct Plane {
     ports: PortTable,
     ipcps: HashMap<IpcpId, IpcpHandle>,
     lingering: Lingering,
+    /// Where to signal that nothing moves any more.
+    settling: Vec<Sender<()>>,
+    /// Breaths since something moved.
+    quiet_breaths: u32,
 }
 
 impl Plane {
@@ -59,6 +64,8 @@ impl Plane {
             ports: PortTable::of_worker(number),
             ipcps: HashMap::new(),
             lingering: Lingering::default(),
+            settling: Vec::new(),
+            quiet_breaths: 0,
         })
     }
 
@@ -77,6 +84,7 @@ impl Plane {
                 }
             }
             let moved = self.engine.breathe(monotonic_ns());
+            let moved = self.is_settling(moved) || moved;
             has_commands = match self.engine.rest(moved) {
                 Ok(rang) => rang,
                 // Epoll on descriptors that are open fails only for want of kernel memory.
@@ -86,6 +94,22 @@ impl Plane {
                 }
             };
         }
+    }
+
+    /// Whether a [`Command::Settle`] waits for more breaths; answers those that do not.
+    fn is_settling(&mut self, moved: bool) -> bool {
+        if self.settling.is_empty() {
+            return false;
+        }
+        self.quiet_breaths = if moved { 0 } else { self.quiet_breaths + 1 };
+        if self.quiet_breaths < QUIET_BREATHS {
+            return true;
+        }
+        for settled in self.settling.drain(..) {
+            // The manager may have given up waiting.
+            let _ = settled.send(());
+        }
+        false
     }
 
     fn execute(&mut self, command: Command) {
@@ -154,6 +178,10 @@ impl Plane {
             }
             Command::Cross(crossed) => self.cross(crossed),
             Command::Deallocate { port, reason } => self.deallocate(port, reason),
+            Command::Settle { settled } => {
+                self.settling.push(settled);
+                self.quiet_breaths = 0;
+            }
         }
     }
 
@@ -210,6 +238,10 @@ pub(crate) fn thread_name(number: usize) -> String {
         number => format!("data-plane-{number}"),
     }
 }
+
+/// Breaths without movement after which a plane has settled. What one breath moves to an app that
+/// was visited before, the next breath moves on.
+const QUIET_BREATHS: u32 = 2;
 
 /// Bytes that socket ends may hold in buffers all together.
 const POOL_BYTES_MAX: usize = 256 << 20;

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use carina_api::PortId;
@@ -15,7 +14,7 @@ impl Core {
     /// Runs until the node is stopped.
     pub fn run(mut self) {
         let mut ready = Vec::new();
-        while !self.stop.load(Ordering::Acquire) {
+        while !self.is_stopping() {
             let wait = self.wait_ns();
             if let Err(error) = self.epoll.wait(&mut ready, wait) {
                 // Without epoll nothing can be served; the descriptors close with the core.
@@ -87,19 +86,6 @@ impl Core {
         // One millisecond more, so that what is due at `next` is due after the wait.
         let wait = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
         Some(wait.as_nanos() as u64)
-    }
-
-    /// Ends in order: applications read "the node stops", peers read a deallocation.
-    fn shut_down(&mut self) {
-        for port in self.endpoints.ports() {
-            self.stop_endpoint(port);
-        }
-        // Members go before their N-1 DIFs, so that their last messages are still carried.
-        for id in self.ipcps.ids().into_iter().rev() {
-            if let Some((name, vm)) = self.detach_ipcp(id, "the node stops") {
-                self.remove_vm(&name, vm, true);
-            }
-        }
     }
 }
 

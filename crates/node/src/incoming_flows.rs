@@ -32,6 +32,8 @@ pub enum IncomingError {
     NotOver(DifName),
     #[error("it has {0} N-1 flows; that is the limit")]
     TooManyN1Flows(usize),
+    #[error("the node stops")]
+    Stopping,
     /// The system refuses.
     #[error("{0}")]
     System(String),
@@ -69,6 +71,9 @@ impl Core {
         remote: &AppName,
         spec: FlowSpec,
     ) -> Result<(), IncomingError> {
+        if self.is_stopping() {
+            return Err(IncomingError::Stopping);
+        }
         let through = self.ipcps.get(ipcp).ok_or(IncomingError::IpcpGone)?;
         let unknown = || IncomingError::NotRegistered(local.clone());
         let conn_id = match *through.names.get(local).ok_or_else(unknown)? {

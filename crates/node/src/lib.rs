@@ -44,6 +44,7 @@ mod rules;
 mod run_directory;
 mod seed;
 mod start;
+mod stopping;
 #[cfg(test)]
 mod testing;
 mod users;

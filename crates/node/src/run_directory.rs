@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use carina_api::LocalName;
 use carina_api::control::VmCreate;
@@ -58,7 +59,8 @@ pub enum RunDirError {
 }
 
 impl RunDirLock {
-    /// Makes the directory where it is missing, locks it, and removes stale sockets.
+    /// Makes the directory where it is missing, locks it, and removes stale sockets. A node that
+    /// is stopping there has the time that it needs.
     ///
     /// # Errors
     /// [`RunDirError`], in particular when another node runs there.
@@ -84,7 +86,7 @@ impl RunDirLock {
             .truncate(false)
             .open(&path)
             .map_err(at(&path))?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if !lock_within(&lock, STOP_MAX + STOP_SLACK) {
             let pid = fs::read_to_string(&path)
                 .ok()
                 .and_then(|text| text.trim().parse().ok());
@@ -191,6 +193,20 @@ impl Drop for RunDirLock {
     }
 }
 
+/// Locks a file, for which its holder has some time to let go of it. False when it does not.
+fn lock_within(file: &File, limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    loop {
+        if flock(file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(LOCK_POLL);
+    }
+}
+
 fn make_dir(path: &Path, mode: u32) -> Result<(), RunDirError> {
     DirBuilder::new()
         .recursive(true)
@@ -218,6 +234,13 @@ fn at(path: &Path) -> impl Fn(io::Error) -> RunDirError + '_ {
     }
 }
 
+/// How long a node may take to tell its applications and peers that it ends.
+pub const STOP_MAX: Duration = Duration::from_secs(1);
+
+/// How much longer a node may take to end than to say so.
+const STOP_SLACK: Duration = Duration::from_millis(500);
+const LOCK_POLL: Duration = Duration::from_millis(10);
+
 /// Suffix of the file that says how a VM was made.
 const VM_NOTE: &str = "vm";
 
@@ -237,6 +260,18 @@ mod tests {
         assert_eq!(pid, Some(std::process::id()));
         drop(first);
         RunDirLock::take(scratch.run_dir()).unwrap();
+    }
+
+    #[test]
+    fn node_waits_for_one_that_is_stopping() {
+        let scratch = Scratch::new("handover");
+        let first = RunDirLock::take(scratch.run_dir()).unwrap();
+        let run_dir = scratch.run_dir();
+        let second = std::thread::spawn(move || RunDirLock::take(run_dir).map(drop));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!second.is_finished());
+        drop(first);
+        second.join().unwrap().unwrap();
     }
 
     #[test]

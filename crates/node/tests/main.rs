@@ -21,5 +21,6 @@ mod rlite_stations;
 #[path = "../../netdev/tests/room/mod.rs"]
 mod room;
 mod stations;
+mod stopping;
 mod support;
 mod workers;

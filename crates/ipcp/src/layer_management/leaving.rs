@@ -1,5 +1,6 @@
 //! Leaving the DIF, by a command of this system or by expulsion.
 
+use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -16,7 +17,7 @@ use super::schema::{self, Object, result};
 use crate::api::{Event, N1Port};
 use crate::data_transfer::api::DataTransfer;
 
-/// How long the last messages have to be sent.
+/// How long the last messages have to be sent, where neighbours do not answer M_RELEASE.
 const LEAVE_GRACE: Duration = Duration::from_millis(500);
 
 /// How long an expelled member may not enroll again.
@@ -27,6 +28,8 @@ pub(super) const EXPULSION_TIME: Duration = Duration::from_secs(300);
 pub(super) struct Departure {
     at: Instant,
     reason: String,
+    /// N-1 flows whose neighbours have not answered M_RELEASE.
+    unanswered: BTreeSet<N1Port>,
 }
 
 impl Departure {
@@ -59,14 +62,41 @@ impl Management {
         self.leaving = Some(Departure {
             at: now + LEAVE_GRACE,
             reason: reason.to_string(),
+            unanswered: BTreeSet::new(),
         });
         self.end_all_flows(now, reason, true, dt);
         if let Some(routing) = &mut self.routing {
             routing.handle_leave(now);
         }
         self.drain_routing(now, dt);
+        let neighbours = self.n1s.keys().copied();
+        let neighbours: BTreeSet<N1Port> = neighbours
+            .filter(|n1| self.neighbour(*n1).is_some())
+            .collect();
         for n1 in self.n1s.keys().copied().collect::<Vec<_>>() {
             self.tell(now, n1, Message::new(Opcode::Release), true, dt);
+        }
+        if let Some(leaving) = &mut self.leaving {
+            leaving.unanswered = neighbours;
+        }
+        self.hasten_departure(now);
+    }
+
+    /// Notes that the neighbour behind `n1` has answered M_RELEASE, or is lost.
+    pub(super) fn release_answered(&mut self, now: Instant, n1: N1Port) {
+        if let Some(leaving) = &mut self.leaving {
+            leaving.unanswered.remove(&n1);
+            self.hasten_departure(now);
+        }
+    }
+
+    /// Without a neighbour that has to answer, nothing is left to wait for: a channel is in order,
+    /// so that an answer to M_RELEASE shows that all before it has arrived.
+    fn hasten_departure(&mut self, now: Instant) {
+        if let Some(leaving) = &mut self.leaving
+            && leaving.unanswered.is_empty()
+        {
+            leaving.at = leaving.at.min(now);
         }
     }
 

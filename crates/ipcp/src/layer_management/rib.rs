@@ -162,6 +162,7 @@ impl Management {
             (Opcode::StopR, Some(Object::Enrollment)) => {
                 self.on_enrollment_stopped(now, n1, message, dt);
             }
+            (Opcode::ReleaseR | Opcode::Release, _) => self.release_answered(now, n1),
             _ if message.result != 0 => self.log.count("responses-negative"),
             _ => {}
         }
@@ -175,13 +176,20 @@ impl Management {
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        self.reply(now, n1, &message.answer(), dt);
+        let is_neighbour = self.neighbour(n1).is_some();
+        if !is_neighbour {
+            self.reply(now, n1, &message.answer(), dt);
+        }
         // Its other end is not coming back by itself.
         if let Some(flow) = self.n1s.get_mut(&n1) {
             let key = (flow.props.dif.clone(), flow.props.remote.clone());
             self.lost.remove(&key);
         }
         self.neighbour_left(now, n1, dt);
+        // What waited for the neighbour goes another way first; the answer does not.
+        if is_neighbour {
+            self.reply(now, n1, &message.answer(), dt);
+        }
     }
 
     /// A plain message of a member that came over `n1`.

@@ -4,7 +4,7 @@ use carina_ipcp::api::Scalar;
 use carina_ipcp::{Command, Event, FlowKey};
 use carina_wire::FlowSpec;
 
-use crate::layer_management::net::{Net, SECOND, chain, config, with_policy};
+use crate::layer_management::net::{MS, Net, SECOND, chain, config, with_policy};
 
 fn left(net: &Net, name: &str) -> Vec<String> {
     net.told(name, |event| match event {
@@ -36,6 +36,28 @@ fn flows_of_a_member_that_leaves_end_with_the_reason() {
         matches!(event, Event::DropN1 { .. }).then_some(())
     });
     assert_eq!(dropped.len(), 1);
+}
+
+#[test]
+fn departure_ends_once_the_neighbours_have_answered() {
+    let mut net = chain(1, &["a", "b", "c"], config());
+    net.order("b", Command::Leave);
+    net.run(20 * MS);
+    assert_eq!(left(&net, "b").len(), 1);
+    // One that does not answer has half a second.
+    let mut net = chain(1, &["a", "b"], config());
+    net.members.remove("a");
+    net.order("b", Command::Leave);
+    net.run(400 * MS);
+    assert_eq!(left(&net, "b"), Vec::<String>::new());
+    net.run(200 * MS);
+    assert_eq!(left(&net, "b").len(), 1);
+    // Two that leave at the same time need not wait for each other.
+    let mut net = chain(1, &["a", "b"], config());
+    net.order("a", Command::Leave);
+    net.order("b", Command::Leave);
+    net.run(20 * MS);
+    assert_eq!((left(&net, "a").len(), left(&net, "b").len()), (1, 1));
 }
 
 /// Whether a member holds each of the links between `b` and `c` for up, `b`'s word first.

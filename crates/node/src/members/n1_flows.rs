@@ -6,6 +6,9 @@ use crate::incoming_flows::IncomingError;
 impl Core {
     /// Requests the N-1 flows that are due.
     pub fn request_due_n1_flows(&mut self, now: Instant) {
+        if self.is_stopping() {
+            return;
+        }
         for id in self.ipcps.ids() {
             if let Some(member) = self.ipcps.member_mut(id) {
                 member.drop_satisfied();

@@ -61,6 +61,10 @@ const RETRY_FIRST: Duration = Duration::from_millis(500);
 /// not known yet.
 const PROTECTION_RESERVE: usize = 64;
 
+/// How long the channel to a neighbour that has left stays, so that the answer to its M_RELEASE
+/// reaches it.
+const RELEASED_GRACE: Duration = Duration::from_millis(100);
+
 /// Longest PDU of any DIF.
 const MAX_PDU_MAX: usize = 65_535;
 
@@ -117,6 +121,8 @@ pub(super) enum Stage {
     Admitting { address: u64, until: Instant },
     /// Both are members.
     Neighbours,
+    /// The other has left; the channel stays for the answer to its M_RELEASE.
+    Released { until: Instant },
 }
 
 /// What an IPCP that joins has learned so far.
@@ -287,6 +293,9 @@ impl Management {
         if is_of_exchange(message.opcode, object.as_ref()) {
             flow.lost_at = None;
         }
+        if message.opcode == Opcode::Connect {
+            self.released_ended(now, n1, dt);
+        }
         match (message.opcode, object) {
             (Opcode::Connect, _) => self.on_connect(now, n1, &message, dt),
             (Opcode::ConnectR, _) => self.on_connect_response(now, n1, &message, dt),
@@ -374,6 +383,7 @@ impl Management {
         }
         dt.set_detaching(n1, false);
         dt.set_sdu_protection(n1, None);
+        self.release_answered(now, n1);
     }
 
     /// The neighbour does not answer, or broke off: the channel ends and, on the side that asked
@@ -403,9 +413,28 @@ impl Management {
         n1: N1Port,
         dt: &mut dyn DataTransfer,
     ) {
-        self.up_ended(now, n1, "it left", dt);
-        if let Some(flow) = self.n1s.get_mut(&n1) {
-            flow.lost_at = Some(now);
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        flow.lost_at = Some(now);
+        let Some(up) = flow.up.as_mut().filter(|_| flow.detaching.is_none()) else {
+            return self.up_ended(now, n1, "it left", dt);
+        };
+        if !matches!(up.stage, Stage::Neighbours) {
+            return self.up_ended(now, n1, "it left", dt);
+        }
+        let (name, address) = (up.name.clone(), up.address);
+        let until = now + RELEASED_GRACE;
+        up.stage = Stage::Released { until };
+        dt.set_detaching(n1, true);
+        self.neighbour_down(now, n1, &name, address, "it left", dt);
+    }
+
+    /// The channel to a neighbour that has left ends; the N-1 flow stays.
+    fn released_ended(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let up = self.n1s.get(&n1).and_then(|flow| flow.up.as_ref());
+        if up.is_some_and(|up| matches!(up.stage, Stage::Released { .. })) {
+            self.up_ended(now, n1, "it left", dt);
         }
     }
 

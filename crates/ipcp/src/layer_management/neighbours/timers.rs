@@ -49,6 +49,7 @@ impl Management {
                 Stage::Joining(joining) => Some(joining.until),
                 Stage::Admitting { until, .. } => Some(*until),
                 Stage::Neighbours => up.cdap.poll_timeout().map(Instant::from_nanos),
+                Stage::Released { until } => Some(*until),
             });
             let abandoned = flow.lost_at.map(|at| at + ABANDONED_AFTER);
             [flow.retry_at, initiator, responder, up, abandoned]
@@ -122,6 +123,7 @@ impl Management {
                 // It may have died, so that nothing below says so.
                 self.neighbour_lost(now, n1, "it did not finish its enrollment", dt);
             }
+            Stage::Released { until } if *until <= now => self.released_ended(now, n1, dt),
             _ => {}
         }
     }

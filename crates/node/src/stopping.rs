@@ -1,0 +1,127 @@
+//! The end of a node in order: applications read that the node stops, peers that flows end and that
+//! members leave.
+//!
+//! ```text
+//!   flows of applications end
+//!   members leave, the topmost DIFs first: each needs those below to say so
+//!   the other IPCPs end
+//! ```
+//!
+//! Between the steps the data plane sends what there is to send. All of it takes [`STOP_MAX`] at
+//! most: what a peer does not acknowledge by then, its own keep-alive has to find out.
+
+use std::time::{Duration, Instant};
+
+use carina_api::{IpcpId, PortId};
+use carina_sys::Ready;
+
+use crate::core::{Core, Token};
+use crate::endpoints::FlowOwner;
+use crate::ipcps::Process;
+use crate::membership::Membership;
+use crate::run_directory::STOP_MAX;
+
+impl Core {
+    /// Ends flows, leaves all DIFs, and ends all IPCPs, within [`STOP_MAX`].
+    pub fn shut_down(&mut self) {
+        let deadline = Instant::now() + STOP_MAX;
+        self.stop_flows_of_applications();
+        let mut members = self.members();
+        while !members.is_empty() {
+            let (top, below) = self.topmost(members);
+            self.leave_all(&top, deadline);
+            members = below;
+        }
+        // What is left: flows that a member had begun to ask for.
+        for port in self.endpoints.ports() {
+            self.stop_endpoint(port);
+        }
+        for id in self.ipcps.ids().into_iter().rev() {
+            self.stop_ipcp(id);
+        }
+        self.settle(deadline);
+    }
+
+    fn stop_flows_of_applications(&mut self) {
+        let of_applications = self.endpoints.iter_mut();
+        let of_applications = of_applications.filter(|(_, end)| end.owner == FlowOwner::App);
+        let ports: Vec<PortId> = of_applications.map(|(port, _)| port).collect();
+        for port in ports {
+            self.stop_endpoint(port);
+        }
+    }
+
+    /// Members of normal DIFs, the youngest first.
+    fn members(&self) -> Vec<IpcpId> {
+        let ids = self.ipcps.ids().into_iter().rev();
+        ids.filter(|id| self.ipcps.member(*id).is_some()).collect()
+    }
+
+    /// Divides members into those on which no other of them stands, and the others.
+    fn topmost(&self, members: Vec<IpcpId>) -> (Vec<IpcpId>, Vec<IpcpId>) {
+        let carries = |id: &IpcpId| {
+            let dif = &self.ipcps[*id].dif;
+            let mut others = members.iter().filter_map(|other| self.ipcps.member(*other));
+            others.any(|other| other.is_over(dif))
+        };
+        let (below, top): (Vec<IpcpId>, Vec<IpcpId>) = members.iter().copied().partition(carries);
+        match top.is_empty() {
+            // No DIF is its own N-1 DIF; this ends the loop all the same.
+            true => (below, top),
+            false => (top, below),
+        }
+    }
+
+    /// Has members leave their DIFs, waits until they have done so, and ends them.
+    fn leave_all(&mut self, members: &[IpcpId], deadline: Instant) {
+        for id in members {
+            if let Some(Process::Normal(normal)) = self.ipcps.get(*id).map(|ipcp| &ipcp.process) {
+                normal.command(carina_ipcp::Command::Leave);
+            }
+        }
+        let mut ready = Vec::new();
+        while self.is_any_enrolled(members) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.await_plane(&mut ready, left).is_err() {
+                break;
+            }
+        }
+        self.settle(deadline);
+        for id in members {
+            self.stop_ipcp(*id);
+        }
+        self.settle(deadline);
+    }
+
+    fn is_any_enrolled(&self, members: &[IpcpId]) -> bool {
+        let mut members = members.iter().filter_map(|id| self.ipcps.member(*id));
+        members.any(Membership::is_enrolled)
+    }
+
+    /// Handles what the data plane reports within a time; whatever else happens stays as it is.
+    fn await_plane(&mut self, ready: &mut Vec<Ready>, limit: Duration) -> std::io::Result<()> {
+        self.epoll.wait(ready, Some(limit.as_nanos() as u64))?;
+        let plane = Token::Plane.pack();
+        match ready.iter().any(|ready| ready.token == plane) {
+            true => self.dispatch_data_plane_events(),
+            // Another descriptor is ready and stays so.
+            false => std::thread::sleep(PAUSE.min(limit)),
+        }
+        Ok(())
+    }
+
+    fn settle(&self, deadline: Instant) {
+        if !self.plane.settle(deadline) {
+            tracing::warn!("the node ends before all is sent: its data plane is busy");
+        }
+    }
+
+    fn stop_ipcp(&mut self, id: IpcpId) {
+        if let Some((name, vm)) = self.detach_ipcp(id, "the node stops") {
+            self.remove_vm(&name, vm, true);
+        }
+    }
+}
+
+/// How often the node looks at the data plane while another descriptor is ready.
+const PAUSE: Duration = Duration::from_millis(2);
