@@ -37,6 +37,7 @@ mod run_error;
 pub mod scale;
 pub mod scenario;
 pub mod session;
+pub mod shared_name;
 mod stacking;
 pub mod stream;
 pub mod topology;

@@ -6,4 +6,5 @@ mod dialects;
 mod name_conflict;
 mod scale;
 mod seeds;
+mod shared_name;
 mod vnets;

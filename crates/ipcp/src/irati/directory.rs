@@ -4,7 +4,9 @@
 //! Entries have no versions (their sequence number is always 0), and the end of one does not say
 //! whose it was. So:
 //!
-//! - The end of an entry counts for holders that are reached through the neighbour that sent it.
+//! - The end of an entry counts for holders that are reached through the neighbour that sent it,
+//!   and that the neighbour does not name within a quarter of a second: the entries of all holders
+//!   that it still knows follow every end.
 //! - For a while after an entry has ended, only the neighbour that leads to its holder can bring it
 //!   back. Its end is sent to others that still have it, unless it comes back within five seconds.
 //! - An entry that says that this member has an application that it does not have is ended by it.
@@ -32,6 +34,8 @@ const FRAME_BYTES: usize = 128;
 /// Ends that are remembered, and for how long.
 const ENDED_MAX: usize = 4_096;
 const ENDED_TIME: Duration = Duration::from_secs(180);
+/// How long the entries may take that follow the end of another one of the same name.
+const FOLLOW_TIME: Duration = Duration::from_millis(250);
 /// How long an entry that another still has may take to come back from its holder.
 const DOUBT_TIME: Duration = Duration::from_secs(5);
 
@@ -52,13 +56,8 @@ pub(super) struct Ended {
 /// Entries that have ended, by application and holder.
 pub(super) type AllEnded = BTreeMap<(String, u64), Ended>;
 
-/// When the next of them is due.
-pub(super) fn due(ended: &AllEnded) -> Option<Instant> {
-    let due = ended
-        .values()
-        .map(|one| one.doubt.as_ref().map_or(one.until, |(at, _)| *at));
-    due.min()
-}
+/// Entries of which a neighbour may have meant the end: when they end, unless it names them again.
+pub(super) type Questioned = BTreeMap<(String, u64), (Instant, N1Port)>;
 
 impl Irati {
     pub(super) fn register(&mut self, now: Instant, name: &str, dt: &mut dyn DataTransfer) {
@@ -135,10 +134,17 @@ impl Irati {
         }
     }
 
+    /// Tells a neighbour that an entry has ended, and which holders the application still has: the
+    /// neighbour takes the end as that of every holder to which this member leads.
     fn send_end_to(&mut self, now: Instant, n1: N1Port, name: &str, dt: &mut dyn DataTransfer) {
-        let name = objects::directory_entry(&Naming::of(name));
-        let message = Message::object(Opcode::Delete, class::DIRECTORY_ENTRY, &name);
+        let entry = objects::directory_entry(&Naming::of(name));
+        let message = Message::object(Opcode::Delete, class::DIRECTORY_ENTRY, &entry);
         self.send(now, n1, &message, dt);
+        let peer = self.n1s.get(&n1).map_or(0, |flow| flow.peer.address);
+        let holders = self.directory.holders(name).into_iter();
+        let others = holders.filter(|holder| *holder != peer);
+        let others: Vec<(String, u64)> = others.map(|at| (name.to_string(), at)).collect();
+        self.send_entries_to(now, n1, others, dt);
     }
 
     /// All entries, except those of the neighbour itself.
@@ -183,6 +189,9 @@ impl Irati {
             }
             if self.is_doubtful(now, n1, &name, entry.address) {
                 continue;
+            }
+            if self.leads_to(n1, entry.address) {
+                self.questioned.remove(&(name.clone(), entry.address));
             }
             let is_kept = self.keep_lost(now, entry.address);
             match self.directory.insert(now, &name, entry.address, 0) {
@@ -242,20 +251,50 @@ impl Irati {
             .filter(|(name, holder, _)| is_meant(name) && self.leads_to(n1, **holder))
             .map(|(name, holder, _)| (name.to_string(), *holder))
             .collect();
-        for (name, holder) in held {
+        for entry in held {
+            let until = now + FOLLOW_TIME;
+            self.questioned.entry(entry).or_insert((until, n1));
+        }
+    }
+
+    /// Ends the entries that a neighbour has not named again.
+    fn end_questioned(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
+        let due = self.questioned.iter().filter(|(_, (at, _))| *at <= now);
+        let due: Vec<((String, u64), N1Port)> =
+            due.map(|(entry, (_, n1))| (entry.clone(), *n1)).collect();
+        let mut names = BTreeSet::new();
+        for ((name, holder), n1) in due {
+            self.questioned.remove(&(name.clone(), holder));
+            // The way to the holder may lead elsewhere by now.
+            if !self.leads_to(n1, holder) {
+                continue;
+            }
             self.directory.withdraw(now, &name, &holder, 0);
+            names.insert((name.clone(), n1));
             if self.ended.len() < ENDED_MAX {
                 let ended = Ended {
                     until: now + ENDED_TIME,
                     doubt: None,
                 };
-                self.ended.insert((name.clone(), holder), ended);
+                self.ended.insert((name, holder), ended);
             }
+        }
+        for (name, n1) in names {
             self.send_end(now, &name, Some(n1), dt);
         }
     }
 
+    /// When something of the directory is due.
+    pub(super) fn directory_due(&self) -> Option<Instant> {
+        let ended = self.ended.values();
+        let ended = ended.map(|one| one.doubt.as_ref().map_or(one.until, |(at, _)| *at));
+        ended
+            .chain(self.questioned.values().map(|(at, _)| *at))
+            .min()
+    }
+
     pub(super) fn directory_timeout(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
+        self.end_questioned(now, dt);
         let mut told = Vec::new();
         self.ended.retain(|(name, _), ended| {
             if let Some((_, n1s)) = ended.doubt.take_if(|(at, _)| *at <= now) {

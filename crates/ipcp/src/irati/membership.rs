@@ -148,6 +148,7 @@ impl Irati {
         self.is_member = false;
         self.wanted_n1s.clear();
         self.ended.clear();
+        self.questioned.clear();
         self.topology = Topology::new(&self.own);
         dt.set_forwarding(&[]);
         self.directory.clear();

@@ -139,6 +139,7 @@ pub struct Irati {
     topology: Topology,
     directory: Directory<u64>,
     ended: directory::AllEnded,
+    questioned: directory::Questioned,
     flows: FlowAllocator<FlowCodec>,
     own_messages: VecDeque<values::AData>,
     refresh_at: Instant,
@@ -199,6 +200,7 @@ impl Irati {
             expelled: BTreeSet::new(),
             unresponsive: BTreeMap::new(),
             ended: BTreeMap::new(),
+            questioned: BTreeMap::new(),
             own_messages: VecDeque::new(),
             refresh_at: Instant::ZERO,
             due: None,
@@ -258,7 +260,7 @@ impl Irati {
             [
                 self.flows.due(),
                 self.topology.due(),
-                directory::due(&self.ended),
+                self.directory_due(),
                 Some(self.refresh_at),
             ]
         });

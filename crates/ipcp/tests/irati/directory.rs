@@ -29,6 +29,37 @@ fn registrations_come_and_go_everywhere() {
 }
 
 #[test]
+fn name_stays_while_one_of_its_holders_is_left() {
+    for seed in 1..20 {
+        // In a ring of three the end comes to `m0` from both others; in a row, the way to the other
+        // holder leads through the one that gives the name up, or through a member without it.
+        for (mut net, goes, stays) in [
+            (ring(seed, 3), "m1", "m2"),
+            (chain(seed, &["m0", "m1", "m2"], &config()), "m1", "m2"),
+            (chain(seed, &["m0", "m1", "m2"], &config()), "m2", "m0"),
+            (ring(seed, 5), "m2", "m3"),
+        ] {
+            let at: Vec<String> = net.members.keys().cloned().collect();
+            net.register(goes, "both");
+            net.register(stays, "both");
+            net.run(SECOND);
+            let name = "both".to_string();
+            net.order(goes, Command::Unregister { name });
+            net.run(SECOND);
+            for at in &at {
+                assert_eq!(net.names(at, "/directory"), ["both"], "{at} of seed {seed}");
+            }
+            let name = "both".to_string();
+            net.order(stays, Command::Unregister { name });
+            net.run(2 * SECOND);
+            for at in &at {
+                assert_eq!(net.names(at, "/directory"), Vec::<String>::new(), "{at}");
+            }
+        }
+    }
+}
+
+#[test]
 fn one_that_joins_late_learns_everything() {
     let mut net = chain(2, &["a", "b"], &config());
     for number in 0..40 {
