@@ -273,6 +273,37 @@ impl SocketFlow {
     }
 }
 
+/// What the application has written and no one reads any more goes before the socket does: the
+/// application is told of the hang-up when its socket has room, so that `poll` never gives
+/// `POLLHUP` without `POLLOUT`. The kernel reports the hang-up first when a socket is closed.
+fn release_room(socket: &OwnedFd, scratch: &mut [u8]) -> u64 {
+    if shutdown(socket, Shutdown::Read).is_err() {
+        return 0;
+    }
+    // From here on the application cannot write. An SDU of no bytes looks like the end.
+    let (mut read, mut empty) = (0, 0);
+    while empty < EMPTY_SDUS {
+        match recv(
+            socket,
+            &mut *scratch,
+            RecvFlags::DONTWAIT | RecvFlags::TRUNC,
+        ) {
+            Ok((_, 0)) => empty += 1,
+            Ok(_) => (read, empty) = (read + 1, 0),
+            Err(Errno::INTR) => {}
+            Err(_) => break,
+        }
+    }
+    read
+}
+
+impl Drop for SocketFlow {
+    fn drop(&mut self) {
+        let unread = release_room(&self.socket, &mut self.scratch);
+        self.flow.row.add(Value::DropFlowEnded, unread);
+    }
+}
+
 impl App for SocketFlow {
     fn name(&self) -> &str {
         &self.flow.name
@@ -371,3 +402,44 @@ impl App for SocketFlow {
 
 /// Socket ends that linger at a time: fewer than the descriptors that a node may have.
 const LINGERING_MAX: usize = 256;
+
+/// SDUs of no bytes, one after another, after which a socket that was shut down is taken for empty.
+const EMPTY_SDUS: u32 = 8;
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    #[test]
+    fn application_has_room_before_it_hears_of_the_end() {
+        let pair = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        );
+        let (node, application) = pair.unwrap();
+        let writes = |bytes: &[u8]| send(&application, bytes, SendFlags::NOSIGNAL);
+        let events = || {
+            let mut fds = [PollFd::new(&application, PollFlags::OUT)];
+            let now = Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            poll(&mut fds, Some(&now)).unwrap();
+            fds[0].revents()
+        };
+        let mut written = 0;
+        while writes(&[7; 4_000]).is_ok() {
+            written += 1;
+        }
+        assert!(written > 0 && !events().contains(PollFlags::OUT));
+        assert_eq!(release_room(&node, &mut [0; SOCKET_SDU_MAX]), written);
+        assert_eq!(events(), PollFlags::OUT);
+        assert_eq!(writes(&[7; 4_000]), Err(Errno::PIPE));
+        drop(node);
+        assert_eq!(events(), PollFlags::OUT | PollFlags::HUP);
+    }
+}
