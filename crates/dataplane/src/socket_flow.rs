@@ -274,7 +274,7 @@ impl SocketFlow {
 }
 
 /// What the application has written and no one reads any more goes before the socket does: the
-/// application is told of the hang-up when its socket has room, so that `poll` never gives
+/// application sees the hang-up when its socket has room, so that `poll` never gives
 /// `POLLHUP` without `POLLOUT`. The kernel reports the hang-up first when a socket is closed.
 fn release_room(socket: &OwnedFd, scratch: &mut [u8]) -> u64 {
     if shutdown(socket, Shutdown::Read).is_err() {
