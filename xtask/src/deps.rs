@@ -213,7 +213,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-lwaftr",
-        "carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-apps crc32fast serde serde_json \
+        "carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-apps crc32fast rustix serde serde_json \
          thiserror",
     ),
     (

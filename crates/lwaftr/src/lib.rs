@@ -16,6 +16,7 @@ pub mod alarms;
 pub mod app;
 pub mod channel;
 pub mod check;
+pub mod claim;
 pub mod config;
 pub mod counters;
 pub mod exchange;

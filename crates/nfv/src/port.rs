@@ -2,6 +2,7 @@
 //! `vhost_user:/run/vm/a.sock,packed=false`, `0000:00:04.0`, `pci:0000:00:04.0,queues=2`.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use carina_netdev::{MAC_HEADER_BYTES, TAG_BYTES, interface_mtu};
@@ -161,6 +162,15 @@ impl PortSpec {
         self.kind.name == "tun"
     }
 
+    /// The interface of a port that other processes can open at the same time, each of which gets
+    /// every frame; and the file of the network namespace that has it, if it is not the process's.
+    #[must_use]
+    pub fn shared_interface(&self) -> Option<(&str, Option<&Path>)> {
+        let option = self.options.iter().find(|(key, _)| key == "netns");
+        let netns = option.map(|(_, path)| Path::new(path.as_str()));
+        (self.kind.name == KINDS[0].name).then_some((self.of.as_str(), netns))
+    }
+
     /// The table of its app in the file of a graph.
     #[must_use]
     pub fn table(&self) -> String {
@@ -229,6 +239,11 @@ mod tests {
         assert_eq!(port.app(), "eth0-5");
         let table = "[apps.eth0-5]\nkind = \"af_packet\"\ninterface = \"eth0.5\"\n";
         assert_eq!(port.table(), table);
+        assert_eq!(port.shared_interface(), Some(("eth0.5", None)));
+        let there = spec("af_packet:eth1,netns=/run/netns/a");
+        let netns = Some(Path::new("/run/netns/a"));
+        assert_eq!(there.shared_interface(), Some(("eth1", netns)));
+        assert_eq!(spec("tap:eth1").shared_interface(), None);
         let port = spec("tap:inside,mtu=9000,offload=true");
         let table =
             "[apps.inside]\nkind = \"tap\"\nname = \"inside\"\nmtu = 9000\noffload = true\n";

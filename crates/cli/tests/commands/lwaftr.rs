@@ -73,6 +73,36 @@ fn three_workers_serve_one_customer_and_change_together() {
 }
 
 #[test]
+fn second_aftr_on_an_interface_needs_a_vlan_of_its_own() {
+    let Some(mut site) = Site::new() else { return };
+    let text = configuration(1540, "fd00:1::b4");
+    site.start(&text);
+    site.counters(|_| true);
+    let first = site.children.last().unwrap().id();
+    let second = |text: &str, ports: &[&str]| {
+        let file = site.run.path().join("second.conf");
+        fs::write(&file, text).unwrap();
+        let mut command = site.command(&["lwaftr", "run", "--for", "100ms", "--conf"]);
+        command.arg(file).args(ports);
+        site.aftr.run(move || command.output().unwrap())
+    };
+    let sides = ["--v4", "outside", "--v6", "inside"];
+    let refused = second(&text, &sides);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let expected = format!("outside, frames without VLAN tag: process {first} takes these frames");
+    assert!(said.contains(&expected), "{said}");
+    assert_eq!(refused.status.code(), Some(1));
+    let tagged = text.replace("mac 02", "vlan-tag 7; mac 02");
+    let beside = second(&tagged, &sides);
+    assert!(beside.status.success(), "{beside:?}");
+    let one = second(&tagged, &["--v4", "inside", "--v6", "inside"]);
+    let said = String::from_utf8_lossy(&one.stderr).into_owned();
+    assert!(said.contains("--on-a-stick inside"), "{said}");
+    let stick = second(&tagged, &["--on-a-stick", "inside"]);
+    assert!(stick.status.success(), "{stick:?}");
+}
+
+#[test]
 fn ping_and_traceroute_pass_the_aftr() {
     let Some(mut site) = Site::new() else { return };
     site.start(&configuration(1540, "fd00:1::b4"));

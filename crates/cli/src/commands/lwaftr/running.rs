@@ -24,6 +24,7 @@ use crate::graph_directory::{counters_of_process, entries};
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line};
 
+mod claims;
 mod counts;
 mod graph;
 mod process;

@@ -9,6 +9,7 @@ use carina_engine::counter_file;
 use carina_frame::PoolConfig;
 use carina_lwaftr::alarms::{Alarms, OperatorState, Purge};
 use carina_lwaftr::channel::{Asked, Request, Verb};
+use carina_lwaftr::claim::Claims;
 use carina_lwaftr::counters::Counters;
 use carina_lwaftr::exchange::Exchange;
 use carina_lwaftr::live::{Edit, EditError, Live, Used};
@@ -20,6 +21,7 @@ use carina_sys::EventFd;
 use carina_time::Duration;
 use serde_json::json;
 
+use super::claims::claim;
 use super::{RunArgs, load, of_all_workers};
 use crate::data_plane::runner_failure;
 use crate::failure::{Attempt, Failure, failed, refused, usage};
@@ -31,6 +33,7 @@ pub(super) struct Process<'a> {
     runner: GraphRunner,
     exchange: Arc<Exchange>,
     counters: PathBuf,
+    claims: Claims,
     live: Live,
     monitor: Monitor,
     alarms: Alarms,
@@ -48,6 +51,10 @@ impl<'a> Process<'a> {
         let ports: Vec<PortSpec> = sides.chain(&args.mirror).cloned().collect();
         let used = read(args)?;
         let softwires = used.table.len();
+        let mut claims = Claims::default();
+        let places = args.places(&used.config)?;
+        let fresh = claims.more(&places, claim).map_err(failed)?;
+        claims.settle(&places, fresh);
         let pool = PoolConfig {
             frames: args.frames,
             frame_bytes: frame_bytes_for(&ports).max(args.longest),
@@ -67,6 +74,7 @@ impl<'a> Process<'a> {
             runner,
             exchange,
             counters: counters.to_owned(),
+            claims,
             live: Live::new(used, args.way.rules().reserves_two_to_the_bits),
             monitor,
             alarms: Alarms::new(&std::process::id().to_string()),
@@ -129,8 +137,11 @@ impl<'a> Process<'a> {
 
     fn configure(&mut self) -> Result<(), Failure> {
         let used = self.live.used();
+        let places = self.args.places(&used.config)?;
+        let fresh = self.claims.more(&places, claim).map_err(failed)?;
         let graph = self.args.graph(&used, self.monitor, &self.exchange)?;
         self.runner.configure(&graph).map_err(failed)?;
+        self.claims.settle(&places, fresh);
         Ok(())
     }
 

@@ -1,0 +1,273 @@
+//! An AFTR's claim to the frames of an interface and a VLAN: a second AFTR there would forward each
+//! packet once more.
+//!
+//! A claim is the name of an abstract Unix socket. Such names belong to a network namespace, as
+//! those of interfaces do, and the kernel frees them when the process ends, however it ends.
+//! Several AFTRs share an interface by VLANs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use carina_sys::{Credentials, NetworkNamespace, peer_credentials};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
+
+/// The frames that an AFTR takes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The interface.
+    pub interface: String,
+    /// File of the network namespace that has it; `None` for that of the thread.
+    pub netns: Option<PathBuf>,
+    /// The VLAN; `None` for frames without a tag.
+    pub vlan: Option<u16>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.vlan {
+            Some(vlan) => write!(f, "{}, VLAN {vlan}", self.interface),
+            None => write!(f, "{}, frames without VLAN tag", self.interface),
+        }
+    }
+}
+
+/// Why a place cannot be claimed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClaimError {
+    /// Another AFTR takes these frames.
+    #[error(
+        "{place}: {} takes these frames already; stop it, or give this AFTR another interface or \
+         vlan-tag", process(*pid)
+    )]
+    Held {
+        /// The place.
+        place: Place,
+        /// The process, 0 when it is not visible here.
+        pid: i32,
+    },
+    /// A process that may not run an AFTR has the name of the claim.
+    #[error("{place}: {} of user {uid} has the claim, and cannot be an AFTR", process(*pid))]
+    Squatted {
+        /// The place.
+        place: Place,
+        /// The process, 0 when it is not visible here.
+        pid: i32,
+        /// Its user.
+        uid: u32,
+    },
+    /// The system refuses.
+    #[error("claiming {place}: {source}")]
+    System {
+        /// The place.
+        place: Place,
+        /// The reason.
+        source: io::Error,
+    },
+}
+
+fn process(pid: i32) -> String {
+    match pid {
+        0 => "another process".to_owned(),
+        pid => format!("process {pid}"),
+    }
+}
+
+/// A claim, which is given up when it is dropped.
+#[derive(Debug)]
+pub struct Claim {
+    _socket: OwnedFd,
+}
+
+/// A claim is tried so often while its holder ends.
+const ATTEMPTS: usize = 3;
+
+impl Claim {
+    /// Claims a place.
+    ///
+    /// # Errors
+    /// Another process has it, or its network namespace cannot be entered.
+    pub fn take(place: &Place) -> Result<Claim, ClaimError> {
+        let Some(path) = &place.netns else {
+            return Claim::take_here(place);
+        };
+        let there = NetworkNamespace::open(path);
+        let taken = there.and_then(|there| there.within(|| Claim::take_here(place)));
+        taken.map_err(|source| ClaimError::System {
+            place: place.clone(),
+            source,
+        })?
+    }
+
+    /// Claims a place in the network namespace of this thread.
+    fn take_here(place: &Place) -> Result<Claim, ClaimError> {
+        let system = |source: io::Error| ClaimError::System {
+            place: place.clone(),
+            source,
+        };
+        let name = format!(
+            "carina-lwaftr/{}/{}",
+            place.interface,
+            place.vlan.unwrap_or(0)
+        );
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes());
+        let address = address.map_err(|error| system(error.into()))?;
+        for _ in 0..ATTEMPTS {
+            let own = socket().map_err(system)?;
+            match bind(&own, &address) {
+                Ok(()) => {
+                    // So that others learn from the kernel who has it. No connection is accepted.
+                    listen(&own, BACKLOG).map_err(|error| system(error.into()))?;
+                    return Ok(Claim { _socket: own });
+                }
+                Err(Errno::ADDRINUSE) => {}
+                Err(error) => return Err(system(error.into())),
+            }
+            let probe = socket().map_err(system)?;
+            match connect(&probe, &address) {
+                Ok(()) => {
+                    let holder = peer_credentials(&probe).map_err(system)?;
+                    return Err(held(place, holder));
+                }
+                // So many have asked that the kernel names the holder no more.
+                Err(Errno::AGAIN) => return Err(held(place, UNKNOWN)),
+                // It has just been given up, or is just being taken.
+                Err(Errno::CONNREFUSED) => {}
+                Err(error) => return Err(system(error.into())),
+            }
+        }
+        Err(held(place, UNKNOWN))
+    }
+}
+
+/// So many that ask learn who has a claim.
+const BACKLOG: i32 = 128;
+
+/// A holder that the kernel does not name.
+const UNKNOWN: Credentials = Credentials {
+    pid: 0,
+    uid: 0,
+    gid: 0,
+};
+
+fn socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )?)
+}
+
+fn held(place: &Place, holder: Credentials) -> ClaimError {
+    let place = place.clone();
+    let own = rustix::process::geteuid().as_raw();
+    match holder.uid == 0 || holder.uid == own {
+        true => ClaimError::Held {
+            place,
+            pid: holder.pid,
+        },
+        false => ClaimError::Squatted {
+            place,
+            pid: holder.pid,
+            uid: holder.uid,
+        },
+    }
+}
+
+/// The claims of an AFTR.
+#[derive(Debug, Default)]
+pub struct Claims(BTreeMap<Place, Option<Claim>>);
+
+impl Claims {
+    /// Claims those of `places` that are not claimed yet, by `take`. They join the others by
+    /// [`Claims::settle`]; when they are dropped before, nothing has changed.
+    ///
+    /// # Errors
+    /// A place cannot be claimed.
+    pub fn more(
+        &self,
+        places: &[Place],
+        mut take: impl FnMut(&Place) -> Result<Option<Claim>, ClaimError>,
+    ) -> Result<Claims, ClaimError> {
+        let mut fresh = BTreeMap::new();
+        for place in places {
+            if !self.0.contains_key(place) && !fresh.contains_key(place) {
+                fresh.insert(place.clone(), take(place)?);
+            }
+        }
+        Ok(Claims(fresh))
+    }
+
+    /// Keeps what `places` need of the own claims and of `fresh` ones, and gives up the rest.
+    pub fn settle(&mut self, places: &[Place], fresh: Claims) {
+        self.0.extend(fresh.0);
+        self.0.retain(|place, _| places.contains(place));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(interface: &str, vlan: Option<u16>) -> Place {
+        Place {
+            interface: format!("{interface}-{}", std::process::id()),
+            netns: None,
+            vlan,
+        }
+    }
+
+    #[test]
+    fn place_has_one_holder_until_it_is_dropped() {
+        let eth1 = place("eth1", None);
+        let claim = Claim::take(&eth1).unwrap();
+        let refusal = Claim::take(&eth1).unwrap_err().to_string();
+        let (name, pid) = (&eth1.interface, std::process::id());
+        assert_eq!(
+            refusal,
+            format!(
+                "{name}, frames without VLAN tag: process {pid} takes these frames already; stop \
+                 it, or give this AFTR another interface or vlan-tag"
+            )
+        );
+        let others = [place("eth1", Some(7)), place("eth2", None)];
+        let others = others.map(|place| Claim::take(&place).unwrap());
+        drop(claim);
+        Claim::take(&eth1).unwrap();
+        drop(others);
+    }
+
+    #[test]
+    fn holder_that_is_asked_often_is_still_the_holder() {
+        let eth3 = place("eth3", Some(5));
+        let claim = Claim::take(&eth3).unwrap();
+        for _ in 0..2 * BACKLOG {
+            assert!(matches!(Claim::take(&eth3), Err(ClaimError::Held { .. })));
+        }
+        drop(claim);
+    }
+
+    #[test]
+    fn claims_follow_a_configuration_or_stay_as_they_are() {
+        let [a, b, c] = ["a", "b", "c"].map(|name| place(name, None));
+        let take = |place: &Place| Claim::take(place).map(Some);
+        let mut claims = Claims::default();
+        let both = [a.clone(), b.clone()];
+        claims.settle(&both, claims.more(&both, take).unwrap());
+        let other = Claim::take(&c).unwrap();
+        let wanted = [b.clone(), c.clone()];
+        assert!(claims.more(&wanted, take).is_err());
+        assert!(Claim::take(&a).is_err(), "nothing has changed");
+        drop(other);
+        let fresh = claims.more(&wanted, take).unwrap();
+        claims.settle(&wanted, fresh);
+        assert!(Claim::take(&a).is_ok() && Claim::take(&c).is_err());
+    }
+}
