@@ -15,12 +15,14 @@ use carina_wire::ether::{TPID_CUSTOMER, TPID_PROVIDER};
 use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, checksum_after};
 
 /// The two bits of the class that tell of congestion. (RFC 3168 §5)
-const ECN: u8 = 3;
-/// Their values.
-const NOT_ECT: u8 = 0;
+pub const ECN: u8 = 3;
+/// Their value in a packet that met congestion.
+pub const CE: u8 = 3;
+/// Their value in a packet whose ends do not know marks.
+pub const NOT_ECT: u8 = 0;
+/// Their other values.
 const ECT_1: u8 = 1;
 const ECT_0: u8 = 2;
-const CE: u8 = 3;
 
 /// The traffic class of a packet of IPv4 or IPv6; 0 for anything else.
 #[must_use]

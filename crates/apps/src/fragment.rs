@@ -4,7 +4,8 @@ use carina_frame::{Frame, Pool};
 use carina_wire::inet::{Ipv4Header, checksum};
 use carina_wire::ipv6::{FRAGMENT, FRAGMENT_BYTES, IPV6_BYTES, Upper};
 
-use crate::reassembly::Fragment;
+use crate::congestion::{CE, ECN, class_of, set_class};
+use crate::reassembly::{Fragment, Whole};
 
 /// Why a packet was not cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +46,7 @@ pub fn fragment4<'a>(bytes: &'a [u8], head_bytes: usize, header: &Ipv4Header) ->
         head: &bytes[..head_bytes + header.header_bytes],
         offset: usize::from(word & OFFSET) * 8,
         is_last: word & MORE_FRAGMENTS == 0,
+        ecn: class_of(packet) & ECN,
         payload: &packet[header.header_bytes..header.total_bytes],
     }
 }
@@ -61,22 +63,20 @@ pub fn fragment6(bytes: &[u8], head_bytes: usize) -> Option<(Fragment<'_>, u32)>
         head: &bytes[..head_bytes + behind],
         offset: part.offset,
         is_last: !part.has_more,
+        ecn: class_of(packet) & ECN,
         payload: packet.get(behind..)?,
     };
     Some((made, part.id))
 }
 
-/// A frame of a packet of IPv4 that was put together; `head` is that of its first fragment.
+/// A frame of a packet of IPv4 that was put together; `head_bytes` of other headers stand in front.
 ///
 /// # Errors
 /// The packet is longer than any, or there is no frame for it.
-pub fn whole4(
-    head: &[u8],
-    head_bytes: usize,
-    payload: &[u8],
-    pool: &Pool,
-) -> Result<Frame, CutError> {
-    let header_bytes = head.len() - head_bytes;
+pub fn whole4(whole: &Whole, head_bytes: usize, pool: &Pool) -> Result<Frame, CutError> {
+    let (head, payload) = (&whole.head[..], &whole.payload[..]);
+    let header_bytes = head.len().checked_sub(head_bytes);
+    let header_bytes = header_bytes.ok_or(CutError::Malformed)?;
     let total = u16::try_from(header_bytes + payload.len()).map_err(|_| CutError::Malformed)?;
     let mut frame = joined(head, payload, pool)?;
     let header = &mut frame.bytes_mut()[head_bytes..head_bytes + header_bytes];
@@ -84,20 +84,17 @@ pub fn whole4(
     let kept = u16::from_be_bytes([header[6], header[7]]) & DONT_FRAGMENT;
     header[6..8].copy_from_slice(&kept.to_be_bytes());
     sum_header(header);
+    mark(&mut frame.bytes_mut()[head_bytes..], whole);
     Ok(frame)
 }
 
-/// A frame of a packet of IPv6 that was put together; `head` is that of its first fragment, with
-/// the fragment header at its end, which is left out.
+/// A frame of a packet of IPv6 that was put together. Its head has the fragment header at its end,
+/// which is left out. As [`whole4`].
 ///
 /// # Errors
 /// The packet is longer than any, or there is no frame for it.
-pub fn whole6(
-    head: &[u8],
-    head_bytes: usize,
-    payload: &[u8],
-    pool: &Pool,
-) -> Result<Frame, CutError> {
+pub fn whole6(whole: &Whole, head_bytes: usize, pool: &Pool) -> Result<Frame, CutError> {
+    let (head, payload) = (&whole.head[..], &whole.payload[..]);
     let packet = head.get(head_bytes..).ok_or(CutError::Malformed)?;
     let upper = Upper::of_all(packet).map_err(|_| CutError::Malformed)?;
     let part = upper.part.ok_or(CutError::Malformed)?;
@@ -108,7 +105,15 @@ pub fn whole6(
     let packet = &mut frame.bytes_mut()[head_bytes..];
     packet[4..6].copy_from_slice(&length.to_be_bytes());
     packet[upper.named_at] = part.next;
+    mark(packet, whole);
     Ok(frame)
+}
+
+/// Gives a packet the mark of congestion that a fragment of it has.
+fn mark(packet: &mut [u8], whole: &Whole) {
+    if whole.is_marked {
+        set_class(packet, class_of(packet) | CE);
+    }
 }
 
 /// Takes the extension headers out of a packet of IPv6 behind `head_bytes` of other headers, and
@@ -311,7 +316,7 @@ mod tests {
                 let fragment = fragment4(part.bytes(), 0, &header);
                 let outcome = reassembly.add((), &fragment, Instant::ZERO, || 0);
                 if let Outcome::Complete(whole) = outcome {
-                    made = whole4(&whole.head, 0, &whole.payload, &pool).ok();
+                    made = whole4(&whole, 0, &pool).ok();
                 }
             }
             assert_eq!(made.unwrap().bytes(), packet, "MTU {mtu}");
@@ -336,7 +341,7 @@ mod tests {
         let Some(Outcome::Complete(whole)) = outcomes.last() else {
             panic!("not complete");
         };
-        let made = whole4(&whole.head, 0, &whole.payload, &pool).unwrap();
+        let made = whole4(&whole, 0, &pool).unwrap();
         assert_eq!(made.bytes(), packet);
     }
 
@@ -360,7 +365,7 @@ mod tests {
         let Some(Outcome::Complete(whole)) = outcomes.last() else {
             panic!("not complete");
         };
-        let made = whole6(&whole.head, 0, &whole.payload, &pool).unwrap();
+        let made = whole6(&whole, 0, &pool).unwrap();
         assert_eq!(made.bytes(), packet);
     }
 

@@ -1,7 +1,9 @@
 //! Fragments put together again, in bounded memory.
 //!
 //! Fragments that overlap discard their packet, and all of it that is still to come (RFC 5722 §4);
-//! one that was sent twice is passed over. When there is no room for a packet more, one that is
+//! one that was sent twice is passed over. A packet has the mark of congestion that any of its
+//! fragments got on the way, and is discarded if another fragment says that its ends do not know
+//! the mark (RFC 3168 §5.3). When there is no room for a packet more, one that is
 //! chosen at random makes it, so that a sender who never finishes what it begins takes no more than
 //! its share of the room.
 
@@ -9,6 +11,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use carina_time::{Duration, Instant};
+
+use crate::congestion::{CE, NOT_ECT};
 
 /// What reassembly may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +36,8 @@ pub struct Fragment<'a> {
     pub offset: usize,
     /// No more follows.
     pub is_last: bool,
+    /// The two bits of its traffic class that tell of congestion.
+    pub ecn: u8,
     /// The payload.
     pub payload: &'a [u8],
 }
@@ -43,6 +49,8 @@ pub struct Whole {
     pub head: Vec<u8>,
     /// The payload.
     pub payload: Vec<u8>,
+    /// A fragment met congestion.
+    pub is_marked: bool,
 }
 
 /// The outcome of a fragment.
@@ -69,6 +77,8 @@ pub enum Discard {
     TooLong,
     /// It has more fragments than the bounds allow.
     TooMany,
+    /// A fragment met congestion, and another says that the ends do not know the mark.
+    Congested,
 }
 
 /// The longest payload of a packet of IP.
@@ -99,6 +109,8 @@ struct Packet<K> {
     payload_bytes: usize,
     /// Where the payload ends, once the last fragment is there.
     end: Option<usize>,
+    /// Which values of the ECN field fragments have had: a bit for each.
+    ecn_values: u8,
     is_discarded: bool,
 }
 
@@ -156,7 +168,11 @@ impl<K: Copy + Eq + Hash> Reassembly<K> {
             Added::Bytes(bytes) => {
                 self.bytes += bytes;
                 if self.packets[place].is_complete() {
-                    return Outcome::Complete(self.take(place).whole());
+                    let packet = self.take(place);
+                    return match packet.has_met_congestion() && packet.has_no_ect() {
+                        true => Outcome::Discarded(Discard::Congested),
+                        false => Outcome::Complete(packet.whole()),
+                    };
                 }
                 self.make_room(key, &random)
             }
@@ -179,6 +195,7 @@ impl<K: Copy + Eq + Hash> Reassembly<K> {
             parts: Vec::new(),
             payload_bytes: 0,
             end: None,
+            ecn_values: 0,
             is_discarded: false,
         });
         self.bytes += PACKET_BYTES;
@@ -244,6 +261,7 @@ impl<K> Packet<K> {
             head,
             offset,
             is_last,
+            ecn,
             payload,
         } = fragment;
         let end = offset + payload.len();
@@ -284,9 +302,18 @@ impl<K> Packet<K> {
         if is_last {
             self.end = Some(end);
         }
+        self.ecn_values |= 1 << (ecn & 3);
         self.payload_bytes += payload.len();
         self.parts.insert(at, (offset, payload.to_vec()));
         Added::Bytes(bytes)
+    }
+
+    fn has_met_congestion(&self) -> bool {
+        self.ecn_values & 1 << CE != 0
+    }
+
+    fn has_no_ect(&self) -> bool {
+        self.ecn_values & 1 << NOT_ECT != 0
     }
 
     fn is_complete(&self) -> bool {
@@ -314,14 +341,20 @@ impl<K> Packet<K> {
             payload.extend_from_slice(bytes);
         }
         Whole {
+            is_marked: self.has_met_congestion(),
             head: self.head.unwrap_or_default(),
             payload,
         }
     }
 
     fn first(self) -> Option<Whole> {
+        let is_marked = self.has_met_congestion();
         let (_, payload) = self.parts.into_iter().next()?;
-        self.head.map(|head| Whole { head, payload })
+        self.head.map(|head| Whole {
+            head,
+            payload,
+            is_marked,
+        })
     }
 }
 
@@ -341,12 +374,45 @@ mod tests {
             head: b"head",
             offset,
             is_last,
+            ecn: 0,
             payload,
         }
     }
 
     fn add(reassembly: &mut Reassembly<u32>, key: u32, fragment: Fragment<'_>) -> Outcome {
         reassembly.add(key, &fragment, Instant::ZERO, || 7)
+    }
+
+    #[test]
+    fn mark_of_any_fragment_counts_for_all_that_know_it() {
+        let marked = |ecn| Fragment {
+            ecn,
+            ..part(0, false, &[1; 8])
+        };
+        let last = |ecn| Fragment {
+            ecn,
+            ..part(8, true, &[2; 8])
+        };
+        for (one, other, expected) in [
+            (2, 3, Some(true)),
+            (3, 1, Some(true)),
+            (2, 2, Some(false)),
+            (0, 0, Some(false)),
+            (0, 3, None),
+            (3, 0, None),
+        ] {
+            let mut reassembly = Reassembly::new(BOUNDS);
+            assert_eq!(add(&mut reassembly, 1, marked(one)), Outcome::Kept);
+            let found = match add(&mut reassembly, 1, last(other)) {
+                Outcome::Complete(whole) => Some(whole.is_marked),
+                outcome => {
+                    assert_eq!(outcome, Outcome::Discarded(Discard::Congested));
+                    None
+                }
+            };
+            assert_eq!(found, expected, "{one} and {other}");
+            assert_eq!(reassembly.bytes(), 0);
+        }
     }
 
     #[test]
@@ -369,7 +435,13 @@ mod tests {
                     2 => {
                         let head = b"head".to_vec();
                         let payload = bytes.clone();
-                        assert_eq!(outcome, Outcome::Complete(Whole { head, payload }));
+                        let is_marked = false;
+                        let whole = Whole {
+                            head,
+                            payload,
+                            is_marked,
+                        };
+                        assert_eq!(outcome, Outcome::Complete(whole));
                     }
                     _ => assert_eq!(outcome, Outcome::Kept),
                 }

@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use carina_wire::ipv6::{IPV6_BYTES, Upper};
+
 use super::layer::{Layer, cut_short};
 
 /// Adds the layers of a packet; says whether it is of a kind that is known here.
@@ -80,7 +82,7 @@ impl Packet<'_> {
         let known = match self.protocol {
             ICMP => icmp(self.payload),
             ICMPV6 => icmpv6(self.payload),
-            UDP => udp(self.payload),
+            UDP => udp(self.payload, self.payload_bytes),
             TCP => tcp(self.payload, self.payload_bytes),
             other => {
                 let summary = format!("protocol {other}, {} bytes", self.payload_bytes);
@@ -136,8 +138,7 @@ fn ipv4(packet: &[u8], original: usize) -> Result<Packet<'_>, &'static str> {
 }
 
 fn ipv6(packet: &[u8], original: usize) -> Result<Packet<'_>, &'static str> {
-    let (header, payload): (&[u8; 40], &[u8]) =
-        packet.split_first_chunk().ok_or("a short header")?;
+    let header: &[u8; IPV6_BYTES] = packet.first_chunk().ok_or("a short header")?;
     let payload_bytes = usize::from(u16::from_be_bytes([header[4], header[5]]));
     if payload_bytes + header.len() > original {
         return Err("lengths that do not fit");
@@ -147,15 +148,18 @@ fn ipv6(packet: &[u8], original: usize) -> Result<Packet<'_>, &'static str> {
         bytes.copy_from_slice(&header[at..at + 16]);
         IpAddr::V6(Ipv6Addr::from(bytes))
     };
+    let upper = Upper::seen(packet).ok_or("a short header")?;
+    let length = payload_bytes + header.len();
+    let part = upper.part.filter(|part| !part.is_whole());
     Ok(Packet {
         from: address(8),
         to: address(24),
-        protocol: header[6],
+        protocol: upper.protocol,
         ttl: header[7],
-        length: payload_bytes + header.len(),
-        payload: &payload[..payload_bytes.min(payload.len())],
-        payload_bytes,
-        fragment: None,
+        length,
+        payload: packet.get(upper.start..upper.end).unwrap_or_default(),
+        payload_bytes: length.saturating_sub(upper.start),
+        fragment: part.map(|part| (part.offset, part.has_more)),
     })
 }
 
@@ -244,10 +248,11 @@ fn control(name: &'static str, words: String, is_echo: bool, message: &[u8]) -> 
     layer
 }
 
-fn udp(datagram: &[u8]) -> Option<Layer> {
+fn udp(datagram: &[u8], original: usize) -> Option<Layer> {
     let &[s0, s1, d0, d1, l0, l1, _, _] = datagram.first_chunk()?;
     let (from, to) = (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1]));
-    let bytes = usize::from(u16::from_be_bytes([l0, l1])).checked_sub(8)?;
+    let length = usize::from(u16::from_be_bytes([l0, l1]));
+    let bytes = length.checked_sub(8).filter(|_| length <= original)?;
     let mut layer = Layer::new("udp", format!("udp {from} > {to}, {bytes} bytes"));
     layer.field("src_port", from);
     layer.field("dst_port", to);
@@ -356,6 +361,20 @@ mod tests {
             summaries(ETHERTYPE_IPV6, &packet, packet.len()),
             ["fe80::1 > fe80::2", "neighbour solicitation"]
         );
+        let mut behind = |kind: u8, header: [u8; 8]| {
+            packet[5] += 8;
+            packet[6] = kind;
+            packet.splice(40..40, header);
+            summaries(ETHERTYPE_IPV6, &packet, packet.len())
+        };
+        assert_eq!(
+            behind(60, [ICMPV6, 0, 4, 1, 4, 1, 1, 0]),
+            ["fe80::1 > fe80::2", "neighbour solicitation"]
+        );
+        assert_eq!(
+            behind(44, [60, 0, 0, 1, 0, 0, 0, 7]),
+            ["fe80::1 > fe80::2 fragment at 0+", "neighbour solicitation"]
+        );
     }
 
     #[test]
@@ -381,6 +400,8 @@ mod tests {
             ["malformed: lengths that do not fit"]
         );
         assert!(of_ipv4(UDP, 0, &[0; 8])[1].contains("malformed"));
+        let claims_more = [0, 53, 4, 0, 0, 10, 0, 0, 1];
+        assert!(of_ipv4(UDP, 0, &claims_more)[1].contains("malformed"));
         let mut layers = Vec::new();
         assert!(!dissect(&mut layers, 0x9999, &[], 0));
     }

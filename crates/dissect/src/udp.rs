@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use carina_wire::ipv6::{IPV6_BYTES, Upper};
+
 use super::layer::Layer;
 
 /// An address and a port.
@@ -76,8 +78,9 @@ fn ipv4(packet: &[u8]) -> Option<(IpAddr, IpAddr, usize, usize)> {
 }
 
 fn ipv6(packet: &[u8]) -> Option<(IpAddr, IpAddr, usize, usize)> {
-    let header: &[u8; 40] = packet.first_chunk()?;
-    if header[0] >> 4 != 6 || header[6] != UDP {
+    let header: &[u8; IPV6_BYTES] = packet.first_chunk()?;
+    let upper = Upper::seen(packet)?;
+    if upper.protocol != UDP || upper.part.is_some_and(|part| !part.is_whole()) {
         return None;
     }
     let address = |at: usize| {
@@ -88,7 +91,7 @@ fn ipv6(packet: &[u8]) -> Option<(IpAddr, IpAddr, usize, usize)> {
     Some((
         address(8)?,
         address(24)?,
-        header.len(),
+        upper.start,
         header.len() + length,
     ))
 }

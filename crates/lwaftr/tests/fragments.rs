@@ -270,6 +270,40 @@ fn fragments_of_tunnels_are_put_together() {
 }
 
 #[test]
+fn mark_of_one_fragment_is_not_lost() {
+    let with_ecn = |ecn: u8, mut packet: Vec<u8>| {
+        edit4(&mut packet, |header| {
+            header.ecn = etherparse::IpEcn::try_new(ecn).unwrap();
+        });
+        packet
+    };
+    let inner = with_ecn(2, udp((SHARED, 40000), (HOST, 80), &[1; 1400]));
+    let mut packet = tunnel(B4_HIGH, BR, &inner);
+    packet[1] = 0x20;
+    let mut parts = cut6(&packet, 77, &[800]);
+    parts[1][1] = 0x30;
+    let ran = Case::plain()
+        .with_internal(frame6(&parts[0]))
+        .with_internal(frame6(&parts[1]))
+        .run();
+    assert_eq!(out4(&ran.external[0]).class, 3);
+
+    let packet = with_ecn(2, udp((HOST, 53), (SHARED, 40000), &[9; 600]));
+    let mut parts = cut4(&packet, &[200]);
+    parts[1] = with_ecn(3, parts[1].clone());
+    let run = |parts: &[Vec<u8>]| {
+        let case = Case::plain().with_external(frame4(&parts[0]));
+        case.with_external(frame4(&parts[1])).run()
+    };
+    assert_eq!(into(&run(&parts).internal[0], BR, B4_HIGH).class, 3);
+    // Ends that do not know the mark get nothing.
+    parts[0] = with_ecn(0, parts[0].clone());
+    let ran = run(&parts);
+    assert_eq!(ran.internal.len(), 0);
+    assert_counters(&ran, &[("drop-ipv4-frag-invalid-reassembly", 1)]);
+}
+
+#[test]
 fn hostile_fragments_are_dropped_and_counted() {
     let packet = tunnel(B4_HIGH, BR, &udp((SHARED, 40000), (HOST, 80), &[1; 1400]));
     let parts = cut6(&packet, 77, &[800]);

@@ -29,6 +29,9 @@ pub fn key_of(frame: &[u8]) -> Option<Key> {
             if head[0] >> 4 != 4 || length < 20 || is_behind {
                 return None;
             }
+            // What follows the packet is padding of Ethernet, and has no ports.
+            let total = usize::from(u16::from_be_bytes([head[2], head[3]]));
+            let packet = &packet[..total.min(packet.len())];
             let address = |at: usize| {
                 let bytes = [head[at], head[at + 1], head[at + 2], head[at + 3]];
                 u128::from(u32::from_be_bytes(bytes))
@@ -170,6 +173,9 @@ mod tests {
         frame.copy_within(36..38, 34);
         frame.copy_within(38..40, 36);
         assert_eq!(key_of(&frame), Some(there));
+        let mut padded = frame.clone();
+        (padded[16], padded[17]) = (0, 23);
+        assert_eq!(key_of(&padded), None, "ports in the padding");
         frame[20] = 0x20;
         assert_eq!(key_of(&frame), Some(there), "a first fragment");
         frame[21] = 1;

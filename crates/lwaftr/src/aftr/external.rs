@@ -96,7 +96,7 @@ impl Aftr {
         let Outcome::Complete(whole) = outcome else {
             return None;
         };
-        let made = whole4(&whole.head, head_bytes, &whole.payload, &self.pool);
+        let made = whole4(&whole, head_bytes, &self.pool);
         let decoded = made.ok().and_then(|frame| {
             let header = Ipv4Header::decode(&frame.bytes()[head_bytes..]).ok()?;
             Some((frame, header))

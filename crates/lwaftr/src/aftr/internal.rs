@@ -113,7 +113,7 @@ impl Aftr {
             }
             Outcome::Kept | Outcome::PassedOver => return None,
         };
-        let made = whole6(&whole.head, ETHER, &whole.payload, &self.pool);
+        let made = whole6(&whole, ETHER, &self.pool);
         if made.is_err() {
             self.counters.count(Of::DropNoFrame, whole.payload.len());
         }
