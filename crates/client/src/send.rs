@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use carina_ring::{Producer, RECORD_HEADER_BYTES, Refused, RingMap, State, record_cost};
+use carina_ring::{Corrupt, Producer, RECORD_HEADER_BYTES, Refused, RingMap, State, record_cost};
 use carina_sys::Doorbell;
 
 use crate::error::Error;
@@ -208,7 +208,7 @@ impl FlowSender {
         self.check_end_now()?;
         self.space_doorbell.drain();
         let cost = record_cost(length.min(self.piece_max));
-        Ok(self.ring.arm_space(cost))
+        self.ring.arm_space(cost).map_err(broken)
     }
 
     /// The doorbell for space: readable after [`Self::arm`] once there is space. The end of the
@@ -343,15 +343,18 @@ impl FlowSender {
     /// Waits until `bytes` of the ring are free, or for less; no longer than `until`.
     fn wait_for_space(&mut self, bytes: usize, until: Option<Instant>) -> Result<(), Error> {
         let ring = &mut self.ring;
-        if self.spin_then_sleep.until(|| ring.free_bytes() >= bytes) {
-            return Ok(());
+        // A ring that the peer broke ends the wait as well: there is an error to report.
+        let is_ready = || ring.free_bytes().map_or(true, |free| free >= bytes);
+        if self.spin_then_sleep.until(is_ready) {
+            return self.ring.free_bytes().map(drop).map_err(broken);
         }
         // The sleep looks at the control socket; only the ring's mark of the end wakes no writer.
         if self.link.ended() || self.opposite.state() == State::Failed {
             self.check_end_now()?;
         }
         // Woken for one SDU's room it would sleep again after one SDU.
-        if !self.ring.arm_space(bytes.max(self.ring.capacity() / 4)) {
+        let wanted = bytes.max(self.ring.capacity() / 4);
+        if !self.ring.arm_space(wanted).map_err(broken)? {
             return Ok(());
         }
         self.stats.sleeps += 1;
@@ -418,12 +421,17 @@ impl SendSlot<'_> {
 fn not_broken(refused: Refused) -> Result<(), Error> {
     match refused {
         Refused::Full => Ok(()),
-        Refused::Corrupt(corrupt) => Err(Error::FlowFailed {
-            reason: format!("the remote end broke the ring: {corrupt}"),
-        }),
+        Refused::Corrupt(corrupt) => Err(broken(corrupt)),
         other => Err(Error::FlowFailed {
             reason: other.to_string(),
         }),
+    }
+}
+
+/// The receiver wrote what no correct one does.
+fn broken(corrupt: Corrupt) -> Error {
+    Error::FlowFailed {
+        reason: format!("the remote end broke the ring: {corrupt}"),
     }
 }
 

@@ -60,9 +60,9 @@ impl RingFlow {
     }
 
     /// Ring bytes that the application has consumed; what it says is checked by the ring.
-    fn consumed(&mut self) -> u64 {
-        let filled = self.end.tx.capacity() - self.end.tx.free_bytes();
-        self.end.tx.committed().saturating_sub(filled as u64)
+    fn consumed(&mut self) -> Result<u64, Corrupt> {
+        let filled = self.end.tx.capacity() - self.end.tx.free_bytes()?;
+        Ok(self.end.tx.committed().saturating_sub(filled as u64))
     }
 
     /// A report is worth it from an eighth of the ring on: half of what the link waits for.
@@ -245,7 +245,10 @@ impl App for RingFlow {
         if self.end.tx.committed() == self.reported {
             return;
         }
-        let consumed = self.consumed();
+        let consumed = match self.consumed() {
+            Ok(consumed) => consumed,
+            Err(corrupt) => return self.fail(links, &corrupt.to_string()),
+        };
         if consumed >= self.reported + self.report_step() {
             self.reported = consumed;
             links.report(self.flow.input, consumed);
@@ -259,7 +262,9 @@ impl App for RingFlow {
         // Looked at before the ring, so that nothing written before the end is missed.
         let state = self.end.rx.state();
         if self.cut.is_none() && self.flow.close_request.borrow().is_some() {
-            self.cut = Some(self.end.rx.consumed() + self.end.rx.pending_bytes());
+            // In a ring that is broken nothing more can be read.
+            let pending = self.end.rx.pending_bytes().unwrap_or(0);
+            self.cut = Some(self.end.rx.consumed() + pending);
             self.give_up_at = Some(now + UNDELIVERED_NS_MAX);
         }
         // The end of a flow of two workers is not requested here: the other one has ended it.
@@ -362,7 +367,8 @@ impl App for RingFlow {
         }
         let filled_max = outstanding - self.report_step();
         let room = self.end.tx.capacity().saturating_sub(filled_max as usize);
-        if self.end.tx.arm_space(room) {
+        // Of a broken ring there is news too, which the next breath finds.
+        if self.end.tx.arm_space(room) == Ok(true) {
             return true;
         }
         self.end.rx.disarm();

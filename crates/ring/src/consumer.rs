@@ -281,13 +281,13 @@ impl Consumer {
         self.released
     }
 
-    /// Bytes published but not read, 0 also when the producer broke the rules.
-    #[must_use]
-    pub fn pending_bytes(&mut self) -> u64 {
-        match self.look_at_tail() {
-            Ok(()) => self.tail.wrapping_sub(self.read),
-            Err(_) => 0,
-        }
+    /// Bytes published but not read.
+    ///
+    /// # Errors
+    /// [`Corrupt`]: the producer broke the rules. That is never the same as an empty ring.
+    pub fn pending_bytes(&mut self) -> Result<u64, Corrupt> {
+        self.look_at_tail()?;
+        Ok(self.tail.wrapping_sub(self.read))
     }
 
     /// What the producer says about its stream. Pieces may still be in the ring: the stream has
@@ -311,7 +311,8 @@ impl Consumer {
 
     /// Asks to be woken by the next publish or change of state. `true`: the ring is empty and the
     /// state is what [`Consumer::state`] returned last, so the caller may sleep on its data
-    /// doorbell.
+    /// doorbell. `false`: there is something to read or to notice. When the producer broke the
+    /// rules, that is the error of [`Consumer::next`].
     ///
     /// Call [`Consumer::disarm`] after waking.
     #[must_use = "pieces that are there now will not be announced"]

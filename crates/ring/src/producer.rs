@@ -105,13 +105,14 @@ impl Producer {
         record_cost(len)
     }
 
-    /// Bytes of ring free now, 0 when the consumer broke the rules.
-    #[must_use]
-    pub fn free_bytes(&mut self) -> usize {
-        match self.look_at_head() {
-            Ok(()) => self.free_known(),
-            Err(_) => 0,
-        }
+    /// Bytes of ring free now.
+    ///
+    /// # Errors
+    /// [`Corrupt`]: the consumer broke the rules. That is never the same as a full ring, for which
+    /// a caller would wait for ever.
+    pub fn free_bytes(&mut self) -> Result<usize, Corrupt> {
+        self.look_at_head()?;
+        Ok(self.free_known())
     }
 
     /// Bytes committed since the start of the stream, record headers and padding included.
@@ -178,7 +179,8 @@ impl Producer {
     }
 
     /// Writes and commits one SDU whole, as [`Producer::push`] does, in fewer steps; does not
-    /// publish. `false`: it was refused, and [`Producer::push`] says why.
+    /// publish. `false`: it was refused. [`Producer::push`] then says why, a corrupt index among
+    /// the reasons, because it looks at the index again.
     #[inline]
     #[must_use = "an SDU that was refused is not in the ring"]
     pub fn push_sdu(&mut self, sdu: &[u8]) -> bool {
@@ -230,19 +232,23 @@ impl Producer {
 
     /// Asks to be woken when `bytes` of ring (see [`Producer::record_cost`]; at most the
     /// capacity counts) are free. `true`: they are not, the caller may sleep on its space doorbell.
+    /// `false`: room that is there now will not be announced.
     ///
     /// Call [`Producer::disarm`] after waking.
-    #[must_use = "room that is there now will not be announced"]
-    pub fn arm_space(&mut self, bytes: usize) -> bool {
+    ///
+    /// # Errors
+    /// [`Corrupt`]: the consumer broke the rules; nothing is armed.
+    pub fn arm_space(&mut self, bytes: usize) -> Result<bool, Corrupt> {
         let want = bytes.min(self.map.capacity());
         let wait = &self.map.lines().producer_wait;
         wait.want.store(want as u64, Ordering::Relaxed);
         wait.armed.store(1, Ordering::Release);
         self.armed = true;
-        let asleep = self.mode.order_before_sleep()
-            && self.look_at_head().is_ok()
-            && self.free_known() < want;
-        if !asleep {
+        let asleep = match self.mode.order_before_sleep() {
+            true => self.look_at_head().map(|()| self.free_known() < want),
+            false => Ok(false),
+        };
+        if asleep != Ok(true) {
             self.disarm();
         }
         asleep
@@ -286,6 +292,7 @@ impl Producer {
 
     #[inline(never)]
     fn finds_room(&mut self, bytes: usize) -> bool {
+        // The caller asks `push` for the reason, which finds a corrupt index as this did.
         self.look_at_head().is_ok() && self.free_known() >= bytes
     }
 

@@ -18,7 +18,7 @@ fn send(end: &mut Endpoint, spin: &mut AdaptiveSpin, bytes: &[u8]) {
             Err(Refused::Full) => {}
             Err(other) => panic!("{other}"),
         }
-        if !spin.until(|| end.tx.free_bytes() >= cost) && end.tx.arm_space(cost) {
+        if !spin.until(|| end.tx.free_bytes().unwrap() >= cost) && end.tx.arm_space(cost).unwrap() {
             assert!(
                 end.my_tx_doorbell.wait(Some(PATIENCE_NS)).unwrap(),
                 "lost wake of a sender"
@@ -41,7 +41,7 @@ fn receive(end: &mut Endpoint, spin: &mut AdaptiveSpin, buffer: &mut [u8]) -> Op
             assert_eq!(state, State::Closed);
             return None;
         }
-        if !spin.until(|| end.rx.pending_bytes() > 0) && end.rx.arm() {
+        if !spin.until(|| end.rx.pending_bytes().unwrap() > 0) && end.rx.arm() {
             assert!(
                 end.my_rx_doorbell.wait(Some(PATIENCE_NS)).unwrap(),
                 "lost wake of a reader"

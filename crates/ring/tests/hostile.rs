@@ -42,7 +42,7 @@ fn tail_beyond_the_ring_is_corrupt() {
             to: CAPACITY as u64,
         };
         assert_eq!(rx.next().unwrap_err(), expected);
-        assert_eq!(rx.pending_bytes(), 0);
+        assert_eq!(rx.pending_bytes(), Err(expected));
         assert!(!rx.arm(), "no sleep on a broken ring");
     }
 }
@@ -134,9 +134,33 @@ fn head_beyond_what_was_published_is_corrupt_and_takes_no_room() {
             to: 4008,
         };
         assert_eq!(error, Refused::Corrupt(expected));
-        assert_eq!(tx.free_bytes(), 0);
-        assert!(!tx.arm_space(1000), "no sleep on a broken ring");
+        assert_eq!(tx.free_bytes(), Err(expected));
+        assert_eq!(
+            tx.arm_space(1000),
+            Err(expected),
+            "no sleep on a broken ring"
+        );
+        assert!(!tx.push_sdu(&[0; 1000]), "no room either");
     }
+}
+
+/// A quiet ring has room for everything, so that no attempt to write looks at the index.
+#[test]
+fn corrupt_head_of_an_empty_ring_is_no_full_ring() {
+    let (mut tx, _, peer) = ring();
+    for head in [0xdead_0000_0001, 8, u64::MAX - 7] {
+        peer.atomic_u64(HEAD).store(head, Relaxed);
+        let expected = Corrupt::Head {
+            head,
+            from: 0,
+            to: 0,
+        };
+        assert!(tx.reserve(100).is_ok());
+        assert_eq!(tx.free_bytes(), Err(expected));
+        assert_eq!(tx.arm_space(CAPACITY), Err(expected));
+    }
+    peer.atomic_u64(HEAD).store(0, Relaxed);
+    assert_eq!(tx.free_bytes(), Ok(CAPACITY));
 }
 
 #[test]
@@ -159,7 +183,7 @@ fn own_words_overwritten_by_the_peer_do_not_matter() {
     assert_eq!(rx.next().unwrap().unwrap().to_vec(), b"one");
     peer.atomic_u64(HEAD).store(u64::MAX, Relaxed);
     let _ = rx.release();
-    assert_eq!(tx.free_bytes(), CAPACITY);
+    assert_eq!(tx.free_bytes(), Ok(CAPACITY));
 }
 
 #[test]

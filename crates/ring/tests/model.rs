@@ -198,7 +198,7 @@ impl Bench {
             }
             Operation::ArmSpace { bytes } => {
                 let short = CAPACITY - self.used < bytes.min(CAPACITY);
-                assert_eq!(self.tx.arm_space(bytes), short);
+                assert_eq!(self.tx.arm_space(bytes).unwrap(), short);
                 self.space_armed = short.then_some(bytes.min(CAPACITY));
             }
             Operation::Resume => {
@@ -222,7 +222,7 @@ impl Bench {
                 "a held piece changed"
             );
         }
-        assert_eq!(self.tx.free_bytes(), CAPACITY - self.used);
+        assert_eq!(self.tx.free_bytes().unwrap(), CAPACITY - self.used);
     }
 
     fn note_release(&mut self, count: usize, rings: bool) {

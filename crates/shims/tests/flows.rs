@@ -175,11 +175,11 @@ fn a_reader_that_stops_delays_no_other_channel() {
     // Until the reader's ring, which the credit is for, has no room for one more.
     let full = (pair::RING - 2 * 4096) as u64;
     let patience = Instant::now() + PATIENCE;
-    while asleep.end.rx.pending_bytes() < full {
+    while asleep.end.rx.pending_bytes().unwrap() < full {
         assert!(
             Instant::now() < patience,
             "{}",
-            asleep.end.rx.pending_bytes()
+            asleep.end.rx.pending_bytes().unwrap()
         );
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -387,6 +387,42 @@ fn peer_that_scribbles_over_the_region_is_cut_off() {
     assert_eq!(host_app.recv(), Err(State::Failed));
     closed_reason(&pair.host, port);
     assert!(pair.host.is_running());
+}
+
+/// One store by the guest, into the index that says what it has read of an empty ring.
+#[test]
+fn corrupt_index_of_a_quiet_link_resets_it() {
+    let mut pair = Pair::up();
+    let (mut host_app, _guest_app, port, _) = pair.flow();
+    let map = pair.region.memory().map().unwrap();
+    map.write(4096 + 0x180, &0xdead_0000_0001_u64.to_le_bytes());
+    assert_eq!(host_app.recv(), Err(State::Failed));
+    let reason = closed_reason(&pair.host, port);
+    assert!(reason.contains("head 0xdead00000001"), "{reason}");
+    pair.wait_up();
+    let (mut a, mut b, ..) = pair.flow();
+    a.send(b"after");
+    assert_eq!(b.recv().unwrap(), b"after");
+}
+
+#[test]
+fn application_that_corrupts_its_read_index_loses_its_flow() {
+    let mut pair = Pair::up();
+    let (hostile, mut victim_peer, port, _) = pair.flow();
+    let [memory, _, _, peer_rx, _] = hostile
+        .memory
+        .endpoint_fds(carina_ring::channel::Side::B)
+        .unwrap();
+    let bytes = 2 * carina_ring::region_bytes(pair::RING);
+    let memory = carina_sys::Memory::from_fd(memory, bytes).unwrap();
+    let map = memory.map().unwrap();
+    victim_peer.send(b"something to read");
+    // In the ring that the node writes.
+    map.write(0x180, &0xdead_0000_0001_u64.to_le_bytes());
+    carina_sys::Doorbell::from_fd(peer_rx).unwrap().signal();
+    let reason = closed_reason(&pair.host, port);
+    assert!(reason.contains("head 0xdead00000001"), "{reason}");
+    assert_eq!(victim_peer.recv(), Err(State::Failed));
 }
 
 #[test]

@@ -110,12 +110,13 @@ impl Node {
 
     fn send(&mut self) {
         let mut control = Vec::new();
-        while self.device.free_bytes() >= 2048 && self.endpoint.poll_control(&mut control) {
+        while self.device.free_bytes().unwrap() >= 2048 && self.endpoint.poll_control(&mut control)
+        {
             self.put(Channel::CONTROL, false, &control);
         }
         while let Some((channel, mut bytes)) = self.outgoing.pop() {
             let piece = self.endpoint.next_piece_bytes(channel, bytes.len());
-            let room = self.device.free_bytes();
+            let room = self.device.free_bytes().unwrap();
             let Some(piece) = piece.filter(|piece| piece + 64 <= room) else {
                 self.outgoing.push((channel, bytes));
                 break;

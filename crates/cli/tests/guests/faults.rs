@@ -6,6 +6,7 @@ use crate::clock::{Canary, Loss};
 use crate::house::{Background, Host, SOON, told};
 
 const SCRIBBLE: &str = "/bin/scribbler --ignored --exact scribbler::every_byte_of_the_region";
+const CORRUPT: &str = "/bin/scribbler --ignored --exact scribbler::read_index_of_the_hosts_ring";
 
 #[test]
 fn scribbling_guest_is_cut_off_without_harm_to_another() {
@@ -42,6 +43,24 @@ fn scribbling_guest_is_cut_off_without_harm_to_another() {
         counted.contains("LinkDown"),
         "no reason was given:\n{counted}"
     );
+}
+
+#[test]
+fn guest_that_corrupts_its_read_index_has_to_reattach() {
+    let host = Host::start();
+    let guest = host.boot("a");
+    guest.serves_echo(&host, "echo");
+    host.pings("echo", "64", 5);
+    // Nothing passes: the guest's node does not write over the index.
+    guest.does(CORRUPT);
+    let is_reason =
+        |line: &str| line.contains("kind=LinkDown") && line.contains("head 0xdead00000001");
+    host.until("the host's node notes it", SOON, || {
+        host.log().lines().any(is_reason).then_some(())
+    });
+    host.until_link(&guest, "up");
+    guest.serves_echo(&host, "echo.again");
+    host.pings("echo.again", "64", 20);
 }
 
 #[test]

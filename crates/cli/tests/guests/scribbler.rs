@@ -6,10 +6,8 @@ use std::path::PathBuf;
 
 use carina_sys::Mapping;
 
-/// Writes noise over every byte of the shared region, rings and headers, again and again.
-#[test]
-#[ignore = "part of another test"]
-fn every_byte_of_the_region() {
+/// The shared region.
+fn region() -> Mapping {
     let device = std::fs::read_dir("/sys/bus/pci/devices")
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -21,7 +19,25 @@ fn every_byte_of_the_region() {
     let bar: PathBuf = device.join("resource2");
     let bytes = usize::try_from(bar.metadata().unwrap().len()).unwrap();
     let file = File::options().read(true).write(true).open(&bar).unwrap();
-    let mapping = Mapping::shared(file.as_fd(), 0, bytes).unwrap();
+    Mapping::shared(file.as_fd(), 0, bytes).unwrap()
+}
+
+/// One store, into the index that says what the guest has read of the host's ring.
+#[test]
+#[ignore = "part of another test"]
+fn read_index_of_the_hosts_ring() {
+    use std::sync::atomic::Ordering;
+    let head = region();
+    head.atomic_u64(0x1180)
+        .store(0xdead_0000_0001, Ordering::Relaxed);
+}
+
+/// Writes noise over every byte of the shared region, rings and headers, again and again.
+#[test]
+#[ignore = "part of another test"]
+fn every_byte_of_the_region() {
+    let mapping = region();
+    let bytes = mapping.len();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut page = vec![0; 4096];
     for round in 0..3 {

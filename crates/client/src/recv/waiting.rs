@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
-use carina_ring::State;
+use carina_ring::{Consumer, State};
 use carina_sys::{Epoll, Interest};
 
 use super::FlowReceiver;
@@ -18,7 +18,7 @@ impl FlowReceiver {
     /// As for [`Self::recv`] when the flow has ended.
     pub fn arm(&mut self) -> Result<bool, Error> {
         self.release();
-        if self.ring.pending_bytes() > 0 {
+        if has_news(&mut self.ring) {
             return Ok(false);
         }
         self.data_doorbell.drain();
@@ -69,7 +69,7 @@ impl FlowReceiver {
             return Ok(());
         }
         // The mark of the end comes after the last SDU: look once more for what came between.
-        if self.ring.pending_bytes() > 0 {
+        if has_news(&mut self.ring) {
             return Ok(());
         }
         Err(if state == State::Closed {
@@ -83,7 +83,7 @@ impl FlowReceiver {
     pub(super) fn wait(&mut self, until: Option<Instant>) -> Result<bool, Error> {
         self.spin_then_sleep.gather(self.stats.sdus_received);
         let ring = &mut self.ring;
-        if self.spin_then_sleep.until(|| ring.pending_bytes() > 0) {
+        if self.spin_then_sleep.until(|| has_news(ring)) {
             return Ok(true);
         }
         self.release();
@@ -103,12 +103,17 @@ impl FlowReceiver {
             .sleep(|| doorbell_wait.sleep(doorbell, link, left));
         self.ring.disarm();
         woken?;
-        if self.ring.pending_bytes() > 0 {
+        if has_news(&mut self.ring) {
             return Ok(true);
         }
         self.check_end_now()?;
-        Ok(self.ring.pending_bytes() > 0 || until.is_none_or(|until| Instant::now() < until))
+        Ok(has_news(&mut self.ring) || until.is_none_or(|until| Instant::now() < until))
     }
+}
+
+/// Whether a look into the ring shows an SDU, or that the sender broke the ring.
+fn has_news(ring: &mut Consumer) -> bool {
+    ring.pending_bytes() != Ok(0)
 }
 
 /// Calls that find nothing between two looks at the control socket: few, so that a program that

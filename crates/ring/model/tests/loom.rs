@@ -45,7 +45,7 @@ fn produce(tx: &mut Producer, data: &Doorbell, space: &Doorbell, messages: u64) 
                 Err(Refused::Full) => {}
                 Err(other) => panic!("{other}"),
             }
-            if tx.arm_space(16) {
+            if tx.arm_space(16).unwrap() {
                 space.wait_and_drain();
                 tx.disarm();
             }

@@ -72,10 +72,7 @@ impl Hv {
 
     /// Moves waiting control messages into the device as far as there is room.
     pub(super) fn send_control(&mut self) {
-        if !self.is_connected {
-            return;
-        }
-        while self.hl.has_control() && self.device.free_bytes() >= CONTROL_ROOM {
+        while self.hl.has_control() && self.free_bytes() >= CONTROL_ROOM {
             let mut control = std::mem::take(&mut self.control);
             if !self.hl.poll_control(&mut control) {
                 self.control = control;
@@ -121,19 +118,19 @@ impl Hv {
         }
     }
 
-    /// Ring space free in the device. None at all may mean that the peer broke its index, which
-    /// only an attempt shows.
+    /// Ring space free in the device; 0 while there is no link. A peer that broke its index loses
+    /// the link here, also while nothing is sent: else the link would seem up and carry nothing.
     pub(super) fn free_bytes(&mut self) -> usize {
         if !self.is_connected {
             return 0;
         }
-        let free = self.device.free_bytes();
-        if free == 0
-            && let Err(Refused::Corrupt(corrupt)) = self.device.reserve(0).map(drop)
-        {
-            self.ring_broke(corrupt);
+        match self.device.free_bytes() {
+            Ok(free) => free,
+            Err(corrupt) => {
+                self.ring_broke(corrupt);
+                0
+            }
         }
-        free
     }
 
     /// The device took no record although there was room: the peer moved its index back.

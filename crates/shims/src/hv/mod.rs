@@ -347,9 +347,10 @@ impl App for Hv {
             }
         }
         self.send_control();
+        let free = self.free_bytes();
+        // What the two found broken ends the flows in this breath.
         self.dispatch_events(links);
         self.grant(links);
-        let free = self.free_bytes();
         links.set_room(self.id, free.saturating_sub(2 * CONTROL_ROOM) as u64);
     }
 
@@ -447,12 +448,9 @@ impl App for Hv {
         }
         self.is_armed = true;
         let waits_for_room = self.hl.has_control() || links.is_wanted(self.id);
-        if waits_for_room
-            && self.is_connected
-            && !self
-                .device
-                .arm_space(self.device.record_bytes_max() / SPACE_DIVISOR)
-        {
+        let wanted = self.device.record_bytes_max() / SPACE_DIVISOR;
+        // There may be room, or the ring is broken; the next breath looks.
+        if waits_for_room && self.is_connected && self.device.arm_space(wanted) != Ok(true) {
             return false;
         }
         self.device.arm(now)

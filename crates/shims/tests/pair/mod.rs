@@ -269,7 +269,7 @@ impl App {
 
     fn wait_for_room(&mut self, len: usize) {
         let cost = self.end.tx.record_cost(len);
-        if self.end.tx.arm_space(cost) {
+        if self.end.tx.arm_space(cost).unwrap() {
             let rang = self.end.my_tx_doorbell.wait(Some(PATIENCE_NS)).unwrap();
             assert!(rang, "no room within {PATIENCE:?}");
         }

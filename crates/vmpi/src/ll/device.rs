@@ -225,8 +225,8 @@ impl<B: Doorbells> VmpiImpl for Device<B> {
         }
     }
 
-    fn free_bytes(&mut self) -> usize {
-        self.live().map_or(0, |rings| rings.tx.free_bytes())
+    fn free_bytes(&mut self) -> Result<usize, Corrupt> {
+        self.live().map_or(Ok(0), |rings| rings.tx.free_bytes())
     }
 
     fn publish(&mut self) {
@@ -270,8 +270,9 @@ impl<B: Doorbells> VmpiImpl for Device<B> {
             return self.live().is_none_or(|rings| rings.rx.arm());
         }
         self.look_ns = Some(self.polling.next_look_ns(now_ns));
+        // A broken ring is found by the next look.
         self.live()
-            .is_none_or(|rings| rings.rx.pending_bytes() == 0)
+            .is_none_or(|rings| rings.rx.pending_bytes() == Ok(0))
     }
 
     fn disarm(&mut self) {
@@ -282,12 +283,15 @@ impl<B: Doorbells> VmpiImpl for Device<B> {
         }
     }
 
-    fn arm_space(&mut self, bytes: usize) -> bool {
+    fn arm_space(&mut self, bytes: usize) -> Result<bool, Corrupt> {
         let is_woken = self.is_woken();
-        self.live().is_none_or(|rings| match is_woken {
+        let Some(rings) = self.live() else {
+            return Ok(true);
+        };
+        match is_woken {
             true => rings.tx.arm_space(bytes),
-            false => rings.tx.free_bytes() < bytes.min(rings.tx.capacity()),
-        })
+            false => Ok(rings.tx.free_bytes()? < bytes.min(rings.tx.capacity())),
+        }
     }
 
     fn next_deadline_ns(&self) -> u64 {

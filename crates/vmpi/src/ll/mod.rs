@@ -65,8 +65,12 @@ pub trait VmpiImpl: Send {
     /// [`VmpiImpl::fail`].
     fn reserve(&mut self, len: usize) -> Result<Slot<'_>, Refused>;
 
-    /// Bytes of ring space free for records, each of which takes [`crate::hl::record_cost`].
-    fn free_bytes(&mut self) -> usize;
+    /// Bytes of ring space free for records, each of which takes [`crate::hl::record_cost`]; 0
+    /// while the link is down.
+    ///
+    /// # Errors
+    /// The peer broke the ring: call [`VmpiImpl::fail`].
+    fn free_bytes(&mut self) -> Result<usize, Corrupt>;
 
     /// Shows committed records to the peer and wakes it when it sleeps.
     fn publish(&mut self);
@@ -93,8 +97,10 @@ pub trait VmpiImpl: Send {
     fn disarm(&mut self);
 
     /// Asks to be woken when `bytes` of ring space are free. Returns whether the owner may sleep.
-    #[must_use]
-    fn arm_space(&mut self, bytes: usize) -> bool;
+    ///
+    /// # Errors
+    /// The peer broke the ring: call [`VmpiImpl::fail`].
+    fn arm_space(&mut self, bytes: usize) -> Result<bool, Corrupt>;
 
     /// When to call [`VmpiImpl::link`] again at the latest. May change after any call that takes
     /// `&mut self`.

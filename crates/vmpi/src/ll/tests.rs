@@ -420,6 +420,32 @@ fn scribbled_region_fails_the_link_with_a_counted_reason() {
     );
 }
 
+/// The host sends nothing and the ring has room for all: only a look at the index finds it.
+#[test]
+fn corrupt_head_of_a_quiet_link_resets_it() {
+    for side in [Side::Host, Side::Guest] {
+        let mut sides = Sides::up();
+        let map = sides.region.memory().map().unwrap();
+        let layout = layout::Layout::new(REGION).unwrap();
+        let head = layout.ring_from(side) + 0x180;
+        map.write(head, &0xdead_0000_0001_u64.to_le_bytes());
+        let device = match side {
+            Side::Host => &mut sides.host,
+            Side::Guest => &mut sides.guest,
+        };
+        assert!(device.arm_space(1000).is_err());
+        let corrupt = device.free_bytes().unwrap_err();
+        let reason = device.fail(sides.now_ns, DownReason::Corrupt(corrupt));
+        assert_eq!(reason, DownReason::Corrupt(corrupt));
+        assert_eq!((device.free_bytes(), device.stats().corrupt), (Ok(0), 1));
+        assert_eq!(sides.run(2000), (LinkState::Up, LinkState::Up));
+        send(&mut sides.host, b"down");
+        send(&mut sides.guest, b"up");
+        assert_eq!(receive(&mut sides.guest).as_deref(), Some(&b"down"[..]));
+        assert_eq!(receive(&mut sides.host).as_deref(), Some(&b"up"[..]));
+    }
+}
+
 #[test]
 fn too_small_a_region_is_refused_with_the_rule() {
     let error = pair(4096).err().unwrap();

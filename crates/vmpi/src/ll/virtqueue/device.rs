@@ -267,11 +267,11 @@ impl<Q: Queues> VmpiImpl for QueueDevice<Q> {
         }
     }
 
-    fn free_bytes(&mut self) -> usize {
-        match self.attach.is_up() {
-            true => self.tx.put.free_bytes(),
+    fn free_bytes(&mut self) -> Result<usize, Corrupt> {
+        Ok(match self.attach.is_up() {
+            true => self.tx.room(),
             false => 0,
-        }
+        })
     }
 
     fn publish(&mut self) {
@@ -325,10 +325,10 @@ impl<Q: Queues> VmpiImpl for QueueDevice<Q> {
         }
     }
 
-    fn arm_space(&mut self, bytes: usize) -> bool {
+    fn arm_space(&mut self, bytes: usize) -> Result<bool, Corrupt> {
         // Room comes when buffers take what waits, for which `arm` asks.
         self.send();
-        !self.attach.is_up() || self.tx.put.free_bytes() < bytes.min(self.tx.capacity())
+        Ok(!self.attach.is_up() || self.tx.room() < bytes.min(self.tx.capacity()))
     }
 
     fn next_deadline_ns(&self) -> u64 {

@@ -119,7 +119,7 @@ impl DeviceHalf {
                 room: bytes,
             });
         }
-        let part = left.min(pipe.put.free_bytes());
+        let part = left.min(pipe.room());
         // That much is free.
         if let Ok(mut stretch) = pipe.put.stretch(part) {
             taken.read_into(chain, done, &mut stretch);

@@ -156,10 +156,7 @@ impl<T: Transport> DriverHalf<T> {
 impl Rings {
     /// Gives the device every buffer for which the pipe has room.
     fn post(&mut self, memory: &DeviceMemory, pipe: &mut Pipe) {
-        let mut free = pipe
-            .put
-            .free_bytes()
-            .saturating_sub(self.posted.len() * self.chunk);
+        let mut free = pipe.room().saturating_sub(self.posted.len() * self.chunk);
         let mut next = pipe.put.committed() + (self.posted.len() * self.chunk) as u64;
         while free >= self.chunk && self.to_guest.room() >= 2 {
             let slot = self.next_slot;

@@ -53,6 +53,11 @@ impl Pipe {
         self.put.capacity()
     }
 
+    /// Bytes for which there is room.
+    pub(super) fn room(&mut self) -> usize {
+        self.put.free_bytes().expect(OWN_INDICES)
+    }
+
     /// The next record.
     pub(super) fn next(&mut self) -> Result<Option<Lease>, Corrupt> {
         self.skip_gaps()?;
@@ -110,13 +115,12 @@ impl Pipe {
 
     /// Bytes put in and not taken.
     pub(super) fn pending(&mut self) -> u64 {
-        self.take.pending_bytes()
+        self.take.pending_bytes().expect(OWN_INDICES)
     }
 
     /// What was put in and not taken, at most `bytes_max` of it.
     pub(super) fn run(&mut self, bytes_max: usize) -> Option<Run<'_>> {
-        // The indices are this process's own, so that they cannot be wrong.
-        self.take.run(bytes_max).unwrap_or_default()
+        self.take.run(bytes_max).expect(OWN_INDICES)
     }
 
     /// Gives the room of all that was taken back.
@@ -142,3 +146,6 @@ impl Pipe {
         }
     }
 }
+
+/// Why an index cannot be corrupt here.
+const OWN_INDICES: &str = "the indices of a pipe lie in memory of this process alone";
