@@ -14,15 +14,16 @@
 //!     said
 //! - counters: `is_connected`: 1 while a front end is; `connections`; `announcements`: of guests
 //!   that were migrated to here and do not announce themselves; `refused_messages` and
-//!   `ring_faults`: connections that were cut, because of a message or of what the guest wrote into
-//!   a ring; `pool_empty`: bursts cut short because the pool had no frame; `drop_length`: from the
-//!   guest, shorter than a MAC header or longer than a frame of the pool; `drop_unsupported`:
-//!   offload work that is not known or does not fit the frame; `drop_no_frame`: from the guest, and
-//!   the pool had no frame for it; `drop_no_guest`: for a guest that is not there, or whose driver
-//!   has no ring; `drop_no_room`: the guest gave no buffer for so long that it seems to have
-//!   stopped; `drop_too_long`: for the guest, longer than its buffer, or than the MTU that its
-//!   process has said (`host_mtu` of QEMU); `drop_unfinished`: for a guest that takes no offload
-//!   work, which is not known or for which the pool had no frame
+//!   `ring_faults`: connections that were cut, because of a message; because of what the guest
+//!   wrote into a ring, or because a page of its memory could not be had; `pool_empty`: bursts cut
+//!   short because the pool had no frame; `drop_length`: from the guest, shorter than a MAC header
+//!   or longer than a frame of the pool; `drop_unsupported`: offload work that is not known or does
+//!   not fit the frame; `drop_no_frame`: from the guest, and the pool had no frame for it;
+//!   `drop_no_guest`: for a guest that is not there, or whose driver has no ring; `drop_no_room`:
+//!   the guest gave no buffer for so long that it seems to have stopped; `drop_too_long`: for the
+//!   guest, longer than its buffer, or than the MTU that its process has said (`host_mtu` of QEMU);
+//!   `drop_unfinished`: for a guest that takes no offload work, which is not known or for which the
+//!   pool had no frame
 //! - cost: one copy each way. No system call for a frame; at most one for a burst, where the
 //!   guest's driver asks to be signalled
 //!
@@ -301,10 +302,12 @@ impl FrameApp for VhostUser {
         };
         let mut arm = |ring| device.ring(ring).is_none_or(|ring| ring.half.any().arm());
         let mut pairs = self.pairs.iter().enumerate();
-        pairs.all(|(pair, state)| {
+        let is_armed = pairs.all(|(pair, state)| {
             let has_no_buffer = state.blocked_since.is_none() || arm(2 * pair);
             has_no_buffer && arm(2 * pair + FROM_GUEST)
-        })
+        });
+        // The next look cuts a guest off whose memory is lost; nothing would wake this app for it.
+        is_armed && !device.is_memory_lost()
     }
 
     fn disarm(&mut self) {
@@ -352,7 +355,7 @@ impl VhostUser {
             return discard_all(ports, &self.counters.no_guest);
         }
         if running > 1 {
-            spread(ports, &mut self.pairs[..running], &self.counters.no_room);
+            to_guest::spread(ports, &mut self.pairs[..running], &self.counters.no_room);
         }
         for pair in 0..running {
             let Some(mut ring) = device.ring(2 * pair) else {
@@ -425,25 +428,6 @@ impl Pair {
     fn discard(&mut self, counter: &Counter) {
         counter.add(self.backlog.len() as u64);
         self.backlog.clear();
-    }
-}
-
-/// Spreads what waits at the input over several pairs. What finds no place there waits on the link
-/// if that has back-pressure, and is dropped if not.
-fn spread(ports: &mut Ports<'_>, pairs: &mut [Pair], no_room: &Counter) {
-    let (waits, count) = (ports.has_back_pressure(0), pairs.len());
-    loop {
-        let flow = ports.frames(0).next().map(to_guest::flow);
-        let Some(flow) = flow else { return };
-        let backlog = &mut pairs[flow as usize % count].backlog;
-        let is_full = backlog.len() >= to_guest::BURST_TO_GUEST;
-        if is_full && waits {
-            return;
-        }
-        match ports.receive(0) {
-            Some(frame) if !is_full => backlog.push_back(frame),
-            _ => no_room.add(1),
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! halves of `carina_vring`.
 
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -52,9 +52,21 @@ pub fn buffer(ring: u64, number: u64) -> u64 {
     0x1_0000 + ring * 0x4_0000 + number * 0x1000
 }
 
+/// A connection to a back end.
+pub fn connected(path: &Path) -> UnixStream {
+    let begin = Instant::now();
+    loop {
+        match UnixStream::connect(path) {
+            Ok(socket) => return socket,
+            Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 pub struct FrontEnd {
     pub socket: UnixStream,
-    pub memory: Memory,
+    pub memory: OwnedFd,
     pub mapping: Arc<Mapping>,
     pub rings: Vec<Box<dyn DriverRing>>,
     pub kicks: Vec<EventFd>,
@@ -65,22 +77,19 @@ pub struct FrontEnd {
 impl FrontEnd {
     /// Connects, and says nothing.
     pub fn connect(path: &Path) -> FrontEnd {
-        let begin = Instant::now();
-        let socket = loop {
-            match UnixStream::connect(path) {
-                Ok(socket) => break socket,
-                Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        FrontEnd::over(socket)
+        FrontEnd::over(connected(path))
     }
 
     /// Has a connection, which the back end made, and says nothing.
     pub fn over(socket: UnixStream) -> FrontEnd {
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let memory = Memory::anonymous("front-end", BYTES).unwrap();
-        let mapping = Arc::new(memory.map().unwrap());
+        FrontEnd::with_memory(socket, memory.into_fd())
+    }
+
+    /// Has a connection, and a file of [`BYTES`] as the memory of the guest.
+    pub fn with_memory(socket: UnixStream, memory: OwnedFd) -> FrontEnd {
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mapping = Arc::new(Mapping::shared(memory.as_fd(), 0, BYTES).unwrap());
         FrontEnd {
             socket,
             memory,
@@ -173,7 +182,7 @@ impl FrontEnd {
         self.finish_ring(ring, EventFd::new().unwrap());
     }
 
-    fn describe_ring(&mut self, ring: u64, base: u32) {
+    pub fn describe_ring(&mut self, ring: u64, base: u32) {
         let index = ring as u32;
         let base = if self.features & PACKED != 0 && base == 0 {
             0x8000_8000

@@ -6,6 +6,7 @@ mod af_xdp;
 mod front_end;
 mod guest;
 mod kernel_ends;
+mod lost_memory;
 mod many_guests;
 mod migration;
 mod page;

@@ -398,6 +398,7 @@ impl Consumer {
 
     #[inline]
     fn look_at_tail(&mut self) -> Result<(), Corrupt> {
+        self.map.check_memory()?;
         // Acquire: records published with this index are visible.
         let tail = self.map.lines().producer.tail.load(Ordering::Acquire);
         let (grown, capacity) = (tail.wrapping_sub(self.tail), self.map.capacity() as u64);

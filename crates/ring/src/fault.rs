@@ -48,6 +48,9 @@ pub enum Corrupt {
         /// Index of the record.
         at: u64,
     },
+    /// A page of the ring could not be had: its file was cut short, or its file system is full.
+    #[error("a page of its memory is gone: the file was cut short, or its file system is full")]
+    MemoryLost,
 }
 
 /// Why the producer did not take a piece.

@@ -8,6 +8,7 @@ use std::os::fd::BorrowedFd;
 #[cfg(not(feature = "loom"))]
 use carina_sys::{Mapping, PAGE_BYTES};
 
+use crate::fault::Corrupt;
 use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of the header page before the data.
@@ -97,6 +98,30 @@ impl RingMap {
     #[must_use]
     pub fn mapping(&self) -> &Mapping {
         &self.mapping
+    }
+
+    /// Whether a page of the memory could not be had, so that the ring is to be given up.
+    #[cfg(not(feature = "loom"))]
+    #[must_use]
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        self.mapping.is_lost()
+    }
+
+    #[cfg(not(feature = "loom"))]
+    #[inline]
+    pub(crate) fn check_memory(&self) -> Result<(), Corrupt> {
+        match self.is_lost() {
+            true => Err(Corrupt::MemoryLost),
+            false => Ok(()),
+        }
+    }
+
+    /// The memory of a model is always there.
+    #[cfg(feature = "loom")]
+    #[inline]
+    pub(crate) fn check_memory(&self) -> Result<(), Corrupt> {
+        Ok(())
     }
 
     /// Zeroes indices, state and armed words and writes the informational words. Only for

@@ -272,6 +272,7 @@ impl Producer {
     }
 
     fn look_at_head(&mut self) -> Result<(), Corrupt> {
+        self.map.check_memory()?;
         // Acquire: what the consumer read before it released the room stays before our writes.
         let head = self.map.lines().consumer.head.load(Ordering::Acquire);
         let published = self.published.wrapping_sub(self.head);

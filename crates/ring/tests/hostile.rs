@@ -249,3 +249,30 @@ fn contents_that_change_during_a_copy_are_only_torn() {
         stop.store(true, Relaxed);
     });
 }
+
+/// Any process that has a file open may cut it short, unless it is a sealed memfd.
+#[test]
+fn ring_whose_file_was_cut_short_is_lost_alone() {
+    let name = format!("carina-hostile-ring-{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    for left in [0, HEADER_BYTES] {
+        let memory = Memory::file(&path, region_bytes(CAPACITY)).unwrap();
+        let map = Arc::new(RingMap::map(memory.as_fd(), 0, CAPACITY).unwrap());
+        map.init();
+        let mut tx = Producer::fresh(map.clone(), WakeMode::Fence);
+        let mut rx = Consumer::fresh(map.clone(), WakeMode::Fence);
+        tx.push(&[b"one"], false).unwrap();
+        let _ = tx.publish();
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.set_len(left as u64).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        // The first to touch a lost page still goes on; the next look finds it.
+        let _ = (tx.push(&[b"two"], false), tx.publish());
+        let _ = rx.next().map(|lease| lease.map(|lease| lease.to_vec()));
+        assert!(map.is_lost());
+        assert_eq!(tx.free_bytes(), Err(Corrupt::MemoryLost));
+        assert_eq!(rx.pending_bytes(), Err(Corrupt::MemoryLost));
+        assert_eq!(tx.arm_space(8), Err(Corrupt::MemoryLost));
+        assert!(!rx.arm());
+    }
+}

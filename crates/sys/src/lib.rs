@@ -12,6 +12,7 @@ mod epoll;
 mod eventfd;
 mod fdpass;
 mod huge_pages;
+mod lost_pages;
 mod mapping;
 mod membarrier;
 mod memory;
@@ -29,6 +30,7 @@ pub use crate::fdpass::{Datagram, FDS_MAX, recv_with_fds, send_with_fds};
 pub use crate::huge_pages::{
     huge_page_file, huge_page_file_exists, huge_page_file_remove, physical_addresses,
 };
+pub use crate::lost_pages::lost_pages;
 pub use crate::mapping::{HUGE_PAGE_BYTES, Mapping, PAGE_BYTES, Pages};
 pub use crate::membarrier::{membarrier_global, membarrier_register};
 pub use crate::memory::Memory;

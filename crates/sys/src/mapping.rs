@@ -9,6 +9,8 @@ use rustix::mm::{
     Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
 };
 
+use crate::lost_pages::{Registered, lost_pages};
+
 /// Bytes of a page; every size and offset to map is a multiple.
 pub const PAGE_BYTES: usize = 4096;
 
@@ -28,10 +30,15 @@ pub enum Pages {
 ///
 /// Others may write at any time, so no reference to plain bytes is ever given out: access is
 /// by copy, by atomics, or through the raw pointer.
+///
+/// Others may also cut a file short, or leave no room for a page that was never written. An access
+/// to such a page finds zeros, and [`Mapping::is_lost`] says so from then on.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    /// None for memory that is not of a file.
+    registered: Option<Registered>,
 }
 
 // SAFETY: the mapping is process-wide memory without thread affinity, owned by this value.
@@ -50,7 +57,7 @@ impl Mapping {
         let mapping = Self::reserve(len)?;
         // SAFETY: the range is the reservation just made, so nothing else is replaced.
         unsafe { mapping.place(0, fd, offset, len)? };
-        Ok(mapping)
+        Ok(mapping.registered())
     }
 
     /// Maps `head + data` bytes of `fd` from `offset`, and then the `data` part once more right
@@ -68,7 +75,7 @@ impl Mapping {
             mapping.place(0, fd, offset, once)?;
             mapping.place(once, fd, offset + head as u64, data)?;
         }
-        Ok(mapping)
+        Ok(mapping.registered())
     }
 
     /// Maps `len` bytes of `fd` from its start behind one private page of zeros: for memory whose
@@ -85,7 +92,7 @@ impl Mapping {
             mprotect(mapping.as_ptr().cast(), PAGE_BYTES, access)?;
             mapping.place(PAGE_BYTES, fd, 0, len)?;
         }
-        Ok(mapping)
+        Ok(mapping.registered())
     }
 
     /// Maps `data` bytes of `fd` from `offset` behind one private page of zeros, and then once more
@@ -114,7 +121,7 @@ impl Mapping {
             mapping.place(PAGE_BYTES, fd, offset, data)?;
             mapping.place(PAGE_BYTES + data, fd, offset, data)?;
         }
-        Ok(mapping)
+        Ok(mapping.registered())
     }
 
     /// Maps `len` bytes of a peer's file from `offset`, which need not be multiples of a page, and
@@ -124,7 +131,7 @@ impl Mapping {
     /// # Errors
     /// `InvalidInput` when the file is shorter, empty, or none; the kernel's refusal.
     pub fn of_peer(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<(Self, usize)> {
-        // Where it is refused the peer is trusted with its own file.
+        // Where it is refused, a page that the peer takes away is replaced ([`Mapping::is_lost`]).
         let _ = rustix::fs::fcntl_add_seals(fd, rustix::fs::SealFlags::SHRINK);
         let stat = rustix::fs::fstat(fd)?;
         let end = offset.checked_add(len).ok_or_else(too_large)?;
@@ -143,7 +150,8 @@ impl Mapping {
         // SAFETY: the kernel picks the address, so no other mapping is touched.
         let base = unsafe { mmap(ptr::null_mut(), whole, access, flags, fd, start)? };
         let base = NonNull::new(base.cast()).expect("mmap without a hint never maps page 0");
-        Ok((Self { base, len: whole }, (offset - start) as usize))
+        let mapping = Self::at(base, whole).registered();
+        Ok((mapping, (offset - start) as usize))
     }
 
     /// Maps `len` bytes of zeros of this process alone, rounded up to whole pages of
@@ -163,7 +171,7 @@ impl Mapping {
         if let Ok(base) = unsafe { mmap_anonymous(ptr::null_mut(), len, access, huge) }
             && let Some(base) = NonNull::new(base.cast())
         {
-            return Ok((Self { base, len }, Pages::Huge));
+            return Ok((Self::at(base, len), Pages::Huge));
         }
         let longer = len
             .checked_add(HUGE_PAGE_BYTES - PAGE_BYTES)
@@ -196,7 +204,7 @@ impl Mapping {
             let base = whole.base.add(before);
             (base, base.as_ptr().add(len))
         };
-        let mapping = Self { base, len };
+        let mapping = Self::at(base, len);
         // SAFETY: both ends belong to the reservation, lie outside of what is kept, and no
         // borrow of them exists.
         unsafe {
@@ -215,6 +223,15 @@ impl Mapping {
     #[expect(clippy::len_without_is_empty, reason = "a mapping is never empty")]
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether a page of the file could not be had when it was accessed, because another process
+    /// has cut the file short or its file system is full. This mapping then has a page of zeros of
+    /// its own there, so that it shows something else than the file: it is to be given up.
+    #[must_use]
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        lost_pages() > 0 && self.registered.as_ref().is_some_and(Registered::is_lost)
     }
 
     /// The first byte. Valid for [`Mapping::len`] bytes as long as this value lives.
@@ -311,7 +328,22 @@ impl Mapping {
         let base =
             unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE)? };
         let base = NonNull::new(base.cast()).expect("mmap without a hint never maps page 0");
-        Ok(Self { base, len })
+        Ok(Self::at(base, len))
+    }
+
+    fn at(base: NonNull<u8>, len: usize) -> Self {
+        Self {
+            base,
+            len,
+            registered: None,
+        }
+    }
+
+    /// Has pages that cannot be had replaced, instead of ending the process.
+    fn registered(mut self) -> Self {
+        let start = self.base.as_ptr().addr();
+        self.registered = Some(Registered::new(start, self.len));
+        self
     }
 
     /// # Safety
@@ -342,6 +374,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // First: the addresses may be another mapping's as soon as they are free.
+        self.registered = None;
         // SAFETY: the whole reservation belongs to this value and no borrow of it remains.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
@@ -434,6 +468,58 @@ mod tests {
         }
         let socket = crate::socketpair_seqpacket().unwrap().0;
         assert!(Mapping::of_peer(socket.as_fd(), 0, 1).is_err());
+    }
+
+    #[test]
+    fn page_behind_the_end_of_a_file_that_was_cut_short_is_zeros() {
+        use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+        let new = || {
+            let fd = memfd_create("cut", MemfdFlags::CLOEXEC).unwrap();
+            ftruncate(&fd, 4 * PAGE_BYTES as u64).unwrap();
+            fd
+        };
+        let (fd, other) = (new(), new());
+        let mapping = Mapping::shared(fd.as_fd(), 0, 4 * PAGE_BYTES).unwrap();
+        let kept = Mapping::shared(other.as_fd(), 0, 4 * PAGE_BYTES).unwrap();
+        mapping.write(PAGE_BYTES, b"there");
+        assert!(!mapping.is_lost());
+        ftruncate(&fd, 0).unwrap();
+        let mut bytes = [1; 5];
+        mapping.read(PAGE_BYTES, &mut bytes);
+        assert_eq!(bytes, [0; 5]);
+        assert!(mapping.is_lost() && !kept.is_lost());
+        // Each page by itself, at reads and at writes.
+        mapping.write(3 * PAGE_BYTES - 2, b"seam");
+        let mut bytes = [0; 4];
+        mapping.read(3 * PAGE_BYTES - 2, &mut bytes);
+        assert_eq!(&bytes, b"seam");
+        kept.write(0, b"goes on");
+        assert!(!kept.is_lost());
+    }
+
+    #[test]
+    fn both_places_of_mirrored_data_survive_a_cut() {
+        use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+        let fd = memfd_create("cut", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&fd, 2 * PAGE_BYTES as u64).unwrap();
+        let mapping = Mapping::mirrored(fd.as_fd(), 0, PAGE_BYTES, PAGE_BYTES).unwrap();
+        ftruncate(&fd, 0).unwrap();
+        mapping.write(0, &[7; 3 * PAGE_BYTES]);
+        assert!(mapping.is_lost());
+    }
+
+    #[test]
+    fn entry_of_a_mapping_that_ended_marks_no_other() {
+        use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+        for _ in 0..200 {
+            let fd = memfd_create("cut", MemfdFlags::CLOEXEC).unwrap();
+            ftruncate(&fd, PAGE_BYTES as u64).unwrap();
+            let mapping = Mapping::shared(fd.as_fd(), 0, PAGE_BYTES).unwrap();
+            assert!(!mapping.is_lost());
+            ftruncate(&fd, 0).unwrap();
+            mapping.write(0, b"x");
+            assert!(mapping.is_lost());
+        }
     }
 
     #[test]

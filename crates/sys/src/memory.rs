@@ -168,6 +168,23 @@ mod tests {
         assert!(ftruncate(&peers, 0).is_err());
     }
 
+    /// A hole is all that a peer can make of memory that is sealed.
+    #[test]
+    fn hole_in_sealed_memory_of_a_peer_is_zeros_and_not_lost() {
+        let fd = memfd_create("peer", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&fd, 8192).unwrap();
+        let peers = fd.try_clone().unwrap();
+        let mapping = Memory::from_fd(fd, 8192).unwrap().map().unwrap();
+        mapping.write(4000, &[7; 200]);
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&peers, hole, 0, 8192).unwrap();
+        let mut bytes = [1; 200];
+        mapping.read(4000, &mut bytes);
+        assert_eq!(bytes, [0; 200]);
+        mapping.write(4000, &[7; 200]);
+        assert!(!mapping.is_lost());
+    }
+
     #[test]
     fn wrong_memory_of_a_peer_is_refused() {
         let small = Memory::anonymous("small", 4096).unwrap();

@@ -157,9 +157,14 @@ impl Device {
         self.connection.is_some()
     }
 
-    /// A ring, if it runs and is enabled.
+    /// A ring, if it runs and is enabled. A front end whose memory is lost is cut off here, before
+    /// what is in it is believed.
     #[inline]
     pub fn ring(&mut self, index: usize) -> Option<RunningRing<'_>> {
+        if self.is_memory_lost() {
+            self.cut_off(Fault::MemoryLost);
+            return None;
+        }
         let ring = self.rings.get_mut(index)?;
         if !ring.is_enabled {
             return None;
@@ -182,9 +187,34 @@ impl Device {
         self.announcement = Some(mac);
     }
 
+    /// Whether a page of what the front end shares could not be had: of the guest's memory, of the
+    /// log of dirty pages, or of the region of chains in flight. True until it is cut off, by the
+    /// next look at a ring.
+    #[must_use]
+    #[inline]
+    pub fn is_memory_lost(&self) -> bool {
+        carina_sys::lost_pages() > 0 && self.has_lost_page()
+    }
+
+    #[cold]
+    fn has_lost_page(&self) -> bool {
+        self.fault.is_none()
+            && (self.memory.is_lost()
+                || self.log.as_ref().is_some_and(DirtyLog::is_lost)
+                || self
+                    .inflight
+                    .as_ref()
+                    .is_some_and(|it| it.mapping.is_lost()))
+    }
+
     /// Cuts the front end off: its driver has done what no correct one does.
     #[cold]
     pub fn cut_off(&mut self, fault: Fault) {
+        // Zeros in the place of a ring look like a driver's fault too.
+        let fault = match self.is_memory_lost() {
+            true => Fault::MemoryLost,
+            false => fault,
+        };
         self.fault = Some(fault);
         for ring in &mut self.rings {
             ring.half = None;

@@ -24,13 +24,17 @@ impl Inflight {
             return None;
         }
         let offset = self.offset + index * SplitInflight::bytes(size);
-        let mut region = SplitInflight::new(Arc::clone(&self.mapping), offset, size).ok()?;
-        match region.recover(used) {
-            Ok(_) => Some(region),
-            Err(fault) => {
-                tracing::warn!(ring = index, %fault, "in-flight region is not used");
-                None
-            }
-        }
+        let region = SplitInflight::new(Arc::clone(&self.mapping), offset, size);
+        let mut region = region.inspect_err(|error| not_used(index, error)).ok()?;
+        let recovered = region.recover(used);
+        recovered
+            .inspect_err(|fault| not_used(index, fault))
+            .is_ok()
+            .then_some(region)
     }
+}
+
+/// The ring runs without: chains that this back end takes are lost if it dies.
+fn not_used(ring: usize, reason: &dyn std::fmt::Display) {
+    tracing::warn!(ring, %reason, "in-flight region is not used");
 }

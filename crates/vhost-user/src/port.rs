@@ -13,6 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use carina_sys::{EventFd, peer_credentials};
+use carina_vring::Fault;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::device::Device;
@@ -272,7 +273,7 @@ impl Control {
         let mut was_cut = false;
         while self.readable(connection.as_fd()) == Some(true) {
             match connection.handle() {
-                Outcome::Handled => {}
+                Outcome::Handled => self.check_memory(),
                 Outcome::Closed => break,
                 Outcome::Refused(error) => {
                     was_cut = true;
@@ -295,6 +296,15 @@ impl Control {
         self.shared.changed.signal();
         tracing::info!(socket = %path, "front end disconnected");
         was_cut
+    }
+
+    /// Cuts the front end off if a page of its memory was not to be had while its rings were set
+    /// up.
+    fn check_memory(&self) {
+        let mut device = self.device();
+        if device.is_memory_lost() {
+            device.cut_off(Fault::MemoryLost);
+        }
     }
 
     fn device(&self) -> MutexGuard<'_, Device> {

@@ -27,6 +27,12 @@ impl DirtyLog {
         })
     }
 
+    /// Whether a page of the log itself could not be had ([`Mapping::is_lost`]).
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.mapping.is_lost()
+    }
+
     /// Marks the pages of `len` bytes at a guest's address. Pages beyond the log are not marked.
     pub fn mark(&self, guest: u64, len: u64) {
         if len == 0 {

@@ -70,6 +70,11 @@ pub enum Fault {
         /// What the device wrote.
         id: u32,
     },
+    /// A page of the memory that the peer shares could not be had.
+    #[error(
+        "a page of the shared memory is gone: its file was cut short, or its file system is full"
+    )]
+    MemoryLost,
 }
 
 impl Fault {
@@ -87,6 +92,7 @@ impl Fault {
             Fault::IndirectNotNegotiated => "indirect_not_negotiated",
             Fault::UsedIndex { .. } => "used_index",
             Fault::UsedId { .. } => "used_id",
+            Fault::MemoryLost => "memory_lost",
         }
     }
 }

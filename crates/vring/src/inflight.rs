@@ -115,7 +115,9 @@ impl SplitInflight {
         let is_taken = |id: &u16| self.entry_flag(*id).load(Ordering::Relaxed) == 1;
         let mut taken: Vec<u16> = (0..size).filter(is_taken).collect();
         taken.sort_by_key(|id| counter(*id));
-        self.counter = taken.iter().map(|id| counter(*id) + 1).max().unwrap_or(0);
+        // The front end may have written any number.
+        let next = taken.iter().map(|id| counter(*id).wrapping_add(1));
+        self.counter = next.max().unwrap_or(0);
         self.last = self.word(12).load(Ordering::Relaxed);
         Ok(taken)
     }
@@ -123,7 +125,7 @@ impl SplitInflight {
     pub(crate) fn take(&mut self, head: u16) {
         self.entry_counter(head)
             .store(self.counter, Ordering::Relaxed);
-        self.counter += 1;
+        self.counter = self.counter.wrapping_add(1);
         self.entry_flag(head).store(1, Ordering::Release);
     }
 

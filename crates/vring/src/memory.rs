@@ -159,6 +159,19 @@ impl GuestMemory {
         &self.regions
     }
 
+    /// Whether a page of it could not be had ([`Mapping::is_lost`]), so that what is read there is
+    /// not what the peer wrote.
+    #[must_use]
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        carina_sys::lost_pages() > 0 && self.has_lost_page()
+    }
+
+    #[cold]
+    fn has_lost_page(&self) -> bool {
+        self.regions.iter().any(|region| region.mapping.is_lost())
+    }
+
     /// Where `len` bytes of the guest are here, if they lie in one region. `last` is the number of
     /// the region that is tried first; it becomes that of the region found.
     ///

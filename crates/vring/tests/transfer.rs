@@ -274,3 +274,20 @@ fn chains_of_a_device_that_died_are_known_to_its_successor() {
     assert!(SplitInflight::new(Arc::clone(&region), 4000, 8).is_err());
     assert!(SplitInflight::new(region, 4, 8).is_err());
 }
+
+#[test]
+fn absurd_numbers_in_an_inflight_region_end_nothing() {
+    let region = Memory::anonymous("in-flight", 4096).unwrap().map().unwrap();
+    let region = Arc::new(region);
+    // Every chain is in flight, each with the highest number.
+    region.write(0, &[0xff; 16 + 16 * 8]);
+    region.write(8, &[1, 0, 8, 0]);
+    for id in 0..8 {
+        region.write(16 + 16 * id, &[1]);
+    }
+    let mut record = SplitInflight::new(Arc::clone(&region), 0, 8).unwrap();
+    assert!(record.recover(0).is_err(), "descriptor 65535");
+    region.write(12, &[0; 4]);
+    let mut record = SplitInflight::new(region, 0, 8).unwrap();
+    assert_eq!(record.recover(0).unwrap().len(), 8);
+}

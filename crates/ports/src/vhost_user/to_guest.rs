@@ -9,7 +9,7 @@ use carina_netdev::{VNET_HEADER_BYTES, plain_frames};
 use carina_vhost_user::features::net;
 use carina_vring::{DeviceRing, Fault, Few};
 
-use super::{BURST, header_bytes};
+use super::{BURST, Pair, header_bytes};
 use crate::offload::{Intake, header_of};
 
 /// What puts frames into rings.
@@ -207,6 +207,25 @@ fn takes(features: u64, frame: &Frame) -> bool {
         Some(SegmentationKind::Udp) => false,
     };
     sum && cut
+}
+
+/// Spreads what waits at the input over several pairs. What finds no place there waits on the link
+/// if that has back-pressure, and is dropped if not.
+pub(super) fn spread(ports: &mut Ports<'_>, pairs: &mut [Pair], no_room: &Counter) {
+    let (waits, count) = (ports.has_back_pressure(0), pairs.len());
+    loop {
+        let flow = ports.frames(0).next().map(flow);
+        let Some(flow) = flow else { return };
+        let backlog = &mut pairs[flow as usize % count].backlog;
+        let is_full = backlog.len() >= BURST_TO_GUEST;
+        if is_full && waits {
+            return;
+        }
+        match ports.receive(0) {
+            Some(frame) if !is_full => backlog.push_back(frame),
+            _ => no_room.add(1),
+        }
+    }
 }
 
 /// A number that frames of one flow share: of addresses and ports where they are in most frames.

@@ -146,6 +146,24 @@ impl<B: Doorbells> Device<B> {
             .set_doorbells(self.doorbells.doorbell(), flags, vector, &self.station);
     }
 
+    /// Whether a page of the region could not be had: then what is mapped here is not what the
+    /// peer sees, and no new epoch mends that.
+    fn is_memory_lost(&self) -> bool {
+        self.station.is_lost() || self.maps.tx.is_lost() || self.maps.rx.is_lost()
+    }
+
+    /// Gives the link up for good.
+    fn lose_memory(&mut self) -> DownReason {
+        let reason = DownReason::Corrupt(Corrupt::MemoryLost);
+        if *self.attach.reason() != reason {
+            self.stats.corrupt += 1;
+            self.attach.part(reason.clone(), &self.station);
+            // The peer learns it, unless it is that page which is gone.
+            self.attach.leave(&self.station);
+        }
+        reason
+    }
+
     fn down(&mut self) -> LinkState {
         self.stats.downs += 1;
         LinkState::Down(self.attach.reason().clone())
@@ -163,6 +181,11 @@ impl<B: Doorbells> VmpiImpl for Device<B> {
 
     fn link(&mut self, now_ns: u64) -> LinkState {
         self.look_ns = None;
+        if self.is_memory_lost() {
+            let reason = self.lose_memory();
+            self.attach.rest(now_ns);
+            return LinkState::Down(reason);
+        }
         self.show_doorbells(now_ns);
         if !self.doorbells.is_attached() {
             if self.attach.is_up() {
@@ -201,6 +224,9 @@ impl<B: Doorbells> VmpiImpl for Device<B> {
     fn fail(&mut self, now_ns: u64, reason: DownReason) -> DownReason {
         if !self.attach.is_up() {
             return self.attach.reason().clone();
+        }
+        if self.is_memory_lost() {
+            return self.lose_memory();
         }
         // A peer that begins anew zeroes its ring fields after it has shown its new epoch; what
         // looked corrupt may have been that.

@@ -27,11 +27,15 @@ impl MemfdRegion {
     /// # Errors
     /// `InvalidInput` when the size is not one of [`Layout`]; the kernel's refusal.
     pub fn create(region_bytes: usize) -> io::Result<MemfdRegion> {
-        let layout = Layout::new(region_bytes)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        layout_of(region_bytes)?;
+        MemfdRegion::over(Memory::anonymous("carina-vmpi", region_bytes)?)
+    }
+
+    /// A region in memory that is zeroed.
+    pub(super) fn over(memory: Memory) -> io::Result<MemfdRegion> {
         Ok(MemfdRegion {
-            memory: Memory::anonymous("carina-vmpi", region_bytes)?,
-            layout,
+            layout: layout_of(memory.bytes())?,
+            memory,
             host_doorbell: EventFd::new()?,
             guest_doorbell: EventFd::new()?,
         })
@@ -62,6 +66,10 @@ impl MemfdRegion {
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
+}
+
+fn layout_of(region_bytes: usize) -> io::Result<Layout> {
+    Layout::new(region_bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }
 
 /// Both sides of a new region: host, guest.

@@ -146,7 +146,8 @@ pub enum DownReason {
         /// Its version.
         peer: u32,
     },
-    /// The peer broke the ring.
+    /// The peer broke the ring, or a page of the region is gone ([`Corrupt::MemoryLost`]). Of the
+    /// latter the link does not recover: the device has to be opened again.
     Corrupt(Corrupt),
     /// The peer broke the virtqueues.
     BrokenQueue {
@@ -172,6 +173,7 @@ impl DownReason {
             DownReason::PeerRestarted => "peer-restarted",
             DownReason::PeerSilent { .. } => "peer-silent",
             DownReason::WrongVersion { .. } => "wrong-region-version",
+            DownReason::Corrupt(Corrupt::MemoryLost) => "memory-lost",
             DownReason::Corrupt(_) => "corrupt-ring",
             DownReason::BrokenQueue { .. } => "broken-queue",
             DownReason::Violation { code, .. } => code,
@@ -194,6 +196,9 @@ impl fmt::Display for DownReason {
                 "the region has layout version {peer}, this node speaks {}",
                 station::VERSION
             ),
+            DownReason::Corrupt(e @ Corrupt::MemoryLost) => {
+                write!(f, "the region cannot be used: {e}")
+            }
             DownReason::Corrupt(e) => write!(f, "the peer broke the ring: {e}"),
             DownReason::BrokenQueue { what } => write!(f, "the peer broke the virtqueues: {what}"),
             DownReason::Violation { reason, .. } => write!(f, "{reason}"),
@@ -208,7 +213,7 @@ pub struct Stats {
     pub ups: u64,
     /// Times that it went down by itself: restart, silence, detachment.
     pub downs: u64,
-    /// Times that it was given up because the ring was corrupt.
+    /// Times that it was given up because the ring was corrupt, or its memory gone.
     pub corrupt: u64,
     /// Times that it was given up because the protocol above was broken.
     pub violations: u64,

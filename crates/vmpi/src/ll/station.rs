@@ -74,6 +74,11 @@ impl Station {
         Station { map, side }
     }
 
+    /// Whether the page could not be had, so that this is another one than the peer sees.
+    pub(super) fn is_lost(&self) -> bool {
+        self.map.is_lost()
+    }
+
     /// Writes the head, by which the guest recognizes the region and its version.
     pub(super) fn write_head(&self, layout: &Layout) {
         let word = |offset: usize, value: usize| {

@@ -446,6 +446,41 @@ fn corrupt_head_of_a_quiet_link_resets_it() {
     }
 }
 
+/// The file of a region is QEMU's too, which could cut it short.
+#[test]
+fn region_that_was_cut_short_ends_its_link_and_not_the_process() {
+    for left in [0, 4096, 8192, 16384] {
+        let file = std::env::temp_dir().join(format!("carina-cut-{}-{left}", std::process::id()));
+        let memory = carina_sys::Memory::file(&file, REGION).unwrap();
+        let region = MemfdRegion::over(memory).unwrap();
+        let mut host = region.device(Side::Host).unwrap();
+        let mut guest = region.device(Side::Guest).unwrap();
+        for now_ns in 1..10 {
+            let _ = (host.link(now_ns * MS), guest.link(now_ns * MS));
+        }
+        assert_eq!(host.link(10 * MS), LinkState::Up);
+        let other = std::fs::File::options().write(true).open(&file).unwrap();
+        other.set_len(left as u64).unwrap();
+        let lost = DownReason::Corrupt(Corrupt::MemoryLost);
+        for now_ns in 11..3000 {
+            let _ = (host.link(now_ns * MS), guest.link(now_ns * MS));
+            while let Ok(slot) = host.reserve(4000) {
+                slot.commit(false);
+            }
+            host.publish();
+            let _ = (guest.next(), host.free_bytes(), host.arm(now_ns * MS));
+            guest.release();
+        }
+        assert_eq!(
+            host.link(3000 * MS),
+            LinkState::Down(lost),
+            "{left} bytes left"
+        );
+        assert_eq!(host.stats().corrupt, 1);
+        std::fs::remove_file(&file).unwrap();
+    }
+}
+
 #[test]
 fn too_small_a_region_is_refused_with_the_rule() {
     let error = pair(4096).err().unwrap();

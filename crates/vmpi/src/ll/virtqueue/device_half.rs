@@ -229,7 +229,9 @@ impl Queues for DeviceHalf {
             return false;
         };
         let mut arm = |ring| device.ring(ring).is_none_or(|ring| ring.half.any().arm());
-        arm(FROM_GUEST) && (!wants_room || arm(TO_GUEST))
+        let is_armed = arm(FROM_GUEST) && (!wants_room || arm(TO_GUEST));
+        // The next look cuts a guest off whose memory is lost.
+        is_armed && !device.is_memory_lost()
     }
 
     fn disarm(&mut self) {
