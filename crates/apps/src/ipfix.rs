@@ -28,11 +28,14 @@ pub mod flow_table;
 pub mod message;
 pub mod packet;
 
+use std::any::Any;
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, FrameApp, Opened, Port, PortList, Ports, made,
+};
 use carina_frame::Pool;
 use carina_time::{Duration, Instant};
 use carina_wire::inet::{PROTOCOL_UDP, checksum};
@@ -217,8 +220,13 @@ impl AppConfig for IpfixConfig {
     const INPUTS: PortList = PortList::INPUT;
     const OUTPUTS: PortList = PortList::Named(&[Port::optional("output"), Port::new("export")]);
     const TICK: Option<Duration> = Some(Duration::from_millis(500));
+    const OPENS: bool = true;
 
     type App = Ipfix;
+
+    fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
+        made(self, context)
+    }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<Ipfix, AppError> {
         let outer = self.check()?;
@@ -258,6 +266,10 @@ impl AppConfig for IpfixConfig {
 }
 
 impl FrameApp for Ipfix {
+    fn dismantle(self: Box<Self>) -> Option<Box<dyn Any + Send>> {
+        Some(self)
+    }
+
     fn push(&mut self, ports: &mut Ports<'_>) {
         let now = ports.now();
         self.began.get_or_insert(now);

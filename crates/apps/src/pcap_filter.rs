@@ -24,11 +24,13 @@ mod connections;
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports, WhenFull,
+    AppConfig, AppContext, AppError, FrameApp, Opened, Port, PortList, Ports, WhenFull, made,
 };
 use carina_filter::{Filter, FilterError};
 use carina_time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
+use std::any::Any;
+use std::sync::{Arc, OnceLock};
 
 use self::connections::{Connections, Entered};
 pub use self::connections::{Key, key_of};
@@ -43,7 +45,24 @@ pub struct PcapFilterConfig {
     pub back_filter: Option<String>,
     /// Lets connections pass of which a frame has passed.
     pub state: Option<StateConfig>,
+    /// The filters once they are compiled, for all clones of this value.
+    #[serde(skip)]
+    pub compiled: Compiled,
 }
+
+/// The filters of a configuration, compiled when they are first asked for. That is on the thread
+/// that compares configurations or opens apps, so that a worker finds them here.
+#[derive(Clone, Debug, Default)]
+pub struct Compiled(Arc<OnceLock<[Option<Filter>; 2]>>);
+
+/// Configurations are compared by their text.
+impl PartialEq for Compiled {
+    fn eq(&self, _: &Compiled) -> bool {
+        true
+    }
+}
+
+impl Eq for Compiled {}
 
 /// The table of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,14 +114,18 @@ struct State {
 
 impl PcapFilterConfig {
     fn filters(&self) -> Result<[Option<Filter>; 2], PcapFilterError> {
+        if let Some(filters) = self.compiled.0.get() {
+            return Ok(filters.clone());
+        }
         let compile = |name, text: &Option<String>| {
             let filter = text.as_deref().map(Filter::compile).transpose();
             filter.map_err(|error| PcapFilterError::Filter { name, error })
         };
-        Ok([
+        let filters = [
             compile("filter", &self.filter)?,
             compile("back_filter", &self.back_filter)?,
-        ])
+        ];
+        Ok(self.compiled.0.get_or_init(|| filters).clone())
     }
 }
 
@@ -112,8 +135,13 @@ impl AppConfig for PcapFilterConfig {
     const OUTPUTS: PortList =
         PortList::Named(&[Port::new("output"), Port::optional("back_output")]);
     const WHEN_FULL: WhenFull = WhenFull::Waits;
+    const OPENS: bool = true;
 
     type App = PcapFilter;
+
+    fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
+        made(self, context)
+    }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<PcapFilter, AppError> {
         let filters = self.filters()?;
@@ -158,6 +186,10 @@ impl AppConfig for PcapFilterConfig {
 }
 
 impl FrameApp for PcapFilter {
+    fn dismantle(self: Box<Self>) -> Option<Box<dyn Any + Send>> {
+        Some(self)
+    }
+
     fn push(&mut self, ports: &mut Ports<'_>) {
         let now = ports.now();
         for (direction, filter) in self.filters.iter().enumerate() {

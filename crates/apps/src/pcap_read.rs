@@ -10,11 +10,12 @@
 //!
 //! The file is read when the app is made, and may change afterwards.
 
+use std::any::Any;
 use std::path::PathBuf;
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports, WhenFull,
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, PortList, Ports, WhenFull, made,
 };
 use carina_frame::Pool;
 use carina_time::{Duration, Instant};
@@ -71,8 +72,13 @@ impl AppConfig for PcapReadConfig {
     const INPUTS: PortList = PortList::NO_PORT;
     const OUTPUTS: PortList = PortList::OUTPUT;
     const WHEN_FULL: WhenFull = WhenFull::PullsNoMore;
+    const OPENS: bool = true;
 
     type App = PcapRead;
+
+    fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
+        made(self, context)
+    }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<PcapRead, AppError> {
         let file = || self.file.display().to_string();
@@ -112,6 +118,10 @@ impl AppConfig for PcapReadConfig {
 }
 
 impl FrameApp for PcapRead {
+    fn dismantle(self: Box<Self>) -> Option<Box<dyn Any + Send>> {
+        Some(self)
+    }
+
     fn pull(&mut self, ports: &mut Ports<'_>) {
         let now = ports.now();
         if self.pace {

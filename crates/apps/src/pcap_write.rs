@@ -11,13 +11,16 @@
 //! Frames have the time at which they came, or the time of their metadata. What was written is in
 //! the file after a second at most.
 
+use std::any::Any;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, FrameApp, Opened, PortList, Ports, made,
+};
 use carina_time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
@@ -66,8 +69,13 @@ impl AppConfig for PcapWriteConfig {
     const INPUTS: PortList = PortList::INPUT;
     const OUTPUTS: PortList = PortList::NO_PORT;
     const TICK: Option<Duration> = Some(Duration::from_secs(1));
+    const OPENS: bool = true;
 
     type App = PcapWrite;
+
+    fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
+        made(self, context)
+    }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<PcapWrite, AppError> {
         if !(1..=FRAME_BYTES_MAX).contains(&self.snap) {
@@ -93,6 +101,10 @@ impl AppConfig for PcapWriteConfig {
 }
 
 impl FrameApp for PcapWrite {
+    fn dismantle(self: Box<Self>) -> Option<Box<dyn Any + Send>> {
+        Some(self)
+    }
+
     fn push(&mut self, ports: &mut Ports<'_>) {
         let now = ports.now();
         let began = *self.began.get_or_insert(now);

@@ -1,10 +1,11 @@
 //! What `route4` and `route6` share: a router by longest prefix, over a table of its version of IP.
 
+use std::any::Any;
 use std::fmt::Display;
 use std::path::PathBuf;
 
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FrameApp, PortList, PortNames, Ports,
+    AppConfig, AppContext, AppError, FrameApp, Opened, PortList, PortNames, Ports, made,
 };
 use serde::{Deserialize, Serialize};
 
@@ -67,8 +68,13 @@ impl<A: Routed> AppConfig for RouterConfig<A> {
     const KIND: &'static str = A::KIND;
     const INPUTS: PortList = PortList::INPUT;
     const OUTPUTS: PortList = PortList::Any;
+    const OPENS: bool = true;
 
     type App = RouterApp<A>;
+
+    fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
+        made(self, context)
+    }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<RouterApp<A>, AppError> {
         let mut routes = self.routes.clone();
@@ -96,6 +102,10 @@ impl<A: Routed> AppConfig for RouterConfig<A> {
 }
 
 impl<A: Routed> FrameApp for RouterApp<A> {
+    fn dismantle(self: Box<Self>) -> Option<Box<dyn Any + Send>> {
+        Some(self)
+    }
+
     fn rewired(&mut self, ports: &PortNames<'_>) {
         self.outputs.rewired(ports);
     }

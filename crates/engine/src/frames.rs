@@ -41,6 +41,7 @@ mod neighbour;
 mod network;
 mod network_app;
 mod notices;
+mod opening;
 mod part;
 mod ports;
 mod worker;
@@ -48,7 +49,7 @@ mod workers;
 
 pub use self::app::{
     AnyConfig, AppConfig, AppContext, AppError, FrameApp, Opened, Port, PortList, PortNames,
-    WhenFull,
+    WhenFull, made,
 };
 pub use self::configure_error::{ConfigureError, WorkerError};
 pub use self::difference::Difference;

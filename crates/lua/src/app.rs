@@ -14,12 +14,13 @@
 //!
 //! `docs/lua.md` has what a script can do.
 
+use std::any::Any;
 use std::rc::Rc;
 use std::time::Duration;
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FrameApp, Notice, Notices, PortList, PortNames, Ports,
+    AppConfig, AppContext, AppError, FrameApp, Notice, Notices, Opened, PortList, PortNames, Ports,
 };
 use carina_frame::Frame;
 use carina_time::Instant;
@@ -28,6 +29,7 @@ use mlua::{Function, Table, Value};
 use crate::block::{MADE, PORTS_MAX};
 use crate::config::{COUNTERS, LuaConfig};
 use crate::failure;
+use crate::started::Started;
 use crate::state::{Instance, State};
 
 /// The app.
@@ -81,20 +83,39 @@ impl AppConfig for LuaConfig {
     const KIND: &'static str = "lua";
     const INPUTS: PortList = PortList::Any;
     const OUTPUTS: PortList = PortList::Any;
+    const OPENS: bool = true;
 
     type App = LuaApp;
 
+    /// Loads the script and has it make its app, in an interpreter of its own.
+    fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
+        let started = Started::new(self, context);
+        Some(match started {
+            Ok(started) => Ok(Box::new(started)),
+            Err(text) => Err(StartError(text).into()),
+        })
+    }
+
     fn build(&self, context: &mut AppContext<'_>) -> Result<LuaApp, AppError> {
+        let started = match context.take_opened()? {
+            Some(started) => started,
+            None => Started::new(self, context).map_err(StartError)?,
+        };
         let old: Option<&LuaApp> = context.running();
         let old = old.filter(|old| old.stopped != Some(Stop::Memory) && old.state.suits(self));
-        let (state, predecessor) = match old {
-            Some(old) => (Rc::clone(&old.state), Some(old.instance.table.clone())),
-            None => (
-                Rc::new(State::new(self, context).map_err(StartError)?),
-                None,
-            ),
+        let (state, instance, predecessor) = match old {
+            Some(old) if started.instance.inherit.is_some() => {
+                let instance = self.start_beside(old, &started).map_err(StartError)?;
+                started.discard();
+                old.state.make_counters(context);
+                let table = old.instance.table.clone();
+                (Rc::clone(&old.state), instance, Some(table))
+            }
+            _ => {
+                started.state.adopt(context, old.map(|old| &*old.state));
+                (started.state, started.instance, None)
+            }
         };
-        let instance = state.start(self, context).map_err(StartError)?;
         let [freed, forgotten, after_stop, stopped] = COUNTERS.map(|name| context.counter(name));
         Ok(LuaApp {
             state,
@@ -122,7 +143,36 @@ impl AppConfig for LuaConfig {
     }
 }
 
+impl LuaConfig {
+    /// Starts the script once more, in the interpreter of the app before it, whose tables it wants.
+    /// All apps of the worker wait, as for a call: it has the budget of one.
+    fn start_beside(&self, old: &LuaApp, started: &Started) -> Result<Instance, String> {
+        let budget = Duration::from_millis(self.budget_ms);
+        if started.cpu > budget {
+            return Err(format!(
+                "{}: takes {} ms to load, and has `inherit`: such a script is loaded a second time \
+                 beside the one that runs, in at most {} ms (budget_ms)",
+                self.script.name,
+                started.cpu.as_millis(),
+                self.budget_ms
+            ));
+        }
+        old.state.start(self, budget)
+    }
+}
+
 impl FrameApp for LuaApp {
+    fn dismantle(self: Box<Self>) -> Option<Box<dyn Any + Send>> {
+        let LuaApp {
+            state,
+            instance,
+            predecessor,
+            ..
+        } = *self;
+        drop(predecessor);
+        Some(Box::new(Started::of(state, instance)?))
+    }
+
     fn pull(&mut self, ports: &mut Ports<'_>) {
         if self.stopped.is_some() {
             return;

@@ -14,6 +14,7 @@
 //! | [`app`] | the app: frames from links to the script and back |
 //! | `block` | the memory that both share |
 //! | `state`, `syntax` | the interpreter; whether a text is Lua |
+//! | `started` | a script that was started on another thread than its worker's |
 //! | `watchdog` | ends calls that do not return |
 //! | `failure` | errors in one line |
 //!
@@ -23,7 +24,8 @@
 //! put on; all others are where they were. So a script that fails loses what it had in hand, and
 //! nothing else.
 //!
-//! Unsafe code is in `state` (an interpreter with `ffi`, for the prelude) and `watchdog` (a hook).
+//! Unsafe code is in `state` (an interpreter with `ffi`, for the prelude), `started` (one that goes
+//! to another thread) and `watchdog` (a hook).
 
 #![deny(unsafe_code)]
 
@@ -31,6 +33,7 @@ pub mod app;
 mod block;
 pub mod config;
 mod failure;
+mod started;
 mod state;
 mod syntax;
 mod watchdog;

@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     /// A script is loaded and makes its app: only then can it make counters.
     is_starting: Cell<bool>,
     app: String,
-    notices: Notices,
+    notices: RefCell<Notices>,
 }
 
 /// An app that a script has made.
@@ -58,7 +58,8 @@ pub(crate) struct Instance {
 }
 
 impl State {
-    /// An interpreter with the limits of `config`.
+    /// An interpreter with the limits of `config`. What it has to say is kept until an app has it:
+    /// [`State::adopt`].
     ///
     /// # Errors
     /// One line: there is no memory, or no thread for the watchdog.
@@ -85,7 +86,7 @@ impl State {
             counter_names: RefCell::default(),
             is_starting: Cell::new(false),
             app: context.name().to_owned(),
-            notices: context.notices().clone(),
+            notices: RefCell::default(),
         });
         let globals = globals(&lua, &shared, &config.allow).map_err(failed)?;
         // SAFETY: `lua` is open until this value is dropped, which closes the guard first.
@@ -106,15 +107,11 @@ impl State {
         self.allow == config.allow
     }
 
-    /// Loads a script and has it make its app.
+    /// Loads a script and has it make its app, within a budget of CPU time.
     ///
     /// # Errors
     /// One line that says what is wrong, and where in the script.
-    pub(crate) fn start(
-        &self,
-        config: &LuaConfig,
-        context: &AppContext<'_>,
-    ) -> Result<Instance, String> {
+    pub(crate) fn start(&self, config: &LuaConfig, budget: Duration) -> Result<Instance, String> {
         let name = &config.script.name;
         let describe = |error: mlua::Error| failure::line_of(&error, name, config.memory_bytes);
         self.lua
@@ -124,14 +121,39 @@ impl State {
         self.shared.block.inputs.set(0);
         self.shared.block.outputs.set(0);
         self.shared.is_starting.set(true);
-        let budget = Duration::from_millis(config.budget_ms) * START_BUDGETS;
         let (made, overrun) = self.guard.run(budget, || self.make(config));
         self.shared.is_starting.set(false);
         self.shared.drop_made();
         if let Some(place) = overrun {
             return Err(failure::overrun(&place, budget));
         }
-        let instance = made.map_err(describe)?;
+        made.map_err(describe)
+    }
+
+    /// Becomes the interpreter of an app: shows its counters, which go on from those of the same
+    /// names in the interpreter before it, and says what it had to say so far.
+    pub(crate) fn adopt(&self, context: &AppContext<'_>, before: Option<&State>) {
+        let notices = self.shared.notices.replace(context.notices().clone());
+        notices
+            .take()
+            .0
+            .into_iter()
+            .for_each(|it| context.notices().add(it));
+        if let Some(before) = before {
+            let old = before.shared.counter_names.borrow();
+            for (at, name) in self.shared.counter_names.borrow().iter().enumerate() {
+                let found = old.iter().position(|known| known == name);
+                let counted = found.map_or(0.0, |at| before.shared.block.counter[at].get());
+                let value = &self.shared.block.counter[at];
+                value.set(value.get() + counted);
+            }
+        }
+        self.shared.block.is_counted.set(1);
+        self.make_counters(context);
+    }
+
+    /// Makes the counters that scripts have asked for since this was last called.
+    pub(crate) fn make_counters(&self, context: &AppContext<'_>) {
         let names = self.shared.counter_names.borrow();
         let mut counters = self.counters.borrow_mut();
         while counters.len() < names.len() {
@@ -140,7 +162,6 @@ impl State {
         }
         drop(counters);
         self.publish();
-        Ok(instance)
     }
 
     fn make(&self, config: &LuaConfig) -> mlua::Result<Instance> {
@@ -308,7 +329,7 @@ fn globals(lua: &Lua, shared: &Rc<Shared>, allow: &[Library]) -> mlua::Result<Fu
     let notice = lua.create_function(move |_, text: mlua::LuaString| {
         let text = text.to_string_lossy();
         let cut = text.floor_char_boundary(NOTICE_BYTES_MAX);
-        theirs.notices.add(Notice {
+        theirs.notices.borrow().add(Notice {
             app: theirs.app.clone(),
             text: text[..cut].replace(char::is_control, " "),
             has_stopped: false,
@@ -373,8 +394,6 @@ fn value_of(lua: &Lua, value: &toml::Value) -> mlua::Result<Value> {
     })
 }
 
-/// Loading a script and making its app may take so many budgets of a call.
-const START_BUDGETS: u32 = 40;
 /// How often an app is ticked that does not say how often, in seconds.
 const TICK_S: f64 = 0.1;
 const TICK_S_MIN: f64 = 0.001;

@@ -13,3 +13,4 @@ mod reload;
 mod rig;
 mod sandbox;
 mod script;
+mod workers;

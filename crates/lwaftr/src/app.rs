@@ -10,11 +10,14 @@
 //!   there was no copy to be had; `exchange-missed`, what other workers had no room to hear
 //! - cost: a look-up in the table, which is a cache miss with a large one
 
+use std::any::Any;
 use std::hint::black_box;
 use std::sync::Arc;
 
 use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, FrameApp, Opened, Port, PortList, Ports, made,
+};
 use carina_frame::{Frame, Pool};
 use carina_time::{Duration, Instant};
 
@@ -91,8 +94,13 @@ impl AppConfig for LwaftrConfig {
     const OUTPUTS: PortList =
         PortList::Named(&[SIDES[0], SIDES[1], SIDES[2], Port::optional("mirror")]);
     const TICK: Option<Duration> = Some(Duration::from_millis(100));
+    const OPENS: bool = true;
 
     type App = Lwaftr;
+
+    fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
+        made(self, context)
+    }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<Lwaftr, AppError> {
         let table = Arc::clone(&self.table);
@@ -127,6 +135,10 @@ impl AppConfig for LwaftrConfig {
 }
 
 impl FrameApp for Lwaftr {
+    fn dismantle(self: Box<Self>) -> Option<Box<dyn Any + Send>> {
+        Some(self)
+    }
+
     fn push(&mut self, ports: &mut Ports<'_>) {
         if self.monitor != Monitor::None {
             for input in 0..SIDES.len() {

@@ -23,6 +23,7 @@
 //! An interface that goes down or away and comes back, also as a new one of the same name, is taken
 //! up again within 100 ms, or with the first frame that is to be sent.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -30,7 +31,8 @@ use std::path::{Path, PathBuf};
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, Port, PortList, Ports, WhenFull,
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, Port, PortList, Ports,
+    WhenFull, made,
 };
 use carina_frame::Frame;
 use carina_netdev::{
@@ -172,8 +174,8 @@ impl AppConfig for AfPacketConfig {
     type App = AfPacket;
 
     /// The kernel sets up the rings of a socket in some 20 ms, in which it waits.
-    fn open(&self) -> Option<Opened> {
-        Some(self.taken().map(|taken| Box::new(taken) as _))
+    fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
+        made(self, context)
     }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<AfPacket, AppError> {
@@ -182,10 +184,7 @@ impl AppConfig for AfPacketConfig {
             watch,
             interface,
             socket,
-        } = match context.take_opened()? {
-            Some(taken) => taken,
-            None => self.taken()?,
-        };
+        } = self.taken()?;
         check_mtu(&interface.name, interface.mtu, context.pool().frame_bytes())?;
         let counters = Counters {
             is_up: context.counter("is_up"),
@@ -259,6 +258,10 @@ impl AfPacketConfig {
 }
 
 impl FrameApp for AfPacket {
+    fn dismantle(self: Box<Self>) -> Option<Box<dyn Any + Send>> {
+        Some(self)
+    }
+
     fn pull(&mut self, ports: &mut Ports<'_>) {
         let (mut room, mut took) = (ports.room(0).min(FRAME_BURST), 0);
         while room > 0 {

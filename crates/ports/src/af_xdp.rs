@@ -20,11 +20,13 @@
 //! `ethtool -K veth1 tx off` at the other end of a veth pair has them filled in. An interface that
 //! comes back, also as a new one of the same name, is taken up again within 100 ms.
 
+use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Port, PortList, Ports, WhenFull,
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, Port, PortList, Ports,
+    WhenFull, made,
 };
 use carina_frame::{Frame, Pool};
 use carina_netdev::{
@@ -94,8 +96,13 @@ impl AppConfig for AfXdpConfig {
     const OUTPUTS: PortList = PortList::Named(&[Port::optional("output")]);
     const TICK: Option<Duration> = Some(LOOK_EVERY);
     const WHEN_FULL: WhenFull = WhenFull::PullsNoMore;
+    const OPENS: bool = true;
 
     type App = AfXdp;
+
+    fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
+        made(self, context)
+    }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<AfXdp, AppError> {
         let watch = InterfaceWatch::new()?;
@@ -136,6 +143,10 @@ impl AppConfig for AfXdpConfig {
 }
 
 impl FrameApp for AfXdp {
+    fn dismantle(self: Box<Self>) -> Option<Box<dyn Any + Send>> {
+        Some(self)
+    }
+
     fn pull(&mut self, ports: &mut Ports<'_>) {
         let Some(socket) = &mut self.socket else {
             return;

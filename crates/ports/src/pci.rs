@@ -30,7 +30,8 @@
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Port, PortList, Ports, WhenFull,
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, Port, PortList, Ports,
+    WhenFull, made,
 };
 use carina_frame::{Frame, Pool};
 use carina_netdev::{MAC_HEADER_BYTES, plain_frames};
@@ -38,6 +39,7 @@ use carina_nic::pci::parse_address;
 use carina_nic::{Nic, NicConfig, Way};
 use carina_time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
+use std::any::Any;
 
 use crate::offload::header_of;
 
@@ -156,8 +158,13 @@ impl AppConfig for PciConfig {
     const OUTPUTS: PortList = PortList::Named(&[Port::optional("output")]);
     const TICK: Option<Duration> = Some(LOOK_EVERY);
     const WHEN_FULL: WhenFull = WhenFull::PullsNoMore;
+    const OPENS: bool = true;
 
     type App = Pci;
+
+    fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
+        made(self, context)
+    }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<Pci, AppError> {
         let address = parse_address(&self.address);
@@ -221,6 +228,10 @@ impl AppConfig for PciConfig {
 }
 
 impl FrameApp for Pci {
+    fn dismantle(self: Box<Self>) -> Option<Box<dyn Any + Send>> {
+        Some(self)
+    }
+
     fn pull(&mut self, ports: &mut Ports<'_>) {
         let queues = self.nic.queues();
         let mut room = ports.room(0).min(FRAME_BURST);

@@ -18,10 +18,11 @@
 //!
 //! An interface that is taken away is made again within 100 ms.
 
+use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports, WhenFull,
+    AppConfig, AppContext, AppError, FrameApp, Opened, Port, PortList, Ports, WhenFull, made,
 };
 use carina_netdev::TapLayer;
 use carina_sys::Interest;
@@ -57,8 +58,13 @@ impl AppConfig for TapConfig {
     const OUTPUTS: PortList = PortList::Named(&[Port::optional("output")]);
     const TICK: Option<Duration> = Some(LOOK_EVERY);
     const WHEN_FULL: WhenFull = WhenFull::PullsNoMore;
+    const OPENS: bool = true;
 
     type App = Tap;
+
+    fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
+        made(self, context)
+    }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<Tap, AppError> {
         let config = DeviceConfig {
@@ -74,6 +80,10 @@ impl AppConfig for TapConfig {
 }
 
 impl FrameApp for Tap {
+    fn dismantle(self: Box<Self>) -> Option<Box<dyn Any + Send>> {
+        Some(self)
+    }
+
     fn pull(&mut self, ports: &mut Ports<'_>) {
         self.device.pull(ports, |_| true);
     }

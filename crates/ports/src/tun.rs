@@ -12,12 +12,13 @@
 //! - counters: as of a `tap`; `drop_not_ip`: not IPv4 or IPv6, either way
 //! - cost: one copy, each way; a system call for a burst of frames, or for each, as `tap`
 
+use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use carina_apps::mac_text::MacText;
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports, WhenFull,
+    AppConfig, AppContext, AppError, FrameApp, Opened, Port, PortList, Ports, WhenFull, made,
 };
 use carina_frame::{Checksum, Frame, Segmentation};
 use carina_netdev::{MAC_HEADER_BYTES, TapLayer};
@@ -83,8 +84,13 @@ impl AppConfig for TunConfig {
     const OUTPUTS: PortList = PortList::Named(&[Port::optional("output")]);
     const TICK: Option<Duration> = Some(LOOK_EVERY);
     const WHEN_FULL: WhenFull = WhenFull::PullsNoMore;
+    const OPENS: bool = true;
 
     type App = Tun;
+
+    fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
+        made(self, context)
+    }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<Tun, AppError> {
         let config = DeviceConfig {
@@ -105,6 +111,10 @@ impl AppConfig for TunConfig {
 }
 
 impl FrameApp for Tun {
+    fn dismantle(self: Box<Self>) -> Option<Box<dyn Any + Send>> {
+        Some(self)
+    }
+
     fn pull(&mut self, ports: &mut Ports<'_>) {
         let (addresses, not_ip) = (&self.addresses, &self.not_ip);
         self.device.pull(ports, |frame| {

@@ -36,13 +36,15 @@
 //! After 1 s without a buffer, or 10 ms where frames of several ports meet, what waits is dropped,
 //! and so is all that follows until the guest gives buffers again.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Port, PortList, Ports, WhenFull,
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, Port, PortList, Ports,
+    WhenFull, made,
 };
 use carina_frame::{Frame, Pool};
 use carina_sys::Interest;
@@ -185,8 +187,13 @@ impl AppConfig for VhostUserConfig {
     const OUTPUTS: PortList = PortList::Named(&[Port::optional("output")]);
     const TICK: Option<Duration> = Some(COUNT_EVERY);
     const WHEN_FULL: WhenFull = WhenFull::PullsNoMore;
+    const OPENS: bool = true;
 
     type App = VhostUser;
+
+    fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
+        made(self, context)
+    }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<VhostUser, AppError> {
         if !(1..=QUEUES_MAX).contains(&self.queues) {
@@ -232,6 +239,10 @@ impl AppConfig for VhostUserConfig {
 }
 
 impl FrameApp for VhostUser {
+    fn dismantle(self: Box<Self>) -> Option<Box<dyn Any + Send>> {
+        Some(self)
+    }
+
     fn pull(&mut self, ports: &mut Ports<'_>) {
         let mut room = self.from_guest.put_backlog(ports);
         if let Some(mut device) = self.socket.try_lock() {

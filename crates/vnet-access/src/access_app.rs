@@ -14,13 +14,16 @@
 //! It answers ARP for its own address and for those of users who have joined, and echos to its own
 //! address. Orders take effect within 50 ms.
 
+use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use carina_apps::mac_text::MacText;
 use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, FrameApp, Opened, Port, PortList, Ports, made,
+};
 use carina_frame::{Frame, Pool};
 use carina_netdev::DatagramSocket;
 use carina_sys::{Interest, NetworkNamespace};
@@ -94,8 +97,13 @@ impl AppConfig for AccessConfig {
     const INPUTS: PortList = PortList::Named(&[Port::new("input")]);
     const OUTPUTS: PortList = PortList::Named(&[Port::new("output")]);
     const TICK: Option<Duration> = Some(Duration::from_millis(50));
+    const OPENS: bool = true;
 
     type App = AccessApp;
+
+    fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
+        made(self, context)
+    }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<AccessApp, AppError> {
         if !(MTU_MIN..=ACCESS_MTU_MAX).contains(&self.mtu) {
@@ -193,6 +201,10 @@ impl Sink for Exit<'_> {
 }
 
 impl FrameApp for AccessApp {
+    fn dismantle(self: Box<Self>) -> Option<Box<dyn Any + Send>> {
+        Some(self)
+    }
+
     fn pull(&mut self, ports: &mut Ports<'_>) {
         let count = self.socket.receive();
         if count == 0 {

@@ -61,6 +61,7 @@ pub(super) fn build(graph: &mut Graph, service: Service, size: usize) -> Result<
                     filter,
                     back_filter,
                     state,
+                    ..PcapFilterConfig::default()
                 },
             );
         }
@@ -72,6 +73,7 @@ pub(super) fn build(graph: &mut Graph, service: Service, size: usize) -> Result<
                     filter,
                     back_filter,
                     state,
+                    ..PcapFilterConfig::default()
                 },
             );
         }

@@ -61,6 +61,13 @@ pub trait FrameApp: Any {
     /// Takes back what `arm` asked for. Cheap when nothing is armed.
     fn disarm(&mut self) {}
 
+    /// Gives up what takes long to free, such as a large table or a socket of the kernel: it is
+    /// dropped on another thread than that which moves frames. Called when the app has gone from
+    /// its network. An app that may go to another thread returns itself.
+    fn dismantle(self: Box<Self>) -> Option<Box<dyn Any + Send>> {
+        None
+    }
+
     /// Whether the frames that wait at the inputs wait for something outside: the engine may then
     /// sleep until the app's descriptor is ready or its deadline has come.
     fn is_blocked(&self) -> bool {
@@ -89,18 +96,25 @@ pub trait AppConfig: Any + Clone + PartialEq + fmt::Debug + Send + Sync {
     /// What runs.
     type App: FrameApp;
 
-    /// Makes the app. The app that it replaces, if any, still runs.
+    /// Makes the app, between two breaths of its worker: all apps there wait meanwhile. What takes
+    /// longer than some microseconds belongs into [`AppConfig::open`]. The app that it replaces, if
+    /// any, still runs.
     ///
     /// # Errors
     /// The configuration is wrong, or the system refuses a resource; the graph then stays as it
     /// was.
     fn build(&self, context: &mut AppContext<'_>) -> Result<Self::App, AppError>;
 
-    /// Opens what the system takes its time for, without work for a processor, such as the rings
-    /// of a socket. Just before several apps are made this is called for all of them at once, each
-    /// on a thread that is in the namespaces of the worker; [`AppContext::take_opened`] then has
-    /// the result. An app that is made alone opens by itself.
-    fn open(&self) -> Option<Opened> {
+    /// Makes what takes long and may go from thread to thread: rings of a socket, a large table, a
+    /// program that is compiled. Called before the app is made, on a thread of its own that is in
+    /// the namespaces of the worker, for all new apps at once, while the worker moves frames;
+    /// [`AppContext::take_opened`] then has the result. The context has no running app. Where there
+    /// is no worker ([`Network::configure`](crate::frames::Network::configure)), an app that is
+    /// made alone opens by itself.
+    ///
+    /// An app that may itself go to another thread is made here whole, by [`made`].
+    fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
+        let _ = context;
         None
     }
 
@@ -136,6 +150,17 @@ pub enum WhenFull {
 
 /// What [`AppConfig::open`] has opened, or why it could not.
 pub type Opened = Result<Box<dyn Any + Send>, AppError>;
+
+/// The whole app, for [`AppConfig::open`] of a kind whose apps may go from thread to thread:
+/// [`AppConfig::build`] is called on the thread that opens, and not on the worker.
+#[must_use]
+pub fn made<C: AppConfig>(config: &C, context: &mut AppContext<'_>) -> Option<Opened>
+where
+    C::App: Send,
+{
+    let app = config.build(context);
+    Some(app.map(|app| Box::new(app) as Box<dyn Any + Send>))
+}
 
 /// Why an app could not be made.
 pub type AppError = Box<dyn Error + Send + Sync>;
@@ -242,6 +267,14 @@ impl AppContext<'_> {
             .map(|it: Box<T>| *it))
     }
 
+    /// The app itself, if [`made`] made it.
+    fn take_made<A: FrameApp>(&mut self) -> Result<Option<A>, AppError> {
+        match &self.opened {
+            Some(Ok(opened)) if !opened.is::<A>() => Ok(None),
+            _ => self.take_opened(),
+        }
+    }
+
     /// The app in whose place the new one comes, if it is of type `A` and runs on the same worker.
     /// It goes on until the new one is in place, or for good if another app cannot be made.
     #[must_use]
@@ -265,8 +298,8 @@ pub trait AnyConfig: Any + fmt::Debug + Send + Sync {
     /// [`AppConfig::OPENS`].
     fn opens(&self) -> bool;
     /// [`AppConfig::open`].
-    fn open_any(&self) -> Option<Opened>;
-    /// [`AppConfig::build`].
+    fn open_any(&self, context: &mut AppContext<'_>) -> Option<Opened>;
+    /// [`AppConfig::build`], unless the app was [`made`] before.
     ///
     /// # Errors
     /// As there.
@@ -304,12 +337,15 @@ impl<C: AppConfig> AnyConfig for C {
         C::OPENS
     }
 
-    fn open_any(&self) -> Option<Opened> {
-        self.open()
+    fn open_any(&self, context: &mut AppContext<'_>) -> Option<Opened> {
+        self.open(context)
     }
 
     fn build_any(&self, context: &mut AppContext<'_>) -> Result<Box<dyn FrameApp>, AppError> {
-        Ok(Box::new(self.build(context)?))
+        Ok(match context.take_made::<C::App>()? {
+            Some(app) => Box::new(app),
+            None => Box::new(self.build(context)?),
+        })
     }
 
     fn is_equal(&self, other: &dyn AnyConfig) -> bool {

@@ -2,6 +2,7 @@
 
 mod change;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -120,8 +121,16 @@ impl Network {
     /// The graph is wrong, or an app cannot be made; the network then is unchanged.
     pub fn configure(&mut self, graph: &Graph) -> Result<Difference, ConfigureError> {
         graph.check()?;
-        let prepared = self.prepare(Part::whole(graph))?;
-        Ok(self.commit(prepared))
+        let part = Part::whole(graph);
+        let opening = self.opening(&part);
+        // One alone opens when it is made: a thread would save nothing.
+        let opened = match opening.apps.len() {
+            0 | 1 => BTreeMap::new(),
+            _ => opening.open(),
+        };
+        let prepared = self.prepare(part, opened);
+        let prepared = prepared.map_err(|refusal| refusal.error)?;
+        Ok(self.commit(prepared).0)
     }
 
     /// One breath at `now`: every app pulls, then every app with frames at its inputs pushes. True

@@ -1,9 +1,11 @@
 //! The part of a graph that one network runs, on its way to there.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::frames::app::FrameApp;
 use crate::frames::back_pressure::links_with_back_pressure;
+use crate::frames::configure_error::ConfigureError;
 use crate::frames::difference::Difference;
 use crate::frames::graph::{Graph, LinkName};
 use crate::frames::neighbour::{Incoming, Outgoing};
@@ -36,9 +38,36 @@ impl Part {
     }
 }
 
+/// What a network gives up when it becomes another, to be dropped where no frame waits for it:
+/// memory of large tables is freed then, and sockets of the kernel are closed.
+#[derive(Default)]
+pub(super) struct Remains {
+    /// Parts of apps that have gone.
+    pub(super) apps: Vec<Box<dyn Any + Send>>,
+    /// What the network ran, with the configurations of its apps.
+    pub(super) graph: Graph,
+}
+
+/// Why a part cannot be run, and what was made of it before that was known.
+pub(super) struct Refusal {
+    pub(super) error: ConfigureError,
+    pub(super) remains: Remains,
+}
+
 /// A part whose new apps have been made.
 pub(super) struct Prepared {
     pub(super) part: Part,
     pub(super) difference: Difference,
     pub(super) built: BTreeMap<String, Box<dyn FrameApp>>,
+}
+
+impl Prepared {
+    /// Gives it up.
+    pub(super) fn dismantle(self) -> Remains {
+        let apps = self.built.into_values().filter_map(FrameApp::dismantle);
+        Remains {
+            apps: apps.collect(),
+            graph: self.part.graph,
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! One worker: a thread with an engine, and a network with its part of the graph.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use carina_sys::{
 
 use crate::counter_file::CounterFile;
 use crate::counters::{Kind, Table};
+use crate::frames::app::Opened;
 use crate::frames::bell::Bell;
 use crate::frames::configure_error::{ConfigureError, WorkerError};
 use crate::frames::graph::LinkName;
@@ -22,7 +24,7 @@ use crate::frames::link::LinkCounts;
 use crate::frames::network::Network;
 use crate::frames::network_app::NetworkApp;
 use crate::frames::notices::Notices;
-use crate::frames::part::{Part, Prepared};
+use crate::frames::part::{Part, Prepared, Refusal, Remains};
 use crate::ids::AppId;
 use crate::tap::Tap;
 use crate::{Engine, Pool as PacketPool};
@@ -52,10 +54,15 @@ pub(super) struct Work {
     pub(super) links: Vec<(LinkName, LinkCounts)>,
 }
 
+/// Whether the new apps of a part were made.
+type Made = Result<(), Box<Refusal>>;
+
 enum Command {
-    Prepare(Part, Sender<Result<(), ConfigureError>>),
-    Commit(Sender<()>),
-    Abandon,
+    Prepare(Part, Sender<Made>),
+    /// What the apps of a part have opened, which `Prepare` of this number asked for.
+    Opened(u64, Part, BTreeMap<String, Opened>, Sender<Made>),
+    Commit(Sender<Remains>),
+    Abandon(Sender<Remains>),
     Pin(Option<usize>, Sender<io::Result<()>>),
     Report(Sender<Work>),
     Trace(LinkName, Tap, Sender<bool>),
@@ -66,20 +73,23 @@ impl Worker {
     /// Starts a thread, and waits until it runs.
     pub(super) fn start(start: Start) -> Result<Worker, WorkerError> {
         let (commands, inbox) = mpsc::channel();
+        let own_commands = commands.clone();
         let (ready, started) = mpsc::channel();
         let doorbell = Arc::new(EventFd::new()?);
         let (number, theirs) = (start.number, Arc::clone(&doorbell));
         let thread = std::thread::Builder::new()
             .name(format!("worker-{number}"))
-            .spawn(move || match Inside::new(start, inbox, theirs) {
-                Ok(inside) => {
-                    let _ = ready.send(Ok(Arc::clone(inside.network.borrow().bell())));
-                    inside.run();
-                }
-                Err(error) => {
-                    let _ = ready.send(Err(error));
-                }
-            })?;
+            .spawn(
+                move || match Inside::new(start, (own_commands, inbox), theirs) {
+                    Ok(inside) => {
+                        let _ = ready.send(Ok(Arc::clone(inside.network.borrow().bell())));
+                        inside.run();
+                    }
+                    Err(error) => {
+                        let _ = ready.send(Err(error));
+                    }
+                },
+            )?;
         let silence = || io::Error::other("the thread ended");
         let bell = started.recv_timeout(PATIENCE).map_err(|_| silence())??;
         Ok(Worker {
@@ -115,16 +125,18 @@ impl Worker {
         answer.map_err(|_| ConfigureError::Silent { worker })
     }
 
-    pub(super) fn prepare(&self, part: Part) -> Receiver<Result<(), ConfigureError>> {
+    pub(super) fn prepare(&self, part: Part) -> Receiver<Made> {
         self.ask(|reply| Command::Prepare(part, reply))
     }
 
-    pub(super) fn commit(&self) -> Receiver<()> {
+    /// The answer is what the worker has given up, to be dropped by the caller.
+    pub(super) fn commit(&self) -> Receiver<Remains> {
         self.ask(Command::Commit)
     }
 
-    pub(super) fn abandon(&self) {
-        self.tell(Command::Abandon);
+    /// Gives up what was prepared. The answer is that, to be dropped by the caller.
+    pub(super) fn abandon(&self) -> Receiver<Remains> {
+        self.ask(Command::Abandon)
     }
 
     pub(super) fn pin(&self, cpu: Option<usize>) -> Receiver<io::Result<()>> {
@@ -162,15 +174,20 @@ struct Inside {
     app: AppId,
     /// The processors that the thread had at first.
     cpus: Vec<usize>,
+    number: usize,
     inbox: Receiver<Command>,
+    /// Leads to `inbox`, for threads that this one starts.
+    commands: Sender<Command>,
     doorbell: Arc<EventFd>,
+    /// How often something was to be prepared, or was abandoned.
+    preparations: u64,
     prepared: Option<Prepared>,
 }
 
 impl Inside {
     fn new(
         start: Start,
-        inbox: Receiver<Command>,
+        (commands, inbox): (Sender<Command>, Receiver<Command>),
         doorbell: Arc<EventFd>,
     ) -> Result<Inside, WorkerError> {
         let cpus = carina_sys::allowed_cpus()?;
@@ -191,8 +208,11 @@ impl Inside {
             network,
             app,
             cpus,
+            number: start.number,
             inbox,
+            commands,
             doorbell,
+            preparations: 0,
             prepared: None,
         })
     }
@@ -216,18 +236,27 @@ impl Inside {
         self.doorbell.drain();
         while let Ok(command) = self.inbox.try_recv() {
             match command {
-                Command::Prepare(part, reply) => {
-                    let made = self.network.borrow().prepare(part);
-                    let _ = reply.send(made.map(|made| self.prepared = Some(made)));
+                Command::Prepare(part, reply) => self.open(part, reply),
+                Command::Opened(number, part, opened, reply) => {
+                    // The caller may have given up, and asked for something else.
+                    match number == self.preparations {
+                        true => self.prepare(part, opened, &reply),
+                        false => drop(std::thread::Builder::new().spawn(move || drop(opened))),
+                    }
                 }
                 Command::Commit(reply) => {
+                    let mut remains = Remains::default();
                     if let Some(prepared) = self.prepared.take() {
-                        self.network.borrow_mut().commit(prepared);
+                        remains = self.network.borrow_mut().commit(prepared).1;
                         self.engine.wake(self.app);
                     }
-                    let _ = reply.send(());
+                    let _ = reply.send(remains);
                 }
-                Command::Abandon => self.prepared = None,
+                Command::Abandon(reply) => {
+                    self.preparations += 1;
+                    let prepared = self.prepared.take();
+                    let _ = reply.send(prepared.map(Prepared::dismantle).unwrap_or_default());
+                }
                 Command::Pin(cpu, reply) => {
                     let all = || carina_sys::allow_cpus(None, &self.cpus);
                     let _ = reply.send(cpu.map_or_else(all, settle_on_cpu));
@@ -248,8 +277,35 @@ impl Inside {
         }
         std::ops::ControlFlow::Continue(())
     }
+
+    /// Has apps open what they need on another thread, while this one moves frames.
+    fn open(&mut self, part: Part, reply: Sender<Made>) {
+        self.preparations += 1;
+        let opening = self.network.borrow().opening(&part);
+        if opening.apps.is_empty() {
+            return self.prepare(part, BTreeMap::new(), &reply);
+        }
+        let (number, commands) = (self.preparations, self.commands.clone());
+        let (cpus, doorbell) = (self.cpus.clone(), Arc::clone(&self.doorbell));
+        let job = move || {
+            // This worker may have its processor for itself.
+            let _ = carina_sys::allow_cpus(None, &cpus);
+            let opened = opening.open();
+            // The worker may have ended meanwhile.
+            let _ = commands.send(Command::Opened(number, part, opened, reply));
+            doorbell.signal();
+        };
+        // Without a thread the answer fails to come: `reply` is dropped with the job.
+        let _ = std::thread::Builder::new()
+            .name(format!("worker-{}-open", self.number))
+            .spawn(job);
+    }
+
+    fn prepare(&mut self, part: Part, opened: BTreeMap<String, Opened>, reply: &Sender<Made>) {
+        let made = self.network.borrow().prepare(part, opened);
+        let _ = reply.send(made.map(|made| self.prepared = Some(made)));
+    }
 }
 
-/// How long a worker may take for an answer: it may be making an app with a table of millions of
-/// rows.
+/// How long a worker may take for an answer: an app may be opening a table of millions of rows.
 const PATIENCE: Duration = Duration::from_secs(60);

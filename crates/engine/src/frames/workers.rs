@@ -12,7 +12,7 @@ use crate::frames::graph::{Graph, LinkName};
 use crate::frames::link::LinkCounts;
 use crate::frames::neighbour::between;
 use crate::frames::notices::Notices;
-use crate::frames::part::Part;
+use crate::frames::part::{Part, Refusal, Remains};
 use crate::frames::worker::{Start, Work, Worker};
 use crate::tap::Tap;
 
@@ -90,10 +90,12 @@ impl Workers {
             let _ = self.move_to(&placed, &self.graph);
             return Err(error);
         }
-        self.graph = placed;
+        // What goes is dropped here, when no worker has it any more.
+        let _before = std::mem::replace(&mut self.graph, placed);
         let answers: Vec<_> = self.workers.iter().map(Worker::commit).collect();
         for (worker, answer) in self.workers.iter().zip(&answers) {
-            worker.answer(answer)?;
+            let Remains { apps, graph } = worker.answer(answer)?;
+            drop((apps, graph));
         }
         self.workers.truncate(after);
         Ok(difference)
@@ -141,13 +143,30 @@ impl Workers {
         let asked = self.workers.iter().zip(parts);
         // All at a time: each may read a large table.
         let answers: Vec<_> = asked.map(|(worker, part)| worker.prepare(part)).collect();
-        let mut outcome = Ok(());
+        let (mut outcome, mut made) = (Ok(()), Vec::new());
         for (worker, answer) in self.workers.iter().zip(&answers) {
-            let prepared = worker.answer(answer).flatten();
+            let prepared = worker.answer(answer);
+            let prepared = prepared.and_then(|made| {
+                // What was made for nothing is dropped here.
+                made.map_err(|refusal| {
+                    let Refusal { error, remains } = *refusal;
+                    drop(remains);
+                    error
+                })
+            });
+            if prepared.is_ok() {
+                made.push(worker);
+            }
             outcome = outcome.and(prepared);
         }
         if outcome.is_err() {
-            self.workers.iter().for_each(Worker::abandon);
+            let answers: Vec<_> = self.workers.iter().map(Worker::abandon).collect();
+            for (worker, answer) in self.workers.iter().zip(&answers) {
+                // One that did not answer before is not waited for again.
+                if made.iter().any(|made| std::ptr::eq(*made, worker)) {
+                    drop(worker.answer(answer));
+                }
+            }
         }
         outcome
     }

@@ -119,6 +119,7 @@ fn add_port(graph: &mut Graph, port: &TrafficPort, kinds: &[Kind]) -> Result<(),
             filter: port.egress_filter.clone(),
             back_filter: port.ingress_filter.clone(),
             state: port.state,
+            ..PcapFilterConfig::default()
         };
         graph.app(&name(step::FILTER), filter);
     }

@@ -1,5 +1,6 @@
 //! How a graph that runs becomes another one: apps and links that stay go on as they are.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -13,47 +14,77 @@ use crate::frames::difference::Difference;
 use crate::frames::graph::{Graph, LinkName};
 use crate::frames::link::FrameLink;
 use crate::frames::neighbour::{Incoming, Outgoing};
-use crate::frames::part::{Part, Prepared};
+use crate::frames::opening::Opening;
+use crate::frames::part::{Part, Prepared, Refusal, Remains};
 
 impl Network {
     /// Makes the apps that become part of the network, which runs on as it is meanwhile.
-    pub(in crate::frames) fn prepare(&self, part: Part) -> Result<Prepared, ConfigureError> {
+    ///
+    /// `opened`: what the apps of [`Network::opening`] have opened.
+    pub(in crate::frames) fn prepare(
+        &self,
+        part: Part,
+        mut opened: BTreeMap<String, Opened>,
+    ) -> Result<Prepared, Box<Refusal>> {
         let difference = Difference::between(&self.graph, &part.graph);
-        let mut built = BTreeMap::new();
-        let wanted = difference.added.iter().chain(&difference.replaced);
-        let wanted: Vec<(&String, &dyn AnyConfig)> = wanted
-            .map(|name| (name, &*part.graph.apps[name].config))
-            .collect();
-        let mut opened = opened(&wanted);
-        for (name, config) in wanted {
-            let app = self.build(name, config, opened.remove(name))?;
-            built.insert(name.clone(), app);
-        }
-        Ok(Prepared {
+        let mut prepared = Prepared {
             part,
             difference,
-            built,
-        })
+            built: BTreeMap::new(),
+        };
+        let Difference {
+            added, replaced, ..
+        } = &prepared.difference;
+        for name in added.iter().chain(replaced) {
+            let config = &*prepared.part.graph.apps[name].config;
+            match self.build(name, config, opened.remove(name)) {
+                Ok(app) => drop(prepared.built.insert(name.clone(), app)),
+                Err(error) => {
+                    let mut remains = prepared.dismantle();
+                    let unused = opened.into_values().filter_map(Result::ok);
+                    remains.apps.extend(unused);
+                    return Err(Box::new(Refusal { error, remains }));
+                }
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// The apps that become part of the network and have something to open first.
+    pub(in crate::frames) fn opening(&self, part: &Part) -> Opening {
+        let difference = Difference::between(&self.graph, &part.graph);
+        let wanted = difference.added.into_iter().chain(difference.replaced);
+        let wanted = wanted.map(|name| {
+            let config = Arc::clone(&part.graph.apps[&name].config);
+            (name, config)
+        });
+        Opening {
+            apps: wanted.filter(|(_, config)| config.opens()).collect(),
+            pool: self.pool.clone(),
+            counters: self.counters.clone(),
+            notices: self.notices.clone(),
+        }
     }
 
     /// Becomes what was prepared, which cannot fail.
-    pub(in crate::frames) fn commit(&mut self, prepared: Prepared) -> Difference {
+    pub(in crate::frames) fn commit(&mut self, prepared: Prepared) -> (Difference, Remains) {
         let Prepared {
             part,
             difference,
             built,
         } = prepared;
-        self.replace_apps(&part.graph, built);
+        let apps = self.replace_apps(&part.graph, built);
         for name in &difference.changed {
             if let Some(running) = self.apps.iter_mut().find(|app| app.name == *name) {
                 part.graph.apps[name].config.apply_any(&mut *running.app);
             }
         }
-        self.graph = self.replace_links(part);
+        let graph = self.replace_links(part);
+        let graph = std::mem::replace(&mut self.graph, graph);
         self.rewire();
         self.order = order(&self.apps, self.links.len());
         self.next_tick = Instant::ZERO;
-        difference
+        (difference, Remains { apps, graph })
     }
 
     fn build(
@@ -79,8 +110,13 @@ impl Network {
         })
     }
 
-    /// Keeps the apps that stay, and puts those that were built in their places.
-    fn replace_apps(&mut self, graph: &Graph, mut built: BTreeMap<String, Box<dyn FrameApp>>) {
+    /// Keeps the apps that stay, and puts those that were built in their places. Returns what the
+    /// others give up.
+    fn replace_apps(
+        &mut self,
+        graph: &Graph,
+        mut built: BTreeMap<String, Box<dyn FrameApp>>,
+    ) -> Vec<Box<dyn Any + Send>> {
         let mut old: BTreeMap<String, RunningApp> = std::mem::take(&mut self.apps)
             .into_iter()
             .map(|app| (app.name.clone(), app))
@@ -102,6 +138,8 @@ impl Network {
                 let _ = self.epoll.del(fd);
             }
         }
+        let gone = old.into_values();
+        gone.filter_map(|running| running.app.dismantle()).collect()
     }
 
     /// Keeps the links that stay, with their ends of rings, and makes the others.
@@ -181,31 +219,6 @@ impl Network {
         }
     }
 }
-
-/// What apps that open something have opened, all at once.
-fn opened(wanted: &[(&String, &dyn AnyConfig)]) -> BTreeMap<String, Opened> {
-    let opening = wanted.iter().filter(|(_, config)| config.opens());
-    let opening: Vec<_> = opening.collect();
-    if opening.len() < 2 {
-        return BTreeMap::new();
-    }
-    std::thread::scope(|scope| {
-        let threads = opening.iter().map(|(name, config)| {
-            let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-            (*name, thread.spawn_scoped(scope, || config.open_any()))
-        });
-        let threads: Vec<_> = threads.collect();
-        let done = threads.into_iter().filter_map(|(name, thread)| {
-            // One for which there is no thread, or that panicked, opens when it is made.
-            let opened = thread.ok()?.join().ok()??;
-            Some((name.clone(), opened))
-        });
-        done.collect()
-    })
-}
-
-/// The stack of a thread that opens something.
-const STACK_BYTES: usize = 256 << 10;
 
 /// The links of an app's ports by number, and the ports' names.
 fn numbered(

@@ -261,7 +261,7 @@ impl AppConfig for Meeting {
     const OPENS: bool = true;
     type App = MeetingApp;
 
-    fn open(&self) -> Option<Opened> {
+    fn open(&self, _: &mut AppContext<'_>) -> Option<Opened> {
         self.came.fetch_add(1, Ordering::SeqCst);
         let begun = std::time::Instant::now();
         while self.came.load(Ordering::SeqCst) < self.expected {

@@ -303,3 +303,136 @@ fn wrong_workers_and_processors_are_refused() {
     // What ran goes on.
     chain.send(1000);
 }
+
+/// Never rests, and counts its visits.
+#[derive(Clone, Debug)]
+struct Busy(Arc<AtomicU64>);
+
+struct BusyApp(Arc<AtomicU64>);
+
+impl PartialEq for Busy {
+    fn eq(&self, other: &Busy) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl AppConfig for Busy {
+    const KIND: &'static str = "busy";
+    const INPUTS: PortList = PortList::NO_PORT;
+    const OUTPUTS: PortList = PortList::NO_PORT;
+    type App = BusyApp;
+
+    fn build(&self, _: &mut AppContext<'_>) -> Result<BusyApp, AppError> {
+        Ok(BusyApp(Arc::clone(&self.0)))
+    }
+}
+
+impl FrameApp for BusyApp {
+    fn pull(&mut self, _: &mut Ports<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn arm(&mut self) -> bool {
+        false
+    }
+}
+
+/// Waits until the app beside it was visited often; false when it is not visited any more.
+fn others_go_on(visits: &AtomicU64) -> bool {
+    let (begin, end) = (
+        visits.load(Ordering::Relaxed),
+        Instant::now() + Duration::from_secs(20),
+    );
+    while visits.load(Ordering::Relaxed) < begin + 1000 {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+/// Takes its time to be made, and to be dropped: in both the app beside it is visited often.
+#[derive(Clone, Debug)]
+struct Slow {
+    visits: Arc<AtomicU64>,
+    /// Apps that were dropped while others went on.
+    dropped: Arc<AtomicU64>,
+    kind: u8,
+}
+
+struct SlowApp(Slow);
+
+impl PartialEq for Slow {
+    fn eq(&self, other: &Slow) -> bool {
+        self.kind == other.kind
+    }
+}
+
+impl AppConfig for Slow {
+    const KIND: &'static str = "slow";
+    const INPUTS: PortList = PortList::NO_PORT;
+    const OUTPUTS: PortList = PortList::NO_PORT;
+    const OPENS: bool = true;
+    type App = SlowApp;
+
+    fn open(&self, context: &mut AppContext<'_>) -> Option<crate::frames::Opened> {
+        crate::frames::made(self, context)
+    }
+
+    fn build(&self, _: &mut AppContext<'_>) -> Result<SlowApp, AppError> {
+        match (others_go_on(&self.visits), self.kind) {
+            (false, _) => Err("the worker stands still".into()),
+            (true, 99) => Err("99 is refused".into()),
+            _ => Ok(SlowApp(self.clone())),
+        }
+    }
+}
+
+impl FrameApp for SlowApp {
+    fn dismantle(self: Box<Self>) -> Option<Box<dyn std::any::Any + Send>> {
+        Some(self)
+    }
+}
+
+impl Drop for SlowApp {
+    fn drop(&mut self) {
+        let goes_on = u64::from(others_go_on(&self.0.visits));
+        self.0.dropped.fetch_add(goes_on, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn apps_are_made_and_dropped_while_their_worker_goes_on() {
+    let (visits, dropped) = (Arc::default(), Arc::<AtomicU64>::default());
+    let slow = |kind| Slow {
+        visits: Arc::clone(&visits),
+        dropped: Arc::clone(&dropped),
+        kind,
+    };
+    let pool = PoolConfig {
+        frames: 64,
+        frame_bytes: 64,
+    };
+    let mut workers = Workers::new(pool, CounterFile::private().unwrap());
+    let mut graph = Graph::new();
+    graph.app("busy", Busy(Arc::clone(&visits)));
+    workers.configure(&graph).unwrap();
+    // One alone, several at once, one in the place of another.
+    graph.app("a", slow(1));
+    workers.configure(&graph).unwrap();
+    graph.app("b", slow(1)).app("c", slow(1)).app("a", slow(2));
+    workers.configure(&graph).unwrap();
+    assert_eq!(dropped.load(Ordering::Relaxed), 1);
+    // A refusal drops what was made for nothing, on the thread that made it.
+    let before = graph.clone();
+    graph.app("a", slow(99));
+    let error = workers.configure(&graph).unwrap_err().to_string();
+    assert_eq!(error, "app a (slow): 99 is refused");
+    assert!(workers.configure(&before).unwrap().is_empty());
+    let mut alone = Graph::new();
+    alone.app("busy", Busy(Arc::clone(&visits)));
+    workers.configure(&alone).unwrap();
+    assert_eq!(dropped.load(Ordering::Relaxed), 4);
+    assert!(others_go_on(&visits));
+}

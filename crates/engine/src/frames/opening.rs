@@ -1,0 +1,52 @@
+//! What apps open before they are made, on threads of their own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use carina_frame::Pool;
+
+use crate::counter_file::CounterFile;
+use crate::frames::app::{AnyConfig, AppContext, Opened};
+use crate::frames::notices::Notices;
+
+/// Apps that have something to open, and what they may have of their network meanwhile.
+pub(super) struct Opening {
+    pub(super) apps: Vec<(String, Arc<dyn AnyConfig>)>,
+    pub(super) pool: Pool,
+    pub(super) counters: CounterFile,
+    pub(super) notices: Notices,
+}
+
+impl Opening {
+    /// Opens all at once, each on a thread; returns when the last is done.
+    pub(super) fn open(&self) -> BTreeMap<String, Opened> {
+        std::thread::scope(|scope| {
+            let threads = self.apps.iter().map(|(name, config)| {
+                let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+                let open = || self.open_one(name, &**config);
+                (name, thread.spawn_scoped(scope, open))
+            });
+            let threads: Vec<_> = threads.collect();
+            let done = threads.into_iter().filter_map(|(name, thread)| {
+                // One for which there is no thread, or that panicked, opens when it is made.
+                let opened = thread.ok()?.join().ok()??;
+                Some((name.clone(), opened))
+            });
+            done.collect()
+        })
+    }
+
+    fn open_one(&self, name: &str, config: &dyn AnyConfig) -> Option<Opened> {
+        config.open_any(&mut AppContext {
+            name,
+            pool: &self.pool,
+            counters: &self.counters,
+            notices: &self.notices,
+            running: None,
+            opened: None,
+        })
+    }
+}
+
+/// The stack of a thread that opens something: as much as an app has that is made on a worker.
+const STACK_BYTES: usize = 2 << 20;
