@@ -242,7 +242,7 @@ impl<P: Payload> Connection<P> {
         if sender.is_reliable && sender.has_flight() {
             let lost = sender.take_lost(now, &mut self.counters);
             if let Some((number, udf)) = lost {
-                let drf = number == sender.start || sender.flags_every();
+                let drf = sender.has_flag(number);
                 return Some(Transmit::of_data(seq::truncate(number, bits), drf, udf));
             }
         }
@@ -257,7 +257,10 @@ impl<P: Payload> Connection<P> {
             }
             return None;
         };
-        let drf = number == sender.start || sender.flags_every();
+        let drf = sender.has_flag(number);
+        if sender.is_behind_wrap(number) {
+            self.numbers.on_own_run();
+        }
         self.counters.sent += 1;
         if self.sender.rolls_over() {
             self.events.push_back(ConnEvent::Rollover);

@@ -25,6 +25,8 @@ pub enum FailReason {
     Exhausted,
     /// There was no buffer for what had been acknowledged.
     NoBuffer,
+    /// The other side has used its last sequence number, and does not begin a new run.
+    PeerExhausted,
 }
 
 impl FailReason {
@@ -36,6 +38,9 @@ impl FailReason {
             FailReason::RunBroken => "the other side lost its state before all had arrived",
             FailReason::Exhausted => "sequence numbers are used up",
             FailReason::NoBuffer => "no buffer for what had arrived",
+            FailReason::PeerExhausted => {
+                "the other side has used up its sequence numbers, and cannot use them again"
+            }
         }
     }
 }

@@ -60,6 +60,6 @@ pub use connection::{Connection, Received, Status, Transmit};
 pub use counters::{Counters, Discard};
 pub use error::{ConfigError, PolicyError};
 pub use event::{ConnEvent, FailReason};
-pub use profile::{EfcpProfile, FirstNumber, Stall};
+pub use profile::{EfcpProfile, FirstNumber, Stall, Wrap};
 pub use receiver::Delivered;
 pub use rtt::RttEstimator;

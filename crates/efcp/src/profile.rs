@@ -30,9 +30,24 @@ pub struct EfcpProfile {
     /// Control PDUs are numbered from the beginning again when the data run flag of a new run
     /// comes, and their sender is believed to do so.
     pub control_restarts: bool,
-    /// Sequence numbers go on after the last one with 0, and the connection with them. Without, a
-    /// new connection must take over before: [`ConnEvent::Rollover`](crate::ConnEvent::Rollover).
-    pub wraps: bool,
+    /// What follows the last sequence number.
+    pub wrap: Wrap,
+}
+
+/// What follows the last sequence number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrap {
+    /// Nothing: a new connection must take over before that, see
+    /// [`ConnEvent::Rollover`](crate::ConnEvent::Rollover).
+    NewConnection,
+    /// 0, in the same run: both sides count on with more bits than there are on the wire.
+    Continues,
+    /// 0, in a new run: the other side takes a number that is used again for an old one, until it
+    /// sees the data run flag. With retransmission control all of the run has to be acknowledged
+    /// first, and the highest number is not used: it comes only from a sender that begins no new
+    /// run, and its connection fails. Without, the first PDUs after the wrap have the flag, since
+    /// one of them might be lost.
+    NewRun,
 }
 
 /// Which sequence number a run begins with.
@@ -58,7 +73,8 @@ pub enum Stall {
 
 impl EfcpProfile {
     /// EFCP of rlite: its first PDU has number 0 and the data run flag; a control PDU holds what is
-    /// expected next and the window, and when it was lost a duplicate brings another.
+    /// expected next and the window, and when it was lost a duplicate brings another. Inside, its
+    /// numbers have 64 bits whatever the wire has, and nothing extends those of the wire to them.
     pub const RLITE: EfcpProfile = EfcpProfile {
         first: FirstNumber::Zero,
         drf_on_every: false,
@@ -68,7 +84,7 @@ impl EfcpProfile {
         stall: Stall::Repeat,
         control_first: 0,
         control_restarts: true,
-        wraps: true,
+        wrap: Wrap::NewRun,
     };
 
     /// EFCP of IRATI: random numbers, the data run flag on every PDU, and an answer to every PDU.
@@ -81,7 +97,7 @@ impl EfcpProfile {
         stall: Stall::Rendezvous,
         control_first: 1,
         control_restarts: false,
-        wraps: true,
+        wrap: Wrap::Continues,
     };
 }
 
@@ -96,7 +112,7 @@ impl Default for EfcpProfile {
             stall: Stall::Rendezvous,
             control_first: 1,
             control_restarts: false,
-            wraps: false,
+            wrap: Wrap::NewConnection,
         }
     }
 }
@@ -104,7 +120,7 @@ impl Default for EfcpProfile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Connection, ConnectionConfig, WindowControl};
+    use crate::{ConnEvent, Connection, ConnectionConfig, WindowControl};
     use alloc::vec::Vec;
     use carina_time::{Duration, Instant};
     use carina_wire::dif::{Address, CepId, Pci, QosId};
@@ -123,7 +139,7 @@ mod tests {
                 drf_on_every,
                 takes_any_first: true,
                 selective: false,
-                wraps: true,
+                wrap: Wrap::Continues,
                 ..EfcpProfile::default()
             },
             ..ConnectionConfig::default()
@@ -183,6 +199,120 @@ mod tests {
             assert_eq!(sender.poll_event(), None, "no rollover");
             assert_eq!(sender.counters().runs, 1);
         }
+    }
+
+    /// A connection of rlite's profile with numbers of 16 bits.
+    fn of_rlite(retransmission: bool) -> Connection<Bytes> {
+        let window = WindowControl {
+            credit_max: 512,
+            initial_credit: 512,
+        };
+        let config = ConnectionConfig {
+            retransmission,
+            window: retransmission.then_some(window),
+            seq_bits: 16,
+            ctrl_seq_bits: 16,
+            profile: EfcpProfile::RLITE,
+            ..ConnectionConfig::default()
+        };
+        Connection::new(NOW, config, 1)
+    }
+
+    fn data_pci(seq: u64, drf: bool) -> Pci {
+        Pci {
+            kind: carina_wire::dif::PduType::Data,
+            dst: Address(1),
+            src: Address(2),
+            qos: QosId(0),
+            dst_cep: CepId(1),
+            src_cep: CepId(1),
+            drf,
+            ecn: false,
+            seq,
+        }
+    }
+
+    /// UDFs of their numbers that were delivered.
+    fn delivered(connection: &mut Connection<Bytes>) -> Vec<u64> {
+        connection.end_of_burst(NOW);
+        let mut numbers = Vec::new();
+        while let Some(delivered) = connection.poll_deliver() {
+            let mut bytes = [0; 8];
+            assert_eq!(delivered.udf.copy_prefix(&mut bytes), 8);
+            numbers.push(u64::from_be_bytes(bytes));
+        }
+        numbers
+    }
+
+    #[test]
+    fn run_ends_before_numbers_are_used_again() {
+        let (mut sender, mut receiver) = (of_rlite(true), of_rlite(true));
+        let (mut wire, mut got) = (Vec::new(), Vec::new());
+        for number in 0..140_000_u64 {
+            let udf = Bytes::from(number.to_be_bytes().to_vec());
+            sender.write(NOW, udf).expect("room");
+            wire.extend(pass(&mut sender, &mut receiver));
+            got.extend(delivered(&mut receiver));
+            receiver.set_credit(NOW, 512);
+            pass(&mut receiver, &mut sender);
+            wire.extend(pass(&mut sender, &mut receiver));
+            got.extend(delivered(&mut receiver));
+        }
+        assert_eq!(got, (0..140_000).collect::<Vec<u64>>());
+        assert_eq!(wire[65_534..65_537], [65_534, 0, 1]);
+        assert_eq!(sender.counters().runs, 3);
+        assert_eq!((sender.poll_event(), receiver.poll_event()), (None, None));
+    }
+
+    #[test]
+    fn sender_that_uses_the_last_number_fails_the_connection() {
+        // rlite's: behind 65,535 it would repeat for ever what it takes for not acknowledged.
+        let mut receiver = of_rlite(true);
+        for seq in 0..=65_535_u64 {
+            let udf = Bytes::from(seq.to_be_bytes().to_vec());
+            let taken = receiver.receive(NOW, &data_pci(seq, seq == 0), None, Some(udf));
+            assert_eq!(taken.is_ok(), seq < 65_535, "{seq}");
+            receiver.end_of_burst(NOW);
+            while receiver.poll_deliver().is_some() {}
+            while let Some(pdu) = receiver.poll_transmit(NOW) {
+                let window = pdu.control.and_then(|control| control.window);
+                // The number before it may be sent, and is not below one that was allowed before.
+                let allowed = window.expect("a window").right.wrapping_sub(1) & 0xffff;
+                assert!(allowed >= seq, "the edge {allowed} is below {seq}");
+            }
+        }
+        let failed = ConnEvent::Failed(crate::FailReason::PeerExhausted);
+        assert_eq!(receiver.poll_event(), Some(failed));
+    }
+
+    #[test]
+    fn numbers_that_are_used_again_have_the_data_run_flag() {
+        // rlite's receiver counts with 64 bits: without the flag it takes them for old ones.
+        let (mut sender, mut receiver) = (of_rlite(false), of_rlite(false));
+        let (mut expected, mut lost) = (0, 0);
+        let mut got = Vec::new();
+        for number in 0..70_000_u64 {
+            let udf = Bytes::from(number.to_be_bytes().to_vec());
+            sender.write(NOW, udf).expect("room");
+            let pdu = sender.poll_transmit(NOW).expect("a PDU");
+            if (65_530..65_540).contains(&number) {
+                // Some around the wrap do not arrive.
+                continue;
+            }
+            if pdu.drf || pdu.seq >= expected {
+                expected = pdu.seq + 1;
+            } else {
+                lost += 1;
+            }
+            let pci = data_pci(pdu.seq, pdu.drf);
+            receiver
+                .receive(NOW, &pci, None, pdu.udf)
+                .expect("in order");
+            receiver.handle_timeout(NOW + Duration::from_secs(1));
+            got.extend(delivered(&mut receiver));
+        }
+        assert_eq!(lost, 0);
+        assert_eq!(got.len(), 70_000 - 10);
     }
 
     #[test]

@@ -27,7 +27,8 @@ use carina_wire::dif::{Ack, Sack, Window};
 use crate::config::{AckPolicy, ConnectionConfig, RateControl, WindowControl};
 use crate::counters::Counters;
 use crate::event::FailReason;
-use crate::profile::{EfcpProfile, Stall};
+use crate::profile::{EfcpProfile, Stall, Wrap};
+use crate::seq;
 use ranges::Ranges;
 
 /// A UDF for the reader.
@@ -174,7 +175,7 @@ impl<P: Payload> Receiver<P> {
             answers_old: config.retransmission
                 || (is_controlled && config.profile.stall == Stall::Repeat),
             base: match config.seq_bits {
-                ..64 if config.profile.wraps => config.space(),
+                ..64 if config.profile.wrap != Wrap::NewConnection => config.space(),
                 _ => 0,
             },
             has_run: false,
@@ -252,7 +253,19 @@ impl<P: Payload> Receiver<P> {
             false => self.ready_kept,
         };
         let handed_out = self.left.saturating_sub(waiting as u64);
-        self.right.max(handed_out + u64::from(self.credit))
+        let right = handed_out + u64::from(self.credit);
+        // Beyond the highest number the sender would take the edge of the window for an old one.
+        let right = match self.last_of_run() {
+            Some(last) if self.is_reliable || self.left <= last => right.min(last + 1),
+            _ => right,
+        };
+        self.right.max(right)
+    }
+
+    /// The highest number of the first run, where that one ends a run.
+    fn last_of_run(&self) -> Option<u64> {
+        let is_last = self.profile.wrap == Wrap::NewRun && self.bits < 64;
+        is_last.then(|| self.base + seq::space(self.bits) - 1)
     }
 
     /// An acknowledgement, or news of the window, should go out without waiting.

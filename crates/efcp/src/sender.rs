@@ -27,8 +27,9 @@ use crate::config::{ConnectionConfig, QueueLimits, WindowControl};
 use crate::congestion::CongestionControl;
 use crate::counters::Counters;
 use crate::pacing::Bucket;
-use crate::profile::{EfcpProfile, Stall};
+use crate::profile::{EfcpProfile, Stall, Wrap};
 use crate::rtt::RttEstimator;
+use crate::seq;
 use loss::Loss;
 
 /// A PDU that was sent and is not acknowledged, or was by a selective acknowledgement only.
@@ -162,14 +163,14 @@ impl<P: Payload> Sender<P> {
             r: config.r,
             delta_t,
             rollover: match config.rollover {
-                _ if config.profile.wraps => u64::MAX,
+                _ if config.profile.wrap != Wrap::NewConnection => u64::MAX,
                 Some(number) => number,
                 None => space / 4 * 3,
             },
-            end: if config.profile.wraps {
-                u64::MAX
-            } else {
-                space - 1
+            end: match config.profile.wrap {
+                Wrap::Continues => u64::MAX,
+                Wrap::NewRun if !config.retransmission => u64::MAX,
+                Wrap::NewConnection | Wrap::NewRun => space - 1,
             },
             congestion: config.congestion,
             rtt: config.rtt,
@@ -265,7 +266,8 @@ impl<P: Payload> Sender<P> {
                 return None;
             }
             if self.next >= self.end {
-                self.is_exhausted = !self.queue.is_empty();
+                let is_last = self.profile.wrap == Wrap::NewConnection;
+                self.is_exhausted = is_last && !self.queue.is_empty();
                 return None;
             }
             let slot = self.queue.front_mut()?;
@@ -321,9 +323,18 @@ impl<P: Payload> Sender<P> {
         self.loss.on_new(now);
     }
 
-    /// Every data PDU has the data run flag.
-    pub(crate) fn flags_every(&self) -> bool {
-        self.profile.drf_on_every
+    /// Whether the data PDU with this number has the data run flag.
+    pub(crate) fn has_flag(&self, number: u64) -> bool {
+        number == self.start || self.profile.drf_on_every || self.is_behind_wrap(number)
+    }
+
+    /// Without retransmission control, where numbers that are used again need the data run flag:
+    /// this one is among the first of them.
+    pub(crate) fn is_behind_wrap(&self, number: u64) -> bool {
+        self.profile.wrap == Wrap::NewRun
+            && !self.is_reliable
+            && number >= seq::space(self.bits)
+            && seq::truncate(number, self.bits) < FLAGS_BEHIND_WRAP
     }
 
     /// The left edge that it announces: 0 while nothing was acknowledged, where that is usual.
@@ -406,6 +417,9 @@ impl<P: Payload> Sender<P> {
         }
     }
 }
+
+/// PDUs with the data run flag after the last sequence number, without retransmission control.
+const FLAGS_BEHIND_WRAP: u64 = 16;
 
 /// When buffers may be there again, in ns.
 const RETRY: Duration = Duration::from_millis(1);

@@ -126,7 +126,7 @@ impl<P: Payload> Connection<P> {
         if self.profile.stall == Stall::Repeat {
             let (number, udf) = self.sender.repeat()?;
             self.counters.rendezvous_sent += 1;
-            let drf = number == self.sender.start || self.sender.flags_every();
+            let drf = self.sender.has_flag(number);
             let wire = seq::truncate(number, self.sender.bits);
             return Some(Transmit::of_data(wire, drf, udf));
         }

