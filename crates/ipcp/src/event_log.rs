@@ -1,10 +1,11 @@
-//! Events of layer management in their order, its counters, and notices once per cause.
+//! Events of layer management in their order, its counters, and notices: at once for a new cause,
+//! then with the number of repetitions at growing intervals.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::{String, ToString};
 
-use carina_time::Instant;
+use carina_time::{Duration, Instant};
 
 use crate::api::Event;
 use crate::trace::{TraceEvent, Tracer};
@@ -12,13 +13,25 @@ use crate::trace::{TraceEvent, Tracer};
 /// Most causes that are remembered; beyond them, only counters grow.
 const CAUSES_MAX: usize = 1024;
 
+/// Pause before a cause is noticed again, and the longest; each pause is four times the one before.
+const REPEAT_FIRST: Duration = Duration::from_secs(60);
+const REPEAT_MAX: Duration = Duration::from_secs(3_600);
+
+/// How often a cause came since the last notice of it, and when the next notice is due.
+#[derive(Clone, Copy, Debug)]
+struct Repetitions {
+    count: u64,
+    since: Instant,
+    pause: Duration,
+}
+
 /// Events that [`EventLog::poll`] has not given yet, counters by name, and the causes of which a
 /// notice has been given.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
     events: VecDeque<Event>,
     counters: BTreeMap<&'static str, u64>,
-    noticed: BTreeSet<String>,
+    noticed: BTreeMap<String, Repetitions>,
     tracer: Tracer,
     now: Instant,
 }
@@ -64,26 +77,50 @@ impl EventLog {
         &self.counters
     }
 
-    /// Appends [`Event::Notice`], once per cause and text.
+    /// Appends [`Event::Notice`] the first time for a cause and text, and at growing intervals when
+    /// they come again.
     pub(crate) fn notice(&mut self, cause: &str, text: &str) {
-        if self.is_news(format!("{cause}: {text}")) {
-            let text = text.to_string();
-            self.push(Event::Notice { text });
-        }
+        self.notice_of(format!("{cause}: {text}"), text);
     }
 
-    /// Counts a message that was discarded, with a notice once per peer and cause.
+    /// Counts a message that was discarded, with a notice for each peer and cause.
     pub(crate) fn discard(&mut self, peer: &str, what: &'static str) {
         self.count(what);
-        if self.is_news(format!("{what} of {peer}")) {
-            let text = format!("a message of {peer} was discarded: {what}");
-            self.push(Event::Notice { text });
-        }
+        let text = format!("a message of {peer} was discarded: {what}");
+        self.notice_of(format!("{what} of {peer}"), &text);
     }
 
-    /// True the first time for a cause.
-    fn is_news(&mut self, cause: String) -> bool {
-        self.noticed.len() < CAUSES_MAX && self.noticed.insert(cause)
+    fn notice_of(&mut self, cause: String, text: &str) {
+        let now = self.now;
+        let is_full = self.noticed.len() >= CAUSES_MAX;
+        let text = match self.noticed.get_mut(&cause) {
+            None if is_full => return,
+            None => {
+                let first = Repetitions {
+                    count: 0,
+                    since: now,
+                    pause: REPEAT_FIRST,
+                };
+                self.noticed.insert(cause, first);
+                text.to_string()
+            }
+            Some(again) => {
+                again.count += 1;
+                let elapsed = now.since(again.since);
+                if elapsed < again.pause {
+                    return;
+                }
+                let count = core::mem::take(&mut again.count);
+                again.since = now;
+                again.pause = (again.pause * 4).min(REPEAT_MAX);
+                let times = if count == 1 { "time" } else { "times" };
+                format!(
+                    "{text} ({count} {times} in the last {} s)",
+                    elapsed.as_secs()
+                )
+            }
+        };
+        self.push(Event::Notice { text });
     }
 }
 
@@ -130,4 +167,52 @@ fn traced(event: &Event) -> Option<TraceEvent<'_>> {
         },
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    fn notices(log: &mut EventLog) -> Vec<String> {
+        core::iter::from_fn(|| log.poll())
+            .filter_map(|event| match event {
+                Event::Notice { text } => Some(text),
+                _ => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn repeated_notice_comes_again_with_a_count() {
+        let mut log = EventLog::default();
+        let mut heard = Vec::new();
+        for round in 0..40 {
+            log.set_now(Instant::from_secs(1 + 10 * round));
+            log.notice("peer", "refused");
+            heard.extend(notices(&mut log));
+        }
+        assert_eq!(
+            heard,
+            [
+                "refused",
+                "refused (6 times in the last 60 s)",
+                "refused (24 times in the last 240 s)"
+            ]
+        );
+        // Another text is news at once.
+        log.notice("peer", "refused for another reason");
+        assert_eq!(notices(&mut log), ["refused for another reason"]);
+    }
+
+    #[test]
+    fn causes_beyond_the_most_are_only_counted() {
+        let mut log = EventLog::default();
+        for number in 0..CAUSES_MAX + 5 {
+            log.discard(&format!("peer {number}"), "object");
+        }
+        assert_eq!(notices(&mut log).len(), CAUSES_MAX);
+        assert_eq!(log.counters()["object"], CAUSES_MAX as u64 + 5);
+    }
 }
