@@ -1,18 +1,31 @@
 //! The scenarios of `seeds.rs` with members that speak other dialects.
 
+use carina_sim::member::MemberFactory;
 use carina_sim::member_factory;
 use carina_sim::scenario::{Outcome, Overrides, Scenario};
 use carina_wire::dif::Dialect;
 
+use crate::once_enrolled::once_enrolled_factory;
+
 /// Runs a seed; a panic says all that is needed to see it again.
 fn holds(dialect: Dialect, seed: u64, members: Option<usize>) -> Outcome {
+    holds_with(member_factory(), dialect, seed, members)
+}
+
+/// The same with members of another kind.
+fn holds_with(
+    factory: MemberFactory,
+    dialect: Dialect,
+    seed: u64,
+    members: Option<usize>,
+) -> Outcome {
     let overrides = Overrides {
         members,
         dialect,
         is_calm: false,
     };
     let scenario = Scenario::new(seed, overrides);
-    let mut outcome = scenario.run(member_factory(), None);
+    let mut outcome = scenario.run(factory, None);
     // No member repeats without end what all members know.
     let most = outcome.virtual_ns / 1_000_000_000 * scenario.edges.len() as u64 * PDUS_MAX;
     let sent = outcome.tallies.wire_pdus;
@@ -75,6 +88,19 @@ fn even_seeds_hold_with_members_that_speak_irati() {
 #[test]
 fn odd_seeds_hold_with_members_that_speak_irati() {
     all_hold(Dialect::Irati, 1);
+}
+
+#[test]
+fn seeds_hold_with_members_that_enroll_once_in_their_lives() {
+    let first = std::env::var("CARINA_SIM_SEED").ok();
+    let first: u64 = first.map_or(0, |seed| seed.parse().expect("CARINA_SIM_SEED is a number"));
+    let count = std::env::var("CARINA_SIM_COUNT").ok();
+    let count = count.map_or(SEEDS / 2, |count| {
+        count.parse().expect("CARINA_SIM_COUNT is a number")
+    });
+    for seed in first..first + count {
+        holds_with(once_enrolled_factory(), Dialect::Rlite, seed, None);
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod churn;
 mod depth;
 mod dialects;
 mod name_conflict;
+mod once_enrolled;
 mod scale;
 mod seeds;
 mod shared_name;

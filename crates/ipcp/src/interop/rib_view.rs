@@ -122,6 +122,13 @@ impl RibView {
         self.add(&format!("/neighbours/n1-{n1}"), "neighbour", fields);
     }
 
+    /// Why the N-1 flow of the last [`RibView::attempt`] leads to no neighbour.
+    pub(crate) fn reason(&mut self, reason: &str) {
+        if let Some(object) = self.objects.last_mut() {
+            object.fields.push(text("reason", reason));
+        }
+    }
+
     /// An application and the members that hold it.
     pub(crate) fn application(&mut self, name: &str, members: Vec<String>, is_here: bool) {
         let fields = alloc::vec![

@@ -42,6 +42,11 @@ impl Rlite {
             return;
         };
         flow.cdap = connection();
+        if matches!(flow.stage, Stage::Accepting) && !flow.props.is_initiator {
+            // It had no answer to its M_CONNECT, and will ask again.
+            (flow.stage, flow.at) = (Stage::Idle, None);
+            return;
+        }
         flow.stage = Stage::Leaving;
         // What it sent last has time to arrive.
         flow.at = Some(now + RELEASE_GRACE);

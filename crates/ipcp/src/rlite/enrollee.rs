@@ -60,6 +60,7 @@ impl Rlite {
         if let Err(error) = self.configure_early(now, dt) {
             return self.attempt_failed_for_good(now, n1, &error.to_string(), dt);
         }
+        let wait = self.connect_wait(n1);
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
@@ -70,7 +71,7 @@ impl Rlite {
         flow.cdap = connection();
         flow.crossed = None;
         flow.stage = Stage::Connecting;
-        flow.at = Some(now + STEP_TIMEOUT);
+        (flow.asked_at, flow.at) = (now, Some(now + wait));
         let props = flow.props.clone();
         let remote = self.called_name(&props);
         let message = Message {
@@ -116,9 +117,13 @@ impl Rlite {
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        if !matches!(self.n1s[&n1].stage, Stage::Connecting) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        if !matches!(flow.stage, Stage::Connecting) {
             return self.log.count("stale");
         }
+        flow.has_released = false;
         if message.result != 0 {
             if self.answer_held(now, n1, dt) {
                 return;

@@ -93,6 +93,9 @@ impl Rlite {
             let answer = answer.with_error(-1, &reason);
             self.send_response(now, n1, answer, dt);
             let text = format!("M_CONNECT of {name:?} was refused: {reason}");
+            if let Some(flow) = self.n1s.get_mut(&n1) {
+                flow.why.clone_from(&text);
+            }
             return self.log.notice("connect", &text);
         }
         self.log.trace(|| TraceEvent::EnrollmentStarted {
@@ -370,7 +373,14 @@ impl Rlite {
     pub(super) fn enrollee_is_up(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let message = Message::object(Opcode::Start, class::STATUS, name::STATUS);
         self.send_request(now, n1, message, dt);
-        // What it said in an earlier life would stand against what it says in this one.
+        self.member_is_up(now, n1, dt);
+    }
+
+    /// The member behind an N-1 flow becomes a neighbour: its entries are learned from it again,
+    /// and all other neighbours get its address.
+    fn member_is_up(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
+        // What it said in an earlier life, or before it was lost, would stand against what it says
+        // from here on.
         let peer = self.n1s[&n1].peer.clone();
         if !self.is_neighbour(&peer) {
             self.links.forget(&peer);
@@ -384,7 +394,25 @@ impl Rlite {
         self.neighbour_up(now, n1, dt);
     }
 
-    /// M_START of a further N-1 flow.
+    /// Until its record comes, the IPCP behind an N-1 flow has the source address of its PDUs, if
+    /// no other member has that.
+    pub(super) fn note_source_address(&mut self, now: Instant, n1: N1Port) {
+        let Some(flow) = self.n1s.get(&n1) else {
+            return;
+        };
+        let (peer, address) = (flow.peer.clone(), flow.src);
+        if self.address_of(&peer).is_none() && self.check_free(address) {
+            let member = Member {
+                address,
+                lower_difs: Vec::new(),
+            };
+            self.set_member(now, &peer, member, None);
+        }
+    }
+
+    /// M_START of the N-1 flow of a member: a further one of a neighbour, or the first one of a
+    /// member that was lost. rlite enrolls once in its life. After it has lost all its neighbours,
+    /// and also when the DIF has begun anew without it, it says only this, and keeps its address.
     pub(super) fn on_lower_flow(
         &mut self,
         now: Instant,
@@ -395,12 +423,13 @@ impl Rlite {
         let Some(peer) = self.connected_peer(n1) else {
             return self.log.count("stale");
         };
-        if !self.is_neighbour(&peer) {
-            let reason = format!("{peer} has to enroll: it is no neighbour of {}", self.own);
-            return self.refuse_start(now, n1, message, &reason, dt);
-        }
         self.send_response(now, n1, message.answer(), dt);
-        self.neighbour_up(now, n1, dt);
+        if self.is_neighbour(&peer) {
+            return self.neighbour_up(now, n1, dt);
+        }
+        self.log.count("members-returned");
+        self.note_source_address(now, n1);
+        self.member_is_up(now, n1, dt);
     }
 }
 

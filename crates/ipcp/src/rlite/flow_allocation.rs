@@ -19,7 +19,7 @@ use carina_wire::dif::{Address, CepId};
 use carina_wire::{FlowSpec, check_name};
 
 use super::error::FlowRefusal;
-use super::flow_values::{cube_for, flow_spec, policies, qos_spec, select};
+use super::flow_values::{cube_for, flow_spec, policies, qos_spec, select, served_by};
 use super::objects::{class, flow_name, name, port_of};
 use super::values::{AData, ConnectionIds, FlowRequest, value, value_of};
 use super::{RULES, Rlite};
@@ -134,6 +134,7 @@ impl Rlite {
         };
         check_name(local)?;
         check_name(remote)?;
+        let spec = served_by(spec);
         let cube = select(&member.config.cubes, &spec)
             .map_err(|error| AllocateError::Specification(Cause::new(error)))?;
         let (holder, address) = self.choose_holder(remote, local)?;

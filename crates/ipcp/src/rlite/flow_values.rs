@@ -30,8 +30,6 @@ const CREDIT_MAX: u64 = 65_536;
 pub(super) enum CubeError {
     /// The DIF has no cube with retransmission, or with `false` none without it.
     Retransmission(bool),
-    /// A stream may have gaps, or come out of order.
-    Stream,
     /// A limit on lost SDUs without retransmission.
     MaxLoss,
     /// The caller wants flow control by rate.
@@ -43,9 +41,6 @@ impl fmt::Display for CubeError {
         f.write_str(match self {
             CubeError::Retransmission(true) => "the DIF has no QoS cube with retransmission",
             CubeError::Retransmission(false) => "the DIF has no QoS cube without retransmission",
-            CubeError::Stream => {
-                "a stream needs order and no gap: ask for max_sdu_gap 0 and in_order"
-            }
             CubeError::MaxLoss => "too many SDUs may be lost without max_sdu_gap 0",
             CubeError::Rate => "flow control by rate is not spoken in an rlite DIF here",
         })
@@ -53,6 +48,19 @@ impl fmt::Display for CubeError {
 }
 
 impl Error for CubeError {}
+
+/// The specification that a flow is served by. A stream is only one in order and without gaps,
+/// which may be more than was asked for.
+pub(super) fn served_by(spec: FlowSpec) -> FlowSpec {
+    match spec.msg_boundaries {
+        true => spec,
+        false => FlowSpec {
+            in_order: true,
+            max_sdu_gap: 0,
+            ..spec
+        },
+    }
+}
 
 /// The cube of the DIF that serves a specification.
 ///
@@ -64,9 +72,6 @@ pub(super) fn select(cubes: &[QosCube], spec: &FlowSpec) -> Result<QosCube, Cube
     let Some(cube) = found else {
         return Err(CubeError::Retransmission(is_reliable));
     };
-    if !(spec.msg_boundaries || is_reliable && spec.in_order) {
-        return Err(CubeError::Stream);
-    }
     if spec.max_loss < FlowSpec::MAX_LOSS && !is_reliable {
         return Err(CubeError::MaxLoss);
     }
@@ -172,7 +177,7 @@ pub(super) fn cube_for(
     // It cannot be more than the most there is.
     let credit = u32::try_from(credit.min(CREDIT_MAX)).unwrap_or(u32::MAX);
     Ok(QosCube {
-        in_order: spec.in_order,
+        in_order: spec.in_order || !spec.msg_boundaries,
         window: has_window.then_some(WindowConfig {
             credit_max: credit,
             initial_credit: credit,

@@ -38,6 +38,7 @@ mod rib_access;
 mod rib_updates;
 mod routes;
 mod session;
+mod silence;
 mod to_itself;
 mod values;
 mod wanted_n1s;
@@ -434,7 +435,6 @@ impl LayerManagement for Rlite {
                 self.log.count("flows-failed");
                 self.flows.failed(now, flow, &reason, dt);
             }
-            // Sequence numbers end, and rlite has no way to go on with another connection.
             TransferEvent::Rollover {
                 owner: Owner::Flow(flow),
             } => {

@@ -42,23 +42,15 @@ use super::enrollee::EnrolleeState;
 use super::enroller::Assignment;
 use super::objects::{class, name};
 use super::restarts::FormerLife;
-use super::{ADDRESS_OF_NEW, Member, RULES, Rlite};
+use super::{ADDRESS_OF_NEW, RULES, Rlite};
 use crate::api::{Event, N1Port, N1Properties};
 use crate::data_transfer::api::DataTransfer;
-
-/// rlite says nothing to PDUs that it does not understand.
-const NO_ANSWER: &str = "no answer to M_CONNECT: nobody is there, or its PDUs have other \
-     field widths (`widths`) or another checksum (policy of `pci-checksum`) than those that this \
-     IPCP was given";
 
 /// How long each message of an enrollment is waited for.
 pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(7);
 
 /// Keep-alives that may be unanswered.
 const MISSED_MAX: u32 = 3;
-
-/// After so many M_CONNECTs without an answer another N-1 flow is asked for.
-const UNANSWERED_MAX: u32 = 3;
 
 /// How long a side that did not ask for the N-1 flow waits for the other side's M_CONNECT before
 /// it sends its own.
@@ -67,9 +59,6 @@ pub(super) const INITIATOR_WAIT: Duration = Duration::from_millis(500);
 /// Pauses before an attempt is repeated.
 pub(super) const RETRY_FIRST: Duration = Duration::from_secs(2);
 pub(super) const RETRY_MAX: Duration = Duration::from_secs(30);
-
-/// Contacts whose refusals are remembered.
-const REFUSALS_MAX: usize = 64;
 
 /// An N-1 flow.
 pub(super) struct N1 {
@@ -87,8 +76,12 @@ pub(super) struct N1 {
     /// An M_CONNECT that has crossed this side's.
     pub(super) crossed: Option<Crossed>,
     pub(super) missed: u32,
-    /// M_CONNECTs in turn to which nothing came.
+    /// Attempts in turn to whose M_CONNECTs nothing came.
     pub(super) unanswered: u32,
+    /// When M_CONNECT was sent last.
+    pub(super) asked_at: Instant,
+    /// M_RELEASE was sent in this attempt, because M_CONNECT had no answer.
+    pub(super) has_released: bool,
     pub(super) heard: Instant,
     /// When the IPCP at the other end became a neighbour last.
     pub(super) since: Instant,
@@ -97,6 +90,8 @@ pub(super) struct N1 {
     retry_after: Duration,
     /// The failure of attempts has been reported.
     failure_reported: bool,
+    /// Why it leads to no neighbour, as far as the last attempt has shown.
+    pub(super) why: String,
 }
 
 /// How far an N-1 flow is.
@@ -129,11 +124,14 @@ impl N1 {
             crossed: None,
             missed: 0,
             unanswered: 0,
+            asked_at: Instant::ZERO,
+            has_released: false,
             heard: Instant::ZERO,
             since: Instant::ZERO,
             former_life: None,
             retry_after: RETRY_FIRST,
             failure_reported: false,
+            why: String::new(),
         }
     }
 
@@ -280,7 +278,7 @@ impl Rlite {
         self.failed(now, n1, reason, true, dt);
     }
 
-    fn failed(
+    pub(super) fn failed(
         &mut self,
         now: Instant,
         n1: N1Port,
@@ -301,6 +299,7 @@ impl Rlite {
         flow.stage = Stage::Idle;
         flow.cdap = connection();
         flow.at = None;
+        flow.why = reason.to_string();
         let answered =
             (!is_member && !was_accepting && flow.unanswered == 0).then(|| contact(&flow.props));
         if was_accepting {
@@ -338,18 +337,12 @@ impl Rlite {
         };
         flow.stage = Stage::Up;
         (flow.since, flow.at) = (now, Some(now + interval));
-        flow.missed = 0;
+        (flow.missed, flow.has_released) = (0, false);
         flow.retry_after = RETRY_FIRST;
         flow.failure_reported = false;
-        let (peer, cost, src) = (flow.peer.clone(), flow.props.cost, flow.src);
-        if self.address_of(&peer).is_none() && self.check_free(src) {
-            // Until its record comes.
-            let member = Member {
-                address: src,
-                lower_difs: Vec::new(),
-            };
-            self.set_member(now, &peer, member, None);
-        }
+        flow.why.clear();
+        let (peer, cost) = (flow.peer.clone(), flow.props.cost);
+        self.note_source_address(now, n1);
         let address = Address(self.address_of(&peer).unwrap_or_default());
         self.log.push(Event::NeighbourUp {
             name: peer.clone(),
@@ -382,6 +375,7 @@ impl Rlite {
         flow.stage = Stage::Idle;
         flow.cdap = connection();
         flow.at = None;
+        flow.why = reason.to_string();
         let peer = flow.peer.clone();
         self.log.push(Event::NeighbourDown {
             name: peer.clone(),
@@ -455,46 +449,6 @@ impl Rlite {
             Stage::Joining(_) => self.attempt_failed(now, n1, "no M_STOP came", dt),
             Stage::Accepting => self.attempt_failed(now, n1, "no M_START came", dt),
             Stage::Stopping => self.attempt_failed(now, n1, "no answer to M_STOP", dt),
-        }
-    }
-
-    fn connect_timeout(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
-        if self.crossing_timeout(now, n1, dt) {
-            return;
-        }
-        let Some(flow) = self.n1s.get_mut(&n1) else {
-            return;
-        };
-        flow.unanswered += 1;
-        if flow.unanswered >= UNANSWERED_MAX && flow.props.is_initiator {
-            // Its other end may be gone without a notice.
-            self.drop_neighbour(now, n1, "its other end does not answer", dt);
-        } else {
-            let (reason, is_final) = self.reason_of_silence(n1);
-            self.failed(now, n1, &reason, is_final, dt);
-        }
-    }
-
-    /// Why M_CONNECT has no answer, and whether time changes that: an earlier attempt that had one
-    /// may have said. An enroller that was left in the middle of an enrollment is silent for a
-    /// while.
-    fn reason_of_silence(&self, n1: N1Port) -> (String, bool) {
-        let key = self.n1s.get(&n1).map(|flow| contact(&flow.props));
-        let told = key.and_then(|key| self.refusals.get(&key));
-        match told.filter(|_| self.member.is_none()) {
-            Some((reason, is_final)) => {
-                let reason = format!("{reason} (later M_CONNECTs have had no answer)");
-                (reason, *is_final)
-            }
-            None => (NO_ANSWER.to_string(), false),
-        }
-    }
-
-    /// Remembers why an attempt of this IPCP failed that had an answer.
-    fn note_refusal(&mut self, contact: (String, String), reason: &str, is_final: bool) {
-        let refusal = (reason.to_string(), is_final);
-        if self.refusals.contains_key(&contact) || self.refusals.len() < REFUSALS_MAX {
-            self.refusals.insert(contact, refusal);
         }
     }
 }

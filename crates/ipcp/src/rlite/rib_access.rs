@@ -169,6 +169,9 @@ impl Rlite {
         for (n1, flow) in &self.n1s {
             let Some(name) = flow.neighbour() else {
                 shown.attempt(n1.0, flow.stage_name(), &flow.props.dif, &flow.props.remote);
+                if !flow.why.is_empty() {
+                    shown.reason(&flow.why);
+                }
                 continue;
             };
             let entry = neighbours.entry(name).or_insert_with(|| Neighbour {

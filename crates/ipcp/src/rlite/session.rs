@@ -124,6 +124,7 @@ impl Rlite {
             Ok(Receipt::Request) => self.on_request(now, n1, message, dt),
             Ok(Receipt::Answer { .. }) => self.on_answer(now, n1, message, dt),
             Ok(_) => self.log.count("stale"),
+            Err(_) if self.release_mistaken(now, n1, message, dt) => {}
             Err(_) => {
                 let peer = self.peer_name(n1);
                 self.log.discard(&peer, "cdap-state");

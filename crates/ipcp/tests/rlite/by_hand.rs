@@ -189,7 +189,7 @@ fn enroller_that_is_silent_later_does_not_hide_why_it_failed() {
     let reason = "enrollment failed".to_string();
     net.order("b", Command::N1Down { n1: N1, reason });
     begin(&mut net, N1Port(2));
-    net.run(8 * SECOND);
+    net.run(10 * SECOND);
     let refusals = net.refusals("b");
     assert_eq!(refusals.len(), 2, "{:?}", net.failures("b"));
     let words = ["field address has 1 bytes", "have had no answer"];

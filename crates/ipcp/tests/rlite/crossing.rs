@@ -9,28 +9,39 @@ use crate::rlite::enrollment::{cdap, is_up};
 use crate::rlite::net::{Kind, MS, Net, SECOND, line, pdu_of};
 
 /// The other end of an N-1 flow, played by hand.
-struct Peer {
+pub struct Peer {
     name: &'static str,
     wire: usize,
+    /// Its address in the PCI.
+    pub source: u64,
 }
 
 impl Peer {
     /// A wire to a peer that is not there: what is sent to it waits to be looked at.
-    fn new(net: &mut Net, name: &'static str, of: &str) -> Peer {
+    pub fn new(net: &mut Net, name: &'static str, of: &str) -> Peer {
         let wire = net.wire_with(of, name, 1452, Kind::BothAsk);
-        Peer { name, wire }
+        let source = 1;
+        Peer { name, wire, source }
     }
 
-    fn says(&self, net: &mut Net, message: &Message) {
+    /// The same where the peer has asked for the N-1 flow.
+    pub fn asking(net: &mut Net, name: &'static str, of: &str) -> Peer {
+        let wire = net.wire(name, of);
+        net.wires[wire].ends.reverse();
+        let source = 1;
+        Peer { name, wire, source }
+    }
+
+    pub fn says(&self, net: &mut Net, message: &Message) {
         let (to, n1): (String, N1Port) = net.wires[self.wire].ends[0].clone();
         let now = net.now;
-        let pdu = Bytes::from(pdu_of(message, 1));
+        let pdu = Bytes::from(pdu_of(message, self.source));
         net.member(&to).on_pdu(now, n1, pdu);
         net.pump(&to);
     }
 
     /// Its M_CONNECT to `to`.
-    fn connect(&self, to: &str) -> Message {
+    pub fn connect(&self, to: &str) -> Message {
         Message {
             invoke_id: 2,
             abstract_syntax: 73,
@@ -41,9 +52,14 @@ impl Peer {
 
     /// What it got since it looked last.
     fn heard(&self, net: &mut Net) -> Vec<(Opcode, i32)> {
-        let sent = net.take_sent(self.wire, 0);
-        let messages = sent.iter().filter_map(|pdu| cdap(pdu));
+        let messages = self.messages(net).into_iter();
         messages.map(|it| (it.opcode, it.result)).collect()
+    }
+
+    /// The same as messages.
+    pub fn messages(&self, net: &mut Net) -> Vec<Message> {
+        let sent = net.take_sent(self.wire, 0);
+        sent.iter().filter_map(|pdu| cdap(pdu)).collect()
     }
 }
 

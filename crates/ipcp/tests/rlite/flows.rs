@@ -86,13 +86,13 @@ fn an_unknown_application_is_refused_at_once() {
         reason.contains("no member of DIF \"net\" has \"other\""),
         "{reason}"
     );
-    let stream = FlowSpec {
-        msg_boundaries: false,
+    let lossless = FlowSpec {
+        max_loss: 0,
         ..spec
     };
-    let refused = net.member("b").allocate(now, "client", "app", stream);
+    let refused = net.member("b").allocate(now, "client", "app", lossless);
     let reason = refused.expect_err("no such").to_string();
-    assert!(reason.contains("a stream needs"), "{reason}");
+    assert!(reason.contains("too many SDUs may be lost"), "{reason}");
     // Registered no more, but the caller has not heard of it.
     net.wires[0].loss = 100;
     net.order("a", Command::Unregister { name: "app".into() });
@@ -296,6 +296,34 @@ fn specifications_become_policies() {
     });
     assert_eq!(specs, [spec, stream]);
     assert_eq!(net.allocated("b", key), None);
+}
+
+#[test]
+fn stream_without_order_is_served_in_order() {
+    for (seed, spec) in [(41, FlowSpec::reliable()), (42, FlowSpec::unreliable())] {
+        let mut net = two(seed);
+        let stream = FlowSpec {
+            msg_boundaries: false,
+            in_order: false,
+            ..spec
+        };
+        let (near, far) = accepted(&mut net, stream);
+        let specs = net.told("a", |event| match event {
+            Event::Incoming { spec, .. } => Some(*spec),
+            _ => None,
+        });
+        let served = (
+            specs[0].in_order,
+            specs[0].max_sdu_gap,
+            specs[0].msg_boundaries,
+        );
+        assert_eq!(served, (true, 0, false), "{stream:?}");
+        for piece in ["one", " and ", "two"] {
+            net.write("b", near, piece.as_bytes());
+            net.run(SECOND / 10);
+        }
+        assert_eq!(net.read("a", far), b"one and two");
+    }
 }
 
 #[test]

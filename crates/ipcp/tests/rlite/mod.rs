@@ -12,6 +12,8 @@ mod losses;
 mod networks;
 mod replay;
 mod restarts;
+mod returning;
+mod silence;
 mod to_itself;
 mod tools;
 mod tracing;
