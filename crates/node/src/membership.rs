@@ -65,6 +65,8 @@ pub struct N1Flow {
     /// The member itself ends it.
     pub is_dropped: bool,
     pub neighbour: Option<AppName>,
+    /// Since when it leads to no neighbour.
+    pub unused_since: Instant,
     /// Why the enrollment over it failed.
     pub failure: Option<String>,
     /// The reason stays until a configuration changes.
@@ -196,7 +198,7 @@ impl Membership {
             } else {
                 N1State::Allocating
             },
-            reason: None,
+            reason: n1.unused_reason(Instant::now()),
         });
         let wanted = self.wanted_n1.iter().filter(|wanted| wanted.n1.is_none());
         let wanted = wanted.map(|wanted| N1Info {
@@ -242,6 +244,7 @@ impl Membership {
     pub fn activate(&mut self, n1: N1Port) -> Option<String> {
         let used = self.n1_flows.get_mut(&n1.0)?;
         used.is_up = true;
+        used.unused_since = Instant::now();
         let pdu_size_conflict = self.unusable.get(&used.dif).filter(|_| used.is_initiator);
         let taken_away = used.is_dropped.then(|| RETRACTED.to_owned());
         taken_away.or_else(|| pdu_size_conflict.cloned())
@@ -321,9 +324,22 @@ impl N1Flow {
             is_up: false,
             is_dropped: false,
             neighbour: None,
+            unused_since: Instant::now(),
             failure: None,
             is_final: false,
         }
+    }
+
+    /// From now on the flow leads to no neighbour.
+    pub fn lose_neighbour(&mut self) {
+        (self.neighbour, self.unused_since) = (None, Instant::now());
+    }
+
+    /// Since when a flow that is up leads to no neighbour, in words.
+    fn unused_reason(&self, now: Instant) -> Option<String> {
+        let is_unused = self.is_up && self.neighbour.is_none();
+        let seconds = now.saturating_duration_since(self.unused_since).as_secs();
+        is_unused.then(|| format!("no neighbour for {seconds} s"))
     }
 }
 

@@ -171,7 +171,8 @@ pub struct N1Info {
     pub port: Option<PortId>,
     /// Its state.
     pub state: N1State,
-    /// Why it is not up, when a reason is known.
+    /// Why it is not up, when a reason is known. For a flow that is up and leads to no neighbour:
+    /// for how long.
     #[serde(default)]
     pub reason: Option<String>,
 }

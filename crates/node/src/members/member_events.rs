@@ -46,7 +46,7 @@ impl Core {
                     .member_mut(id)
                     .and_then(|m| m.n1_flows.get_mut(&n1.0))
                 {
-                    used.neighbour = None;
+                    used.lose_neighbour();
                 }
             }
             MemberEvent::NeedN1 { dif, remote } => self.need_n1(id, dif, remote),

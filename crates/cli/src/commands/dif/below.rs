@@ -16,18 +16,41 @@ pub struct Below {
     n1: Option<N1Info>,
 }
 
-/// What the members of a DIF in this system stand on.
-pub fn here(ipcps: &[IpcpInfo], name: &DifName) -> Vec<Below> {
+/// What the members of a DIF in this system stand on. `neighbours` are the objects below
+/// `/neighbours` of the member here: those of N-1 flows without a neighbour may know the reason.
+pub fn here(ipcps: &[IpcpInfo], name: &DifName, neighbours: &[RibObject]) -> Vec<Below> {
     let mut all = Vec::new();
     for ipcp in ipcps.iter().filter(|ipcp| ipcp.dif == *name) {
         if let Some(member) = &ipcp.member {
             for dif in &member.over {
                 let here = member.n1.iter().filter(|n1| n1.dif == *dif);
-                put(&mut all, dif, ipcp.name.as_str(), here.cloned().collect());
+                let mut here: Vec<N1Info> = here.cloned().collect();
+                for n1 in &mut here {
+                    explain(n1, neighbours);
+                }
+                put(&mut all, dif, ipcp.name.as_str(), here);
             }
         }
     }
     all
+}
+
+/// Adds why an N-1 flow that is up leads to no neighbour, when the member says so.
+fn explain(n1: &mut N1Info, neighbours: &[RibObject]) {
+    if n1.state != N1State::Up || n1.neighbour.is_some() {
+        return;
+    }
+    let is_its = |object: &&RibObject| {
+        text(object, "n1_dif") == Some(n1.dif.as_str())
+            && text(object, "remote") == Some(n1.remote.as_str())
+    };
+    let object = neighbours.iter().find(is_its);
+    if let Some(why) = object.and_then(|object| text(object, "reason")) {
+        n1.reason = Some(match &n1.reason {
+            Some(known) => format!("{known}: {why}"),
+            None => why.to_owned(),
+        });
+    }
 }
 
 /// Objects of a member's RIB that say what it stands on.
@@ -80,14 +103,16 @@ fn flows_in(seen: &Seen<'_>, dif: &DifName) -> Vec<N1Info> {
         let is_its = |it: &&RibObject| list(it, "n1").any(|n1| n1 == number);
         let neighbour = seen.neighbours.iter().find(is_its);
         let neighbour = neighbour.and_then(|it| it.name_below("/neighbours/"));
-        Some(N1Info {
+        let mut n1 = N1Info {
             dif: dif.clone(),
             remote: text(object, "remote")?.parse().ok()?,
             neighbour: neighbour.and_then(|name| name.parse().ok()),
             port: None,
             state: N1State::Up,
             reason: None,
-        })
+        };
+        explain(&mut n1, seen.neighbours);
+        Some(n1)
     };
     seen.flows.iter().filter(is_here).filter_map(flow).collect()
 }
@@ -178,11 +203,21 @@ mod tests {
                 json!({"dif": "a/b", "remote": "net.a"}),
             ),
             object(
+                "/data-transfer/n1/9",
+                json!({"dif": "a/b", "remote": "net.x"}),
+            ),
+            object(
                 "/data-transfer/n1/8",
                 json!({"dif": "z", "remote": "net.z"}),
             ),
         ];
-        let neighbours = [object("/neighbours/net.a", json!({"n1": ["7"]}))];
+        let neighbours = [
+            object("/neighbours/net.a", json!({"n1": ["7"]})),
+            object(
+                "/neighbours/n1-9",
+                json!({"n1_dif": "a/b", "remote": "net.x", "reason": "no answer"}),
+            ),
+        ];
         let all = elsewhere(&Seen {
             dif: &dif,
             over: &over,
@@ -196,9 +231,32 @@ mod tests {
             .map(|line| line.split_whitespace().collect())
             .collect();
         assert_eq!(rows[0], ["a/b", "net.b", "net.a", "net.a", "up"]);
-        assert_eq!(rows[1], ["a/b", "net.b", "net", "wanted", "nobody"]);
-        assert_eq!(rows[2], ["c", "net.b", "c", "refused", "too", "short"]);
-        assert_eq!(rows[3], ["d", "net.b", "no", "flow"]);
-        assert_eq!(rows.len(), 4);
+        assert_eq!(rows[1], ["a/b", "net.b", "net.x", "up", "no", "answer"]);
+        assert_eq!(rows[2], ["a/b", "net.b", "net", "wanted", "nobody"]);
+        assert_eq!(rows[3], ["c", "net.b", "c", "refused", "too", "short"]);
+        assert_eq!(rows[4], ["d", "net.b", "no", "flow"]);
+        assert_eq!(rows.len(), 5);
+    }
+
+    #[test]
+    fn flow_without_a_neighbour_has_the_time_and_the_reason() {
+        let n1 = |neighbour: Option<&str>| N1Info {
+            dif: "e".parse().unwrap(),
+            remote: "r.n".parse().unwrap(),
+            neighbour: neighbour.map(|name| name.parse().unwrap()),
+            port: None,
+            state: N1State::Up,
+            reason: Some("no neighbour for 70 s".to_owned()),
+        };
+        let why = "the peer does not answer M_CONNECT";
+        let fields = json!({"n1_dif": "e", "remote": "r.n", "reason": why});
+        let objects = [object("/neighbours/n1-3", fields)];
+        let mut alone = n1(None);
+        explain(&mut alone, &objects);
+        let shown = format!("no neighbour for 70 s: {why}");
+        assert_eq!(alone.reason, Some(shown));
+        let mut found = n1(Some("r.n"));
+        explain(&mut found, &objects);
+        assert_eq!(found, n1(Some("r.n")));
     }
 }

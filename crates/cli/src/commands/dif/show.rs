@@ -105,7 +105,10 @@ pub fn run(shared: &Shared, args: &ShowArgs) -> Outcome {
         read.insert(key, objects);
     }
     let over = match &args.member {
-        None => below::here(&node.ipcps().attempt("listing IPCPs")?, &args.name),
+        None => {
+            let ipcps = node.ipcps().attempt("listing IPCPs")?;
+            below::here(&ipcps, &args.name, &read["neighbours"])
+        }
         Some(_) => {
             let mut over = look(&node, args, "/over", 1)?;
             over.retain(|object| object.path != "/over");
