@@ -135,6 +135,7 @@ impl IpcpBuilder for UdpBuilder {
             is_removed: false,
             now: 0,
             stalled: VecDeque::new(),
+            paced: VecDeque::new(),
         }))
     }
 }

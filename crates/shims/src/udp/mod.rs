@@ -7,6 +7,7 @@
 mod builder;
 pub(crate) mod frame;
 mod native;
+mod pace;
 mod rlite;
 mod sockets;
 
@@ -24,6 +25,7 @@ use carina_time::Instant;
 pub(crate) use self::builder::UDP_PORT;
 pub use self::builder::{UdpConfig, UdpFraming};
 use self::native::Native;
+use self::pace::Pace;
 use self::rlite::Rlite;
 use self::sockets::{SocketId, Sockets};
 use crate::address_resolver::{AddressResolver, Answer};
@@ -41,6 +43,8 @@ pub(super) struct Peer {
     own: u16,
     /// The other side's number of the flow (native), once known.
     theirs: Option<u16>,
+    /// When more may be sent to it (rlite).
+    pace: Pace,
 }
 
 enum Framing {
@@ -62,6 +66,8 @@ pub(super) struct Udp {
     is_removed: bool,
     now: u64,
     stalled: VecDeque<LinkId>,
+    /// Links whose peers get no more datagrams for some microseconds (rlite).
+    paced: VecDeque<LinkId>,
 }
 
 impl Udp {
@@ -93,6 +99,7 @@ impl Udp {
                         socket_id: SocketId::LISTEN,
                         own: 0,
                         theirs: None,
+                        pace: Pace::default(),
                     };
                     self.flows
                         .request(self.now, (port, names, ends), peer, links);
@@ -227,8 +234,9 @@ impl Udp {
             Framing::Native(_) => &header,
             Framing::Rlite(_) => &[],
         };
-        let mut moved = false;
-        loop {
+        let is_paced = matches!(self.framing, Framing::Rlite(_));
+        let (mut moved, mut is_held_back, mut pace) = (false, true, peer.pace);
+        while !is_paced || pace.has_room(self.now) {
             if self.sockets.room(peer.socket_id) == 0 {
                 self.sockets.flush(self.now);
                 if self.sockets.room(peer.socket_id) == 0 {
@@ -236,12 +244,14 @@ impl Udp {
                 }
             }
             let Some(packet) = links.pop(link) else {
-                return moved;
+                is_held_back = false;
+                break;
             };
             moved = true;
             if !self.flows.fits(at, &packet, self.sdu_max) {
                 continue;
             }
+            pace.spend(self.now);
             match self
                 .sockets
                 .send(self.now, (peer.socket_id, to), header, &packet)
@@ -250,9 +260,15 @@ impl Udp {
                 Some(reason) => self.flows.row.add(reason, 1),
             }
         }
-        if links.queued(link) > 0 {
+        if let Some(flow) = self.flows.get_mut(at) {
+            flow.peer.pace = pace;
+        }
+        if is_held_back && links.queued(link) > 0 {
             links.leave(link);
-            self.stalled.push_back(link);
+            match !is_paced || pace.has_room(self.now) {
+                true => self.stalled.push_back(link),
+                false => self.paced.push_back(link),
+            }
         }
         moved
     }
@@ -339,6 +355,9 @@ impl App for Udp {
         let lost = self.sockets.move_due(now);
         self.flows.row.add(Value::DropNoBuffer, lost);
         while links.next_return(self.flows.id).is_some() {}
+        for link in self.paced.drain(..) {
+            links.retry(link);
+        }
         let had_stalled = !self.stalled.is_empty();
         if self.sockets.retry_at.is_none() {
             for link in self.stalled.drain(..) {
@@ -394,7 +413,8 @@ impl App for Udp {
         if self.is_removed {
             return None;
         }
-        let stalled = (!self.stalled.is_empty()).then_some(self.now + RETRY_NS);
+        let waits = !self.stalled.is_empty() || !self.paced.is_empty();
+        let stalled = waits.then_some(self.now + RETRY_NS);
         [
             self.retries.next_at().map(Instant::as_nanos),
             self.sockets.next_deadline(),

@@ -10,6 +10,7 @@ use carina_time::Instant;
 use carina_wire::Bytes;
 
 use super::frame::{Frame, SDU_HEADER_BYTES};
+use super::pace::Pace;
 use super::sockets::SocketId;
 use super::{Framing, Peer, Udp};
 use crate::flow_table::{Names, Stage};
@@ -283,6 +284,7 @@ impl Udp {
             socket_id: SocketId::LISTEN,
             own,
             theirs: Some(theirs),
+            pace: Pace::default(),
         };
         if let Some(at) = self.flows.add_incoming(now, names, peer)
             && let Some(native) = self.native()

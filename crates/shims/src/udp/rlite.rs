@@ -7,6 +7,7 @@ use carina_api::AppName;
 use carina_engine::counters::Value;
 use carina_engine::{Buffer, Close, Links, Packet};
 
+use super::pace::Pace;
 use super::sockets::SocketId;
 use super::{Framing, Peer, Udp};
 use crate::flow_table::Names;
@@ -180,6 +181,7 @@ impl Udp {
                 socket_id: SocketId::LISTEN,
                 own: 0,
                 theirs: None,
+                pace: Pace::default(),
             };
             let Some(at) = self.flows.add_incoming(now, names, peer) else {
                 continue;
