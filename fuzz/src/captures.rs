@@ -1,6 +1,8 @@
 //! Capture files and the packets in them.
 
-use carina_dissect::{AnyReader, Dissector, FileError, Layer, Settings, SettingsError};
+use carina_dissect::{Dissector, Layer, Settings, SettingsError};
+use carina_wire::capture::{CaptureError, FrameReader, NoFrame, Reader, Stations};
+use carina_wire::pcap::{file_header, record};
 use carina_wire::pcapng::{Direction, Interface, Item, LinkType, Packet};
 
 /// Capture files of both kinds: see [`reads_capture`].
@@ -19,13 +21,13 @@ pub fn reads_capture(data: &[u8]) -> bool {
     };
     let whole = words_of(file, file.len());
     assert_eq!(words_of(file, usize::from(*portion) + 1), whole);
-    whole.is_ok_and(|(lines, rest)| !lines.is_empty() && rest == 0)
+    whole.is_ok_and(|(lines, is_whole)| !lines.is_empty() && is_whole)
 }
 
-/// The words for each packet of a file, and the bytes that are left.
-fn words_of(file: &[u8], portion: usize) -> Result<(Vec<String>, usize), Broken> {
+/// The words for each packet of a file, and whether it ends where it may.
+fn words_of(file: &[u8], portion: usize) -> Result<(Vec<String>, bool), Broken> {
     let mut dissector = Dissector::new(Settings::default());
-    let mut reader = AnyReader::of_file(file);
+    let mut reader = Reader::new();
     let mut said = Vec::new();
     for bytes in file.chunks(portion.max(1)) {
         reader.feed(bytes);
@@ -41,15 +43,73 @@ fn words_of(file: &[u8], portion: usize) -> Result<(Vec<String>, usize), Broken>
             }
         }
     }
-    Ok((said, reader.rest()))
+    Ok((said, reader.end().is_ok()))
 }
 
 /// Why a file was not read to its end.
 #[derive(Debug, PartialEq)]
 enum Broken {
-    File(FileError),
+    File(CaptureError),
     Interface(SettingsError),
 }
+
+/// Capture files as Ethernet frames: see [`reads_capture_frames`].
+pub fn capture_frames(data: &[u8]) {
+    reads_capture_frames(data);
+}
+
+/// True when the bytes are a capture file of which every packet is a frame. A frame has a header of
+/// Ethernet; what is made of a packet is little longer than the packet; a frame that was read is
+/// read again from a file of Ethernet frames; and in portions a file gives the same as at once.
+///
+/// # Panics
+/// When the reader breaks a promise.
+pub fn reads_capture_frames(data: &[u8]) -> bool {
+    let (frames, end) = frames_of(data, data.len());
+    let portion = usize::from(data.last().copied().unwrap_or(0)) + 1;
+    assert_eq!(frames_of(data, portion), (frames.clone(), end));
+    let made = frames.iter().flatten();
+    let bytes: usize = made.clone().map(Vec::len).sum();
+    assert!(
+        bytes <= 2 * data.len() + VLAN_BYTES * frames.len(),
+        "{bytes} bytes"
+    );
+    let mut again = file_header(u32::MAX).to_vec();
+    for frame in made {
+        assert!(frame.len() >= MAC_BYTES);
+        again.extend(record(0, frame.len(), frame.len()));
+        again.extend(frame);
+    }
+    let (read, end_of_written) = frames_of(&again, again.len());
+    assert_eq!(end_of_written, Ok(()));
+    assert!(read.iter().eq(frames.iter().filter(|frame| frame.is_ok())));
+    end.is_ok() && !frames.is_empty() && frames.iter().all(Result::is_ok)
+}
+
+type Frames = Vec<Result<Vec<u8>, NoFrame>>;
+
+/// The packets of a file as frames, and why there are no more.
+fn frames_of(file: &[u8], portion: usize) -> (Frames, Result<(), CaptureError>) {
+    let stations = Stations {
+        vlan: Some(7),
+        ..Stations::default()
+    };
+    let (mut reader, mut frames) = (FrameReader::new(stations), Vec::new());
+    for bytes in file.chunks(portion.max(1)) {
+        reader.feed(bytes);
+        loop {
+            match reader.poll() {
+                Ok(Some(record)) => frames.push(record.frame.map(<[u8]>::to_vec)),
+                Ok(None) => break,
+                Err(error) => return (frames, Err(error)),
+            }
+        }
+    }
+    (frames, reader.end())
+}
+
+const MAC_BYTES: usize = 14;
+const VLAN_BYTES: usize = 4;
 
 /// Packets in words: see [`reads_packets`].
 pub fn dissect(data: &[u8]) {

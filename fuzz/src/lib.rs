@@ -24,7 +24,9 @@ mod text;
 mod vnet;
 
 pub use access::{reads_vnet_access, reads_vnet_token, vnet_access, vnet_token};
-pub use captures::{capture, dissect, reads_capture, reads_packets};
+pub use captures::{
+    capture, capture_frames, dissect, reads_capture, reads_capture_frames, reads_packets,
+};
 pub use carina_ipcp::fuzz::ipcp;
 pub use carina_ipcp::fuzz::irati::{irati, reads_irati};
 pub use carina_ipcp::fuzz::rlite::{reads_rlite, rlite};
@@ -35,7 +37,7 @@ pub use carina_lab::fuzz::{lab, reads_lab};
 pub use carina_protect::fuzz::{auth, reads_auth, reads_unprotect, unprotect};
 pub use carina_shims::fuzz::{reads_shim_frames, shim_frames};
 pub use efcp::efcp;
-pub use filters::{filter, pcap_file, reads_filter, reads_pcap_file};
+pub use filters::{filter, reads_filter};
 pub use flows::{ipfix_flows, measures_flows};
 pub use graphs::{
     app_frames, graph_file, reads_app_frames, reads_graph_file, reads_trace_request, trace_request,

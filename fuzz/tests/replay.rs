@@ -190,9 +190,9 @@ fn filter_survives_its_corpus() {
 }
 
 #[test]
-fn pcap_file_survives_its_corpus() {
-    replay("pcap_file", carina_fuzz::pcap_file, 5 * MUTATIONS);
-    accepts_what_is_good("pcap_file", carina_fuzz::reads_pcap_file);
+fn capture_frames_survives_its_corpus() {
+    replay("capture_frames", carina_fuzz::capture_frames, 5 * MUTATIONS);
+    accepts_what_is_good("capture_frames", carina_fuzz::reads_capture_frames);
 }
 
 #[test]

@@ -219,7 +219,7 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "carina-nfv",
         "carina-api carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-apps carina-netdev carina-nic carina-ports \
-         carina-dissect carina-measure serde thiserror toml",
+         carina-measure serde thiserror toml",
     ),
     (
         "carina-dataplane",

@@ -28,6 +28,7 @@
 
 pub mod arp;
 pub mod bridge;
+pub mod capture_file;
 pub mod congestion;
 pub mod esp;
 pub mod esp_tunnel;
@@ -49,7 +50,6 @@ pub mod metadata;
 pub mod nd;
 pub mod next_hop;
 pub mod outer;
-pub mod pcap_file;
 pub mod pcap_filter;
 pub mod pcap_read;
 pub mod pcap_write;

@@ -1,14 +1,18 @@
-//! **pcap_read**: sends the frames of a pcap file.
+//! **pcap_read**: sends the frames of a capture file, pcap or pcapng.
 //!
 //! - inputs: no port
 //! - outputs: `output`
-//! - configuration: `file`: of Ethernet frames, at most 1 GiB; `repeat`: begin again at the end;
-//!   `pace`: send at the distances in time that the file has; both false where nothing is said
-//! - counters: `sent`; `drop_long`: frames longer than the pool's; `pool_empty`: bursts cut short
-//!   because the pool had no frame
+//! - configuration: `file`: at most 1 GiB; `repeat`: begin again at the end (default: false);
+//!   `pace`: send at the distances in time that the file has (default: false); `mac`, `source_mac`,
+//!   `vlan`: destination, source and VLAN of packets whose link type has no MAC addresses, such as
+//!   RAW (default: `02:00:00:00:00:02`, `02:00:00:00:00:01`, no VLAN)
+//! - counters: `sent`; `drop_long`: frames longer than the pool's; `drop_cut`: packets of the file
+//!   that the capture cut short; `drop_not_ethernet`: other packets that are no Ethernet frames;
+//!   `pool_empty`: bursts cut short because the pool had no frame
 //! - cost: one copy of the bytes
 //!
-//! The file is read when the app is made, and may change afterwards.
+//! The file is read when the app is made, and may change afterwards. Its packets that are not sent
+//! are counted once. A file with packets of which none can be sent is refused.
 
 use std::any::Any;
 use std::path::PathBuf;
@@ -19,12 +23,15 @@ use carina_engine::frames::{
 };
 use carina_frame::Pool;
 use carina_time::{Duration, Instant};
+use carina_wire::capture::{NoFrame, Skipped, Stations};
+use carina_wire::ether::VLAN_MAX;
 use serde::{Deserialize, Serialize};
 
-use crate::pcap_file::{PcapError, PcapFrames, read_pcap};
+use crate::capture_file::{CaptureFileError, CapturedFrames};
+use crate::mac_text::MacText;
 
 /// The configuration of the app.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PcapReadConfig {
     /// The file.
@@ -35,12 +42,20 @@ pub struct PcapReadConfig {
     /// Send at the distances in time that the file has.
     #[serde(default)]
     pub pace: bool,
+    /// Destination of packets that have no MAC addresses.
+    #[serde(default)]
+    pub mac: Option<MacText>,
+    /// Source of packets that have no MAC addresses.
+    #[serde(default)]
+    pub source_mac: Option<MacText>,
+    /// VLAN of packets that have no MAC addresses.
+    #[serde(default)]
+    pub vlan: Option<u16>,
 }
 
 /// The app.
 pub struct PcapRead {
-    bytes: Vec<u8>,
-    file: PcapFrames,
+    file: CapturedFrames,
     repeat: bool,
     pace: bool,
     next: usize,
@@ -50,22 +65,26 @@ pub struct PcapRead {
     sent: Counter,
     long: Counter,
     pool_empty: Counter,
+    // What they count has happened when the app is made.
+    _cut: Counter,
+    _not_ethernet: Counter,
 }
 
 /// Why there is no such app.
 #[derive(Debug, thiserror::Error)]
 enum ReadError {
     #[error("{file}: {error}")]
-    System { file: String, error: std::io::Error },
-    #[error("{file}: {error}")]
-    Format { file: String, error: PcapError },
-    #[error("{file} has {bytes} bytes: at most {FILE_BYTES_MAX} are possible")]
-    Large { file: String, bytes: u64 },
-    #[error("{file} has no whole frame to repeat")]
+    File {
+        file: String,
+        error: CaptureFileError,
+    },
+    #[error("{file} has no frame to send: {skipped}")]
+    NoFrame { file: String, skipped: Skipped },
+    #[error("{file} has no frame to repeat")]
     Empty { file: String },
+    #[error("vlan = {0}: must be 1 to {VLAN_MAX}")]
+    Vlan(u16),
 }
-
-const FILE_BYTES_MAX: u64 = 1 << 30;
 
 impl AppConfig for PcapReadConfig {
     const KIND: &'static str = "pcap_read";
@@ -82,28 +101,30 @@ impl AppConfig for PcapReadConfig {
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<PcapRead, AppError> {
         let file = || self.file.display().to_string();
-        let system = |error| ReadError::System {
-            file: file(),
-            error,
-        };
-        let bytes = std::fs::metadata(&self.file).map_err(system)?.len();
-        if bytes > FILE_BYTES_MAX {
-            return Err(ReadError::Large {
-                file: file(),
-                bytes,
-            }
-            .into());
-        }
-        let bytes = std::fs::read(&self.file).map_err(system)?;
-        let read = read_pcap(&bytes).map_err(|error| ReadError::Format {
+        let stations = self.stations()?;
+        let read = CapturedFrames::open(&self.file, stations);
+        let read = read.map_err(|error| ReadError::File {
             file: file(),
             error,
         })?;
+        let skipped = read.skipped.total();
+        if read.frames.is_empty() && skipped > 0 {
+            return Err(ReadError::NoFrame {
+                file: file(),
+                skipped: read.skipped,
+            }
+            .into());
+        }
         if self.repeat && read.frames.is_empty() {
             return Err(ReadError::Empty { file: file() }.into());
         }
+        let (cut, not_ethernet) = (
+            context.counter("drop_cut"),
+            context.counter("drop_not_ethernet"),
+        );
+        cut.add(read.skipped.of(NoFrame::Cut));
+        not_ethernet.add(skipped - read.skipped.of(NoFrame::Cut));
         Ok(PcapRead {
-            bytes,
             file: read,
             repeat: self.repeat,
             pace: self.pace,
@@ -113,6 +134,22 @@ impl AppConfig for PcapReadConfig {
             sent: context.counter("sent"),
             long: context.counter("drop_long"),
             pool_empty: context.counter("pool_empty"),
+            _cut: cut,
+            _not_ethernet: not_ethernet,
+        })
+    }
+}
+
+impl PcapReadConfig {
+    fn stations(&self) -> Result<Stations, ReadError> {
+        let default = Stations::default();
+        if let Some(vlan) = self.vlan.filter(|vlan| !(1..=VLAN_MAX).contains(vlan)) {
+            return Err(ReadError::Vlan(vlan));
+        }
+        Ok(Stations {
+            destination: self.mac.map_or(default.destination, |mac| mac.0),
+            source: self.source_mac.map_or(default.source, |mac| mac.0),
+            vlan: self.vlan,
         })
     }
 }
@@ -134,8 +171,7 @@ impl FrameApp for PcapRead {
                 if self.due().is_none_or(|due| due > now) {
                     return None;
                 }
-                let (_, place) = self.file.frames.get(self.next)?;
-                let bytes = &self.bytes[place.clone()];
+                let bytes = self.file.frames.get(self.next)?;
                 if bytes.len() > self.pool.frame_bytes() {
                     long += 1;
                     self.advance(now);
@@ -170,11 +206,11 @@ impl FrameApp for PcapRead {
 impl PcapRead {
     /// When the next frame is to be sent; `None` behind the last one.
     fn due(&self) -> Option<Instant> {
-        let (nanos, _) = self.file.frames.get(self.next)?;
+        let nanos = *self.file.times_ns.get(self.next)?;
         let Some(began) = self.began else {
             return Some(Instant::ZERO);
         };
-        let first = self.file.frames.first().map_or(0, |(nanos, _)| *nanos);
+        let first = self.file.times_ns.first().copied().unwrap_or(0);
         Some(began + Duration::from_nanos(nanos.saturating_sub(first)))
     }
 

@@ -22,9 +22,8 @@ use carina_engine::frames::{
     AppConfig, AppContext, AppError, FrameApp, Opened, PortList, Ports, made,
 };
 use carina_time::{Duration, Instant};
+use carina_wire::pcap::{PACKET_BYTES_MAX, file_header, record};
 use serde::{Deserialize, Serialize};
-
-use crate::pcap_file::{FRAME_BYTES_MAX, file_header, record};
 
 /// The configuration of the app.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +37,7 @@ pub struct PcapWriteConfig {
 }
 
 fn all() -> u32 {
-    FRAME_BYTES_MAX
+    PACKET_BYTES_MAX
 }
 
 /// The app.
@@ -58,7 +57,7 @@ pub struct PcapWrite {
 enum WriteError {
     #[error("{file}: {error}")]
     System { file: String, error: std::io::Error },
-    #[error("snap = {0}: must be 1 to {FRAME_BYTES_MAX} bytes")]
+    #[error("snap = {0}: must be 1 to {PACKET_BYTES_MAX} bytes")]
     Snap(u32),
 }
 
@@ -78,7 +77,7 @@ impl AppConfig for PcapWriteConfig {
     }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<PcapWrite, AppError> {
-        if !(1..=FRAME_BYTES_MAX).contains(&self.snap) {
+        if !(1..=PACKET_BYTES_MAX).contains(&self.snap) {
             return Err(WriteError::Snap(self.snap).into());
         }
         let system = |error| WriteError::System {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use carina_apps::pcap_file::{file_header, record};
+use carina_wire::pcap::{file_header, record};
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 
 use crate::notation::frame;

@@ -1,21 +1,4 @@
-//! Why a capture file, or what it says of an interface, cannot be read.
-
-use carina_wire::pcapng::{BLOCK_BYTES_MAX, CaptureError};
-
-/// Why a capture file cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum FileError {
-    /// The first bytes are those of neither kind of capture file.
-    #[error("{0}, nor pcap; convert other formats with `editcap -F pcapng`")]
-    Foreign(CaptureError),
-    /// A block of a pcapng file is damaged.
-    #[error("{0}")]
-    Block(CaptureError),
-    /// A packet of a pcap file has an impossible length.
-    #[error("a packet of {0} bytes; the limit is {BLOCK_BYTES_MAX}")]
-    PacketTooLong(usize),
-}
+//! Why what a capture file says of an interface cannot be read.
 
 /// Why a text says nothing sound of a DIF.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

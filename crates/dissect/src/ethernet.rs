@@ -30,20 +30,32 @@ pub(super) fn dissect(layers: &mut Vec<Layer>, state: &mut State, frame: &[u8], 
         layer.field("drop_eligible", tag.drop_eligible);
     }
     layer.field("ethertype", format!("{:#06x}", header.ethertype));
-    let (payload, original) = (&frame[length..], original - length);
+    let (bytes, original) = (&frame[length..], original - length);
+    payload(layers, state, layer, header.ethertype, bytes, original);
+}
+
+/// Adds the layer of a frame's header, and those of its payload.
+pub(super) fn payload(
+    layers: &mut Vec<Layer>,
+    state: &mut State,
+    mut layer: Layer,
+    ethertype: u16,
+    payload: &[u8],
+    original: usize,
+) {
     let is_arp = [Dialect::NATIVE, Dialect::IRATI]
         .iter()
-        .any(|dialect| dialect.ethertype == header.ethertype);
-    if header.ethertype == ETHERTYPE_RINA {
+        .any(|dialect| dialect.ethertype == ethertype);
+    if ethertype == ETHERTYPE_RINA {
         layers.push(layer);
         pdu::guess(layers, &state.decide(payload, original), payload, original);
     } else if is_arp && Arp::decode(payload) != Err(ArpError::Other) {
         layers.push(layer);
         layers.push(arp(payload, original));
-        if header.ethertype == Dialect::IRATI.ethertype && Arp::decode(payload).is_ok() {
+        if ethertype == Dialect::IRATI.ethertype && Arp::decode(payload).is_ok() {
             state.suppose(carina_wire::dif::Dialect::Irati);
         }
-    } else if let Some((datagram, bytes)) = state.datagram(header.ethertype, payload, original) {
+    } else if let Some((datagram, bytes)) = state.datagram(ethertype, payload, original) {
         layers.push(layer);
         layers.push(datagram.layer());
         pdu::guess(
@@ -54,11 +66,11 @@ pub(super) fn dissect(layers: &mut Vec<Layer>, state: &mut State, frame: &[u8], 
         );
     } else {
         let mut inner = Vec::new();
-        if internet::dissect(&mut inner, header.ethertype, payload, original) {
+        if internet::dissect(&mut inner, ethertype, payload, original) {
             layers.push(layer);
             return layers.append(&mut inner);
         }
-        layer.summary += &format!(" type {:#06x}, {original} bytes", header.ethertype);
+        layer.summary += &format!(" type {ethertype:#06x}, {original} bytes");
         layers.push(layer);
     }
 }

@@ -1,18 +1,17 @@
 //! Captured packets in words.
 //!
-//! [`AnyReader`] reads a capture file, [`Dissector`] takes its packets apart from the outside in: a
-//! frame holds ARP or a PDU, a VMPI record a control message or a piece of an SDU, a PDU delimited
-//! SDUs, an SDU perhaps a CDAP message. Each becomes a [`Layer`], as text or as JSON. Field widths
-//! of the DIF are not in its PDUs; they come from the description of the interface in the capture
-//! file: [`Settings`].
+//! `carina_wire::capture` reads a capture file, [`Dissector`] takes its packets apart from the
+//! outside in: a frame holds ARP or a PDU, a VMPI record a control message or a piece of an SDU, a
+//! PDU delimited SDUs, an SDU perhaps a CDAP message. Each becomes a [`Layer`], as text or as JSON.
+//! Field widths of the DIF are not in its PDUs; they come from the description of the interface in
+//! the capture file: [`Settings`].
 #![forbid(unsafe_code)]
 
 mod cdap;
-mod classic;
 mod delimiting;
+mod encapsulated;
 mod error;
 mod ethernet;
-mod file;
 mod internet;
 mod layer;
 mod pdu;
@@ -28,9 +27,7 @@ use carina_wire::pcapng::{Interface, LinkType, Packet};
 
 use self::state::State;
 
-pub use classic::Classic;
-pub use error::{FileError, SettingsError};
-pub use file::AnyReader;
+pub use error::SettingsError;
 pub use layer::Layer;
 pub use settings::Settings;
 
@@ -97,10 +94,7 @@ impl Dissector {
                 self.pieces
                     .dissect(&mut layers, &state.settings, key, packet.bytes, original);
             }
-            LinkType(other) => layers.push(Layer::new(
-                "unknown",
-                format!("link type {other}, {original} bytes"),
-            )),
+            other => encapsulated::dissect(&mut layers, state, other, packet.bytes, original),
         }
         layers
     }

@@ -451,3 +451,33 @@ fn no_packet_panics() {
         }
     }
 }
+
+#[test]
+fn packets_without_ethernet_header_are_shown_as_ip() {
+    let mut packet = vec![
+        0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+    ];
+    packet.extend([0, 53, 0, 99, 0, 8, 0, 0]);
+    let raw = gist(LinkType(101), "", &[&packet, &[0x75]]);
+    assert!(
+        raw.starts_with("link type 101 (RAW) | 10.0.0.1 > 10.0.0.2"),
+        "{raw}"
+    );
+    assert!(
+        raw.contains("link type 101 (RAW), 1 bytes, of a protocol"),
+        "{raw}"
+    );
+    let cooked = [
+        &[0, 4, 0, 1, 0, 6, 2, 0, 0, 0, 0, 7, 0, 0, 8, 0][..],
+        &packet,
+    ]
+    .concat();
+    let cooked = gist(LinkType(113), "", &[&cooked, &[0; 15]]);
+    let expected = "link type 113 (LINUX_SLL) from 02:00:00:00:00:07 | 10.0.0.1 > 10.0.0.2";
+    assert!(cooked.starts_with(expected), "{cooked}");
+    assert!(cooked.contains("shorter than a header"), "{cooked}");
+    let loopback = gist(LinkType(0), "", &[&[&[2, 0, 0, 0][..], &packet].concat()]);
+    assert!(loopback.contains("(NULL) | 10.0.0.1 >"), "{loopback}");
+    let other = gist(LinkType(127), "", &[&packet]);
+    assert_eq!(other, "link type 127 (IEEE802_11_RADIOTAP), 28 bytes\n");
+}

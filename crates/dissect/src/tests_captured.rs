@@ -1,6 +1,7 @@
 //! Packets that other stacks sent, from `tests/data` of this crate.
 
 use super::*;
+use carina_wire::capture::Reader;
 use carina_wire::pcapng::{Direction, Item};
 
 /// The bytes of a frame that were captured, and how many it had.
@@ -167,8 +168,7 @@ fn rlite_over_ethernet_is_guessed_from_its_first_pdu() {
 fn irati_over_ethernet_is_known_by_its_arp() {
     let file = include_bytes!("../tests/data/irati-over-ethernet.pcap");
     let mut dissector = Dissector::new(Settings::default());
-    let magic = file.first_chunk().copied().expect("four bytes");
-    let mut reader = Classic::of_magic(magic).expect("a capture file");
+    let mut reader = Reader::new();
     let mut lines = Vec::new();
     // In portions that end within headers and packets.
     for portion in file.chunks(11) {
@@ -189,7 +189,7 @@ fn irati_over_ethernet_is_known_by_its_arp() {
             }
         }
     }
-    assert_eq!(reader.rest(), 0);
+    assert_eq!(reader.end(), Ok(()));
     assert_understood(&lines);
     assert_said(
         &lines,
@@ -226,13 +226,14 @@ fn damaged_frames_of_others_do_not_panic() {
         }
     }
     let file = include_bytes!("../tests/data/irati-over-ethernet.pcap");
-    let magic = *file.first_chunk().expect("four bytes");
     for at in 0..400 {
         let mut changed = file[..1000].to_vec();
         changed[at] ^= 0xff;
-        let mut reader = Classic::of_magic(magic).expect("a capture file");
+        let (mut reader, mut packets) = (Reader::new(), 0);
         reader.feed(&changed);
-        while let Ok(Some(_)) = reader.poll() {}
-        assert!(reader.rest() <= changed.len());
+        while let Ok(Some(_)) = reader.poll() {
+            packets += 1;
+        }
+        assert!(packets <= changed.len() / 16);
     }
 }

@@ -1,18 +1,22 @@
 //! Frames of two files through an AFTR, and what leaves beside what should leave.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::sync::Arc;
 
-use carina_apps::pcap_file::{PcapError, file_header, read_pcap, record};
+use carina_apps::capture_file::{CaptureFileError, CapturedFrames};
 use carina_filter::FilterError;
 use carina_frame::{Pool, PoolConfig, PoolError};
 use carina_time::Instant;
+use carina_wire::capture::{CaptureError, NoFrame, Stations};
 use carina_wire::ether::TPID_CUSTOMER;
 use carina_wire::inet::ETHERTYPE_IPV6;
 use carina_wire::ipv6::FRAGMENT;
+use carina_wire::pcap::{file_header, record};
+use carina_wire::pcapng::LinkType;
 
 use crate::aftr::Aftr;
-use crate::config::{Config, Queue, Rules};
+use crate::config::{Address, Config, Queue, Rules};
 use crate::counters::Counters;
 use crate::file::Loaded;
 
@@ -47,10 +51,24 @@ pub struct Ran {
 pub enum CheckError {
     /// A file is no capture.
     #[error(transparent)]
-    Pcap(#[from] PcapError),
-    /// A file ends within a frame.
-    #[error("{0} bytes behind the last whole frame: the file is cut")]
-    Cut(usize),
+    File(#[from] CaptureFileError),
+    /// A file ends within a packet.
+    #[error(transparent)]
+    Cut(CaptureError),
+    /// A packet is no Ethernet frame, or is not whole.
+    #[error("packet {number} is {reason}: whole Ethernet frames are expected")]
+    NoFrame {
+        /// Its number, from 1.
+        number: u64,
+        /// What it is.
+        reason: NoFrame,
+    },
+    /// Packets have no MAC addresses to be compared.
+    #[error(
+        "packets of link type {0} have no MAC addresses, which are compared: Ethernet frames are \
+         expected"
+    )]
+    NoStations(LinkType),
     /// The configuration has no queue.
     #[error(
         "the configuration has no instance with a queue, which says what addresses the AFTR has"
@@ -80,21 +98,44 @@ pub enum CheckError {
     },
 }
 
-/// The frames of a file.
+/// The frames of a file that come in at a side with these addresses: packets that were captured
+/// without MAC addresses are sent to them.
 ///
 /// # Errors
-/// It has no Ethernet frames, or is cut.
-pub fn read_frames(file: &[u8]) -> Result<Frames, CheckError> {
-    let read = read_pcap(file)?;
-    if read.cut > 0 {
-        return Err(CheckError::Cut(read.cut));
+/// It is no capture, is cut, or has a packet that is no whole frame.
+pub fn read_inputs<T>(file: impl Read, own: &Address<T>) -> Result<Frames, CheckError> {
+    let stations = Stations {
+        destination: own.mac,
+        vlan: own.vlan,
+        ..Stations::default()
+    };
+    frames(CapturedFrames::read(file, stations)?)
+}
+
+/// The frames of a file, to be compared with what leaves.
+///
+/// # Errors
+/// As for [`read_inputs`]; or its packets have no MAC addresses.
+pub fn read_frames(file: impl Read) -> Result<Frames, CheckError> {
+    let read = CapturedFrames::read(file, Stations::default())?;
+    match read.first_given {
+        Some(link) => Err(CheckError::NoStations(link)),
+        None => frames(read),
     }
-    let first = read.frames.first().map_or(0, |(nanos, _)| *nanos);
-    let frames = read.frames.into_iter().map(|(nanos, place)| {
-        let time = Instant::from_nanos(nanos.saturating_sub(first));
-        (time, file[place].to_vec())
-    });
-    Ok(frames.collect())
+}
+
+fn frames(read: CapturedFrames) -> Result<Frames, CheckError> {
+    if let Some((number, reason)) = read.first_skipped {
+        return Err(CheckError::NoFrame { number, reason });
+    }
+    if let Some(cut) = read.cut {
+        return Err(CheckError::Cut(cut));
+    }
+    let first = read.times_ns.first().copied().unwrap_or(0);
+    let times = read.times_ns.iter();
+    let times = times.map(|nanos| Instant::from_nanos(nanos.saturating_sub(first)));
+    let frames = read.frames.iter().map(<[u8]>::to_vec);
+    Ok(times.zip(frames).collect())
 }
 
 /// A file of frames, all with time 0.
@@ -278,7 +319,10 @@ pub fn counter_differences(found: &Counters, expected: &BTreeMap<String, u64>) -
 
 #[cfg(test)]
 mod tests {
+    use carina_wire::ether::Mac;
+
     use super::*;
+    use crate::config::NextHopAddress;
 
     #[test]
     fn counters_are_read_in_both_forms() {
@@ -314,9 +358,33 @@ mod tests {
                 "frame 2: it has 60 bytes, not 61",
             ]
         );
+    }
+
+    #[test]
+    fn frames_of_files_are_whole_and_have_addresses() {
+        let frames = [vec![1; 14], vec![4; 60]];
         let file = write_frames(&frames);
-        let again = read_frames(&file).unwrap();
+        let again = read_frames(&file[..]).unwrap();
         assert_eq!(again.len(), 2);
-        assert!(matches!(read_frames(&file[..70]), Err(CheckError::Cut(_))));
+        let why = |file: &[u8]| read_frames(file).unwrap_err().to_string();
+        assert!(why(&file[..80]).contains("the file is cut"));
+        let mut short = file.clone();
+        short[24 + 12] = 15;
+        assert_eq!(
+            why(&short),
+            "packet 1 is cut short by the capture (snap length): whole Ethernet frames are expected"
+        );
+        let mut raw = write_frames(&[vec![0x45; 40]]);
+        raw[20] = 101;
+        assert!(why(&raw).starts_with("packets of link type 101 (RAW) have no MAC"));
+        let own = Address {
+            ip: (),
+            mac: Mac([2, 0, 0, 0, 0, 0x55]),
+            vlan: Some(7),
+            next_hop: NextHopAddress::Ip(()),
+        };
+        let inputs = read_inputs(&raw[..], &own).unwrap();
+        assert_eq!(inputs[0].1[..6], own.mac.0);
+        assert_eq!(inputs[0].1[12..18], [0x81, 0, 0, 7, 8, 0]);
     }
 }

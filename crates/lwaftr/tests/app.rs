@@ -40,6 +40,7 @@ fn graph(case: &Case, directory: &Path, file: &str) -> Graph {
         file: directory.join(file),
         repeat: false,
         pace: false,
+        ..PcapReadConfig::default()
     };
     let write = PcapWriteConfig {
         file: directory.join("out"),
@@ -60,7 +61,7 @@ fn frames(runner: &mut GraphRunner, directory: &Path, count: usize) -> Vec<Vec<u
             .run_for(carina_time::Duration::from_millis(20))
             .unwrap();
         let written = fs::read(directory.join("out")).unwrap_or_default();
-        let whole = read_frames(&written).unwrap_or_default();
+        let whole = read_frames(&written[..]).unwrap_or_default();
         if whole.len() >= count {
             return whole.into_iter().map(|(_, frame)| frame).collect();
         }
@@ -126,6 +127,7 @@ fn endless(case: &Case, directory: &Path, table: &Arc<Table>, monitor: Monitor) 
         file: directory.join("endless"),
         repeat: true,
         pace: false,
+        ..PcapReadConfig::default()
     };
     let mut graph = Graph::new();
     graph

@@ -138,7 +138,7 @@ impl Case {
         .unwrap()
     }
 
-    fn run_with(&self, tags: [Option<u16>; 2], is_stick: bool) -> Ran {
+    pub fn run_with(&self, tags: [Option<u16>; 2], is_stick: bool) -> Ran {
         let tagged = |frames: &Frames, tag: Option<u16>| -> Frames {
             let frames = frames
                 .iter()
@@ -153,7 +153,7 @@ impl Case {
         let mut ran = run(&self.loaded(tags), self.rules, &inputs).unwrap();
         for (frames, tag) in [(&mut ran.external, tags[0]), (&mut ran.internal, tags[1])] {
             // What leaves passes through a file as well.
-            let file = read_frames(&write_frames(frames)).unwrap();
+            let file = read_frames(&write_frames(frames)[..]).unwrap();
             for (frame, (_, read)) in frames.iter_mut().zip(file) {
                 assert_eq!(*frame, read);
                 if let Some(tag) = tag {

@@ -70,6 +70,7 @@ impl Site<'_> {
                 file: self.directory.join(input),
                 repeat: false,
                 pace: false,
+                ..PcapReadConfig::default()
             };
             let write = PcapWriteConfig {
                 file: self.directory.join(output),
@@ -109,7 +110,7 @@ impl Site<'_> {
 
     fn left(&self, name: &str) -> Vec<Vec<u8>> {
         let written = fs::read(self.directory.join(name)).unwrap_or_default();
-        let whole = read_frames(&written).unwrap_or_default();
+        let whole = read_frames(&written[..]).unwrap_or_default();
         whole.into_iter().map(|(_, frame)| frame).collect()
     }
 

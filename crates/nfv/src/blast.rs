@@ -32,7 +32,7 @@ use crate::port::{PortError, PortSpec, check_names, frame_bytes_for};
 pub use self::generator::{Sent, Trial};
 pub use self::histogram::{Histogram, Spread};
 pub use self::packets::{
-    FLOWS_MAX, Mix, Packets, PacketsError, STAMPED_MIN, STAMPED_MIN6, Synthesis,
+    FLOWS_MAX, FileNotes, Mix, Packets, PacketsError, STAMPED_MIN, STAMPED_MIN6, Synthesis,
 };
 pub use self::receiver::Received;
 pub use self::search::Search;

@@ -9,6 +9,7 @@
 extern crate alloc;
 
 pub mod arp;
+pub mod capture;
 pub mod dif;
 pub mod ether;
 mod flow_spec;
@@ -17,6 +18,7 @@ pub mod ipv6;
 mod name;
 pub mod neighbour;
 mod payload;
+pub mod pcap;
 pub mod pcapng;
 pub mod vmpi;
 

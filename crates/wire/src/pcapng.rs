@@ -1,4 +1,5 @@
-//! Capture files: pcapng, as far as captures of PDUs need it.
+//! Capture files of the newer kind, pcapng, as far as captures of packets need it
+//! (draft-ietf-opsawg-pcapng). [`crate::capture`] reads the older kind too.
 //!
 //! A file is a run of blocks, each a multiple of four bytes long:
 //!
@@ -10,24 +11,29 @@
 //!
 //!  section header 0A0D0D0A   magic 1A2B3C4D, version 1.0, section length; begins everything anew
 //!  interface      00000001   link type 2, 0 2, snap length 4
-//!                            options: 2 name, 3 description, 9 time unit
+//!                            options: 2 name, 3 description, 9 time unit, 13 FCS bits,
+//!                            14 seconds to add to each time
 //!  packet         00000006   interface 4, time 8 (high, low), captured 4, original 4, bytes
-//!                            option: 2 flags
+//!                            option: 2 flags, with the direction and the bytes of the FCS
+//!  packet of old     00000002   interface 2, drops 2, time 8 and the rest as above
+//!  simple packet     00000003   original 4, bytes
 //!  statistics     00000005   interface 4, time 8 (high, low)
 //!                            options: 4 packets that came, 5 of them not in the file
 //! ```
 //!
 //! [`Writer`] writes little endian and nanoseconds. [`Reader`] takes either byte order and any time
-//! unit, bytes in portions of any size, and skips blocks that it does not know. It keeps at most
-//! one block, of at most [`BLOCK_BYTES_MAX`].
+//! unit, bytes in portions of any size, and skips blocks that it does not know, of any length. It
+//! keeps at most one block, of at most [`BLOCK_BYTES_MAX`].
 
 mod read;
 mod write;
 
+use core::fmt;
+
 pub use read::{CaptureError, Item, Reader};
 pub use write::Writer;
 
-/// Longest block that a reader accepts, in bytes.
+/// Longest block of a known type that a reader accepts, in bytes.
 pub const BLOCK_BYTES_MAX: usize = 1 << 20;
 
 /// Interfaces of one section that a reader remembers.
@@ -47,6 +53,50 @@ impl LinkType {
     /// SDUs of a flow of a shim DIF, which are PDUs of the DIF above or an application's (USER2).
     pub const SDU: LinkType = LinkType(149);
 }
+
+impl fmt::Display for LinkType {
+    /// The number and, where it is a common one, the name: `101 (RAW)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = LINK_NAMES.iter().find(|(number, _)| *number == self.0);
+        match known {
+            Some((number, name)) => write!(f, "{number} ({name})"),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+/// Names of common link types, as the registry of IANA has them.
+const LINK_NAMES: &[(u16, &str)] = &[
+    (0, "NULL"),
+    (1, "ETHERNET"),
+    (9, "PPP"),
+    (12, "RAW"),
+    (14, "RAW"),
+    (50, "PPP_HDLC"),
+    (51, "PPP_ETHER"),
+    (101, "RAW"),
+    (104, "C_HDLC"),
+    (105, "IEEE802_11"),
+    (107, "FRELAY"),
+    (108, "LOOP"),
+    (113, "LINUX_SLL"),
+    (119, "IEEE802_11_PRISM"),
+    (127, "IEEE802_11_RADIOTAP"),
+    (147, "USER0"),
+    (148, "USER1"),
+    (149, "USER2"),
+    (187, "BLUETOOTH_HCI_H4"),
+    (192, "PPI"),
+    (195, "IEEE802_15_4_WITHFCS"),
+    (220, "USB_LINUX_MMAPPED"),
+    (227, "CAN_SOCKETCAN"),
+    (228, "IPV4"),
+    (229, "IPV6"),
+    (239, "NFLOG"),
+    (249, "USBPCAP"),
+    (253, "NETLINK"),
+    (276, "LINUX_SLL2"),
+];
 
 /// Which way a packet went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,7 +142,8 @@ pub struct Interface {
     pub snap_bytes: u32,
 }
 
-/// A packet as it lies in a file.
+/// A packet as it lies in a file, without the frame check sequence (FCS) that some files have
+/// behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// Number of the interface within its section, from 0.
@@ -105,6 +156,24 @@ pub struct Packet<'a> {
     pub bytes: &'a [u8],
     /// How long it was.
     pub original_bytes: u32,
+}
+
+impl<'a> Packet<'a> {
+    /// The packet without the `fcs` bytes that its frame had at the end. What the capture cut off
+    /// are the last bytes, so that a frame may be whole of which only the FCS is missing.
+    pub(crate) fn without_fcs(self, fcs: u32) -> Packet<'a> {
+        let original = self.original_bytes.max(self.bytes.len() as u32);
+        if fcs == 0 || original < fcs {
+            return self;
+        }
+        let original_bytes = original - fcs;
+        let length = self.bytes.len().min(original_bytes as usize);
+        Packet {
+            bytes: &self.bytes[..length],
+            original_bytes,
+            ..self
+        }
+    }
 }
 
 /// How many packets an interface had, from the begin of the file to where this stands.
@@ -124,6 +193,7 @@ const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
 const SIMPLE_PACKET: u32 = 3;
 const STATISTICS: u32 = 5;
+const OLD_PACKET: u32 = 2;
 const PACKET: u32 = 6;
 const MAGIC: u32 = 0x1a2b_3c4d;
 
@@ -131,6 +201,8 @@ const OPTION_END: u16 = 0;
 const OPTION_NAME: u16 = 2;
 const OPTION_DESCRIPTION: u16 = 3;
 const OPTION_TIME_UNIT: u16 = 9;
+const OPTION_FCS: u16 = 13;
+const OPTION_TIME_OFFSET: u16 = 14;
 const OPTION_FLAGS: u16 = 2;
 const OPTION_CAME: u16 = 4;
 const OPTION_MISSED: u16 = 5;

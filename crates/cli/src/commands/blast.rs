@@ -4,17 +4,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Instant;
 
+use carina_apps::capture_file::CaptureFileError;
 use carina_frame::PoolConfig;
 use carina_measure::duration::parse_ns;
 use carina_measure::table::{Table, short};
 use carina_measure::traffic::{Rate, share};
 use carina_nfv::blast::{
-    BlastError, Blaster, Blasting, Mix, Outcome as Trial, Packets, PacketsError, Search, Synthesis,
+    BlastError, Blaster, Blasting, FileNotes, Mix, Outcome as Trial, Packets, PacketsError, Search,
+    Synthesis,
 };
 use carina_nfv::destination::Destination;
 use carina_nfv::port::PortSpec;
 use carina_sys::pin_to_cpu;
 use carina_time::Duration;
+use carina_wire::capture::Stations;
 use carina_wire::ether::Mac;
 use clap::Args;
 use serde_json::json;
@@ -48,7 +51,7 @@ pub struct BlastArgs {
     /// The port where they come back [default: where they leave]
     #[arg(value_name = "RX")]
     rx: Option<PortSpec>,
-    /// Send the Ethernet frames of a capture file, pcap or pcapng, again and again
+    /// Send the whole Ethernet frames of a capture file, pcap or pcapng, again and again
     #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
     /// Send the file once
@@ -60,11 +63,11 @@ pub struct BlastArgs {
     /// Flows, by source port
     #[arg(long, default_value_t = 1, conflicts_with = "replay")]
     flows: u16,
-    /// Source MAC address
-    #[arg(long, default_value = "02:00:00:00:00:01", conflicts_with = "replay")]
+    /// Source MAC address; with --replay of packets that were captured without one
+    #[arg(long, default_value = "02:00:00:00:00:01")]
     source_mac: Mac,
-    /// Destination MAC address
-    #[arg(long, default_value = "02:00:00:00:00:02", conflicts_with = "replay")]
+    /// Destination MAC address; with --replay of packets that were captured without one
+    #[arg(long, default_value = "02:00:00:00:00:02")]
     mac: Mac,
     /// Source address [default: 198.18.0.1, or 2001:2::1 to IPv6]
     #[arg(long, conflicts_with = "replay")]
@@ -122,10 +125,7 @@ pub fn run(shared: &Shared, args: &BlastArgs) -> Outcome {
     if args.find && args.resolution < RESOLUTION_MIN {
         return Err(usage("--resolution: at least 0.01% is possible"));
     }
-    let cut = blaster.packets.cut;
-    if cut > 0 {
-        progress(format!("{cut} frames of the file are cut and not sent"));
-    }
+    say(&blaster.packets.notes, args);
     let interrupt = Interrupt::take().attempt("taking signals")?;
     if let Some(cpu) = args.cpu {
         pin_to_cpu(cpu).attempt(format!("running on processor {cpu}"))?;
@@ -150,12 +150,41 @@ pub fn run(shared: &Shared, args: &BlastArgs) -> Outcome {
     show(shared, args, &run.blasting)
 }
 
+/// Tells the user what of a capture file is not sent as it is.
+fn say(notes: &FileNotes, args: &BlastArgs) {
+    if notes.skipped.total() > 0 {
+        progress(format!(
+            "packets of the file that are not sent: {}",
+            notes.skipped
+        ));
+    }
+    if let Some((count, link)) = notes.given_stations {
+        progress(format!(
+            "{count} packets without MAC addresses (link type {link}) are sent from {} to {}",
+            args.source_mac, args.mac
+        ));
+    }
+    if let Some(cut) = notes.cut {
+        progress(format!("{cut}; the frames before it are sent"));
+    }
+}
+
 fn blaster(args: &BlastArgs) -> Result<Blaster, Failure> {
     let packets = match &args.replay {
-        Some(path) => Packets::of_file(path).map_err(|error| match error {
-            PacketsError::File { .. } => failed(error),
-            _ => refused(error),
-        })?,
+        Some(path) => {
+            let stations = Stations {
+                destination: args.mac,
+                source: args.source_mac,
+                vlan: None,
+            };
+            Packets::of_file(path, stations).map_err(|error| match error {
+                PacketsError::File {
+                    source: CaptureFileError::System(_),
+                    ..
+                } => failed(error),
+                _ => refused(error),
+            })?
+        }
         None => Packets::made(Synthesis {
             sizes: args.size.clone(),
             source_mac: args.source_mac,

@@ -5,7 +5,8 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 
 use carina_api::control::Dialect;
-use carina_dissect::{AnyReader, Dissector, Settings};
+use carina_dissect::{Dissector, Settings};
+use carina_wire::capture::Reader;
 use carina_wire::pcapng::{Direction, Item, Packet};
 use serde_json::{Value, json};
 
@@ -15,7 +16,8 @@ use crate::report::{print_json, print_line};
 
 /// Show the packets of a capture file: PDUs, CDAP messages, VMPI records, RINA ARP
 ///
-/// Reads pcapng as `carina capture` and other tools write it, and the older pcap. PDUs may be of
+/// Reads pcapng as `carina capture` and other tools write it, and the older pcap: Ethernet frames,
+/// packets of IP (RAW, LINUX_SLL, LINUX_SLL2, NULL, LOOP), and what Carina captures. PDUs may be of
 /// any dialect: what the file or an option does not say is guessed from ARP and the first PDU. One
 /// line for each packet; with --verbose a paragraph, with --json an object.
 #[derive(Debug, clap::Args)]
@@ -66,15 +68,7 @@ pub fn run(shared: &Shared, args: &DissectArgs) -> Outcome {
     };
     let mut show = Show::new(args.settings()?, shared.json, args.verbose);
     let mut portion = vec![0; 1 << 16];
-    // The kind of the file shows in its first bytes, which a pipe may give one by one.
-    let mut begin = Vec::new();
-    let head = input.by_ref().take(4).read_to_end(&mut begin);
-    head.attempt(format!("reading {name}"))?;
-    if begin.is_empty() {
-        return Err(failed(format!("{name} is empty, not a capture")));
-    }
-    let mut reader = AnyReader::of_file(&begin);
-    reader.feed(&begin);
+    let mut reader = Reader::new();
     loop {
         let count = match input.read(&mut portion) {
             Ok(0) => break,
@@ -90,12 +84,9 @@ pub fn run(shared: &Shared, args: &DissectArgs) -> Outcome {
             show.item(&item)?;
         }
     }
-    match reader.rest() {
-        0 => Ok(()),
-        rest => Err(failed(format!(
-            "{name} ends within a block, of which {rest} bytes are there"
-        ))),
-    }
+    reader
+        .end()
+        .map_err(|what| failed(format!("{name}: {what}")))
 }
 
 /// Shows what a capture says, item by item.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use carina_lwaftr::channel::Verb;
 use carina_lwaftr::check::{
-    CheckError, Frames, Inputs, counter_differences, differences, read_counters, read_frames,
-    write_counters, write_frames,
+    CheckError, Frames, Inputs, counter_differences, differences, first_queue, read_counters,
+    read_frames, read_inputs, write_counters, write_frames,
 };
 use carina_lwaftr::config::Rules;
 use carina_lwaftr::file::{Loaded, compile, is_compiled, read, read_compiled};
@@ -43,7 +43,9 @@ pub enum LwaftrCommand {
         carina lwaftr check lwaftr.conf in4.pcap in6.pcap out4.pcap out6.pcap counters\n  \
         carina lwaftr check --write lwaftr.conf in4.pcap in6.pcap out4.pcap out6.pcap counters\n\n\
         Exit code 1: something else left, or was counted. Frames come at the times of their \
-        captures, each counted from its first frame.")]
+        captures, each counted from its first frame. Packets that were captured without MAC \
+        addresses are sent to those of the configuration; what leaves is compared with Ethernet \
+        frames. Files with packets that are not whole are refused.")]
     Check(CheckArgs),
     /// Forward the frames of two captures again and again on one core, and print the rates
     ///
@@ -112,7 +114,7 @@ pub struct Source {
     /// The configuration: text of snabb-softwire or ietf-softwire-br, or what compile made of it
     #[arg(value_name = "CONF")]
     conf: PathBuf,
-    /// Whose way where RFCs and Snabb's lwAFTR differ
+    /// Follow the RFCs or Snabb's lwAFTR where they differ
     #[arg(long = "as", value_enum, default_value_t = Way::Rfc)]
     way: Way,
 }
@@ -140,7 +142,7 @@ impl Way {
 pub struct CheckArgs {
     #[command(flatten)]
     source: Source,
-    /// Frames that come from the Internet
+    /// Frames that come from the Internet: a capture, pcap or pcapng
     in4: PathBuf,
     /// Frames that come from the access network
     in6: PathBuf,
@@ -236,24 +238,36 @@ fn compile_file(shared: &Shared, source: &Source, out: Option<PathBuf>) -> Outco
     ))
 }
 
-fn captured(file: &Path) -> Result<Frames, Failure> {
+/// Reads a capture by a function of `carina_lwaftr::check`.
+fn captured(
+    file: &Path,
+    read: impl FnOnce(fs::File) -> Result<Frames, CheckError>,
+) -> Result<Frames, Failure> {
     let name = file.display();
-    let bytes = fs::read(file).attempt(format!("reading {name}"))?;
-    read_frames(&bytes).map_err(|error| refused(format!("{name}: {error}")))
+    let opened = fs::File::open(file).attempt(format!("reading {name}"))?;
+    read(opened).map_err(|error| refused(format!("{name}: {error}")))
+}
+
+/// The frames that come in from the Internet and from the access network.
+fn inputs(conf: &Path, loaded: &Loaded, [in4, in6]: [&Path; 2]) -> Result<[Frames; 2], Failure> {
+    let queue = first_queue(&loaded.config)
+        .map_err(|error| refused(format!("{}: {error}", conf.display())))?;
+    Ok([
+        captured(in4, |file| read_inputs(file, &queue.external))?,
+        captured(in6, |file| read_inputs(file, &queue.internal))?,
+    ])
 }
 
 fn check(shared: &Shared, args: &CheckArgs) -> Outcome {
     let loaded = args.source.load()?;
+    let [external, internal] = inputs(&args.source.conf, &loaded, [&args.in4, &args.in6])?;
     let inputs = Inputs {
-        external: captured(&args.in4)?,
-        internal: captured(&args.in6)?,
+        external,
+        internal,
         is_stick: args.on_a_stick,
     };
     let ran = carina_lwaftr::check::run(&loaded, args.source.way.rules(), &inputs);
-    let ran = ran.map_err(|error| match error {
-        CheckError::NoQueue => refused(format!("{}: {error}", args.source.conf.display())),
-        error => failed(error),
-    })?;
+    let ran = ran.map_err(failed)?;
     let sides = [(&args.out4, &ran.external), (&args.out6, &ran.internal)];
     if args.write {
         for (file, frames) in sides {
@@ -268,7 +282,7 @@ fn check(shared: &Shared, args: &CheckArgs) -> Outcome {
     let mut differ = Vec::new();
     if !args.write {
         for (file, frames) in sides {
-            let expected: Vec<_> = captured(file)?
+            let expected: Vec<_> = captured(file, read_frames)?
                 .into_iter()
                 .map(|(_, frame)| frame)
                 .collect();

@@ -173,7 +173,7 @@ fn slips_are_answered_with_what_is_right() {
     let said = site.fails(&["import", "rlite-ctl", file.to_str().unwrap()], 1);
     assert!(said.contains("nothing was carried over"), "{said}");
     let said = site.fails(&["dissect", file.to_str().unwrap()], 1);
-    assert!(said.contains("no pcapng file, nor pcap"), "{said}");
+    assert!(said.contains("neither a pcap nor a pcapng file"), "{said}");
     std::fs::write(&file, "").unwrap();
     let said = site.fails(&["dissect", file.to_str().unwrap()], 1);
     assert!(said.contains("is empty"), "{said}");

@@ -10,11 +10,11 @@ mod tshark;
 
 use std::collections::BTreeMap;
 
-use carina_apps::pcap_file::{file_header, record};
 use carina_lwaftr::check::{
     Frames, Inputs, Ran, read_counters, read_frames, run, write_counters, write_frames,
 };
 use carina_lwaftr::counters::Counters;
+use carina_wire::pcap::{file_header, record};
 
 use self::tshark::Seen;
 use crate::harness::*;
@@ -155,7 +155,7 @@ impl Trial {
                 file.extend(record(time, frame.len(), frame.len()));
                 file.extend(frame);
             }
-            read_frames(&file).unwrap()
+            read_frames(&file[..]).unwrap()
         };
         let inputs = Inputs {
             external: file(&self.case.external, variant.tags[0], false),

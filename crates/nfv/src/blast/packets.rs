@@ -6,17 +6,16 @@
 //!
 //! Or over IPv6, with a checksum.
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::str::FromStr;
 
+use carina_apps::capture_file::{CaptureFileError, CapturedFrames, FrameList};
 use carina_apps::sample_packet::{ETHERNET_SIZES, udp_packet};
-use carina_dissect::{AnyReader, FileError};
+use carina_wire::capture::{CaptureError, Skipped, Stations};
 use carina_wire::ether::Mac;
 use carina_wire::inet::checksum;
-use carina_wire::pcapng::{Item, LinkType};
+use carina_wire::pcapng::LinkType;
 
 use crate::destination::Destination;
 
@@ -72,29 +71,27 @@ pub enum PacketsError {
     /// There are no flows, or too many.
     #[error("{0} flows: 1 to {FLOWS_MAX} are possible")]
     Flows(u16),
-    /// The file cannot be read.
+    /// The file cannot be read, or is no capture file.
     #[error("{path}: {source}")]
     File {
         /// The file.
         path: String,
         /// Why.
-        source: io::Error,
+        source: CaptureFileError,
     },
-    /// The file is no capture file.
-    #[error("{path}: {source}")]
-    Capture {
+    /// The file has packets of which none can be sent.
+    #[error("{path} has no whole Ethernet frame: of its packets {skipped}")]
+    NoFrame {
         /// The file.
         path: String,
-        /// Why.
-        source: FileError,
+        /// The packets, by what is wrong with them.
+        skipped: Skipped,
     },
-    /// The file has no Ethernet frames that are whole.
-    #[error("{path}: there is no whole Ethernet frame in it ({cut} are cut)")]
+    /// The file has no packet.
+    #[error("{path} has no packet")]
     Empty {
         /// The file.
         path: String,
-        /// Frames of which only a part was captured.
-        cut: u64,
     },
 }
 
@@ -132,10 +129,21 @@ impl Default for Mix {
 /// What a generator sends, one after the other and from the start again.
 #[derive(Clone, Debug)]
 pub struct Packets {
-    round: Vec<Vec<u8>>,
+    round: FrameList,
     synthesis: Option<Synthesis>,
-    /// Frames of a capture file that are not sent, because only a part was captured.
-    pub cut: u64,
+    /// What a user has to know of a capture file.
+    pub notes: FileNotes,
+}
+
+/// What of a capture file is not sent as it is.
+#[derive(Clone, Debug, Default)]
+pub struct FileNotes {
+    /// Packets that are not sent, by the reason.
+    pub skipped: Skipped,
+    /// Packets that got MAC addresses, and the link type of the first of them.
+    pub given_stations: Option<(u64, LinkType)>,
+    /// The file ends within a packet or block.
+    pub cut: Option<CaptureError>,
 }
 
 impl Packets {
@@ -167,64 +175,46 @@ impl Packets {
                 destinations,
             }),
         };
-        Ok(Packets {
-            round: synthesis
-                .sizes
-                .0
-                .iter()
-                .map(make)
-                .collect::<Result<_, _>>()?,
-            synthesis: Some(synthesis),
-            cut: 0,
-        })
-    }
-
-    /// The Ethernet frames of a capture file, pcap or pcapng.
-    ///
-    /// # Errors
-    /// The file cannot be read, or has no frame.
-    pub fn of_file(path: &Path) -> Result<Packets, PacketsError> {
-        let name = || path.display().to_string();
-        let failed = |source| PacketsError::File {
-            path: name(),
-            source,
-        };
-        let wrong = |source| PacketsError::Capture {
-            path: name(),
-            source,
-        };
-        let mut bytes = Vec::new();
-        File::open(path)
-            .and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes))
-            .map_err(failed)?;
-        let mut reader = AnyReader::of_file(&bytes);
-        let (mut round, mut cut, mut links) = (Vec::new(), 0, Vec::new());
-        for portion in bytes.chunks(PORTION_BYTES) {
-            reader.feed(portion);
-            while let Some(item) = reader.poll().map_err(wrong)? {
-                match item {
-                    Item::Section => links.clear(),
-                    Item::Interface(interface) => links.push(interface.link),
-                    Item::Packet(packet) => {
-                        let link = links.get(packet.interface as usize);
-                        if link != Some(&LinkType::ETHERNET) || packet.bytes.len() < MAC_BYTES {
-                            continue;
-                        }
-                        match packet.bytes.len() as u64 == u64::from(packet.original_bytes) {
-                            true => round.push(packet.bytes.to_vec()),
-                            false => cut += 1,
-                        }
-                    }
-                }
-            }
-        }
-        if round.is_empty() {
-            return Err(PacketsError::Empty { path: name(), cut });
+        let mut round = FrameList::default();
+        for bytes in &synthesis.sizes.0 {
+            round.push(&make(bytes)?);
         }
         Ok(Packets {
             round,
+            synthesis: Some(synthesis),
+            notes: FileNotes::default(),
+        })
+    }
+
+    /// The Ethernet frames of a capture file, pcap or pcapng. Packets that were captured without
+    /// MAC addresses get those of `stations`.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has no frame.
+    pub fn of_file(file: &Path, stations: Stations) -> Result<Packets, PacketsError> {
+        let path = || file.display().to_string();
+        let read = CapturedFrames::open(file, stations).map_err(|source| PacketsError::File {
+            path: path(),
+            source,
+        })?;
+        match (read.frames.is_empty(), read.skipped.total()) {
+            (false, _) => {}
+            (true, 0) => return Err(PacketsError::Empty { path: path() }),
+            (true, _) => {
+                return Err(PacketsError::NoFrame {
+                    path: path(),
+                    skipped: read.skipped,
+                });
+            }
+        }
+        Ok(Packets {
+            round: read.frames,
             synthesis: None,
-            cut,
+            notes: FileNotes {
+                skipped: read.skipped,
+                given_stations: read.first_given.map(|link| (read.given_stations, link)),
+                cut: read.cut,
+            },
         })
     }
 
@@ -243,20 +233,21 @@ impl Packets {
     /// Mean length in bytes, without FCS.
     #[must_use]
     pub fn mean_bytes(&self) -> f64 {
-        let sum: usize = self.round.iter().map(Vec::len).sum();
+        let sum: usize = self.round.iter().map(<[u8]>::len).sum();
         sum as f64 / self.round.len() as f64
     }
 
     /// The longest packet in bytes.
     #[must_use]
     pub fn longest(&self) -> usize {
-        self.round.iter().map(Vec::len).max().unwrap_or(0)
+        self.round.iter().map(<[u8]>::len).max().unwrap_or(0)
     }
 
     /// The bytes of packet `number`, before [`Packets::stamp`].
     #[inline]
     pub(super) fn bytes(&self, number: u64) -> &[u8] {
-        &self.round[(number % self.round.len() as u64) as usize]
+        let index = number % self.round.len() as u64;
+        self.round.get(index as usize).unwrap_or_default()
     }
 
     /// Completes a copy of [`Packets::bytes`].
@@ -352,13 +343,12 @@ pub const ROUND_MAX: usize = 4096;
 /// The most flows.
 pub const FLOWS_MAX: u16 = u16::MAX - FLOW_PORT + 1;
 const FLOW_PORT: u16 = 1024;
-/// What is read of a capture file at most.
-const FILE_BYTES_MAX: u64 = 1 << 30;
-const PORTION_BYTES: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests {
+    use carina_wire::capture::NoFrame;
     use carina_wire::inet::pseudo_sum6;
+    use carina_wire::pcap::{file_header, record};
 
     use super::*;
 
@@ -446,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_mixes_and_files_are_refused() {
+    fn wrong_mixes_and_flows_are_refused() {
         let refusal = |text: &str| text.parse::<Mix>().unwrap_err().to_string();
         assert!(refusal("64y7").contains("64x7,594x3,1500"));
         assert!(refusal("64x0").contains("are written"));
@@ -462,32 +452,46 @@ mod tests {
                 .to_string()
                 .contains("1 to 64512")
         );
-        let path = std::env::temp_dir().join(format!("carina-blast-{}", std::process::id()));
-        assert!(
-            Packets::of_file(&path)
-                .unwrap_err()
-                .to_string()
-                .contains("carina-blast")
-        );
+    }
+
+    #[test]
+    fn a_file_is_replayed_but_for_what_is_no_whole_frame() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("in.pcap");
+        let refusal = || {
+            let refused = Packets::of_file(&path, Stations::default());
+            refused.unwrap_err().to_string()
+        };
+        assert!(refusal().contains("in.pcap: No such file"));
         std::fs::write(&path, "no capture file at all").unwrap();
-        assert!(Packets::of_file(&path).is_err());
-        // A classic capture file with a whole frame and one of which 20 bytes were kept.
-        let mut file = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0];
-        file.extend([0; 8]);
-        file.extend([0xff, 0xff, 0, 0, 1, 0, 0, 0]);
-        for (kept, was) in [(64u32, 64u32), (20, 64)] {
-            file.extend([0; 8]);
-            file.extend(kept.to_le_bytes());
-            file.extend(was.to_le_bytes());
-            file.extend(vec![7; kept as usize]);
-        }
-        std::fs::write(&path, file).unwrap();
-        let packets = Packets::of_file(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
-        assert_eq!(
-            (packets.round(), packets.cut, packets.is_stamped()),
-            (1, 1, false)
-        );
-        assert_eq!(packets.bytes(9), [7; 64]);
+        assert!(refusal().contains("neither a pcap nor a pcapng file"));
+        // A frame that is whole, and one of which 20 bytes were kept.
+        let file = |link: u32, packets: &[(usize, usize)]| {
+            let mut file = file_header(65_535).to_vec();
+            file[20..24].copy_from_slice(&link.to_le_bytes());
+            for (kept, was) in packets {
+                file.extend(record(0, *kept, *was));
+                file.extend(vec![0x47; *kept]);
+            }
+            std::fs::write(&path, file).unwrap();
+        };
+        let replayed = || Packets::of_file(&path, Stations::default()).unwrap();
+        file(1, &[(64, 64), (20, 64)]);
+        let packets = replayed();
+        assert_eq!((packets.round(), packets.is_stamped()), (1, false));
+        assert_eq!(packets.notes.skipped.of(NoFrame::Cut), 1);
+        assert_eq!(packets.bytes(9), [0x47; 64]);
+        // With an FCS of four bytes, of which the second frame has lost two.
+        file(0x2400_0001, &[(64, 64), (62, 64)]);
+        let packets = replayed();
+        assert_eq!((packets.round(), packets.longest()), (2, 60));
+        file(101, &[(40, 40)]);
+        let packets = replayed();
+        assert_eq!(packets.notes.given_stations, Some((1, LinkType(101))));
+        assert_eq!(packets.bytes(0)[..6], [2, 0, 0, 0, 0, 2]);
+        file(105, &[(40, 40), (20, 40)]);
+        assert!(refusal().contains("2 are of link type 105 (IEEE802_11), not Ethernet"));
+        file(1, &[]);
+        assert!(refusal().ends_with("in.pcap has no packet"));
     }
 }

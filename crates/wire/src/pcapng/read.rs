@@ -5,9 +5,10 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::{
-    BLOCK_BYTES_MAX, Direction, INTERFACE, INTERFACES_MAX, Interface, LinkType, MAGIC,
-    OPTION_DESCRIPTION, OPTION_END, OPTION_FLAGS, OPTION_MISSED, OPTION_NAME, OPTION_TIME_UNIT,
-    PACKET, Packet, SECTION, SIMPLE_PACKET, STATISTICS, padded,
+    BLOCK_BYTES_MAX, Direction, INTERFACE, INTERFACES_MAX, Interface, LinkType, MAGIC, OLD_PACKET,
+    OPTION_DESCRIPTION, OPTION_END, OPTION_FCS, OPTION_FLAGS, OPTION_MISSED, OPTION_NAME,
+    OPTION_TIME_OFFSET, OPTION_TIME_UNIT, PACKET, Packet, SECTION, SIMPLE_PACKET, STATISTICS,
+    padded,
 };
 
 /// Reads a file, or a stream that has no end yet.
@@ -16,6 +17,8 @@ pub struct Reader {
     buffer: Vec<u8>,
     /// Bytes at the front of the buffer that are done with.
     done: usize,
+    /// Bytes to come of a long block of an unknown type.
+    to_skip: usize,
     /// Byte order of the section; none before the first.
     order: Option<Order>,
     interfaces: Vec<Described>,
@@ -27,8 +30,27 @@ pub struct Reader {
 #[derive(Debug)]
 struct Described {
     interface: Interface,
-    unit: Unit,
+    clock: Clock,
+    /// Bytes of the FCS behind each packet that says nothing else.
+    fcs_bytes: u32,
     missed: u64,
+}
+
+/// How the times of an interface are written.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    unit: Unit,
+    /// Seconds to be added.
+    offset_s: i64,
+}
+
+impl Clock {
+    /// Nanoseconds since 1970; the nearest that fit.
+    fn to_ns(self, time: u64) -> u64 {
+        let offset_ns = i128::from(self.offset_s) * 1_000_000_000;
+        let ns = i128::from(self.unit.to_ns(time)) + offset_ns;
+        u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
+    }
 }
 
 /// A block that says something.
@@ -162,6 +184,12 @@ impl Reader {
         self.buffer.len() - self.done
     }
 
+    /// True when the file may end here: no block has begun of which more is to come.
+    #[must_use]
+    pub fn is_at_end(&self) -> bool {
+        self.rest() == 0 && self.to_skip == 0
+    }
+
     /// The whole blocks that were read since bytes were fed last, as they are in the file.
     #[must_use]
     pub fn whole(&self) -> &[u8] {
@@ -196,9 +224,17 @@ impl Reader {
     /// The bytes are no capture file; nothing can be read behind them.
     pub fn poll(&mut self) -> Result<Option<Item<'_>>, CaptureError> {
         loop {
+            self.skip();
             let Some((kind, length, order)) = self.head()? else {
                 return Ok(None);
             };
+            if length > BLOCK_BYTES_MAX {
+                self.to_skip = length;
+                continue;
+            }
+            if self.rest() < length {
+                return Ok(None);
+            }
             let start = self.done;
             self.done += length;
             let trailer = self.buffer[self.done - 4..self.done].first_chunk();
@@ -218,9 +254,18 @@ impl Reader {
                     return Ok(Some(Item::Interface(&added.interface)));
                 }
                 STATISTICS => self.statistics(start, length, order)?,
-                PACKET => {
-                    let body = self.body(start, length, order);
-                    return self.packet(body).map(|packet| Some(Item::Packet(packet)));
+                PACKET | OLD_PACKET => {
+                    let mut body = self.body(start, length, order);
+                    let interface = match kind {
+                        PACKET => body.u32()?,
+                        _ => {
+                            let interface = body.u16()?;
+                            body.u16()?;
+                            interface.into()
+                        }
+                    };
+                    let packet = self.packet(interface, body)?;
+                    return Ok(Some(Item::Packet(packet)));
                 }
                 SIMPLE_PACKET => {
                     let body = self.body(start, length, order);
@@ -231,7 +276,14 @@ impl Reader {
         }
     }
 
-    /// Type, length and byte order of the block that begins here; `None` until it is there whole.
+    /// Passes over what is left of a long block of an unknown type.
+    fn skip(&mut self) {
+        let there = self.to_skip.min(self.rest());
+        self.done += there;
+        self.to_skip -= there;
+    }
+
+    /// Type, length and byte order of the block that begins here; `None` until these are there.
     fn head(&self) -> Result<Option<(u32, usize, Order)>, CaptureError> {
         let bytes = &self.buffer[self.done..];
         let Some(&[t0, t1, t2, t3, l0, l1, l2, l3]) = bytes.first_chunk() else {
@@ -253,14 +305,19 @@ impl Reader {
             (false, Some(order)) => order,
             (false, None) => return Err(CaptureError::Foreign),
         };
-        let length = order.u32([l0, l1, l2, l3]) as usize;
-        if !length.is_multiple_of(4) || !(12..=BLOCK_BYTES_MAX).contains(&length) {
+        let (kind, length) = (
+            order.u32([t0, t1, t2, t3]),
+            order.u32([l0, l1, l2, l3]) as usize,
+        );
+        let is_known = matches!(
+            kind,
+            SECTION | INTERFACE | STATISTICS | PACKET | OLD_PACKET | SIMPLE_PACKET
+        );
+        let is_long = length > BLOCK_BYTES_MAX;
+        if !length.is_multiple_of(4) || length < 12 || is_long && is_known {
             return Err(CaptureError::Block);
         }
-        if bytes.len() < length {
-            return Ok(None);
-        }
-        Ok(Some((order.u32([t0, t1, t2, t3]), length, order)))
+        Ok(Some((kind, length, order)))
     }
 
     fn body(&self, start: usize, length: usize, order: Order) -> Body<'_> {
@@ -288,7 +345,7 @@ impl Reader {
             description: String::new(),
             snap_bytes: body.u32()?,
         };
-        let mut unit = Unit::Decimal(6);
+        let (mut unit, mut offset_s, mut fcs_bytes) = (Unit::Decimal(6), 0, 0);
         while let Some((code, value)) = body.option()? {
             match (code, value) {
                 (OPTION_NAME, text) => interface.name = String::from_utf8_lossy(text).into(),
@@ -296,12 +353,20 @@ impl Reader {
                     interface.description = String::from_utf8_lossy(text).into();
                 }
                 (OPTION_TIME_UNIT, [byte]) => unit = Unit::from_option(*byte),
+                (OPTION_TIME_OFFSET, seconds) => {
+                    let seconds = seconds.first_chunk().ok_or(CaptureError::Block)?;
+                    offset_s = order.u64(*seconds).cast_signed();
+                }
+                // In bits, but some writers count bytes.
+                (OPTION_FCS, [bits]) if *bits >= 16 => fcs_bytes = u32::from(*bits) / 8,
+                (OPTION_FCS, [bytes]) => fcs_bytes = u32::from(*bytes),
                 _ => {}
             }
         }
         self.interfaces.push(Described {
             interface,
-            unit,
+            clock: Clock { unit, offset_s },
+            fcs_bytes,
             missed: 0,
         });
         Ok(())
@@ -329,51 +394,56 @@ impl Reader {
         Ok(())
     }
 
-    fn packet<'a>(&self, mut body: Body<'a>) -> Result<Packet<'a>, CaptureError> {
-        let interface = body.u32()?;
-        let unit = self.unit(interface)?;
+    fn packet<'a>(&self, interface: u32, mut body: Body<'a>) -> Result<Packet<'a>, CaptureError> {
+        let described = self.described(interface)?;
         let time = u64::from(body.u32()?) << 32 | u64::from(body.u32()?);
         let captured = body.u32()? as usize;
         let original_bytes = body.u32()?;
         let bytes = body.bytes(captured)?;
-        let mut direction = Direction::Unknown;
+        let (mut direction, mut fcs_bytes) = (Direction::Unknown, described.fcs_bytes);
         while let Some((code, value)) = body.option()? {
             if let (OPTION_FLAGS, Some(flags)) = (code, value.first_chunk()) {
-                direction = Direction::from_bits(body.order.u32(*flags));
+                let flags = body.order.u32(*flags);
+                direction = Direction::from_bits(flags);
+                fcs_bytes = match flags >> 5 & 0xf {
+                    0 => fcs_bytes,
+                    bytes => bytes,
+                };
             }
         }
-        Ok(Packet {
+        let packet = Packet {
             interface,
-            time_ns: unit.to_ns(time),
+            time_ns: described.clock.to_ns(time),
             direction,
             bytes,
             original_bytes,
-        })
+        };
+        Ok(packet.without_fcs(fcs_bytes))
     }
 
     /// A packet without interface and time: of the first one, at 0.
     fn simple<'a>(&self, mut body: Body<'a>) -> Result<Packet<'a>, CaptureError> {
-        self.unit(0)?;
+        let first = self.described(0)?;
         let original_bytes = body.u32()?;
-        let snap = match self.interface(0).map_or(0, |first| first.snap_bytes) {
+        let snap = match first.interface.snap_bytes {
             0 => u32::MAX,
             snap => snap,
         };
         let bytes = body.bytes(original_bytes.min(snap) as usize)?;
-        Ok(Packet {
+        let packet = Packet {
             interface: 0,
             time_ns: 0,
             direction: Direction::Unknown,
             bytes,
             original_bytes,
-        })
+        };
+        Ok(packet.without_fcs(first.fcs_bytes))
     }
 
-    fn unit(&self, interface: u32) -> Result<Unit, CaptureError> {
+    fn described(&self, interface: u32) -> Result<&Described, CaptureError> {
         let index = usize::try_from(interface).ok();
         index
             .and_then(|index| self.interfaces.get(index))
-            .map(|known| known.unit)
             .ok_or(CaptureError::Interface)
     }
 }

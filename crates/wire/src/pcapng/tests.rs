@@ -158,6 +158,68 @@ fn the_other_byte_order_and_time_units_read_too() {
 }
 
 #[test]
+fn units_offsets_and_check_sequences_of_an_interface_count() {
+    /// A section whose interface has these options, and a packet of old and a new one at 5 units.
+    fn file(options: &[(u16, &[u8])], flags: u32) -> Vec<u8> {
+        let mut interface = vec![1, 0, 0, 0, 0, 0, 0, 0];
+        for (code, value) in options {
+            interface.extend(code.to_le_bytes());
+            interface.extend((value.len() as u16).to_le_bytes());
+            interface.extend(*value);
+            interface.resize(padded(interface.len()), 0);
+        }
+        let mut packet = words(&[0, 5, 8, 8, 0x0403_0201, 0x0807_0605]);
+        packet.extend([2, 0, 4, 0]);
+        packet.extend(words(&[flags]));
+        let old = [vec![0, 0, 0xff, 0xff], packet.clone()].concat();
+        let new = [vec![0; 4], packet].concat();
+        let mut file = Vec::new();
+        Writer::begin(&mut file);
+        for (kind, body) in [(INTERFACE, interface), (OLD_PACKET, old), (PACKET, new)] {
+            let length = body.len() as u32 + 12;
+            file.extend(words(&[kind, length]));
+            file.extend(body);
+            file.extend(words(&[length]));
+        }
+        file
+    }
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().copied().flat_map(u32::to_le_bytes).collect()
+    }
+    let offset = |seconds: i64| seconds.to_le_bytes();
+    for (options, flags, time_ns, length) in [
+        (&[][..], 0, 5000, 8),
+        (&[(9, &[9][..])], 0, 5, 8),
+        (&[(9, &[0])], 0, 5_000_000_000, 8),
+        (&[(9, &[12])], 0, 0, 8),
+        (&[(9, &[0x81])], 0, 2_500_000_000, 8),
+        (&[(9, &[9]), (14, &offset(2))], 0, 2_000_000_005, 8),
+        (&[(9, &[0]), (14, &offset(-3))], 0, 2_000_000_000, 8),
+        (&[(14, &offset(i64::MIN))], 0, 0, 8),
+        (&[(14, &offset(i64::MAX))], 0, u64::MAX, 8),
+        // Bits; bytes, as some write; and what the packet itself says.
+        (&[(13, &[32])], 0, 5000, 4),
+        (&[(13, &[4])], 0, 5000, 4),
+        (&[(13, &[4])], 2 << 5, 5000, 6),
+        (&[], 4 << 5 | 1, 5000, 4),
+    ] {
+        let file = file(options, flags);
+        let mut reader = Reader::new();
+        reader.feed(&file);
+        let mut packets = 0;
+        while let Some(item) = reader.poll().unwrap() {
+            if let Item::Packet(packet) = item {
+                let found = (packet.time_ns, packet.bytes.len(), packet.original_bytes);
+                assert_eq!(found, (time_ns, length, length as u32), "{options:?}");
+                assert_eq!(packet.direction, Direction::from_bits(flags));
+                packets += 1;
+            }
+        }
+        assert_eq!((packets, reader.is_at_end()), (2, true));
+    }
+}
+
+#[test]
 fn what_is_no_capture_says_so() {
     let why = |file: &[u8]| items(file, 64).unwrap_err();
     assert_eq!(why(b"\xd4\xc3\xb2\xa1 pcap of old"), CaptureError::Foreign);

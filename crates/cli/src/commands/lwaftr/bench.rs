@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use carina_bench::lwaftr::captures::{CaptureBench, Passage};
 use carina_measure::duration::parse_ns;
 
-use super::{Source, captured};
+use super::{Source, inputs};
 use crate::Shared;
 use crate::failure::{Attempt, Outcome, refused};
 use crate::interrupt::Interrupt;
@@ -40,7 +40,7 @@ pub struct BenchArgs {
 /// A file is wrong, or the system refuses what it needs.
 pub fn run(shared: &Shared, args: &BenchArgs) -> Outcome {
     let loaded = args.source.load()?;
-    let (external, internal) = (captured(&args.in4)?, captured(&args.in6)?);
+    let [external, internal] = inputs(&args.source.conf, &loaded, [&args.in4, &args.in6])?;
     for (file, frames) in [(&args.in4, &external), (&args.in6, &internal)] {
         if frames.is_empty() {
             return Err(refused(format!("{}: has no frames", file.display())));

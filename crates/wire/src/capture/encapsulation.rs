@@ -1,0 +1,187 @@
+//! Packets of link types other than Ethernet, and the Ethernet header that they can get.
+
+use alloc::vec::Vec;
+
+use super::NoFrame;
+use crate::ether::{ETHERTYPE_ARP, Mac, TPID_CUSTOMER};
+use crate::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
+use crate::pcapng::LinkType;
+
+/// What the header of a packet says, in the words of Ethernet.
+///
+/// | link type | header |
+/// |---|---|
+/// | NULL 0, LOOP 108 | address family 4, in the writer's or the network's byte order |
+/// | RAW 101 (12, 14), IPV4 228, IPV6 229 | none: a packet of IP |
+/// | LINUX_SLL 113 | type 2, ARPHRD 2, length 2, address 8, protocol 2 |
+/// | LINUX_SLL2 276 | protocol 2, 0 2, interface 4, ARPHRD 2, type 1, length 1, address 8 |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encapsulation {
+    /// The protocol. `None`: a frame of IEEE 802.3, whose header has its length instead.
+    pub ethertype: Option<u16>,
+    /// The sender, where the header has a MAC address.
+    pub source: Option<Mac>,
+    /// True when the packet was sent to all stations.
+    pub is_broadcast: bool,
+    /// Bytes of the header.
+    pub bytes: usize,
+}
+
+/// The MAC addresses and VLAN of frames whose packets were captured without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stations {
+    /// Destination of packets to one station.
+    pub destination: Mac,
+    /// Source.
+    pub source: Mac,
+    /// The VLAN of the frame, if any.
+    pub vlan: Option<u16>,
+}
+
+impl Default for Stations {
+    /// `02:00:00:00:00:01` sends to `02:00:00:00:00:02`.
+    fn default() -> Stations {
+        Stations {
+            destination: Mac([2, 0, 0, 0, 0, 2]),
+            source: Mac([2, 0, 0, 0, 0, 1]),
+            vlan: None,
+        }
+    }
+}
+
+impl Encapsulation {
+    /// Reads the header of a packet.
+    ///
+    /// # Errors
+    /// The link type has no such header, the packet is shorter than it, or Ethernet does not carry
+    /// its protocol.
+    pub fn decode(link: LinkType, packet: &[u8]) -> Result<Encapsulation, NoFrame> {
+        match link.0 {
+            NULL | LOOP => of_family(packet),
+            RAW | RAW_BSD | RAW_OPENBSD | IPV4 | IPV6 => of_ip(packet),
+            SLL => {
+                let header: &[u8; 16] = packet.first_chunk().ok_or(NoFrame::Short)?;
+                let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+                cooked(
+                    word(0),
+                    word(2),
+                    word(14),
+                    (word(4), &header[6..12]),
+                    header.len(),
+                )
+            }
+            SLL2 => {
+                let header: &[u8; 20] = packet.first_chunk().ok_or(NoFrame::Short)?;
+                let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+                let address = (header[11].into(), &header[12..18]);
+                cooked(header[10].into(), word(8), word(0), address, header.len())
+            }
+            _ => Err(NoFrame::LinkType(link)),
+        }
+    }
+
+    /// Begins an Ethernet frame with the header for a payload.
+    pub(super) fn begin_frame(self, stations: &Stations, payload: &[u8], out: &mut Vec<u8>) {
+        let group = match self.is_broadcast {
+            true => Some(Mac::BROADCAST),
+            false => self.ethertype.and_then(|kind| group_of(kind, payload)),
+        };
+        out.extend(group.unwrap_or(stations.destination).0);
+        out.extend(self.source.unwrap_or(stations.source).0);
+        if let Some(vlan) = stations.vlan {
+            out.extend(TPID_CUSTOMER.to_be_bytes());
+            out.extend(vlan.to_be_bytes());
+        }
+        let kind = self.ethertype.unwrap_or(payload.len() as u16);
+        out.extend(kind.to_be_bytes());
+    }
+}
+
+/// The header of a loopback interface of BSD.
+fn of_family(packet: &[u8]) -> Result<Encapsulation, NoFrame> {
+    let family = u32::from_be_bytes(*packet.first_chunk().ok_or(NoFrame::Short)?);
+    // The writer's order is not the file's for certain; families are small numbers in either.
+    let ethertype = match family.min(family.swap_bytes()) {
+        2 => ETHERTYPE_IPV4,
+        // Linux, NetBSD and OpenBSD, FreeBSD, macOS.
+        10 | 24 | 28 | 30 => ETHERTYPE_IPV6,
+        _ => return Err(NoFrame::Protocol),
+    };
+    Ok(Encapsulation {
+        ethertype: Some(ethertype),
+        source: None,
+        is_broadcast: false,
+        bytes: 4,
+    })
+}
+
+fn of_ip(packet: &[u8]) -> Result<Encapsulation, NoFrame> {
+    let ethertype = match packet.first().ok_or(NoFrame::Short)? >> 4 {
+        4 => ETHERTYPE_IPV4,
+        6 => ETHERTYPE_IPV6,
+        _ => return Err(NoFrame::Protocol),
+    };
+    Ok(Encapsulation {
+        ethertype: Some(ethertype),
+        source: None,
+        is_broadcast: false,
+        bytes: 0,
+    })
+}
+
+/// The header of a "cooked" capture of Linux, of all interfaces or of one without MAC addresses.
+fn cooked(
+    packet_type: u16,
+    hardware: u16,
+    protocol: u16,
+    (length, address): (u16, &[u8]),
+    bytes: usize,
+) -> Result<Encapsulation, NoFrame> {
+    let ethertype = match protocol {
+        _ if NOT_ETHERTYPES.contains(&hardware) => return Err(NoFrame::Protocol),
+        // 802.3 without and with LLC.
+        1 | 4 => None,
+        0x0600.. => Some(protocol),
+        _ => return Err(NoFrame::Protocol),
+    };
+    let source = address.first_chunk().filter(|_| length == 6);
+    Ok(Encapsulation {
+        ethertype,
+        source: source.map(|source| Mac(*source)),
+        is_broadcast: packet_type == TO_ALL,
+        bytes,
+    })
+}
+
+/// The group to which a packet goes: of IPv4 (RFC 1112 §6.4), of IPv6 (RFC 2464 §7), and requests
+/// of ARP, to all.
+fn group_of(ethertype: u16, packet: &[u8]) -> Option<Mac> {
+    match ethertype {
+        ETHERTYPE_IPV4 => match *packet.get(16..20)?.first_chunk()? {
+            [255, 255, 255, 255] => Some(Mac::BROADCAST),
+            [224..=239, b, c, d] => Some(Mac([1, 0, 0x5e, b & 0x7f, c, d])),
+            _ => None,
+        },
+        ETHERTYPE_IPV6 => match *packet.get(24..40)?.first_chunk::<16>()? {
+            [0xff, .., a, b, c, d] => Some(Mac([0x33, 0x33, a, b, c, d])),
+            _ => None,
+        },
+        ETHERTYPE_ARP if packet.get(6..8)? == [0, 1] => Some(Mac::BROADCAST),
+        _ => None,
+    }
+}
+
+const NULL: u16 = 0;
+const RAW_BSD: u16 = 12;
+const RAW_OPENBSD: u16 = 14;
+const RAW: u16 = 101;
+const LOOP: u16 = 108;
+const SLL: u16 = 113;
+const IPV4: u16 = 228;
+const IPV6: u16 = 229;
+const SLL2: u16 = 276;
+/// The type of packets to all stations of a cooked capture.
+const TO_ALL: u16 = 1;
+/// Hardware types (ARPHRD) whose packets have no Ethertype in the field of the protocol: FRAD,
+/// IEEE 802.11, the same with Prism and radiotap headers, netlink.
+const NOT_ETHERTYPES: [u16; 5] = [770, 801, 802, 803, 824];

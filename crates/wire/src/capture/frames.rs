@@ -1,0 +1,197 @@
+//! Packets of a capture file as Ethernet frames.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::encapsulation::{Encapsulation, Stations};
+use super::{CaptureError, Reader};
+use crate::pcapng::{INTERFACES_MAX, Item, LinkType, Packet};
+
+/// Reads a file of either kind and makes Ethernet frames of its packets.
+#[derive(Debug)]
+pub struct FrameReader {
+    reader: Reader,
+    stations: Stations,
+    /// Of the interfaces of the present section.
+    links: Vec<LinkType>,
+    packets: u64,
+    frame: Vec<u8>,
+}
+
+/// A packet of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Its number in the file, from 1.
+    pub number: u64,
+    /// When it was captured, in nanoseconds since 1970.
+    pub time_ns: u64,
+    /// The Ethernet frame without FCS, or why the packet is not one.
+    pub frame: Result<&'a [u8], NoFrame>,
+    /// The packet's link type. Unless it is Ethernet, [`Stations`] gives the MAC addresses that
+    /// the packet lacks.
+    pub link: LinkType,
+}
+
+/// Why a packet is no Ethernet frame that can be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum NoFrame {
+    /// The capture kept only its beginning.
+    Cut,
+    /// It is shorter than its header.
+    Short,
+    /// Ethernet does not carry its protocol.
+    Protocol,
+    /// Packets of this link type are not carried by Ethernet, or not known.
+    LinkType(LinkType),
+}
+
+impl fmt::Display for NoFrame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoFrame::Cut => f.write_str("cut short by the capture (snap length)"),
+            NoFrame::Short => f.write_str("shorter than a header"),
+            NoFrame::Protocol => f.write_str("of a protocol that Ethernet does not carry"),
+            NoFrame::LinkType(link) => write!(f, "of link type {link}, not Ethernet"),
+        }
+    }
+}
+
+impl core::error::Error for NoFrame {}
+
+/// How many packets are no frames, by the reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Skipped(BTreeMap<NoFrame, u64>);
+
+impl Skipped {
+    /// Counts a packet.
+    pub fn count(&mut self, reason: NoFrame) {
+        *self.0.entry(reason).or_default() += 1;
+    }
+
+    /// The reasons and their packets.
+    pub fn iter(&self) -> impl Iterator<Item = (NoFrame, u64)> + '_ {
+        self.0.iter().map(|(reason, count)| (*reason, *count))
+    }
+
+    /// Packets of a reason.
+    #[must_use]
+    pub fn of(&self, reason: NoFrame) -> u64 {
+        self.0.get(&reason).copied().unwrap_or(0)
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+}
+
+impl fmt::Display for Skipped {
+    /// Such as `3 are cut short by the capture (snap length), 1 is shorter than a header`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, (reason, count)) in self.iter().enumerate() {
+            let comma = if place > 0 { ", " } else { "" };
+            let verb = if count == 1 { "is" } else { "are" };
+            write!(f, "{comma}{count} {verb} {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FrameReader {
+    /// A reader that gives packets without MAC addresses these.
+    #[must_use]
+    pub fn new(stations: Stations) -> FrameReader {
+        FrameReader {
+            reader: Reader::new(),
+            stations,
+            links: Vec::new(),
+            packets: 0,
+            frame: Vec::new(),
+        }
+    }
+
+    /// Takes the next bytes of the file.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.reader.feed(bytes);
+    }
+
+    /// The next packet; `None` when more bytes are needed.
+    ///
+    /// # Errors
+    /// What is wrong with the file; nothing can be read behind it.
+    pub fn poll(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
+        let (time_ns, link, made) = loop {
+            match self.reader.poll()? {
+                None => return Ok(None),
+                Some(Item::Section) => self.links.clear(),
+                Some(Item::Interface(interface)) if self.links.len() < INTERFACES_MAX => {
+                    self.links.push(interface.link);
+                }
+                Some(Item::Interface(_)) => {}
+                Some(Item::Packet(packet)) => {
+                    let link = self.links.get(packet.interface as usize);
+                    let link = link.copied().unwrap_or(UNKNOWN);
+                    self.frame.clear();
+                    let made = make(link, &packet, &self.stations, &mut self.frame);
+                    break (packet.time_ns, link, made);
+                }
+            }
+        };
+        self.packets += 1;
+        Ok(Some(Record {
+            number: self.packets,
+            time_ns,
+            frame: made.map(|()| self.frame.as_slice()),
+            link,
+        }))
+    }
+
+    /// Says that no more bytes follow.
+    ///
+    /// # Errors
+    /// The file ends within its header, a block or a packet.
+    pub fn end(&self) -> Result<(), CaptureError> {
+        self.reader.end()
+    }
+}
+
+/// The packet's bytes, if the capture has all of them.
+fn whole<'a>(packet: &Packet<'a>, header: usize) -> Result<&'a [u8], NoFrame> {
+    match packet.bytes.len() {
+        length if length < packet.original_bytes as usize => Err(NoFrame::Cut),
+        length if length < header => Err(NoFrame::Short),
+        _ => Ok(packet.bytes),
+    }
+}
+
+/// Appends the frame of a packet.
+fn make(
+    link: LinkType,
+    packet: &Packet<'_>,
+    stations: &Stations,
+    frame: &mut Vec<u8>,
+) -> Result<(), NoFrame> {
+    if link == LinkType::ETHERNET {
+        frame.extend_from_slice(whole(packet, MAC_BYTES)?);
+        return Ok(());
+    }
+    // What it is comes before how much of it was kept: the link type is the better reason.
+    let encapsulation = Encapsulation::decode(link, packet.bytes)?;
+    let payload = &whole(packet, encapsulation.bytes)?[encapsulation.bytes..];
+    if encapsulation.ethertype.is_none() && payload.len() > LENGTH_MAX {
+        return Err(NoFrame::Protocol);
+    }
+    encapsulation.begin_frame(stations, payload, frame);
+    frame.extend_from_slice(payload);
+    Ok(())
+}
+
+/// Bytes of a header of Ethernet.
+const MAC_BYTES: usize = 14;
+/// The longest payload of a frame of IEEE 802.3.
+const LENGTH_MAX: usize = 1500;
+/// Of an interface that the file does not describe.
+const UNKNOWN: LinkType = LinkType(u16::MAX);
