@@ -1,7 +1,7 @@
 //! The Ethernet frames of a capture file, in memory: for apps and commands that send them.
 //!
-//! Files are pcap or pcapng, of any byte order and unit of time. Packets of link types without MAC
-//! addresses get those of [`Stations`]; other packets that are no frames are counted by reason. Of a
+//! Files are pcap or pcapng, of any byte order and unit of time. [`Stations`] gives packets of link
+//! types without MAC addresses theirs; other packets that are no frames are counted by reason. Of a
 //! file at most [`FILE_BYTES_MAX`] bytes are read, and no more than its frames is kept.
 
 use std::fs::File;

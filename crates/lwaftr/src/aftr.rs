@@ -32,7 +32,7 @@ use carina_wire::inet::{ETHERTYPE_IPV4, PROTOCOL_IPV4};
 use crate::config::{Config, NextHopAddress, Queue, Rules};
 use crate::counters::{Counters, Of, Single};
 use crate::exchange::Learnt;
-use crate::icmp::{HOP_LIMIT, Limit};
+use crate::icmp::Limit;
 use crate::link::{ETHER, Ether, Family, Leaving, Link};
 use crate::numbers::Numbers;
 use crate::path_mtu::PathMtus;
@@ -118,8 +118,8 @@ impl Aftr {
         Ok(Aftr {
             rules,
             table,
-            external: Link::new(Family::V4, ether4, external.mtu, &external.side)?,
-            internal: Link::new(Family::V6, ether6, internal.mtu, &internal.side)?,
+            external: Link::new(Family::V4, ether4, external.mtu, &external.side, rules)?,
+            internal: Link::new(Family::V6, ether6, internal.mtu, &internal.side, rules)?,
             own: Own {
                 v4: Station4 {
                     mac: ether4.mac.0,
@@ -263,12 +263,10 @@ impl Aftr {
     pub fn handle_learnt(&mut self, learnt: &Learnt, now: Instant) {
         match *learnt {
             Learnt::NextHop4 { ip, mac } if Some(ip) == self.own.v4.next => {
-                let heard = Heard::answer(mac);
-                self.external.hear(heard, now, &mut self.out.external);
+                self.hear4(Heard::answer(mac), now);
             }
             Learnt::NextHop6 { ip, mac } if Some(ip) == self.own.v6.next => {
-                let heard = Heard::answer(mac);
-                self.internal.hear(heard, now, &mut self.out.internal);
+                self.hear6(Heard::answer(mac), now);
             }
             Learnt::PathMtu { b4, mtu } => {
                 self.paths.learn(b4, mtu, now);
@@ -277,6 +275,24 @@ impl Aftr {
             // Of a next hop that this worker does not have.
             Learnt::NextHop4 { .. } | Learnt::NextHop6 { .. } => {}
         }
+    }
+
+    /// Takes what a message says of the external next hop; what has waited for it leaves. Returns
+    /// its MAC address when the message confirms it, or changes it.
+    fn hear4(&mut self, heard: Heard, now: Instant) -> Option<[u8; 6]> {
+        let (link, leaving) = self.leaving4();
+        link.hear(heard, now, leaving)
+    }
+
+    /// The same of the internal next hop.
+    fn hear6(&mut self, heard: Heard, now: Instant) -> Option<[u8; 6]> {
+        let (link, leaving) = self.leaving6();
+        link.hear(heard, now, leaving)
+    }
+
+    /// Numbers packets of IPv4 that are cut from here on, where they get new identifications.
+    pub(crate) fn number_from(&mut self, identification: u16) {
+        self.numbers.number_from(identification);
     }
 
     fn tell_others(&mut self, learnt: Learnt) {
@@ -315,12 +331,16 @@ impl Aftr {
 
     fn drop4(&mut self, of: Of, bytes: usize) {
         self.counters.count(of, bytes);
-        self.counters.count(Of::DropAllIpv4Iface, bytes);
+        if of.is_of_the_model() || !self.rules.counts_as_snabb {
+            self.counters.count(Of::DropAllIpv4Iface, bytes);
+        }
     }
 
     fn drop6(&mut self, of: Of, bytes: usize) {
         self.counters.count(of, bytes);
-        self.counters.count(Of::DropAllIpv6Iface, bytes);
+        if of.is_of_the_model() || !self.rules.counts_as_snabb {
+            self.counters.count(Of::DropAllIpv6Iface, bytes);
+        }
     }
 
     /// Sends a packet of IPv4 to the Internet.
@@ -377,7 +397,7 @@ impl Aftr {
         let mut header = [0; 40];
         header[..4].copy_from_slice(&word.to_be_bytes());
         header[4..6].copy_from_slice(&(packet.len() as u16).to_be_bytes());
-        (header[6], header[7]) = (PROTOCOL_IPV4, HOP_LIMIT);
+        (header[6], header[7]) = (PROTOCOL_IPV4, self.rules.hop_limit);
         header[8..24].copy_from_slice(&tunnel.br);
         header[24..].copy_from_slice(&tunnel.b4);
         match packet.prepend(&header) {

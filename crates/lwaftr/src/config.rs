@@ -174,7 +174,8 @@ impl Default for Side {
     }
 }
 
-/// What RFC 7596 leaves open, and where Snabb's lwAFTR differs from it and what it refers to.
+/// What RFC 7596 leaves open, and where Snabb's lwAFTR differs from it and what it refers to. The
+/// table in docs/lwaftr.md has both sides of each.
 ///
 /// [`Rules::RFC`] is the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,19 +183,29 @@ pub struct Rules {
     /// Which ports offset bits keep from port sets: those below 2^(16 - a), as RFC 7597 §5.1 has
     /// it, or, if true, those below 2^a, as Snabb's schema says. They are the same for 0 and 8.
     pub reserves_two_to_the_bits: bool,
+    /// Hop limit of outer headers and of own errors: 64, the default of hosts (RFC 1700, RFC 2473
+    /// §6.3), or 255.
+    pub hop_limit: u8,
     /// A packet that is decapsulated and leaves by IPv4 makes a hop. (RFC 1812 §5.3.1)
     pub decapsulation_is_a_hop: bool,
     /// A mark of congestion of the outer header goes to the inner one. (RFC 6040)
     pub carries_congestion: bool,
-    /// `allow-incoming-icmp = false` concerns packets between softwires as well.
+    /// `allow-incoming-icmp = false` concerns packets between softwires as well, errors of the
+    /// AFTR itself among them.
     pub drops_hairpinned_icmp: bool,
     /// Echo requests and replies go to their identifier's owner (RFC 7596 §8.1), and errors from a
     /// B4 are looked up by the destination port of what they quote (RFC 5508 REQ-3). If false,
     /// echo requests from the Internet and replies to it have port 0, and errors always count by
     /// the source port.
     pub has_ports_of_icmp: bool,
-    /// Packets that an ICMPv6 error quotes must have come from here. (RFC 2473 §8)
-    pub checks_quoted: bool,
+    /// Only protocols that have ports are looked up by them. If false, the first four bytes of any
+    /// protocol but ICMP are taken for ports.
+    pub knows_protocols_with_ports: bool,
+    /// ICMP from B4s to the Internet must have a right checksum. (RFC 5508 REQ-1)
+    pub checks_icmp_of_b4s: bool,
+    /// ICMPv6 errors from within tunnels must have a right checksum (RFC 4443 §2.3) and quote a
+    /// packet that came from here (RFC 2473 §8), and are translated only where errors may be sent.
+    pub checks_tunnel_errors: bool,
     /// Packets to a B4 are as short as a router on the way to it has asked for. (RFC 2473 §6.7)
     pub learns_path_mtus: bool,
     /// A decapsulated packet that is too long and must not be cut is answered. (RFC 1812 §5.2.7.1)
@@ -208,42 +219,77 @@ pub struct Rules {
     /// Packets of IPv6 with an option that is unknown and asks for it, or that are to be forwarded
     /// to another node, are answered. (RFC 8200 §4.2, §4.4)
     pub answers_extensions: bool,
-    /// The error about a B4 with a wrong source comes from the softwire's address, if there is
-    /// one; if false, always from the address that the B4 sent to.
-    pub answers_from_softwire: bool,
+    /// No error is sent about errors, about packets to groups, and to sources that are no single
+    /// host. (RFC 1812 §4.3.2.7, RFC 4443 §2.4e)
+    pub restrains_errors: bool,
+    /// ICMPv4 errors have precedence 6 (RFC 1812 §4.3.2.5) and must not be cut, so that they need
+    /// no identification (RFC 6864 §4.1). If false, their TOS is 0 and they may be cut.
+    pub errors_have_precedence: bool,
+    /// Errors quote a packet as it came. If false, with the hop counted that it makes here, as
+    /// RFC 1812 §4.3.2.3 allows too.
+    pub quotes_as_received: bool,
+    /// An error to an address of the table goes to the owner of its port as it is, and to the
+    /// Internet without an owner. If false, it is treated as a packet between softwires: it makes
+    /// a hop, and is dropped without an owner.
+    pub errors_go_straight: bool,
+    /// Packets that are put together keep their identification and flags, and fragments have that
+    /// of their packet. (RFC 791 §2.3, §3.2) If false, whole packets get 0, and packets that are
+    /// cut a new one.
+    pub keeps_identification: bool,
+    /// Counters count as Snabb's do: every frame that is no fragment needs no reassembly, of any
+    /// protocol; ICMP without an owner counts as without softwire as well; a packet between
+    /// softwires that is dropped counts with the bytes that it has as a packet of IPv4; what is
+    /// dropped for a reason that the model does not have is not in the sum of an interface.
+    pub counts_as_snabb: bool,
 }
 
 impl Rules {
     /// As the RFCs have it.
     pub const RFC: Rules = Rules {
         reserves_two_to_the_bits: false,
+        hop_limit: 64,
         decapsulation_is_a_hop: true,
         carries_congestion: true,
         drops_hairpinned_icmp: false,
         has_ports_of_icmp: true,
-        checks_quoted: true,
+        knows_protocols_with_ports: true,
+        checks_icmp_of_b4s: true,
+        checks_tunnel_errors: true,
         learns_path_mtus: true,
         answers_too_long: true,
         discards_small_mtus: true,
         answers_fragments: true,
         answers_extensions: true,
-        answers_from_softwire: true,
+        restrains_errors: true,
+        errors_have_precedence: true,
+        quotes_as_received: true,
+        errors_go_straight: true,
+        keeps_identification: true,
+        counts_as_snabb: false,
     };
 
     /// As Snabb 2024.08 does it.
     pub const SNABB: Rules = Rules {
         reserves_two_to_the_bits: true,
+        hop_limit: 255,
         decapsulation_is_a_hop: false,
         carries_congestion: false,
         drops_hairpinned_icmp: true,
         has_ports_of_icmp: false,
-        checks_quoted: false,
+        knows_protocols_with_ports: false,
+        checks_icmp_of_b4s: false,
+        checks_tunnel_errors: false,
         learns_path_mtus: false,
         answers_too_long: false,
         discards_small_mtus: false,
         answers_fragments: false,
         answers_extensions: false,
-        answers_from_softwire: false,
+        restrains_errors: false,
+        errors_have_precedence: false,
+        quotes_as_received: false,
+        errors_go_straight: false,
+        keeps_identification: false,
+        counts_as_snabb: true,
     };
 }
 

@@ -92,6 +92,14 @@ names! {
         DropWrongVlan = "drop-wrong-vlan",
 }
 
+impl Of {
+    /// Whether the model has it, and not this implementation alone.
+    #[must_use]
+    pub fn is_of_the_model(self) -> bool {
+        self < Of::DropBadChecksumIcmpv6
+    }
+}
+
 names! {
     /// What is counted in packets alone; `memuse` in bytes.
     Single:
@@ -212,6 +220,11 @@ mod tests {
         assert_eq!(MODEL.lines().count(), 93);
         for name in MODEL.lines() {
             assert!(names.iter().any(|own| own == name), "{name}");
+        }
+        for of in Of::ALL {
+            let packets = format!("{}-packets", of.name());
+            let is_listed = MODEL.lines().any(|name| name == packets);
+            assert_eq!(is_listed, of.is_of_the_model(), "{packets}");
         }
         assert!(names.is_sorted() && names.windows(2).all(|pair| pair[0] != pair[1]));
     }

@@ -5,7 +5,7 @@ use carina_time::{Duration, Instant};
 use carina_wire::inet::{PROTOCOL_ICMP, PROTOCOL_ICMP6, checksum, pseudo_sum6};
 use carina_wire::ipv6::Upper;
 
-use crate::config::ErrorRate;
+use crate::config::{ErrorRate, Rules};
 
 /// What an error says: type, code, and the word behind the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,27 +55,36 @@ pub const EXPIRED6: Message = Message::of(3, 1);
 const LONGEST4: usize = 576;
 /// And this. (RFC 4443 §2.4c)
 const LONGEST6: usize = 1280;
-/// Hop limit of what is sent here. (RFC 1700)
-pub const HOP_LIMIT: u8 = 64;
+/// Hop limit of answers to echo requests. (RFC 1700)
+const REPLY_HOP_LIMIT: u8 = 64;
 /// Precedence of network control. (RFC 1812 §4.3.2.5)
 const PRECEDENCE: u8 = 6 << 5;
 
-/// A packet of IPv4 with an error that quotes as much as fits, also into the MTU.
+/// A packet of IPv4 with an error that quotes as much as fits, also into the MTU if it must not be
+/// cut.
 #[must_use]
 pub fn error4(
     pool: &Pool,
+    rules: &Rules,
     [source, destination]: [[u8; 4]; 2],
     message: Message,
     about: &[u8],
     mtu: usize,
 ) -> Option<Frame> {
-    let quoted = &about[..about.len().min(LONGEST4.min(mtu).saturating_sub(28))];
+    let longest = match rules.errors_have_precedence {
+        true => LONGEST4.min(mtu),
+        false => LONGEST4,
+    };
+    let quoted = &about[..about.len().min(longest.saturating_sub(28))];
     let mut head = [0; 28];
     let total = (28 + quoted.len()) as u16;
-    // A packet that is not cut needs no identification. (RFC 6864 §4.1)
-    (head[0], head[1], head[6]) = (0x45, PRECEDENCE, 0x40);
+    head[0] = 0x45;
+    if rules.errors_have_precedence {
+        // A packet that is not cut needs no identification. (RFC 6864 §4.1)
+        (head[1], head[6]) = (PRECEDENCE, 0x40);
+    }
     head[2..4].copy_from_slice(&total.to_be_bytes());
-    (head[8], head[9]) = (HOP_LIMIT, PROTOCOL_ICMP);
+    (head[8], head[9]) = (rules.hop_limit, PROTOCOL_ICMP);
     head[12..16].copy_from_slice(&source);
     head[16..20].copy_from_slice(&destination);
     let sum = checksum(&head[..20], 0);
@@ -90,6 +99,7 @@ pub fn error4(
 #[must_use]
 pub fn error6(
     pool: &Pool,
+    rules: &Rules,
     [source, destination]: [[u8; 16]; 2],
     message: Message,
     about: &[u8],
@@ -99,7 +109,7 @@ pub fn error6(
     let length = (8 + quoted.len()) as u16;
     head[0] = 0x60;
     head[4..6].copy_from_slice(&length.to_be_bytes());
-    (head[6], head[7]) = (PROTOCOL_ICMP6, HOP_LIMIT);
+    (head[6], head[7]) = (PROTOCOL_ICMP6, rules.hop_limit);
     head[8..24].copy_from_slice(&source);
     head[24..40].copy_from_slice(&destination);
     let mut frame = begun(pool, &head, 40, message, quoted)?;
@@ -168,7 +178,7 @@ pub fn answer6(frame: &mut [u8], address: [u8; 16]) -> bool {
     }
     packet.copy_within(8..24, 24);
     packet[8..24].copy_from_slice(&address);
-    (packet[7], packet[40]) = (HOP_LIMIT, ECHO_REPLY);
+    (packet[7], packet[40]) = (REPLY_HOP_LIMIT, ECHO_REPLY);
     packet[42..44].fill(0);
     let sum = sum6(packet);
     packet[42..44].copy_from_slice(&sum.to_be_bytes());

@@ -11,9 +11,10 @@ use carina_time::Instant;
 use carina_wire::ether::{Mac, TPID_CUSTOMER};
 use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 
-use crate::config::Side;
+use crate::config::{Rules, Side};
 use crate::counters::{Counters, Of, Single};
 use crate::numbers::Numbers;
+use crate::packet::set_identification;
 
 /// Bytes of an Ethernet header without tag.
 pub const ETHER: usize = 14;
@@ -27,8 +28,10 @@ pub struct Link {
     next: NextHop,
     ingress: Option<Filter>,
     egress: Option<Filter>,
-    /// Frames that wait for the next hop's MAC address.
-    held: VecDeque<Frame>,
+    /// Fragments of IPv4 have the identification of their packet.
+    keeps_identification: bool,
+    /// Frames that wait for the next hop's MAC address, each with the counter of what leaves.
+    held: VecDeque<(Frame, Single)>,
 }
 
 /// What a side carries.
@@ -82,7 +85,13 @@ impl Link {
     ///
     /// # Errors
     /// A filter cannot be compiled.
-    pub fn new(family: Family, ether: Ether, mtu: u16, side: &Side) -> Result<Link, FilterError> {
+    pub fn new(
+        family: Family,
+        ether: Ether,
+        mtu: u16,
+        side: &Side,
+        rules: Rules,
+    ) -> Result<Link, FilterError> {
         let compile = |text: &Option<String>| text.as_deref().map(Filter::compile).transpose();
         let tag = |vlan| Some((vlan, Tag::new(TPID_CUSTOMER, vlan, 0).ok()?));
         Ok(Link {
@@ -93,6 +102,7 @@ impl Link {
             next: NextHop::new(ether.next.map(|mac| mac.0)),
             ingress: compile(&side.ingress_filter)?,
             egress: compile(&side.egress_filter)?,
+            keeps_identification: rules.keeps_identification,
             held: VecDeque::new(),
         })
     }
@@ -156,14 +166,11 @@ impl Link {
         if frame.len() - ETHER > leaving.mtu {
             return self.cut(&frame, to_next, &mut leaving);
         }
-        leaving.counters.add(
-            match self.family {
-                Family::V4 => Single::OutIpv4FragNot,
-                Family::V6 => Single::OutIpv6FragNot,
-            },
-            1,
-        );
-        self.put(frame, to_next, &mut leaving);
+        let single = match self.family {
+            Family::V4 => Single::OutIpv4FragNot,
+            Family::V6 => Single::OutIpv6FragNot,
+        };
+        self.put(frame, single, to_next, &mut leaving);
     }
 
     fn cut(&mut self, frame: &Frame, to_next: bool, leaving: &mut Leaving<'_>) {
@@ -179,36 +186,46 @@ impl Link {
                 cut6(packet, leaving.mtu, id, leaving.pool, take)
             }
         };
-        match (cut, self.family) {
-            (Ok(count), Family::V4) => leaving.counters.add(Single::OutIpv4Frag, count),
-            (Ok(count), Family::V6) => leaving.counters.add(Single::OutIpv6Frag, count),
-            (Err(CutError::DontFragment), _) => {
+        match cut {
+            Ok(_) => {}
+            Err(CutError::DontFragment) => {
                 let of = Of::DropOverMtuButDontFragmentIpv4;
                 return leaving.counters.count(of, frame.len());
             }
             // A packet of which a part is missing is of no use.
-            (Err(_), _) => return leaving.counters.count(Of::DropNoFrame, frame.len()),
+            Err(_) => return leaving.counters.count(Of::DropNoFrame, frame.len()),
+        }
+        let single = match self.family {
+            Family::V4 => Single::OutIpv4Frag,
+            Family::V6 => Single::OutIpv6Frag,
+        };
+        if self.family == Family::V4 && !self.keeps_identification {
+            let identification = leaving.numbers.next_in_row();
+            for part in &mut parts {
+                set_identification(part.bytes_mut(), identification);
+            }
         }
         for mut part in parts {
             match part.prepend(ether) {
-                true => self.put(part, to_next, leaving),
+                true => self.put(part, single, to_next, leaving),
                 false => leaving.counters.count(Of::DropNoFrame, part.len()),
             }
         }
     }
 
     #[inline]
-    fn put(&mut self, mut frame: Frame, to_next: bool, leaving: &mut Leaving<'_>) {
+    fn put(&mut self, mut frame: Frame, single: Single, to_next: bool, leaving: &mut Leaving<'_>) {
         if let Some((_, tag)) = self.vlan
             && !push_tag(&mut frame, tag)
         {
             return leaving.counters.count(Of::DropNoFrame, frame.len());
         }
         if !to_next || self.next.mac().is_some() {
+            leaving.counters.add(single, 1);
             return leaving.out.push(frame);
         }
         if self.held.len() == HELD_MAX
-            && let Some(oldest) = self.held.pop_front()
+            && let Some((oldest, _)) = self.held.pop_front()
         {
             let of = match self.family {
                 Family::V4 => Of::DropUnresolvedIpv4,
@@ -218,19 +235,20 @@ impl Link {
             let tag = if self.vlan.is_some() { 4 } else { 0 };
             leaving.counters.count(of, oldest.len() - tag);
         }
-        self.held.push_back(frame);
+        self.held.push_back((frame, single));
     }
 
     /// Takes what a message says of the next hop, and lets go what has waited for it. Returns the
     /// next hop's MAC address when the message confirms it, or changes it.
-    pub fn hear(&mut self, heard: Heard, now: Instant, out: &mut Vec<Frame>) -> Option<[u8; 6]> {
+    pub fn hear(&mut self, heard: Heard, now: Instant, leaving: Leaving<'_>) -> Option<[u8; 6]> {
         if !self.next.hear(heard, now) {
             return None;
         }
         let mac = self.next.mac()?;
-        for mut frame in self.held.drain(..) {
+        for (mut frame, single) in self.held.drain(..) {
             frame.bytes_mut()[..6].copy_from_slice(&mac);
-            out.push(frame);
+            leaving.counters.add(single, 1);
+            leaving.out.push(frame);
         }
         Some(mac)
     }

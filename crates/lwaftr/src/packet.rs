@@ -110,7 +110,9 @@ impl<'a> Packet4<'a> {
             return at(if way == Way::ToB4 { 2 } else { 0 });
         }
         if !self.is_icmp() {
-            return None;
+            // What has no ports is taken to have them by Snabb alone.
+            let place = if way == Way::ToB4 { 2 } else { 0 };
+            return at(place).filter(|_| !rules.knows_protocols_with_ports);
         }
         let kind = *self.payload().first()?;
         match kind {
@@ -166,4 +168,24 @@ pub fn count_hop(header: &mut [u8]) {
     // One's complement; 0xffff is never the sum of a header that is not zero.
     let sum = (sum + u32::from(sum >= 0xffff)) as u16;
     header[10..12].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Gives a packet that was put together identification 0, without flags.
+pub fn clear_identification(packet: &mut [u8]) {
+    packet[4..8].fill(0);
+    renew_sum(packet);
+}
+
+/// Gives a fragment another identification.
+pub fn set_identification(packet: &mut [u8], identification: u16) {
+    packet[4..6].copy_from_slice(&identification.to_be_bytes());
+    renew_sum(packet);
+}
+
+/// Renews the checksum of a header of IPv4 that has its length.
+fn renew_sum(packet: &mut [u8]) {
+    let header_bytes = usize::from(packet[0] & 0x0f) * 4;
+    packet[10..12].fill(0);
+    let sum = checksum(&packet[..header_bytes], 0);
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
 }

@@ -255,7 +255,7 @@ fn errors_about_packets_that_never_were_are_dropped() {
     let error = icmp6(["2001:db8::99", BR], 1, 0, 0, &wrong[0]);
     let mut case = Case::plain().with_internal(frame6(&error));
     case.rules = Rules {
-        checks_quoted: false,
+        checks_tunnel_errors: false,
         ..Rules::RFC
     };
     assert_eq!(case.run().external.len(), 1);

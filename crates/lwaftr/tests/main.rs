@@ -15,4 +15,5 @@ mod neighbours;
 mod random;
 mod reference;
 mod rules;
+mod snabb;
 mod workers;

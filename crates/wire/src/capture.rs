@@ -2,8 +2,8 @@
 //!
 //! [`Reader`] reads what is in a file: sections, interfaces, packets. [`FrameReader`] makes
 //! Ethernet frames of the packets of the link types for which that is possible ([`Encapsulation`]),
-//! and says of each other packet why it is not one ([`NoFrame`]). Both take bytes in portions of any
-//! size and keep at most one packet.
+//! and says of each other packet why it is not one ([`NoFrame`]). Both take bytes in portions of
+//! any size and keep at most one packet.
 
 mod encapsulation;
 mod frames;

@@ -21,6 +21,9 @@ pub struct How {
     pub now: Instant,
 }
 
+/// Bytes of an outer header.
+pub const OUTER_BYTES: usize = 40;
+
 /// The header around a packet of IPv4 that came through a tunnel.
 #[derive(Clone, Copy, Debug)]
 pub struct Outer {

@@ -15,7 +15,7 @@ use crate::counters::{Of, Single};
 use crate::exchange::Learnt;
 use crate::icmp::{Message, NO_HOP4, UNREACHABLE4};
 use crate::link::ETHER;
-use crate::packet::{Packet4, Way, count_hop};
+use crate::packet::{Packet4, Way, clear_identification, count_hop};
 use crate::table::Tunnel;
 
 impl Aftr {
@@ -25,6 +25,9 @@ impl Aftr {
             Some(&[high, low]) => u16::from_be_bytes([high, low]),
             _ => 0,
         };
+        if ethertype != ETHERTYPE_IPV4 && self.rules.counts_as_snabb {
+            self.counters.add(Single::InIpv4FragReassemblyUnneeded, 1);
+        }
         match ethertype {
             ETHERTYPE_ARP if self.external.lets_in(frame.bytes()) => self.arp(&frame, now),
             ETHERTYPE_ARP => self.drop4(Of::DropFilteredInIpv4, bytes),
@@ -97,7 +100,10 @@ impl Aftr {
             return None;
         };
         let made = whole4(&whole, head_bytes, &self.pool);
-        let decoded = made.ok().and_then(|frame| {
+        let decoded = made.ok().and_then(|mut frame| {
+            if !self.rules.keeps_identification {
+                clear_identification(&mut frame.bytes_mut()[head_bytes..]);
+            }
             let header = Ipv4Header::decode(&frame.bytes()[head_bytes..]).ok()?;
             Some((frame, header))
         });
@@ -127,10 +133,25 @@ impl Aftr {
     pub(super) fn unbound(&mut self, packet: &Frame, arrived: &Arrived) -> Of {
         let view = Packet4::checked(packet.bytes(), &arrived.header);
         if view.is_icmp() {
-            return Of::DropInByRfc7596Icmpv4;
+            if !self.rules.counts_as_snabb {
+                return Of::DropInByRfc7596Icmpv4;
+            }
+            return self.unbound_icmp(packet);
         }
         self.tell4(UNREACHABLE4, &view, arrived.how);
         Of::DropNoDestSoftwireIpv4
+    }
+
+    /// ICMP without an owner, as Snabb counts it: without softwire, and silently dropped if errors
+    /// are sent at all.
+    pub(super) fn unbound_icmp(&mut self, packet: &Frame) -> Of {
+        if !self.policy.sends_errors4 {
+            self.counters.add(Single::DropOutByPolicyIcmpv4Packets, 1);
+            return Of::DropNoDestSoftwireIpv4;
+        }
+        let bytes = ETHER + packet.len();
+        self.counters.count(Of::DropNoDestSoftwireIpv4, bytes);
+        Of::DropInByRfc7596Icmpv4
     }
 
     /// Forwards a packet to a B4.
@@ -140,6 +161,10 @@ impl Aftr {
         tunnel: &Tunnel,
         arrived: &Arrived,
     ) -> Result<(), Of> {
+        let is_counted_first = !self.rules.quotes_as_received && arrived.header.ttl > 0;
+        if is_counted_first {
+            count_hop(packet.bytes_mut());
+        }
         let view = Packet4::checked(packet.bytes(), &arrived.header);
         if arrived.header.ttl <= 1 {
             self.tell4(NO_HOP4, &view, arrived.how);
@@ -150,7 +175,9 @@ impl Aftr {
             self.tell4(Message::must_cut(longest), &view, arrived.how);
             return Err(Of::DropOverMtuButDontFragmentIpv4);
         }
-        count_hop(packet.bytes_mut());
+        if !is_counted_first {
+            count_hop(packet.bytes_mut());
+        }
         self.encapsulate(packet, tunnel);
         Ok(())
     }
@@ -169,7 +196,7 @@ impl Aftr {
         };
         self.counters.count(of, bytes);
         if let Some(heard) = self.own.v4.heard(&arp)
-            && let Some(mac) = self.external.hear(heard, now, &mut self.out.external)
+            && let Some(mac) = self.hear4(heard, now)
         {
             let ip = arp.sender.1;
             self.tell_others(Learnt::NextHop4 { ip, mac });

@@ -10,7 +10,7 @@ use carina_wire::ipv6::{Answer, FRAGMENT, Ipv6Error, Upper};
 use carina_wire::neighbour::{NEIGHBOUR_BYTES, Neighbour, NeighbourError, NeighbourKind};
 
 use super::Aftr;
-use super::arrived::{Arrived, How, Outer};
+use super::arrived::{Arrived, How, OUTER_BYTES, Outer};
 use super::parts::Key6;
 use crate::config::Internal;
 use crate::counters::{Of, Single};
@@ -24,6 +24,9 @@ impl Aftr {
     pub(super) fn internal_frame(&mut self, mut frame: Frame, now: Instant) {
         let bytes = frame.len();
         if frame.bytes().get(12..ETHER) != Some(&ETHERTYPE_IPV6.to_be_bytes()) {
+            if self.rules.counts_as_snabb {
+                self.counters.add(Single::InIpv6FragReassemblyUnneeded, 1);
+            }
             return self.drop6(Of::DropMisplacedNotIpv6, bytes);
         }
         let Some((outer, length)) = header6(frame.bytes()) else {
@@ -177,6 +180,25 @@ impl Aftr {
             _ => Err(Of::DropUnknownProtocolIpv6),
         };
         if let Err(of) = result {
+            self.drop_from_b4(of, bytes);
+        }
+    }
+
+    /// Drops a packet that came as a frame of so many bytes.
+    fn drop_from_b4(&mut self, of: Of, bytes: usize) {
+        let is_between_softwires = matches!(
+            of,
+            Of::DropTtlZeroIpv4
+                | Of::DropOverMtuButDontFragmentIpv4
+                | Of::DropNoDestSoftwireIpv4
+                | Of::DropInByRfc7596Icmpv4
+                | Of::DropInByPolicyIcmpv4
+                | Of::DropBadChecksumIcmpv4
+        );
+        if is_between_softwires && self.rules.counts_as_snabb {
+            self.counters.count(of, bytes - OUTER_BYTES);
+            self.counters.count(Of::DropAllIpv6Iface, bytes);
+        } else {
             self.drop6(of, bytes);
         }
     }
@@ -205,7 +227,7 @@ impl Aftr {
         arrived: &Arrived,
     ) -> Result<(), Of> {
         let view = Packet4::checked(packet.bytes(), &arrived.header);
-        if view.is_damaged_icmp() {
+        if self.rules.checks_icmp_of_b4s && view.is_damaged_icmp() {
             return Err(Of::DropBadChecksumIcmpv4);
         }
         let [b4, br] = outer.ends();
@@ -213,8 +235,7 @@ impl Aftr {
             .table
             .find(view.source, view.port(Way::FromB4, &self.rules));
         if owner != Some(Tunnel { b4, br }) {
-            let softwire = owner.filter(|_| self.rules.answers_from_softwire);
-            let source = softwire.map_or(br, |owner| owner.br);
+            let source = owner.map_or(br, |owner| owner.br);
             self.wrong_source(packet, source, outer, arrived.how);
             return Err(Of::DropNoSourceSoftwireIpv6);
         }
@@ -240,16 +261,23 @@ impl Aftr {
     /// Forwards a packet from a B4 to a B4. (RFC 7596 §6.2)
     fn hairpin(&mut self, packet: Frame, arrived: &Arrived) -> Result<(), Of> {
         let view = Packet4::checked(packet.bytes(), &arrived.header);
-        let is_dropped = self.rules.drops_hairpinned_icmp && !self.policy.allows_icmp4;
-        if view.is_icmp() && is_dropped {
+        self.counters.count(Of::HairpinIpv4, ETHER + packet.len());
+        if view.is_icmp() && self.refuses_hairpinned_icmp() {
             return Err(Of::DropInByPolicyIcmpv4);
         }
-        self.counters.count(Of::HairpinIpv4, ETHER + packet.len());
+        if !self.rules.checks_icmp_of_b4s && view.is_damaged_icmp() {
+            return Err(Of::DropBadChecksumIcmpv4);
+        }
         let port = view.port(Way::ToB4, &self.rules);
         match self.table.find(view.destination, port) {
             Some(tunnel) => self.forward_to_b4(packet, &tunnel, arrived),
             None => Err(self.unbound(&packet, arrived)),
         }
+    }
+
+    /// Whether ICMP between softwires is dropped, as that from the Internet is.
+    pub(super) fn refuses_hairpinned_icmp(&self) -> bool {
+        self.rules.drops_hairpinned_icmp && !self.policy.allows_icmp4
     }
 
     fn forward_to_internet(&mut self, mut packet: Frame, arrived: &Arrived) -> Result<(), Of> {
@@ -282,7 +310,7 @@ impl Aftr {
         if !self.policy.allows_icmp6 {
             return Err(Of::DropInByPolicyIcmpv6);
         }
-        if bytes.len() < 48 || sum6(bytes) != 0 {
+        if bytes.len() < 48 || self.rules.checks_tunnel_errors && sum6(bytes) != 0 {
             return Err(Of::DropBadChecksumIcmpv6);
         }
         let (kind, code) = (bytes[40], bytes[41]);
@@ -304,7 +332,7 @@ impl Aftr {
             self.table
                 .find(inner.destination, inner.port(Way::ToB4, &self.rules))
         };
-        if self.rules.checks_quoted && owner() != Some(Tunnel { b4, br }) {
+        if self.rules.checks_tunnel_errors && owner() != Some(Tunnel { b4, br }) {
             return Err(Of::DropNotOursIcmpv6);
         }
         if self.rules.learns_path_mtus && (kind, code) == (2, 0) {
@@ -313,7 +341,10 @@ impl Aftr {
             self.count_paths();
             self.tell_others(Learnt::PathMtu { b4, mtu });
         }
-        self.tell4(message, &inner, how);
+        match self.rules.checks_tunnel_errors {
+            true => self.tell4(message, &inner, how),
+            false => self.send_error4(message, &inner, how),
+        }
         Ok(())
     }
 }
@@ -361,7 +392,7 @@ impl Aftr {
             NeighbourKind::Advertisement { .. } => self.counters.count(Of::InNdpNa, bytes),
         }
         if let Some(heard) = self.own.v6.heard(message)
-            && let Some(mac) = self.internal.hear(heard, now, &mut self.out.internal)
+            && let Some(mac) = self.hear6(heard, now)
             && let Some(ip) = self.own.v6.next
         {
             self.tell_others(Learnt::NextHop6 { ip, mac });

@@ -6,27 +6,34 @@ use carina_time::Instant;
 use carina_wire::inet::PROTOCOL_ICMP;
 
 use super::Aftr;
-use super::arrived::{How, Outer};
+use super::arrived::{How, OUTER_BYTES, Outer};
 use crate::counters::{Of, Single};
 use crate::icmp::{EXPIRED4, EXPIRED6, Message, error4, error6, may_be_answered6};
 use crate::link::ETHER;
-use crate::packet::{Packet4, Way};
+use crate::packet::{Packet4, Way, count_hop};
 
 impl Aftr {
     /// Tells the sender of a packet of IPv4.
     pub(super) fn tell4(&mut self, message: Message, about: &Packet4<'_>, how: How) {
-        if how.is_group || !about.may_be_answered() {
+        let may_be_answered = !how.is_group && about.may_be_answered();
+        if self.rules.restrains_errors && !may_be_answered {
             return;
         }
         if !self.policy.sends_errors4 {
             return self.counters.add(Single::DropOutByPolicyIcmpv4Packets, 1);
         }
+        self.send_error4(message, about, how);
+    }
+
+    /// Sends an error to the sender of a packet of IPv4, if not too many were sent.
+    pub(super) fn send_error4(&mut self, message: Message, about: &Packet4<'_>, how: How) {
         let bytes = ETHER + about.bytes.len();
         if !self.limit4.allows(how.now) {
             return self.counters.count(Of::DropOverRateLimitIcmpv4, bytes);
         }
         let ends = [self.own.v4.ip, about.source];
-        let error = error4(&self.pool, ends, message, about.bytes, self.external.mtu());
+        let (pool, mtu) = (&self.pool, self.external.mtu());
+        let error = error4(pool, &self.rules, ends, message, about.bytes, mtu);
         let Some(error) = error else {
             return self.counters.count(Of::DropNoFrame, bytes);
         };
@@ -35,7 +42,11 @@ impl Aftr {
     }
 
     /// An error to an address of the binding table goes to its B4, any other to the Internet.
-    fn route_error(&mut self, error: Frame, [source, destination]: [[u8; 4]; 2]) {
+    fn route_error(&mut self, mut error: Frame, [source, destination]: [[u8; 4]; 2]) {
+        let is_hairpinned = !self.rules.errors_go_straight;
+        if is_hairpinned && !self.table.has_address(destination) {
+            return self.send4(error);
+        }
         let view = Packet4 {
             bytes: error.bytes(),
             header_bytes: 20,
@@ -45,10 +56,30 @@ impl Aftr {
             destination,
         };
         let port = view.port(Way::ToB4, &self.rules);
+        let bytes = ETHER + error.len();
         match self.table.find(destination, port) {
-            Some(tunnel) => self.encapsulate(error, &tunnel),
+            Some(_) if is_hairpinned && self.refuses_hairpinned_icmp() => {
+                self.drop_hairpinned(Of::DropInByPolicyIcmpv4, bytes);
+            }
+            Some(tunnel) => {
+                if is_hairpinned {
+                    count_hop(error.bytes_mut());
+                }
+                self.encapsulate(error, &tunnel);
+            }
+            None if is_hairpinned => {
+                let of = self.unbound_icmp(&error);
+                self.drop_hairpinned(of, bytes);
+            }
             None => self.send4(error),
         }
+    }
+
+    /// Drops an error that was on its way to a softwire, as if it had come through another one.
+    fn drop_hairpinned(&mut self, of: Of, bytes: usize) {
+        self.counters.count(of, bytes);
+        self.counters
+            .count(Of::DropAllIpv6Iface, bytes + OUTER_BYTES);
     }
 
     /// Tells the sender of a packet of IPv6.
@@ -56,7 +87,8 @@ impl Aftr {
         let Some(to) = about.get(8..24).and_then(|to| to.try_into().ok()) else {
             return;
         };
-        if how.is_group || !may_be_answered6(about) {
+        let may_be_answered = !how.is_group && may_be_answered6(about);
+        if self.rules.restrains_errors && !may_be_answered {
             return;
         }
         if !self.policy.sends_errors6 {
@@ -66,7 +98,8 @@ impl Aftr {
         if !self.limit6.allows(how.now) {
             return self.counters.count(Of::DropOverRateLimitIcmpv6, bytes);
         }
-        let Some(error) = error6(&self.pool, [source, to], message, about) else {
+        let error = error6(&self.pool, &self.rules, [source, to], message, about);
+        let Some(error) = error else {
             return self.counters.count(Of::DropNoFrame, bytes);
         };
         self.counters.count(Of::OutIcmpv6Error, ETHER + error.len());

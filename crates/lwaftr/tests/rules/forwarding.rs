@@ -153,9 +153,14 @@ fn out_of_tunnels() -> Vec<Trial> {
                  icmpv6.checksum.status=1 ip.src=192.0.2.1"
             )
         };
-        all.push(trial(rule, what, case()).to6(error(from)).counts(REFUSED));
-        let snabb = trial(7, "from the packet's destination", case().like_snabb());
-        all.push(snabb.to6(error(br)).counts(REFUSED));
+        let refused = error(from);
+        all.push(
+            trial(rule, what, case())
+                .to6(refused.clone())
+                .counts(REFUSED),
+        );
+        let snabb = trial(rule, "the same, as Snabb has it", case().like_snabb());
+        all.push(snabb.to6(refused + " ipv6.hlim=255,64").counts(REFUSED));
     }
     let unowned = to_host(([192, 0, 2, 3], 5));
     let case = Case::plain().with_internal(frame6(&tunnel(B4_LOW, BR_WHOLE, &unowned)));
@@ -323,7 +328,7 @@ fn refused_icmp() -> Vec<Trial> {
             "refused there too, as Snabb has it",
             refused().like_snabb().with_internal(frame6(&between)),
         )
-        .counts("in-ipv6=1 drop-in-by-policy-icmpv4=1 drop-all-ipv6-iface=1"),
+        .counts("in-ipv6=1 hairpin-ipv4=1 drop-in-by-policy-icmpv4=1 drop-all-ipv6-iface=1"),
         trial(
             14,
             "with a wrong checksum",
