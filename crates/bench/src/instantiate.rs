@@ -19,6 +19,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use carina_measure::results::{Metric, OURS, Results, Row, Samples, machine};
+use carina_sys::{SUCCESSION, lock_file};
 use carina_vnet::document::Boot;
 use carina_vnet::pip::inventory::Discovery;
 use carina_vnet_host::progress::Phase;
@@ -148,7 +149,7 @@ impl Directory {
         let what = || format!("the directory {}", path.display());
         fs::create_dir_all(path).attempt(what())?;
         let lock = File::create(path.join("bench.lock")).attempt(what())?;
-        if lock.try_lock().is_err() {
+        if !lock_file(&lock, SUCCESSION).attempt(what())? {
             return Err(Error::NoAnswer(format!(
                 "{}: another bench uses it",
                 what()

@@ -21,6 +21,7 @@ mod numa;
 mod process;
 mod processor;
 mod socket;
+mod succession;
 
 pub use crate::clock::{CpuClock, cpu_time_ns, monotonic_ns};
 pub use crate::doorbell::{Doorbell, doorbells_ring_again};
@@ -45,3 +46,4 @@ pub use crate::socket::{
     Credentials, accept_seqpacket, connect_seqpacket, connect_stream, listen_seqpacket,
     peer_credentials, peer_has_unread, socketpair_seqpacket,
 };
+pub use crate::succession::{SUCCESSION, listen_tcp, lock_file};

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carina_sys::{EventFd, peer_credentials};
 use carina_vring::Fault;
@@ -179,7 +179,13 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
             let text = format!("{}: is there and is not a socket", path.display());
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
         }
-        if UnixStream::connect(path).is_ok() {
+        let deadline = Instant::now() + carina_sys::SUCCESSION;
+        while UnixStream::connect(path).is_ok() {
+            if Instant::now() < deadline {
+                // It may be ending.
+                std::thread::sleep(LOOK_AGAIN);
+                continue;
+            }
             let text = format!("{}: another process listens there", path.display());
             return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
         }
@@ -327,6 +333,8 @@ impl Device {
 }
 
 /// Between a connection that was cut and the next.
+/// How often a process is looked for that listens where this one is to.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 const CUT_PAUSE: Duration = Duration::from_secs(1);
 /// Between other connections.
 const SHORT_PAUSE: Duration = Duration::from_millis(5);

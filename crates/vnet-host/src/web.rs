@@ -85,7 +85,7 @@ impl Web {
             });
         }
         let what = || format!("listening at {address}");
-        let listener = TcpListener::bind(address).attempt(what())?;
+        let listener = carina_sys::listen_tcp(&[address]).attempt(what())?;
         let address = listener.local_addr().attempt(what())?;
         let bytes: [u8; 16] = random_bytes()?;
         let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -1,8 +1,10 @@
 //! Contents that no image has: of commands that were killed, and of images that were refused.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, TryLockError};
-use std::time::{Duration, Instant};
+use std::fs::{self, File};
+use std::time::Duration;
+
+use carina_sys::lock_file;
 
 use super::{ImageStore, StoredImage, entries};
 use crate::error::{Attempt, Error, Result};
@@ -16,18 +18,11 @@ impl ImageStore {
         let what = || format!("opening {}", path.display());
         fs::create_dir_all(&self.0).attempt(what())?;
         let file = File::create(&path).attempt(what())?;
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(file),
-                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
-                    std::thread::sleep(LOOK);
-                }
-                Err(TryLockError::WouldBlock) => {
-                    let what = format!("another command changes {}", self.0.display());
-                    return Err(Error::Timeout { what, limit: LIMIT });
-                }
-                Err(TryLockError::Error(error)) => return Err(error).attempt(what()),
+        match lock_file(&file, LIMIT).attempt(what())? {
+            true => Ok(file),
+            false => {
+                let what = format!("another command changes {}", self.0.display());
+                Err(Error::Timeout { what, limit: LIMIT })
             }
         }
     }
@@ -56,7 +51,6 @@ impl ImageStore {
 
 /// How long an image may be copied by another command.
 const LIMIT: Duration = Duration::from_secs(600);
-const LOOK: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {

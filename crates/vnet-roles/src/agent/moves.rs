@@ -64,7 +64,7 @@ impl Gate {
         let has_ended = Arc::new(AtomicBool::new(false));
         let mut place = None;
         if let Some(at) = at {
-            let listener = TcpListener::bind(at)?;
+            let listener = carina_sys::listen_tcp(&[at])?;
             listener.set_nonblocking(true)?;
             place = Some(listener.local_addr()?.to_string());
             let inner = Arc::new(Inner {

@@ -50,7 +50,7 @@ impl Listening {
         match address {
             Address::Tcp(address) => {
                 let addresses: Vec<_> = address.to_socket_addrs()?.collect();
-                TcpListener::bind(&addresses[..]).map(Listening::Tcp)
+                carina_sys::listen_tcp(&addresses).map(Listening::Tcp)
             }
             Address::Dif { dif, node } => {
                 let mut named = Named {

@@ -1,0 +1,83 @@
+//! What one process has at a time, and its successor takes over: locks, by flock(2), and addresses.
+//!
+//! A process that was told to end keeps its locks and addresses until it has ended. One that is
+//! started in its place finds them taken for a moment, and waits for [`SUCCESSION`] before it says
+//! that another process has them.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+/// Takes the exclusive lock of a file, for as long as the file is open; whether it was had within
+/// `patience`.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn lock_file(file: &File, patience: Duration) -> io::Result<bool> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                std::thread::sleep(LOOK);
+            }
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+}
+
+/// Listens at the first of these addresses that can be had, within [`SUCCESSION`].
+///
+/// # Errors
+/// Another process listens there, or the system refuses.
+pub fn listen_tcp(addresses: &[SocketAddr]) -> io::Result<TcpListener> {
+    let deadline = Instant::now() + SUCCESSION;
+    loop {
+        match TcpListener::bind(addresses) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                std::thread::sleep(LOOK);
+            }
+            bound => return bound,
+        }
+    }
+}
+
+/// How long a process that ends may keep what its successor wants.
+pub const SUCCESSION: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lock_of_one_that_ends_is_waited_for() {
+        let name = format!("carina-succession-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let (old, new) = (File::create(&path).unwrap(), File::create(&path).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        assert!(lock_file(&old, Duration::ZERO).unwrap());
+        assert!(!lock_file(&new, Duration::from_millis(20)).unwrap());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| lock_file(&new, Duration::from_secs(60)).unwrap());
+            drop(old);
+            assert!(waits.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn address_of_one_that_ends_is_waited_for() {
+        let old = listen_tcp(&["127.0.0.1:0".parse().unwrap()]).unwrap();
+        let address = old.local_addr().unwrap();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| listen_tcp(&[address]));
+            drop(old);
+            assert_eq!(
+                waits.join().unwrap().unwrap().local_addr().unwrap(),
+                address
+            );
+        });
+    }
+}
