@@ -33,6 +33,7 @@ use std::path::{Path, PathBuf};
 
 use carina_vnet::pip::inventory::Inventory;
 use carina_vnet::vnp::NETWORKS_PER_VNO;
+use carina_vnet::whole::Whole;
 use serde::Deserialize;
 
 use crate::calling::address::{Address, AddressError};
@@ -257,10 +258,13 @@ fn toml_of<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, Configuration
         path: path.to_owned(),
         source,
     })?;
-    toml::from_str(&text).map_err(|source| ConfigurationError::Toml {
-        path: path.to_owned(),
-        source,
-    })
+    let whole = toml::Deserializer::parse(&text).map(Whole);
+    whole
+        .and_then(T::deserialize)
+        .map_err(|source| ConfigurationError::Toml {
+            path: path.to_owned(),
+            source,
+        })
 }
 
 #[cfg(test)]
@@ -277,6 +281,20 @@ mod tests {
         pips = { uk = [\"127.0.0.1:1\"] }\n[[vno]]\nname = \"acme\"\nlisten = \"127.0.0.1:4\"\n\
         store = \"/s/acme.db\"\nvnp = \"net\"\nvnp_at = [\"127.0.0.1:2\"]\n\
         web = \"127.0.0.1:5\"\n";
+
+    #[test]
+    fn list_of_an_inventory_that_is_too_long_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("uk.toml");
+        let link = "[[links]]\nends = [\"h1\", \"h1\", \"h1\"]\n";
+        fs::write(&path, format!("{INVENTORY}{link}")).unwrap();
+        let error = inventory(&path).unwrap_err();
+        let error = std::error::Error::source(&error).map_or(String::new(), ToString::to_string);
+        assert!(
+            error.contains("a list of 3 items where 2 belong"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn file_names_roles_stores_and_inventories() {

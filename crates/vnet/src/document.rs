@@ -37,8 +37,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use self::fault::{DocumentError, Fault, Place};
-pub use self::form::{Form, FormError};
-pub use self::name::{is_interface, is_name};
+pub use self::form::{Form, FormError, json_words};
+pub use self::name::{is_interface, is_name, is_of_kernel};
 pub use self::value::{Rate, Share, Span, ValueError};
 
 mod extension;

@@ -27,3 +27,4 @@ pub mod store;
 pub mod timing;
 pub mod vno;
 pub mod vnp;
+pub mod whole;

@@ -32,6 +32,22 @@ const WRONG: &[(&str, &[&str])] = &[
         &["a/b", "interface"],
     ),
     (
+        "[[link]]\nends = [\"r1\", \"r2\", \"r2\"]\nrate = \"1bps\"\n",
+        &["line 6", "a list of 3 items where 2 belong"],
+    ),
+    (
+        "[[test]]\nping = [\"r1\", \"r2\", \"r1\", \"r2\"]\n",
+        &["line 6", "a list of 4 items where 2 belong"],
+    ),
+    (
+        "[[link]]\nends = [\"r1:lo\", \"r2\"]\nrate = \"1bps\"\n",
+        &["line 5, link 1", "`lo`", "kernel", "eth0"],
+    ),
+    (
+        "[[link]]\nends = [\"r1\", \"r2:default\"]\nrate = \"1bps\"\n",
+        &["line 5, link 1", "`default`", "eth0"],
+    ),
+    (
         "[node.r3]\napart_from = [\"r3\"]\n",
         &["line 5, node r3", "itself"],
     ),
@@ -74,6 +90,23 @@ const WRONG: &[(&str, &[&str])] = &[
     ("[node.r1]\n", &["line 5", "duplicate key"]),
     ("[node.r3\n", &["line 5"]),
 ];
+
+#[test]
+fn lease_of_no_time_is_refused() {
+    for lease in ["0s", "0ns", "0.0h"] {
+        let text = HEAD.replace("\n[node.r1]", &format!("\nlease = \"{lease}\"\n[node.r1]"));
+        let error = refusal(&text, Form::Toml);
+        assert!(error.contains("vnet: lease is 0: give the time"), "{error}");
+    }
+}
+
+#[test]
+fn values_in_json_are_refused_with_one_place() {
+    let text = "{\"vnet\": {\"name\": \"x\", \"lease\": \"soon\"}}";
+    let error = refusal(text, Form::Json);
+    assert!(error.starts_with("line 1: `soon` is not a time"), "{error}");
+    assert!(!error.contains("column"), "{error}");
+}
 
 #[test]
 fn toml_is_refused_with_line_and_remedy() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carina_vnet::document::{
     Carrier, Document, End, Header, Kind, Link, Node, OnInsufficient, Rate, is_interface, is_name,
-    limits,
+    is_of_kernel, limits,
 };
 
 use super::{Imported, Source};
@@ -211,7 +211,7 @@ impl Draft {
             node: node.clone(),
             interface: Some(interface.to_owned()),
         };
-        if is_interface(interface) && self.taken.insert(named.clone()) {
+        if is_interface(interface) && !is_of_kernel(interface) && self.taken.insert(named.clone()) {
             return named;
         }
         let what = format!(

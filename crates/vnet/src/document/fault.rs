@@ -82,6 +82,15 @@ pub enum Fault {
          `_` or `.`"
     )]
     Interface(String),
+    /// The kernel has an interface of this name already.
+    #[error(
+        "`{0}` is an interface that the kernel has in every node, or a name with a meaning of its \
+         own: give the end of the link another name, such as eth0"
+    )]
+    InterfaceOfKernel(String),
+    /// A lease ends at once.
+    #[error("lease is 0: give the time for which the network is to stay, for example 12h")]
+    NoLease,
     /// A text is empty, too long, or has control characters.
     #[error("{what} `{text}` is empty, longer than 256 letters or not plain text")]
     Text {

@@ -87,9 +87,20 @@ pub(super) fn write(document: &Document, form: Form) -> String {
     }
 }
 
+/// What is wrong with a text in JSON, without the place: a program has written it on one line.
+#[must_use]
+pub fn json_words(error: &serde_json::Error) -> String {
+    let words = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    match words.strip_suffix(&place) {
+        Some(words) => words.to_owned(),
+        None => words,
+    }
+}
+
 fn from_json(text: &str) -> Result<Document, DocumentError> {
     serde_json::from_str(text).map_err(|error| DocumentError::Text {
         line: error.line(),
-        message: error.to_string(),
+        message: json_words(&error),
     })
 }

@@ -9,7 +9,7 @@ use super::limits::{
     CPUS_MAX, LINKS_MAX, LIST_MAX, MEMORY_MIB, NAME_MAX, NICS_MAX, NODES_MAX, OTHERS_MAX,
     TEXT_VALUE_MAX,
 };
-use super::name::{is_interface, is_name};
+use super::name::{is_interface, is_name, is_of_kernel};
 use super::{AccessPoint, Attach, Boot, Document, End, Kind, Node, Test};
 
 /// Findings that are listed at most, so that the list fits on a page.
@@ -43,6 +43,10 @@ impl Judge<'_> {
     fn header(&mut self) {
         let document = self.document;
         self.name(&Place::Header, &document.vnet.name);
+        let lease = document.vnet.lease.map(|lease| lease.duration().as_nanos());
+        if lease == Some(0) {
+            self.find(&Place::Header, Fault::NoLease);
+        }
         if document.node.is_empty() {
             self.find(&Place::Header, Fault::NoNodes);
         }
@@ -122,6 +126,8 @@ impl Judge<'_> {
                 };
                 if !is_interface(interface) {
                     self.find(&place, Fault::Interface(interface.clone()));
+                } else if is_of_kernel(interface) {
+                    self.find(&place, Fault::InterfaceOfKernel(interface.clone()));
                 }
                 if let Some(other) = taken.insert(end, number) {
                     let end = end.to_string();

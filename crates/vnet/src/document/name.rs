@@ -17,3 +17,40 @@ pub fn is_interface(name: &str) -> bool {
     let is_path = name == "." || name == "..";
     (1..=INTERFACE_MAX).contains(&name.len()) && name.chars().all(inside) && !is_path
 }
+
+/// Whether the kernel has an interface of this name in every namespace, or gives the name another
+/// meaning: `all` and `default` are directories of settings beside those of interfaces.
+#[must_use]
+pub fn is_of_kernel(interface: &str) -> bool {
+    OF_KERNEL.contains(&interface)
+}
+
+/// The loopback interface, settings of all interfaces, and tunnels that come with their modules.
+const OF_KERNEL: [&str; 13] = [
+    "lo",
+    "all",
+    "default",
+    "tunl0",
+    "gre0",
+    "gretap0",
+    "erspan0",
+    "ip_vti0",
+    "ip6_vti0",
+    "sit0",
+    "ip6tnl0",
+    "ip6gre0",
+    "bonding_masters",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interfaces_of_the_kernel_are_known() {
+        for name in OF_KERNEL {
+            assert!(is_interface(name) && is_of_kernel(name), "{name}");
+        }
+        assert!(!is_of_kernel("eth0") && !is_of_kernel("lo0"));
+    }
+}

@@ -12,6 +12,7 @@ use toml::Spanned;
 
 use super::Document;
 use super::fault::{DocumentError, Lines, Place};
+use crate::whole::Whole;
 
 /// The parts of a document, of which only the places matter.
 #[derive(Deserialize)]
@@ -29,7 +30,9 @@ struct Parts {
 }
 
 pub(super) fn read(text: &str) -> Result<(Document, Lines), DocumentError> {
-    let document = toml::from_str(text).map_err(|error| fault(text, &error))?;
+    let whole = toml::Deserializer::parse(text).map(Whole);
+    let document = whole.and_then(Document::deserialize);
+    let document = document.map_err(|error| fault(text, &error))?;
     let parts = toml::from_str(text).map_err(|error| fault(text, &error))?;
     Ok((document, lines(text, &parts)))
 }

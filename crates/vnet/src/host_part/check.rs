@@ -9,7 +9,7 @@ use crate::document::limits::{
     CPUS_MAX, INTERFACE_MAX, LINKS_MAX, LIST_MAX, MEMORY_MIB, NAME_MAX, NICS_MAX, NODES_MAX,
     OTHERS_MAX, TEXT_VALUE_MAX,
 };
-use crate::document::{is_interface, is_name};
+use crate::document::{is_interface, is_name, is_of_kernel};
 
 /// Why a text is no part of a network.
 #[derive(Debug, thiserror::Error)]
@@ -230,7 +230,7 @@ fn check_node(node: &NodePart, all: &mut BTreeMap<EndPart, u32>) -> Result<(), P
         return Err(PartError::TooMany { what, count, most });
     }
     for interface in &node.interfaces {
-        if !is_interface(&interface.name) {
+        if !is_interface(&interface.name) || is_of_kernel(&interface.name) {
             return Err(PartError::Interface {
                 node: node.name.clone(),
                 name: interface.name.clone(),
