@@ -208,7 +208,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-vnet-roles",
-        "carina-api carina-client carina-random carina-time carina-vnet carina-vnet-host axum base64 rcgen rusqlite \
+        "carina-api carina-client carina-random carina-sys carina-time carina-vnet carina-vnet-host axum base64 rcgen rusqlite \
          rustix rustls rustls-webpki serde serde_json thiserror tokio tokio-rustls toml",
     ),
     (
@@ -273,7 +273,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-vnet-host",
         "carina-api carina-apps carina-client carina-dissect carina-embed carina-engine carina-frame \
          carina-lab carina-netdev carina-ports carina-sys carina-time carina-vm carina-vnet \
-         carina-vnet-access carina-wire aws-lc-rs axum rustix serde serde_json thiserror tokio tracing",
+         carina-vnet-access carina-wire aws-lc-rs axum base64 rustix serde serde_json thiserror tokio tracing",
     ),
     (
         "carina-bench",

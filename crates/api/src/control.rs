@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::capture::{CaptureCreate, CaptureEnd, CaptureInfo};
 pub use self::client::reply::read_reply;
-pub use self::client::{Client, ClientError, escape};
+pub use self::client::{Client, ClientError, Server, escape};
 pub use self::dif::{
     Catalogue, Dialect, DifCreate, DifExtend, DifRole, MemberInfo, MemberState, N1Info, N1State,
     ParamInfo, PolicyInForce, PolicyInfo, RibObject, RibWrite, UnknownDialect,

@@ -10,6 +10,7 @@ use carina_measure::transport::TransportError;
 use carina_measure::trial::TrialError;
 use carina_node::NodeError;
 use carina_node::config::ConfigError;
+use carina_vnet_roles::calling::connection::CallError;
 
 /// The exit code of a command that tried and did not succeed.
 pub const EXIT_FAILED: u8 = 1;
@@ -145,6 +146,9 @@ failures!(TransportError, TrialError, FigureError);
 fn stays(error: &(dyn std::error::Error + 'static)) -> bool {
     if let Some(ClientError::Refused { body, .. }) = error.downcast_ref() {
         return body.is_final;
+    }
+    if let Some(error) = error.downcast_ref::<CallError>() {
+        return error.is_final();
     }
     if let Some(body) = error.downcast_ref::<ErrorBody>() {
         return body.is_final;

@@ -61,11 +61,19 @@ pub const TAKING_SIGNALS: &str = "waiting for signals";
 /// # Errors
 /// The kernel's refusal.
 pub fn end_with_signal(json: bool) -> io::Result<()> {
+    end_with_signal_saying(json, "interrupted; what it had started has ended")
+}
+
+/// As [`end_with_signal`], with words of its own for what is left.
+///
+/// # Errors
+/// As there.
+pub fn end_with_signal_saying(json: bool, words: &'static str) -> io::Result<()> {
     let signal = Interrupt::take()?;
     let wait = move || {
         while let Ok(false) = signal.comes_within(LOOK_AGAIN) {}
         carina_lab::remove_scratch();
-        let failure = Failure::Interrupted("interrupted; what it had started has ended".to_owned());
+        let failure = Failure::Interrupted(words.to_owned());
         report(&failure, json);
         std::process::exit(failure.code().into());
     };

@@ -62,6 +62,20 @@ pub fn remove_strays(labs: &Labs, name: &str) -> Result<Vec<String>> {
 /// # Errors
 /// `ip` is missing, or one cannot be removed.
 pub fn remove_namespaces(access: &NamespaceAccess, names: &[String]) -> Result<()> {
+    for name in end_processes_in(access, names)? {
+        access.ip(&["netns", "del", name])?;
+    }
+    Ok(())
+}
+
+/// Ends the processes in namespaces but for this one. The names of those namespaces that exist.
+///
+/// # Errors
+/// `ip` is missing.
+pub fn end_processes_in<'a>(
+    access: &NamespaceAccess,
+    names: &'a [String],
+) -> Result<Vec<&'a String>> {
     let existing = access.list()?;
     let own = std::process::id().cast_signed();
     let mut inside = Vec::new();
@@ -77,8 +91,5 @@ pub fn remove_namespaces(access: &NamespaceAccess, names: &[String]) -> Result<(
         inside.extend(processes.filter_map(Process::numbered));
     }
     end_all(&inside, GRACE);
-    for name in existing {
-        access.ip(&["netns".to_owned(), "del".to_owned(), name.clone()])?;
-    }
-    Ok(())
+    Ok(existing)
 }

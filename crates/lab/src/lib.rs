@@ -45,11 +45,13 @@ mod test_guest;
 mod topology;
 
 pub use cpus::{CpuHalves, GuestCpu, Host};
-pub use down::{remove_namespaces, remove_strays, take_down};
+pub use down::{end_processes_in, remove_namespaces, remove_strays, take_down};
 pub use dry_run::DryRun;
 pub use error::{Error, Result};
 pub use guest::{Guest, GuestImage};
-pub use namespace::{Namespace, NamespaceAccess, can_enter_private, enter_private, namespace_file};
+pub use namespace::{
+    Namespace, NamespaceAccess, can_enter_private, enter_private, is_namespace, namespace_file,
+};
 pub use node::{Network, TestNode};
 pub use picture::{Drawing, DrawnEdge, DrawnSystem, svg};
 pub use process::{ChildProcess, Process, run_within};

@@ -143,6 +143,13 @@ pub fn namespace_file(namespace: &str) -> PathBuf {
     Path::new(NETNS).join(namespace)
 }
 
+/// Whether a network namespace of this name can be entered: its file is a mount of one. A file that
+/// is not is left where the mount was made in another mount namespace, or is gone.
+pub fn is_namespace(name: &str) -> bool {
+    let found = rustix::fs::statfs(namespace_file(name));
+    found.is_ok_and(|it| it.f_type as u64 == NSFS_MAGIC)
+}
+
 /// Starts a process that holds a user namespace open in which an ordinary user may make network
 /// namespaces. `directory` is used for temporary mounts and files.
 ///
@@ -207,6 +214,9 @@ if ! [ -d /run/netns ] && ! mkdir /run/netns 2>/dev/null; then
 fi
 mount -t tmpfs netns /run/netns
 "#;
+
+/// What statfs(2) says of the file of a namespace.
+const NSFS_MAGIC: u64 = 0x6e73_6673;
 
 /// The name of a system's namespace.
 pub fn of_system(lab: &str, system: &str) -> String {

@@ -1,6 +1,6 @@
 //! What one process has at a time, and its successor takes over: locks, by flock(2), and addresses.
 //!
-//! A process that was told to end keeps its locks and addresses until it has ended. One that is
+//! A process that is ending keeps its locks and addresses until it has ended. One that is
 //! started in its place finds them taken for a moment, and waits for [`SUCCESSION`] before it says
 //! that another process has them.
 

@@ -8,9 +8,11 @@ mod network;
 mod nics;
 mod orders;
 mod seen;
+pub mod switching;
 mod tests_of_document;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,7 +31,7 @@ use crate::directory::{Record, VnetDir, Vnets, Wanted};
 use crate::error::{Error, Result};
 use crate::host_dif::HostDif;
 use crate::impairment::LinkImpairment;
-use crate::node::{Output, check};
+use crate::node::{Output, Until, check};
 use crate::plan::Plan;
 use crate::progress::Event;
 use crate::random::random_bytes;
@@ -57,6 +59,8 @@ pub struct Agent {
     orders: Orders,
     moves: Moves,
     removed: Removed,
+    /// Changed and read while `networks` is locked.
+    is_ending: AtomicBool,
     /// By the names of their directories.
     networks: Arc<Mutex<BTreeMap<String, Arc<Network>>>>,
 }
@@ -97,6 +101,7 @@ impl Agent {
             users_at: Mutex::default(),
             orders: Orders::default(),
             moves: Moves::default(),
+            is_ending: AtomicBool::new(false),
             networks: Arc::default(),
             removed,
             vnets,
@@ -117,6 +122,29 @@ impl Agent {
         Ok(agent)
     }
 
+    /// As [`Agent::create`], for a caller who asks for its events until it is ready. If the caller
+    /// goes before, the network is removed ([`Agent::remove_abandoned`]).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_followed(&self, document: &Document) -> Result<VnetReport> {
+        let report = self.create(document)?;
+        self.network(&report.name)?.set_followed();
+        Ok(report)
+    }
+
+    /// Removes networks whose callers went before they were ready. The names of those that it has
+    /// removed.
+    pub fn remove_abandoned(&self) -> Vec<String> {
+        let networks = self.lock();
+        let abandoned = networks.iter().filter(|(_, it)| it.is_abandoned());
+        let mut abandoned: Vec<String> = abandoned.map(|(name, _)| name.clone()).collect();
+        drop(networks);
+        // One that cannot be removed is tried again.
+        abandoned.retain(|name| self.remove(name).is_ok());
+        abandoned
+    }
+
     /// Begins to make a network.
     ///
     /// # Errors
@@ -126,6 +154,7 @@ impl Agent {
         let document = &document.extended();
         let name = &document.vnet.name;
         let mut networks = self.lock();
+        self.check_open()?;
         if networks.contains_key(name) {
             return Err(Error::Exists(name.clone()));
         }
@@ -204,7 +233,13 @@ impl Agent {
             networks.values().map(|network| network.record()).collect()
         };
         nics::check(document)?;
-        Plan::of(document, &records, self.capacity())
+        let plan = Plan::of(document, &records, self.capacity())?;
+        let is_this = |record: &&Record| record.is_of_operator(&plan.name);
+        let ended = match records.iter().find(is_this) {
+            Some(record) => remains::ended_nodes(&self.vnets.vnet(&plan.name), record)?,
+            None => Vec::new(),
+        };
+        Ok(plan.with_ended(&ended))
     }
 
     /// What is known of all networks, by name.
@@ -292,6 +327,20 @@ impl Agent {
         self.network(name)?.vnet()?.run(node, command, limit)
     }
 
+    /// As [`Agent::run`], until no one waits for it any more: then it is killed.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_until(
+        &self,
+        name: &str,
+        node: &str,
+        command: &str,
+        until: Until<'_>,
+    ) -> Result<Output> {
+        self.network(name)?.vnet()?.run_until(node, command, until)
+    }
+
     /// Probes all links of a network, and runs the tests of its document.
     ///
     /// # Errors
@@ -357,6 +406,22 @@ impl Agent {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
+    }
+
+    /// Has it make no networks from now on, if it has none; whether it has none.
+    pub(crate) fn end_if_empty(&self) -> bool {
+        // No network is made between the look and the end.
+        let networks = self.lock();
+        let is_empty = networks.is_empty();
+        self.is_ending.fetch_or(is_empty, Ordering::Relaxed);
+        is_empty
+    }
+
+    fn check_open(&self) -> Result<()> {
+        match self.is_ending.load(Ordering::Relaxed) {
+            true => Err(Error::Ending),
+            false => Ok(()),
+        }
     }
 
     fn network(&self, name: &str) -> Result<Arc<Network>> {

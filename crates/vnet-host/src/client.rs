@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use carina_api::control::{Client as Http, ClientError};
+use carina_api::control::{Client as Http, ClientError, Server};
 use carina_api::paths::RunDir;
 use carina_vnet::document::{Document, Form};
 
 use crate::access::{AccessReport, Revoked, TokenReport, TokenWanted, UserWanted};
+use crate::agent::switching::NodeSwitch;
 use crate::impairment::LinkImpairment;
 use crate::plan::Plan;
 use crate::progress::Event;
@@ -35,8 +36,10 @@ impl Client {
     /// A client of the agent with a run directory, which has `limit` for each answer.
     #[must_use]
     pub fn new(run_dir: &RunDir, limit: Duration) -> Client {
-        let http = Http::new(socket_of(run_dir)).with_answer_limit(limit);
-        Client { http }
+        let http = Http::new(socket_of(run_dir)).of_server(AGENT);
+        Client {
+            http: http.with_answer_limit(limit),
+        }
     }
 
     /// The socket.
@@ -97,6 +100,16 @@ impl Client {
     pub fn create(&self, document: &Document) -> Answer<VnetReport> {
         self.http
             .send("POST", "/v1/vnets", &document.write(Form::Json))
+    }
+
+    /// As [`Client::create`], for one who asks for events until the network is ready. If none are
+    /// asked for before that for half a minute, the agent removes it.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn create_followed(&self, document: &Document) -> Answer<VnetReport> {
+        let path = "/v1/vnets?followed=true";
+        self.http.send("POST", path, &document.write(Form::Json))
     }
 
     /// Has the agent begin to change a network.
@@ -190,6 +203,26 @@ impl Client {
         self.http.waiting(MOVE).post(&path, &())
     }
 
+    /// Stops a node, or has the agent begin to start or restart it.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn switch_node(&self, name: &str, node: &str, what: NodeSwitch) -> Answer<VnetReport> {
+        let node = carina_api::control::escape(node);
+        let path = path_of(name, &format!("/nodes/{node}/{}", what.word()));
+        self.http.waiting(SWITCH).post(&path, &())
+    }
+
+    /// Takes a link down, or has the agent begin to take it up.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn switch_link(&self, name: &str, link: u32, is_up: bool) -> Answer<VnetReport> {
+        let word = if is_up { "up" } else { "down" };
+        let path = path_of(name, &format!("/links/{link}/{word}"));
+        self.http.waiting(SWITCH).post(&path, &())
+    }
+
     /// Saves a network into a new directory of the agent's host.
     ///
     /// # Errors
@@ -225,8 +258,15 @@ fn path_of(name: &str, rest: &str) -> String {
     format!("/v1/vnets/{}{rest}", carina_api::control::escape(name))
 }
 
+/// What serves the socket, for errors.
+const AGENT: Server = Server {
+    name: "agent",
+    command: "carina vnet agent",
+};
 /// How long the watch of a trace may take to begin and end.
 const TRACE: Duration = Duration::from_secs(60);
+/// How long a change that is under way, and the end of a node, may take.
+const SWITCH: Duration = Duration::from_secs(120);
 /// How long a machine may take to move.
 const MOVE: Duration = Duration::from_secs(300);
 /// How long it may take to write or read all machines of a network.

@@ -86,6 +86,13 @@ impl Record {
         }
     }
 
+    /// Whether it is a network of this name that an operator of this host wants. The part of a
+    /// provider's network may have the same name, and is another network.
+    #[must_use]
+    pub fn is_of_operator(&self, name: &str) -> bool {
+        self.part.name == name && matches!(self.wanted, Wanted::Here { .. })
+    }
+
     /// The uid at the provider that wants it.
     #[must_use]
     pub fn provider_vnet(&self) -> Option<VnetId> {
@@ -296,6 +303,12 @@ impl VnetDir {
     #[must_use]
     pub fn impairments(&self) -> PathBuf {
         self.0.join("impairments.json")
+    }
+
+    /// What the operator has stopped or taken down.
+    #[must_use]
+    pub fn switched_off(&self) -> PathBuf {
+        self.0.join("switched-off.json")
     }
 
     /// Makes the directory.

@@ -159,6 +159,9 @@ pub enum Error {
         /// The nodes that there are.
         known: String,
     },
+    /// A node is stopped.
+    #[error("node {0} is stopped; `carina vnet start {0}` starts it")]
+    NodeStopped(String),
     /// There is no such link.
     #[error("network {vnet} has no link {link}")]
     NoLink {
@@ -262,9 +265,15 @@ pub enum Error {
         /// The network that has it.
         other: String,
     },
+    /// A change of a network has not led to what is wanted.
+    #[error("it is not ready: {0}")]
+    NotReady(String),
     /// Nothing of a network is there yet.
     #[error("network {0} is not made yet")]
     NotMade(String),
+    /// The agent makes no networks any more.
+    #[error("the agent is ending, as it had no network: ask again, and the next one answers")]
+    Ending,
     /// The network is being removed.
     #[error("the network is being removed")]
     Cancelled,

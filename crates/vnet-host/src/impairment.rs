@@ -149,10 +149,11 @@ pub(crate) fn splice(graph: &mut Graph, part: &HostPart, all: &Impairments) -> R
     Ok(())
 }
 
-/// Frames that what impairs a direction of a link has dropped, by the network's counters.
-pub(crate) fn lost(counters: &[Reading], link: u32, side: usize) -> u64 {
-    let of_app = format!("{}/drop_", impair_app(link, side));
-    let drops = counters.iter().filter(|it| it.name.starts_with(&of_app));
+/// Frames that an app of a network's engine has dropped, by the network's counters.
+pub(crate) fn dropped_by(counters: &[Reading], app: &str) -> u64 {
+    let of_app = format!("{app}/drop_");
+    let is_of_frames = |it: &&Reading| it.name.starts_with(&of_app) && !it.name.ends_with("_bytes");
+    let drops = counters.iter().filter(is_of_frames);
     drops.map(|it| it.value).sum()
 }
 

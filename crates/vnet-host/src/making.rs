@@ -92,6 +92,20 @@ pub fn make_taps(part: &HostPart, taps: &[(LinkEnd, String)]) -> Result<()> {
     namespace::batch(&ports_namespace(part.vnet), &lines)
 }
 
+/// Has ports be up or down, as far as they are there.
+pub fn switch(part: &HostPart, ports: &[(String, bool)]) -> Result<()> {
+    let inside = ports_namespace(part.vnet);
+    let existing = namespace::interfaces(&inside)?;
+    let there = ports.iter().filter(|(port, _)| existing.contains(port));
+    let lines: Vec<String> = there
+        .map(|(port, is_up)| {
+            let word = if *is_up { "up" } else { "down" };
+            format!("link set dev {port} {word}")
+        })
+        .collect();
+    namespace::batch(&inside, &lines)
+}
+
 /// Removes ports, as far as they are there.
 pub fn remove_named(part: &HostPart, ports: &[String]) -> Result<()> {
     let inside = ports_namespace(part.vnet);

@@ -1,6 +1,7 @@
 //! A node of a network that runs on this host.
 
 mod arriving;
+mod command;
 mod images;
 mod machine;
 mod moving;
@@ -9,6 +10,7 @@ mod sending;
 mod stream;
 
 use std::net::Ipv4Addr;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use carina_vnet::document::Kind;
@@ -17,6 +19,7 @@ use carina_vnet::host_part::{HostPart, NodePart};
 pub use carina_vm::Output;
 
 pub use self::arriving::{Arrival, ArrivalNote, arrival_notes, forget_arrival};
+pub use self::command::Until;
 pub use self::images::{Images, check, end_pool};
 pub use self::machine::MachineNode;
 pub use self::moving::{Move, forget_move, forget_moves, recover};
@@ -126,9 +129,24 @@ impl Node {
 
     /// Runs a shell command in it to its end.
     pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
+        let is_cancelled = &AtomicBool::new(false);
         match &self.system {
-            System::Namespace(node) => node.run(command, limit),
+            System::Namespace(node) => node.run(
+                command,
+                Until {
+                    limit,
+                    is_cancelled,
+                },
+            ),
             System::Machine(node) => node.run(command, limit),
+        }
+    }
+
+    /// As [`Node::run`], until no one waits for it any more: then it is killed.
+    pub fn run_until(&self, command: &str, until: Until<'_>) -> Result<Output> {
+        match &self.system {
+            System::Namespace(node) => node.run(command, until),
+            System::Machine(node) => node.run_until(command, until),
         }
     }
 
@@ -197,6 +215,15 @@ impl Node {
     pub fn remove(&self) -> Result<()> {
         match &self.system {
             System::Namespace(node) => node.remove(),
+            System::Machine(node) => node.remove(),
+        }
+    }
+
+    /// Ends what runs of it. What its links are plugged into stays: the namespace that it is, the
+    /// taps of a machine.
+    pub fn stop(&self) -> Result<()> {
+        match &self.system {
+            System::Namespace(node) => node.stop(),
             System::Machine(node) => node.remove(),
         }
     }

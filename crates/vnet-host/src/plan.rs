@@ -16,6 +16,7 @@ use crate::alone::record_of;
 use crate::directory::{Record, Wanted};
 use crate::error::{Error, Result};
 use crate::nics;
+use crate::remains::EndedNode;
 use crate::steps::Steps;
 
 /// What would be done.
@@ -80,10 +81,7 @@ impl Plan {
     pub fn of(document: &Document, records: &[Record], capacity: Capacity) -> Result<Plan> {
         let document = &document.extended();
         let name = &document.vnet.name;
-        // The part of a provider's network may have the same name, and is another network.
-        let is_this = |record: &&Record| {
-            record.part.name == *name && matches!(record.wanted, Wanted::Here { .. })
-        };
+        let is_this = |record: &&Record| record.is_of_operator(name);
         let others = records.iter().filter(|record| !is_this(record));
         let refusal = match capacity.admit(document, others.map(|record| &record.part)) {
             Err(Error::NotAdmitted { reason, .. }) => Some(reason),
@@ -117,6 +115,31 @@ impl Plan {
             refusal,
             steps,
         })
+    }
+
+    /// The same with nodes that are not there although the network has them: they have ended, and
+    /// are made again.
+    #[must_use]
+    pub fn with_ended(mut self, ended: &[EndedNode]) -> Plan {
+        for EndedNode { name, reason } in ended {
+            let subject = format!("node {name}");
+            let mut steps = self.steps.iter_mut();
+            match steps.find(|step| step.subject == subject) {
+                Some(step) if step.action == Action::Change => {
+                    step.action = Action::Replace;
+                    step.reason = format!("{reason}; {}", step.reason);
+                }
+                // It goes, or is made again for another reason.
+                Some(_) => {}
+                None => {
+                    let is_node = |step: &PlannedStep| step.subject.starts_with("node ");
+                    let place = self.steps.iter().take_while(|step| is_node(step)).count();
+                    let step = step(Action::Replace, subject, (*reason).to_owned());
+                    self.steps.insert(place, step);
+                }
+            }
+        }
+        self
     }
 
     /// How many steps there are of a kind.
@@ -311,6 +334,37 @@ mod tests {
                 "-/+ node a: processors 1 -> 2; memory 128 MiB -> 256 MiB",
                 "~ node b: eth0 is linked anew",
                 "-/+ link a:eth0 -- b:eth0: node a is made anew",
+            ]
+        );
+    }
+
+    #[test]
+    fn node_that_has_ended_is_replaced_alone() {
+        let text = format!("{NODES}{}", links(&["a b"], "5Mbps"));
+        let ended = |name: &str| EndedNode {
+            name: name.to_owned(),
+            reason: "it has ended",
+        };
+        let planned = |after: &str| {
+            let plan = Plan::of(&document(after), &[record(&text)], ROOM).unwrap();
+            let steps = plan.with_ended(&[ended("a"), ended("c")]).steps;
+            let line =
+                |it: PlannedStep| format!("{} {}: {}", it.action.sign(), it.subject, it.reason);
+            steps.into_iter().map(line).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            planned(&text),
+            ["-/+ node a: it has ended", "-/+ node c: it has ended"]
+        );
+        let more = format!("{text}{}", links(&["b c"], "5Mbps"));
+        let steps = planned(&more);
+        assert_eq!(steps[0], "-/+ node a: it has ended; a route more");
+        let less = text.replace("[node.c]\n", "");
+        assert_eq!(
+            planned(&less),
+            [
+                "- node c: the document has no such node",
+                "-/+ node a: it has ended"
             ]
         );
     }

@@ -4,7 +4,9 @@ use carina_vnet::document::{Carrier, Kind, Rate};
 use carina_vnet::host_part::{InterfacePart, LinkState, NodeState, VnetId};
 use serde::{Deserialize, Serialize};
 
+use crate::base64_text;
 use crate::impairment::LinkImpairment;
+use crate::node::Output;
 use crate::progress::PhaseTime;
 
 /// A network, as its operator sees it.
@@ -160,10 +162,42 @@ pub struct Exec {
 pub struct ExecReply {
     /// Its exit status.
     pub status: i32,
-    /// Its standard output, bytes.
+    /// Its standard output, in base64.
+    #[serde(with = "base64_text")]
     pub stdout: Vec<u8>,
-    /// Its standard error, bytes.
+    /// Its standard error, in base64.
+    #[serde(with = "base64_text")]
     pub stderr: Vec<u8>,
+    /// Bytes of its outputs that are not there, as they were too many.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped: u64,
+}
+
+impl ExecReply {
+    /// What fits into an answer of the outputs of a command.
+    #[must_use]
+    pub fn of(output: Output) -> ExecReply {
+        let mut reply = ExecReply {
+            status: output.status,
+            stdout: output.stdout,
+            stderr: output.stderr,
+            dropped: 0,
+        };
+        let bounds = [
+            (&mut reply.stdout, ExecReply::STDOUT_MAX),
+            (&mut reply.stderr, ExecReply::STDERR_MAX),
+        ];
+        for (bytes, most) in bounds {
+            reply.dropped += bytes.len().saturating_sub(most) as u64;
+            bytes.truncate(most);
+        }
+        reply
+    }
+
+    /// Bytes of standard output that come at most.
+    pub const STDOUT_MAX: usize = 7 << 20;
+    /// Bytes of standard error that come at most.
+    pub const STDERR_MAX: usize = 1 << 20;
 }
 
 /// What a console has said.
@@ -273,4 +307,30 @@ pub struct SaveReport {
     pub namespaces: Vec<String>,
     /// How long the machines stood still, ms.
     pub stood_still_ms: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_long_outputs_come_as_far_as_there_is_room() {
+        let output = |stdout: usize, stderr: usize| Output {
+            status: 3,
+            stdout: vec![b'o'; stdout],
+            stderr: vec![b'e'; stderr],
+        };
+        let whole = ExecReply::of(output(5, 7));
+        assert_eq!(
+            (whole.stdout.len(), whole.stderr.len(), whole.dropped),
+            (5, 7, 0)
+        );
+        let cut = ExecReply::of(output(50_000_000, ExecReply::STDERR_MAX + 1));
+        assert_eq!(cut.stdout.len(), ExecReply::STDOUT_MAX);
+        assert_eq!(cut.dropped, 50_000_000 - ExecReply::STDOUT_MAX as u64 + 1);
+        // Clients take 16 MiB, providers 12 MiB.
+        let text = serde_json::to_vec(&cut).unwrap();
+        assert!(text.len() < 12 << 20, "{}", text.len());
+        assert_eq!(serde_json::from_slice::<ExecReply>(&text).unwrap(), cut);
+    }
 }

@@ -8,7 +8,7 @@
 //! What is restored has the uid, numbers and addresses that it had. The hashes find damage, not
 //! malice: who can write there decides what the machines do, as with a disk image.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -23,8 +23,10 @@ use serde::{Deserialize, Serialize};
 use crate::alone::record_of;
 use crate::directory::{Record, VnetDir};
 use crate::error::{Attempt, Error, Result};
+use crate::impairment::{self, Impairments};
 use crate::removal::remove_file;
 use crate::saved_error::{FORMAT, VERSION};
+use crate::switched_off::{self, SwitchedOff};
 
 pub use crate::saved_error::SavedError;
 
@@ -44,6 +46,12 @@ pub struct Manifest {
     pub layout: Layout,
     /// Its machines.
     pub machines: BTreeMap<String, SavedNode>,
+    /// What impairs its links.
+    #[serde(default, skip_serializing_if = "Impairments::is_empty")]
+    pub impairments: Impairments,
+    /// Links that its operator has taken down, by number.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub links_down: BTreeSet<u32>,
 }
 
 /// A machine of a network that was saved.
@@ -86,6 +94,8 @@ impl Manifest {
             document: document.clone(),
             layout: layout.clone(),
             machines: BTreeMap::new(),
+            impairments: Impairments::new(),
+            links_down: BTreeSet::new(),
         }
     }
 
@@ -152,6 +162,12 @@ impl Manifest {
                 }
             }
         }
+        for (number, impairment) in &self.impairments {
+            for side in [impairment.there, impairment.back].iter().flatten() {
+                side.check()
+                    .map_err(|error| format!("link {number}: {error}"))?;
+            }
+        }
         Ok(())
     }
 }
@@ -207,11 +223,18 @@ impl Saved {
         }
     }
 
-    /// Has a network be restored from this, until [`Saved::forget`].
+    /// Has a network be restored from this, until [`Saved::forget`], with its impairments and the
+    /// links that were down.
     pub(crate) fn note(&self, dir: &VnetDir) -> Result<()> {
         let path = dir.restoring();
         let text = serde_json::to_vec(self).attempt("noting where a network comes from")?;
-        fs::write(&path, text).attempt(format!("writing {}", path.display()))
+        fs::write(&path, text).attempt(format!("writing {}", path.display()))?;
+        impairment::write(dir, &self.manifest.impairments)?;
+        let off = SwitchedOff {
+            links: self.manifest.links_down.clone(),
+            ..SwitchedOff::default()
+        };
+        switched_off::write(dir, &off)
     }
 
     /// The network is restored: nodes that are made anew boot.
@@ -246,10 +269,12 @@ pub(crate) fn state_of(directory: &Path, node: &str) -> PathBuf {
 /// Makes the directory for a network that is to be saved.
 pub(crate) fn create(directory: &Path) -> Result<()> {
     let what = format!("making {}", directory.display());
-    DirBuilder::new()
-        .mode(0o700)
-        .create(directory)
-        .attempt(what)
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            Err(SavedError::Exists(directory.to_owned()).into())
+        }
+        made => made.attempt(what),
+    }
 }
 
 /// Writes the manifest, which makes it whole.
@@ -357,7 +382,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("saved");
         create(&path).unwrap();
-        assert!(create(&path).is_err(), "nothing is overwritten");
+        let exists = create(&path).unwrap_err().to_string();
+        assert!(exists.contains("name one that does not exist"), "{exists}");
         assert!(words(&path).contains("broken off"), "{}", words(&path));
         complete(&path, &manifest()).unwrap();
         assert!(words(&path).contains("state of a"), "{}", words(&path));

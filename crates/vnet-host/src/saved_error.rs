@@ -9,6 +9,12 @@ pub enum SavedError {
     /// It is not there, or was not written to its end.
     #[error("{} is missing: this is no saved network, or one whose saving was broken off", .0.display())]
     Missing(PathBuf),
+    /// A network is to be saved where something is already.
+    #[error(
+        "{} exists already; `save` makes the directory: name one that does not exist",
+        .0.display()
+    )]
+    Exists(PathBuf),
     /// It is another file, or damaged.
     #[error("{}: {what}", path.display())]
     Content {

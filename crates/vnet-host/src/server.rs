@@ -4,25 +4,30 @@ mod access;
 
 use std::io;
 use std::os::unix::net::UnixListener;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, RawQuery, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use carina_api::control::ErrorReply;
 use carina_api::{ErrorBody, ErrorCode};
-use carina_vnet::document::{Document, Form, limits};
+use carina_vnet::document::{Document, Form, json_words, limits};
 use carina_vnet_access::register::RegisterError;
 use serde::Serialize;
-use tokio::sync::{mpsc, oneshot};
+use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
 
 use crate::agent::Agent;
+use crate::agent::switching::NodeSwitch;
 use crate::error::Error;
 use crate::impairment::LinkImpairment;
+use crate::node::Until;
 use crate::report::{AtPath, ConsoleTyped, Exec, ExecReply, PoolReport};
 use crate::way::WayQuery;
 
@@ -43,8 +48,8 @@ pub fn stop_handle() -> (Stop, Stopped) {
     (Stop(stop), Stopped(stopped))
 }
 
-/// Serves `listener` until its [`Stop`] is dropped, or, if `is_transient`, the last network has
-/// been removed.
+/// Serves `listener` until its [`Stop`] is dropped, or, if `is_transient`, there is no network and
+/// nothing was asked for a while.
 ///
 /// # Errors
 /// The runtime cannot be made.
@@ -57,12 +62,13 @@ pub fn serve(
     listener.set_nonblocking(true)?;
     let serving = async move {
         let listener = tokio::net::UnixListener::from_std(listener)?;
-        let (removed, is_removed) = mpsc::channel(1);
-        let ends = end(Arc::clone(&agent), is_transient, is_removed);
-        let leases = end_leases(Arc::clone(&agent), removed.clone());
-        let service = Service { agent, removed };
+        let requests = Arc::new(Requests::default());
+        let ends = end(Arc::clone(&agent), is_transient, Arc::clone(&requests));
+        let leases = end_leases(Arc::clone(&agent));
+        let counted = middleware::from_fn_with_state(requests, count);
+        let router = router(Service { agent }).layer(counted);
         tokio::select! {
-            result = async { axum::serve(listener, router(service)).await } => result,
+            result = async { axum::serve(listener, router).await } => result,
             () = ends => Ok(()),
             () = leases => Ok(()),
         }
@@ -90,45 +96,91 @@ pub(crate) fn run(
     served
 }
 
-/// Waits until no network has been there for [`LINGER`] after one was removed.
-async fn end(agent: Arc<Agent>, is_transient: bool, mut removed: mpsc::Receiver<()>) {
+/// Requests that are being answered.
+#[derive(Debug)]
+struct Requests(Mutex<(usize, Instant)>);
+
+impl Default for Requests {
+    fn default() -> Requests {
+        // The process that has started the agent has some time for the first one.
+        Requests(Mutex::new((0, Instant::now() + FIRST)))
+    }
+}
+
+impl Requests {
+    /// Whether none is, and none was for [`LINGER`].
+    fn are_over(&self) -> bool {
+        let (count, last) = *self.lock();
+        count == 0 && last.elapsed() > LINGER
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (usize, Instant)> {
+        // Two numbers are whole whatever has panicked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that is being answered, also after its caller has gone.
+struct Request(Arc<Requests>);
+
+impl Request {
+    fn new(requests: Arc<Requests>) -> Request {
+        requests.lock().0 += 1;
+        Request(requests)
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        *state = (state.0 - 1, Instant::now());
+    }
+}
+
+async fn count(
+    State(requests): State<Arc<Requests>>,
+    request: axum::extract::Request,
+    next: Next,
+) -> Response {
+    let _counted = Request::new(requests);
+    next.run(request).await
+}
+
+/// Waits until nothing was asked for [`LINGER`] of an agent without networks, which makes none from
+/// then on.
+async fn end(agent: Arc<Agent>, is_transient: bool, requests: Arc<Requests>) {
+    if !is_transient {
+        return std::future::pending().await;
+    }
     loop {
-        if removed.recv().await.is_none() {
-            return std::future::pending().await;
-        }
-        tokio::time::sleep(LINGER).await;
-        if is_transient && agent.is_empty() {
+        tokio::time::sleep(LOOK).await;
+        if requests.are_over() && agent.end_if_empty() {
             return;
         }
     }
 }
 
-/// Removes networks whose leases have ended, without end.
-async fn end_leases(agent: Arc<Agent>, removed: mpsc::Sender<()>) {
+/// Removes networks whose leases have ended, and those that no one waits for, without end.
+async fn end_leases(agent: Arc<Agent>) {
     loop {
         tokio::time::sleep(LEASES).await;
         let agent = Arc::clone(&agent);
-        let ended = tokio::task::spawn_blocking(move || agent.remove_expired()).await;
-        if ended.is_ok_and(|names| !names.is_empty()) {
-            // As after any removal.
-            let _ = removed.try_send(());
-        }
+        let remove = move || (agent.remove_expired(), agent.remove_abandoned());
+        // What cannot be removed is tried again.
+        let _ = tokio::task::spawn_blocking(remove).await;
     }
 }
 
 #[derive(Clone)]
 struct Service {
     agent: Arc<Agent>,
-    removed: mpsc::Sender<()>,
 }
 
 type Shared = State<Service>;
 
 /// What is answered of an agent's networks, for another socket than its own.
 pub(crate) fn router_of(agent: Arc<Agent>) -> Router {
-    // A transient agent waits for removals over its own socket.
-    let (removed, _) = mpsc::channel(1);
-    router(Service { agent, removed })
+    router(Service { agent })
 }
 
 fn router(service: Service) -> Router {
@@ -148,6 +200,11 @@ fn router(service: Service) -> Router {
         .route("/v1/vnets/{name}/exec", post(exec))
         .route("/v1/vnets/{name}/test", post(test))
         .route("/v1/vnets/{name}/nodes/{node}/migrate", post(migrate))
+        .route("/v1/vnets/{name}/nodes/{node}/stop", post(stop_node))
+        .route("/v1/vnets/{name}/nodes/{node}/start", post(start_node))
+        .route("/v1/vnets/{name}/nodes/{node}/restart", post(restart_node))
+        .route("/v1/vnets/{name}/links/{link}/up", post(link_up))
+        .route("/v1/vnets/{name}/links/{link}/down", post(link_down))
         .route("/v1/vnets/{name}/save", post(save))
         .route("/v1/restore", post(restore))
         .merge(access::routes())
@@ -165,8 +222,16 @@ async fn pool(State(service): Shared) -> Response {
     answer(move || Ok(PoolReport { ready })).await
 }
 
-async fn create(State(service): Shared, body: Bytes) -> Response {
-    answer(move || Ok(service.agent.create(&document_in(&body)?)?)).await
+async fn create(State(service): Shared, RawQuery(query): RawQuery, body: Bytes) -> Response {
+    answer(move || {
+        let document = document_in(&body)?;
+        Ok(match query.as_deref() {
+            None | Some("") => service.agent.create(&document)?,
+            Some("followed=true") => service.agent.create_followed(&document)?,
+            Some(other) => return Err(bad(format!("{other:?}: the query is followed=true"))),
+        })
+    })
+    .await
 }
 
 async fn apply(State(service): Shared, body: Bytes) -> Response {
@@ -215,8 +280,7 @@ async fn console_type(
     body: Bytes,
 ) -> Response {
     answer(move || {
-        let typed: ConsoleTyped =
-            serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+        let typed: ConsoleTyped = json_in(&body)?;
         Ok(service.agent.console_type(&name, &node, &typed.text)?)
     })
     .await
@@ -228,8 +292,7 @@ async fn impair(
     body: Bytes,
 ) -> Response {
     answer(move || {
-        let wanted: LinkImpairment =
-            serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+        let wanted: LinkImpairment = json_in(&body)?;
         Ok(service.agent.impair(&name, link, wanted)?)
     })
     .await
@@ -237,27 +300,39 @@ async fn impair(
 
 async fn trace(State(service): Shared, Path(name): Path<String>, body: Bytes) -> Response {
     answer(move || {
-        let query: WayQuery =
-            serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+        let query: WayQuery = json_in(&body)?;
         Ok(service.agent.trace(&name, &query)?)
     })
     .await
 }
 
 async fn exec(State(service): Shared, Path(name): Path<String>, body: Bytes) -> Response {
+    let caller = Caller::default();
+    let is_gone = Arc::clone(&caller.is_gone);
     answer(move || {
-        let wanted: Exec = serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
-        let limit = Duration::from_millis(wanted.limit_ms).min(EXEC_MAX);
+        let wanted: Exec = json_in(&body)?;
+        let until = Until {
+            limit: Duration::from_millis(wanted.limit_ms).min(EXEC_MAX),
+            is_cancelled: &is_gone,
+        };
         let output = service
             .agent
-            .run(&name, &wanted.node, &wanted.command, limit)?;
-        Ok(ExecReply {
-            status: output.status,
-            stdout: output.stdout,
-            stderr: output.stderr,
-        })
+            .run_until(&name, &wanted.node, &wanted.command, until)?;
+        Ok(ExecReply::of(output))
     })
     .await
+}
+
+/// Someone who waits for an answer. When the connection ends before, this value goes with it.
+#[derive(Default)]
+struct Caller {
+    is_gone: Arc<AtomicBool>,
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.is_gone.store(true, Ordering::Release);
+    }
 }
 
 async fn test(State(service): Shared, Path(name): Path<String>) -> Response {
@@ -266,6 +341,41 @@ async fn test(State(service): Shared, Path(name): Path<String>) -> Response {
 
 async fn migrate(State(service): Shared, Path((name, node)): Path<(String, String)>) -> Response {
     answer(move || Ok(service.agent.migrate(&name, &node)?)).await
+}
+
+type OfNode = Path<(String, String)>;
+type OfLink = Path<(String, u32)>;
+
+async fn stop_node(service: Shared, of: OfNode) -> Response {
+    switch_node(service, of, NodeSwitch::Stop).await
+}
+
+async fn start_node(service: Shared, of: OfNode) -> Response {
+    switch_node(service, of, NodeSwitch::Start).await
+}
+
+async fn restart_node(service: Shared, of: OfNode) -> Response {
+    switch_node(service, of, NodeSwitch::Restart).await
+}
+
+async fn switch_node(
+    State(service): Shared,
+    Path((name, node)): OfNode,
+    what: NodeSwitch,
+) -> Response {
+    answer(move || Ok(service.agent.switch_node(&name, &node, what)?)).await
+}
+
+async fn link_up(service: Shared, of: OfLink) -> Response {
+    switch_link(service, of, true).await
+}
+
+async fn link_down(service: Shared, of: OfLink) -> Response {
+    switch_link(service, of, false).await
+}
+
+async fn switch_link(State(service): Shared, Path((name, link)): OfLink, is_up: bool) -> Response {
+    answer(move || Ok(service.agent.switch_link(&name, link, is_up)?)).await
 }
 
 async fn save(State(service): Shared, Path(name): Path<String>, body: Bytes) -> Response {
@@ -278,7 +388,7 @@ async fn restore(State(service): Shared, body: Bytes) -> Response {
 
 /// The path that a request names; the agent's own directory is nothing to callers.
 fn path_in(body: &[u8]) -> Result<std::path::PathBuf, ErrorBody> {
-    let at: AtPath = serde_json::from_slice(body).map_err(|error| bad(error.to_string()))?;
+    let at: AtPath = json_in(body)?;
     match at.path.is_absolute() {
         true => Ok(at.path),
         false => Err(bad(format!(
@@ -290,13 +400,7 @@ fn path_in(body: &[u8]) -> Result<std::path::PathBuf, ErrorBody> {
 
 async fn remove(State(service): Shared, Path(name): Path<String>) -> Response {
     // Also when who asked has gone meanwhile.
-    answer(move || {
-        service.agent.remove(&name)?;
-        // One that waits already will do.
-        let _ = service.removed.try_send(());
-        Ok(())
-    })
-    .await
+    answer(move || Ok(service.agent.remove(&name)?)).await
 }
 
 async fn unknown_path() -> Response {
@@ -356,6 +460,14 @@ pub fn document_in(body: &[u8]) -> Result<Document, ErrorBody> {
     Document::read(text, Form::Json).map_err(|error| bad(error.to_string()))
 }
 
+/// The value that a request carries in JSON.
+///
+/// # Errors
+/// It has none, or one of something else.
+pub fn json_in<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
+    serde_json::from_slice(body).map_err(|error| bad(json_words(&error)))
+}
+
 fn bad(what: String) -> ErrorBody {
     ErrorBody::new(ErrorCode::BadRequest, what)
 }
@@ -400,9 +512,12 @@ impl From<Error> for ErrorBody {
             | Error::Saved(_) => ErrorCode::BadRequest,
             Error::Exists(_) => ErrorCode::DuplicateName,
             Error::NotAdmitted { .. } | Error::MemberMemory { .. } => ErrorCode::LimitReached,
-            Error::NotMade(_) | Error::Cancelled | Error::OfProvider(_) | Error::Taken(_) => {
-                ErrorCode::Conflict
-            }
+            Error::Ending
+            | Error::NotMade(_)
+            | Error::NodeStopped(_)
+            | Error::Cancelled
+            | Error::OfProvider(_)
+            | Error::Taken(_) => ErrorCode::Conflict,
             Error::Unsupported { .. } => ErrorCode::Unsupported,
             Error::Timeout { .. } => ErrorCode::TimedOut,
             _ => ErrorCode::Internal,
@@ -410,9 +525,11 @@ impl From<Error> for ErrorBody {
         let body = ErrorBody::new(code, error.to_string());
         match error {
             // The same request fails again until something else has gone.
-            Error::NotAdmitted { .. } | Error::MemberMemory { .. } | Error::Saved(_) => {
-                body.for_good()
-            }
+            Error::NotAdmitted { .. }
+            | Error::MemberMemory { .. }
+            | Error::NoImage { .. }
+            | Error::ImageRefused { .. }
+            | Error::Saved(_) => body.for_good(),
             _ => body,
         }
     }
@@ -420,8 +537,12 @@ impl From<Error> for ErrorBody {
 
 /// How often is looked whether leases have ended.
 const LEASES: Duration = Duration::from_secs(1);
-/// How long a transient agent waits for a next network.
+/// How long a transient agent without networks waits for a request.
 const LINGER: Duration = Duration::from_secs(1);
+/// How much longer it waits for the first one.
+const FIRST: Duration = Duration::from_secs(20);
+/// How often it looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(100);
 /// Requests that wait at a time: events, commands, removals.
 const BLOCKING_MAX: usize = 64;
 /// How long a request for events waits at most, ms.
@@ -432,6 +553,16 @@ const EXEC_MAX: Duration = Duration::from_secs(3600);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_fails_again_until_something_else_changes_is_final() {
+        let is_final = |error: Error| ErrorBody::from(error).is_final;
+        let (name, known) = ("x".to_owned(), "carina".to_owned());
+        assert!(is_final(Error::NoImage { name, known }));
+        let exists = crate::saved::SavedError::Exists("/x".into());
+        assert!(is_final(exists.into()));
+        assert!(!is_final(Error::NotMade("x".to_owned())) && !is_final(Error::Ending));
+    }
 
     #[test]
     fn queries_for_events_are_read_and_bounded() {

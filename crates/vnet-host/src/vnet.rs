@@ -9,6 +9,7 @@ mod moving;
 mod probing;
 mod saving;
 mod sending;
+mod switching;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -17,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carina_engine::frames::{Graph, LinkCounts, LinkName};
-use carina_vnet::document::{Carrier, Kind};
+use carina_vnet::document::Carrier;
 use carina_vnet::host_part::{
     Cause, Far, HostPart, InterfaceAddress, LinkPart, NodePart, NodeState,
 };
@@ -26,13 +27,13 @@ use self::arriving::{Awaited, arrived, ports_of_arrivals};
 use crate::access::AccessPoints;
 use crate::data_plane::DataPlane;
 use crate::directory::{Record, VnetDir};
-use crate::error::{Attempt, Error, Result};
+use crate::error::{Error, Result};
 use crate::far_flow::FarFlows;
 use crate::graph::graph_of;
 use crate::host_dif::HostDif;
 use crate::impairment::{self, Impairments};
 use crate::making::{make_namespaces, make_ports, remove_ports};
-use crate::names::{node_namespace, ports_namespace};
+use crate::names::ports_namespace;
 use crate::namespace;
 use crate::node::{Images, Node, Site, forget_moves, recover};
 use crate::progress::{Phase, Progress};
@@ -40,6 +41,7 @@ use crate::remains;
 use crate::saved::Saved;
 use crate::second_ports::{LinkEnd, SecondPorts, both_ports};
 use crate::steps::Steps;
+use crate::switched_off::{self, SwitchedOff};
 use crate::underlay::Underlay;
 
 /// A network on this host. What it is made of stays when this value goes; [`remains::remove`]
@@ -56,6 +58,8 @@ pub struct Vnet {
     /// What is there. It is locked while it becomes something else.
     part: Mutex<HostPart>,
     impairments: Mutex<Impairments>,
+    /// What the operator has stopped or taken down.
+    off: Mutex<SwitchedOff>,
     /// Ends of links at their second ports.
     second: Mutex<SecondPorts>,
     /// Where nodes come from that are being restored.
@@ -84,7 +88,7 @@ impl Vnet {
         progress: &Arc<Progress>,
     ) -> Result<Vnet> {
         let part = &record.part;
-        let mut existing = remains::namespaces(part.vnet)?;
+        let mut existing = remains::living_namespaces(part.vnet)?;
         if !record.is_settled {
             remains::end(dir, record)?;
             existing.clear();
@@ -111,6 +115,7 @@ impl Vnet {
             nodes: Mutex::default(),
             part: Mutex::new(there),
             impairments: Mutex::new(impairment::read(dir)?),
+            off: Mutex::new(switched_off::read(dir)?),
             access: AccessPoints::new(dir, underlay, progress),
             arrivals: Mutex::new(arrivals),
             came: Mutex::default(),
@@ -126,6 +131,7 @@ impl Vnet {
     /// The first thing that cannot be made, or does not answer. What was made stays.
     pub fn become_part(&self, part: &HostPart, discovery: Duration) -> Result<()> {
         let mut there = lock(&self.part);
+        self.forget_ended(&mut there)?;
         self.progress.begin(part);
         self.admit_arrivals(&mut there, part)?;
         self.progress.note(Phase::Discovery, discovery);
@@ -136,7 +142,7 @@ impl Vnet {
         }
         *there = match done {
             Ok(()) => part.clone(),
-            Err(_) => observed(&self.dir, part, &remains::namespaces(part.vnet)?)?,
+            Err(_) => observed(&self.dir, part, &remains::living_namespaces(part.vnet)?)?,
         };
         done
     }
@@ -148,6 +154,9 @@ impl Vnet {
         self.progress
             .phase(Phase::Consoles, || self.ask_consoles(part))?;
         self.progress.phase(Phase::Probes, || {
+            if !self.switched_off().is_empty() {
+                self.keep_off(part)?;
+            }
             self.join(part)?;
             let leads_away = |link: &LinkPart| matches!(link.far, Far::Host(_));
             // The members of a DIF that has some on other hosts are not complete before those.
@@ -236,14 +245,26 @@ impl Vnet {
         self.repoint(there, part, steps)?;
         self.leave_difs(there, part)?;
         self.end_members(there, part)?;
-        make_namespaces(part, &remains::namespaces(part.vnet)?)?;
-        make_ports(part, &self.without_ports(&steps.linked))?;
+        make_namespaces(part, &remains::living_namespaces(part.vnet)?)?;
+        let without = self.without_ports(&steps.linked);
+        if !there.nodes.is_empty() {
+            // One end may be left of a link whose other end went with its node.
+            remove_ports(part, &without)?;
+        }
+        make_ports(part, &without)?;
+        self.forget_switched_off(part)?;
         self.forget_impairments(part)
     }
 
     fn make_nodes(&self, part: &HostPart, steps: &Steps) -> Result<()> {
+        let off = self.switched_off();
         each(&part.nodes, |node| {
             self.progress.check()?;
+            if off.nodes.contains(&node.name) {
+                self.progress
+                    .node(&node.name, |it| it.state = NodeState::Stopped);
+                return Ok(());
+            }
             let is_new = !lock(&self.nodes).contains_key(&node.name);
             if !is_new && !steps.changed.contains(&node.name) {
                 return Ok(());
@@ -312,12 +333,10 @@ impl Vnet {
 
     fn ask_consoles(&self, part: &HostPart) -> Result<()> {
         each(&part.nodes, |wanted| {
-            let is_ready = self
-                .progress
-                .status()
-                .nodes
-                .get(&wanted.name)
-                .is_some_and(|it| it.is_console_ready);
+            let status = self.progress.status();
+            let known = status.nodes.get(&wanted.name);
+            let is_ready =
+                known.is_some_and(|it| it.is_console_ready || it.state == NodeState::Stopped);
             if is_ready {
                 return Ok(());
             }
@@ -345,6 +364,16 @@ impl Vnet {
 
     /// Notes which nodes have ended by themselves; true when one has.
     pub fn look_after_nodes(&self) -> bool {
+        let ended = self.note_ended();
+        if !ended.is_empty() {
+            let links = lock(&self.part).links.clone();
+            self.links_are_down(&links, &ended);
+        }
+        !ended.is_empty()
+    }
+
+    /// Notes which nodes have ended since they were up; their names.
+    fn note_ended(&self) -> Vec<String> {
         let nodes: Vec<(String, Arc<Node>)> = {
             let all = lock(&self.nodes);
             let pairs = all
@@ -352,42 +381,54 @@ impl Vnet {
                 .map(|(name, node)| (name.clone(), Arc::clone(node)));
             pairs.collect()
         };
-        let mut has_ended = false;
+        let status = self.progress.status();
+        let was_up = |name: &str| {
+            let known = status.nodes.get(name);
+            known.is_some_and(|it| it.state == NodeState::Up)
+        };
+        let mut ended = Vec::new();
         for (name, node) in nodes {
-            let is_up = self
-                .progress
-                .status()
-                .nodes
-                .get(&name)
-                .is_some_and(|it| it.state == NodeState::Up);
-            if is_up && !node.is_alive() {
-                has_ended = true;
+            if was_up(&name) && !node.is_alive() {
                 self.progress.node(&name, |it| {
                     let (reason, cause) = ("it has ended".to_owned(), Cause::Ended);
                     it.state = NodeState::Failed { reason, cause };
                     it.is_console_ready = false;
                 });
                 self.progress.tell(format!("node {name} has ended"));
-                self.links_are_down(&name);
+                ended.push(name);
             }
         }
-        has_ended
+        ended
     }
 
-    /// Removes what is left of nodes that have ended, so that they are made anew.
-    ///
-    /// # Errors
-    /// Something of them cannot be removed.
-    pub fn clear_ended(&self) -> Result<()> {
+    /// Removes what is left of nodes that have ended; `there` is what remains then. So the change
+    /// that comes makes them again, with those links whose ports went with them.
+    fn forget_ended(&self, there: &mut HostPart) -> Result<()> {
+        let noted = self.note_ended();
+        self.links_are_down(&there.links, &noted);
         let ended: Vec<String> = {
             let all = lock(&self.nodes);
             let ended = all.iter().filter(|(_, node)| !node.is_alive());
             ended.map(|(name, _)| name.clone()).collect()
         };
-        for name in ended {
-            if let Some(node) = self.take(&name) {
+        if ended.is_empty() {
+            return Ok(());
+        }
+        for name in &ended {
+            if let Some(node) = self.take(name) {
                 node.remove()?;
             }
+        }
+        let living = remains::living_namespaces(there.vnet)?;
+        let left = observed(&self.dir, there, &living)?;
+        let is_left = |link: &LinkPart| left.links.iter().any(|it| it.number == link.number);
+        let lost = there.links.iter().filter(|link| !is_left(link));
+        let lost: Vec<u32> = lost.map(|link| link.number).collect();
+        *there = left;
+        if !lost.is_empty() {
+            lock(&self.second).forget(&lost);
+            // The engine lets go of ports that will be made again by the same names.
+            self.plane.become_graph(self.graph(there)?)?;
         }
         Ok(())
     }
@@ -407,7 +448,10 @@ impl Vnet {
 
     fn node(&self, name: &str) -> Result<Arc<Node>> {
         let found = lock(&self.nodes).get(name).map(Arc::clone);
-        found.ok_or_else(|| self.no_node(name))
+        found.ok_or_else(|| match lock(&self.off).nodes.contains(name) {
+            true => Error::NodeStopped(name.to_owned()),
+            false => self.no_node(name),
+        })
     }
 
     fn take(&self, name: &str) -> Option<Arc<Node>> {
@@ -426,12 +470,9 @@ impl Vnet {
 
 /// The part of a part that is there.
 fn observed(dir: &VnetDir, part: &HostPart, namespaces: &[String]) -> Result<HostPart> {
-    let machines = carina_vm::list(&dir.machines()).attempt("listing machines")?;
+    let nodes = remains::nodes_there(dir, part, namespaces)?;
     let mut there = part.clone();
-    there.nodes.retain(|node| match node.kind {
-        Kind::Namespace => namespaces.contains(&node_namespace(part.vnet, &node.name)),
-        Kind::Vm => machines.iter().any(|machine| machine.name == node.name),
-    });
+    there.nodes.retain(|node| nodes.contains(&node.name));
     let ports = namespace::interfaces(&ports_namespace(part.vnet))?;
     there.links.retain(|link| {
         let mut sides = link.ends().enumerate();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use carina_api::paths::RunDir;
 use carina_apps::trace::{TraceRequest, TraceStream};
 use carina_vnet::document::{Document, Form};
+use carina_vnet::host_part::LinkState;
 use carina_vnet_host::impairment::{Impairment, LinkImpairment};
 use carina_vnet_host::link_name::NamedLink;
 use carina_vnet_host::names::port_app;
@@ -94,6 +95,12 @@ fn impaired_link_is_late_and_lossy_until_it_is_not() {
     let report = agent.report("worse").unwrap();
     assert_eq!(report.links[0].impairment, late);
     assert!(report.links[0].rtt_ns.unwrap() >= 100_000_000, "{report:?}");
+    // What waits behind the bucket is not dropped, whatever is counted from nothing there.
+    let passed = report.links[0].passed;
+    assert!(
+        passed.iter().all(|it| it.frames > 1 && it.dropped == 0),
+        "{passed:?}"
+    );
     // It holds when the network changes, and when another agent takes it up.
     agent.apply(&pair("worse", "20Mbps")).unwrap();
     assert_eq!(wait_until_settled(&agent, "worse").state, VnetState::Ready);
@@ -122,6 +129,40 @@ fn impaired_link_is_late_and_lossy_until_it_is_not() {
     let refused = agent.impair("worse", 7, late).unwrap_err();
     assert!(refused.to_string().contains("no link 7"), "{refused}");
     agent.remove("worse").unwrap();
+}
+
+#[test]
+fn saved_network_keeps_impairments_and_links_that_are_down() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let agent = Agent::new(&RunDir::new(directory.path())).unwrap();
+    agent.create(&pair("kept", "10Mbps")).unwrap();
+    assert_eq!(wait_until_settled(&agent, "kept").state, VnetState::Ready);
+    let late = LinkImpairment {
+        there: Some(Impairment {
+            delay: "5ms".parse().ok(),
+            ..Impairment::default()
+        }),
+        back: None,
+    };
+    agent.impair("kept", 0, late).unwrap();
+    agent.switch_link("kept", 0, false).unwrap();
+    let place = directory.path().join("saved");
+    agent.save("kept", &place).unwrap();
+    let again = agent.save("kept", &place).unwrap_err().to_string();
+    assert!(again.contains("name one that does not exist"), "{again}");
+    agent.remove("kept").unwrap();
+    agent.restore(&place).unwrap();
+    let report = wait_until_settled(&agent, "kept");
+    assert_eq!(report.state, VnetState::Ready, "{report:?}");
+    assert_eq!(report.links[0].impairment, late);
+    assert!(
+        matches!(report.links[0].state, LinkState::Down { .. }),
+        "{report:?}"
+    );
+    agent.remove("kept").unwrap();
 }
 
 /// An answer comes when the next echos were already sent.

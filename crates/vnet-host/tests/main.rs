@@ -13,4 +13,5 @@ mod namespaces;
 mod page;
 mod segment;
 mod socket;
+mod switching;
 mod waiting;

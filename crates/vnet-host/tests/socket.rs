@@ -138,3 +138,86 @@ fn refusals_say_what_is_wrong() {
     drop(stop);
     serving.join().unwrap().unwrap();
 }
+
+#[test]
+fn agent_without_networks_ends_after_a_refusal() {
+    let directory = Home::new();
+    let run_dir = RunDir::new(directory.path());
+    let listener = UnixListener::bind(socket_of(&run_dir)).unwrap();
+    let agent = Arc::new(Agent::new(&run_dir).unwrap());
+    let (_stop, stopped) = server::stop_handle();
+    let served = Arc::clone(&agent);
+    let serving = std::thread::spawn(move || server::serve(listener, served, true, stopped));
+    let client = Client::new(&run_dir, LIMIT);
+    let text = TEXT.replace("[node.b]", "[node.b]\nkind = \"vm\"\nmemory = 1048576");
+    let document = Document::read(&text, Form::Toml).unwrap();
+    let error = client.create(&document).unwrap_err();
+    assert_eq!(code_of(error), Some(ErrorCode::LimitReached));
+    serving.join().unwrap().unwrap();
+    // What comes while it ends makes nothing that no one would hold.
+    let late = agent.create(&Document::read(TEXT, Form::Toml).unwrap());
+    assert!(late.unwrap_err().to_string().contains("ending"));
+    assert!(agent.is_empty());
+}
+
+#[test]
+fn command_ends_when_the_connection_of_its_caller_does() {
+    if !is_root() {
+        return;
+    }
+    let directory = Home::new();
+    let run_dir = RunDir::new(directory.path());
+    let listener = UnixListener::bind(socket_of(&run_dir)).unwrap();
+    let agent = Arc::new(Agent::new(&run_dir).unwrap());
+    let (stop, stopped) = server::stop_handle();
+    let served = Arc::clone(&agent);
+    let serving = std::thread::spawn(move || server::serve(listener, served, false, stopped));
+    let client = Client::new(&run_dir, LIMIT);
+    client
+        .create(&Document::read(TEXT, Form::Toml).unwrap())
+        .unwrap();
+    crate::waiting::wait_until_settled(&agent, "asked");
+    let note = directory.path().join("pid");
+    let exec = Exec {
+        node: "a".into(),
+        command: format!(
+            "echo $$ >{0}.new; mv {0}.new {0}; sleep 1000",
+            note.display()
+        ),
+        limit_ms: 3_600_000,
+    };
+    let body = serde_json::to_string(&exec).unwrap();
+    let mut caller = UnixStream::connect(socket_of(&run_dir)).unwrap();
+    let head = "POST /v1/vnets/asked/exec HTTP/1.1\r\nHost: carina\r\n";
+    let length = body.len();
+    caller
+        .write_all(format!("{head}Content-Length: {length}\r\n\r\n{body}").as_bytes())
+        .unwrap();
+    let deadline = Instant::now() + LIMIT;
+    while !note.exists() {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let pid = std::fs::read_to_string(&note)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    assert!(carina_lab::Process::numbered(pid).is_some());
+    drop(caller);
+    while carina_lab::Process::numbered(pid).is_some() {
+        assert!(Instant::now() < deadline, "{pid} runs on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Much output comes as far as there is room, and the rest is counted.
+    let much = Exec {
+        command: "head -c 50000000 /dev/zero; echo no >&2; exit 5".into(),
+        ..exec
+    };
+    let reply = client.exec("asked", &much).unwrap();
+    assert_eq!((reply.status, &reply.stderr[..]), (5, &b"no\n"[..]));
+    assert_eq!(reply.stdout.len() as u64 + reply.dropped, 50_000_000);
+    client.remove("asked", REMOVAL).unwrap();
+    drop(stop);
+    serving.join().unwrap().unwrap();
+}

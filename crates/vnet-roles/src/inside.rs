@@ -19,6 +19,7 @@ use carina_vnet::grant::Verb;
 use carina_vnet::host_part::{LinkState, VnetId};
 use carina_vnet::layout::Layout;
 use carina_vnet_host::access::{AccessReport, Revoked, TokenReport};
+use carina_vnet_host::agent::switching::NodeSwitch;
 use carina_vnet_host::impairment::{Impairment, LinkImpairment};
 use carina_vnet_host::report::{ExecReply, LinkReport, MigrationReport, NodeReport, Passed};
 use carina_vnet_host::way::{PieceSeen, Sought};
@@ -27,7 +28,6 @@ use serde::{Deserialize, Serialize};
 use self::access::AtAccess;
 
 pub mod access;
-mod base64_text;
 pub mod below;
 pub mod copied;
 mod copies;
@@ -157,6 +157,22 @@ pub enum Ask {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         impairment: Option<Impairment>,
     },
+    /// Stop a node, or start or restart it and wait until it runs.
+    SwitchNode {
+        /// The node.
+        node: String,
+        /// What is done with it.
+        what: NodeSwitch,
+    },
+    /// Take the link at an interface of a node down, or up again.
+    SwitchLink {
+        /// The node.
+        node: String,
+        /// Its interface.
+        interface: String,
+        /// Whether it is to be up.
+        is_up: bool,
+    },
     /// Copies of the frames that pass an interface of a node, as a file (pcapng) in portions. The
     /// first time, `since` and `wait_ms` are 0, and this begins to copy.
     Copy {
@@ -262,7 +278,7 @@ pub enum Answer {
         /// Bytes of the file so far: where to go on.
         next: u64,
         /// Those after what has arrived.
-        #[serde(with = "base64_text")]
+        #[serde(with = "carina_vnet_host::base64_text")]
         bytes: Vec<u8>,
         /// Whether the file has ended.
         has_ended: bool,
@@ -327,6 +343,8 @@ impl Ask {
             | Ask::Access { node, .. }
             | Ask::Migrate { node }
             | Ask::Impair { node, .. }
+            | Ask::SwitchNode { node, .. }
+            | Ask::SwitchLink { node, .. }
             | Ask::Copy { node, .. }
             | Ask::Enough { node, .. }
             | Ask::WatchEchoes { node, .. }
@@ -355,7 +373,7 @@ impl Ask {
             Ask::Send {
                 time_ms, limit_ms, ..
             } => time_ms.saturating_add(*limit_ms),
-            Ask::Migrate { .. } => MIGRATE_MS,
+            Ask::Migrate { .. } | Ask::SwitchNode { .. } | Ask::SwitchLink { .. } => CHANGE_MS,
         };
         Duration::from_millis(ms.min(LIMIT_MS_MAX)) + MARGIN
     }
@@ -382,6 +400,20 @@ impl Ask {
                     None => format!("impairs what it sends at {interface} no longer"),
                 })
             }
+            Ask::SwitchNode { what, .. } => Some(
+                match what {
+                    NodeSwitch::Stop => "stops it",
+                    NodeSwitch::Start => "starts it",
+                    NodeSwitch::Restart => "restarts it",
+                }
+                .to_owned(),
+            ),
+            Ask::SwitchLink {
+                interface, is_up, ..
+            } => {
+                let word = if *is_up { "up" } else { "down" };
+                Some(format!("takes the link at {} {word}", noted(interface)))
+            }
             Ask::Copy {
                 since: 0,
                 wait_ms: 0,
@@ -406,7 +438,8 @@ impl Ask {
             | Ask::Seek { .. }
             | Ask::Found { .. } => Verb::Test,
             Ask::Copy { .. } | Ask::Enough { .. } => Verb::Capture,
-            Ask::Impair { .. } => Verb::Impair,
+            Ask::Impair { .. } | Ask::SwitchLink { .. } => Verb::Impair,
+            Ask::SwitchNode { .. } => Verb::Restart,
             // Only a PIP may have nodes watched: those below a VNO refuse it to all others.
             Ask::Migrate { .. } | Ask::WatchEchoes { .. } | Ask::EndEchoes { .. } => Verb::Migrate,
             Ask::Access { .. } | Ask::Users {} => Verb::Token,
@@ -460,6 +493,19 @@ pub fn impairments(link: &LinkReport, wanted: &LinkImpairment) -> Vec<Ask> {
     differ.filter_map(ask).collect()
 }
 
+/// The asks by which a link goes down or comes up at each of its ends.
+#[must_use]
+pub fn link_switches(link: &LinkReport, is_up: bool) -> Vec<Ask> {
+    let ends = link.ends.iter();
+    let ends = ends.filter_map(|end| end.split_once(':'));
+    let ask = |(node, interface): (&str, &str)| Ask::SwitchLink {
+        node: node.to_owned(),
+        interface: interface.to_owned(),
+        is_up,
+    };
+    ends.map(ask).collect()
+}
+
 fn noted(text: &str) -> String {
     text.chars().take(NOTED).collect()
 }
@@ -471,6 +517,7 @@ const LIMIT_MS_MAX: u64 = 3_600_000;
 const OF_HOST: Duration = Duration::from_secs(10);
 /// How long who watches a console waits at most at a time.
 pub(crate) const WATCH_MS_MAX: u64 = 10_000;
-const MIGRATE_MS: u64 = 300_000;
+/// How long a node may take to move or to start.
+pub(crate) const CHANGE_MS: u64 = 300_000;
 /// Of a command or a name so much is noted.
 const NOTED: usize = 200;

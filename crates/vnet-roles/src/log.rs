@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Takes lines: what a role discards, and when it reaches or loses another.
 #[derive(Clone)]
@@ -11,6 +11,8 @@ pub struct Log {
     line: Arc<dyn Fn(&str) + Send + Sync>,
     /// How much of each was discarded when it was said last.
     said: BTreeMap<&'static str, u64>,
+    /// The last line, and how often it has come in a row.
+    last: Arc<Mutex<(String, u64)>>,
 }
 
 impl Log {
@@ -20,12 +22,31 @@ impl Log {
             who: who.to_string(),
             line,
             said: BTreeMap::new(),
+            last: Arc::default(),
         }
     }
 
-    /// Says something.
+    /// Says something. What is said again and again is counted: it is said the first time, and then
+    /// each time that its count has doubled.
     pub fn say(&self, what: impl fmt::Display) {
-        (self.line)(&format!("{}: {what}", self.who));
+        let what = what.to_string();
+        let count = {
+            // The two are changed together.
+            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            match last.0 == what {
+                true => last.1 += 1,
+                false => *last = (what.clone(), 1),
+            }
+            last.1
+        };
+        let who = &self.who;
+        match count {
+            1 => (self.line)(&format!("{who}: {what}")),
+            count if count.is_power_of_two() => {
+                (self.line)(&format!("{who}: {what} ({count} times in a row)"));
+            }
+            _ => {}
+        }
     }
 
     /// Says what was discarded: the first time, and then each time that it has doubled.
@@ -51,6 +72,24 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+
+    #[test]
+    fn equal_lines_are_counted_and_not_repeated() {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let to = Arc::clone(&lines);
+        let line = move |text: &str| to.lock().unwrap().push(text.to_owned());
+        let log = Log::new("agent h1", Arc::new(line));
+        for _ in 0..616 {
+            log.clone().say("part x is refused");
+        }
+        log.say("pip uk is reached");
+        log.say("part x is refused");
+        let lines = lines.lock().unwrap();
+        assert_eq!(lines.len(), 12, "{lines:?}");
+        assert_eq!(lines[0], "agent h1: part x is refused");
+        assert_eq!(lines[9], "agent h1: part x is refused (512 times in a row)");
+        assert_eq!(lines[11], "agent h1: part x is refused");
+    }
 
     #[test]
     fn discards_are_said_at_first_and_when_they_double() {

@@ -9,6 +9,7 @@ use carina_vnet::document::{Document, Form};
 use carina_vnet::grant::Grant;
 use carina_vnet::vno::Seen;
 use carina_vnet_host::access::{AccessReport, Revoked, Right, TokenReport};
+use carina_vnet_host::agent::switching::NodeSwitch;
 use carina_vnet_host::impairment::LinkImpairment;
 use carina_vnet_host::progress::Event;
 use carina_vnet_host::report::{
@@ -276,6 +277,26 @@ impl Client {
             inside::Answer::Moved(report) => Ok(report),
             other => Err(self.wrong(&other)),
         }
+    }
+
+    /// Stops a node, or starts or restarts it and waits until it runs.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn switch_node(&self, name: &str, node: &str, what: NodeSwitch) -> Answer<()> {
+        let node = node.to_owned();
+        self.ask(name, &Ask::SwitchNode { node, what }).map(drop)
+    }
+
+    /// Takes a link down, or up again, at each of its ends.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn switch_link(&self, name: &str, link: &LinkReport, is_up: bool) -> Answer<()> {
+        for ask in inside::link_switches(link, is_up) {
+            self.ask(name, &ask)?;
+        }
+        Ok(())
     }
 
     /// Probes all links of a network, and tries the tests of its document.

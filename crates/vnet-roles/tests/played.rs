@@ -214,6 +214,7 @@ impl Hosting for Played {
                     status: 0,
                     stdout: said.into_bytes(),
                     stderr: Vec::new(),
+                    dropped: 0,
                 }))
             }
             Ask::Look {} => {

@@ -41,6 +41,8 @@ pub enum Verb {
     Test,
     /// To have machines move.
     Migrate,
+    /// To stop, start and restart nodes.
+    Restart,
     /// To copy what passes nodes' interfaces.
     Capture,
     /// To impair what nodes send.
@@ -78,13 +80,14 @@ pub enum GrantError {
 
 impl Verb {
     /// All of them.
-    pub const ALL: [Verb; 11] = [
+    pub const ALL: [Verb; 12] = [
         Verb::See,
         Verb::Exec,
         Verb::Watch,
         Verb::Console,
         Verb::Test,
         Verb::Migrate,
+        Verb::Restart,
         Verb::Capture,
         Verb::Impair,
         Verb::Token,
@@ -102,6 +105,7 @@ impl Verb {
             Verb::Console => "console",
             Verb::Test => "test",
             Verb::Migrate => "migrate",
+            Verb::Restart => "restart",
             Verb::Capture => "capture",
             Verb::Impair => "impair",
             Verb::Token => "token",
@@ -115,7 +119,13 @@ impl Verb {
     pub const fn is_of_node(self) -> bool {
         matches!(
             self,
-            Verb::Exec | Verb::Watch | Verb::Console | Verb::Migrate | Verb::Capture | Verb::Impair
+            Verb::Exec
+                | Verb::Watch
+                | Verb::Console
+                | Verb::Migrate
+                | Verb::Restart
+                | Verb::Capture
+                | Verb::Impair
         )
     }
 

@@ -26,6 +26,7 @@ use crate::{ErrorBody, PortId};
 /// A client of one node's `control.sock`.
 #[derive(Debug, Clone)]
 pub struct Client {
+    server: Server,
     path: PathBuf,
     answer_limit: Duration,
 }
@@ -35,8 +36,13 @@ pub struct Client {
 #[non_exhaustive]
 pub enum ClientError {
     /// No node answers on the socket.
-    #[error("no node answers on {}: {source}{}", path.display(), advice(source))]
+    #[error(
+        "no {} answers on {}: {source}{}",
+        server.name, path.display(), advice(server, source)
+    )]
     Connect {
+        /// What serves the socket.
+        server: Server,
         /// The socket tried.
         path: PathBuf,
         /// The system's reason.
@@ -52,10 +58,12 @@ pub enum ClientError {
     },
     /// The node has the request and does not answer.
     #[error(
-        "the node on {} has not answered `{request}` within {} s; it is stopped, stuck or very busy",
-        path.display(), limit.as_secs_f32()
+        "the {} on {} has not answered `{request}` within {} s; it is stopped, stuck or very busy",
+        server.name, path.display(), limit.as_secs_f32()
     )]
     Silent {
+        /// What serves the socket.
+        server: Server,
         /// The socket.
         path: PathBuf,
         /// Method and target of the request.
@@ -81,11 +89,28 @@ pub enum ClientError {
     },
 }
 
-/// What to do about a node that cannot be reached: one that accepts nothing runs already.
-fn advice(source: &io::Error) -> &'static str {
+/// What serves a socket, for errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// What it is called.
+    pub name: &'static str,
+    /// The command that starts one.
+    pub command: &'static str,
+}
+
+impl Server {
+    /// A node.
+    pub const NODE: Server = Server {
+        name: "node",
+        command: "carina node",
+    };
+}
+
+/// What to do about a server that cannot be reached: one that accepts nothing runs already.
+fn advice(server: &Server, source: &io::Error) -> String {
     match source.kind() {
-        io::ErrorKind::TimedOut => "",
-        _ => "; start one with `carina node`",
+        io::ErrorKind::TimedOut => String::new(),
+        _ => format!("; start one with `{}`", server.command),
     }
 }
 
@@ -93,9 +118,16 @@ impl Client {
     /// A client of the node whose socket is `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
+            server: Server::NODE,
             path: path.into(),
             answer_limit: ANSWER_LIMIT,
         }
+    }
+
+    /// The client of something else than a node, which serves its socket in the same form.
+    #[must_use]
+    pub fn of_server(self, server: Server) -> Self {
+        Self { server, ..self }
     }
 
     /// The client with another limit for an answer; 60 s otherwise. What a request itself waits
@@ -340,6 +372,7 @@ impl Client {
     ) -> Result<Vec<u8>, ClientError> {
         let connected = carina_sys::connect_stream(&self.path, self.answer_limit);
         let stream = connected.map_err(|source| ClientError::Connect {
+            server: self.server,
             path: self.path.clone(),
             source,
         })?;
@@ -348,6 +381,7 @@ impl Client {
             .map_err(|source| match source.kind() {
                 io::ErrorKind::InvalidData => self.protocol(source.to_string()),
                 io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Silent {
+                    server: self.server,
                     path: self.path.clone(),
                     request: format!("{method} {target}"),
                     limit: self.answer_limit,

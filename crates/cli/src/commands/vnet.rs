@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use carina_vnet::document::Form;
+use carina_vnet_host::agent::switching::NodeSwitch;
 use clap::Subcommand;
 
 use self::roles::keys::KeysCommand;
@@ -28,6 +29,7 @@ mod network;
 mod picture;
 mod plan;
 mod roles;
+mod switching;
 mod top;
 mod trace;
 mod whereabouts;
@@ -214,6 +216,38 @@ pub enum VnetCommand {
         what was said before, and holds until it is cleared."
     )]
     Impair(impair::ImpairArgs),
+    /// Stop a node; it stays so until `start`
+    ///
+    /// A machine ends as with its power off. In a namespace all processes end. The interfaces at
+    /// the other ends of its links lose their carriers.
+    #[command(
+        after_help = "Examples:\n  carina vnet stop r1\n  carina --json vnet stop r1 \
+        --vnet demo\n  carina vnet stop r1 --vnet demo --vno 127.0.0.1:7099 --keys keys\n\n\
+        Exit code 1: there is no such node. `apply` leaves the node stopped."
+    )]
+    Stop(switching::NodeArgs),
+    /// Start a node that is stopped or has ended, and wait until it runs
+    #[command(
+        after_help = "Examples:\n  carina vnet start r1\n  carina --json vnet start r1 \
+        --vnet demo\n\nExit code 1: there is no such node, or it does not come to run."
+    )]
+    Start(switching::NodeArgs),
+    /// End a node and start it again, and wait until it runs
+    ///
+    /// A machine boots, with the disk that it has. Other nodes are left as they are.
+    #[command(
+        after_help = "Examples:\n  carina vnet restart r1\n  carina --json vnet restart \
+        r1 --vnet demo\n\nExit code 1: there is no such node, or it does not come to run."
+    )]
+    Restart(switching::NodeArgs),
+    /// Take a link down, or up again
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  carina vnet link down r1,r2\n  carina vnet link up 0 --vnet \
+        demo\n  carina --json vnet link down r1:eth0\n\nExit code 1: there is no such link, or \
+        no probe passes it once it is up. `apply` leaves the link down."
+    )]
+    Link(switching::LinkCommand),
     /// Let someone do something with a network of a VNO: a delegate, who has a certificate
     ///
     /// A grant replaces an earlier one of the same delegate, and goes with its network.
@@ -389,15 +423,9 @@ pub fn run(shared: &Shared, command: VnetCommand) -> Outcome {
             name,
             all,
             operator,
-        } => match operator.client(shared)? {
-            Some(client) => operator::down(shared, &client, name.as_deref(), all),
-            None => network::down(shared, name.as_deref(), all),
-        },
+        } => down(shared, name.as_deref(), all, &operator),
         VnetCommand::List(operator) => list(shared, &operator),
-        VnetCommand::Status { name, operator } => match operator.client(shared)? {
-            Some(client) => operator::status(shared, &client, name.as_deref()),
-            None => network::status(shared, name.as_deref()),
-        },
+        VnetCommand::Status { name, operator } => status(shared, name.as_deref(), &operator),
         VnetCommand::Where { node, vnet } => {
             whereabouts::run(shared, node.as_deref(), vnet.as_deref())
         }
@@ -429,6 +457,10 @@ pub fn run(shared: &Shared, command: VnetCommand) -> Outcome {
         VnetCommand::Top(args) => top::run(shared, &args),
         VnetCommand::Trace(args) => trace::run(shared, &args),
         VnetCommand::Impair(args) => impair::run(shared, &args),
+        VnetCommand::Stop(args) => switching::node(shared, &args, NodeSwitch::Stop),
+        VnetCommand::Start(args) => switching::node(shared, &args, NodeSwitch::Start),
+        VnetCommand::Restart(args) => switching::node(shared, &args, NodeSwitch::Restart),
+        VnetCommand::Link(command) => switching::link(shared, &command),
         VnetCommand::Test { name, operator } => network::test(shared, name.as_deref(), &operator),
         VnetCommand::Token(args) => access::token(shared, &args),
         VnetCommand::Revoke(args) => access::revoke(shared, &args),
@@ -450,6 +482,20 @@ pub fn run(shared: &Shared, command: VnetCommand) -> Outcome {
         VnetCommand::Image(command) => image::run(shared, command),
         VnetCommand::Schema => document::schema(),
         VnetCommand::Bench(command) => bench::run(shared, command),
+    }
+}
+
+fn down(shared: &Shared, name: Option<&str>, all: bool, operator: &OperatorArgs) -> Outcome {
+    match operator.client(shared)? {
+        Some(client) => operator::down(shared, &client, name, all),
+        None => network::down(shared, name, all),
+    }
+}
+
+fn status(shared: &Shared, name: Option<&str>, operator: &OperatorArgs) -> Outcome {
+    match operator.client(shared)? {
+        Some(client) => operator::status(shared, &client, name),
+        None => network::status(shared, name),
     }
 }
 

@@ -129,7 +129,7 @@ impl Agent {
         PieceWatch::begin(&*network.vnet()?, part, dir, sought)
     }
 
-    fn end(&self, name: &str, [node, interface]: [&str; 2]) -> Result<LinkEnd> {
+    pub(super) fn end(&self, name: &str, [node, interface]: [&str; 2]) -> Result<LinkEnd> {
         let network = self.network(name)?;
         let part = network.record().part;
         let Some(there) = part.node(node) else {

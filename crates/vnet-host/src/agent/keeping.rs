@@ -52,6 +52,7 @@ impl Agent {
         let document = &saved.manifest().document;
         let name = &document.vnet.name;
         let mut networks = self.lock();
+        self.check_open()?;
         if networks.contains_key(name) {
             return Err(Error::Exists(name.clone()));
         }

@@ -29,6 +29,8 @@ pub struct Network {
     shared: Arc<Shared>,
     commands: Mutex<Option<Sender<Box<Change>>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// When someone has asked for events last who follows its making; none: no one need.
+    followed: Mutex<Option<Instant>>,
 }
 
 /// What a host gives to all of its networks.
@@ -113,6 +115,7 @@ impl Network {
             shared,
             commands: Mutex::new(Some(commands)),
             thread: Mutex::new(Some(thread.spawn(run).attempt("starting a thread")?)),
+            followed: Mutex::default(),
         })
     }
 
@@ -123,6 +126,19 @@ impl Network {
         state.record = record.clone();
         state.outcome = Outcome::Changing;
         drop(state);
+        self.begin(record, began)
+    }
+
+    /// Begins to make what is wanted again, as far as it is not there.
+    pub fn make_again(&self, began: Instant) -> Result<()> {
+        let mut state = self.shared.lock();
+        let record = state.record.clone();
+        state.outcome = Outcome::Changing;
+        drop(state);
+        self.begin(record, began)
+    }
+
+    fn begin(&self, record: Record, began: Instant) -> Result<()> {
         let commands = lock(&self.commands);
         let commands = commands.as_ref().ok_or(Error::Cancelled)?;
         let change = Box::new(Change::new(record, began));
@@ -174,7 +190,25 @@ impl Network {
     }
 
     pub fn events(&self, since: u64, wait: Duration) -> Vec<Event> {
-        self.shared.progress.events(since, wait)
+        let events = self.shared.progress.events(since, wait);
+        if let Some(last) = &mut *lock(&self.followed) {
+            *last = Instant::now();
+        }
+        events
+    }
+
+    /// Its caller follows its making until it is ready; without the caller it is of no use.
+    pub fn set_followed(&self) {
+        *lock(&self.followed) = Some(Instant::now());
+    }
+
+    /// Whether it is not ready yet and no one follows its making who had to.
+    pub fn is_abandoned(&self) -> bool {
+        let mut followed = lock(&self.followed);
+        if self.shared.lock().ready_after.is_some() {
+            *followed = None;
+        }
+        followed.is_some_and(|last| last.elapsed() > ABANDONED)
     }
 
     /// Ends the thread. Machines that it waits for are stopped.
@@ -283,7 +317,7 @@ impl Shared {
                 Err(RecvTimeoutError::Timeout) => {
                     let has_ended = vnet.look_after_nodes();
                     let record = self.lock().record.clone();
-                    if self.is_due(&vnet, &record, has_ended, &again) {
+                    if self.is_due(&record, has_ended, &again) {
                         wanted = Some(Box::new(Change::new(record, Instant::now())));
                     } else if self.moves_on() {
                         // A node that stands still answers no probe, and what lets it run is not
@@ -365,22 +399,12 @@ impl Shared {
 
     /// Whether what a provider wants is to be made again: it could not be some time ago, or nodes
     /// of it have ended. An operator at this host reads that, and decides.
-    fn is_due(&self, vnet: &Vnet, record: &Record, has_ended: bool, again: &Again) -> bool {
+    fn is_due(&self, record: &Record, has_ended: bool, again: &Again) -> bool {
         if record.provider_vnet().is_none() {
             return false;
         }
         let has_failed = matches!(self.lock().outcome, Outcome::Failed(..));
-        let is_due = has_ended || (has_failed && again.is_due());
-        if !is_due {
-            return false;
-        }
-        match vnet.clear_ended() {
-            Ok(()) => true,
-            Err(error) => {
-                self.fail(&error);
-                false
-            }
-        }
+        has_ended || (has_failed && again.is_due())
     }
 
     fn settle(&self, dir: &VnetDir, change: &Change) {
@@ -456,6 +480,8 @@ const AGAIN_MAX: Duration = Duration::from_secs(60);
 /// For how long the other end of a link is expected to answer soon, and between two looks then.
 const NEW: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_millis(100);
+/// How long someone who follows the making of a network may ask for no events.
+const ABANDONED: Duration = Duration::from_secs(30);
 /// How often nodes are looked after.
 const LOOK_AFTER: Duration = Duration::from_secs(2);
 /// How often links are probed while nothing happens.

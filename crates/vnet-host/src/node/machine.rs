@@ -5,10 +5,11 @@ use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use carina_lab::{Guest, namespace_file};
+use carina_lab::{Guest, namespace_file, shell_words};
 use carina_vm::{Backend, Cache, Machine, Model, Nic, NicId, Running, Templates};
 use carina_vnet::document;
 use carina_vnet::host_part::{InterfacePart, NodePart};
@@ -20,8 +21,9 @@ use crate::names::{end_of, ports_namespace};
 use crate::node::images::unplugged;
 use crate::node::moving::{go_on, restored};
 use crate::node::sending::is_away;
-use crate::node::{Output, Site};
+use crate::node::{Output, Site, Until};
 use crate::probe::{Asks, round_trip_in};
+use crate::random::random_bytes;
 use crate::saved::Saved;
 
 /// A machine and the way into it.
@@ -174,6 +176,22 @@ impl MachineNode {
         Ok(())
     }
 
+    /// Has it see the carrier of the card with an address come or go, if this agent has started it.
+    pub fn set_carrier(&self, mac: [u8; 6], is_up: bool) -> Result<()> {
+        let access = self.access();
+        let Access::Started(Started { running, cards, .. }) = &*access else {
+            return Ok(());
+        };
+        let id = {
+            let cards = cards
+                .lock()
+                .map_err(|_| Error::Ended("a change of cards"))?;
+            cards.get(&mac).copied()
+        };
+        let what = format!("changing the carrier of a card of VM {}", self.name);
+        id.map_or(Ok(()), |id| running.set_link(id, is_up).attempt(what))
+    }
+
     /// Runs a shell command in it.
     pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
         match &*self.access() {
@@ -187,6 +205,33 @@ impl MachineNode {
                 .run_within(command, limit)
                 .attempt(format!("running a command in VM {}", self.name)),
         }
+    }
+
+    /// As [`MachineNode::run`], in a session of its own, which is killed when no one waits for it.
+    pub fn run_until(&self, command: &str, until: Until<'_>) -> Result<Output> {
+        let number = u64::from_le_bytes(random_bytes()?);
+        let note = format!("/run/exec.{number:016x}");
+        let words = [
+            "setsid",
+            "sh",
+            "-c",
+            &format!("echo $$ >{note}; sh -c \"$0\"; s=$?; rm -f {note}; exit $s"),
+            command,
+        ];
+        let script = format!("exec {}", shell_words(&words.map(str::to_owned)));
+        let kill = format!("read p <{note} && kill -9 -$p; rm -f {note}");
+        std::thread::scope(|scope| {
+            let runs = scope.spawn(|| self.run(&script, until.limit));
+            while !runs.is_finished() {
+                if until.is_cancelled.load(Ordering::Acquire) {
+                    // It may have ended at this moment, or not begun: then it is looked for again.
+                    let _ = self.run(&kill, ANSWER);
+                    std::thread::sleep(LOOK);
+                }
+                std::thread::sleep(LOOK);
+            }
+            runs.join().unwrap_or(Err(Error::Ended("the command")))
+        })
     }
 
     pub fn echo(
@@ -399,6 +444,8 @@ pub(super) const PORTS_FREE: usize = 4;
 pub(super) const CONNECT: Duration = Duration::from_secs(5);
 /// How much later than its own limit a command in a guest may answer.
 const ANSWER: Duration = Duration::from_secs(30);
+/// How often is looked whether someone still waits for a command.
+const LOOK: Duration = Duration::from_millis(20);
 /// How long one may take that may stand still.
 const AWAY: Duration = Duration::from_secs(2);
 

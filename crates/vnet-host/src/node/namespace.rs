@@ -8,13 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use carina_lab::{ChildProcess, NamespaceAccess, namespace_file, remove_namespaces, run_within};
+use carina_lab::{
+    ChildProcess, NamespaceAccess, end_processes_in, is_namespace, remove_namespaces,
+};
 use carina_vnet::host_part::{NodePart, VnetId};
 
 use crate::error::{Attempt, Result};
 use crate::names::node_namespace;
 use crate::namespace;
-use crate::node::Output;
+use crate::node::{Output, Until};
 use crate::probe::{self, Asks};
 use crate::removal::remove_directory;
 
@@ -81,16 +83,10 @@ impl NamespaceNode {
     }
 
     /// Runs a shell command in it.
-    pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
+    pub fn run(&self, command: &str, until: Until<'_>) -> Result<Output> {
         let mut shell = NamespaceAccess::of_root().command_in(&self.namespace, "sh");
         shell.args(["-c", command]).envs(surroundings(&self.carina));
-        let output = run_within(&mut shell, &format!("`{command}`"), limit)?;
-        Ok(Output {
-            // A command that a signal has ended has the status that a shell gives it.
-            status: output.status.code().unwrap_or(SIGNALLED),
-            stdout: output.stdout,
-            stderr: output.stderr,
-        })
+        super::command::run(&mut shell, &format!("`{command}`"), until)
     }
 
     pub fn echo(
@@ -104,7 +100,14 @@ impl NamespaceNode {
     }
 
     pub fn is_alive(&self) -> bool {
-        namespace_file(&self.namespace).exists()
+        is_namespace(&self.namespace)
+    }
+
+    /// Ends the processes in it.
+    pub fn stop(&self) -> Result<()> {
+        let names = std::slice::from_ref(&self.namespace);
+        end_processes_in(&NamespaceAccess::of_root(), names)?;
+        remove_directory(&self.carina)
     }
 
     pub fn remove(&self) -> Result<()> {
@@ -130,5 +133,3 @@ fn surroundings(carina: &Path) -> Vec<(&'static str, OsString)> {
     }
     all
 }
-
-const SIGNALLED: i32 = 128;

@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::routing::{get, post};
 
-use super::{Service, Shared, answer, bad};
+use super::{Service, Shared, answer, json_in};
 use crate::access::{TokenWanted, UserWanted};
 
 /// The paths for them.
@@ -27,8 +27,7 @@ async fn token(
     body: Bytes,
 ) -> Response {
     answer(move || {
-        let wanted: TokenWanted =
-            serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+        let wanted: TokenWanted = json_in(&body)?;
         Ok(service.agent.token(&name, &access, &wanted)?)
     })
     .await
@@ -40,8 +39,7 @@ async fn revoke(
     body: Bytes,
 ) -> Response {
     answer(move || {
-        let wanted: UserWanted =
-            serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+        let wanted: UserWanted = json_in(&body)?;
         Ok(service.agent.revoke(&name, &access, &wanted.user)?)
     })
     .await

@@ -92,12 +92,12 @@ impl Vnet {
         }
     }
 
-    /// Notes that a node has ended for the links that end at it.
-    pub(super) fn links_are_down(&self, node: &str) {
-        let links = lock(&self.part).links.clone();
-        for link in &links {
-            if link.ends().any(|end| end.node == node) {
-                self.link_is_down(link, format!("node {node} has ended"), Cause::Ended);
+    /// Notes that nodes have ended for the links that end at them.
+    pub(super) fn links_are_down(&self, links: &[LinkPart], nodes: &[String]) {
+        for link in links {
+            if let Some(end) = link.ends().find(|end| nodes.contains(&end.node)) {
+                let reason = format!("node {} has ended", end.node);
+                self.link_is_down(link, reason, Cause::Ended);
             }
         }
     }

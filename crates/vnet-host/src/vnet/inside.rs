@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Vnet, lock, source_towards};
 use crate::error::{Error, Result};
-use crate::node::{Arrived, Output};
+use crate::node::{Arrived, Output, Until};
 use crate::probe::Asks;
 use crate::report::ConsoleSaid;
 
@@ -17,6 +17,14 @@ impl Vnet {
     /// status.
     pub fn run(&self, node: &str, command: &str, limit: Duration) -> Result<Output> {
         self.node(node)?.run(command, limit)
+    }
+
+    /// As [`Vnet::run`], until no one waits for it any more.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_until(&self, node: &str, command: &str, until: Until<'_>) -> Result<Output> {
+        self.node(node)?.run_until(command, until)
     }
 
     /// What the console of a node has said since so many bytes.

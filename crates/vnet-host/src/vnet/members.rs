@@ -124,10 +124,11 @@ impl Vnet {
             false => JOIN,
         };
         let deadline = Instant::now() + limit;
+        // One that is stopped joins when it is started.
         let nodes: Vec<&NodePart> = part
             .nodes
             .iter()
-            .filter(|it| it.founder.is_some())
+            .filter(|it| it.founder.is_some() && self.node(&it.name).is_ok())
             .collect();
         each(&nodes, |wanted| {
             let node = self.node(&wanted.name)?;

@@ -143,6 +143,9 @@ impl Vnet {
             .become_graph(self.graph_at(change.part, &change.after)?)?;
         remove_named(change.part, &ports(change, &change.before))?;
         forget_move(&self.dir, &change.wanted.name)?;
+        if !self.switched_off().is_empty() {
+            self.keep_off(change.part)?;
+        }
         rejoined
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use carina_vnet::document::Carrier;
-use carina_vnet::host_part::{Far, HostPart, LinkPart, LinkState};
+use carina_vnet::host_part::{Cause, Far, HostPart, LinkPart, LinkState};
 
 use super::{Vnet, each};
 use crate::error::Result;
@@ -27,7 +27,9 @@ impl Vnet {
             let known = status.links.get(&link.number);
             known.is_some_and(|known| known.state == LinkState::Up)
         };
-        part.links.iter().filter(|link| !is_up(link)).collect()
+        let off = self.switched_off();
+        let is_silent = |link: &&LinkPart| !is_up(link) && off.reason(link).is_none();
+        part.links.iter().filter(is_silent).collect()
     }
 
     pub(super) fn probe_links(
@@ -36,8 +38,13 @@ impl Vnet {
         links: &[&LinkPart],
         limit: Duration,
     ) -> Result<()> {
+        let off = self.switched_off();
         each(links, |link| {
             self.progress.check()?;
+            if let Some(reason) = off.reason(link) {
+                self.link_is_down(link, reason, Cause::Operator);
+                return Ok(());
+            }
             let done = self.probe_link(part, link, limit);
             match &done {
                 Ok(round_trip) => self.link_is_up(link, *round_trip),

@@ -8,7 +8,7 @@ use carina_vnet::document::Kind;
 use carina_vnet::host_part::{HostPart, NodePart};
 
 use super::{Vnet, each, lock};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::node::{Move, Node};
 use crate::report::SaveReport;
 use crate::saved::{self, Manifest, SavedNode};
@@ -18,13 +18,18 @@ impl Vnet {
     /// go on afterwards.
     ///
     /// # Errors
-    /// The directory is there or cannot be written, or a machine cannot be saved; the directory is
-    /// removed then.
+    /// A node is stopped, the directory exists or cannot be written, or a machine cannot be saved;
+    /// then the directory is removed.
     pub fn save(&self, mut manifest: Manifest, into: &Path) -> Result<SaveReport> {
         // Held until it is saved: no change comes between.
         let part = lock(&self.part);
         let is_machine = |node: &&NodePart| node.kind == Kind::Vm;
         let machines: Vec<&NodePart> = part.nodes.iter().filter(is_machine).collect();
+        let off = self.switched_off();
+        if let Some(stopped) = off.nodes.iter().next() {
+            return Err(Error::NodeStopped(stopped.clone()));
+        }
+        (manifest.impairments, manifest.links_down) = (self.impairments(), off.links);
         let nodes: Result<Vec<_>> = machines.iter().map(|it| self.node(&it.name)).collect();
         let nodes = nodes?;
         saved::create(into)?;

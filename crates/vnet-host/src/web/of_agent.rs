@@ -24,7 +24,7 @@ use super::substrate::Substrate;
 use crate::agent::{Agent, copied_links};
 use crate::error::Error;
 use crate::second_ports::port_app_now;
-use crate::server::{self, answer, event_query};
+use crate::server::{self, answer, event_query, json_in};
 
 /// What a page of an agent asks. It ends with this value.
 #[derive(Debug)]
@@ -198,8 +198,7 @@ async fn moment(State(shared): Of, Path((name, at_ms)): Path<(String, u64)>) -> 
 async fn begin_capture(State(shared): Of, Path(name): Path<String>, body: Bytes) -> Response {
     answer(move || {
         let bad = |what: String| ErrorBody::new(ErrorCode::BadRequest, what);
-        let wanted: CaptureWanted =
-            serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+        let wanted: CaptureWanted = json_in(&body)?;
         let report = shared.agent.report(&name)?;
         let link = report.links.iter().find(|it| it.number == wanted.link);
         let link = link.ok_or_else(|| Error::NoLink {

@@ -61,6 +61,46 @@ pub enum CallError {
     },
 }
 
+impl CallError {
+    /// Whether the same call fails again until something else is changed: certificates do not fit,
+    /// or what was asked is refused for good.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            CallError::Unreached { source, .. } | CallError::Broken { source, .. } => {
+                let inner = source.get_ref();
+                inner
+                    .and_then(|it| it.downcast_ref())
+                    .is_some_and(is_of_certificates)
+            }
+            CallError::Refused(body) => body.is_final,
+            CallError::Answer { .. } => false,
+        }
+    }
+}
+
+/// Whether one side does not trust the certificate of the other.
+fn is_of_certificates(error: &rustls::Error) -> bool {
+    use rustls::AlertDescription::{
+        AccessDenied, BadCertificate, CertificateExpired, CertificateRequired, CertificateRevoked,
+        CertificateUnknown, UnknownCA,
+    };
+    match error {
+        rustls::Error::InvalidCertificate(_) => true,
+        rustls::Error::AlertReceived(alert) => matches!(
+            alert,
+            AccessDenied
+                | BadCertificate
+                | CertificateExpired
+                | CertificateRequired
+                | CertificateRevoked
+                | CertificateUnknown
+                | UnknownCA
+        ),
+        _ => false,
+    }
+}
+
 /// A way to a party.
 #[derive(Clone, Debug)]
 pub struct Callee {
@@ -223,3 +263,23 @@ fn tcp(address: &str) -> io::Result<TcpStream> {
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long each piece of an answer may take, besides what the request itself waits for.
 const ANSWER: Duration = Duration::from_secs(35);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Role;
+
+    #[test]
+    fn foreign_certificates_are_final_and_silence_is_not() {
+        let unreached = |source| CallError::Unreached {
+            callee: Identity::new(Role::Vno, "acme").unwrap(),
+            address: "127.0.0.1:1".to_owned(),
+            source,
+        };
+        let stranger = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        assert!(unreached(io::Error::new(io::ErrorKind::InvalidData, stranger)).is_final());
+        let alert = rustls::Error::AlertReceived(rustls::AlertDescription::UnknownCA);
+        assert!(unreached(io::Error::other(alert)).is_final());
+        assert!(!unreached(io::ErrorKind::ConnectionRefused.into()).is_final());
+    }
+}

@@ -18,7 +18,9 @@ use serde::Serialize;
 use super::copies::Copies;
 use super::sessions::Sessions;
 use super::watches::Watches;
-use super::{Answer, Ask, EndReport, Look, WATCH_MS_MAX, Wanted, access, seeking::Seeking};
+use super::{
+    Answer, Ask, CHANGE_MS, EndReport, Look, WATCH_MS_MAX, Wanted, access, seeking::Seeking,
+};
 use crate::log::Log;
 
 /// What a host lets operators do beyond what is safe for it.
@@ -119,14 +121,12 @@ impl Inside {
                 node,
                 command,
                 limit_ms,
-            } => {
-                let output = agent.run(name, node, command, ms(*limit_ms))?;
-                Answer::Ran(ExecReply {
-                    status: output.status,
-                    stdout: output.stdout,
-                    stderr: output.stderr,
-                })
-            }
+            } => Answer::Ran(ExecReply::of(agent.run(
+                name,
+                node,
+                command,
+                ms(*limit_ms),
+            )?)),
             Ask::Watch { .. } | Ask::Type { .. } | Ask::Leave { .. } => {
                 self.at_console(agent, name, wanted)?
             }
@@ -169,6 +169,7 @@ impl Inside {
                 agent.impair_end(name, [node, interface], *impairment)?;
                 Answer::Done {}
             }
+            Ask::SwitchNode { .. } | Ask::SwitchLink { .. } => switch(agent, name, &wanted.ask)?,
             Ask::Copy { .. } | Ask::Enough { .. } => self.copies.answer(agent, name, wanted)?,
             Ask::WatchEchoes { .. }
             | Ask::EndEchoes { .. }
@@ -277,6 +278,21 @@ impl Inside {
     }
 }
 
+/// Switches a node or a link off or on, and waits until it is so; of all else it does nothing.
+fn switch(agent: &Agent, name: &str, ask: &Ask) -> Result<Answer, Error> {
+    match ask {
+        Ask::SwitchNode { node, what } => drop(agent.switch_node(name, node, *what)?),
+        Ask::SwitchLink {
+            node,
+            interface,
+            is_up,
+        } => drop(agent.switch_link_at(name, [node, interface], *is_up)?),
+        _ => return Ok(Answer::Done {}),
+    }
+    agent.wait_until_settled(name, Duration::from_millis(CHANGE_MS))?;
+    Ok(Answer::Done {})
+}
+
 /// How nodes and links are, without a word of the host.
 fn look(report: &VnetReport) -> Look {
     let nodes = report.nodes.iter().map(|node| NodeReport {
@@ -326,6 +342,10 @@ fn safe(error: &Error) -> ErrorBody {
         Error::NoVnet { .. } | Error::NotMade(_) => {
             (ErrorCode::Conflict, "the node is not made yet".to_owned())
         }
+        Error::NodeStopped(node) => (
+            ErrorCode::Conflict,
+            format!("node {node} is stopped; `carina vnet start {node}` starts it"),
+        ),
         Error::Cancelled => (
             ErrorCode::Conflict,
             "the network is being removed".to_owned(),

@@ -9,6 +9,7 @@ use axum::extract::{ConnectInfo, RawQuery, State};
 use axum::response::Response;
 use axum::routing::{get, post, put};
 use carina_api::{ErrorBody, ErrorCode};
+use carina_vnet::document::json_words;
 use carina_vnet::pip::Pip;
 use carina_vnet::store::Store;
 use carina_vnet::vnp::Vnp;
@@ -216,7 +217,7 @@ async fn wanted_of(
 
 pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
     serde_json::from_slice(body).map_err(|error| {
-        let what = format!("the request is not understood: {error}");
+        let what = format!("the request is not understood: {}", json_words(&error));
         ErrorBody::new(ErrorCode::BadRequest, what)
     })
 }

@@ -204,6 +204,7 @@ fn changes(before: &PipView, now: &PipView) -> Vec<String> {
             let word = match (was.map(|it| &it.state), &node.state) {
                 (Some(was), state) if was == state => continue,
                 (_, NodeState::Up) => "is up".to_owned(),
+                (_, NodeState::Stopped) => "is stopped by its operator".to_owned(),
                 (_, NodeState::Failed { reason, .. }) => format!("has failed: {reason}"),
                 _ => continue,
             };

@@ -284,6 +284,7 @@ fn changes(before: &VnetReport, now: &VnetReport) -> Vec<String> {
             NodeState::Absent => "is not there".to_owned(),
             NodeState::Starting => "begins".to_owned(),
             NodeState::Up => "is up".to_owned(),
+            NodeState::Stopped => "is stopped".to_owned(),
             NodeState::Failed { cause, .. } => format!("has failed: {cause}"),
         };
         Some(format!("node {} {word}", node.name))

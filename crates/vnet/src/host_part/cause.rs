@@ -28,11 +28,13 @@ pub enum Cause {
     Ended,
     /// What carries a link of it.
     Carrier,
+    /// Its operator wants it so.
+    Operator,
 }
 
 impl Cause {
     /// All of them.
-    pub const ALL: [Cause; 8] = [
+    pub const ALL: [Cause; 9] = [
         Cause::Host,
         Cause::Image,
         Cause::Room,
@@ -41,6 +43,7 @@ impl Cause {
         Cause::Silent,
         Cause::Ended,
         Cause::Carrier,
+        Cause::Operator,
     ];
 
     /// The words for an operator of a link that is down for this.
@@ -49,6 +52,7 @@ impl Cause {
         match self {
             Cause::Carrier => "nothing carries it between its hosts; the provider's log says why",
             Cause::Ended => "a node that it ends at has ended",
+            Cause::Operator => "its operator has taken it down, or stopped a node at its end",
             _ => "no probe passes it",
         }
     }
@@ -66,6 +70,7 @@ impl Cause {
             Cause::Silent => "it has not answered in time: its image may not boot, or boot slowly",
             Cause::Ended => "it has ended by itself, and is made again",
             Cause::Carrier => "one of its links has nothing that carries it: ask the provider",
+            Cause::Operator => "its operator has stopped it: `carina vnet start` starts it again",
         }
     }
 }

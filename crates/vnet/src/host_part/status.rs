@@ -42,6 +42,8 @@ pub enum NodeState {
     Starting,
     /// It runs and answers.
     Up,
+    /// Its operator has stopped it, and it stays so until its operator starts it.
+    Stopped,
     /// It cannot be made, or has ended.
     Failed {
         /// Why, in words for the provider.
@@ -82,6 +84,18 @@ pub enum LinkState {
     Up,
 }
 
+impl NodeStatus {
+    /// Whether it is as its operator wants it: it runs and its console answers, or it is stopped.
+    #[must_use]
+    pub fn is_as_wanted(&self) -> bool {
+        match self.state {
+            NodeState::Up => self.is_console_ready,
+            NodeState::Stopped => true,
+            NodeState::Absent | NodeState::Starting | NodeState::Failed { .. } => false,
+        }
+    }
+}
+
 impl NodeState {
     /// What may be known of it to those who must not know its host: of the reason of a failure only
     /// the kind.
@@ -98,6 +112,17 @@ impl NodeState {
 }
 
 impl LinkState {
+    /// Whether it is as its operator wants it: probes pass it, or its operator has taken it down or
+    /// stopped a node at its end.
+    #[must_use]
+    pub fn is_as_wanted(&self) -> bool {
+        match self {
+            LinkState::Up => true,
+            LinkState::Down { cause, .. } => *cause == Cause::Operator,
+            LinkState::Absent => false,
+        }
+    }
+
     /// As [`NodeState::for_operators`].
     #[must_use]
     pub fn for_operators(&self) -> LinkState {
@@ -113,13 +138,12 @@ impl LinkState {
 
 impl HostStatus {
     /// Whether all that was wanted runs: every node is up, its console answers, and probes have
-    /// passed every link.
+    /// passed every link. What the operator has stopped or taken down is not wanted.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        let nodes = self.nodes.values();
-        let mut nodes = nodes.map(|node| node.state == NodeState::Up && node.is_console_ready);
+        let mut nodes = self.nodes.values();
         let mut links = self.links.values();
-        nodes.all(|is_up| is_up) && links.all(|link| link.state == LinkState::Up)
+        nodes.all(NodeStatus::is_as_wanted) && links.all(|link| link.state.is_as_wanted())
     }
 
     /// What keeps it from being ready, the nodes first: `node r1: …`, `link 3: …`.
@@ -130,14 +154,15 @@ impl HostStatus {
                 NodeState::Absent => "is not there yet".to_owned(),
                 NodeState::Starting => "starts".to_owned(),
                 NodeState::Failed { reason, .. } => reason.clone(),
-                NodeState::Up if node.is_console_ready => return None,
-                NodeState::Up => "its console has not answered".to_owned(),
+                NodeState::Up | NodeState::Stopped if node.is_as_wanted() => return None,
+                NodeState::Up | NodeState::Stopped => "its console has not answered".to_owned(),
             };
             Some(format!("node {name}: {what}"))
         });
         let links = self.links.iter().filter_map(|(number, link)| {
             let what = match &link.state {
                 LinkState::Absent => "is not there yet",
+                state if state.is_as_wanted() => return None,
                 LinkState::Down { reason, .. } => reason,
                 LinkState::Up => return None,
             };
@@ -172,5 +197,30 @@ mod tests {
         status.links.get_mut(&0).unwrap().state = LinkState::Up;
         assert!(status.is_ready());
         assert!(status.obstacles().is_empty());
+    }
+
+    #[test]
+    fn what_the_operator_has_stopped_is_no_obstacle() {
+        let stopped = NodeStatus {
+            state: NodeState::Stopped,
+            is_console_ready: false,
+        };
+        let down = |cause| LinkStatus {
+            state: LinkState::Down {
+                reason: "it is down".to_owned(),
+                cause,
+            },
+            rtt_ns: None,
+        };
+        let mut status = HostStatus {
+            vnet: VnetId::new(1),
+            generation: 1,
+            nodes: BTreeMap::from([("a".to_owned(), stopped)]),
+            links: BTreeMap::from([(0, down(Cause::Operator))]),
+        };
+        assert!(status.is_ready() && status.obstacles().is_empty());
+        status.links.insert(0, down(Cause::Silent));
+        assert!(!status.is_ready());
+        assert_eq!(status.obstacles(), ["link 0: it is down"]);
     }
 }

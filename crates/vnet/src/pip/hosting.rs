@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::host_part::{
-    Cause, EndPart, Far, FarHost, HostPart, HostStatus, LinkPart, LinkState, NodeState, VnetId,
+    Cause, EndPart, Far, FarHost, HostPart, HostStatus, LinkPart, LinkState, NodeState, NodeStatus,
+    VnetId,
 };
 use crate::message::{Obstacle, PartEnd, PartLink, PartRequest, PartStatus, TunnelEnd};
 
@@ -140,12 +141,13 @@ pub(super) fn status(made: &Made, said: &BTreeMap<&str, Option<&HostStatus>>) ->
             status.obstacle = status.obstacle.or(node.map(Obstacle::NodeAbsent));
             continue;
         };
+        let is_up = |state: &NodeState| matches!(state, NodeState::Up | NodeState::Stopped);
         let mut nodes = said.nodes.values();
-        status.are_nodes_up &= nodes.all(|node| node.state == NodeState::Up);
+        status.are_nodes_up &= nodes.all(|node| is_up(&node.state));
         let mut nodes = said.nodes.values();
-        status.are_consoles_ready &= nodes.all(|node| node.is_console_ready);
+        status.are_consoles_ready &= nodes.all(NodeStatus::is_as_wanted);
         let mut links = said.links.values();
-        status.are_links_up &= links.all(|link| link.state == LinkState::Up);
+        status.are_links_up &= links.all(|link| link.state.is_as_wanted());
         status.obstacle = status.obstacle.or_else(|| obstacle(said));
     }
     status
@@ -159,13 +161,14 @@ fn obstacle(said: &HostStatus) -> Option<Obstacle> {
             NodeState::Absent => Some(Obstacle::NodeAbsent(name)),
             NodeState::Starting => Some(Obstacle::NodeStarts(name)),
             NodeState::Failed { cause, .. } => Some(Obstacle::NodeFailed(name, *cause)),
-            NodeState::Up if node.is_console_ready => None,
-            NodeState::Up => Some(Obstacle::ConsoleSilent(name)),
+            NodeState::Up | NodeState::Stopped if node.is_as_wanted() => None,
+            NodeState::Up | NodeState::Stopped => Some(Obstacle::ConsoleSilent(name)),
         }
     });
     let mut links = said.links.iter();
     node.or_else(|| {
         links.find_map(|(number, link)| match &link.state {
+            state if state.is_as_wanted() => None,
             LinkState::Up => None,
             LinkState::Absent => Some(Obstacle::LinkDown(*number, Cause::default())),
             LinkState::Down { cause, .. } => Some(Obstacle::LinkDown(*number, *cause)),

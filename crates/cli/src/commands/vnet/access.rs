@@ -6,7 +6,7 @@ use carina_measure::table::Table;
 use carina_vnet::document::Span;
 use carina_vnet_host::access::{AccessReport, AtAddress, Right, TokenWanted, UserReport};
 
-use super::network::{client, report_of};
+use super::network::{client, client_with_agent, report_of};
 use super::roles::operator::{OperatorArgs, only};
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, usage};
@@ -88,7 +88,9 @@ pub fn token(shared: &Shared, args: &TokenArgs) -> Outcome {
                 at: args.at.clone(),
                 rights,
             };
-            client(shared).token(name, access, &wanted).attempt(what)?
+            client_with_agent(shared)?
+                .token(name, access, &wanted)
+                .attempt(what)?
         }
     };
     match shared.json {
@@ -108,16 +110,18 @@ pub fn revoke(shared: &Shared, args: &RevokeArgs) -> Outcome {
     let what = format!("revoking tokens of {user} at access point {access} of network {name}");
     let done = match args.operator.client(shared)? {
         Some(vno) => vno.revoke(name, access, user).attempt(what)?,
-        None => client(shared).revoke(name, access, user).attempt(what)?,
+        None => client_with_agent(shared)?
+            .revoke(name, access, user)
+            .attempt(what)?,
     };
     if shared.json {
         return print_json(&done);
     }
     let cut = match done.was_joined {
-        true => " and is cut off",
-        false => ", who had not joined",
+        true => "is cut off",
+        false => "had not joined",
     };
-    print_line(format!("{user}{cut}: all tokens so far are void"))
+    print_line(format!("{user} {cut}: all tokens made so far are void"))
 }
 
 /// Lists access points with their users.

@@ -1,25 +1,27 @@
 //! `carina vnet agent`: the process that holds the networks of a host.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use carina_api::control::ClientError;
 use carina_api::paths::RunDir;
 use carina_apps::prefix::Prefix4;
 use carina_apps::tunnel_mux::Gateway;
+use carina_sys::{SUCCESSION, lock_file};
 use carina_vnet::host_part::InterfaceAddress;
 use carina_vnet_host::access::AtAddress;
-use carina_vnet_host::client::{Client, socket_of};
+use carina_vnet_host::client::{Answer, Client, socket_of};
 use carina_vnet_host::web::Web;
-use carina_vnet_host::{Agent, HostSettings, Underlay, own_name, server};
+use carina_vnet_host::{Agent, Error, HostSettings, Underlay, own_name, server};
 use carina_vnet_roles::agent;
 use carina_vnet_roles::agent::moves::Gate;
 use carina_vnet_roles::calling::address::Address;
@@ -28,6 +30,7 @@ use carina_vnet_roles::inside::hosting::{Inside, Openness};
 use carina_vnet_roles::keys::{KeyDir, Tls};
 use carina_vnet_roles::log::Log;
 
+use super::network;
 use super::roles::Party;
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
@@ -179,7 +182,7 @@ pub fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
     let run_dir = shared.run_dir();
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     fs::create_dir_all(run_dir.path()).attempt(format!("making {}", run_dir.path().display()))?;
-    let _lock = match lock(&run_dir)? {
+    let _lock = match lock(shared, args.transient)? {
         Some(lock) => lock,
         None if args.transient => {
             // The command that has started this one finds the other.
@@ -261,14 +264,28 @@ fn listening(path: &Path) -> Result<UnixListener, Failure> {
     Ok(listener)
 }
 
-/// The lock of the agent of a run directory; none if another agent has it.
-fn lock(run_dir: &RunDir) -> Result<Option<File>, Failure> {
-    let path = run_dir.path().join("vnet.lock");
+/// The lock of the agent of a run directory; none if another agent has it and answers. One that
+/// ends keeps it for a moment.
+fn lock(shared: &Shared, is_transient: bool) -> Result<Option<File>, Failure> {
+    let path = shared.run_dir().path().join("vnet.lock");
     let file = File::create(&path).attempt(format!("making {}", path.display()))?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(error).attempt("locking vnet.lock"),
+    let client = network::client(shared);
+    let began = Instant::now();
+    loop {
+        if lock_file(&file, LOOK).attempt("locking vnet.lock")? {
+            return Ok(Some(file));
+        }
+        let is_patient = began.elapsed() < SUCCESSION && !is_transient;
+        if !is_patient && client.list().is_ok() {
+            return Ok(None);
+        }
+        if began.elapsed() > START {
+            return Err(failed(format!(
+                "another process has the lock {}, and no agent answers on {}",
+                path.display(),
+                client.path().display()
+            )));
+        }
     }
 }
 
@@ -277,43 +294,103 @@ fn lock(run_dir: &RunDir) -> Result<Option<File>, Failure> {
 /// # Errors
 /// None can be started.
 pub fn reach_or_start(shared: &Shared) -> Result<Client, Failure> {
-    let run_dir = shared.run_dir();
-    let client = Client::new(&run_dir, shared.answer_limit());
-    if client.list().is_ok() {
-        return Ok(client);
-    }
-    fs::create_dir_all(run_dir.path()).attempt(format!("making {}", run_dir.path().display()))?;
-    let log = run_dir.path().join("vnet.log");
-    let stderr = File::options().append(true).create(true).open(&log);
-    let stderr = stderr.attempt(format!("writing {}", log.display()))?;
-    let before = stderr.metadata().map_or(0, |file| file.len());
-    let program = std::env::current_exe().attempt("finding this program")?;
-    let mut child = Command::new(program)
-        .args(["vnet", "agent", "--transient", "--run"])
-        .arg(run_dir.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(stderr)
-        // An interrupt typed at this terminal is not for it.
-        .process_group(0)
-        .spawn()
-        .attempt("starting an agent")?;
+    let client = network::client(shared);
     let deadline = Instant::now() + START;
+    let mut started: Option<Started> = None;
     loop {
         if client.list().is_ok() {
             return Ok(client);
         }
-        let ended = child.try_wait().attempt("looking after the agent")?;
-        // One that has ended well has found that another agent is about to answer.
-        if ended.is_some_and(|status| !status.success()) || Instant::now() > deadline {
-            let said = fs::read(&log).unwrap_or_default();
-            let said = said.get(before as usize..).unwrap_or_default();
-            return Err(failed(format!(
-                "the agent does not answer: {}",
-                String::from_utf8_lossy(said).trim()
-            )));
+        let Some(agent) = &mut started else {
+            started = Some(Started::new(shared)?);
+            continue;
+        };
+        let is_late = Instant::now() > deadline;
+        match agent.has_ended()? {
+            // It has found another agent, which has ended since.
+            Some(status) if status.success() && !is_late => started = None,
+            None if !is_late => {}
+            Some(_) | None => {
+                let said = agent.said();
+                return Err(failed(format!("the agent does not answer: {said}")));
+            }
         }
         std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// Has an agent do something, and starts one where none answers. One that is ending when it is
+/// asked does nothing: the next one is asked.
+///
+/// # Errors
+/// None can be started, or it refuses.
+pub fn ask_or_start<T>(
+    shared: &Shared,
+    what: &str,
+    ask: impl Fn(&Client) -> Answer<T>,
+) -> Result<(Client, T), Failure> {
+    let deadline = Instant::now() + START;
+    loop {
+        let client = reach_or_start(shared)?;
+        match ask(&client) {
+            Err(error) if is_ending(&error) && Instant::now() < deadline => {
+                std::thread::sleep(LOOK);
+            }
+            answer => return Ok((client, answer.attempt(what)?)),
+        }
+    }
+}
+
+/// Whether an agent has not done what it was asked because it is ending.
+fn is_ending(error: &ClientError) -> bool {
+    match error {
+        ClientError::Connect { .. } | ClientError::Io { .. } => true,
+        ClientError::Refused { body, .. } => body.message == Error::Ending.to_string(),
+        _ => false,
+    }
+}
+
+/// An agent that this command has started.
+struct Started {
+    child: Child,
+    log: PathBuf,
+    /// Bytes of the log from before.
+    before: u64,
+}
+
+impl Started {
+    fn new(shared: &Shared) -> Result<Started, Failure> {
+        let run_dir = shared.run_dir();
+        let what = format!("making {}", run_dir.path().display());
+        fs::create_dir_all(run_dir.path()).attempt(what)?;
+        let log = run_dir.path().join("vnet.log");
+        let stderr = File::options().append(true).create(true).open(&log);
+        let stderr = stderr.attempt(format!("writing {}", log.display()))?;
+        let before = stderr.metadata().map_or(0, |file| file.len());
+        let program = std::env::current_exe().attempt("finding this program")?;
+        let child = Command::new(program)
+            .args(["vnet", "agent", "--transient", "--run"])
+            .arg(run_dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(stderr)
+            // An interrupt typed at this terminal is not for it.
+            .process_group(0)
+            .spawn()
+            .attempt("starting an agent")?;
+        Ok(Started { child, log, before })
+    }
+
+    fn has_ended(&mut self) -> Result<Option<ExitStatus>, Failure> {
+        self.child.try_wait().attempt("looking after the agent")
+    }
+
+    /// What it has written to its log.
+    fn said(&self) -> String {
+        let said = fs::read(&self.log).unwrap_or_default();
+        let before = usize::try_from(self.before).unwrap_or(usize::MAX);
+        let said = said.get(before..).unwrap_or_default();
+        String::from_utf8_lossy(said).trim().to_owned()
     }
 }
 

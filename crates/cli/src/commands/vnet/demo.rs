@@ -7,7 +7,7 @@ use carina_vnet_host::progress::Phase;
 use carina_vnet_host::report::VnetReport;
 use serde_json::json;
 
-use super::agent::reach_or_start;
+use super::agent::ask_or_start;
 use super::network::follow;
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed};
@@ -63,10 +63,8 @@ pub fn run(shared: &Shared, args: &DemoArgs) -> Outcome {
             args.runs,
             document.node.len()
         ));
-        let client = reach_or_start(shared)?;
-        client
-            .create(&document)
-            .attempt(format!("making network {name}"))?;
+        let making = format!("making network {name}");
+        let (client, _) = ask_or_start(shared, &making, |client| client.create(&document))?;
         let outcome = follow(&client, name, &interrupt).and_then(|report| {
             hold(&client, name)?;
             Ok(report)

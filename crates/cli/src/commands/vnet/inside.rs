@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use carina_lab::shell_words;
 use carina_vnet_host::Vnets;
-use carina_vnet_host::report::Exec;
+use carina_vnet_host::report::{Exec, ExecReply};
 
 use super::network::{client, report_of};
 use super::roles;
@@ -13,8 +13,8 @@ use super::roles::operator::OperatorArgs;
 use crate::Shared;
 use crate::commands::terminal;
 use crate::failure::{Attempt, Outcome, failed};
-use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
-use crate::report::print_bytes;
+use crate::interrupt::{TAKING_SIGNALS, end_with_signal_saying};
+use crate::report::{print_bytes, report};
 
 /// Options of `carina vnet exec`.
 #[derive(Debug, clap::Args)]
@@ -36,7 +36,13 @@ pub struct ExecArgs {
 /// # Errors
 /// There is no such node, or it does not answer.
 pub fn exec(shared: &Shared, args: &ExecArgs) -> Outcome {
-    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let vno = args.operator.client(shared)?;
+    // The agent ends a command that no one waits for; a provider's does not hear of it.
+    let words = match vno {
+        None => "interrupted; the command in the node is ended",
+        Some(_) => "interrupted; the command may run on in the node",
+    };
+    end_with_signal_saying(shared.json, words).attempt(TAKING_SIGNALS)?;
     let limit = shared.wait.map_or(EXEC, |_| shared.wait_limit());
     let wanted = Exec {
         node: args.node.clone(),
@@ -44,7 +50,7 @@ pub fn exec(shared: &Shared, args: &ExecArgs) -> Outcome {
         limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
     };
     let vnet = args.vnet.as_deref();
-    let reply = match args.operator.client(shared)? {
+    let reply = match vno {
         Some(vno) => roles::inside::exec(&vno, vnet, &wanted)?,
         None => {
             let name = report_of(shared, vnet)?.name;
@@ -57,9 +63,22 @@ pub fn exec(shared: &Shared, args: &ExecArgs) -> Outcome {
     stderr
         .write_all(&reply.stderr)
         .attempt("writing what the command says")?;
-    match reply.status {
+    let cut = match reply.dropped {
         0 => Ok(()),
-        status => std::process::exit(status),
+        dropped => Err(failed(format!(
+            "{dropped} more bytes of output are not shown: at most {} MiB come; write the output \
+             to a file in the node",
+            ExecReply::STDOUT_MAX >> 20
+        ))),
+    };
+    match (reply.status, cut) {
+        (0, cut) => cut,
+        (status, cut) => {
+            if let Err(failure) = cut {
+                report(&failure, shared.json);
+            }
+            std::process::exit(status)
+        }
     }
 }
 

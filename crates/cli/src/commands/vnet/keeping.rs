@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use carina_vnet::document::Span;
-use carina_vnet_host::client::Client;
 use carina_vnet_roles::serving::moves::MoveRequest;
 
-use super::agent::reach_or_start;
-use super::network::{client, follow_until_settled, report_of};
+use super::agent::ask_or_start;
+use super::network::{client, client_with_agent, follow_until_settled, report_of};
 use super::roles::operator::{self, OperatorArgs};
 use crate::Shared;
 use crate::failure::{Attempt, Outcome, usage};
@@ -78,7 +77,7 @@ pub fn migrate(shared: &Shared, args: &MigrateArgs) -> Outcome {
 pub fn save(shared: &Shared, name: &str, into: &Path) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let into = absolute(into)?;
-    let saved = client(shared).save(name, &into);
+    let saved = client_with_agent(shared)?.save(name, &into);
     let report = saved.attempt(format!("saving network {name}"))?;
     if shared.json {
         return print_json(&report);
@@ -106,9 +105,8 @@ pub fn save(shared: &Shared, name: &str, into: &Path) -> Outcome {
 /// The directory is damaged or of something else, or the network cannot be made.
 pub fn restore(shared: &Shared, from: &Path) -> Outcome {
     let from = absolute(from)?;
-    let client: Client = reach_or_start(shared)?;
-    let report = client.restore(&from);
-    let report = report.attempt(format!("restoring {}", from.display()))?;
+    let restoring = format!("restoring {}", from.display());
+    let (client, report) = ask_or_start(shared, &restoring, |client| client.restore(&from))?;
     follow_until_settled(shared, &client, &report.name)
 }
 

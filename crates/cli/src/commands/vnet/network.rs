@@ -1,6 +1,7 @@
 //! `carina vnet up`, `apply`, `down`, `list`, `status`, `events`, `test`: whole networks.
 
-use std::time::Duration;
+use std::io;
+use std::time::{Duration, Instant};
 
 use carina_api::control::ClientError;
 use carina_measure::table::{Table, short};
@@ -11,7 +12,7 @@ use carina_vnet_host::report::{LinkReport, VnetReport, VnetState};
 use carina_vnet_host::{Vnets, remains};
 use serde_json::json;
 
-use super::agent::reach_or_start;
+use super::agent::{ask_or_start, reach_or_start};
 use super::document::Source;
 use super::roles::inside;
 use super::roles::operator::{self, OperatorArgs, chosen};
@@ -52,10 +53,11 @@ pub fn up(shared: &Shared, args: &UpArgs) -> Outcome {
     }
     let name = &document.vnet.name;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
-    let client = reach_or_start(shared)?;
-    client
-        .create(&document)
-        .attempt(format!("making network {name}"))?;
+    let making = format!("making network {name}");
+    let (client, _) = ask_or_start(shared, &making, |client| match args.keep {
+        true => client.create(&document),
+        false => client.create_followed(&document),
+    })?;
     let outcome = follow(&client, name, &interrupt);
     if let Err(failure) = &outcome
         && !args.keep
@@ -85,7 +87,7 @@ pub fn apply(shared: &Shared, args: &ApplyArgs) -> Outcome {
     }
     let name = &document.vnet.name;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
-    let client = client(shared);
+    let client = client_with_agent(shared)?;
     client
         .apply(&document)
         .attempt(format!("changing network {name}"))?;
@@ -175,10 +177,7 @@ pub fn down(shared: &Shared, name: Option<&str>, all: bool) -> Outcome {
 /// # Errors
 /// The agent fails.
 pub fn list(shared: &Shared) -> Outcome {
-    let reports = match client(shared).list() {
-        Err(ClientError::Connect { .. }) => Vec::new(),
-        reports => reports.attempt("listing networks")?,
-    };
+    let reports = reports(shared)?;
     if shared.json {
         return print_json(&reports);
     }
@@ -271,11 +270,7 @@ pub fn test(shared: &Shared, name: Option<&str>, operator: &OperatorArgs) -> Out
 /// # Errors
 /// There is no such network, or no agent.
 pub fn report_of(shared: &Shared, name: Option<&str>) -> Result<VnetReport, Failure> {
-    let mut reports = match client(shared).list() {
-        // Without an agent there is no network.
-        Err(ClientError::Connect { .. }) => Vec::new(),
-        reports => reports.attempt("asking for networks")?,
-    };
+    let mut reports = reports(shared)?;
     let known: Vec<String> = reports.iter().map(|report| report.name.clone()).collect();
     let name = chosen(name, &known)?;
     let place = reports.iter().position(|report| report.name == name);
@@ -289,6 +284,59 @@ pub fn report_of(shared: &Shared, name: Option<&str>) -> Result<VnetReport, Fail
             )))
         }
     }
+}
+
+/// The reports of all networks; of none without an agent where there is no network.
+fn reports(shared: &Shared) -> Result<Vec<VnetReport>, Failure> {
+    match client_with_agent(shared)?.list() {
+        Err(ClientError::Connect { source, .. }) if is_missing(&source) => Ok(Vec::new()),
+        reports => reports.attempt("asking for networks"),
+    }
+}
+
+/// A client of the agent. If networks have outlived their agent, one is started that takes them up;
+/// without networks no agent may answer.
+///
+/// # Errors
+/// No agent can be started for networks that are there.
+pub fn client_with_agent(shared: &Shared) -> Result<Client, Failure> {
+    let client = client(shared);
+    match client.list() {
+        Err(ClientError::Connect { source, .. }) if is_missing(&source) => {}
+        // The next request reports any other error.
+        _ => return Ok(client),
+    }
+    let names = Vnets::of(&shared.run_dir()).names();
+    let names = names.attempt("looking for networks without an agent")?;
+    if names.is_empty() {
+        return Ok(client);
+    }
+    let ended = format!("the agent of {} has ended", names.join(", "));
+    if names.iter().any(|name| is_part_name(name)) {
+        return Err(failed(format!(
+            "{ended}; start it again with the options that it had: `carina vnet agent --host HOST \
+             --pip NAME=ADDRESS --keys DIR ...` takes them up"
+        )));
+    }
+    progress(format!("{ended}; another one is started and takes them up"));
+    let client = reach_or_start(shared)?;
+    let deadline = Instant::now() + TAKE_UP;
+    loop {
+        let reports = client.list().attempt("asking for networks")?;
+        let mut states = reports.iter().map(|report| report.state);
+        if states.all(|state| state != VnetState::Changing) || Instant::now() > deadline {
+            return Ok(client);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Whether no process serves a socket.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+    )
 }
 
 /// A client of the agent that runs.
@@ -369,11 +417,13 @@ fn state_word(state: VnetState) -> &'static str {
     }
 }
 
-fn node_word(state: &NodeState) -> &'static str {
+/// The state of a node in a word.
+pub fn node_word(state: &NodeState) -> &'static str {
     match state {
         NodeState::Absent => "absent",
         NodeState::Starting => "starts",
         NodeState::Up => "up",
+        NodeState::Stopped => "stopped",
         NodeState::Failed { .. } => "failed",
     }
 }
@@ -389,5 +439,8 @@ pub fn link_word(state: &LinkState) -> &'static str {
 
 /// How long a command that was interrupted waits for the agent.
 const HASTE: Duration = Duration::from_secs(1);
+/// How long an agent may take to take up networks before a command goes on.
+const TAKE_UP: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(20);
 /// How long a wait for events lasts; Ctrl-C is looked for in between.
 const FOLLOW: Duration = Duration::from_millis(200);

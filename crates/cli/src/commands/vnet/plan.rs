@@ -4,7 +4,7 @@ use carina_api::control::ClientError;
 use carina_measure::table::Table;
 use carina_vnet_host::admission::Capacity;
 use carina_vnet_host::plan::{Action, Plan};
-use carina_vnet_host::{Record, Vnets};
+use carina_vnet_host::{Record, Vnets, remains};
 
 use super::document::Source;
 use super::network::client;
@@ -39,9 +39,18 @@ fn plan(shared: &Shared, source: &Source) -> Result<Plan, Failure> {
     let what = || format!("planning network {}", document.vnet.name);
     match client(shared).plan(&document) {
         Err(ClientError::Connect { .. }) => {
-            let records = Vnets::of(&shared.run_dir()).list().attempt(what())?;
+            let vnets = Vnets::of(&shared.run_dir());
+            let records = vnets.list().attempt(what())?;
             let records: Vec<Record> = records.into_iter().map(|(_, record)| record).collect();
-            Plan::of(&document, &records, Capacity::of_this_machine()).attempt(what())
+            let plan = Plan::of(&document, &records, Capacity::of_this_machine());
+            let plan = plan.attempt(what())?;
+            let is_this = |record: &&Record| record.is_of_operator(&plan.name);
+            let Some(record) = records.iter().find(is_this) else {
+                return Ok(plan);
+            };
+            let ended = remains::ended_nodes(&vnets.vnet(&plan.name), record);
+            let ended = ended.attempt(what())?;
+            Ok(plan.with_ended(&ended))
         }
         plan => plan.attempt(what()),
     }

@@ -1,11 +1,10 @@
 //! What is known of a network, for those who ask.
 
-use carina_engine::counter_file;
+use carina_engine::counter_file::{self, Reading};
 use carina_vnet::host_part::{HostPart, HostStatus};
 
 use super::{Network, Outcome};
-use crate::directory::VnetDir;
-use crate::impairment::{Impairments, LinkImpairment, lost};
+use crate::impairment::{Impairments, LinkImpairment, dropped_by};
 use crate::names::{impair_app, rate_app};
 use crate::report::{InterfaceReport, LinkReport, NodeReport, Passed, VnetReport, VnetState};
 use crate::second_ports::is_port_app;
@@ -26,18 +25,24 @@ impl Network {
         let status = self.shared.progress.status();
         let counts = vnet.as_ref().and_then(|vnet| vnet.counts().ok());
         let counts = counts.unwrap_or_default();
+        // Without the file nothing was dropped.
+        let counters = counter_file::read(&self.dir.counters()).unwrap_or_default();
         let passed = |link: u32, side: usize| {
             let rate = rate_app(link, side);
-            let mut passed = Passed::default();
+            // Not what has come to the bucket and has not left it: a link behind it that is new
+            // counts from nothing.
+            let mut passed = Passed {
+                dropped: dropped_by(&counters, &rate),
+                ..Passed::default()
+            };
             let mut from_afar = None;
             for (name, count) in &counts {
                 if is_port_app(&name.from.app, (link, side)) {
                     (passed.frames, passed.bytes) = (count.packets, count.bytes);
-                    passed.dropped += count.packets + count.drops;
+                    passed.dropped += count.drops;
                 }
                 if name.from.app == rate {
-                    // What has not left the bucket was dropped in it, or waits for a moment.
-                    passed.dropped = passed.dropped.saturating_sub(count.packets);
+                    passed.dropped += count.drops;
                 } else if side == 1
                     && (name.to.app == impair_app(link, 1)
                         || is_port_app(&name.to.app, (link, 0))
@@ -62,7 +67,7 @@ impl Network {
         };
         let mut links = links_of(&record.part, &status, passed);
         if let Some(vnet) = vnet {
-            note_impairments(&mut links, &vnet.impairments(), &self.dir);
+            note_impairments(&mut links, &vnet.impairments(), &counters);
         }
         VnetReport {
             name: self.dir.name(),
@@ -116,17 +121,12 @@ fn links_of(
 }
 
 /// Notes what impairs links, and what they have lost by it.
-fn note_impairments(links: &mut [LinkReport], all: &Impairments, dir: &VnetDir) {
-    if all.is_empty() {
-        return;
-    }
-    // Without the file nothing was lost.
-    let counters = counter_file::read(&dir.counters()).unwrap_or_default();
+fn note_impairments(links: &mut [LinkReport], all: &Impairments, counters: &[Reading]) {
     for link in links {
         if let Some(impaired) = all.get(&link.number) {
             link.impairment = *impaired;
             for (side, passed) in link.passed.iter_mut().enumerate() {
-                passed.lost = lost(&counters, link.number, side);
+                passed.lost = dropped_by(counters, &impair_app(link.number, side));
             }
         }
     }

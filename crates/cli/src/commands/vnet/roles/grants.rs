@@ -19,8 +19,8 @@ pub struct GrantArgs {
     /// The delegate, by the name in its certificate
     #[arg(long, value_name = "DELEGATE")]
     to: String,
-    /// What the delegate may do: see, exec, watch, console, test, migrate, capture, impair, token,
-    /// apply, remove
+    /// What the delegate may do: see, exec, watch, console, test, migrate, restart, capture,
+    /// impair, token, apply, remove
     #[arg(
         long,
         value_name = "VERB,...",
@@ -28,7 +28,8 @@ pub struct GrantArgs {
         required_unless_present = "withdraw"
     )]
     may: Vec<Verb>,
-    /// The nodes where it may exec, watch, console, migrate, capture, impair [default: all]
+    /// The nodes where it may exec, watch, console, migrate, restart, capture, impair [default:
+    /// all]
     #[arg(long = "node", value_name = "NODE,...", value_delimiter = ',')]
     nodes: Vec<String>,
     /// How long from now, as this machine's clock has it: 30m, 12h, 2d [default: as long as the

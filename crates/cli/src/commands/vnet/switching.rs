@@ -1,0 +1,132 @@
+//! `carina vnet stop`, `start`, `restart` and `link`: nodes and links switched off and on.
+
+use carina_vnet_host::agent::switching::NodeSwitch;
+use carina_vnet_host::link_name::NamedLink;
+
+use super::network::{client, follow_until_settled, link_word, node_word, report_of};
+use super::roles::inside;
+use super::roles::operator::{self, OperatorArgs};
+use crate::Shared;
+use crate::failure::{Attempt, Outcome, failed};
+use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
+use crate::report::{print_json, print_line};
+
+/// Options of `carina vnet stop`, `start` and `restart`.
+#[derive(Debug, clap::Args)]
+pub struct NodeArgs {
+    /// The node
+    node: String,
+    /// The network [default: the only one]
+    #[arg(long)]
+    vnet: Option<String>,
+    #[command(flatten)]
+    operator: OperatorArgs,
+}
+
+/// What is done with a link.
+#[derive(Debug, clap::Subcommand)]
+pub enum LinkCommand {
+    /// Take a link up again, and wait until a probe passes it
+    #[command(after_help = "Example:\n  carina vnet link up r1,r2")]
+    Up(LinkArgs),
+    /// Take a link down: its interfaces lose their carriers, and nothing passes
+    #[command(after_help = "Example:\n  carina vnet link down r1:eth0")]
+    Down(LinkArgs),
+}
+
+/// Options of `carina vnet link up` and `down`.
+#[derive(Debug, clap::Args)]
+pub struct LinkArgs {
+    /// The link: its number, one of its ends (NODE:INTERFACE), or its nodes (NODE,NODE)
+    link: String,
+    /// The network [default: the only one]
+    #[arg(long)]
+    vnet: Option<String>,
+    #[command(flatten)]
+    operator: OperatorArgs,
+}
+
+/// Stops, starts or restarts a node. A node that starts is waited for.
+///
+/// # Errors
+/// There is no such node, or it does not come to run.
+pub fn node(shared: &Shared, args: &NodeArgs, what: NodeSwitch) -> Outcome {
+    let doing = match what {
+        NodeSwitch::Stop => "stopping",
+        NodeSwitch::Start => "starting",
+        NodeSwitch::Restart => "restarting",
+    };
+    let doing = format!("{doing} node {}", args.node);
+    let report = match args.operator.client(shared)? {
+        Some(vno) => {
+            end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+            let name = operator::only(&vno, args.vnet.as_deref())?;
+            vno.switch_node(&name, &args.node, what).attempt(doing)?;
+            inside::report(&vno, Some(&name))?
+        }
+        None => {
+            let name = report_of(shared, args.vnet.as_deref())?.name;
+            let client = client(shared);
+            let report = client.switch_node(&name, &args.node, what).attempt(doing)?;
+            if what != NodeSwitch::Stop {
+                return follow_until_settled(shared, &client, &name);
+            }
+            report
+        }
+    };
+    let Some(node) = report.nodes.iter().find(|it| it.name == args.node) else {
+        return Err(failed(format!("node {} is gone meanwhile", args.node)));
+    };
+    match shared.json {
+        true => print_json(node),
+        false => print_line(format!("node {}: {}", node.name, node_word(&node.state))),
+    }
+}
+
+/// Takes a link down or up. One that is taken up is waited for.
+///
+/// # Errors
+/// There is no such link, or no probe passes it once it is up.
+pub fn link(shared: &Shared, command: &LinkCommand) -> Outcome {
+    let (args, is_up) = match command {
+        LinkCommand::Up(args) => (args, true),
+        LinkCommand::Down(args) => (args, false),
+    };
+    let word = if is_up { "up" } else { "down" };
+    let doing = format!("taking link {} {word}", args.link);
+    let vno = args.operator.client(shared)?;
+    let before = match &vno {
+        Some(vno) => inside::report(vno, args.vnet.as_deref())?,
+        None => report_of(shared, args.vnet.as_deref())?,
+    };
+    let named = NamedLink::find(&before, &args.link).map_err(failed)?.link;
+    let report = match &vno {
+        Some(vno) => {
+            end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+            vno.switch_link(&before.name, named, is_up).attempt(doing)?;
+            inside::report(vno, Some(&before.name))?
+        }
+        None => {
+            let client = client(shared);
+            let switched = client.switch_link(&before.name, named.number, is_up);
+            let report = switched.attempt(doing)?;
+            if is_up {
+                return follow_until_settled(shared, &client, &before.name);
+            }
+            report
+        }
+    };
+    let Some(link) = report.links.iter().find(|it| it.number == named.number) else {
+        return Err(failed(format!("link {} is gone meanwhile", args.link)));
+    };
+    match shared.json {
+        true => print_json(link),
+        false => {
+            let (number, ends) = (link.number, link.ends.join(" -- "));
+            print_line(format!(
+                "link {number} ({ends}): {}",
+                link_word(&link.state)
+            ))
+        }
+    }
+}

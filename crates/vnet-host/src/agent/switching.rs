@@ -1,0 +1,105 @@
+//! Nodes that operators stop, start and restart, and links that they take down and up.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::Agent;
+use crate::error::{Error, Result};
+use crate::report::{VnetReport, VnetState};
+
+/// What is done with a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeSwitch {
+    /// It ends, and stays so until it is started.
+    Stop,
+    /// It runs again, if it is stopped or has ended.
+    Start,
+    /// It ends, and runs again.
+    Restart,
+}
+
+impl NodeSwitch {
+    /// The word for it, which is the last of a path and the name of a command.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            NodeSwitch::Stop => "stop",
+            NodeSwitch::Start => "start",
+            NodeSwitch::Restart => "restart",
+        }
+    }
+}
+
+impl Agent {
+    /// Stops a node, or begins to start or restart it.
+    ///
+    /// # Errors
+    /// There is no such network or node, or it cannot be ended.
+    pub fn switch_node(&self, name: &str, node: &str, what: NodeSwitch) -> Result<VnetReport> {
+        let began = Instant::now();
+        let network = self.network(name)?;
+        let vnet = network.vnet()?;
+        match what {
+            NodeSwitch::Stop => vnet.stop_node(node)?,
+            NodeSwitch::Start => vnet.start_node(node)?,
+            NodeSwitch::Restart => vnet.restart_node(node)?,
+        }
+        drop(vnet);
+        if what != NodeSwitch::Stop {
+            network.make_again(began)?;
+        }
+        Ok(network.report())
+    }
+
+    /// Takes a link down, or begins to take it up: then it is probed.
+    ///
+    /// # Errors
+    /// There is no such network or link, or its ports cannot be changed.
+    pub fn switch_link(&self, name: &str, link: u32, is_up: bool) -> Result<VnetReport> {
+        let began = Instant::now();
+        let network = self.network(name)?;
+        network.vnet()?.switch_link(link, is_up)?;
+        if is_up {
+            network.make_again(began)?;
+        }
+        Ok(network.report())
+    }
+
+    /// As [`Agent::switch_link`], of the link at an interface of a node.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn switch_link_at(
+        &self,
+        name: &str,
+        [node, interface]: [&str; 2],
+        is_up: bool,
+    ) -> Result<VnetReport> {
+        let (link, _) = self.end(name, [node, interface])?;
+        self.switch_link(name, link, is_up)
+    }
+
+    /// Waits until a change of a network has ended.
+    ///
+    /// # Errors
+    /// It has failed, with what is in the way, or has not ended within `limit`.
+    pub fn wait_until_settled(&self, name: &str, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let report = self.report(name)?;
+            match report.state {
+                VnetState::Ready | VnetState::Degraded => return Ok(()),
+                VnetState::Failed => return Err(Error::NotReady(report.obstacles.join("; "))),
+                VnetState::Changing if Instant::now() >= deadline => {
+                    let what = format!("network {name} has not become ready");
+                    return Err(Error::Timeout { what, limit });
+                }
+                VnetState::Changing => std::thread::sleep(LOOK),
+            }
+        }
+    }
+}
+
+const LOOK: Duration = Duration::from_millis(20);

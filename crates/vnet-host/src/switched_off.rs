@@ -1,0 +1,113 @@
+//! What the operator of a network has stopped or taken down. It holds over changes and restarts of
+//! the agent, until the operator starts it or takes it up again.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+
+use carina_vnet::host_part::{HostPart, LinkPart};
+use serde::{Deserialize, Serialize};
+
+use crate::directory::VnetDir;
+use crate::error::{Attempt, Result};
+
+/// Nodes that are stopped, and links that are down.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SwitchedOff {
+    /// Nodes that are stopped.
+    #[serde(default)]
+    pub nodes: BTreeSet<String>,
+    /// Links that are down, by number.
+    #[serde(default)]
+    pub links: BTreeSet<u32>,
+}
+
+impl SwitchedOff {
+    /// Whether nothing is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.links.is_empty()
+    }
+
+    /// Why a link carries nothing, if the operator is the reason: it is down, or a node at its end
+    /// is stopped.
+    #[must_use]
+    pub fn reason(&self, link: &LinkPart) -> Option<String> {
+        let mut ends = link.ends();
+        if let Some(end) = ends.find(|end| self.nodes.contains(&end.node)) {
+            return Some(format!("node {} is stopped", end.node));
+        }
+        let is_down = self.links.contains(&link.number);
+        is_down.then(|| "its operator has taken it down".to_owned())
+    }
+
+    /// Forgets nodes and links that a part does not have; whether there were any.
+    pub(crate) fn keep_only(&mut self, part: &HostPart) -> bool {
+        let before = self.clone();
+        self.nodes.retain(|name| part.node(name).is_some());
+        let is_there = |number: u32| part.links.iter().any(|link| link.number == number);
+        self.links.retain(|number| is_there(*number));
+        *self != before
+    }
+}
+
+/// Reads what is switched off in a network; nothing where there is no file.
+pub(crate) fn read(dir: &VnetDir) -> Result<SwitchedOff> {
+    let path = dir.switched_off();
+    let what = || format!("reading {}", path.display());
+    match fs::read(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(SwitchedOff::default()),
+        text => serde_json::from_slice(&text.attempt(what())?).attempt(what()),
+    }
+}
+
+/// Writes what is switched off in a network, whole or not at all.
+pub(crate) fn write(dir: &VnetDir, off: &SwitchedOff) -> Result<()> {
+    let path = dir.switched_off();
+    let part = path.with_extension("part");
+    let text = serde_json::to_vec_pretty(off).attempt("writing what is switched off")?;
+    fs::write(&part, text)
+        .and_then(|()| fs::rename(&part, &path))
+        .attempt(format!("writing {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steps::tests::part;
+
+    #[test]
+    fn stopped_node_takes_its_links_down() {
+        let part = part(&["a b", "b c", "a c"]);
+        let off = SwitchedOff {
+            nodes: BTreeSet::from(["c".to_owned()]),
+            links: BTreeSet::from([0]),
+        };
+        let reasons = part.links.iter().map(|link| off.reason(link));
+        let reasons: Vec<String> = reasons.map(Option::unwrap_or_default).collect();
+        let stopped = "node c is stopped";
+        assert_eq!(
+            reasons,
+            ["its operator has taken it down", stopped, stopped]
+        );
+        assert_eq!(SwitchedOff::default().reason(&part.links[0]), None);
+    }
+
+    #[test]
+    fn what_is_off_is_read_as_written_and_goes_with_its_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = VnetDir::at(directory.path());
+        assert!(read(&dir).unwrap().is_empty());
+        let mut off = SwitchedOff {
+            nodes: BTreeSet::from(["a".to_owned(), "gone".to_owned()]),
+            links: BTreeSet::from([0, 7]),
+        };
+        write(&dir, &off).unwrap();
+        assert_eq!(read(&dir).unwrap(), off);
+        assert!(off.keep_only(&part(&["a b"])));
+        assert_eq!(off.nodes, BTreeSet::from(["a".to_owned()]));
+        assert_eq!(off.links, BTreeSet::from([0]));
+        assert!(!off.keep_only(&part(&["a b"])));
+    }
+}

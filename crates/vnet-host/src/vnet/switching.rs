@@ -1,0 +1,154 @@
+//! Nodes that their operator stops and starts, and links that it takes down and up.
+
+use carina_vnet::host_part::{Cause, HostPart, NodeState};
+
+use super::{Vnet, lock};
+use crate::error::{Error, Result};
+use crate::making;
+use crate::switched_off::{self, SwitchedOff};
+
+impl Vnet {
+    /// What the operator has stopped or taken down.
+    pub fn switched_off(&self) -> SwitchedOff {
+        lock(&self.off).clone()
+    }
+
+    /// Stops a node, which stays so until [`Vnet::start_node`]. The ports of its links go down: its
+    /// neighbours lose their carrier. Stopping a node that is stopped does nothing.
+    ///
+    /// # Errors
+    /// There is no such node, or it cannot be ended.
+    pub fn stop_node(&self, name: &str) -> Result<()> {
+        // Held until it has ended: no other change comes between.
+        let part = lock(&self.part);
+        part.node(name).ok_or_else(|| self.no_node(name))?;
+        self.switch(|off| off.nodes.insert(name.to_owned()))?;
+        self.end_node(name)?;
+        self.progress.node(name, |it| {
+            it.state = NodeState::Stopped;
+            it.is_console_ready = false;
+        });
+        self.progress.tell(format!("node {name} is stopped"));
+        self.keep_off(&part)
+    }
+
+    /// Has the next change start a node that is stopped. One that runs stays as it is.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub fn start_node(&self, name: &str) -> Result<()> {
+        let part = lock(&self.part);
+        part.node(name).ok_or_else(|| self.no_node(name))?;
+        self.switch(|off| off.nodes.remove(name))?;
+        self.progress.node(name, |it| {
+            if it.state == NodeState::Stopped {
+                it.state = NodeState::Starting;
+            }
+        });
+        self.keep_off(&part)
+    }
+
+    /// Ends a node, so that the next change makes it again. One that is stopped is to run again.
+    ///
+    /// # Errors
+    /// There is no such node, or it cannot be ended.
+    pub fn restart_node(&self, name: &str) -> Result<()> {
+        self.start_node(name)?;
+        let _part = lock(&self.part);
+        self.end_node(name)?;
+        self.progress.node(name, |it| {
+            it.state = NodeState::Starting;
+            it.is_console_ready = false;
+        });
+        self.progress.tell(format!("node {name} is restarted"));
+        Ok(())
+    }
+
+    /// Takes a link down, or up again: its ends lose their carriers, and nothing passes.
+    ///
+    /// # Errors
+    /// There is no such link, or its ports cannot be changed.
+    pub fn switch_link(&self, number: u32, is_up: bool) -> Result<()> {
+        let part = lock(&self.part);
+        if part.links.iter().all(|link| link.number != number) {
+            return Err(Error::NoLink {
+                vnet: self.dir.name(),
+                link: number,
+            });
+        }
+        self.switch(|off| match is_up {
+            true => off.links.remove(&number),
+            false => off.links.insert(number),
+        })?;
+        if is_up {
+            self.progress.tell(format!("link {number} is taken up"));
+        }
+        self.keep_off(&part)
+    }
+
+    /// Has the ports of links be up or down as is wanted, and notes why links are down.
+    pub(super) fn keep_off(&self, part: &HostPart) -> Result<()> {
+        let (off, second) = (self.switched_off(), lock(&self.second).clone());
+        let mut ports = Vec::new();
+        for link in &part.links {
+            let is_up = off.reason(link).is_none();
+            let sides = 0..link.ends().count();
+            ports.extend(sides.map(|side| (second.port((link.number, side)), is_up)));
+        }
+        making::switch(part, &ports)?;
+        self.set_carriers(part, &off);
+        for link in &part.links {
+            if let Some(reason) = off.reason(link) {
+                self.link_is_down(link, reason, Cause::Operator);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has machines that this agent has started see the carriers of their cards come or go. Others
+    /// see only that nothing passes.
+    fn set_carriers(&self, part: &HostPart, off: &SwitchedOff) {
+        for link in &part.links {
+            let is_up = off.reason(link).is_none();
+            for end in link.ends() {
+                let interface = part.interface(end);
+                let node = self.node(&end.node).ok();
+                let machine = node.as_ref().and_then(|node| node.machine());
+                let (Some(interface), Some(machine)) = (interface, machine) else {
+                    continue;
+                };
+                if let Err(error) = machine.set_carrier(interface.mac.0, is_up) {
+                    let what = format!("{end} does not see whether link {} is up", link.number);
+                    self.progress.tell(format!("{what}: {error}"));
+                }
+            }
+        }
+    }
+
+    /// Ends what runs of a node. Its ports stay.
+    fn end_node(&self, name: &str) -> Result<()> {
+        match self.take(name) {
+            Some(node) => node.stop(),
+            None => Ok(()),
+        }
+    }
+
+    fn switch(&self, change: impl FnOnce(&mut SwitchedOff) -> bool) -> Result<()> {
+        let mut off = lock(&self.off);
+        let mut wanted = off.clone();
+        if change(&mut wanted) {
+            switched_off::write(&self.dir, &wanted)?;
+            *off = wanted;
+        }
+        Ok(())
+    }
+
+    /// A node or link that comes later with the name or number of one that has gone is another one.
+    pub(super) fn forget_switched_off(&self, part: &HostPart) -> Result<()> {
+        let mut off = lock(&self.off);
+        match off.keep_only(part) {
+            true => switched_off::write(&self.dir, &off),
+            false => Ok(()),
+        }
+    }
+}
