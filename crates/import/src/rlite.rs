@@ -5,6 +5,8 @@ mod flavour;
 mod policies;
 mod scheduler;
 
+use std::collections::BTreeMap;
+
 use carina_api::control::{ArpDialect, Dialect, DifRole, Framing, IpcpCreate, IpcpType};
 use carina_api::{AppName, DifName, LocalName};
 use serde_json::{Value, json};
@@ -65,6 +67,7 @@ pub fn read(file: &str, text: &str) -> Draft {
         file,
         draft: Draft::default(),
         enrollers: Vec::new(),
+        addresses: BTreeMap::new(),
     };
     for (index, line) in text.lines().enumerate() {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -89,6 +92,8 @@ struct Script<'a> {
     draft: Draft,
     /// IPCPs that admit others.
     enrollers: Vec<String>,
+    /// The address of an IPCP, and the line that gives it.
+    addresses: BTreeMap<String, (u64, usize)>,
 }
 
 impl Script<'_> {
@@ -110,7 +115,7 @@ impl Script<'_> {
         let done = match first {
             "ipcp-create" => self.create(line, words),
             "ipcp-destroy" => self.destroy(words[0]),
-            "ipcp-config" => self.configure(words),
+            "ipcp-config" => self.configure(line, words),
             "ipcp-sched-config" => self
                 .member(words[0])
                 .and_then(|member| scheduler::set(member, words[1], &words[2..])),
@@ -228,8 +233,13 @@ impl Script<'_> {
         }
     }
 
-    fn configure(&mut self, words: &[&str]) -> Result<(), Reason> {
+    fn configure(&mut self, line: usize, words: &[&str]) -> Result<(), Reason> {
         let [name, key, value] = [words[0], words[1], words[2]];
+        // Any IPCP of rlite has these.
+        if let Some(why) = without_like(key) {
+            number::<u32>(value)?;
+            return Err(why.into());
+        }
         if let Some(shim) = self.shim(name) {
             return match (shim.kind, key) {
                 (IpcpType::Eth, "netdev") => {
@@ -256,6 +266,16 @@ impl Script<'_> {
                 }
             };
         }
+        self.configure_member(line, name, key, value)
+    }
+
+    fn configure_member(
+        &mut self,
+        line: usize,
+        name: &str,
+        key: &str,
+        value: &str,
+    ) -> Result<(), Reason> {
         let member = self.member(name)?;
         match (key, value) {
             ("csum", "none") => Ok(()),
@@ -271,12 +291,20 @@ impl Script<'_> {
                     .insert("hop_limit".to_owned(), Value::from(hops));
                 Ok(())
             }
-            ("address", _) => Err(
-                "addresses are assigned: the first member has 1, others get theirs at enrollment"
-                    .into(),
-            ),
-            ("flow-del-wait-ms", _) => {
-                Err("how long a closed flow is kept follows from the timers of EFCP".into())
+            ("address", value) => {
+                let address: u64 = number(value)?;
+                let ipcp = member.ipcp.clone();
+                self.addresses.insert(ipcp, (address, line));
+                Ok(())
+            }
+            ("mss", value) => {
+                let bytes: u32 = number(value)?;
+                // An SDU that fits is one PDU, which has headers besides.
+                Err(format!(
+                    "the longest PDU of a DIF follows from the DIFs below; `max_pdu` in its `config` \
+                     bounds it, here to {bytes} and the bytes of its headers"
+                )
+                .into())
             }
             ("csum", other) => {
                 Err(format!("csum {other} is unknown; valid values are none and inet").into())
@@ -288,7 +316,15 @@ impl Script<'_> {
                 "a normal IPCP",
                 "parameter",
                 key,
-                &["csum", "ttl", "address", "flow-del-wait-ms"],
+                &[
+                    "csum",
+                    "ttl",
+                    "address",
+                    "flow-del-wait-ms",
+                    "mss",
+                    "rxhdroom",
+                    "txhdroom",
+                ],
             )
             .into()),
         }
@@ -372,6 +408,12 @@ impl Script<'_> {
                 notes.push((member.line, what.clone(), why));
             }
             member.role.get_or_insert(DifRole::Create);
+            if let Some((address, line)) = self.addresses.get(&member.ipcp)
+                && let Err(why) = policies::set_address(member, *address)
+            {
+                let what = format!("ipcp-config {} address {address}", member.ipcp);
+                notes.push((*line, what, why));
+            }
         }
         for (line, what, why) in notes {
             self.note(line, what, why);
@@ -406,6 +448,19 @@ impl Script<'_> {
             let why = format!("left out: it has no N-1 DIF; `ipcp-register {name} DIF`");
             self.note(line, name, why);
         }
+    }
+}
+
+/// Why a parameter that every IPCP of rlite has is not carried over; `None` for another one.
+fn without_like(key: &str) -> Option<&'static str> {
+    match key {
+        "flow-del-wait-ms" => {
+            Some("how long a closed flow is kept follows from the timers of EFCP")
+        }
+        "rxhdroom" | "txhdroom" => {
+            Some("the room for headers in front of an SDU follows from the DIFs above and below")
+        }
+        _ => None,
     }
 }
 

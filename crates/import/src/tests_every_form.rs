@@ -117,6 +117,30 @@ fn unsupported_values_are_replaced_by_supported_ones() {
 }
 
 #[test]
+fn address_is_carried_over_where_addresses_are_configured() {
+    for (lines, is_static) in [
+        (
+            "dif-policy-mod n.DIF addralloc static\nipcp-config a address 7",
+            true,
+        ),
+        (
+            "ipcp-config a address 7\ndif-policy-mod n.DIF addralloc static",
+            true,
+        ),
+        ("ipcp-config a address 7", false),
+    ] {
+        let draft = rlite::read("init", &format!("{FRAME}{lines}"));
+        draft.to_toml().unwrap();
+        let config = &draft.members[0].config;
+        let address = config
+            .get("policies")
+            .map(|all| &all["address-assignment"]["params"]);
+        let wanted = serde_json::json!({ "address": "7" });
+        assert_eq!(address, is_static.then_some(&wanted), "{lines}");
+    }
+}
+
+#[test]
 #[expect(clippy::too_many_lines, reason = "one scenario or table, step by step")]
 fn what_rlite_ctl_can_and_a_node_cannot_is_named() {
     for (line, words) in [
@@ -125,6 +149,11 @@ fn what_rlite_ctl_can_and_a_node_cannot_is_named() {
         ("ipcp-create x shim-hv x.DIF", "no type of IPCP"),
         ("ipcp-config a address 7", "addresses are assigned"),
         ("ipcp-config a flow-del-wait-ms 4000", "timers of EFCP"),
+        ("ipcp-config e flow-del-wait-ms 4000", "timers of EFCP"),
+        ("ipcp-config a txhdroom 120", "room for headers"),
+        ("ipcp-config e rxhdroom 35", "room for headers"),
+        ("ipcp-config a mss 1800", "`max_pdu` in its `config`"),
+        ("ipcp-config a txhdroom much", "no number"),
         ("ipcp-config a sched pfifo", "ipcp-sched-config NAME"),
         (
             "ipcp-config a csum crc",

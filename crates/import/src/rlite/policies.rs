@@ -74,6 +74,24 @@ pub(super) fn choose(member: &mut Member, component: &str, policy: &str) -> Resu
     Ok(())
 }
 
+/// Gives a member its address, which counts where the DIF assigns none.
+///
+/// # Errors
+/// The DIF assigns addresses.
+pub(super) fn set_address(member: &mut Member, address: u64) -> Result<(), &'static str> {
+    let policies = member.config.get("policies");
+    let name = policies.and_then(|all| all.get("address-assignment")?.get("name"));
+    if name != Some(&"static".into()) {
+        return Err(
+            "addresses are assigned: the first member has 1, others get theirs at enrollment; with \
+             `dif-policy-mod DIF addralloc static` they are configured",
+        );
+    }
+    let params = member.table(&["policies", "address-assignment", "params"]);
+    params.insert("address".to_owned(), address.to_string().into());
+    Ok(())
+}
+
 /// A parameter of a component.
 pub(super) fn set(
     member: &mut Member,

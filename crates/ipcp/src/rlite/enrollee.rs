@@ -29,7 +29,7 @@ use super::error::WidthMismatch;
 use super::neighbours::{STEP_TIMEOUT, Stage, connection};
 use super::objects::{PolicyObject, class, component_of, name};
 use super::values::{Constants, EnrollmentInfo, is_name, value, value_of};
-use super::{ADDRESS_OF_NEW, RULES, Rlite};
+use super::{RULES, Rlite};
 use crate::api::{N1Port, N1Properties};
 use crate::config::DifConfig;
 use crate::data_transfer::SettingsError;
@@ -146,7 +146,7 @@ impl Rlite {
             return;
         }
         let is_neighbour = self.is_neighbour(&peer);
-        let address = self.own_address().unwrap_or(ADDRESS_OF_NEW);
+        let address = self.own_address().unwrap_or_else(|| self.first_address());
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };

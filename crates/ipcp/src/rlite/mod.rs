@@ -253,8 +253,14 @@ impl Rlite {
             self.log.push(Event::Left { reason });
             return;
         }
-        self.become_member(now, ADDRESS_OF_NEW, config, dt);
+        self.become_member(now, self.first_address(), config, dt);
         self.connect_idle_flows(now, dt);
+    }
+
+    /// The address of an IPCP that is no member yet.
+    fn first_address(&self) -> u64 {
+        let configured = self.policies.configured_address();
+        configured.unwrap_or(ADDRESS_OF_NEW)
     }
 
     /// Takes up membership; data transfer is configured already.

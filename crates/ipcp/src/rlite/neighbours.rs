@@ -42,7 +42,7 @@ use super::enrollee::EnrolleeState;
 use super::enroller::Assignment;
 use super::objects::{class, name};
 use super::restarts::FormerLife;
-use super::{ADDRESS_OF_NEW, RULES, Rlite};
+use super::{RULES, Rlite};
 use crate::api::{Event, N1Port, N1Properties};
 use crate::data_transfer::api::DataTransfer;
 
@@ -181,7 +181,7 @@ impl Rlite {
             self.n1_down(now, n1, "another N-1 flow has its number", dt);
         }
         if self.member.is_none() {
-            dt.set_address(Address(ADDRESS_OF_NEW));
+            dt.set_address(Address(self.first_address()));
         }
         dt.add_n1(n1, &props);
         self.wanted_n1s.remove(&contact(&props));

@@ -3,7 +3,7 @@
 //!
 //! | rlite's component | here | policies |
 //! |---|---|---|
-//! | `addralloc` | `address-assignment` | `distributed` (parameter `nack-wait`), `static` |
+//! | `addralloc` | `address-assignment` | `distributed` (`nack-wait`), `static` (`address`) |
 //! | `routing` | `routing` | `link-state`, `link-state-lfa` (both: `age-incr-intval`, `age-max`) |
 //! | `dft` | `directory` | `fully-replicated` |
 
@@ -17,6 +17,9 @@ use carina_time::Duration;
 use crate::cause::Cause;
 use crate::config::{DifConfig, PolicySpec};
 use crate::policy::{Catalogue, Descriptor, Param, component};
+
+/// The parameter that each member has of its own: no enroller sends it.
+const ADDRESS: &str = "address";
 
 /// How long objections to a proposed address are waited for unless configured.
 const NACK_WAIT: Duration = Duration::from_secs(4);
@@ -69,10 +72,16 @@ const COMPONENTS: [Component; 3] = [
             ),
             ("static", "Members are configured with their addresses."),
         ],
-        params: &[(
-            "nack-wait",
-            "Wait for objections to an address, such as 1000ms; 4s when absent.",
-        )],
+        params: &[
+            (
+                "nack-wait",
+                "Wait for objections to an address, such as 1000ms; 4s when absent.",
+            ),
+            (
+                ADDRESS,
+                "Of static: the address of this member, 1 when absent.",
+            ),
+        ],
     },
 ];
 
@@ -118,6 +127,10 @@ pub(super) enum PolicyError {
         component: &'static str,
         name: String,
     },
+    /// The value of the parameter `address` is not an address.
+    Address(String),
+    /// Addresses are not configured in this DIF.
+    AddressAssigned(String),
     /// The value of a parameter is not a duration.
     Duration {
         component: &'static str,
@@ -147,6 +160,17 @@ impl fmt::Display for PolicyError {
             PolicyError::Parameter { component, name } => {
                 write!(f, "{component}: no parameter {name:?} in an rlite DIF here")
             }
+            PolicyError::Address(value) => write!(
+                f,
+                "{}: {ADDRESS} is {value:?}, which is no address from 1 to {}",
+                component::ADDRESS_ASSIGNMENT,
+                i32::MAX
+            ),
+            PolicyError::AddressAssigned(value) => write!(
+                f,
+                "{}: {ADDRESS} is {value}, but addresses are assigned; use the policy static",
+                component::ADDRESS_ASSIGNMENT
+            ),
             PolicyError::Duration {
                 component,
                 name,
@@ -167,6 +191,8 @@ pub(super) struct Policies {
     /// By rlite's name of the component: the policy and the parameters that were received or
     /// configured.
     chosen: BTreeMap<&'static str, PolicySpec>,
+    /// The address that this member is configured with.
+    address: Option<u64>,
 }
 
 impl Policies {
@@ -177,6 +203,7 @@ impl Policies {
     pub(super) fn of(config: &DifConfig) -> Result<Policies, PolicyError> {
         let mut policies = Policies {
             chosen: BTreeMap::new(),
+            address: None,
         };
         for component in &COMPONENTS {
             let mut spec = PolicySpec {
@@ -191,14 +218,26 @@ impl Policies {
                 }
                 for (name, value) in &configured.params {
                     check_parameter(component, name, value)?;
-                    if !value.is_empty() {
+                    if name == ADDRESS {
+                        policies.address = address(value);
+                    } else if !value.is_empty() {
                         spec.params.insert(name.clone(), value.clone());
                     }
                 }
             }
             policies.chosen.insert(component.theirs, spec);
         }
-        Ok(policies)
+        match policies.address {
+            Some(address) if policies.assigns() => {
+                Err(PolicyError::AddressAssigned(address.to_string()))
+            }
+            _ => Ok(policies),
+        }
+    }
+
+    /// The address that this member is configured with, if it is.
+    pub(super) fn configured_address(&self) -> Option<u64> {
+        self.address.filter(|_| !self.assigns())
     }
 
     /// Takes a policy from the enroller.
@@ -224,6 +263,10 @@ impl Policies {
         value: &str,
     ) -> Result<(), PolicyError> {
         let component = find(component)?;
+        if name == ADDRESS {
+            let (component, name) = (component.here, name.to_string());
+            return Err(PolicyError::Parameter { component, name });
+        }
         check_parameter(component, name, value)?;
         let spec = self.chosen.entry(component.theirs).or_default();
         spec.params.insert(name.to_string(), value.to_string());
@@ -258,8 +301,13 @@ impl Policies {
     /// All of them under the names of this system.
     pub(super) fn here(&self) -> Vec<(&'static str, PolicySpec)> {
         let all = COMPONENTS.iter().filter_map(|component| {
-            let spec = self.chosen.get(component.theirs)?;
-            Some((component.here, spec.clone()))
+            let mut spec = self.chosen.get(component.theirs)?.clone();
+            if component.here == component::ADDRESS_ASSIGNMENT
+                && let Some(address) = self.configured_address()
+            {
+                spec.params.insert(ADDRESS.to_string(), address.to_string());
+            }
+            Some((component.here, spec))
         });
         all.collect()
     }
@@ -326,6 +374,12 @@ fn check_parameter(component: &Component, name: &str, value: &str) -> Result<(),
             name: name_of(),
         });
     }
+    if name == ADDRESS {
+        return match value.is_empty() || address(value).is_some() {
+            true => Ok(()),
+            false => Err(PolicyError::Address(value.to_string())),
+        };
+    }
     if !value.is_empty() && duration(value).is_none() {
         return Err(PolicyError::Duration {
             component: component.here,
@@ -334,6 +388,12 @@ fn check_parameter(component: &Component, name: &str, value: &str) -> Result<(),
         });
     }
     Ok(())
+}
+
+/// An address; A-DATA writes them as 32 bits with sign.
+fn address(text: &str) -> Option<u64> {
+    let address = text.parse::<u64>().ok()?;
+    (1..=i32::MAX as u64).contains(&address).then_some(address)
 }
 
 /// A duration as rlite writes it (`1000ms`, `4s`, `20000us`); at most a day.
@@ -381,5 +441,39 @@ mod tests {
         );
         assert_eq!(policies.nack_wait(), Duration::from_secs(1));
         assert!(policies.set_policy("wine", "red").is_err());
+    }
+
+    #[test]
+    fn own_address_is_configured_and_not_announced() {
+        let configured = |policy: &str, address: &str| {
+            let mut config = DifConfig::default();
+            let spec = PolicySpec {
+                name: policy.to_string(),
+                params: [(ADDRESS.to_string(), address.to_string())].into(),
+            };
+            let component = component::ADDRESS_ASSIGNMENT.to_string();
+            config.policies.insert(component, spec);
+            Policies::of(&config).map_err(|error| error.to_string())
+        };
+        let mut policies = configured("static", "7").expect("an address");
+        assert_eq!(policies.configured_address(), Some(7));
+        assert_eq!(policies.announced_parameters(), []);
+        let here = policies.here();
+        assert!(
+            here.iter()
+                .any(|(_, spec)| spec.params.get(ADDRESS) == Some(&"7".to_string()))
+        );
+        assert!(policies.set_parameter("addralloc", ADDRESS, "9").is_err());
+        // The DIF turns out to assign addresses.
+        assert_eq!(policies.set_policy("addralloc", "distributed"), Ok(()));
+        assert_eq!(policies.configured_address(), None);
+        for (policy, address, words) in [
+            ("static", "0", "from 1 to"),
+            ("static", "4294967296", "from 1 to"),
+            ("distributed", "7", "use the policy static"),
+        ] {
+            let error = configured(policy, address).expect_err(policy);
+            assert!(error.contains(words), "{error}");
+        }
     }
 }

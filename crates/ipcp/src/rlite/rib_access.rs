@@ -9,9 +9,9 @@ use carina_cdap::Opcode;
 use carina_time::Instant;
 use carina_wire::dif::Address;
 
+use super::Rlite;
 use super::dissemination::directory_entry;
 use super::error::WriteError;
-use super::{ADDRESS_OF_NEW, Rlite};
 use crate::api::{Event, RibObject, RibOp, Scalar};
 use crate::config::PolicySpec;
 use crate::data_transfer::api::DataTransfer;
@@ -55,7 +55,7 @@ impl Rlite {
         self.member = None;
         self.are_routes_stale = true;
         self.update_neighbours(now, dt);
-        dt.set_address(Address(ADDRESS_OF_NEW));
+        dt.set_address(Address(self.first_address()));
         let reason = reason.to_string();
         self.log.push(Event::Left { reason });
     }

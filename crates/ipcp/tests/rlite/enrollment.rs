@@ -184,6 +184,34 @@ fn addresses_may_be_configured_instead_of_assigned() {
         failures[0].contains("address 1 is not free"),
         "{failures:?}"
     );
+    // Each member has the address that it is configured with, also when it comes back.
+    let with_own = |address: &str| {
+        let params = [("address".to_string(), address.to_string())];
+        let fixed = PolicySpec {
+            name: "static".into(),
+            params: params.into(),
+        };
+        with_policy("address-assignment", fixed)
+    };
+    let mut net = Net::new(6);
+    net.add_with("a", with_own("40"));
+    net.order("a", Command::Bootstrap);
+    for (name, address) in [("b", "7"), ("c", "1")] {
+        net.add_with(name, with_own(address));
+        net.wire(name, "a");
+    }
+    net.run(30 * SECOND);
+    let addresses = |net: &mut Net| ["a", "b", "c"].map(|name| net.address(name));
+    assert_eq!(addresses(&mut net), [40, 7, 1]);
+    let wire = net.wires.len() - 2;
+    net.order("b", Command::Leave);
+    net.run(2 * SECOND);
+    let n1 = net.wires[wire].ends[0].1;
+    net.end_wire(wire);
+    net.mend_wire(wire);
+    net.order("b", Command::Enroll { n1 });
+    net.run(60 * SECOND);
+    assert_eq!(addresses(&mut net), [40, 7, 1]);
 }
 
 #[test]

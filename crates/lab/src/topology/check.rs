@@ -1,7 +1,8 @@
 //! Checks the DIFs of a topology as the nodes will, before anything is made.
 
-use carina_api::control::{DifCreate, DifRole};
+use carina_api::control::{Dialect, DifCreate, DifRole};
 use carina_api::{DifName, LocalName};
+use carina_ipcp::policy::component::ADDRESS_ASSIGNMENT;
 use serde_json::Value;
 
 use super::config::member_config;
@@ -29,6 +30,7 @@ impl Topology {
 /// # Errors
 /// What a node would refuse, at the last line without which the node would accept the rest.
 pub(super) fn check_dif(dif: &Dif) -> Result<(), TopologyError> {
+    check_addresses(dif)?;
     let Err(what) = check_members(dif, None) else {
         return Ok(());
     };
@@ -40,6 +42,43 @@ pub(super) fn check_dif(dif: &Dif) -> Result<(), TopologyError> {
         None => dif.at,
     };
     Err(error_at(at, what))
+}
+
+/// Checks the addresses of members where they are configured: a member without one has 1.
+fn check_addresses(dif: &Dif) -> Result<(), TopologyError> {
+    let policy = dif.config.policies.get(ADDRESS_ASSIGNMENT);
+    let is_static = policy.is_some_and(|spec| spec.name == "static");
+    if dif.dialect != Dialect::Rlite || !is_static {
+        let with_one = dif.members.iter().find(|member| member.address.is_some());
+        return match with_one {
+            None => Ok(()),
+            Some(member) => Err(error_at(
+                member.at,
+                format!(
+                    "DIF {} assigns addresses; they are configured with dialect=rlite and `policy {0} \
+                     addralloc static`",
+                    dif.name
+                ),
+            )),
+        };
+    }
+    for (place, member) in dif.members.iter().enumerate() {
+        let address = member.address.unwrap_or(1);
+        let before = dif.members[..place].iter();
+        if let Some(other) = before
+            .into_iter()
+            .find(|it| it.address.unwrap_or(1) == address)
+        {
+            return Err(error_at(
+                member.at,
+                format!(
+                    "{} and {} have address {address} in DIF {}; address=NUMBER gives another",
+                    other.system, member.system, dif.name
+                ),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Has the node's own check judge each member that has a configuration of its own, with the

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use carina_api::control::{Dialect, FaultSpec};
 use carina_api::toml::{inline, quoted};
 use carina_ipcp::DifConfig;
+use carina_ipcp::policy::component::ADDRESS_ASSIGNMENT;
 use serde_json::{Map, Value};
 
 use super::Address;
@@ -77,10 +78,23 @@ pub fn node_config(
 }
 
 /// The configuration that the member at index `place` states itself: values that differ from the
-/// defaults. `None` for members that receive it when they enroll.
+/// defaults. `None` for members that receive all of it when they enroll.
 pub(crate) fn member_config(dif: &Dif, place: usize) -> Option<Value> {
-    let has_own = place == 0 || dif.dialect == Dialect::Irati;
-    has_own.then(|| settings(&dif.config))
+    // Members of other stacks tell those that join a part only: widths and checksums of PDUs are
+    // built into each of them.
+    let has_own = place == 0 || dif.dialect != Dialect::Native;
+    let mut config = dif.config.clone();
+    let address = dif.members.get(place).and_then(|member| member.address);
+    if let Some(address) = address {
+        let policies = &mut config.policies;
+        let spec = policies.entry(ADDRESS_ASSIGNMENT.to_owned()).or_default();
+        spec.params
+            .insert("address".to_owned(), address.to_string());
+    }
+    let settings = has_own.then(|| settings(&config))?;
+    let is_empty = settings.as_object().is_some_and(Map::is_empty);
+    // Without one of its own a member of rlite takes what it is told.
+    (place == 0 || !is_empty || dif.dialect == Dialect::Irati).then_some(settings)
 }
 
 /// The shim IPCP of a link of Ethernet.

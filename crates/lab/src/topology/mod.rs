@@ -131,6 +131,9 @@ pub struct Member {
     /// The system of the member that it asks for admission by name. Needed over UDP, where only
     /// names with a configured address are found and the DIF's name has none.
     pub via: Option<String>,
+    /// Its address, in a DIF of dialect rlite that assigns none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<u64>,
     #[serde(skip)]
     pub(super) at: Position,
 }

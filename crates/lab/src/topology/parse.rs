@@ -98,7 +98,10 @@ const FORMS: [(&str, &str); 12] = [
         "netem",
         "netem LINK [SYSTEM] delay T [T] | loss P% | rate R | ...",
     ),
-    ("dif", "dif DIF SYSTEM LOWER.. [dialect=NAME]"),
+    (
+        "dif",
+        "dif DIF SYSTEM LOWER.. [dialect=NAME] [address=NUMBER]",
+    ),
     (
         "policy",
         "policy DIF [*] COMPONENT POLICY [PARAMETER=VALUE]..",
@@ -162,6 +165,13 @@ fn unknown(verb: &str) -> String {
     )
 }
 
+/// The address in an option `address=NUMBER`.
+fn address_of(option: &Token) -> Result<u64, TopologyError> {
+    let text = option.pair().map(|(_, value)| value.text);
+    let address = text.as_deref().and_then(|text| text.parse().ok());
+    address.ok_or_else(|| option.error(format!("`{}` gives no number", option.text)))
+}
+
 fn form(verb: &Token) -> TopologyError {
     let form = FORMS.iter().find(|(name, _)| *name == verb.text);
     verb.error(format!(
@@ -186,8 +196,8 @@ impl DraftDif {
     fn take(&mut self, option: &Token) -> Result<(), TopologyError> {
         let Some(("dialect", value)) = option.pair() else {
             return Err(option.error(format!(
-                "`{}` is no option of a DIF here; there is dialect=NAME, and for all else lines \
-                 `set`",
+                "`{}` is no option of a DIF here; there are dialect=NAME and address=NUMBER, and for \
+                 all else lines `set`",
                 option.text
             )));
         };
@@ -298,11 +308,15 @@ impl Draft {
         }
         let at = name.at;
         let dif = name.name("DIF")?;
+        let (addresses, options): (Vec<Token>, Vec<Token>) = options
+            .into_iter()
+            .partition(|word| word.pair().is_some_and(|(key, _)| key == "address"));
         let member = Member {
             system: self.mention(system)?,
             over: Vec::new(),
             beside: Vec::new(),
             via: None,
+            address: addresses.first().map(address_of).transpose()?,
             at: system.at,
         };
         let index = match self.difs.iter().position(|known| known.name == dif) {

@@ -187,7 +187,10 @@ fn configure(
                 let known = match dialect {
                     Dialect::Native => known_policy(component, spec, at, notes)?,
                     // Every member of an rlite DIF works as these say.
-                    Dialect::Rlite if is_usual(&component, &spec) => None,
+                    Dialect::Rlite if is_usual(&component, &spec) => {
+                        note_parameters(&component, &spec.name, spec.params.keys(), at, notes);
+                        None
+                    }
                     // The node checks policies of other dialects.
                     _ => Some((component_name(dialect, component), spec)),
                 };
@@ -258,9 +261,20 @@ fn known_policy(
     if ["authentication", "sdu-protection"].contains(&component.as_str()) {
         return Ok(Some((component, spec)));
     }
-    let spec = like_of(&component, spec);
+    let theirs = spec.name.clone();
+    let mut spec = like_of(&component, spec);
     let mut catalogue = Catalogue::standard();
     carina_ipcp::layer_management::describe(&mut catalogue);
+    if spec.name != theirs {
+        let params = std::mem::take(&mut spec.params);
+        let like = catalogue.judge(&component, &spec);
+        let like = like.map_err(|what| error_at(at, what))?;
+        let (known, unknown): (BTreeMap<_, _>, BTreeMap<_, _>) = params
+            .into_iter()
+            .partition(|(name, _)| like.params.iter().any(|param| param.name == name));
+        spec.params = known;
+        note_parameters(&component, &theirs, unknown.keys(), at, notes);
+    }
     let judged = catalogue.judge(&component, &spec).map(drop);
     judged.map_err(|what| error_at(at, what))?;
     Ok(Some((component, spec)))
@@ -279,10 +293,25 @@ fn like_of(component: &str, mut spec: PolicySpec) -> PolicySpec {
     spec
 }
 
-/// Whether a policy of rlite is the only one of its component, as it is when nothing is said.
+/// Notes that parameters of a policy of rlite are left out.
+fn note_parameters<'a>(
+    component: &str,
+    policy: &str,
+    names: impl Iterator<Item = &'a String>,
+    at: Position,
+    notes: &mut Vec<String>,
+) {
+    notes.extend(names.map(|name| {
+        format!(
+            "line {}: the parameter {name} of `{component} {policy}` is left out: it has no like here",
+            at.line
+        )
+    }));
+}
+
+/// Whether a policy of rlite is the only one of its component, which is its default.
 fn is_usual(component: &str, spec: &PolicySpec) -> bool {
-    let is_default = spec.name == "default" && spec.params.is_empty();
-    is_default && ["enrollment", "flowalloc", "resalloc", "ribd"].contains(&component)
+    spec.name == "default" && ["enrollment", "flowalloc", "resalloc", "ribd"].contains(&component)
 }
 
 /// Carina's name of a component of rlite.

@@ -101,6 +101,90 @@ policy n c routing static
 }
 
 #[test]
+fn parameters_of_mapped_policies_are_left_out_with_a_notice() {
+    let links = "eth l 0Mbps a b\n";
+    for (dialect, policy, left_out) in [
+        ("native", "enrollment default auto-reconnect=false", 1),
+        ("native", "enrollment default", 0),
+        ("native", "routing link-state-lfa age-max=900s", 1),
+        (
+            "rlite",
+            "enrollment default auto-reconnect=false keepalive=9s",
+            2,
+        ),
+        ("rlite", "flowalloc default initial-credit=512", 1),
+    ] {
+        let difs = format!("dif n a l dialect={dialect}\ndif n b l\npolicy n * {policy}\n");
+        let topology = Topology::parse(&format!("{links}{difs}")).unwrap();
+        let notes = &topology.notes;
+        assert_eq!(notes.len(), left_out, "{policy}: {notes:?}");
+        assert!(
+            notes
+                .iter()
+                .all(|note| note.starts_with("line 4: the parameter"))
+        );
+    }
+    // A policy of Carina's own is not mapped.
+    let wrong = format!("{links}dif n a l\ndif n b l\npolicy n enrollment reconnecting x=1\n");
+    assert!(Topology::parse(&wrong).is_err());
+}
+
+#[test]
+fn members_of_rlite_are_given_what_no_message_tells_them() {
+    let text = "eth l 0Mbps a b\ndif n a l dialect=rlite\ndif n b l\n";
+    let configs = |more: &str| {
+        let topology = Topology::parse(&format!("{text}{more}")).unwrap();
+        let difs: Vec<_> = topology.difs.iter().collect();
+        ["a", "b"].map(|system| {
+            let made = node_config(&topology, system, &difs, str::to_owned);
+            let config = Config::parse(&made, None).unwrap();
+            let dif = config.difs[0].get_ref().clone();
+            dif.dif_config(None).unwrap()
+        })
+    };
+    let [first, joining] =
+        configs("set n widths.address=1 widths.cep=1\npolicy n pci-checksum inet\n");
+    assert!(first.is_some());
+    assert_eq!(first, joining);
+    assert_eq!(joining.unwrap().widths.address, 1);
+    let [_, joining] = configs("");
+    assert_eq!(joining, None);
+}
+
+#[test]
+fn addresses_are_configured_where_none_are_assigned() {
+    let text =
+        |a: &str, b: &str| format!("eth l 0Mbps a b\ndif n a l dialect=rlite{a}\ndif n b l{b}\n");
+    let policy = "policy n addralloc static\n";
+    let topology = Topology::parse(&format!("{}{policy}", text("", " address=7"))).unwrap();
+    let difs: Vec<_> = topology.difs.iter().collect();
+    let made = node_config(&topology, "b", &difs, str::to_owned);
+    assert!(made.contains("\"address\" = \"7\""), "{made}");
+    for (file, words) in [
+        (
+            format!("{}{policy}", text("", "")),
+            "a and b have address 1 in DIF n",
+        ),
+        (
+            format!("{}{policy}", text(" address=7", " address=7")),
+            "a and b have address 7",
+        ),
+        (text("", " address=7"), "DIF n assigns addresses"),
+        (
+            format!("{}{policy}", text("", " address=seven")),
+            "gives no number",
+        ),
+        (
+            format!("{}{policy}", text("", " address=0")),
+            "no address from 1 to",
+        ),
+    ] {
+        let error = Topology::parse(&file).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
 fn pdus_fit_the_narrowest_link() {
     let longest = |text: &str| Topology::parse(text).unwrap().difs[0].config.max_pdu;
     let links = "eth x 0Mbps a b mtu=9000\neth y 0Mbps b c\nvm v on c\n";
@@ -353,7 +437,7 @@ fn dif_and_links_below_it_have_the_dialect_of_its_lines() {
         "{none}"
     );
     let other = message("eth l 0Mbps a b\ndif d a l size=1");
-    assert!(other.contains("there is dialect=NAME"), "{other}");
+    assert!(other.contains("there are dialect=NAME"), "{other}");
 }
 
 #[test]
