@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::error::{Attempt, Error, Result};
@@ -150,12 +150,37 @@ pub fn is_namespace(name: &str) -> bool {
     found.is_ok_and(|it| it.f_type as u64 == NSFS_MAGIC)
 }
 
+/// A process that holds a user namespace open. It ends with this one, however that ends, until it
+/// is told to [stay](Keeper::stay).
+pub struct Keeper {
+    process: Process,
+    gate: Option<ChildStdin>,
+}
+
+impl Keeper {
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Lets it outlive this process: it is on record where `lab down` finds it.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn stay(mut self) -> Result<()> {
+        let opened = self.gate.take().map(|mut gate| gate.write_all(b"stay\n"));
+        opened
+            .unwrap_or(Ok(()))
+            .attempt("keeping the lab's user namespace")
+    }
+}
+
 /// Starts a process that holds a user namespace open in which an ordinary user may make network
 /// namespaces. `directory` is used for temporary mounts and files.
 ///
 /// # Errors
 /// The kernel does not allow it; the error says what to do.
-pub fn hold_namespaces(directory: &Path) -> Result<Process> {
+pub fn hold_namespaces(directory: &Path) -> Result<Keeper> {
     let ready = directory.join(".ground");
     let aside = directory.join(".run");
     std::fs::create_dir_all(&aside).attempt(format!("making {}", aside.display()))?;
@@ -169,11 +194,14 @@ pub fn hold_namespaces(directory: &Path) -> Result<Process> {
             "--net",
             "sh",
             "-ec",
-            &format!("ready=$1 aside=$2\n{PRIVATE_NETNS}: > \"$ready\"\nexec sleep infinity"),
+            &format!(
+                "ready=$1 aside=$2\n{PRIVATE_NETNS}: > \"$ready\"\nread -r stay\n\
+                 exec sleep infinity"
+            ),
             "sh",
         ])
         .args([&ready, &aside])
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(file)
         .spawn()
@@ -189,7 +217,10 @@ pub fn hold_namespaces(directory: &Path) -> Result<Process> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    Process::of_child(&child)
+    Ok(Keeper {
+        process: Process::of_child(&child)?,
+        gate: child.stdin.take(),
+    })
 }
 
 /// Mounts a private `/run/netns`. Where that directory is missing and cannot be made, `/run` is
@@ -432,3 +463,39 @@ fn in_private_namespaces(script: &str) -> Command {
 }
 
 const NETNS: &str = "/run/netns";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeper_ends_with_its_maker_until_it_is_to_stay() {
+        let name = format!("keeper-{}", std::process::id());
+        let directory = crate::scratch::Scratch::new(&name).unwrap();
+        let made = || match hold_namespaces(directory.path()) {
+            Err(Error::UserNamespacesForbidden(said)) => {
+                println!("SKIP: no user namespaces here: {said}");
+                None
+            }
+            Err(error) => panic!("{error}"),
+            Ok(keeper) => Some(keeper),
+        };
+        let Some(keeper) = made() else { return };
+        let process = keeper.process().clone();
+        assert!(process.is_alive());
+        drop(keeper);
+        while process.is_alive() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::fs::remove_file(directory.path().join(".ground")).unwrap();
+        let Some(keeper) = made() else { return };
+        let process = keeper.process().clone();
+        keeper.stay().unwrap();
+        let program = || std::fs::read_to_string(format!("/proc/{}/comm", process.pid));
+        while program().is_ok_and(|name| name.trim() != "sleep") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(process.is_alive());
+        process.signal(rustix::process::Signal::KILL);
+    }
+}

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use carina_api::AppName;
 use carina_api::control::{Client, IpcpInfo, RibObject};
+use carina_sys::end_with_parent;
 
 use crate::down::take_down;
 use crate::error::{Attempt, Error, Result};
@@ -157,7 +158,8 @@ impl Running {
             });
         }
         let (program, rest) = words.split_first().ok_or(Error::NoProgram)?;
-        self.command(system, self.program(program))?
+        let mut command = self.command(system, self.program(program))?;
+        end_with_parent(&mut command)
             .args(rest)
             .stdin(Stdio::null())
             .output()

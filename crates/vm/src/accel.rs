@@ -126,7 +126,9 @@ pub(crate) fn processor_model() -> String {
 fn boots_under_kvm(qemu: &Path, cache: &Cache, kernel: &Kernel) -> Result<bool> {
     let initramfs = cache.path("accel").join("probe.cpio");
     write_whole(&initramfs, &probe_archive(MARKER)?)?;
-    let mut child = Command::new(qemu)
+    let mut command = Command::new(qemu);
+    // A guest that does not boot never ends by itself.
+    let mut child = carina_sys::end_with_parent(&mut command)
         .args([
             "-nodefaults",
             "-no-user-config",

@@ -33,8 +33,10 @@ impl Running {
 
     fn make_namespaces(&mut self) -> Result<()> {
         if !rustix::process::geteuid().is_root() {
-            self.record.keeper = Some(hold_namespaces(self.dir.path())?);
+            let keeper = hold_namespaces(self.dir.path())?;
+            self.record.keeper = Some(keeper.process().clone());
             self.dir.write(&self.record)?;
+            keeper.stay()?;
         }
         let access = self.access();
         let wanted = namespace::names(&self.record.name, &self.topology);
