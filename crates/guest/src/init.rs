@@ -5,16 +5,17 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::agent;
 use crate::cards::Cards;
 use crate::command_line::CommandLine;
-use crate::system;
+use crate::system::{self, Asked, Signals};
 
 /// Brings the guest up, and keeps a shell on its console.
 pub fn run() -> ! {
     system::set_environment(&[("PATH", "/bin:/sbin"), ("HOME", "/root"), ("TERM", "linux")]);
+    let signals = Signals::hold();
     mount_all();
     let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let line = CommandLine::new(line);
@@ -47,25 +48,57 @@ pub fn run() -> ! {
     if line.is_set("node") {
         complain(
             "starting the node",
-            Command::new("sh").arg("/sbin/keep-node").spawn().map(drop),
+            system::with_signals(Command::new("sh").arg("/sbin/keep-node"))
+                .spawn()
+                .map(drop),
         );
     }
+    let signals = match signals {
+        Ok(signals) => signals,
+        Err(error) => {
+            println!("carina: no signal ends this guest in order: {error}");
+            loop {
+                std::thread::park();
+            }
+        }
+    };
+    serve(&line, &signals)
+}
+
+/// Runs what the command line says, and then keeps a shell on the console.
+fn serve(line: &CommandLine, signals: &Signals) -> ! {
     if let Some(command) = line.command() {
         let mut shell = Command::new("sh");
-        let child = shell.arg("-c").arg(command).stdin(Stdio::null()).spawn();
-        complain("running a command", child.map(|child| wait_for(child.id())));
+        let child = shell.arg("-c").arg(command).stdin(Stdio::null());
+        let child = system::with_signals(child).spawn();
+        complain(
+            "running a command",
+            child.map(|child| wait_for(child.id(), signals)),
+        );
         if line.is_set("off") {
-            complain("powering off", system::power_off());
+            end(Asked::PowerOff);
         }
     }
     println!("carina: the guest is up");
     loop {
         match console_shell() {
-            Ok(shell) => wait_for(shell),
+            Ok(shell) => wait_for(shell, signals),
             Err(error) => println!("carina: no shell on the console: {error}"),
         }
         std::thread::sleep(AGAIN);
     }
+}
+
+/// Ends the machine, or begins it again, once what runs in it had time to end: a node tells its
+/// peers that it does.
+fn end(asked: Asked) {
+    system::ask_all_to_end();
+    let deadline = Instant::now() + END;
+    // Processes whose parents have ended are children of this one.
+    while system::take_ended().is_ok() && Instant::now() < deadline {
+        std::thread::sleep(END_POLL);
+    }
+    complain("ending the machine", system::end_machine(asked));
 }
 
 fn mount_all() {
@@ -124,12 +157,16 @@ fn console_shell() -> io::Result<u32> {
 }
 
 /// Waits for the end of a child, and meanwhile takes leave of all that have lost their parents.
-fn wait_for(child: u32) {
+fn wait_for(child: u32, signals: &Signals) {
     loop {
-        match system::wait_for_any() {
-            Ok(ended) if ended.unsigned_abs() == child => return,
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => return,
-            _ => {}
+        match system::take_ended() {
+            Ok(Some(ended)) if ended.unsigned_abs() == child => return,
+            Ok(Some(_)) => {}
+            Ok(None) => match signals.wait() {
+                Asked::Reap => {}
+                asked => end(asked),
+            },
+            Err(_) => return,
         }
     }
 }
@@ -143,3 +180,6 @@ fn complain(what: &str, done: io::Result<()>) {
 
 const ASK_AGAIN_MS: &str = "/proc/sys/net/ipv4/neigh/default/retrans_time_ms";
 const AGAIN: Duration = Duration::from_millis(200);
+/// How long processes have to end before the machine does; a node takes a second.
+const END: Duration = Duration::from_secs(3);
+const END_POLL: Duration = Duration::from_millis(20);

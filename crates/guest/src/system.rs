@@ -33,6 +33,81 @@ unsafe extern "C" {
     fn clock_settime(clock: c_int, time: *const [i64; 2]) -> c_int;
     fn reboot(command: c_int) -> c_int;
     fn sync();
+    fn kill(process: c_int, signal: c_int) -> c_int;
+    fn sigemptyset(set: *mut SignalSet) -> c_int;
+    fn sigaddset(set: *mut SignalSet, signal: c_int) -> c_int;
+    fn sigprocmask(how: c_int, set: *const SignalSet, old: *mut SignalSet) -> c_int;
+    fn sigwait(set: *const SignalSet, signal: *mut c_int) -> c_int;
+}
+
+/// Room for a `sigset_t`, which has 128 bytes with glibc and with musl.
+#[repr(C, align(8))]
+struct SignalSet([u8; 128]);
+
+/// Signals that wait until they are asked for.
+pub struct Signals(SignalSet);
+
+/// What a signal asks the first process for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// A child has ended, and is to be taken leave of.
+    Reap,
+    /// `poweroff` or `halt`.
+    PowerOff,
+    /// `reboot`.
+    Reboot,
+}
+
+impl Signals {
+    /// Holds back the signals that busybox's `poweroff`, `halt` and `reboot` send to the first
+    /// process, and those of children. For a process of one thread only.
+    pub fn hold() -> Result<Signals> {
+        let mut set = SignalSet([0; 128]);
+        for signal in [SIGCHLD, SIGUSR1, SIGUSR2, SIGTERM, SIGINT] {
+            // SAFETY: `SignalSet` has room for a `sigset_t`, of which zeros are an empty one.
+            checked(unsafe { sigaddset(&raw mut set, signal) })?;
+        }
+        // SAFETY: a null pointer says that the former set is not wanted.
+        checked(unsafe { sigprocmask(SIG_BLOCK, &raw const set, std::ptr::null_mut()) })?;
+        Ok(Signals(set))
+    }
+
+    /// Waits for the next of them.
+    pub fn wait(&self) -> Asked {
+        let mut signal = 0;
+        // SAFETY: both live until the call returns; it fails for no set that the kernel has taken.
+        unsafe { sigwait(&raw const self.0, &raw mut signal) };
+        match signal {
+            SIGUSR1 | SIGUSR2 => Asked::PowerOff,
+            SIGTERM | SIGINT => Asked::Reboot,
+            _ => Asked::Reap,
+        }
+    }
+}
+
+/// Has signals end a command's process as any other: it would inherit that they are held back.
+pub fn with_signals(command: &mut Command) -> &mut Command {
+    // SAFETY: the closure does nothing beyond system calls.
+    unsafe { command.pre_exec(|| release_signals()) }
+}
+
+fn release_signals() -> Result<()> {
+    let mut none = SignalSet([0; 128]);
+    // SAFETY: `SignalSet` has room for a `sigset_t`; a null pointer says that the former set is not
+    // wanted. Both are allowed between fork and exec.
+    let done = unsafe {
+        sigemptyset(&raw mut none);
+        sigprocmask(SIG_SETMASK, &raw const none, std::ptr::null_mut())
+    };
+    checked(done).map(drop)
+}
+
+/// Asks all other processes to end: a service by SIGTERM, an interactive shell by SIGHUP.
+pub fn ask_all_to_end() {
+    for signal in [SIGTERM, SIGHUP, SIGCONT] {
+        // SAFETY: has no pointers. That there is no other process is no harm.
+        unsafe { kill(-1, signal) };
+    }
 }
 
 /// Room for a `struct termios`, which has 60 bytes with glibc and as many with musl.
@@ -87,6 +162,7 @@ pub fn in_child(act: impl FnOnce()) -> Result<c_int> {
     // its memory.
     let child = checked(unsafe { fork() })?;
     if child == 0 {
+        let _ = release_signals();
         // SAFETY: has no arguments. It fails only for a leader of a group, and this is a child.
         unsafe { setsid() };
         act();
@@ -95,10 +171,14 @@ pub fn in_child(act: impl FnOnce()) -> Result<c_int> {
     Ok(child)
 }
 
-/// Waits for the end of any child, and returns its number.
-pub fn wait_for_any() -> Result<c_int> {
+/// The number of a child that has ended, if one has.
+///
+/// # Errors
+/// There are no children.
+pub fn take_ended() -> Result<Option<c_int>> {
     // SAFETY: a null pointer says that the status is not wanted.
-    checked(unsafe { waitpid(-1, std::ptr::null_mut(), 0) })
+    let ended = checked(unsafe { waitpid(-1, std::ptr::null_mut(), WNOHANG) })?;
+    Ok((ended != 0).then_some(ended))
 }
 
 /// Gives a command's process a session, and its standard input as the terminal of that.
@@ -110,7 +190,7 @@ pub fn with_terminal(command: &mut Command) -> &mut Command {
             setsid();
             ioctl(0, TIOCSCTTY, 0);
         }
-        Ok(())
+        release_signals()
     };
     // SAFETY: the closure does nothing beyond system calls.
     unsafe { command.pre_exec(prepare) }
@@ -181,12 +261,16 @@ pub fn make_raw(terminal: &File) -> Result<()> {
     checked(unsafe { tcsetattr(terminal.as_raw_fd(), TCSANOW, &modes) }).map(drop)
 }
 
-/// Ends the machine.
-pub fn power_off() -> Result<()> {
+/// Ends the machine, or begins it again. What the processes have not done by now, they never do.
+pub fn end_machine(asked: Asked) -> Result<()> {
+    let command = match asked {
+        Asked::Reboot => RESTART,
+        Asked::PowerOff | Asked::Reap => POWER_OFF,
+    };
     // SAFETY: neither takes a pointer.
     let done = unsafe {
         sync();
-        reboot(POWER_OFF)
+        reboot(command)
     };
     checked(done).map(drop)
 }
@@ -216,6 +300,17 @@ const SOCK_RAW: c_int = 3;
 const SOCK_CLOEXEC: c_int = 0o2_000_000;
 const IPPROTO_ICMP: c_int = 1;
 const POWER_OFF: c_int = 0x4321_fedc;
+const RESTART: c_int = 0x0123_4567;
+const WNOHANG: c_int = 1;
+const SIG_BLOCK: c_int = 0;
+const SIG_SETMASK: c_int = 2;
+const SIGHUP: c_int = 1;
+const SIGINT: c_int = 2;
+const SIGUSR1: c_int = 10;
+const SIGUSR2: c_int = 12;
+const SIGTERM: c_int = 15;
+const SIGCHLD: c_int = 17;
+const SIGCONT: c_int = 18;
 #[cfg(target_arch = "x86_64")]
 const FINIT_MODULE: c_long = 313;
 #[cfg(not(target_arch = "x86_64"))]

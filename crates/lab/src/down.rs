@@ -1,5 +1,6 @@
 //! Taking a lab down, whatever state it was left in.
 
+use std::panic::resume_unwind;
 use std::time::Duration;
 
 use crate::error::{Attempt, Result};
@@ -12,13 +13,7 @@ use crate::record::{LabDir, Labs, Record};
 /// # Errors
 /// Something cannot be removed.
 pub fn take_down(dir: &LabDir, record: &Record) -> Result<()> {
-    for system in record.nodes.keys() {
-        let run_dir = dir.run_dir(system).vm_dir();
-        for machine in carina_vm::list(&run_dir).attempt("listing machines")? {
-            carina_vm::stop(&run_dir, &machine.name, Duration::ZERO)
-                .attempt(format!("stopping VM {}", machine.name))?;
-        }
-    }
+    stop_machines(dir, record)?;
     let recorded = record.apps.iter().filter_map(|app| app.process.clone());
     end_all(&recorded.collect::<Vec<_>>(), GRACE);
     let nodes: Vec<Process> = record.nodes.values().cloned().collect();
@@ -31,6 +26,27 @@ pub fn take_down(dir: &LabDir, record: &Record) -> Result<()> {
         end_all(std::slice::from_ref(keeper), Duration::ZERO);
     }
     dir.remove()
+}
+
+/// Has all guests power off at the same time, so that their nodes leave their DIFs.
+fn stop_machines(dir: &LabDir, record: &Record) -> Result<()> {
+    let mut machines = Vec::new();
+    for system in record.nodes.keys() {
+        let run_dir = dir.run_dir(system).vm_dir();
+        let running = carina_vm::list(&run_dir).attempt("listing machines")?;
+        machines.extend(running.into_iter().map(|it| (run_dir.clone(), it.name)));
+    }
+    std::thread::scope(|scope| {
+        let stopping: Vec<_> = machines
+            .iter()
+            .map(|(run_dir, name)| scope.spawn(|| carina_vm::stop(run_dir, name, GUEST_GRACE)))
+            .collect();
+        for (stopped, (_, name)) in stopping.into_iter().zip(&machines) {
+            let stopped = stopped.join().unwrap_or_else(|panic| resume_unwind(panic));
+            stopped.attempt(format!("stopping VM {name}"))?;
+        }
+        Ok(())
+    })
 }
 
 /// Removes namespaces that a lab of this name has left without a record; returns their names.
@@ -93,3 +109,6 @@ pub fn end_processes_in<'a>(
     end_all(&inside, GRACE);
     Ok(existing)
 }
+
+/// How long a guest may take to power itself off before its QEMU is ended.
+const GUEST_GRACE: Duration = Duration::from_secs(4);

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Result};
 use crate::qmp::Qmp;
+use crate::shell::Shell;
 
 /// A machine that Carina has started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -153,7 +154,9 @@ pub fn list(run_dir: &Path) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-/// Stops a machine: the power button if `grace` is not zero, then QEMU's `quit`, then a kill.
+/// Stops a machine: the guest powers itself off if `grace` is not zero, then QEMU's `quit`, then a
+/// kill. Carina's own guests are asked through their agents, and give what runs in them time to
+/// end; others by the power button.
 ///
 /// # Errors
 ///
@@ -175,12 +178,8 @@ pub fn stop(run_dir: &Path, name: &str, grace: Duration) -> Result<()> {
                 },
             }
         })?;
-    if !grace.is_zero()
-        && Qmp::connect(&record.qmp, QMP_LIMIT)
-            .and_then(|mut qmp| qmp.power_button())
-            .is_ok()
-    {
-        wait_for_end(&record, grace);
+    if !grace.is_zero() {
+        power_off(&record, grace);
     }
     if record.is_alive() {
         // Both may fail because QEMU has just ended, or hangs, which the kill takes care of.
@@ -196,6 +195,19 @@ pub fn stop(run_dir: &Path, name: &str, grace: Duration) -> Result<()> {
     }
     record.remove_files(run_dir, true);
     Ok(())
+}
+
+/// Has the guest power itself off, and waits for that.
+fn power_off(record: &Record, grace: Duration) {
+    let deadline = Instant::now() + grace;
+    let asked = match record.from_disk {
+        true => Qmp::connect(&record.qmp, QMP_LIMIT).and_then(|mut qmp| qmp.power_button()),
+        // The agent ends with the guest, so that mostly no answer comes but the end of the port.
+        false => Shell::connect(&record.agent).map(|agent| drop(agent.run("kill -USR2 1", grace))),
+    };
+    if asked.is_ok() {
+        wait_for_end(record, deadline.saturating_duration_since(Instant::now()));
+    }
 }
 
 /// Kills a machine, which does nothing any more, and removes its files. One that is gone is as good

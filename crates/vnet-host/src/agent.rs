@@ -362,6 +362,7 @@ impl Agent {
                 Err(Error::OfProvider(name.to_owned()))
             }
             Ok(network) => {
+                network.leave_dif();
                 network.stop();
                 remains::remove(&self.vnets.vnet(name), &network.record())?;
                 self.lock().remove(name);

@@ -144,12 +144,12 @@ pub fn look_and_serve(node: &Node, dif: &str) -> Result<Option<MemberInfo>> {
     read(&node.run(&script, LOOK)?, dif)
 }
 
-/// Ends the Carina node of a node that has no flows any more, and waits until it has ended; one
-/// that does not within some seconds is killed.
+/// Ends the Carina node of a node that is to have no member any more, and waits until it has ended;
+/// one that does not within some seconds is killed.
 ///
 /// # Errors
-/// The node does not answer.
-pub fn end(node: &Node) -> Result<()> {
+/// The node does not answer within `limit`.
+pub fn end(node: &Node, limit: Duration) -> Result<()> {
     let script = "d=${CARINA_RUN:-/run/carina}\n\
                   for f in \"$d/echo.pid\" \"$d/lock\"; do\n\
                   [ -f \"$f\" ] || continue\n\
@@ -157,7 +157,7 @@ pub fn end(node: &Node) -> Result<()> {
                   n=0; while kill -0 \"$p\" 2>/dev/null; do\n\
                   [ $n -lt 50 ] || { kill -9 \"$p\" 2>/dev/null; break; }\n\
                   n=$((n + 1)); sleep 0.1; done; done; exit 0\n";
-    node.run(script, LOOK).map(drop)
+    node.run(script, limit).map(drop)
 }
 
 /// Asks a name in the DIF for an echo; the round trip.
@@ -283,7 +283,7 @@ const USERS_SDU_MAX: u32 = 1500;
 /// How long a Carina node may take to start; under translation it is slow.
 const START: Duration = Duration::from_secs(60);
 /// How long one that runs may take to answer.
-const LOOK: Duration = Duration::from_secs(30);
+pub const LOOK: Duration = Duration::from_secs(30);
 /// How much later than its own limit a command in a node may answer.
 const ANSWER: Duration = Duration::from_secs(30);
 const MICROSECONDS_MAX: f64 = 3.6e9;

@@ -54,7 +54,7 @@ pub enum VmCommand {
     Stop {
         /// The VM
         name: LocalName,
-        /// Press the power button first and wait so long
+        /// Have the guest power itself off first, and wait so long
         #[arg(long, default_value = "0s", value_parser = parse_ns)]
         grace: u64,
         /// Keep the VM's port and its DIF in the node

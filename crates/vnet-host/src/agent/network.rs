@@ -211,6 +211,13 @@ impl Network {
         followed.is_some_and(|last| last.elapsed() > ABANDONED)
     }
 
+    /// Has its nodes leave the network's DIF.
+    pub fn leave_dif(&self) {
+        if let Ok(vnet) = self.vnet() {
+            vnet.leave_dif();
+        }
+    }
+
     /// Ends the thread. Machines that it waits for are stopped.
     pub fn stop(&self) {
         self.shared.progress.cancel();

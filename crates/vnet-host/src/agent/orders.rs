@@ -197,6 +197,7 @@ impl Agent {
         let bell = Arc::clone(&self.host.bell);
         let left = name.clone();
         let removal = move || {
+            network.leave_dif();
             network.stop();
             match remains::remove(&dir, &network.record()) {
                 Ok(()) => drop(lock(&networks).remove(&name)),

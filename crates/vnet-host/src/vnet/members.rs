@@ -97,10 +97,31 @@ impl Vnet {
                 .node(&node.name)
                 .is_some_and(|it| it.founder.is_some());
             if had_one && let Ok(running) = self.node(&node.name) {
-                member::end(&running)?;
+                member::end(&running, member::LOOK)?;
             }
         }
         Ok(())
+    }
+
+    /// Has the members on this host leave the DIF before their nodes end, so that members elsewhere
+    /// need not find it out. A node that does not answer in time ends without.
+    pub fn leave_dif(&self) {
+        // While it is locked the network becomes another one, and there may be no members yet.
+        let Ok(part) = self.part.try_lock().map(|part| part.clone()) else {
+            return;
+        };
+        let members: Vec<&NodePart> = part
+            .nodes
+            .iter()
+            .filter(|it| it.founder.is_some())
+            .collect();
+        let left = each(&members, |wanted| {
+            member::end(&*self.node(&wanted.name)?, LEAVE)
+        });
+        if let Err(error) = left {
+            self.progress
+                .tell(format!("a member has not left the DIF: {error}"));
+        }
     }
 
     /// Whether another node on this host is a member of the DIF of a node.
@@ -260,5 +281,7 @@ const JOIN_FAR: Duration = Duration::from_secs(1);
 /// How long a founder that was made anew looks for members on other hosts.
 const RETURN: Duration = Duration::from_secs(40);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How long a member may take to leave the DIF of a network that goes.
+const LEAVE: Duration = Duration::from_secs(4);
 /// The least time for an echo.
 const ASK: Duration = Duration::from_secs(2);
