@@ -151,7 +151,7 @@ pub fn is_namespace(name: &str) -> bool {
 }
 
 /// A process that holds a user namespace open. It ends with this one, however that ends, until it
-/// is told to [stay](Keeper::stay).
+/// gets the order to [stay](Keeper::stay).
 pub struct Keeper {
     process: Process,
     gate: Option<ChildStdin>,

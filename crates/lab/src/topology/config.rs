@@ -93,7 +93,7 @@ pub(crate) fn member_config(dif: &Dif, place: usize) -> Option<Value> {
     }
     let settings = has_own.then(|| settings(&config))?;
     let is_empty = settings.as_object().is_some_and(Map::is_empty);
-    // Without one of its own a member of rlite takes what it is told.
+    // Without one of its own a member of rlite takes what its enroller sends.
     (place == 0 || !is_empty || dif.dialect == Dialect::Irati).then_some(settings)
 }
 
