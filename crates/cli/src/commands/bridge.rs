@@ -431,4 +431,4 @@ const FIRST_DOOR: u64 = 2;
 const FIRST_PAIR: u64 = 1 << 32;
 
 /// How long flows have to end when the bridge is stopped.
-const GRACE_NS: u64 = 2_000_000_000;
+const GRACE_NS: u64 = 1_500_000_000;
