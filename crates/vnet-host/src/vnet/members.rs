@@ -116,7 +116,7 @@ impl Vnet {
             .filter(|it| it.founder.is_some())
             .collect();
         let left = each(&members, |wanted| {
-            member::end(&*self.node(&wanted.name)?, LEAVE)
+            member::end(&self.node(&wanted.name)?, LEAVE)
         });
         if let Err(error) = left {
             self.progress
