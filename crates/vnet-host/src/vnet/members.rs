@@ -116,7 +116,8 @@ impl Vnet {
             .filter(|it| it.founder.is_some())
             .collect();
         let left = each(&members, |wanted| {
-            member::end(&self.node(&wanted.name)?, LEAVE)
+            let node = self.node(&wanted.name)?;
+            member::end(&node, LEAVE)
         });
         if let Err(error) = left {
             self.progress
