@@ -88,7 +88,7 @@ impl Signals {
 /// Has signals end a command's process as any other: it would inherit that they are held back.
 pub fn with_signals(command: &mut Command) -> &mut Command {
     // SAFETY: the closure does nothing beyond system calls.
-    unsafe { command.pre_exec(|| release_signals()) }
+    unsafe { command.pre_exec(release_signals) }
 }
 
 fn release_signals() -> Result<()> {

@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 
 use crate::{HUGE_PAGE_BYTES, Mapping, Memory, PAGE_BYTES};
 
@@ -22,6 +23,9 @@ pub fn huge_page_file(name: &str, bytes: usize) -> io::Result<Memory> {
         let text = format!("{bytes} bytes: must be a positive multiple of {HUGE_PAGE_BYTES}");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
+    // Between the look at free pages and the mapping that takes them, no other thread takes them.
+    static TAKING: Mutex<()> = Mutex::new(());
+    let _taking = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
     let path = directory()?.join(name);
     let has_pages = fs::metadata(&path).is_ok_and(|found| found.len() == bytes as u64);
     if !has_pages {
