@@ -205,14 +205,14 @@ mod tests {
 
     #[test]
     fn marker_is_found_in_pieces_and_silence_is_a_no() {
-        let mut child = shell("printf 'noise car'; sleep 0.05; printf 'ina!'; sleep 30");
+        let mut child = shell("printf 'noise car'; sleep 0.05; printf 'ina!'; exec sleep 30");
         assert!(says(&mut child, "carina!", Duration::from_secs(20)));
         child.kill().unwrap();
         child.wait().unwrap();
         let mut child = shell("echo other");
         assert!(!says(&mut child, "carina!", Duration::from_secs(20)));
         child.wait().unwrap();
-        let mut child = shell("sleep 30");
+        let mut child = shell("exec sleep 30");
         assert!(!says(&mut child, "carina!", Duration::from_millis(50)));
         child.kill().unwrap();
         child.wait().unwrap();
