@@ -20,6 +20,7 @@ mod supervise;
 mod test;
 mod tidy;
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -50,7 +51,9 @@ fn main() -> ExitCode {
                 eprintln!("supervise: the path of a test program is missing");
                 return ExitCode::from(2);
             };
-            return supervise::run(Path::new(&executable));
+            let tests: BTreeSet<String> = std::env::args().skip(3).collect();
+            let only = Some(tests).filter(|tests| !tests.is_empty());
+            return supervise::run(Path::new(&executable), only);
         }
         _ => {
             eprintln!("{USAGE}");
@@ -82,5 +85,5 @@ const USAGE: &str = "cargo xtask CHORE, where CHORE is one of
   loc     lines of code of each side of VMPI-LL
   cycles  modules that need one another in a circle, at every level
   test    every test, and `N passed, N failed, N skipped`
-  supervise PROGRAM
-          one test program: names and ends tests that hang and processes left behind";
+  supervise PROGRAM [TEST ...]
+          one test program, or some of its tests: names and ends tests that hang and processes left behind";

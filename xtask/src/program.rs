@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::report::Counts;
+use crate::report::Sum;
 
 /// Programs that run for half a minute and more, longest first; most of it guests that boot.
 const LONG: [&str; 8] = [
@@ -34,12 +34,12 @@ pub struct Program {
 
 /// What a program did.
 pub struct Ran {
-    /// What its supervisor has printed, without the line of the counts.
+    /// What its supervisor has printed, without the line of the sum.
     pub output: Vec<u8>,
     /// From start to end.
     pub duration: Duration,
     /// The results of its tests, or why it has no results.
-    pub counts: Result<Counts, String>,
+    pub sum: Result<Sum, String>,
 }
 
 impl Program {
@@ -83,24 +83,31 @@ impl Program {
 }
 
 /// Runs a program under a supervisor (`supervise.rs`), in its package's directory and with the
-/// variables that tests read, as Cargo does; `files` is the directory for temporary files.
-pub fn run(program: &Program, files: &Path) -> Ran {
+/// variables that tests read, as Cargo does; `files` is the directory for temporary files. `only`
+/// names the tests to run; without a name, all run.
+pub fn run(program: &Program, files: &Path, only: &[&str]) -> Ran {
     let begun = Instant::now();
     let mut output = Vec::new();
-    let counts = supervised(program, files, &mut output);
+    let sum = supervised(program, files, only, &mut output);
     Ran {
         output,
         duration: begun.elapsed(),
-        counts,
+        sum,
     }
 }
 
-fn supervised(program: &Program, files: &Path, output: &mut Vec<u8>) -> Result<Counts, String> {
+fn supervised(
+    program: &Program,
+    files: &Path,
+    only: &[&str],
+    output: &mut Vec<u8>,
+) -> Result<Sum, String> {
     let cannot = |error: std::io::Error| format!("the supervisor did not run: {error}");
     let own = std::env::current_exe().map_err(cannot)?;
     let ended = Command::new(own)
         .arg("supervise")
         .arg(&program.executable)
+        .args(only)
         .current_dir(program.directory())
         .env("CARGO_MANIFEST_DIR", program.directory())
         .env("TMPDIR", files)
@@ -110,11 +117,11 @@ fn supervised(program: &Program, files: &Path, output: &mut Vec<u8>) -> Result<C
         .map_err(cannot)?;
     let text = String::from_utf8_lossy(&ended.stdout);
     let (shown, line) = text.trim_end().rsplit_once('\n').unwrap_or(("", &text));
-    let counts = Counts::of_line(line.trim_end());
-    let counts = counts.ok_or_else(|| format!("the supervisor {}: {text}", ended.status))?;
+    let sum = Sum::of_line(line.trim_end());
+    let sum = sum.ok_or_else(|| format!("the supervisor {}: {text}", ended.status))?;
     output.extend_from_slice(shown.as_bytes());
     output.push(b'\n');
-    Ok(counts)
+    Ok(sum)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use serde_json::{Map, Value, json};
+
 /// Results of the tests of one program, over all attempts to run them.
 #[derive(Debug, Default)]
 pub struct Report {
@@ -11,6 +13,23 @@ pub struct Report {
     /// What a person reads: the output without what tests that passed have printed.
     text: String,
     causes: Vec<String>,
+    /// The tests that failed, with what they printed.
+    failed: BTreeMap<String, String>,
+    /// The tests that were skipped, with the line that says why.
+    skipped: BTreeMap<String, String>,
+}
+
+/// What the tests of a program came to: the last line that its supervisor prints, as JSON.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// How many passed, failed and were skipped.
+    pub counts: Counts,
+    /// The tests that failed, with what they printed.
+    pub failed: BTreeMap<String, String>,
+    /// The tests that were skipped, with the line that says why.
+    pub skipped: BTreeMap<String, String>,
+    /// Failures that no test has reported.
+    pub causes: Vec<String>,
 }
 
 /// Numbers of tests.
@@ -42,17 +61,6 @@ impl Counts {
         self.skipped += other.skipped;
     }
 
-    /// Reads a line of [`Report::line`].
-    pub fn of_line(line: &str) -> Option<Counts> {
-        let mut numbers = line.strip_prefix(LINE)?.split(", ");
-        let mut number = |unit: &str| numbers.next()?.strip_suffix(unit)?.parse().ok();
-        Some(Counts {
-            passed: number(" passed")?,
-            failed: number(" failed")?,
-            skipped: number(" skipped")?,
-        })
-    }
-
     /// Reads libtest's line `test result: ok. 3 passed; 0 failed; 0 ignored; …`.
     pub fn of_summary(line: &str) -> Option<Counts> {
         let result = line.strip_prefix("test result: ")?;
@@ -80,26 +88,71 @@ impl std::fmt::Display for Counts {
     }
 }
 
+impl Sum {
+    /// Reads the line that [`Sum::line`] makes; `None` when it is another line.
+    pub fn of_line(line: &str) -> Option<Sum> {
+        let value: Value = serde_json::from_str(line).ok()?;
+        let texts = |key: &str| {
+            let texts = value[key].as_object()?.iter();
+            texts
+                .map(|(test, text)| Some((test.clone(), text.as_str()?.to_owned())))
+                .collect::<Option<BTreeMap<_, _>>>()
+        };
+        let causes = value["causes"].as_array()?.iter();
+        Some(Sum {
+            counts: Counts {
+                passed: value["passed"].as_u64()?,
+                failed: value["failed"].as_u64()?,
+                skipped: value["skipped"].as_u64()?,
+            },
+            failed: texts("failed_tests")?,
+            skipped: texts("skipped_tests")?,
+            causes: causes
+                .map(|cause| cause.as_str().map(str::to_owned))
+                .collect::<Option<_>>()?,
+        })
+    }
+
+    /// One line of JSON.
+    pub fn line(&self) -> String {
+        let object = |texts: &BTreeMap<String, String>| {
+            let entries = texts.iter();
+            Value::Object(
+                entries
+                    .map(|(test, text)| (test.clone(), json!(text)))
+                    .collect::<Map<_, _>>(),
+            )
+        };
+        json!({
+            "passed": self.counts.passed,
+            "failed": self.counts.failed,
+            "skipped": self.counts.skipped,
+            "failed_tests": object(&self.failed),
+            "skipped_tests": object(&self.skipped),
+            "causes": self.causes,
+        })
+        .to_string()
+    }
+}
+
 impl Report {
     /// Adds the output of one attempt, whole or up to where it was ended.
     pub fn read(&mut self, output: &str) {
         let mut own: BTreeMap<String, Outcome> = BTreeMap::new();
         own.extend(results(output));
         let mut summary = None;
-        let mut passed_output = None;
         let mut skipped = BTreeMap::new();
+        let mut place = Place::Results;
         for line in output.lines() {
-            if line == "successes:" {
-                passed_output = Some(String::new());
-                continue;
-            }
-            if line == "failures:" || line.starts_with("test result: ") {
-                passed_output = None;
+            match line {
+                "successes:" => place = Place::Passed(String::new()),
+                "failures:" => place = Place::Failed(String::new()),
+                line if line.starts_with("test result: ") => place = Place::Results,
+                _ => {}
             }
             summary = Counts::of_summary(line).or(summary);
-            match &mut passed_output {
-                None => writeln!(self.text, "{line}").expect("a string takes all"),
-                Some(test) => match section(line) {
+            match &mut place {
+                Place::Passed(test) => match section(line) {
                     Some(name) => name.clone_into(test),
                     None if line.starts_with("SKIP") && !test.is_empty() => {
                         skipped
@@ -108,11 +161,27 @@ impl Report {
                     }
                     None => {}
                 },
+                Place::Failed(test) => {
+                    writeln!(self.text, "{line}").expect("a string takes all");
+                    if let Some(name) = section(line) {
+                        name.clone_into(test);
+                        self.failed.entry(name.to_owned()).or_default();
+                    } else if let Some(text) = self.failed.get_mut(test) {
+                        writeln!(text, "{line}").expect("a string takes all");
+                    }
+                }
+                Place::Results => writeln!(self.text, "{line}").expect("a string takes all"),
+            }
+        }
+        for (test, outcome) in &own {
+            if *outcome == Outcome::Failed {
+                self.failed.entry(test.clone()).or_default();
             }
         }
         for (test, reason) in &skipped {
             writeln!(self.text, "test {test}: {reason}").expect("a string takes all");
         }
+        self.skipped.extend(skipped.clone());
         // A line may be torn by what a process of the test wrote; libtest's sum is not.
         let mut counts = summary.unwrap_or_else(|| counted(&own));
         let skipped = u64::try_from(skipped.len()).unwrap_or(u64::MAX);
@@ -150,9 +219,14 @@ impl Report {
         text
     }
 
-    /// The numbers, for [`Counts::of_line`].
-    pub fn line(&self) -> String {
-        format!("{LINE}{}", self.counts)
+    /// What the tests came to.
+    pub fn into_sum(self) -> Sum {
+        Sum {
+            counts: self.counts,
+            failed: self.failed,
+            skipped: self.skipped,
+            causes: self.causes,
+        }
     }
 }
 
@@ -195,7 +269,15 @@ fn section(line: &str) -> Option<&str> {
 /// The reason of `#[ignore]` of a test that another one starts.
 const PART: &str = "part of another test";
 
-const LINE: &str = "tests of this program: ";
+/// The part of libtest's output that a line stands in. Under `failures:` the sections come first
+/// and then, under a second such heading, the names alone.
+enum Place {
+    Results,
+    /// Under `successes:`, with the test whose output it is.
+    Passed(String),
+    /// Under `failures:`, with the test whose output it is.
+    Failed(String),
+}
 
 #[cfg(test)]
 mod tests {
@@ -237,13 +319,17 @@ test result: FAILED. 3 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out
     fn tests_that_print_skip_are_skipped() {
         let mut report = Report::default();
         report.read(OUTPUT);
-        let counts = Counts::of_line(&report.line()).unwrap();
-        assert_eq!(counts.to_string(), "2 passed, 1 failed, 2 skipped");
+        assert_eq!(report.counts.to_string(), "2 passed, 1 failed, 2 skipped");
         let shown = report.shown();
         assert!(shown.contains("test a: SKIP: no tshark here"), "{shown}");
         assert!(shown.contains("thread 'b::c' panicked"), "{shown}");
         assert!(!shown.contains("all is well"), "{shown}");
         assert!(report.has_result("f") && !report.has_result("h"));
+        let sum = report.into_sum();
+        assert_eq!(sum.skipped["a"], "SKIP: no tshark here");
+        assert_eq!(sum.failed["b::c"], "thread 'b::c' panicked\n\n");
+        assert_eq!((sum.failed.len(), sum.skipped.len()), (1, 1));
+        assert_eq!(Sum::of_line(&sum.line()), Some(sum));
     }
 
     #[test]
@@ -251,14 +337,17 @@ test result: FAILED. 3 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out
         let mut report = Report::default();
         report.read("test a ... ok\ntest b ... FAILED\ntest c ... ");
         report.fails("test c hung".to_owned());
-        assert!(report.line().ends_with("1 passed, 2 failed, 0 skipped"));
         assert!(report.shown().ends_with("FAILED: test c hung\n"));
+        let sum = report.into_sum();
+        assert_eq!(sum.counts.to_string(), "1 passed, 2 failed, 0 skipped");
+        assert_eq!(sum.failed.keys().collect::<Vec<_>>(), ["b"]);
+        assert_eq!(sum.causes, ["test c hung"]);
     }
 
     #[test]
     fn other_lines_are_no_counts() {
         for line in ["test result: unheard of", "3 passed", ""] {
-            assert_eq!(Counts::of_line(line), None);
+            assert_eq!(Sum::of_line(line), None);
             assert_eq!(Counts::of_summary(line), None);
         }
     }

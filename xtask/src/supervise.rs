@@ -1,4 +1,5 @@
-//! Runs one test program: `cargo xtask supervise PROGRAM`, as `cargo xtask test` starts it.
+//! Runs one test program: `cargo xtask supervise PROGRAM [TEST ...]`, as `cargo xtask test` starts
+//! it; with names of tests, those alone.
 //!
 //! A test that hangs is named and ended with every process that its program has started; the tests
 //! that had no result yet run in a second attempt. A process that outlives its program is named,
@@ -44,8 +45,9 @@ struct Limits {
     grace: Duration,
 }
 
-/// Runs the program, prints its output, the causes of failures, and the line of [`Report`].
-pub fn run(executable: &Path) -> ExitCode {
+/// Runs the program, or some of its tests (`None`: all); prints its output, the causes of failures,
+/// and the line of [`crate::report::Sum`].
+pub fn run(executable: &Path, only: Option<BTreeSet<String>>) -> ExitCode {
     let limits = Limits {
         look_every: Duration::from_secs(1),
         hangs_after: HANGS_AFTER,
@@ -55,15 +57,15 @@ pub fn run(executable: &Path) -> ExitCode {
     if let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
         println!("processes that outlive their parents are not found here: {error}");
     }
-    let report = supervise(executable, &limits);
+    let report = supervise(executable, only, &limits);
     print!("{}", report.shown());
-    println!("{}", report.line());
+    println!("{}", report.into_sum().line());
     ExitCode::SUCCESS
 }
 
-fn supervise(executable: &Path, limits: &Limits) -> Report {
+fn supervise(executable: &Path, only: Option<BTreeSet<String>>, limits: &Limits) -> Report {
     let mut report = Report::default();
-    let mut left: Option<BTreeSet<String>> = None;
+    let mut left = only;
     for _ in 0..ATTEMPTS {
         let attempt = Attempt {
             executable,
@@ -237,7 +239,7 @@ mod tests {
             attempt: Duration::from_secs(60),
             grace: Duration::from_secs(60),
         };
-        let report = supervise(&path, &limits);
+        let report = supervise(&path, None, &limits);
         for file in [path.with_extension("output"), path] {
             std::fs::remove_file(file).unwrap();
         }
@@ -258,23 +260,25 @@ mod tests {
                  sleep 600 & wait ;;
              esac",
         );
-        assert!(report.line().ends_with("2 passed, 1 failed, 0 skipped"));
         let shown = report.shown();
         assert!(
             shown.contains("FAILED: test b hung and was ended"),
             "{shown}"
         );
+        let counts = report.into_sum().counts;
+        assert_eq!(counts.to_string(), "2 passed, 1 failed, 0 skipped");
     }
 
     #[test]
     fn program_without_results_fails_once() {
         let report = supervised("without", "echo 'cannot start'; exit 3");
-        assert!(report.line().ends_with("0 passed, 1 failed, 0 skipped"));
         let shown = report.shown();
         assert!(
             shown.contains("the program failed: exit status: 3"),
             "{shown}"
         );
+        let counts = report.into_sum().counts;
+        assert_eq!(counts.to_string(), "0 passed, 1 failed, 0 skipped");
     }
 
     #[test]

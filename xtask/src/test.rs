@@ -1,4 +1,8 @@
 //! Every test of the project in one go, and their sum.
+//!
+//! A test that fails runs a second time when all others have ended, alone. When it passes then, it
+//! depends on what else the machine does: it counts as passed, and the end of the report names it
+//! with what it printed when it failed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -7,23 +11,24 @@ use std::sync::Mutex;
 
 use crate::leftovers::Inventory;
 use crate::program::{self, Program};
-use crate::report::Counts;
+use crate::report::{Counts, Sum};
 
-/// Runs all tests, prints what they print, and ends with the line
-/// `N passed, N failed, N skipped`.
+/// Runs all tests, prints what they print, and ends with a list of the tests that failed or were
+/// skipped and the line `N passed, N failed, N skipped`.
 ///
 /// A test program that does not compile or that ends without a result counts as one failure, and so
 /// does each process, namespace, interface, mount or file that the tests leave behind.
 pub fn run(root: &Path) -> ExitCode {
     let mut sum = Counts::default();
+    let mut report = String::new();
     // Unit and integration tests; guests; replay of the corpora. Many of them wait for time to
     // pass or for a guest to boot, so that as many programs run at once as there are processors.
     match programs(root) {
-        Some(programs) => sum.add(run_all(programs)),
+        Some(programs) => sum.add(run_all(programs, &mut report)),
         None => sum.failed += 1,
     }
     step(root, &mut sum, &["test", "--workspace", "--doc"]);
-    println!("{sum}");
+    println!("\n{report}{sum}");
     if sum.failed == 0 {
         ExitCode::SUCCESS
     } else {
@@ -53,9 +58,8 @@ fn programs(root: &Path) -> Option<Vec<Program>> {
         .then_some(programs)
 }
 
-/// Runs the programs, as many at once as there are processors; prints each one's output whole.
-fn run_all(mut programs: Vec<Program>) -> Counts {
-    let count = programs.len();
+/// Runs the programs and adds to the report what failed, what passed only alone, what was skipped.
+fn run_all(programs: Vec<Program>, report: &mut String) -> Counts {
     let files = match temporary_directory() {
         Ok(files) => files,
         Err(error) => {
@@ -64,47 +68,129 @@ fn run_all(mut programs: Vec<Program>) -> Counts {
         }
     };
     let before = Inventory::take(&files);
+    let mut sum = Counts::default();
+    for (program, mut of_program) in run_at_once(programs, &files) {
+        if !of_program.failed.is_empty() {
+            run_alone(&program, &files, &mut of_program, report);
+        }
+        listed(&program, &of_program, report);
+        sum.add(of_program.counts);
+    }
+    let after = Inventory::take(&files);
+    for thing in after.added_since(&before) {
+        listed_line(report, &format!("FAILED: the tests left behind: {thing}"));
+        sum.failed += 1;
+    }
+    if let Err(error) = std::fs::remove_dir_all(&files) {
+        let line = format!("FAILED: {} cannot be removed: {error}", files.display());
+        listed_line(report, &line);
+        sum.failed += 1;
+    }
+    sum
+}
+
+/// Runs the programs, as many at once as there are processors; prints each one's output whole.
+fn run_at_once(mut programs: Vec<Program>, files: &Path) -> Vec<(Program, Sum)> {
+    let count = programs.len();
     // Those that run the product take longest. The last of the list is taken first.
     programs.sort_by_key(Program::weight);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let (left, done) = (Mutex::new(programs), Mutex::new((0, Counts::default())));
+    let (left, done) = (Mutex::new(programs), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
                     let next = lock(&left).pop();
                     let Some(program) = next else { return };
-                    let result = program::run(&program, &files);
+                    let ran = program::run(&program, files, &[]);
                     let mut done = lock(&done);
-                    done.0 += 1;
                     println!(
                         "\n{} ({} of {count}, {} s)",
                         program.name(),
-                        done.0,
-                        result.duration.as_secs()
+                        done.len() + 1,
+                        ran.duration.as_secs()
                     );
-                    let _ = std::io::stdout().write_all(&result.output);
-                    let counts = result.counts.unwrap_or_else(|reason| {
-                        println!("FAILED: {}: {reason}", program.name());
-                        one_failure()
-                    });
-                    done.1.add(counts);
+                    let _ = std::io::stdout().write_all(&ran.output);
+                    done.push((program, sum_of(ran.sum)));
                 }
             });
         }
     });
-    let (_, mut sum) = done.into_inner().unwrap_or_default();
-    let after = Inventory::take(&files);
-    for thing in after.added_since(&before) {
-        println!("FAILED: the tests left behind: {thing}");
-        sum.failed += 1;
-    }
-    if let Err(error) = std::fs::remove_dir_all(&files) {
-        println!("FAILED: {} cannot be removed: {error}", files.display());
-        sum.failed += 1;
-    }
-    sum
+    done.into_inner().unwrap_or_default()
 }
+
+/// Runs the failed tests of a program once more. Those that pass now count as passed.
+fn run_alone(program: &Program, files: &Path, first: &mut Sum, report: &mut String) {
+    let names: Vec<&str> = first.failed.keys().map(String::as_str).collect();
+    println!(
+        "\n{}: failed tests run alone: {}",
+        program.name(),
+        names.join(", ")
+    );
+    let ran = program::run(program, files, &names);
+    let _ = std::io::stdout().write_all(&ran.output);
+    let second = sum_of(ran.sum);
+    let passed_alone: Vec<String> = first
+        .failed
+        .keys()
+        .filter(|test| second.causes.is_empty() && !second.failed.contains_key(*test))
+        .cloned()
+        .collect();
+    for test in passed_alone {
+        let text = first.failed.remove(&test).unwrap_or_default();
+        let program = program.name();
+        listed_line(report, &format!("PASSED ONLY ALONE: {program}: {test}"));
+        listed_text(report, &text);
+        first.counts.failed -= 1;
+        match second.skipped.get(&test) {
+            Some(reason) => {
+                first.counts.skipped += 1;
+                first.skipped.insert(test, reason.clone());
+            }
+            None => first.counts.passed += 1,
+        }
+    }
+}
+
+/// Adds what a program's tests came to, but for those that passed.
+fn listed(program: &Program, sum: &Sum, report: &mut String) {
+    let program = program.name();
+    for cause in &sum.causes {
+        listed_line(report, &format!("FAILED: {program}: {cause}"));
+    }
+    for (test, text) in &sum.failed {
+        listed_line(report, &format!("FAILED: {program}: {test}"));
+        listed_text(report, text);
+    }
+    for (test, reason) in &sum.skipped {
+        listed_line(report, &format!("{program}: {test}: {reason}"));
+    }
+}
+
+fn listed_line(report: &mut String, line: &str) {
+    report.push_str(line);
+    report.push('\n');
+}
+
+/// Adds the first lines of what a test printed.
+fn listed_text(report: &mut String, text: &str) {
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    for line in lines.take(LINES_OF_A_FAILURE) {
+        listed_line(report, &format!("    {line}"));
+    }
+}
+
+/// A program without results counts as one failure.
+fn sum_of(sum: Result<Sum, String>) -> Sum {
+    sum.unwrap_or_else(|reason| Sum {
+        counts: one_failure(),
+        causes: vec![reason],
+        ..Sum::default()
+    })
+}
+
+/// How many lines of a failed test's output stand at the end of the report.
+const LINES_OF_A_FAILURE: usize = 12;
 
 /// An empty directory for temporary files of the tests. Its path is short, since paths of sockets
 /// have at most 107 bytes (`unix(7)`).
