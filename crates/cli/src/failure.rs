@@ -156,6 +156,9 @@ fn stays(error: &(dyn std::error::Error + 'static)) -> bool {
     if let Some(Error::Refused(body)) = error.downcast_ref() {
         return body.is_final;
     }
+    if let Some(call) = error.downcast_ref::<CallError>() {
+        return call.is_final();
+    }
     if let Some(NodeError::Config(body)) = error.downcast_ref() {
         return body.is_final;
     }

@@ -47,6 +47,9 @@ pub struct Size {
     /// Whether no host is drained, no connection is cut and no store is away: seeds that were found
     /// before these were there play as they did.
     pub is_plain: bool,
+    /// Whether hosts have no limits and make every node, in plain runs as well: seeds that were
+    /// found before hosts had limits play as they did.
+    pub is_able: bool,
 }
 
 impl Size {
@@ -58,6 +61,7 @@ impl Size {
         networks_per_vno: None,
         contends: false,
         is_plain: false,
+        is_able: false,
     };
 
     /// 16 networks that compete for two providers of three hosts.
@@ -68,6 +72,7 @@ impl Size {
         networks_per_vno: None,
         contends: true,
         is_plain: false,
+        is_able: false,
     };
 }
 

@@ -91,8 +91,11 @@ impl Accel {
     }
 }
 
-/// Finds QEMU, or names the package that has it.
-pub(crate) fn qemu() -> Result<std::path::PathBuf> {
+/// Finds QEMU.
+///
+/// # Errors
+/// It is not installed; the error names the package that has it.
+pub fn qemu() -> Result<std::path::PathBuf> {
     tool::find("qemu-system-x86_64", "qemu-system-x86")
 }
 

@@ -57,7 +57,7 @@ mod template;
 mod tool;
 mod vmlinux;
 
-pub use accel::Accel;
+pub use accel::{Accel, qemu};
 pub use cache::Cache;
 pub use cpio::Archive;
 pub use elf::{is_static, shared_libraries};

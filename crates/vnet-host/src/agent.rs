@@ -31,7 +31,7 @@ use crate::directory::{Record, VnetDir, Vnets, Wanted};
 use crate::error::{Error, Result};
 use crate::host_dif::HostDif;
 use crate::impairment::LinkImpairment;
-use crate::node::{Output, Until, check};
+use crate::node::{Output, Until};
 use crate::plan::Plan;
 use crate::progress::Event;
 use crate::random::random_bytes;
@@ -159,12 +159,10 @@ impl Agent {
             return Err(Error::Exists(name.clone()));
         }
         let parts = others(&networks, None);
-        nics::check(document)?;
-        self.capacity().admit(document, parts.iter())?;
         let vnet = random_id()?;
         let layout = Layout::of(document, &Layout::default());
         let mut record = record_of(document, vnet, 1, layout)?;
-        check(&record.part)?;
+        self.judge().judge(document, &record.part, parts.iter())?;
         self.choose_nics(&mut record.part, None, &parts)?;
         let network = self.begin(self.vnets.vnet(name), record, began)?;
         let report = network.report();
@@ -208,8 +206,6 @@ impl Agent {
         let name = &document.vnet.name;
         let network = find(&networks, name)?;
         let parts = others(&networks, Some(name));
-        nics::check(document)?;
-        self.capacity().admit(document, parts.iter())?;
         let before = network.record();
         let Wanted::Here { layout, .. } = &before.wanted else {
             return Err(Error::OfProvider(name.clone()));
@@ -217,7 +213,7 @@ impl Agent {
         let layout = Layout::of(document, layout);
         let generation = before.part.generation + 1;
         let mut record = record_of(document, before.vnet, generation, layout)?;
-        check(&record.part)?;
+        self.judge().judge(document, &record.part, parts.iter())?;
         self.choose_nics(&mut record.part, Some(&before.part), &parts)?;
         network.change(record, began)?;
         Ok(network.report())
@@ -232,8 +228,7 @@ impl Agent {
             let networks = self.lock();
             networks.values().map(|network| network.record()).collect()
         };
-        nics::check(document)?;
-        let plan = Plan::of(document, &records, self.capacity())?;
+        let plan = Plan::of(document, &records, &self.judge())?;
         let is_this = |record: &&Record| record.is_of_operator(&plan.name);
         let ended = match records.iter().find(is_this) {
             Some(record) => remains::ended_nodes(&self.vnets.vnet(&plan.name), record)?,
@@ -256,7 +251,10 @@ impl Agent {
     /// # Errors
     /// There is no such network.
     pub fn report(&self, name: &str) -> Result<VnetReport> {
-        Ok(self.network(name)?.report())
+        match self.network(name) {
+            Ok(network) => Ok(network.report()),
+            Err(error) => self.report_of_refused(name).ok_or(error),
+        }
     }
 
     /// What is wanted of a network.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use carina_apps::runner::RunnerError;
 use carina_engine::frames::{ConfigureError, GraphError};
-use carina_vnet::host_part::Cause;
+use carina_vnet::host_part::{Cause, LimitError, NodeState};
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -62,18 +62,9 @@ pub enum Error {
         /// What it said.
         said: String,
     },
-    /// A machine has too little memory for a Carina node.
-    #[error(
-        "node {node} has {has} MiB of memory; a machine that is a member of a DIF needs {needs}"
-    )]
-    MemberMemory {
-        /// The node.
-        node: String,
-        /// What it has, MiB.
-        has: u64,
-        /// What it needs, MiB.
-        needs: u64,
-    },
+    /// A node that this host can never make.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
     /// There is no such image.
     #[error(
         "there is no image {name:?} here; there are: {known}; `carina vnet image add` adds one"
@@ -283,12 +274,48 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the same attempt on this host fails each time, until the document or the host is
+    /// another.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        matches!(
+            self,
+            Error::Limit(_)
+                | Error::NoImage { .. }
+                | Error::ImageRefused { .. }
+                | Error::Unsupported { .. }
+                | Error::Division(_)
+                | Error::Part(_)
+        )
+    }
+
+    /// The node that it is about, if it is one.
+    #[must_use]
+    pub fn node(&self) -> Option<&str> {
+        match self {
+            Error::Limit(limit) => Some(limit.node()),
+            Error::NodeCommand { node, .. } => Some(node),
+            _ => None,
+        }
+    }
+
+    /// The state of a node that could not be made for this.
+    #[must_use]
+    pub fn state(&self) -> NodeState {
+        let (reason, cause) = (self.to_string(), self.cause());
+        match self.is_final() {
+            true => NodeState::Refused { reason, cause },
+            false => NodeState::Failed { reason, cause },
+        }
+    }
+
     /// Of what kind it is, for those who must not know this host.
     #[must_use]
     pub fn cause(&self) -> Cause {
         match self {
             Error::NoImage { .. } | Error::ImageRefused { .. } => Cause::Image,
-            Error::MemberMemory { .. } | Error::NotAdmitted { .. } => Cause::Room,
+            Error::Limit(limit) => limit.cause(),
+            Error::NotAdmitted { .. } => Cause::Room,
             Error::Unsupported { .. } | Error::Division(_) | Error::Part(_) => Cause::Impossible,
             Error::NodeCommand { .. } => Cause::Configuration,
             Error::Timeout { .. } | Error::NoEcho { .. } => Cause::Silent,

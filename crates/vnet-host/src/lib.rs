@@ -43,6 +43,7 @@ pub mod guest_wire;
 mod host_dif;
 pub mod image_store;
 pub mod impairment;
+pub mod judgement;
 pub mod link_name;
 mod making;
 mod member;

@@ -20,8 +20,8 @@ pub use carina_vm::Output;
 
 pub use self::arriving::{Arrival, ArrivalNote, arrival_notes, forget_arrival};
 pub use self::command::Until;
-pub use self::images::{Images, check, end_pool};
-pub use self::machine::MachineNode;
+pub use self::images::{Images, end_pool, member_mib};
+pub use self::machine::{MachineNode, PORTS_MAX as MACHINE_INTERFACES_MAX};
 pub use self::moving::{Move, forget_move, forget_moves, recover};
 use self::namespace::NamespaceNode;
 pub use self::sending::{away, forget_away, note_away, stay};

@@ -11,10 +11,10 @@ use self::reasons::{
     changes_of_document, changes_of_link, changes_of_node, differences, ends, link_words,
     node_words,
 };
-use crate::admission::Capacity;
 use crate::alone::record_of;
 use crate::directory::{Record, Wanted};
 use crate::error::{Error, Result};
+use crate::judgement::Judge;
 use crate::nics;
 use crate::remains::EndedNode;
 use crate::steps::Steps;
@@ -27,7 +27,7 @@ pub struct Plan {
     pub name: String,
     /// Whether it is there already, and changes.
     pub is_there: bool,
-    /// Why it does not fit, and what would; without one it fits.
+    /// Why this host cannot make it, and what it could make; none if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
     /// The steps: nodes, then links, then what needs no making. What stays as it is has none.
@@ -77,19 +77,12 @@ impl Plan {
     /// What `document` would have this host do, whose networks are `records`.
     ///
     /// # Errors
-    /// The document cannot be divided into parts. That it does not fit is no error.
-    pub fn of(document: &Document, records: &[Record], capacity: Capacity) -> Result<Plan> {
+    /// The document cannot be divided into parts. That this host cannot make it is no error.
+    pub fn of(document: &Document, records: &[Record], judge: &Judge) -> Result<Plan> {
         let document = &document.extended();
         let name = &document.vnet.name;
         let is_this = |record: &&Record| record.is_of_operator(name);
         let others = records.iter().filter(|record| !is_this(record));
-        let refusal = match capacity.admit(document, others.map(|record| &record.part)) {
-            Err(Error::NotAdmitted { reason, .. }) => Some(reason),
-            admitted => {
-                admitted?;
-                None
-            }
-        };
         let before = records.iter().find(is_this);
         let vnet = before.map_or(VnetId::new(0), |record| record.vnet);
         let nothing = Layout::default();
@@ -99,6 +92,13 @@ impl Plan {
         };
         let layout = Layout::of(document, layout);
         let mut after = record_of(document, vnet, 0, layout)?;
+        let others = others.map(|record| &record.part);
+        let refusal = match judge.judge(document, &after.part, others) {
+            Ok(()) => None,
+            Err(Error::NotAdmitted { reason, .. }) => Some(reason),
+            Err(error) if error.is_final() => Some(error.to_string()),
+            Err(error) => return Err(error),
+        };
         nics::keep(&mut after.part, before.map(|record| &record.part));
         let empty = HostPart {
             nodes: Vec::new(),
@@ -246,13 +246,25 @@ fn step(action: Action, subject: String, reason: String) -> PlannedStep {
 mod tests {
     use carina_vnet::document::Form;
 
-    use super::*;
+    use carina_vnet::host_part::HostLimits;
 
-    const ROOM: Capacity = Capacity {
-        cpus: 4,
-        memory_mib: 1000,
-        nics: 0,
-    };
+    use super::*;
+    use crate::admission::Capacity;
+
+    fn room() -> Judge {
+        Judge {
+            capacity: Capacity {
+                cpus: 4,
+                memory_mib: 1000,
+                nics: 0,
+            },
+            limits: HostLimits {
+                member_memory_mib: 300,
+                interfaces_max: 16,
+                ..HostLimits::none()
+            },
+        }
+    }
 
     fn document(text: &str) -> Document {
         let head = "[vnet]\nname = \"x\"\n";
@@ -275,7 +287,7 @@ mod tests {
 
     fn lines(before: Option<&str>, after: &str) -> Vec<String> {
         let records: Vec<Record> = before.map(record).into_iter().collect();
-        let plan = Plan::of(&document(after), &records, ROOM).unwrap();
+        let plan = Plan::of(&document(after), &records, &room()).unwrap();
         assert_eq!((plan.refusal, plan.is_there), (None, before.is_some()));
         let line = |it: &PlannedStep| format!("{} {}: {}", it.action.sign(), it.subject, it.reason);
         plan.steps.iter().map(line).collect()
@@ -346,7 +358,7 @@ mod tests {
             reason: "it has ended",
         };
         let planned = |after: &str| {
-            let plan = Plan::of(&document(after), &[record(&text)], ROOM).unwrap();
+            let plan = Plan::of(&document(after), &[record(&text)], &room()).unwrap();
             let steps = plan.with_ended(&[ended("a"), ended("c")]).steps;
             let line =
                 |it: PlannedStep| format!("{} {}: {}", it.action.sign(), it.subject, it.reason);
@@ -395,14 +407,38 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_planned_with_the_reason() {
         let text = "[node.a]\nmemory = 2000\n";
-        let plan = Plan::of(&document(text), &[], ROOM).unwrap();
+        let plan = Plan::of(&document(text), &[], &room()).unwrap();
         let refusal = plan.refusal.unwrap();
         assert!(refusal.contains("2000 MiB"), "{refusal}");
         assert_eq!(plan.steps.len(), 1);
+        // What only this host knows stands there, too.
+        for (text, words) in [
+            (
+                "[node.a]\nimage = \"debian\"\n".to_owned(),
+                "image \"debian\"",
+            ),
+            (
+                format!(
+                    "[node.a]\n[node.b]\n{}as = \"dif\"\n",
+                    links(&["a b"], "5Mbps")
+                ),
+                "needs 300",
+            ),
+            (
+                format!("[node.a]\n[node.b]\n{}", links(&["a b"; 20], "1Mbps")),
+                "20 interfaces",
+            ),
+        ] {
+            let refusal = Plan::of(&document(&text), &[], &room()).unwrap().refusal;
+            assert!(
+                refusal.as_ref().is_some_and(|it| it.contains(words)),
+                "{refusal:?}"
+            );
+        }
         // What the network itself has now counts as free.
         let records = [record("[node.a]\nmemory = 900\n")];
         let more = document("[node.a]\nmemory = 950\n");
-        let plan = Plan::of(&more, &records, ROOM).unwrap();
+        let plan = Plan::of(&more, &records, &room()).unwrap();
         assert_eq!(
             (plan.refusal, plan.steps[0].action),
             (None, Action::Replace)

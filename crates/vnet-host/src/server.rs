@@ -18,6 +18,7 @@ use axum::routing::{get, post, put};
 use carina_api::control::ErrorReply;
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::document::{Document, Form, json_words, limits};
+use carina_vnet::host_part::LimitError;
 use carina_vnet_access::register::RegisterError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -511,7 +512,10 @@ impl From<Error> for ErrorBody {
             | Error::Impairment(_)
             | Error::Saved(_) => ErrorCode::BadRequest,
             Error::Exists(_) => ErrorCode::DuplicateName,
-            Error::NotAdmitted { .. } | Error::MemberMemory { .. } => ErrorCode::LimitReached,
+            Error::Limit(LimitError::NoImage { .. }) => ErrorCode::NotFound,
+            Error::Limit(LimitError::MemberMemory { .. } | LimitError::Interfaces { .. })
+            | Error::NotAdmitted { .. } => ErrorCode::LimitReached,
+            Error::Limit(_) => ErrorCode::Unsupported,
             Error::Ending
             | Error::NotMade(_)
             | Error::NodeStopped(_)
@@ -525,11 +529,8 @@ impl From<Error> for ErrorBody {
         let body = ErrorBody::new(code, error.to_string());
         match error {
             // The same request fails again until something else has gone.
-            Error::NotAdmitted { .. }
-            | Error::MemberMemory { .. }
-            | Error::NoImage { .. }
-            | Error::ImageRefused { .. }
-            | Error::Saved(_) => body.for_good(),
+            Error::NotAdmitted { .. } | Error::Saved(_) => body.for_good(),
+            error if error.is_final() => body.for_good(),
             _ => body,
         }
     }
@@ -586,6 +587,13 @@ mod tests {
         });
         assert!(body.is_final);
         assert_eq!(refusal(&body).status(), StatusCode::UNPROCESSABLE_ENTITY);
+        let image = LimitError::NoImage {
+            node: "a".into(),
+            image: "x".into(),
+            known: "carina".into(),
+        };
+        let body = ErrorBody::from(Error::from(image));
+        assert!(body.is_final && body.code == ErrorCode::NotFound);
         let body = ErrorBody::from(Error::NotMade("x".into()));
         assert!(!body.is_final);
     }

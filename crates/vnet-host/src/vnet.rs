@@ -280,10 +280,7 @@ impl Vnet {
             let done = done.and_then(|()| self.make_member(part, node));
             self.progress.node(&node.name, |it| match &done {
                 Ok(()) => it.state = NodeState::Up,
-                Err(error) => {
-                    let (reason, cause) = (error.to_string(), error.cause());
-                    it.state = NodeState::Failed { reason, cause };
-                }
+                Err(error) => it.state = error.state(),
             });
             if done.is_ok() && is_new {
                 self.progress.tell(format!("node {} is up", node.name));

@@ -355,7 +355,7 @@ fn late_orders_make_nothing_and_parts_outlive_their_agent() {
 }
 
 #[test]
-fn part_that_this_host_cannot_make_has_failed_with_the_reason() {
+fn part_that_this_host_cannot_make_is_refused_with_the_reason() {
     if !is_root() {
         return;
     }
@@ -367,7 +367,7 @@ fn part_that_this_host_cannot_make_has_failed_with_the_reason() {
         let status = said.parts.iter().find(|it| it.vnet == part.vnet).unwrap();
         assert_eq!(status.generation, part.generation);
         match &status.nodes["a"].state {
-            NodeState::Failed { reason, .. } => reason.clone(),
+            NodeState::Refused { reason, .. } => reason.clone(),
             state => panic!("{state:?}"),
         }
     };

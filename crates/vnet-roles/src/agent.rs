@@ -35,6 +35,14 @@ pub trait Hosting: Send + Sync + 'static {
     /// All that the host has, and has removed.
     fn say(&self) -> FromAgent;
 
+    /// Tries again what the host could not do, when it is time for that.
+    ///
+    /// # Errors
+    /// As [`Hosting::tell`].
+    fn try_again(&self) -> Result<(), carina_vnet_host::Error> {
+        Ok(())
+    }
+
     /// Waits until [`Hosting::say`] may say something else than at a generation, 0 at first, for
     /// `wait` at most. Returns the generation now.
     fn changed(&self, seen: u64, wait: Duration) -> u64;
@@ -103,9 +111,9 @@ impl Service {
             });
         }
         let has_ended = Arc::new(AtomicBool::new(false));
-        let (host, ends) = (Arc::clone(host), Arc::clone(&has_ended));
+        let (host, ends, log) = (Arc::clone(host), Arc::clone(&has_ended), log.clone());
         let thread = std::thread::Builder::new().name("report".to_owned());
-        thread.spawn(move || report(&*host, &mut ears, &ends))?;
+        thread.spawn(move || report(&*host, &mut ears, &ends, &log))?;
         Ok(Service {
             has_ended,
             _asks: asks,
@@ -126,6 +134,10 @@ impl Hosting for OpenAgent {
 
     fn say(&self) -> FromAgent {
         self.agent.say()
+    }
+
+    fn try_again(&self) -> Result<(), carina_vnet_host::Error> {
+        self.agent.try_refused_again()
     }
 
     fn changed(&self, seen: u64, wait: Duration) -> u64 {
@@ -151,10 +163,14 @@ fn listener(host: Arc<impl Hosting>, log: Log) -> Listener {
 }
 
 /// Reports what the host has: when that changes, and from time to time.
-fn report(host: &impl Hosting, ears: &mut [Ear], has_ended: &AtomicBool) {
+fn report(host: &impl Hosting, ears: &mut [Ear], has_ended: &AtomicBool, log: &Log) {
     let mut seen = 0;
+    let mut before: Option<FromAgent> = None;
     let mut said_at: Option<Instant> = None;
     while !has_ended.load(Ordering::Relaxed) {
+        if let Err(error) = host.try_again() {
+            log.say(format_args!("a part of a network is not made: {error}"));
+        }
         let now = host.changed(seen, LOOK);
         let is_due = said_at.is_none_or(|at| at.elapsed() >= REPORT);
         let is_new = now != seen;
@@ -163,7 +179,12 @@ fn report(host: &impl Hosting, ears: &mut [Ear], has_ended: &AtomicBool) {
             continue;
         }
         (seen, said_at) = (now, Some(Instant::now()));
-        let said = text(&host.say());
+        let words = host.say();
+        for line in words.new_failures(before.as_ref()) {
+            log.say(line);
+        }
+        let said = text(&words);
+        before = Some(words);
         for ear in &mut *ears {
             ear.was_up = ear.link.is_up();
             if ear.was_up {

@@ -157,6 +157,9 @@ impl<M: Machine> Driver<M> {
             while let Some((receiver, message)) = self.machine.poll_transmit() {
                 self.mailboxes.of(&receiver).put(message);
             }
+            while let Some(note) = self.machine.poll_note() {
+                self.log.say(note);
+            }
             self.log.counts(self.machine.discarded());
         }
     }

@@ -3,6 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often a line has come.
+#[derive(Debug)]
+struct Repeats {
+    count: u64,
+    /// When it came last.
+    last: Instant,
+}
 
 /// Takes lines: what a role discards, and when it reaches or loses another.
 #[derive(Clone)]
@@ -11,8 +20,8 @@ pub struct Log {
     line: Arc<dyn Fn(&str) + Send + Sync>,
     /// How much of each was discarded when it was said last.
     said: BTreeMap<&'static str, u64>,
-    /// The last line, and how often it has come in a row.
-    last: Arc<Mutex<(String, u64)>>,
+    /// The lines of late.
+    lines: Arc<Mutex<BTreeMap<String, Repeats>>>,
 }
 
 impl Log {
@@ -22,31 +31,50 @@ impl Log {
             who: who.to_string(),
             line,
             said: BTreeMap::new(),
-            last: Arc::default(),
+            lines: Arc::default(),
         }
     }
 
-    /// Says something. What is said again and again is counted: it is said the first time, and then
-    /// each time that its count has doubled.
+    /// Says something. A line that repeats is counted: it is said the first time, and then each
+    /// time that its count has doubled. After ten minutes without it, it counts as new.
     pub fn say(&self, what: impl fmt::Display) {
+        self.say_at(Instant::now(), what);
+    }
+
+    fn say_at(&self, now: Instant, what: impl fmt::Display) {
         let what = what.to_string();
-        let count = {
-            // The two are changed together.
-            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-            match last.0 == what {
-                true => last.1 += 1,
-                false => *last = (what.clone(), 1),
-            }
-            last.1
-        };
+        let count = self.count(now, &what);
         let who = &self.who;
         match count {
             1 => (self.line)(&format!("{who}: {what}")),
-            count if count.is_power_of_two() => {
-                (self.line)(&format!("{who}: {what} ({count} times in a row)"));
+            many if many.is_power_of_two() => {
+                (self.line)(&format!("{who}: {what} ({many} times)"));
             }
             _ => {}
         }
+    }
+
+    /// How often a line has come, this time included.
+    fn count(&self, now: Instant, what: &str) -> u64 {
+        // Each entry is whole at any time.
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() >= LINES_MAX && !lines.contains_key(what) {
+            let oldest = lines.iter().min_by_key(|(_, it)| it.last);
+            if let Some(oldest) = oldest.map(|(line, _)| line.clone()) {
+                lines.remove(&oldest);
+            }
+        }
+        let new = Repeats {
+            count: 0,
+            last: now,
+        };
+        let line = lines.entry(what.to_owned()).or_insert(new);
+        if now.saturating_duration_since(line.last) >= QUIET {
+            line.count = 0;
+        }
+        line.count += 1;
+        line.last = now;
+        line.count
     }
 
     /// Says what was discarded: the first time, and then each time that it has doubled.
@@ -67,28 +95,51 @@ impl fmt::Debug for Log {
     }
 }
 
+/// Lines that are counted at a time.
+const LINES_MAX: usize = 256;
+/// A line that has not come for so long counts as new. Longer than retries are apart.
+const QUIET: Duration = Duration::from_secs(600);
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
 
     #[test]
-    fn equal_lines_are_counted_and_not_repeated() {
+    fn line_that_comes_without_end_is_counted() {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let to = Arc::clone(&lines);
         let line = move |text: &str| to.lock().unwrap().push(text.to_owned());
         let log = Log::new("agent h1", Arc::new(line));
         for _ in 0..616 {
             log.clone().say("part x is refused");
+            log.say("pip uk is not reached");
         }
         log.say("pip uk is reached");
-        log.say("part x is refused");
         let lines = lines.lock().unwrap();
-        assert_eq!(lines.len(), 12, "{lines:?}");
+        assert_eq!(lines.len(), 21, "{lines:?}");
         assert_eq!(lines[0], "agent h1: part x is refused");
-        assert_eq!(lines[9], "agent h1: part x is refused (512 times in a row)");
-        assert_eq!(lines[11], "agent h1: part x is refused");
+        assert_eq!(lines[18], "agent h1: part x is refused (512 times)");
+        assert_eq!(lines[20], "agent h1: pip uk is reached");
+    }
+
+    #[test]
+    fn line_that_comes_back_after_a_while_is_new() {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let to = Arc::clone(&lines);
+        let line = move |text: &str| to.lock().unwrap().push(text.to_owned());
+        let log = Log::new("agent h1", Arc::new(line));
+        let began = Instant::now();
+        for minutes in [0, 9, 18, 29] {
+            log.say_at(began + minutes * Duration::from_secs(60), "no room");
+        }
+        for number in 0..2 * LINES_MAX {
+            log.say_at(began, format_args!("line {number}"));
+        }
+        assert_eq!(log.lines.lock().unwrap().len(), LINES_MAX);
+        let lines = lines.lock().unwrap();
+        let said = ["no room", "no room (2 times)", "no room", "line 0"];
+        let said = said.map(|it| format!("agent h1: {it}"));
+        assert_eq!(lines[..4], said, "{lines:?}");
     }
 
     #[test]

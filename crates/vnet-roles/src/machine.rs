@@ -40,6 +40,11 @@ pub trait Machine: Send + 'static {
     /// The next message, and for whom, as JSON.
     fn poll_transmit(&mut self) -> Option<(Identity, String)>;
 
+    /// The next line for the log of the role.
+    fn poll_note(&mut self) -> Option<String> {
+        None
+    }
+
     /// What was discarded, by reason.
     fn discarded(&self) -> &BTreeMap<&'static str, u64>;
 }
@@ -94,6 +99,10 @@ impl<S: Store + Send + 'static> Machine for Pip<S> {
         })
     }
 
+    fn poll_note(&mut self) -> Option<String> {
+        Pip::poll_note(self)
+    }
+
     fn discarded(&self) -> &BTreeMap<&'static str, u64> {
         Pip::discarded(self)
     }
@@ -108,7 +117,10 @@ impl<S: Store + Send + 'static> Machine for Vnp<S> {
             Role::Vno => {
                 for message in read::<ToVnp>(messages)? {
                     let (ToVnp::Want { vnet, .. } | ToVnp::Remove { vnet }) = &message;
-                    if self.owner(*vnet).is_some_and(|owner| owner != from.name) {
+                    if self
+                        .owner(now, *vnet)
+                        .is_some_and(|owner| owner != from.name)
+                    {
                         return Err(of_another());
                     }
                     self.handle_vno(now, &from.name, message);

@@ -22,11 +22,13 @@ use crate::document::{Boot, Carrier, Kind, Rate};
 pub use self::address::{AddressError, InterfaceAddress};
 pub use self::cause::Cause;
 pub use self::check::PartError;
-pub use self::status::{HostStatus, LinkState, LinkStatus, NodeState, NodeStatus};
+pub use self::limits::{HostLimits, LimitError};
+pub use self::status::{HostStatus, LinkState, LinkStatus, NodeState, NodeStatus, RefusedChange};
 
 mod address;
 mod cause;
 mod check;
+mod limits;
 mod status;
 
 /// The uid of a virtual network: a random number, written as 16 hexadecimal digits. What a host
@@ -239,6 +241,7 @@ impl HostPart {
             links: links
                 .map(|link| (link.number, LinkStatus::default()))
                 .collect::<BTreeMap<_, _>>(),
+            refused: None,
         }
     }
 }

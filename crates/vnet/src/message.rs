@@ -17,7 +17,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::document::limits::NAME_MAX;
 use crate::document::{Carrier, Document, Rate};
-use crate::host_part::{EndPart, HostPart, HostStatus, LinkPart, NodePart, VnetId};
+use crate::host_part::{
+    EndPart, HostLimits, HostPart, HostStatus, LinkPart, NodePart, NodeState, VnetId,
+};
 
 pub use self::moving::{MoveState, MoveStatus, ReceiveNode, Repoint, RepointAnswer, SendNode};
 pub use self::obstacle::Obstacle;
@@ -429,6 +431,48 @@ pub struct FromAgent {
     /// Where its agent takes nodes that move here; none if it takes none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moves_at: Option<String>,
+    /// What only the host knows of the nodes that it can make; none if it has not said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<HostLimits>,
+}
+
+impl FromAgent {
+    /// What has failed on the host since an earlier report, for those who run it: network, node,
+    /// and why, in the host's own words.
+    #[must_use]
+    pub fn new_failures(&self, before: Option<&FromAgent>) -> Vec<String> {
+        let known = before.into_iter().flat_map(|it| &it.parts);
+        let known: BTreeMap<VnetId, &HostStatus> = known.map(|it| (it.vnet, it)).collect();
+        let mut lines = Vec::new();
+        for part in &self.parts {
+            let before = known.get(&part.vnet);
+            let mut say = |node: &str, state: &NodeState| {
+                let (word, reason) = match state {
+                    NodeState::Failed { reason, .. } => ("has failed", reason),
+                    NodeState::Refused { reason, .. } => ("cannot be made", reason),
+                    NodeState::Absent
+                    | NodeState::Starting
+                    | NodeState::Up
+                    | NodeState::Stopped => return,
+                };
+                lines.push(format!(
+                    "network {}: node {node} {word}: {reason}",
+                    part.vnet
+                ));
+            };
+            for (name, node) in &part.nodes {
+                let was = before.and_then(|it| it.nodes.get(name)).map(|it| &it.state);
+                if was != Some(&node.state) {
+                    say(name, &node.state);
+                }
+            }
+            let was = before.and_then(|it| it.refused.as_ref());
+            if let Some(change) = part.refused.as_ref().filter(|it| was != Some(it)) {
+                say(&change.node, &change.state);
+            }
+        }
+        lines
+    }
 }
 
 impl Reason {

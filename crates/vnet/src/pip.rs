@@ -19,21 +19,19 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use carina_embed::{HostId, Residual};
+use carina_embed::HostId;
 use carina_time::Instant;
 
 use crate::host_part::VnetId;
 use crate::lately::Lately;
-use crate::message::{
-    FromAgent, FromPip, PartKey, PartRequest, PartStatus, Reason, ReasonCode, ToAgent, ToPip,
-};
+use crate::message::{FromAgent, FromPip, PartKey, PartRequest, PartStatus, ToAgent, ToPip};
 use crate::mirror::to_value;
 use crate::store::{Outcome, Store, StoreError};
 use crate::timing::Timing;
 
-use self::books::{Books, Held, MOVES_BITS, Made};
+use self::books::{Books, MOVES_BITS, Made};
 use self::inventory::{Ground, Inventory, InventoryError};
-use self::placing::{Keeping, Laid, Unplaced};
+use self::placing::Limits;
 
 pub use self::draining::NodeAway;
 pub use self::moving::{MoveOutcome, Neighbour, round_of};
@@ -49,8 +47,10 @@ pub mod inventory;
 mod moving;
 mod orders;
 mod placing;
+mod presence;
 mod renewing;
 mod repointing;
+mod reserving;
 mod view;
 
 pub use self::view::{
@@ -64,8 +64,12 @@ pub struct Pip<S> {
     books: Books,
     store: S,
     timing: Timing,
+    /// When it began: of hosts that have not reported since, nothing is known for a while.
+    began: Option<Instant>,
     /// What hosts have said last, and when.
     reports: BTreeMap<HostId, (Instant, Arc<FromAgent>)>,
+    /// What hosts have said that they can make.
+    limits: Limits,
     /// What VNPs know of parts, so that they learn of changes.
     told: BTreeMap<VnetId, PartStatus>,
     /// The last order of each network to each host: up to which round, whether to make it, and
@@ -80,6 +84,8 @@ pub struct Pip<S> {
     /// Hosts that have said that they have all that they should, and [`Books::changes_at`] then.
     quiet: BTreeMap<HostId, u64>,
     outputs: VecDeque<Output>,
+    /// What has failed on hosts, for those who run the provider.
+    notes: VecDeque<String>,
     discarded: BTreeMap<&'static str, u64>,
     next_look: Instant,
 }
@@ -127,7 +133,9 @@ impl<S: Store> Pip<S> {
             ground,
             store,
             timing,
+            began: None,
             reports: BTreeMap::new(),
+            limits: Limits::new(),
             told: BTreeMap::new(),
             ordered: BTreeMap::new(),
             told_beyond: BTreeMap::new(),
@@ -135,6 +143,7 @@ impl<S: Store> Pip<S> {
             lately: Lately::new(),
             quiet: BTreeMap::new(),
             outputs: VecDeque::new(),
+            notes: VecDeque::new(),
             discarded: BTreeMap::new(),
             next_look: Instant::ZERO,
         })
@@ -142,6 +151,7 @@ impl<S: Store> Pip<S> {
 
     /// Takes a message of a VNP.
     pub fn handle_vnp(&mut self, now: Instant, vnp: &str, message: ToPip) {
+        self.began.get_or_insert(now);
         for _ in 0..TRIES {
             match self.answer(now, vnp, &message) {
                 Ok(Step::Done) => return,
@@ -154,6 +164,7 @@ impl<S: Store> Pip<S> {
 
     /// Takes what an agent says.
     pub fn handle_agent(&mut self, now: Instant, said: impl Into<Arc<FromAgent>>) {
+        self.began.get_or_insert(now);
         let said = said.into();
         let Some(host) = self.ground.host(&said.host) else {
             return self.count("report of a host that is not in the inventory");
@@ -162,6 +173,20 @@ impl<S: Store> Pip<S> {
         let is_same = |before: &Arc<FromAgent>| Arc::ptr_eq(before, &said) || *before == said;
         let is_known = known
             .is_some_and(|(at, before)| is_same(before) && now.since(*at) < self.timing.silence);
+        let before = self.reports.get(&host).map(|(_, before)| before);
+        if !is_known {
+            let failures = said.new_failures(before.map(|it| &**it));
+            let lines = failures
+                .into_iter()
+                .map(|it| format!("host {}: {it}", said.host));
+            self.notes.extend(lines);
+            self.notes.truncate(NOTES_MAX);
+        }
+        if let Some(limits) = &said.limits
+            && self.limits.get(&host) != Some(limits)
+        {
+            self.limits.insert(host, limits.clone());
+        }
         self.reports.insert(host, (now, said));
         if let Err(error) = self.take_report(now, host, is_known) {
             self.discard(&error);
@@ -170,6 +195,7 @@ impl<S: Store> Pip<S> {
 
     /// Looks after leases and hosts; to be called when [`Pip::poll_timeout`] says.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.began.get_or_insert(now);
         if now < self.next_look {
             return;
         }
@@ -189,6 +215,13 @@ impl<S: Store> Pip<S> {
     #[must_use]
     pub fn poll_transmit(&mut self) -> Option<Output> {
         self.outputs.pop_front()
+    }
+
+    /// The next line about what has failed on a host, for the log of the provider. May come after
+    /// [`Pip::handle_agent`].
+    #[must_use]
+    pub fn poll_note(&mut self) -> Option<String> {
+        self.notes.pop_front()
     }
 
     /// The VNP for which a part of a network is held or was made, as far as the store answers.
@@ -230,7 +263,7 @@ impl<S: Store> Pip<S> {
             // What the last answer says that was not fetched yet.
             ToPip::Advertise if self.is_advertising_to(vnp) => Ok(Step::Done),
             ToPip::Advertise => {
-                let free = self.free(now, None);
+                let free = self.free_as_hoped(now, None);
                 let seen = advertising::advertise(&self.ground, &free);
                 self.tell(vnp, FromPip::Advertisement(seen));
                 Ok(Step::Done)
@@ -243,131 +276,6 @@ impl<S: Store> Pip<S> {
             ToPip::Repoint(wanted) => self.repoint(now, vnp, wanted),
             ToPip::RepointAnswer(answer) => self.take_repoint_answer(now, vnp, answer),
         }
-    }
-
-    fn reserve(
-        &mut self,
-        now: Instant,
-        vnp: &str,
-        key: PartKey,
-        part: &PartRequest,
-    ) -> Result<Step, StoreError> {
-        let made = self.books.made(key.vnet);
-        let held = self.books.held(key.vnet);
-        let rounds = [made.map(|it| it.round), held.map(|it| it.round)];
-        if self.is_of_another(vnp, key.vnet) || rounds.iter().flatten().any(|it| *it > key.round) {
-            self.count("reservation that is late or of another's network");
-            return Ok(Step::Done);
-        }
-        if made.is_some_and(|made| made.round == key.round && !made.is_leaving) {
-            self.tell(vnp, FromPip::Committed { key });
-            return Ok(Step::Done);
-        }
-        let conflict = made.and_then(|made| match made.is_leaving {
-            true => Some("what it was is being removed"),
-            false => made.moving.as_ref().map(|_| "a node of it moves"),
-        });
-        if let Some(words) = conflict {
-            let reason = Reason::new(ReasonCode::Conflict, words);
-            self.tell(vnp, FromPip::Refused { key, reason });
-            return Ok(Step::Done);
-        }
-        if key.round > ROUND_MAX {
-            let words = format!("round {}: must be at most {ROUND_MAX}", key.round);
-            let reason = Reason::new(ReasonCode::Impossible, words);
-            self.tell(vnp, FromPip::Refused { key, reason });
-            return Ok(Step::Done);
-        }
-        if let Some(held) = held.filter(|held| held.round == key.round) {
-            let ends = hosting::offered(&held.laid.part, &held.laid.placement);
-            if let Some(lease) = self.books.lease(key.vnet) {
-                self.store.renew(now, lease)?;
-            }
-            self.tell(vnp, FromPip::Offered { key, ends });
-            return Ok(Step::Done);
-        }
-        self.hold(now, vnp, key, part)
-    }
-
-    fn hold(
-        &mut self,
-        now: Instant,
-        vnp: &str,
-        key: PartKey,
-        part: &PartRequest,
-    ) -> Result<Step, StoreError> {
-        if let Err(error) = part.check() {
-            let words = format!("the part: {error}");
-            let reason = Reason::new(ReasonCode::Impossible, words);
-            self.tell(vnp, FromPip::Refused { key, reason });
-            return Ok(Step::Done);
-        }
-        let before = self.books.made(key.vnet).map(|made| &made.laid);
-        let free = self.free(now, Some(key.vnet));
-        let taken = self.books.taken(key.vnet);
-        let drained = self.drained_hosts();
-        let placed = placing::place(&self.ground, &free, &drained, part, before, taken);
-        let placement = match placed {
-            Ok(placement) => placement,
-            Err(why) => {
-                let reason = match why {
-                    Unplaced::Because(reason) => reason,
-                    Unplaced::NoRoom => self.why_not(now, key.vnet, &free, part),
-                };
-                self.tell(vnp, FromPip::Refused { key, reason });
-                return Ok(Step::Done);
-            }
-        };
-        let held = Held {
-            vnp: vnp.to_owned(),
-            round: key.round,
-            laid: Laid {
-                part: part.clone(),
-                placement,
-            },
-        };
-        let lease = self.store.grant(now, self.timing.hold)?;
-        let write = self.books.change(key.vnet, true);
-        let write = write.put_leased(self.books.held_key(key.vnet), to_value(&held), lease);
-        match self.store.commit(now, &write) {
-            Ok(Outcome::Done(_)) => {
-                let ends = hosting::offered(&held.laid.part, &held.laid.placement);
-                self.tell(vnp, FromPip::Offered { key, ends });
-                Ok(Step::Done)
-            }
-            Ok(Outcome::Conflict) => {
-                self.store.revoke(now, lease)?;
-                Ok(Step::Again)
-            }
-            Err(StoreError::Full(_)) => {
-                // Where the store is, and what it says, is the provider's own.
-                self.count("the store is full");
-                let words = "the provider cannot write it down: its store is full";
-                let reason = Reason::new(ReasonCode::Insufficient, words);
-                self.tell(vnp, FromPip::Refused { key, reason });
-                Ok(Step::Done)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// What binds a part for which there is no room.
-    fn why_not(
-        &mut self,
-        now: Instant,
-        vnet: VnetId,
-        free: &Residual,
-        part: &PartRequest,
-    ) -> Reason {
-        if let Some(reason) = self.lately.reason(now, vnet, part) {
-            return reason;
-        }
-        let drained = self.drained_hosts();
-        let before = self.books.made(vnet).map(|made| &made.laid);
-        let drained = &drained[..];
-        let reason = placing::why_not(&self.ground, free, part, &Keeping { before, drained });
-        self.lately.keep(now, vnet, part.clone(), reason.clone());
-        reason
     }
 
     /// Lets go what is held, and with `all` what was made, up to a round.
@@ -420,29 +328,6 @@ impl<S: Store> Pip<S> {
         Ok(Step::Done)
     }
 
-    fn free(&self, now: Instant, vnet: Option<VnetId>) -> Residual {
-        let is_there = |host: HostId| match self.ground.host_entry(host) {
-            Some(_) => self.is_there(now, host),
-            None => true,
-        };
-        self.books.free(&self.ground, vnet, is_there)
-    }
-
-    /// What a host has said last, and when.
-    fn report_of(&self, host: &str) -> Option<&(Instant, Arc<FromAgent>)> {
-        self.reports.get(&self.ground.host(host)?)
-    }
-
-    fn is_there(&self, now: Instant, host: HostId) -> bool {
-        let report = self.reports.get(&host);
-        report.is_some_and(|(at, _)| now.since(*at) < self.timing.silence)
-    }
-
-    fn is_there_by_name(&self, now: Instant, host: &str) -> bool {
-        let number = self.ground.host(host);
-        number.is_some_and(|number| self.is_there(now, number))
-    }
-
     fn is_of_another(&self, vnp: &str, vnet: VnetId) -> bool {
         self.known_owner(vnet).is_some_and(|owner| owner != vnp)
     }
@@ -468,5 +353,7 @@ impl<S: Store> Pip<S> {
 
 /// Rounds share a generation with moves.
 const ROUND_MAX: u64 = u64::MAX >> MOVES_BITS;
+/// Lines about failures that wait for the log.
+const NOTES_MAX: usize = 256;
 /// How often a message is tried anew when another process has written in between.
 const TRIES: u32 = 5;

@@ -22,6 +22,9 @@ pub struct Timing {
     pub silence: Duration,
     /// A VNP uses what a PIP advertised for so long.
     pub advertisement: Duration,
+    /// So long a VNP lets a network whose resources are held become ready, before the end of the
+    /// time of its queue ends it.
+    pub making: Duration,
 }
 
 impl Default for Timing {
@@ -35,6 +38,7 @@ impl Default for Timing {
             look: Duration::from_secs(5),
             silence: Duration::from_secs(20),
             advertisement: Duration::from_secs(2),
+            making: Duration::from_secs(60),
         }
     }
 }

@@ -211,6 +211,12 @@ impl<S: Store> Vno<S> {
                 standing,
             } => {
                 if !self.records.contains_key(&vnet) {
+                    // What is known here may be behind another process; the VNP says it again.
+                    match self.is_current(now, vnet) {
+                        Ok(true) => {}
+                        Ok(false) => return,
+                        Err(error) => return self.count(error.kind()),
+                    }
                     self.count("standing of a network that is gone");
                     return self.outputs.push_back(ToVnp::Remove { vnet });
                 }
@@ -329,6 +335,20 @@ impl<S: Store> Vno<S> {
         }
         self.read_at = Instant::MAX;
         Ok(())
+    }
+
+    /// Whether it has read its store since it began: before that it knows of no network, and there
+    /// may be some.
+    #[must_use]
+    pub fn has_read(&self) -> bool {
+        self.read_at == Instant::MAX
+    }
+
+    /// Whether the store has of a network what was read of it.
+    fn is_current(&mut self, now: Instant, vnet: VnetId) -> Result<bool, StoreError> {
+        let key = format!("{}{vnet}", self.prefix);
+        let check = Transaction::new().if_as_read(&*key, self.mirror.revision(&key));
+        Ok(self.store.commit(now, &check)? != Outcome::Conflict)
     }
 
     fn find(&self, name: &str) -> Option<(VnetId, &Record)> {

@@ -37,6 +37,7 @@ use crate::timing::Timing;
 
 use self::record::{Record, Step, Then};
 
+mod concluding;
 mod hearing;
 mod inside;
 mod keeping;
@@ -68,6 +69,10 @@ pub struct Vnp<S> {
     /// Why networks of these generations, with these refusals, were not split.
     lately: Lately<(u64, BTreeSet<(String, String)>)>,
     next_look: Instant,
+    /// When it began.
+    began: Option<Instant>,
+    /// Networks of which providers have not said yet how far they are, since this process began.
+    unheard: BTreeSet<VnetId>,
     outputs: VecDeque<Output>,
     discarded: BTreeMap<&'static str, u64>,
 }
@@ -137,6 +142,8 @@ impl<S: Store> Vnp<S> {
             asked: BTreeMap::new(),
             lately: Lately::new(),
             next_look: Instant::ZERO,
+            began: None,
+            unheard: BTreeSet::new(),
             outputs: VecDeque::new(),
             discarded: BTreeMap::new(),
         }
@@ -279,6 +286,7 @@ impl<S: Store> Vnp<S> {
             self.next_look = now + self.timing.look;
             self.lately.tidy(now);
             self.renew();
+            self.end_waiting(now);
         }
     }
 
@@ -300,9 +308,11 @@ impl<S: Store> Vnp<S> {
         self.outputs.pop_front()
     }
 
-    /// The VNO that wants a network.
-    #[must_use]
-    pub fn owner(&self, vnet: VnetId) -> Option<&str> {
+    /// The VNO that wants a network, as far as the store answers.
+    pub fn owner(&mut self, now: Instant, vnet: VnetId) -> Option<&str> {
+        if let Err(error) = self.refresh(now) {
+            self.discard(&error);
+        }
         self.records.get(&vnet).map(|record| record.vno.as_str())
     }
 
@@ -314,6 +324,7 @@ impl<S: Store> Vnp<S> {
 
     /// Brings the records up to date with the store.
     fn refresh(&mut self, now: Instant) -> Result<(), StoreError> {
+        self.began.get_or_insert(now);
         for key in self.mirror.refresh(&mut self.store, now)? {
             let name = key.strip_prefix(&self.prefix).unwrap_or_default();
             let Ok(vnet) = name.parse::<VnetId>() else {
@@ -323,6 +334,7 @@ impl<S: Store> Vnp<S> {
                 Some(record) => self.take_record(now, vnet, record),
                 None => {
                     self.records.remove(&vnet);
+                    self.unheard.remove(&vnet);
                     if let Some(progress) = self.progress.remove(&vnet) {
                         self.due.remove(&(progress.due, vnet));
                     }
@@ -337,6 +349,12 @@ impl<S: Store> Vnp<S> {
         let before = self.records.get(&vnet);
         let is_same =
             before.is_some_and(|before| before.round == record.round && before.step == record.step);
+        let is_found = before.is_none() && record.is_running();
+        if is_found && self.is_young(now) {
+            self.unheard.insert(vnet);
+        } else if !record.is_running() {
+            self.unheard.remove(&vnet);
+        }
         self.records.insert(vnet, Arc::new(record));
         let progress = self.progress_of(now, vnet);
         if !is_same {

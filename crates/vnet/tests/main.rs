@@ -3,6 +3,7 @@
 
 mod behind;
 mod beside;
+mod endings;
 mod far_ends;
 mod faults;
 mod forms;

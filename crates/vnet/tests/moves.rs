@@ -212,6 +212,7 @@ impl Played {
             removed: self.removed.clone(),
             moves: moves.collect(),
             moves_at: Some(format!("{name}:1")),
+            limits: None,
         }
     }
 

@@ -15,6 +15,7 @@ mod access;
 mod agent;
 mod bench;
 mod capture;
+mod deadline;
 mod demo;
 mod document;
 mod export;

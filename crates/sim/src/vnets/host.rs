@@ -1,19 +1,22 @@
 //! A host that is played: what it is to have, and how far that is.
 
 mod moves;
+mod temper;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use carina_time::{Duration, Instant};
 use carina_vnet::document::Carrier;
 use carina_vnet::host_part::{
-    Cause, Far, HostPart, HostStatus, LinkPart, LinkState, LinkStatus, NodeState, NodeStatus,
-    VnetId,
+    Cause, Far, HostLimits, HostPart, HostStatus, LinkPart, LinkState, LinkStatus, NodeState,
+    NodeStatus, RefusedChange, VnetId,
 };
 use carina_vnet::message::{FromAgent, ToAgent};
 use carina_vnet::pip::inventory::{Host, Inventory};
 
 pub use self::moves::{Guest, Sent};
+use self::temper::Verdict;
+pub use self::temper::{REFUSED, Temper};
 
 /// A host with its agent. The agent's own death touches nothing here; that of the host takes all;
 /// that of a machine takes its node, until the agent has made that anew.
@@ -43,6 +46,13 @@ pub struct PlayedHost {
     sent: Vec<Sent>,
     /// Guests that have come, and run here or did.
     pub came: u64,
+    /// What it tells its provider of what it can make.
+    limits: Option<HostLimits>,
+    temper: Option<Temper>,
+    /// Changes of parts that it does not make.
+    refused: BTreeMap<VnetId, RefusedChange>,
+    /// What it has decided of nodes that it was to make, which it remembers.
+    verdicts: BTreeMap<(VnetId, String), Verdict>,
 }
 
 /// How long after its node a console answers.
@@ -79,6 +89,10 @@ impl PlayedHost {
             moves: BTreeMap::new(),
             sent: Vec::new(),
             came: 0,
+            limits: None,
+            temper: None,
+            refused: BTreeMap::new(),
+            verdicts: BTreeMap::new(),
         }
     }
 
@@ -104,6 +118,7 @@ impl PlayedHost {
     /// The host itself ends, and what ran on it is gone.
     pub fn lose_all(&mut self) {
         self.parts.clear();
+        self.refused.clear();
         self.ended.clear();
         self.guests.clear();
         self.moves.clear();
@@ -119,6 +134,11 @@ impl PlayedHost {
                     .get(&part.vnet)
                     .map(|(there, _)| there.generation);
                 if Some(part.generation) > removed.max(there) {
+                    let refused = self.judge(now, &part);
+                    if let Some(node) = refused.filter(|_| there.is_some()) {
+                        self.refuse(&part, node);
+                        return;
+                    }
                     self.came += self.change_guests(&part);
                     self.parts.insert(part.vnet, (*part, now + boot));
                 }
@@ -129,6 +149,7 @@ impl PlayedHost {
                     return;
                 }
                 self.parts.remove(&vnet);
+                self.refused.remove(&vnet);
                 self.forget_guests(vnet);
                 let known = self.removed.get(&vnet).map_or(0, |(known, _)| *known);
                 self.removed.insert(vnet, (through.max(known), now));
@@ -152,7 +173,14 @@ impl PlayedHost {
     pub(super) fn changes_after(&self, now: Instant) -> Instant {
         let up = self.parts.values().map(|(_, up_at)| *up_at);
         let again = self.ended.values().copied();
-        let times = up.flat_map(|at| [at, at + CONSOLE]).chain(again);
+        let made = self.verdicts.values().filter_map(|it| match it {
+            Verdict::Fails(until) => Some(*until),
+            Verdict::Makes | Verdict::Refuses => None,
+        });
+        let times = up
+            .flat_map(|at| [at, at + CONSOLE])
+            .chain(again)
+            .chain(made);
         let next = times.filter(|at| *at > now).min();
         next.unwrap_or(Instant::MAX)
     }
@@ -209,8 +237,16 @@ impl PlayedHost {
             let is_up = now >= *up_at;
             let status = |name: &String| {
                 let ended = self.ended.get(&(part.vnet, name.clone()));
+                let verdict = self.verdict(part.vnet, name);
                 let state = match is_up {
+                    _ if verdict == Verdict::Refuses => self.refusal(),
                     false => NodeState::Starting,
+                    true if matches!(verdict, Verdict::Fails(until) if now < until) => {
+                        NodeState::Failed {
+                            reason: format!("on {} it is not made yet", self.name),
+                            cause: Cause::Host,
+                        }
+                    }
                     true if ended.is_some_and(|again| *again > now) => NodeState::Failed {
                         reason: format!("on {} it has ended", self.name),
                         cause: Cause::Ended,
@@ -223,6 +259,7 @@ impl PlayedHost {
                     is_console_ready,
                 }
             };
+            let refused = self.refused.get(&part.vnet).cloned();
             let nodes = part.nodes.iter();
             let nodes = nodes.map(|it| (it.name.clone(), status(&it.name)));
             let links = part.links.iter().map(|link| {
@@ -230,7 +267,12 @@ impl PlayedHost {
                     reason: format!("{} hears nothing", self.name),
                     cause: Cause::Silent,
                 };
-                let is_whole = is_up && reaches(part.vnet, link);
+                let runs = match self.verdict(part.vnet, &link.near.node) {
+                    Verdict::Makes => true,
+                    Verdict::Fails(until) => now >= until,
+                    Verdict::Refuses => false,
+                };
+                let is_whole = is_up && runs && reaches(part.vnet, link);
                 let state = if is_whole { LinkState::Up } else { down };
                 let rtt_ns = None;
                 (link.number, LinkStatus { state, rtt_ns })
@@ -240,6 +282,7 @@ impl PlayedHost {
                 generation: part.generation,
                 nodes: nodes.collect(),
                 links: links.collect(),
+                refused: refused.filter(|it| it.generation > part.generation),
             }
         });
         let removed = self
@@ -252,6 +295,7 @@ impl PlayedHost {
             removed: removed.collect(),
             moves: self.moves(),
             moves_at: Some(self.name.clone()),
+            limits: self.limits.clone(),
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use carina_random::Random;
+use carina_random::{Random, mix};
 use carina_time::{Duration, Instant};
 use carina_vnet::document::{
     Carrier, Document, End, Header, Kind, Link, Nics, Node, OnInsufficient, Rate, Span, Via,
 };
-use carina_vnet::host_part::InterfaceAddress;
+use carina_vnet::host_part::{HostLimits, InterfaceAddress};
 use carina_vnet::pip::inventory::{self, Border, Discovery, Host, Inventory};
 
 use super::Size;
@@ -46,6 +46,8 @@ pub(super) struct Scenario {
     pub(super) upsets: Option<Upsets>,
     /// The VNP that is lost when things stop going wrong, with all that it knows.
     pub(super) lost_vnp: Option<usize>,
+    /// What hosts can make, by their numbers over all providers; without it all can make all.
+    pub(super) limits: Option<Vec<HostLimits>>,
     /// When a host has something of which its provider knows nothing, and which host.
     pub(super) stray: Option<(Instant, usize)>,
     /// When peers ask about networks of others.
@@ -131,6 +133,7 @@ impl Scenario {
             death_every: Duration::from_millis(random.within(500, 20_000)),
             move_every: [200, 8000].map(Duration::from_millis),
             upsets: None,
+            limits: None,
             lost_vnp,
             meddling,
             removal,
@@ -141,7 +144,38 @@ impl Scenario {
             scenario.contend();
         }
         scenario.spread(size);
+        if !size.is_plain && !size.is_able {
+            scenario.limit(&mut Random::new(mix(seed, LIMITS)));
+        }
         scenario
+    }
+
+    /// Hosts have limits, and operators want some nodes that are beyond those of some hosts.
+    fn limit(&mut self, random: &mut Random) {
+        let count: usize = self.pips.iter().map(|(_, it, _)| it.hosts.len()).sum();
+        let limits = (0..count).map(|_| HostLimits {
+            no_nodes: random.chance(100).then(|| format!("{MARK}it is not root")),
+            no_machines: random
+                .chance(500)
+                .then(|| format!("{MARK}there is no QEMU")),
+            images: match random.chance(6000) {
+                true => [IMAGE.to_owned()].into(),
+                false => [].into(),
+            },
+            member_memory_mib: random.below(200),
+            interfaces_max: random.within(3, 16) as usize,
+        });
+        self.limits = Some(limits.collect());
+        for (_, wish) in &mut self.wishes {
+            let Wish::Apply { document, .. } = wish else {
+                continue;
+            };
+            for node in document.node.values_mut() {
+                if random.chance(600) && node.kind != Some(Kind::Namespace) {
+                    node.image = Some(IMAGE.to_owned());
+                }
+            }
+        }
     }
 
     /// Each process, host, connection and store fails as often as in a run of the usual size,
@@ -202,6 +236,11 @@ const USUAL_NETWORKS: u64 = 7;
 const HOSTS_DRAWN_MAX: u64 = 28;
 /// The time between two hosts that are drained, where there are as many as usual.
 const DRAIN_EVERY: Duration = Duration::from_secs(20);
+
+/// What the seed is mixed with for limits of hosts.
+const LIMITS: u64 = 2;
+/// An image that some hosts have.
+const IMAGE: &str = "debian";
 
 /// The time at which a run begins; it stands for a moment after 1970.
 pub(super) const START: Instant = Instant::from_secs(1_000_000);

@@ -14,7 +14,7 @@ use carina_vnet::store::memory::MemoryStore;
 use carina_vnet::vno::Vno;
 use carina_vnet::vnp::Vnp;
 
-use super::host::{CONSOLE, Death, Guest, PlayedHost};
+use super::host::{CONSOLE, Death, Guest, PlayedHost, Temper};
 use super::process::{Machine, Process, Work};
 use super::scenario::{START, Scenario, Wish};
 use super::unsteady_store::UnsteadyStore;
@@ -156,7 +156,12 @@ impl<'a> World<'a> {
         let mut host_of = Vec::new();
         for (number, (_, inventory, _)) in scenario.pips.iter().enumerate() {
             for host in &inventory.hosts {
-                hosts.push(PlayedHost::new(host, inventory));
+                let mut played = PlayedHost::new(host, inventory);
+                let limits = scenario.limits.as_ref();
+                if let Some(limits) = limits.and_then(|it| it.get(hosts.len())) {
+                    played.limit(limits.clone(), Temper::new(seed, hosts.len()));
+                }
+                hosts.push(played);
                 host_of.push(number);
             }
         }
@@ -433,6 +438,7 @@ impl<'a> World<'a> {
             self.nics.get(&key).copied().unwrap_or_default()
         };
         let excess = self.hosts[host].excess(nics);
+        let excess = excess.or_else(|| self.hosts[host].beyond_limits());
         excess.map_or(Ok(()), |what| Err(Broken(what)))?;
         if death.is_some() {
             self.agent_dies(now, host);

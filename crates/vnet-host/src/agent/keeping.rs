@@ -3,10 +3,9 @@
 use std::path::Path;
 use std::time::Instant;
 
-use super::{Agent, nics, others};
+use super::{Agent, others};
 use crate::directory::Wanted;
 use crate::error::{Error, Result};
-use crate::node::check;
 use crate::remains;
 use crate::report::{MigrationReport, SaveReport, VnetReport};
 use crate::saved::{Manifest, Saved, SavedError};
@@ -66,11 +65,9 @@ impl Agent {
             return Err(SavedError::IsThere(vnet.to_string()).into());
         }
         let parts = others(&networks, None);
-        nics::check(document)?;
-        self.capacity().admit(document, parts.iter())?;
         let dir = self.vnets.vnet(name);
         let mut record = saved.record()?;
-        check(&record.part)?;
+        self.judge().judge(document, &record.part, parts.iter())?;
         self.choose_nics(&mut record.part, None, &parts)?;
         let network = self.begin_with(dir, record, began, Some(&saved))?;
         let report = network.report();

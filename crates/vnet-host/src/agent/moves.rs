@@ -11,7 +11,7 @@ use super::network::Network;
 use crate::directory::part_name;
 use crate::error::{Attempt, Error, Result};
 use crate::guest_wire::{self, GuestCaller, GuestWire, Offer};
-use crate::node::check;
+use crate::judgement::check;
 use crate::watch::EchoStream;
 
 /// How nodes get to other agents, and from them.

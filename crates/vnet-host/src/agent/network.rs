@@ -2,13 +2,15 @@
 
 mod reporting;
 
+pub use self::reporting::report_of_absent;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carina_vnet::host_part::{Cause, HostPart, HostStatus, NodeState};
+use carina_vnet::host_part::{HostPart, HostStatus, NodeState, NodeStatus};
 use carina_vnet::message::{MoveState, MoveStatus};
 
 use crate::bell::Bell;
@@ -65,7 +67,24 @@ struct State {
 enum Outcome {
     Changing,
     Done,
-    Failed(String, Cause),
+    Failed(Failed),
+}
+
+/// Why a network could not be made.
+#[derive(Clone, Debug)]
+struct Failed {
+    reason: String,
+    /// The state of its nodes that do not run.
+    state: NodeState,
+}
+
+impl From<&Error> for Outcome {
+    fn from(error: &Error) -> Outcome {
+        Outcome::Failed(Failed {
+            reason: error.to_string(),
+            state: error.state(),
+        })
+    }
 }
 
 /// Something else is wanted, since an instant.
@@ -163,11 +182,12 @@ impl Network {
             vnet,
             ..self.shared.progress.status()
         };
-        if let Outcome::Failed(reason, cause) = &state.outcome {
-            let nodes = status.nodes.values_mut();
-            for node in nodes.filter(|node| node.state != NodeState::Up) {
-                let (reason, cause) = (reason.clone(), *cause);
-                node.state = NodeState::Failed { reason, cause };
+        if let Outcome::Failed(failed) = &state.outcome {
+            // Those that say why themselves keep their own reason.
+            let waits =
+                |node: &NodeStatus| matches!(node.state, NodeState::Absent | NodeState::Starting);
+            for node in status.nodes.values_mut().filter(|node| waits(node)) {
+                node.state = failed.state.clone();
             }
         }
         Some(status)
@@ -428,7 +448,7 @@ impl Shared {
         let written = dir.write(&state.record).and_then(|()| Saved::forget(dir));
         state.outcome = match written {
             Ok(()) => Outcome::Done,
-            Err(error) => Outcome::Failed(error.to_string(), error.cause()),
+            Err(error) => Outcome::from(&error),
         };
         let took = change.began.elapsed();
         state.ready_after = Some(took);
@@ -438,7 +458,7 @@ impl Shared {
     }
 
     fn fail(&self, error: &Error) {
-        self.lock().outcome = Outcome::Failed(error.to_string(), error.cause());
+        self.lock().outcome = Outcome::from(error);
         self.progress.tell(format!("failed: {error}"));
         self.progress.ring();
     }
@@ -449,7 +469,8 @@ impl Shared {
 }
 
 /// When something that has failed is tried again: after longer and longer times.
-struct Again {
+#[derive(Debug)]
+pub struct Again {
     wait: Duration,
     failed_at: Instant,
 }
@@ -464,12 +485,12 @@ impl Default for Again {
 }
 
 impl Again {
-    fn later(&mut self) {
+    pub fn later(&mut self) {
         self.wait = (self.wait * 2).clamp(AGAIN_MIN, AGAIN_MAX);
         self.failed_at = Instant::now();
     }
 
-    fn is_due(&self) -> bool {
+    pub fn is_due(&self) -> bool {
         self.failed_at.elapsed() >= self.wait
     }
 }

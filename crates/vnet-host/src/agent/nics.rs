@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
-use carina_vnet::document::{Document, Via};
 use carina_vnet::host_part::{Far, HostPart};
 
 use super::network::Network;
 use super::{Agent, others};
 use crate::admission::Capacity;
 use crate::error::{Error, Result};
+use crate::judgement::{Judge, limits_of_this_host};
 use crate::nics::{chosen, keep, look};
 
 impl Agent {
@@ -32,12 +32,15 @@ impl Agent {
         Ok(())
     }
 
-    /// What this host has, with its cards.
-    pub(super) fn capacity(&self) -> Capacity {
+    /// What this host has, with its cards, and what it can make.
+    pub(super) fn judge(&self) -> Judge {
         let nics = self.nics.lock().unwrap_or_else(PoisonError::into_inner);
-        Capacity {
-            nics: nics.len() as u64,
-            ..self.capacity
+        Judge {
+            capacity: Capacity {
+                nics: nics.len() as u64,
+                ..self.capacity
+            },
+            limits: limits_of_this_host(),
         }
     }
 
@@ -94,20 +97,4 @@ impl Agent {
         let others = others(networks, Some(name));
         self.choose_nics(part, before.as_ref(), &others)
     }
-}
-
-/// Refuses cards behind something else than the engine.
-pub(super) fn check(document: &Document) -> Result<()> {
-    for name in document.node.keys() {
-        let Some(node) = document.resolved(name) else {
-            continue;
-        };
-        if node.nics.count > 0 && node.nics.via != Via::Forwarder {
-            return Err(Error::Unsupported {
-                what: format!("node {name}: cards by other ways than the forwarder"),
-                instead: "`via = \"forwarder\"` is what this host has",
-            });
-        }
-    }
-    Ok(())
 }

@@ -9,24 +9,53 @@ use std::time::{Duration, Instant};
 
 use carina_apps::tunnel_mux::MuxCarrier;
 use carina_vnet::document::Carrier;
-use carina_vnet::host_part::{Far, HostPart, HostStatus, LinkPart, NodeState, VnetId};
+use carina_vnet::host_part::{
+    Far, HostLimits, HostPart, HostStatus, LinkPart, NodeState, RefusedChange, VnetId,
+};
 use carina_vnet::message::{FromAgent, ToAgent};
 
-use super::network::Network;
+use super::network::{Again, Network, report_of_absent};
 use super::{Agent, random_id};
 use crate::carrier::carrier_of;
 use crate::directory::{Record, Wanted, part_name};
 use crate::error::{Attempt, Error, Result};
-use crate::{node, remains};
+use crate::judgement::limits_of_this_host;
+use crate::report::VnetReport;
+use crate::{judgement, remains};
 
 /// What an agent remembers of orders, beside the networks that it has.
 #[derive(Debug, Default)]
 pub struct Orders {
-    /// Parts that cannot be made, as they are reported.
-    refused: Mutex<BTreeMap<VnetId, HostStatus>>,
+    /// Parts that cannot be made.
+    refused: Mutex<BTreeMap<VnetId, RefusedPart>>,
+    /// What the host can make, and when that was looked at.
+    limits: Mutex<Option<(Instant, HostLimits)>>,
     /// Networks that are being removed, by name.
     leaving: Arc<Mutex<BTreeSet<String>>>,
     removals: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// A part that cannot be made, or not yet.
+#[derive(Debug)]
+struct RefusedPart {
+    part: HostPart,
+    status: HostStatus,
+    /// The node that cannot be made, and the state that it would have.
+    node: (String, NodeState),
+    /// When it is tried again, which grows: something of the host that it needs may be in use.
+    again: Again,
+}
+
+impl RefusedPart {
+    /// The change that is refused, where there is something of the network.
+    fn change(&self) -> RefusedChange {
+        let (node, state) = self.node.clone();
+        RefusedChange {
+            generation: self.part.generation,
+            node,
+            state,
+        }
+    }
 }
 
 impl Agent {
@@ -56,10 +85,11 @@ impl Agent {
         let networks: Vec<Arc<Network>> = self.lock().values().map(Arc::clone).collect();
         let made = networks.iter().filter_map(|it| it.status_for_provider());
         let mut parts: Vec<HostStatus> = made.collect();
-        for (vnet, status) in &*lock(&self.orders.refused) {
+        for (vnet, refused) in &*lock(&self.orders.refused) {
             // What there is of an earlier generation is what counts.
-            if parts.iter().all(|part| part.vnet != *vnet) {
-                parts.push(status.clone());
+            match parts.iter_mut().find(|part| part.vnet == *vnet) {
+                Some(there) => there.refused = Some(refused.change()),
+                None => parts.push(refused.status.clone()),
             }
         }
         FromAgent {
@@ -68,6 +98,7 @@ impl Agent {
             removed: self.removed.all(),
             moves: networks.iter().flat_map(|it| it.moves()).collect(),
             moves_at: self.moves.at(),
+            limits: Some(self.limits()),
         }
     }
 
@@ -76,6 +107,35 @@ impl Agent {
     #[must_use]
     pub fn changed(&self, seen: u64, wait: Duration) -> u64 {
         self.host.bell.wait(seen, wait)
+    }
+
+    /// What the host can make, as it was a moment ago.
+    fn limits(&self) -> HostLimits {
+        let mut known = lock(&self.orders.limits);
+        let fresh = known.take().filter(|(at, _)| at.elapsed() < LIMITS);
+        let (at, limits) = fresh.unwrap_or_else(|| (Instant::now(), limits_of_this_host()));
+        known.insert((at, limits)).1.clone()
+    }
+
+    /// Tries parts again that could not be made, at growing distances.
+    ///
+    /// # Errors
+    /// As [`Agent::tell`].
+    pub fn try_refused_again(&self) -> Result<()> {
+        let due: Vec<HostPart> = {
+            let refused = lock(&self.orders.refused);
+            let due = refused.values().filter(|it| it.again.is_due());
+            due.map(|it| it.part.clone()).collect()
+        };
+        due.iter().try_for_each(|part| self.set(part))
+    }
+
+    /// What is known of a part that cannot be made, for those who ask for its nodes.
+    pub(super) fn report_of_refused(&self, name: &str) -> Option<VnetReport> {
+        let refused = lock(&self.orders.refused);
+        let mut refused = refused.iter();
+        let found = refused.find(|(vnet, _)| part_name(**vnet) == name);
+        found.map(|(_, it)| report_of_absent(name, &it.part, it.status.clone()))
     }
 
     fn set(&self, part: &HostPart) -> Result<()> {
@@ -99,8 +159,7 @@ impl Agent {
         let chosen = self.choose_for_provider(&mut part, there, &networks, &name);
         let part = &part;
         if let Err(error) = chosen.and_then(|()| self.check(part, &networks)) {
-            let status = refusal(part, &error);
-            lock(&self.orders.refused).insert(vnet, status);
+            self.refuse(part, &error);
             return Ok(());
         }
         lock(&self.orders.refused).remove(&vnet);
@@ -128,10 +187,27 @@ impl Agent {
         }
     }
 
+    fn refuse(&self, part: &HostPart, error: &Error) {
+        let mut refused = lock(&self.orders.refused);
+        let known = refused.remove(&part.vnet);
+        let known = known.filter(|it| it.part.generation == part.generation);
+        let mut again = known.map_or_else(Again::default, |it| it.again);
+        again.later();
+        let first = part.nodes.first().map(|it| it.name.as_str());
+        let node = error.node().or(first).unwrap_or_default();
+        let refusal = RefusedPart {
+            part: part.clone(),
+            status: refusal(part, error),
+            node: (node.to_owned(), error.state()),
+            again,
+        };
+        refused.insert(part.vnet, refusal);
+    }
+
     /// Checks what a part needs of this host, and that no other network has it.
     fn check(&self, part: &HostPart, networks: &BTreeMap<String, Arc<Network>>) -> Result<()> {
         part.check()?;
-        node::check(part)?;
+        judgement::check(part)?;
         let mut tunnels = BTreeMap::new();
         let own = part_name(part.vnet);
         for (name, network) in networks.iter().filter(|(name, _)| **name != own) {
@@ -178,7 +254,8 @@ impl Agent {
         }
         // An agent that is killed from here on removes it when it is back.
         self.removed.note(vnet, through)?;
-        lock(&self.orders.refused).retain(|of, status| *of != vnet || status.generation > through);
+        let is_newer = |it: &RefusedPart| it.part.generation > through;
+        lock(&self.orders.refused).retain(|of, it| *of != vnet || is_newer(it));
         match network {
             Some(network) => self.begin_removal(name, network),
             None => Ok(()),
@@ -251,10 +328,7 @@ fn tunnel_of(link: &LinkPart) -> Result<Option<TunnelKey>> {
 fn refusal(part: &HostPart, error: &Error) -> HostStatus {
     let mut status = part.absent();
     for node in status.nodes.values_mut() {
-        node.state = NodeState::Failed {
-            reason: error.to_string(),
-            cause: error.cause(),
-        };
+        node.state = error.state();
     }
     status
 }
@@ -263,3 +337,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Every critical section leaves what it holds whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// How long what the host can make is not looked at again.
+const LIMITS: Duration = Duration::from_secs(2);

@@ -5,13 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic, Pool, Running, Templates};
-use carina_vnet::document::Kind;
-use carina_vnet::host_part::{Far, HostPart, NodePart, VnetId};
+use carina_vnet::host_part::{NodePart, VnetId};
 
 use super::machine::PORTS_FREE;
 use crate::confinement::{confined, user_of};
-use crate::error::{Attempt, Error, Result};
-use crate::image_store::{ImageStore, OWN};
+use crate::error::{Attempt, Result};
+use crate::image_store::OWN;
 
 /// What machines boot, made when the first one needs it, and a pool of machines, if there is one.
 #[derive(Debug, Default)]
@@ -92,48 +91,9 @@ impl Images {
     }
 }
 
-/// Checks that this host has the images of a part, and that they can be what it says.
-///
-/// # Errors
-/// One is not in the store; a node of one is to be a member of a DIF, for which its system would
-/// need a Carina node; or a link has no end from which it can be probed.
-pub fn check(part: &HostPart) -> Result<()> {
-    let is_foreign = |node: &NodePart| node.kind == Kind::Vm && node.image != OWN;
-    for node in part.nodes.iter().filter(|node| is_foreign(node)) {
-        ImageStore::of_this_host().find(&node.image)?;
-        if node.founder.is_some() {
-            return Err(Error::Unsupported {
-                what: format!("a link of node {} as a flow of a DIF", node.name),
-                instead: "its image has no Carina node; `ipip`, `gre` and `vxlan` need none",
-            });
-        }
-    }
-    let machines = part.nodes.iter().filter(|node| node.kind == Kind::Vm);
-    for node in machines.filter(|node| node.founder.is_some()) {
-        let (has, needs) = (node.memory_mib, member_mib());
-        if has < needs {
-            let node = node.name.clone();
-            return Err(Error::MemberMemory { node, has, needs });
-        }
-    }
-    for link in &part.links {
-        let mut ends = link.ends().filter_map(|end| part.node(&end.node));
-        if matches!(link.far, Far::Here(_)) && ends.all(is_foreign) {
-            return Err(Error::Unsupported {
-                what: format!(
-                    "link {} between two nodes with images of their own",
-                    link.number
-                ),
-                instead: "probes leave from a namespace or from the image `carina` at one end",
-            });
-        }
-    }
-    Ok(())
-}
-
 /// The least memory of a machine with a Carina node, MiB: this program is there as it comes with
 /// the initramfs and as it is unpacked.
-fn member_mib() -> u64 {
+pub fn member_mib() -> u64 {
     let program = std::env::current_exe().and_then(std::fs::metadata);
     let bytes = program.map_or(0, |program| program.len());
     GUEST_MIB + (bytes >> 20) * 5 / 2
@@ -182,18 +142,5 @@ mod tests {
         let (images, part) = (Images::default(), part(&["a b"]));
         assert_eq!(images.spare_cards(part.node("a").unwrap()), None);
         assert_eq!(images.count_ready(), 0);
-    }
-
-    #[test]
-    fn images_that_are_not_there_are_refused_by_name() {
-        let mut part = part(&["a b", "a c dif"]);
-        check(&part).unwrap();
-        part.nodes[1].kind = Kind::Vm;
-        part.nodes[1].image = "no-such-image".to_owned();
-        let error = check(&part).unwrap_err().to_string();
-        assert!(
-            error.contains("no-such-image") && error.contains("carina"),
-            "{error}"
-        );
     }
 }

@@ -439,7 +439,7 @@ pub(super) const BOOT: Duration = Duration::from_secs(180);
 /// How long a guest may take to see a card, or to let go of it.
 const PLUG: Duration = Duration::from_secs(60);
 /// Cards that a machine has at most, and how many of them are left for links to come.
-const PORTS_MAX: usize = 16;
+pub const PORTS_MAX: usize = 16;
 pub(super) const PORTS_FREE: usize = 4;
 pub(super) const CONNECT: Duration = Duration::from_secs(5);
 /// How much later than its own limit a command in a guest may answer.

@@ -10,7 +10,7 @@ use carina_api::control::{ErrorReply, read_reply};
 use carina_api::{DifName, ErrorBody, FlowSpec};
 use carina_client::{Node, name};
 use rustls::pki_types::CertificateDer;
-use rustls::{ClientConnection, StreamOwned};
+use rustls::{AlertDescription, CertificateError, ClientConnection, StreamOwned};
 
 use super::address::Address;
 use crate::identity::Identity;
@@ -62,16 +62,12 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Whether the same call fails again until something else is changed: certificates do not fit,
-    /// or what was asked is refused for good.
+    /// Whether the same call fails each time, until keys or what is asked for are others.
     #[must_use]
     pub fn is_final(&self) -> bool {
         match self {
             CallError::Unreached { source, .. } | CallError::Broken { source, .. } => {
-                let inner = source.get_ref();
-                inner
-                    .and_then(|it| it.downcast_ref())
-                    .is_some_and(is_of_certificates)
+                source.kind() == io::ErrorKind::PermissionDenied
             }
             CallError::Refused(body) => body.is_final,
             CallError::Answer { .. } => false,
@@ -79,25 +75,39 @@ impl CallError {
     }
 }
 
-/// Whether one side does not trust the certificate of the other.
-fn is_of_certificates(error: &rustls::Error) -> bool {
-    use rustls::AlertDescription::{
-        AccessDenied, BadCertificate, CertificateExpired, CertificateRequired, CertificateRevoked,
-        CertificateUnknown, UnknownCA,
-    };
-    match error {
-        rustls::Error::InvalidCertificate(_) => true,
-        rustls::Error::AlertReceived(alert) => matches!(
-            alert,
-            AccessDenied
-                | BadCertificate
-                | CertificateExpired
-                | CertificateRequired
-                | CertificateRevoked
-                | CertificateUnknown
-                | UnknownCA
-        ),
-        _ => false,
+/// An error of TLS in words that say what would help; one of certificates denies permission.
+fn in_plain_words(source: io::Error) -> io::Error {
+    use io::ErrorKind::{PermissionDenied, UnexpectedEof};
+    let denied = |words: &str| io::Error::new(PermissionDenied, words.to_owned());
+    let inner = source.get_ref();
+    match inner.and_then(|it| it.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidCertificate(wrong)) => match wrong {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => denied(
+                "its certificate is not of the authority in `ca.pem` here; use keys of the same \
+                 authority (`carina vnet keys`)",
+            ),
+            CertificateError::Revoked => denied("its certificate is revoked"),
+            wrong => denied(&format!("its certificate does not hold: {wrong}")),
+        },
+        Some(rustls::Error::AlertReceived(alert)) => match alert {
+            AlertDescription::UnknownCA
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::DecryptError => denied(
+                "it does not accept the certificate here, which may be of another authority; use \
+                 keys of the same authority (`carina vnet keys`)",
+            ),
+            AlertDescription::CertificateRevoked => denied("the certificate here is revoked"),
+            AlertDescription::CertificateExpired => denied("the certificate here has expired"),
+            AlertDescription::CertificateRequired | AlertDescription::AccessDenied => {
+                denied("it does not let in who has the certificate here")
+            }
+            _ => source,
+        },
+        _ if source.kind() == UnexpectedEof => {
+            io::Error::new(UnexpectedEof, "the other side has closed the connection")
+        }
+        _ => source,
     }
 }
 
@@ -122,7 +132,7 @@ impl Callee {
         reached.map_err(|source| CallError::Unreached {
             callee: self.party.clone(),
             address: self.address.to_string(),
-            source,
+            source: in_plain_words(source),
         })
     }
 
@@ -159,7 +169,7 @@ impl Callee {
         CallError::Broken {
             callee: self.party.clone(),
             address: self.address.to_string(),
-            source,
+            source: in_plain_words(source),
         }
     }
 
@@ -267,19 +277,42 @@ const ANSWER: Duration = Duration::from_secs(35);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::Role;
 
     #[test]
-    fn foreign_certificates_are_final_and_silence_is_not() {
-        let unreached = |source| CallError::Unreached {
-            callee: Identity::new(Role::Vno, "acme").unwrap(),
-            address: "127.0.0.1:1".to_owned(),
-            source,
+    fn errors_of_tls_say_what_would_help() {
+        let callee = Identity::new(crate::identity::Role::Vno, "acme").unwrap();
+        let error = |source: io::Error| CallError::Unreached {
+            callee: callee.clone(),
+            address: "192.0.2.1:7099".to_owned(),
+            source: in_plain_words(source),
         };
-        let stranger = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
-        assert!(unreached(io::Error::new(io::ErrorKind::InvalidData, stranger)).is_final());
-        let alert = rustls::Error::AlertReceived(rustls::AlertDescription::UnknownCA);
-        assert!(unreached(io::Error::other(alert)).is_final());
-        assert!(!unreached(io::ErrorKind::ConnectionRefused.into()).is_final());
+        let wrong = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let unknown = error(io::Error::new(io::ErrorKind::InvalidData, wrong));
+        assert!(
+            unknown.is_final() && unknown.to_string().contains("ca.pem"),
+            "{unknown}"
+        );
+        for alert in [
+            AlertDescription::UnknownCA,
+            AlertDescription::CertificateUnknown,
+            AlertDescription::CertificateRequired,
+            AlertDescription::CertificateExpired,
+            AlertDescription::AccessDenied,
+        ] {
+            let alert = rustls::Error::AlertReceived(alert);
+            let refused = error(io::Error::other(alert));
+            assert!(
+                refused.is_final() && refused.to_string().contains("the certificate here"),
+                "{refused}"
+            );
+        }
+        let words = "peer closed connection without sending TLS close_notify: https://docs.rs/";
+        let closed = error(io::Error::new(io::ErrorKind::UnexpectedEof, words));
+        assert!(!closed.is_final());
+        assert!(
+            closed.to_string().ends_with("has closed the connection"),
+            "{closed}"
+        );
+        assert!(!error(io::ErrorKind::ConnectionRefused.into()).is_final());
     }
 }

@@ -98,11 +98,12 @@ async fn ask_vnp<S: Store + Send + 'static>(
         let (vnet, node) = (wanted.vnet, wanted.ask.node().map(str::to_owned));
         let looks = matches!(wanted.ask, Ask::Look {});
         let asker = caller.clone();
-        let pips = asks.handle.ask(move |it, _| {
-            let pips = it.pips_for(&caller.name, vnet, node.as_deref());
-            if pips.is_empty() && it.owner(vnet).is_some_and(|owner| owner != caller.name) {
+        let pips = asks.handle.ask(move |it, now| {
+            let owner = it.owner(now, vnet);
+            if owner.is_some_and(|owner| owner != caller.name) {
                 return Err(of_another());
             }
+            let pips = it.pips_for(&caller.name, vnet, node.as_deref());
             let layout = it.layout(&caller.name, vnet).filter(|_| looks);
             Ok((pips, layout.cloned().map(Box::new)))
         });

@@ -181,6 +181,10 @@ impl<S: Store> Operations<S> {
     }
 
     fn unknown(&self, name: &str) -> ErrorBody {
+        if !self.vno.has_read() {
+            let what = "the store of the VNO has not answered yet since the VNO began; try again";
+            return ErrorBody::new(ErrorCode::TimedOut, what);
+        }
         let known: BTreeSet<&str> = self.vno.names().collect();
         let known: Vec<&str> = known.into_iter().collect();
         let known = match known.is_empty() {

@@ -206,6 +206,7 @@ fn changes(before: &PipView, now: &PipView) -> Vec<String> {
                 (_, NodeState::Up) => "is up".to_owned(),
                 (_, NodeState::Stopped) => "is stopped by its operator".to_owned(),
                 (_, NodeState::Failed { reason, .. }) => format!("has failed: {reason}"),
+                (_, NodeState::Refused { reason, .. }) => format!("cannot be made: {reason}"),
                 _ => continue,
             };
             all.push(format!("{name}: node {} {word}", node.name));

@@ -286,6 +286,7 @@ fn changes(before: &VnetReport, now: &VnetReport) -> Vec<String> {
             NodeState::Up => "is up".to_owned(),
             NodeState::Stopped => "is stopped".to_owned(),
             NodeState::Failed { cause, .. } => format!("has failed: {cause}"),
+            NodeState::Refused { cause, .. } => format!("cannot be made: {cause}"),
         };
         Some(format!("node {} {word}", node.name))
     });

@@ -62,7 +62,7 @@ impl Cause {
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
-            Cause::Host => "its host cannot make it; the provider's log says why",
+            Cause::Host => "its host could not make it; the provider's log says why",
             Cause::Image => "its host has no image of this name that boots: ask the provider",
             Cause::Room => "there is too little memory for it: give it more, or ask the provider",
             Cause::Impossible => "its host has nothing that does what its document asks for",

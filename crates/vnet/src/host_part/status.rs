@@ -18,6 +18,21 @@ pub struct HostStatus {
     pub nodes: BTreeMap<String, NodeStatus>,
     /// Its links by number.
     pub links: BTreeMap<u32, LinkStatus>,
+    /// A newer generation that the provider wants and the host does not make; it keeps this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<RefusedChange>,
+}
+
+/// A change of a part that a host does not make.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RefusedChange {
+    /// The generation of the part that was to be made.
+    pub generation: u64,
+    /// A node that cannot be made.
+    pub node: String,
+    /// Why, and whether trying again may help: the state that the node would have.
+    pub state: NodeState,
 }
 
 /// What a host says of a node.
@@ -44,8 +59,16 @@ pub enum NodeState {
     Up,
     /// Its operator has stopped it, and it stays so until its operator starts it.
     Stopped,
-    /// It cannot be made, or has ended.
+    /// It could not be made, or has ended; its host tries again.
     Failed {
+        /// Why, in words for the provider.
+        reason: String,
+        /// Of what kind that is, for the operator.
+        #[serde(default)]
+        cause: Cause,
+    },
+    /// Its host can never make it as it is: trying again does not help.
+    Refused {
         /// Why, in words for the provider.
         reason: String,
         /// Of what kind that is, for the operator.
@@ -91,7 +114,10 @@ impl NodeStatus {
         match self.state {
             NodeState::Up => self.is_console_ready,
             NodeState::Stopped => true,
-            NodeState::Absent | NodeState::Starting | NodeState::Failed { .. } => false,
+            NodeState::Absent
+            | NodeState::Starting
+            | NodeState::Failed { .. }
+            | NodeState::Refused { .. } => false,
         }
     }
 }
@@ -103,6 +129,10 @@ impl NodeState {
     pub fn for_operators(&self) -> NodeState {
         match self {
             NodeState::Failed { cause, .. } => NodeState::Failed {
+                reason: cause.to_string(),
+                cause: *cause,
+            },
+            NodeState::Refused { cause, .. } => NodeState::Refused {
                 reason: cause.to_string(),
                 cause: *cause,
             },
@@ -153,7 +183,9 @@ impl HostStatus {
             let what = match &node.state {
                 NodeState::Absent => "is not there yet".to_owned(),
                 NodeState::Starting => "starts".to_owned(),
-                NodeState::Failed { reason, .. } => reason.clone(),
+                NodeState::Failed { reason, .. } | NodeState::Refused { reason, .. } => {
+                    reason.clone()
+                }
                 NodeState::Up | NodeState::Stopped if node.is_as_wanted() => return None,
                 NodeState::Up | NodeState::Stopped => "its console has not answered".to_owned(),
             };
@@ -183,6 +215,7 @@ mod tests {
             generation: 1,
             nodes: BTreeMap::from([("a".to_owned(), NodeStatus::default())]),
             links: BTreeMap::from([(0, LinkStatus::default())]),
+            refused: None,
         };
         assert_eq!(status.obstacles().len(), 2);
         let node = status.nodes.get_mut("a").unwrap();
@@ -217,6 +250,7 @@ mod tests {
             generation: 1,
             nodes: BTreeMap::from([("a".to_owned(), stopped)]),
             links: BTreeMap::from([(0, down(Cause::Operator))]),
+            refused: None,
         };
         assert!(status.is_ready() && status.obstacles().is_empty());
         status.links.insert(0, down(Cause::Silent));

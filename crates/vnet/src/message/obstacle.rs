@@ -15,8 +15,10 @@ pub enum Obstacle {
     NodeAbsent(String),
     /// A node starts.
     NodeStarts(String),
-    /// A node cannot be made, or has ended.
+    /// A node could not be made, or has ended; its host tries again.
     NodeFailed(String, Cause),
+    /// A node can never be made where it is: trying again does not help.
+    NodeRefused(String, Cause),
     /// A node's console has not answered.
     ConsoleSilent(String),
     /// No probe passes a link, by its number.
@@ -31,9 +33,30 @@ impl Obstacle {
             Obstacle::NodeAbsent(node)
             | Obstacle::NodeStarts(node)
             | Obstacle::NodeFailed(node, _)
+            | Obstacle::NodeRefused(node, _)
             | Obstacle::ConsoleSilent(node) => Some(node),
             Obstacle::LinkDown(..) => None,
         }
+    }
+
+    /// How much it says about the request: of several obstacles the heaviest is passed on.
+    #[must_use]
+    pub fn weight(&self) -> u8 {
+        match self {
+            Obstacle::NodeRefused(..) => 3,
+            Obstacle::NodeFailed(..) => 2,
+            Obstacle::NodeAbsent(_) | Obstacle::NodeStarts(_) | Obstacle::ConsoleSilent(_) => 1,
+            Obstacle::LinkDown(..) => 0,
+        }
+    }
+
+    /// The heaviest of several, and of those with the same weight the first.
+    #[must_use]
+    pub fn heaviest<'a>(all: impl Iterator<Item = &'a Obstacle>) -> Option<&'a Obstacle> {
+        all.reduce(|one, other| match other.weight() > one.weight() {
+            true => other,
+            false => one,
+        })
     }
 }
 
@@ -43,6 +66,7 @@ impl fmt::Display for Obstacle {
             Obstacle::NodeAbsent(node) => write!(f, "node {node}: it is not there yet"),
             Obstacle::NodeStarts(node) => write!(f, "node {node}: it starts"),
             Obstacle::NodeFailed(node, cause) => write!(f, "node {node}: it has failed: {cause}"),
+            Obstacle::NodeRefused(node, cause) => write!(f, "node {node}: {cause}"),
             Obstacle::ConsoleSilent(node) => {
                 write!(f, "node {node}: its console has not answered")
             }

@@ -126,11 +126,15 @@ pub(super) fn status(made: &Made, said: &BTreeMap<&str, Option<&HostStatus>>) ->
         are_consoles_ready: true,
         obstacle: None,
     };
+    let mut obstacles = Vec::new();
     for host in made.laid.hosts() {
         let said = said.get(host).copied().flatten();
         // While a move is not decided, its destination has what it had but for the generation.
         let least = made.generation() - u64::from(made.undecided().is_some());
+        let change = said.and_then(|said| said.refused.as_ref());
+        let change = change.filter(|it| it.generation >= least);
         let Some(said) = said.filter(|said| said.generation >= least) else {
+            obstacles.extend(change.and_then(|it| obstacle_of(&it.node, &it.state)));
             let mut here = made.laid.placement.hosts.iter();
             let node = here
                 .find(|(_, at)| *at == host)
@@ -138,7 +142,7 @@ pub(super) fn status(made: &Made, said: &BTreeMap<&str, Option<&HostStatus>>) ->
             status.are_nodes_up = false;
             status.are_links_up = false;
             status.are_consoles_ready = false;
-            status.obstacle = status.obstacle.or(node.map(Obstacle::NodeAbsent));
+            obstacles.extend(node.map(Obstacle::NodeAbsent));
             continue;
         };
         let is_up = |state: &NodeState| matches!(state, NodeState::Up | NodeState::Stopped);
@@ -148,25 +152,22 @@ pub(super) fn status(made: &Made, said: &BTreeMap<&str, Option<&HostStatus>>) ->
         status.are_consoles_ready &= nodes.all(NodeStatus::is_as_wanted);
         let mut links = said.links.values();
         status.are_links_up &= links.all(|link| link.state.is_as_wanted());
-        status.obstacle = status.obstacle.or_else(|| obstacle(said));
+        obstacles.extend(obstacle(said));
     }
+    status.obstacle = Obstacle::heaviest(obstacles.iter()).cloned();
     status
 }
 
-/// The first thing that keeps a host's part from being ready, the nodes first.
+/// What most keeps a host's part from being ready, the nodes first.
 fn obstacle(said: &HostStatus) -> Option<Obstacle> {
-    let node = said.nodes.iter().find_map(|(name, node)| {
-        let name = name.clone();
-        match &node.state {
-            NodeState::Absent => Some(Obstacle::NodeAbsent(name)),
-            NodeState::Starting => Some(Obstacle::NodeStarts(name)),
-            NodeState::Failed { cause, .. } => Some(Obstacle::NodeFailed(name, *cause)),
-            NodeState::Up | NodeState::Stopped if node.is_as_wanted() => None,
-            NodeState::Up | NodeState::Stopped => Some(Obstacle::ConsoleSilent(name)),
-        }
+    let nodes = said.nodes.iter().filter_map(|(name, node)| {
+        let is_silent = node.state == NodeState::Up && !node.is_console_ready;
+        let silent = is_silent.then(|| Obstacle::ConsoleSilent(name.clone()));
+        silent.or_else(|| obstacle_of(name, &node.state))
     });
+    let nodes: Vec<Obstacle> = nodes.collect();
     let mut links = said.links.iter();
-    node.or_else(|| {
+    Obstacle::heaviest(nodes.iter()).cloned().or_else(|| {
         links.find_map(|(number, link)| match &link.state {
             state if state.is_as_wanted() => None,
             LinkState::Up => None,
@@ -174,4 +175,16 @@ fn obstacle(said: &HostStatus) -> Option<Obstacle> {
             LinkState::Down { cause, .. } => Some(Obstacle::LinkDown(*number, *cause)),
         })
     })
+}
+
+/// What of a node's state is in the way; nothing if it runs or is stopped.
+fn obstacle_of(node: &str, state: &NodeState) -> Option<Obstacle> {
+    let node = node.to_owned();
+    match state {
+        NodeState::Absent => Some(Obstacle::NodeAbsent(node)),
+        NodeState::Starting => Some(Obstacle::NodeStarts(node)),
+        NodeState::Failed { cause, .. } => Some(Obstacle::NodeFailed(node, *cause)),
+        NodeState::Refused { cause, .. } => Some(Obstacle::NodeRefused(node, *cause)),
+        NodeState::Up | NodeState::Stopped => None,
+    }
 }

@@ -89,13 +89,17 @@ impl<S: Store> Pip<S> {
             return true;
         };
         let is_wanted = made.wanted_hosts().contains(host);
-        let generation = self.said(vnet, host).map(|said| said.generation);
+        let said = self.said(vnet, host);
+        let generation = said.map(|said| said.generation);
+        // A host that does not make a change tries it again by itself.
+        let refused = said.and_then(|said| said.refused.as_ref());
+        let refused = refused.map(|change| change.generation);
         let order = match is_wanted {
             true => made.generation_at(host),
             false => made.generation(),
         };
         let is_due = match is_wanted {
-            true => generation < Some(order),
+            true => generation.max(refused) < Some(order),
             false => !self.has_removed(vnet, order, host),
         };
         if !is_due || self.is_ordered(now, (vnet, host), (order, is_wanted)) {
@@ -182,7 +186,9 @@ impl<S: Store> Pip<S> {
         let all: Vec<VnetId> = self.books.all_made().map(|(vnet, _)| vnet).collect();
         for vnet in all {
             let made = self.books.made(vnet);
+            // A VNP that could not reach this provider while it was down names its parts first.
             let over = made.filter(|it| !it.is_leaving && it.expires_ms <= now.as_millis());
+            let over = over.filter(|_| !self.is_young(now));
             if let Some(made) = over {
                 let then = Made {
                     is_leaving: true,
@@ -209,8 +215,13 @@ impl<S: Store> Pip<S> {
         let Some(made) = self.books.made(vnet).filter(|made| !made.is_leaving) else {
             return;
         };
-        let hosts = made.laid.hosts().into_iter();
-        let said = hosts.map(|host| {
+        let hosts = made.laid.hosts();
+        let mut known = hosts.iter().filter_map(|host| self.ground.host(host));
+        if known.any(|host| self.is_unheard(now, host)) {
+            // The VNP knows what the hosts said before this process began.
+            return;
+        }
+        let said = hosts.into_iter().map(|host| {
             let said = self.said(vnet, host);
             let is_there = self.is_there_by_name(now, host);
             (host, said.filter(|_| is_there))

@@ -11,7 +11,7 @@ use carina_time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::document::Carrier;
-use crate::host_part::VnetId;
+use crate::host_part::{HostLimits, LimitError, VnetId};
 use crate::message::{PartEnd, PartLink, PartNode, PartRequest, Reason, ReasonCode};
 use crate::names::DocumentNames;
 
@@ -104,16 +104,16 @@ impl Taken {
     }
 }
 
-/// Places a part on what is free. Nodes that `before` has stay where they are if that is possible;
-/// hosts of `drained` take no others.
+/// Places a part on what is free. Nodes that were there before stay where they are if that is
+/// possible; drained hosts take no others, and no host takes what it cannot make.
 pub(super) fn place(
     ground: &Ground,
     residual: &Residual,
-    drained: &[HostId],
     part: &PartRequest,
-    before: Option<&Laid>,
+    keeping: &Keeping,
     taken: Taken,
 ) -> Result<Placement, Unplaced> {
+    let before = keeping.before;
     let wish = |name: &str, chosen: Option<u32>| -> Option<HostId> {
         let old = before.and_then(|laid| ground.host(laid.placement.hosts.get(name)?));
         old.or(chosen.map(HostId))
@@ -126,7 +126,7 @@ pub(super) fn place(
     // Where nothing is wished for, both would be the same.
     let tries = if wishes == free { 1 } else { 2 };
     for pins in [&wishes, &free].into_iter().take(tries) {
-        let request = request(ground, part, pins, &Keeping { before, drained })?;
+        let request = request(ground, part, pins, keeping)?;
         if let Ok(embedding) = embedder.embed(residual, &request) {
             found = Some(embedding);
             break;
@@ -194,20 +194,95 @@ fn named_hosts(
     hosts
 }
 
-/// Hosts that take no nodes but those that they have.
-#[derive(Clone, Copy, Debug, Default)]
+/// What hosts have said that they can make; of others nothing is known.
+pub(super) type Limits = BTreeMap<HostId, HostLimits>;
+
+/// Hosts that do not take a node although they have room for it.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Keeping<'a> {
+    /// The part as it was: its nodes may stay where they are.
     pub(super) before: Option<&'a Laid>,
+    /// Hosts that take no nodes but those that they have.
     pub(super) drained: &'a [HostId],
+    /// What hosts can make.
+    pub(super) limits: &'a Limits,
+}
+
+impl Default for Keeping<'_> {
+    fn default() -> Self {
+        static UNLIMITED: Limits = Limits::new();
+        Keeping {
+            before: None,
+            drained: &[],
+            limits: &UNLIMITED,
+        }
+    }
 }
 
 impl Keeping<'_> {
     /// The hosts that must not take a node.
-    fn barred(&self, ground: &Ground, node: &str) -> Vec<HostId> {
-        let before = self.before.and_then(|laid| laid.placement.hosts.get(node));
+    fn barred(&self, ground: &Ground, wanted: &PartNode) -> Vec<HostId> {
+        let name = &wanted.node.name;
+        let before = self.before.and_then(|laid| laid.placement.hosts.get(name));
         let before = before.and_then(|host| ground.host(host));
         let others = self.drained.iter().copied();
-        others.filter(|host| Some(*host) != before).collect()
+        let mut barred: Vec<HostId> = others.filter(|host| Some(*host) != before).collect();
+        let runs = before.filter(|_| self.is_as_before(wanted));
+        let unfit = self.limits.iter().filter(|(host, limits)| {
+            runs != Some(**host) && limits.check_node(&wanted.node).is_err()
+        });
+        barred.extend(unfit.map(|(host, _)| *host));
+        barred
+    }
+
+    /// Whether a node need not be made again where it is.
+    fn is_as_before(&self, wanted: &PartNode) -> bool {
+        let mut nodes = self.before.iter().flat_map(|laid| &laid.part.nodes);
+        nodes.any(|old| old.node == wanted.node)
+    }
+}
+
+/// Why no host of the provider can ever make a node of a part, however much room there is: all
+/// hosts in a place of the node, and with its labels, have said so.
+pub(super) fn unfit(ground: &Ground, part: &PartRequest, keeping: &Keeping) -> Option<Reason> {
+    let unfit = part.nodes.iter().find_map(|wanted| {
+        if keeping.is_as_before(wanted) {
+            return None;
+        }
+        let hosts = ground.inventory.hosts.iter().filter(|host| {
+            let mut labels = wanted.labels.iter();
+            (wanted.location.is_empty() || wanted.location.contains(&host.location))
+                && labels.all(|(key, value)| host.labels.get(key) == Some(value))
+        });
+        let mut mildest: Option<LimitError> = None;
+        for host in hosts {
+            let limits = keeping.limits.get(&ground.host(&host.name)?)?;
+            let refusal = limits.check_node(&wanted.node).err()?;
+            let known = mildest.take();
+            mildest = Some(known.map_or(refusal.clone(), |known| milder(known, refusal)));
+        }
+        mildest
+    })?;
+    Some(Reason {
+        code: ReasonCode::Impossible,
+        message: unfit.for_operators(),
+        node: Some(unfit.node().to_owned()),
+    })
+}
+
+/// The refusal after which less has to change.
+fn milder(one: LimitError, other: LimitError) -> LimitError {
+    let needs = |it: &LimitError| match it {
+        LimitError::MemberMemory { needs, .. } => (0, *needs),
+        LimitError::Interfaces { .. } => (1, 0),
+        LimitError::NoMemberImage { .. } => (2, 0),
+        LimitError::NoImage { .. } => (3, 0),
+        LimitError::NoMachines { .. } => (4, 0),
+        _ => (5, 0),
+    };
+    match needs(&other) < needs(&one) {
+        true => other,
+        false => one,
     }
 }
 
@@ -249,7 +324,7 @@ fn request(
                 .collect(),
             labels: named.chain(pin.map(|host| ground.pin(host))).collect(),
             apart_from: apart_from.collect::<Result<_, _>>()?,
-            barred: keeping.barred(ground, &wanted.node.name),
+            barred: keeping.barred(ground, wanted),
         });
     }
     let mut links = Vec::new();

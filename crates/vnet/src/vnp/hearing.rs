@@ -58,6 +58,7 @@ impl<S: Store> Vnp<S> {
                     let status = (key.round, status);
                     progress.statuses.insert(pip.to_owned(), status);
                     self.tell_standing(key.vnet, false);
+                    self.follow_status(now, key.vnet);
                 }
             }
             FromPip::Held { key } => self.judge_held(now, pip, key),

@@ -26,7 +26,7 @@ pub(super) struct Record {
     pub(super) round: u64,
     /// Attempts since something was new.
     pub(super) tries: u32,
-    /// When it is refused if it still waits for resources, ms since 1970.
+    /// When it is refused if it is not ready, ms since 1970.
     pub(super) queued_until_ms: Option<u64>,
     /// Nodes and the providers that have refused them.
     pub(super) refusals: BTreeSet<(String, String)>,
@@ -41,6 +41,9 @@ pub(super) struct Record {
     pub(super) reason: Option<Reason>,
     /// The generation that was refused.
     pub(super) refused: Option<u64>,
+    /// The last generation that was ready.
+    #[serde(default)]
+    pub(super) ready: Option<u64>,
 }
 
 /// A network that its providers make or have made.
@@ -123,6 +126,7 @@ impl Record {
             step: Step::Planning,
             reason: None,
             refused: None,
+            ready: None,
         }
     }
 
@@ -136,6 +140,11 @@ impl Record {
     pub(super) fn is_behind(&self) -> bool {
         let live = self.live.as_ref().map(|live| live.generation);
         live != Some(self.generation) && self.refused != Some(self.generation)
+    }
+
+    /// Whether all of it is with its providers, and nothing is to be changed.
+    pub(super) fn is_running(&self) -> bool {
+        self.live.is_some() && matches!(self.step, Step::Settled)
     }
 
     /// The providers that have to let go, and whether of all that they have.

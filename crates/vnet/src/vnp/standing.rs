@@ -1,7 +1,7 @@
 //! How far a network is, for its operator: no name of a host or a provider is in it.
 
 use crate::host_part::VnetId;
-use crate::message::{Condition, FromVnp, PartStatus, Reason, ReasonCode, Standing};
+use crate::message::{Condition, FromVnp, Obstacle, PartStatus, Reason, ReasonCode, Standing};
 use crate::store::Store;
 
 use super::record::{Record, Step};
@@ -14,6 +14,13 @@ impl<S: Store> Vnp<S> {
         let (Some(record), Some(progress)) = (record, self.progress.get_mut(&vnet)) else {
             return;
         };
+        if self.unheard.contains(&vnet) {
+            // The VNO knows how far it was before this process began.
+            if statuses(record, progress).any(|it| it.is_none()) {
+                return;
+            }
+            self.unheard.remove(&vnet);
+        }
         let standing = standing(record, progress);
         if always || progress.told.as_ref() != Some(&standing) {
             progress.told = Some(standing.clone());
@@ -44,24 +51,50 @@ impl<S: Store> Vnp<S> {
 /// and a half minutes. A VNO asks every minute.
 const LOOKS_MAX: u32 = 30;
 
-fn standing(record: &Record, progress: &Progress) -> Standing {
+/// What providers have said last of the parts that they make; none of one that has not said
+/// anything.
+pub(super) fn statuses<'a>(
+    record: &'a Record,
+    progress: &'a Progress,
+) -> impl Iterator<Item = Option<&'a PartStatus>> {
+    let live = record.live.iter();
+    live.flat_map(move |live| {
+        live.pips.iter().map(move |pip| {
+            let known = progress.statuses.get(pip);
+            let current = known.filter(|(round, _)| *round == live.round);
+            current.map(|(_, status)| status)
+        })
+    })
+}
+
+/// What most keeps a network from being ready.
+pub(super) fn obstacle<'a>(record: &'a Record, progress: &'a Progress) -> Option<&'a Obstacle> {
+    let parts = statuses(record, progress).flatten();
+    Obstacle::heaviest(parts.filter_map(|it| it.obstacle.as_ref()))
+}
+
+/// An obstacle for the operator.
+pub(super) fn reason_of(obstacle: &Obstacle) -> Reason {
+    let code = match obstacle {
+        Obstacle::NodeFailed(..) | Obstacle::NodeRefused(..) => ReasonCode::Failed,
+        _ => ReasonCode::Working,
+    };
+    Reason {
+        code,
+        message: obstacle.to_string(),
+        node: obstacle.node().map(str::to_owned),
+    }
+}
+
+pub(super) fn standing(record: &Record, progress: &Progress) -> Standing {
     let mut standing = Standing::default();
     let is_refused = record.refused == Some(record.generation);
     if !is_refused {
         standing.holds.insert(Condition::Admitted);
     }
-    let status = record.live.as_ref().map(|live| {
-        let of_pip = |pip: &String| progress.statuses.get(pip);
-        let known = live.pips.iter().map(of_pip);
-        known.map(|known| {
-            known
-                .filter(|(round, _)| *round == live.round)
-                .map(|(_, it)| it)
-        })
-    });
-    if let Some(parts) = status {
+    if record.live.is_some() {
         standing.holds.insert(Condition::Reserved);
-        let parts: Vec<Option<&PartStatus>> = parts.collect();
+        let parts: Vec<Option<&PartStatus>> = statuses(record, progress).collect();
         let all = |holds: fn(&PartStatus) -> bool| parts.iter().all(|it| it.is_some_and(holds));
         let conditions = [
             (Condition::Provisioned, all(|it| it.are_nodes_up)),
@@ -76,10 +109,7 @@ fn standing(record: &Record, progress: &Progress) -> Standing {
         if conditions.iter().all(|(_, holds)| *holds) && is_current && !is_refused {
             standing.holds.insert(Condition::Ready);
         }
-        let obstacle = parts.iter().flatten().find_map(|it| it.obstacle.as_ref());
-        if let Some(obstacle) = obstacle {
-            standing.reason = Some(Reason::new(ReasonCode::Working, obstacle.to_string()));
-        }
+        standing.reason = obstacle(record, progress).map(reason_of);
     }
     if is_refused {
         standing.is_refused = true;

@@ -84,13 +84,20 @@ impl<S: Store> Vnp<S> {
         };
         match split(vnet, &record.document, &layout, &view, bounds) {
             Ok(parts) => Some(self.intend(now, record, layout, parts)),
+            // Those that are silent may have what the others do not.
+            Err(_) if fresh.len() < self.pips.len() && record.tries + 1 < PASSING_MAX => {
+                Some(self.judge(now, record, Record::unreachable()))
+            }
             Err(unsplit) => {
                 let asked = (record.generation, record.refusals.clone());
-                let reason = self.lately.reason(now, vnet, &asked).unwrap_or_else(|| {
+                let mut reason = self.lately.reason(now, vnet, &asked).unwrap_or_else(|| {
                     let reason = unsplit.reason();
                     self.lately.keep(now, vnet, asked, reason.clone());
                     reason
                 });
+                if fresh.len() < self.pips.len() {
+                    reason.message.push_str("; a provider has not answered");
+                }
                 Some(self.judge(now, record, self.better(record, reason)))
             }
         }
@@ -163,8 +170,8 @@ impl<S: Store> Vnp<S> {
         if let OnInsufficient::Queue(time) = record.document.vnet.on_insufficient
             && reason.code != ReasonCode::Impossible
         {
-            let until_ms = (now + time.duration()).as_millis();
-            let until_ms = record.queued_until_ms.unwrap_or(until_ms);
+            let until_ms = record.queued_until_ms;
+            let until_ms = until_ms.unwrap_or((now + time.duration()).as_millis());
             if now.as_millis() < until_ms {
                 let queued_until_ms = Some(until_ms);
                 return Record {
@@ -258,13 +265,24 @@ impl<S: Store> Vnp<S> {
             .clone()
             .filter(|node| nodes.iter().any(|it| it.node.name == *node));
         let node = named.or(largest.map(|it| it.node.name.clone()));
+        let is_worth = self.pips.len() > 1 && record.refusals.len() < SPLITS_MAX;
+        // What one provider can never make another may.
+        let may_fit_elsewhere = match reason.code {
+            ReasonCode::Insufficient => true,
+            ReasonCode::Impossible => reason.node.is_some() && node == reason.node,
+            _ => false,
+        };
+        // Of several refusals one that may pass counts more.
+        let passing = record.reason.clone().filter(|known| {
+            let is_passing = known.code == ReasonCode::Insufficient;
+            !record.refusals.is_empty() && is_passing && reason.code == ReasonCode::Impossible
+        });
         let mut then = Record {
-            reason: Some(reason.clone()),
+            reason: Some(passing.unwrap_or(reason)),
             ..Record::clone(record)
         };
-        let is_worth = self.pips.len() > 1 && record.refusals.len() < SPLITS_MAX;
         let next = match node {
-            Some(node) if reason.code == ReasonCode::Insufficient && is_worth => {
+            Some(node) if may_fit_elsewhere && is_worth => {
                 then.refusals.insert((node, pip.to_owned()));
                 Then::Plan
             }
@@ -303,7 +321,7 @@ impl<S: Store> Vnp<S> {
                 may_hold,
                 tries: 0,
                 reason: None,
-                queued_until_ms: None,
+                queued_until_ms: record.queue_end_ms(now),
                 refusals: BTreeSet::new(),
                 ..record.clone()
             });
@@ -363,7 +381,7 @@ impl<S: Store> Vnp<S> {
         }
         self.set_due(vnet, now + LONG);
         self.tell_standing(vnet, false);
-        None
+        self.conclude(now, vnet, record)
     }
 
     fn release(
@@ -493,4 +511,4 @@ const PASSING_MAX: u32 = 8;
 const SPLITS_MAX: usize = 6;
 
 /// Between two looks at a network with which all is well.
-const LONG: Duration = Duration::from_secs(60);
+pub(super) const LONG: Duration = Duration::from_secs(60);

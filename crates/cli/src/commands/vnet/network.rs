@@ -13,6 +13,7 @@ use carina_vnet_host::{Vnets, remains};
 use serde_json::json;
 
 use super::agent::{ask_or_start, reach_or_start};
+use super::deadline::{Deadline, DeadlineArgs};
 use super::document::Source;
 use super::roles::inside;
 use super::roles::operator::{self, OperatorArgs, chosen};
@@ -30,6 +31,8 @@ pub struct UpArgs {
     #[arg(long)]
     keep: bool,
     #[command(flatten)]
+    deadline: DeadlineArgs,
+    #[command(flatten)]
     operator: OperatorArgs,
 }
 
@@ -38,6 +41,8 @@ pub struct UpArgs {
 pub struct ApplyArgs {
     #[command(flatten)]
     source: Source,
+    #[command(flatten)]
+    deadline: DeadlineArgs,
     #[command(flatten)]
     operator: OperatorArgs,
 }
@@ -49,7 +54,8 @@ pub struct ApplyArgs {
 pub fn up(shared: &Shared, args: &UpArgs) -> Outcome {
     let document = args.source.read()?;
     if let Some(client) = args.operator.client(shared)? {
-        return operator::up(shared, &client, &document, args.keep);
+        let deadline = args.deadline.of(&document);
+        return operator::up(shared, &client, &document, (args.keep, deadline));
     }
     let name = &document.vnet.name;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
@@ -58,7 +64,8 @@ pub fn up(shared: &Shared, args: &UpArgs) -> Outcome {
         true => client.create(&document),
         false => client.create_followed(&document),
     })?;
-    let outcome = follow(&client, name, &interrupt);
+    let deadline = args.deadline.of(&document);
+    let outcome = follow_within(&client, name, &interrupt, deadline);
     if let Err(failure) = &outcome
         && !args.keep
     {
@@ -83,7 +90,7 @@ pub fn up(shared: &Shared, args: &UpArgs) -> Outcome {
 pub fn apply(shared: &Shared, args: &ApplyArgs) -> Outcome {
     let document = args.source.read()?;
     if let Some(client) = args.operator.client(shared)? {
-        return operator::apply(shared, &client, &document);
+        return operator::apply(shared, &client, &document, args.deadline.of(&document));
     }
     let name = &document.vnet.name;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
@@ -91,14 +98,28 @@ pub fn apply(shared: &Shared, args: &ApplyArgs) -> Outcome {
     client
         .apply(&document)
         .attempt(format!("changing network {name}"))?;
-    show_report(shared, &follow(&client, name, &interrupt)?)
+    let deadline = args.deadline.of(&document);
+    show_report(shared, &follow_within(&client, name, &interrupt, deadline)?)
 }
 
 /// Shows what happens until the network is ready.
 ///
 /// # Errors
-/// It cannot be made, or Ctrl-C comes first.
+/// It cannot be made, or Ctrl-C or the usual deadline comes first.
 pub fn follow(client: &Client, name: &str, interrupt: &Interrupt) -> Result<VnetReport, Failure> {
+    follow_within(client, name, interrupt, Deadline::usual())
+}
+
+/// Shows what happens until the network is ready, or the deadline has passed.
+///
+/// # Errors
+/// As [`follow`].
+fn follow_within(
+    client: &Client,
+    name: &str,
+    interrupt: &Interrupt,
+    deadline: Deadline,
+) -> Result<VnetReport, Failure> {
     let mut seen = 0;
     loop {
         let events = client.events(name, seen, FOLLOW);
@@ -122,6 +143,7 @@ pub fn follow(client: &Client, name: &str, interrupt: &Interrupt) -> Result<Vnet
                 "network {name} was not ready yet"
             )));
         }
+        deadline.check(name, &report.obstacles.join("; "))?;
     }
 }
 
@@ -425,6 +447,7 @@ pub fn node_word(state: &NodeState) -> &'static str {
         NodeState::Up => "up",
         NodeState::Stopped => "stopped",
         NodeState::Failed { .. } => "failed",
+        NodeState::Refused { .. } => "refused",
     }
 }
 

@@ -6,7 +6,7 @@
 use carina_vnet::host_part::{HostPart, VnetId};
 use carina_vnet::message::{MoveState, MoveStatus, ReceiveNode, SendNode};
 
-use super::PlayedHost;
+use super::{PlayedHost, Verdict};
 
 /// What runs in a node.
 pub type Guest = String;
@@ -59,7 +59,8 @@ impl PlayedHost {
         let is_older = there.is_some_and(|(part, _)| part.generation < order.generation);
         let guest = self.guests.get(&(vnet, node.clone())).cloned();
         let has_ended = self.ended.contains_key(&(vnet, node.clone()));
-        if let (Some(guest), true, false) = (guest, is_older, has_ended)
+        let runs = self.verdict(vnet, &node) == Verdict::Makes;
+        if let (Some(guest), true, false) = (guest.filter(|_| runs), is_older, has_ended)
             && !self.moves.contains_key(&order.number)
         {
             let at = At::Source;
@@ -84,6 +85,15 @@ impl PlayedHost {
     /// A move is over, or was given up.
     pub(super) fn end_move(&mut self, number: u64) {
         self.moves.remove(&number);
+    }
+
+    /// Whether a node has come, which does not run yet.
+    pub(super) fn has_come(&self, vnet: VnetId, node: &str) -> bool {
+        let mut moves = self
+            .moves
+            .values()
+            .filter(|it| it.vnet == vnet && it.node == node);
+        moves.any(|it| matches!(it.at, At::Destination(_, Some(_))))
     }
 
     /// The agent has died: it awaits nothing any more that has not come.

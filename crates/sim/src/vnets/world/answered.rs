@@ -15,6 +15,8 @@ pub(super) struct Answered {
     nodes: BTreeMap<VnetId, BTreeSet<String>>,
     links: BTreeMap<VnetId, BTreeSet<u32>>,
     documents: BTreeMap<(VnetId, u64), Document>,
+    /// Networks that were called ready at any time.
+    ever_ready: BTreeSet<VnetId>,
     /// Networks that have been ready since all was calm, and from when on they remain so.
     ready: BTreeMap<(VnetId, u64), Instant>,
 }
@@ -48,6 +50,11 @@ impl Answered {
         }
     }
 
+    /// Whether a network was ever called ready.
+    pub(super) fn was_ready(&self, vnet: VnetId) -> bool {
+        self.ever_ready.contains(&vnet)
+    }
+
     /// A network of which something has never answered is not ready; one that is ready while all
     /// `is_calm` remains so until it is removed, but for what was said before and is heard now.
     pub(super) fn check(
@@ -76,6 +83,7 @@ impl Answered {
                 false => Ok(()),
             };
         }
+        self.ever_ready.insert(*vnet);
         if is_calm {
             self.ready.entry(key).or_insert(now + ON_ITS_WAY);
         }

@@ -8,6 +8,7 @@ use carina_vnet::store::{KeyRange, Store};
 use carina_vnet::vno::Seen;
 
 use super::super::asked::difference;
+use super::super::host::REFUSED;
 use super::{Broken, Who, World};
 
 /// How long after the last trouble all processes are back, and hosts have said what they have.
@@ -111,6 +112,14 @@ impl World<'_> {
             .map_or("", |reason| &reason.message);
         if standing.is_refused && !reason.is_empty() {
             self.outcome.refused += 1;
+            // One that was refused before anything of it was made stays as it was.
+            let is_of_a_host = reason.contains(REFUSED.words());
+            if is_of_a_host && nodes > 0 && !self.answered.was_ready(seen.vnet) {
+                return Err(Broken(format!(
+                    "{} was refused, and hosts have {nodes} nodes of it: {reason}",
+                    seen.name
+                )));
+            }
             let heard = self.wanted.get(&(vno, seen.name.clone()));
             let is_late = heard.is_some_and(|(at, _)| *at > self.scenario.trouble_ends + BACK);
             let code = standing.reason.as_ref().map(|reason| reason.code);

@@ -61,7 +61,7 @@ impl Network {
         };
         let (state, obstacles) = match outcome {
             Outcome::Changing => (VnetState::Changing, status.obstacles()),
-            Outcome::Failed(reason, _) => (VnetState::Failed, vec![reason]),
+            Outcome::Failed(failed) => (VnetState::Failed, vec![failed.reason]),
             Outcome::Done if status.is_ready() => (VnetState::Ready, Vec::new()),
             Outcome::Done => (VnetState::Degraded, status.obstacles()),
         };
@@ -80,6 +80,21 @@ impl Network {
             phases: self.shared.progress.phases(),
             ready_after_ms: ready_after.map(|time| time.as_secs_f64() * 1000.0),
         }
+    }
+}
+
+/// The report of a part of which nothing was made.
+pub fn report_of_absent(name: &str, part: &HostPart, status: HostStatus) -> VnetReport {
+    VnetReport {
+        name: name.to_owned(),
+        vnet: part.vnet,
+        generation: part.generation,
+        state: VnetState::Failed,
+        obstacles: status.obstacles(),
+        nodes: nodes_of(part, &status),
+        links: links_of(part, &status, |_, _| Passed::default()),
+        phases: Vec::new(),
+        ready_after_ms: None,
     }
 }
 

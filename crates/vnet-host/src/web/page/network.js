@@ -11,7 +11,7 @@ export const reasonOf = (state) => typeof state === "string" ? "" : Object.value
 export function lookOf(state) {
   const word = stateOf(state);
   if (word === "up") return "up";
-  return ["down", "failed", "stopped"].includes(word) ? "down" : "unknown";
+  return ["down", "failed", "refused", "stopped"].includes(word) ? "down" : "unknown";
 }
 
 export const isImpaired = (link) =>

@@ -165,8 +165,25 @@ impl<S: Store> Pip<S> {
         let hosts = laid.hosts().into_iter();
         let mut hosts = hosts.chain([to]);
         if let Some(silent) = hosts.find(|host| !self.is_there_by_name(now, host)) {
-            let words = format!("host {silent} does not answer");
-            return refusal(ReasonCode::Unreachable, words);
+            return match self
+                .ground
+                .host(silent)
+                .filter(|it| self.is_unheard(now, *it))
+            {
+                Some(_) => {
+                    let words = format!("host {silent} has not reported yet; try again");
+                    refusal(ReasonCode::Conflict, words)
+                }
+                None => {
+                    let words = format!("host {silent} does not answer");
+                    refusal(ReasonCode::Unreachable, words)
+                }
+            };
+        }
+        let limits = self.ground.host(to).and_then(|to| self.limits.get(&to));
+        if let Some(error) = limits.and_then(|it| it.check_node(&wanted.node).err()) {
+            let words = format!("host {to}: {error}");
+            return refusal(ReasonCode::Impossible, words);
         }
         if !wanted.location.is_empty() && !wanted.location.contains(&host.location) {
             let words = format!(

@@ -16,6 +16,7 @@ use serde_json::json;
 
 use super::address;
 use crate::Shared;
+use crate::commands::vnet::deadline::Deadline;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line, progress};
@@ -94,13 +95,19 @@ pub fn pip_client(shared: &Shared, pip: &str, keys: &Path) -> Result<PipClient, 
 /// Wants a network and waits until it is ready.
 ///
 /// # Errors
-/// It is refused, or Ctrl-C comes first; then it is wanted no longer, unless `keeps`.
-pub fn up(shared: &Shared, client: &Client, document: &Document, keeps: bool) -> Outcome {
+/// It is refused, or Ctrl-C or the deadline comes first; then it is wanted no longer, unless
+/// `keeps`.
+pub fn up(
+    shared: &Shared,
+    client: &Client,
+    document: &Document,
+    (keeps, deadline): (bool, Deadline),
+) -> Outcome {
     let name = &document.vnet.name;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let made = client.create(document);
     made.attempt(format!("making network {name}"))?;
-    let outcome = follow(client, name, &interrupt);
+    let outcome = follow(client, name, &interrupt, deadline);
     if outcome.is_err() && !keeps {
         progress(format!("removing what was made of {name}"));
         if let Err(error) = client.remove(name) {
@@ -114,16 +121,21 @@ pub fn up(shared: &Shared, client: &Client, document: &Document, keeps: bool) ->
 ///
 /// # Errors
 /// As [`up`]; the change is still wanted.
-pub fn apply(shared: &Shared, client: &Client, document: &Document) -> Outcome {
+pub fn apply(shared: &Shared, client: &Client, document: &Document, deadline: Deadline) -> Outcome {
     let name = &document.vnet.name;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let changed = client.apply(document);
     changed.attempt(format!("changing network {name}"))?;
-    show(shared, &follow(client, name, &interrupt)?)
+    show(shared, &follow(client, name, &interrupt, deadline)?)
 }
 
 /// Shows what happens until the network is ready.
-fn follow(client: &Client, name: &str, interrupt: &Interrupt) -> Result<Seen, Failure> {
+fn follow(
+    client: &Client,
+    name: &str,
+    interrupt: &Interrupt,
+    deadline: Deadline,
+) -> Result<Seen, Failure> {
     let mut last = 0;
     loop {
         let what = || format!("waiting for network {name}");
@@ -147,6 +159,7 @@ fn follow(client: &Client, name: &str, interrupt: &Interrupt) -> Result<Seen, Fa
                 reason(&seen)
             )));
         }
+        deadline.check(name, reason(&seen))?;
     }
 }
 

@@ -1,0 +1,158 @@
+//! Whether this host can make a network, judged before anything of it is made: `plan`, `up`,
+//! `apply`, `restore` and a part of a provider get the same judgement.
+
+use std::fs;
+
+use carina_vnet::document::{Document, Kind, Via};
+use carina_vnet::host_part::{Far, HostLimits, HostPart, NodePart};
+
+use crate::admission::Capacity;
+use crate::error::{Error, Result};
+use crate::image_store::{ImageStore, OWN};
+use crate::node::{MACHINE_INTERFACES_MAX, member_mib};
+
+/// Judges networks of operators at a host.
+#[derive(Clone, Debug)]
+pub struct Judge {
+    /// What the host has.
+    pub capacity: Capacity,
+    /// What the host can make.
+    pub limits: HostLimits,
+}
+
+impl Judge {
+    /// The judge of this machine, which offers no cards.
+    #[must_use]
+    pub fn of_this_machine() -> Judge {
+        Judge {
+            capacity: Capacity::of_this_machine(),
+            limits: limits_of_this_host(),
+        }
+    }
+
+    /// Judges a network, of which `part` is what this host would make, beside those that are there.
+    ///
+    /// # Errors
+    /// It cannot be made here: what binds, and what would fit.
+    pub fn judge<'a>(
+        &self,
+        document: &Document,
+        part: &HostPart,
+        others: impl Iterator<Item = &'a HostPart>,
+    ) -> Result<()> {
+        check_cards(document)?;
+        self.capacity.admit(document, others)?;
+        check_part(&self.limits, part)
+    }
+}
+
+/// Judges a part of an operator or a provider, but for the room that it needs.
+///
+/// # Errors
+/// A node is beyond the limits of this host, or a link has no end from which it can be probed.
+pub fn check(part: &HostPart) -> Result<()> {
+    check_part(&limits_of_this_host(), part)
+}
+
+/// What only this host knows of the nodes that it can make.
+#[must_use]
+pub fn limits_of_this_host() -> HostLimits {
+    let images = ImageStore::of_this_host().list().unwrap_or_default();
+    HostLimits {
+        no_nodes: missing_capabilities(),
+        no_machines: carina_vm::qemu().err().map(|error| error.to_string()),
+        images: images.into_iter().map(|image| image.name).collect(),
+        member_memory_mib: member_mib(),
+        interfaces_max: MACHINE_INTERFACES_MAX,
+    }
+}
+
+fn check_part(limits: &HostLimits, part: &HostPart) -> Result<()> {
+    limits.check(part)?;
+    let is_foreign = |node: &NodePart| node.kind == Kind::Vm && node.image != OWN;
+    for link in &part.links {
+        let mut ends = link.ends().filter_map(|end| part.node(&end.node));
+        if matches!(link.far, Far::Here(_)) && ends.all(is_foreign) {
+            return Err(Error::Unsupported {
+                what: format!(
+                    "link {} between two nodes with images of their own",
+                    link.number
+                ),
+                instead: "probes leave from a namespace or from the image `carina` at one end",
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses cards behind something else than the engine.
+fn check_cards(document: &Document) -> Result<()> {
+    for name in document.node.keys() {
+        let Some(node) = document.resolved(name) else {
+            continue;
+        };
+        if node.nics.count > 0 && node.nics.via != Via::Forwarder {
+            return Err(Error::Unsupported {
+                what: format!("node {name}: cards by other ways than the forwarder"),
+                instead: "`via = \"forwarder\"` is what this host has",
+            });
+        }
+    }
+    Ok(())
+}
+
+/// What this process lacks to make namespaces and interfaces; none if it lacks nothing.
+fn missing_capabilities() -> Option<String> {
+    // Where it cannot be read, making the first namespace tells.
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let effective = effective_capabilities(&status)?;
+    let missing = CAPABILITIES
+        .iter()
+        .filter(|(bit, _)| effective >> bit & 1 == 0);
+    let missing: Vec<&str> = missing.map(|(_, name)| *name).collect();
+    match missing.is_empty() {
+        true => None,
+        false => Some(format!(
+            "namespaces and interfaces need {}; run it as root",
+            missing.join(" and ")
+        )),
+    }
+}
+
+/// `CapEff` of proc(5).
+fn effective_capabilities(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|it| it.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+/// What nodes need, by the number of its bit. (capabilities(7))
+const CAPABILITIES: [(u32, &str); 2] = [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN")];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steps::tests::part;
+
+    #[test]
+    fn images_that_are_not_there_are_refused_by_name() {
+        let limits = HostLimits::none();
+        let mut part = part(&["a b", "a c dif"]);
+        check_part(&limits, &part).unwrap();
+        part.nodes[1].kind = Kind::Vm;
+        part.nodes[1].image = "no-such-image".to_owned();
+        let error = check_part(&limits, &part).unwrap_err();
+        assert!(error.is_final());
+        let error = error.to_string();
+        assert!(
+            error.contains("no-such-image") && error.contains("carina"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn capabilities_are_read_from_the_status_of_a_process() {
+        let status = "Name:\tcarina\nCapEff:\t0000000000201000\n";
+        assert_eq!(effective_capabilities(status), Some(1 << 12 | 1 << 21));
+        assert_eq!(effective_capabilities("CapInh:\t0\n"), None);
+    }
+}

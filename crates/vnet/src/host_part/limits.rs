@@ -1,0 +1,291 @@
+//! What only a host knows of the nodes that it can make.
+//!
+//! A host reports its limits to its provider, which judges a part by them before it holds anything
+//! for it. The host judges by the same function the parts that its provider wants it to make, and
+//! what an operator at the host plans or makes.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Cause, HostPart, NodePart};
+use crate::document::{Kind, OWN_IMAGE};
+
+/// What only a host knows of the nodes that it can make.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostLimits {
+    /// Why the host can make no node at all, in words for its provider; none if it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_nodes: Option<String>,
+    /// Why the host can make no machine, in words for its provider; none if it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_machines: Option<String>,
+    /// The images that its machines can boot, beside [`OWN_IMAGE`].
+    pub images: BTreeSet<String>,
+    /// The least memory of a machine that is a member of a DIF, MiB.
+    pub member_memory_mib: u64,
+    /// The most interfaces of a machine.
+    pub interfaces_max: usize,
+}
+
+/// Why a host can never make a node, as long as its limits are the same.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// The host can make no node at all.
+    #[error("node {node}: this host makes no nodes: {why}")]
+    NoNodes {
+        /// The node.
+        node: String,
+        /// Why not.
+        why: String,
+    },
+    /// The host can make no machines.
+    #[error("node {node}: this host makes no virtual machines: {why}")]
+    NoMachines {
+        /// The node.
+        node: String,
+        /// Why not.
+        why: String,
+    },
+    /// The host does not have the image.
+    #[error(
+        "node {node}: there is no image {image:?} here; there are: {known}; \
+         `carina vnet image add` adds one"
+    )]
+    NoImage {
+        /// The node.
+        node: String,
+        /// The image.
+        image: String,
+        /// The images of the host.
+        known: String,
+    },
+    /// The image of a member of a DIF has no Carina node.
+    #[error(
+        "node {node}: a link as a flow of a DIF: image {image:?} has no Carina node; \
+         `ipip`, `gre` and `vxlan` need none"
+    )]
+    NoMemberImage {
+        /// The node.
+        node: String,
+        /// The image.
+        image: String,
+    },
+    /// The memory is too small for a member of a DIF.
+    #[error(
+        "node {node} has {has} MiB of memory; a machine that is a member of a DIF needs {needs}"
+    )]
+    MemberMemory {
+        /// The node.
+        node: String,
+        /// The memory of the node, MiB.
+        has: u64,
+        /// The least that would do, MiB.
+        needs: u64,
+    },
+    /// A machine has more interfaces than it can have.
+    #[error("node {node} has {has} interfaces; a virtual machine has at most {most}")]
+    Interfaces {
+        /// The node.
+        node: String,
+        /// The interfaces of the node.
+        has: usize,
+        /// The most that it can have.
+        most: usize,
+    },
+}
+
+impl HostLimits {
+    /// The limits of a host that can make everything.
+    #[must_use]
+    pub fn none() -> HostLimits {
+        HostLimits {
+            no_nodes: None,
+            no_machines: None,
+            images: BTreeSet::new(),
+            member_memory_mib: 0,
+            interfaces_max: usize::MAX,
+        }
+    }
+
+    /// Judges all nodes of a part.
+    ///
+    /// # Errors
+    /// The first node that this host can never make.
+    pub fn check(&self, part: &HostPart) -> Result<(), LimitError> {
+        part.nodes.iter().try_for_each(|node| self.check_node(node))
+    }
+
+    /// Judges a node.
+    ///
+    /// # Errors
+    /// This host can never make it.
+    pub fn check_node(&self, node: &NodePart) -> Result<(), LimitError> {
+        let name = || node.name.clone();
+        if let Some(why) = &self.no_nodes {
+            let (node, why) = (name(), why.clone());
+            return Err(LimitError::NoNodes { node, why });
+        }
+        if node.kind != Kind::Vm {
+            return Ok(());
+        }
+        if let Some(why) = &self.no_machines {
+            let (node, why) = (name(), why.clone());
+            return Err(LimitError::NoMachines { node, why });
+        }
+        let image = || node.image.clone();
+        let is_own = node.image == OWN_IMAGE;
+        if !is_own && !self.images.contains(&node.image) {
+            let others = self.images.iter().map(String::as_str);
+            let known: Vec<&str> = std::iter::once(OWN_IMAGE).chain(others).collect();
+            return Err(LimitError::NoImage {
+                node: name(),
+                image: image(),
+                known: known.join(", "),
+            });
+        }
+        if node.founder.is_some() && !is_own {
+            let (node, image) = (name(), image());
+            return Err(LimitError::NoMemberImage { node, image });
+        }
+        let (has, needs) = (node.memory_mib, self.member_memory_mib);
+        if node.founder.is_some() && has < needs {
+            let node = name();
+            return Err(LimitError::MemberMemory { node, has, needs });
+        }
+        let (has, most) = (node.interfaces.len(), self.interfaces_max);
+        if has > most {
+            let node = name();
+            return Err(LimitError::Interfaces { node, has, most });
+        }
+        Ok(())
+    }
+}
+
+impl LimitError {
+    /// The node.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        match self {
+            LimitError::NoNodes { node, .. }
+            | LimitError::NoMachines { node, .. }
+            | LimitError::NoImage { node, .. }
+            | LimitError::NoMemberImage { node, .. }
+            | LimitError::MemberMemory { node, .. }
+            | LimitError::Interfaces { node, .. } => node,
+        }
+    }
+
+    /// Of what kind it is.
+    #[must_use]
+    pub fn cause(&self) -> Cause {
+        match self {
+            LimitError::NoNodes { .. } => Cause::Host,
+            LimitError::NoImage { .. } => Cause::Image,
+            LimitError::MemberMemory { .. } => Cause::Room,
+            LimitError::NoMachines { .. }
+            | LimitError::NoMemberImage { .. }
+            | LimitError::Interfaces { .. } => Cause::Impossible,
+        }
+    }
+
+    /// The words for an operator, who must not know the host: what is wrong with the node in the
+    /// operator's own document, and what would be right.
+    #[must_use]
+    pub fn for_operators(&self) -> String {
+        match self {
+            LimitError::NoNodes { node, .. } => {
+                format!("node {node}: no host of the provider can make it now; ask the provider")
+            }
+            LimitError::NoMachines { node, .. } => format!(
+                "node {node}: no host of the provider makes virtual machines; \
+                 `kind = \"namespace\"` needs none"
+            ),
+            LimitError::NoImage { node, image, .. } => format!(
+                "node {node}: the provider has no image {image:?}; \
+                 `image = \"{OWN_IMAGE}\"` is at every host"
+            ),
+            LimitError::NoMemberImage { .. }
+            | LimitError::MemberMemory { .. }
+            | LimitError::Interfaces { .. } => self.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Boot;
+
+    fn node() -> NodePart {
+        NodePart {
+            name: "r1".to_owned(),
+            kind: Kind::Vm,
+            image: OWN_IMAGE.to_owned(),
+            cpus: 1,
+            memory_mib: 256,
+            boot: Boot::Clone,
+            interfaces: vec![],
+            routes: vec![],
+            founder: None,
+        }
+    }
+
+    #[test]
+    fn node_beyond_a_limit_is_refused_with_what_would_be_right() {
+        let limits = HostLimits {
+            images: ["debian".to_owned()].into(),
+            member_memory_mib: 512,
+            interfaces_max: 16,
+            ..HostLimits::none()
+        };
+        limits.check_node(&node()).unwrap();
+        let member = NodePart {
+            founder: Some("r1".to_owned()),
+            ..node()
+        };
+        let refused = |node: &NodePart| limits.check_node(node).unwrap_err();
+        let error = refused(&member);
+        assert_eq!((error.cause(), error.node()), (Cause::Room, "r1"));
+        let words = error.for_operators();
+        assert!(
+            words.contains("256 MiB") && words.contains("512"),
+            "{words}"
+        );
+        let error = refused(&NodePart {
+            image: "other".to_owned(),
+            ..node()
+        });
+        assert!(error.to_string().contains("debian"), "{error}");
+        // The list of images is the host's.
+        let words = error.for_operators();
+        assert!(
+            words.contains("other") && !words.contains("debian"),
+            "{words}"
+        );
+        let error = refused(&NodePart {
+            image: "debian".to_owned(),
+            ..member
+        });
+        assert_eq!(error.cause(), Cause::Impossible);
+    }
+
+    #[test]
+    fn host_without_machines_makes_namespaces() {
+        let mut limits = HostLimits {
+            no_machines: Some("there is no QEMU".to_owned()),
+            ..HostLimits::none()
+        };
+        let space = NodePart {
+            kind: Kind::Namespace,
+            ..node()
+        };
+        limits.check_node(&space).unwrap();
+        let error = limits.check_node(&node()).unwrap_err();
+        assert!(!error.for_operators().contains("QEMU"), "{error}");
+        limits.no_nodes = Some("it is not root".to_owned());
+        assert!(limits.check_node(&space).is_err());
+    }
+}

@@ -1,0 +1,176 @@
+//! Parts that are to be held: judged, placed, and written down with the lease of the store.
+
+use carina_embed::Residual;
+use carina_time::Instant;
+
+use super::books::Held;
+use super::placing::{self, Keeping, Laid, Placement, Unplaced};
+use super::{Pip, ROUND_MAX, Step, hosting};
+use crate::host_part::VnetId;
+use crate::message::{FromPip, PartKey, PartRequest, Reason, ReasonCode};
+use crate::mirror::to_value;
+use crate::store::{Outcome, Store, StoreError};
+
+impl<S: Store> Pip<S> {
+    /// Holds a part, or says why not; a part that is held is held for longer.
+    pub(super) fn reserve(
+        &mut self,
+        now: Instant,
+        vnp: &str,
+        key: PartKey,
+        part: &PartRequest,
+    ) -> Result<Step, StoreError> {
+        let made = self.books.made(key.vnet);
+        let held = self.books.held(key.vnet);
+        let rounds = [made.map(|it| it.round), held.map(|it| it.round)];
+        if self.is_of_another(vnp, key.vnet) || rounds.iter().flatten().any(|it| *it > key.round) {
+            self.count("reservation that is late or of another's network");
+            return Ok(Step::Done);
+        }
+        if made.is_some_and(|made| made.round == key.round && !made.is_leaving) {
+            self.tell(vnp, FromPip::Committed { key });
+            return Ok(Step::Done);
+        }
+        let conflict = made.and_then(|made| match made.is_leaving {
+            true => Some("what it was is being removed"),
+            false => made.moving.as_ref().map(|_| "a node of it moves"),
+        });
+        if let Some(words) = conflict {
+            let reason = Reason::new(ReasonCode::Conflict, words);
+            self.tell(vnp, FromPip::Refused { key, reason });
+            return Ok(Step::Done);
+        }
+        if key.round > ROUND_MAX {
+            let words = format!("round {}: must be at most {ROUND_MAX}", key.round);
+            let reason = Reason::new(ReasonCode::Impossible, words);
+            self.tell(vnp, FromPip::Refused { key, reason });
+            return Ok(Step::Done);
+        }
+        if let Some(held) = held.filter(|held| held.round == key.round) {
+            let ends = hosting::offered(&held.laid.part, &held.laid.placement);
+            if let Some(lease) = self.books.lease(key.vnet) {
+                self.store.renew(now, lease)?;
+            }
+            self.tell(vnp, FromPip::Offered { key, ends });
+            return Ok(Step::Done);
+        }
+        self.hold(now, vnp, key, part)
+    }
+
+    fn hold(
+        &mut self,
+        now: Instant,
+        vnp: &str,
+        key: PartKey,
+        part: &PartRequest,
+    ) -> Result<Step, StoreError> {
+        if let Err(error) = part.check() {
+            let words = format!("the part: {error}");
+            let reason = Reason::new(ReasonCode::Impossible, words);
+            self.tell(vnp, FromPip::Refused { key, reason });
+            return Ok(Step::Done);
+        }
+        let placement = match self.place(now, key.vnet, part) {
+            Ok(placement) => placement,
+            Err(reason) => {
+                self.tell(vnp, FromPip::Refused { key, reason });
+                return Ok(Step::Done);
+            }
+        };
+        let held = Held {
+            vnp: vnp.to_owned(),
+            round: key.round,
+            laid: Laid {
+                part: part.clone(),
+                placement,
+            },
+        };
+        let lease = self.store.grant(now, self.timing.hold)?;
+        let write = self.books.change(key.vnet, true);
+        let write = write.put_leased(self.books.held_key(key.vnet), to_value(&held), lease);
+        match self.store.commit(now, &write) {
+            Ok(Outcome::Done(_)) => {
+                let ends = hosting::offered(&held.laid.part, &held.laid.placement);
+                self.tell(vnp, FromPip::Offered { key, ends });
+                Ok(Step::Done)
+            }
+            Ok(Outcome::Conflict) => {
+                self.store.revoke(now, lease)?;
+                Ok(Step::Again)
+            }
+            Err(StoreError::Full(_)) => {
+                // Where the store is, and what it says, is the provider's own.
+                self.count("the store is full");
+                let words = "the provider cannot write it down: its store is full";
+                let reason = Reason::new(ReasonCode::Insufficient, words);
+                self.tell(vnp, FromPip::Refused { key, reason });
+                Ok(Step::Done)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A place for a part; or why it has none: no host can ever make it, there is no room, or it is
+    /// not known yet whether there is.
+    fn place(
+        &mut self,
+        now: Instant,
+        vnet: VnetId,
+        part: &PartRequest,
+    ) -> Result<Placement, Reason> {
+        let drained = self.drained_hosts();
+        let keeping = Keeping {
+            before: self.books.made(vnet).map(|made| &made.laid),
+            drained: &drained,
+            limits: &self.limits,
+        };
+        if let Some(reason) = placing::unfit(&self.ground, part, &keeping) {
+            return Err(reason);
+        }
+        let place = |free: &Residual| {
+            let taken = self.books.taken(vnet);
+            placing::place(&self.ground, free, part, &keeping, taken)
+        };
+        let free = self.free(now, Some(vnet));
+        match place(&free) {
+            Ok(placement) => return Ok(placement),
+            Err(Unplaced::Because(reason)) => return Err(reason),
+            Err(Unplaced::NoRoom) => {}
+        }
+        if !self.awaits_hosts(now) {
+            return Err(self.why_not(now, vnet, &free, part));
+        }
+        let hoped = self.free_as_hoped(now, Some(vnet));
+        match place(&hoped) {
+            Ok(_) => {
+                let words = "the provider has not heard of all its hosts yet, and is asked again";
+                Err(Reason::new(ReasonCode::Unreachable, words))
+            }
+            Err(Unplaced::Because(reason)) => Err(reason),
+            Err(Unplaced::NoRoom) => Err(self.why_not(now, vnet, &hoped, part)),
+        }
+    }
+
+    /// What binds a part for which there is no room.
+    fn why_not(
+        &mut self,
+        now: Instant,
+        vnet: VnetId,
+        free: &Residual,
+        part: &PartRequest,
+    ) -> Reason {
+        if let Some(reason) = self.lately.reason(now, vnet, part) {
+            return reason;
+        }
+        let drained = self.drained_hosts();
+        let before = self.books.made(vnet).map(|made| &made.laid);
+        let keeping = Keeping {
+            before,
+            drained: &drained,
+            limits: &self.limits,
+        };
+        let reason = placing::why_not(&self.ground, free, part, &keeping);
+        self.lately.keep(now, vnet, part.clone(), reason.clone());
+        reason
+    }
+}
