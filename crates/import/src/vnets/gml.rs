@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 use carina_vnet::document::Kind;
 
-use super::draft::{Draft, DraftEnd, DraftLink, beginning};
-use super::graphml::{bits, wrong};
+use super::draft::{Draft, beginning};
+use super::graphml::{edge, wrong};
 use super::{Imported, Source};
 use crate::error::ImportError;
 
@@ -37,33 +37,11 @@ pub fn read(source: Source<'_>) -> Result<Imported, ImportError> {
         let label = node.text("label").filter(|label| !label.trim().is_empty());
         names.insert(id, draft.labelled(label.unwrap_or(id), id, node.line));
     }
-    for edge in graph.lists("edge") {
-        read_edge(&mut draft, edge, &names);
+    for it in graph.lists("edge") {
+        let ends = ["source", "target"].map(|key| names.get(it.text(key)?));
+        edge(&mut draft, ends, it.text("LinkSpeedRaw"), it.line);
     }
     draft.finish()
-}
-
-fn read_edge(draft: &mut Draft, edge: &List, names: &BTreeMap<&str, String>) {
-    let end = |key: &str| names.get(edge.text(key)?);
-    let (Some(one), Some(other)) = (end("source"), end("target")) else {
-        let what = "an edge without two nodes";
-        return draft.note(edge.line, what, "links are between two nodes");
-    };
-    let ends = [one, other].map(|node| DraftEnd {
-        node,
-        interface: None,
-    });
-    let speed = edge.text("LinkSpeedRaw");
-    let rate = speed.and_then(|text| bits(text.trim()));
-    if let (Some(text), None) = (speed, rate) {
-        let what = format!("LinkSpeedRaw {:?}", beginning(text));
-        draft.note(edge.line, what, "it is no number of bits a second");
-    }
-    let of = DraftLink {
-        rate,
-        ..DraftLink::default()
-    };
-    draft.link(ends, of, edge.line);
 }
 
 /// Keys with values, in their order.

@@ -33,8 +33,9 @@ pub fn read(source: Source<'_>) -> Result<Imported, ImportError> {
         draft.name(name);
     }
     let names = read_nodes(&mut draft, graph, &keys);
-    for edge in graph.children.iter().filter(|it| it.local_name() == "edge") {
-        read_edge(&mut draft, edge, &names, &keys);
+    for it in graph.children.iter().filter(|it| it.local_name() == "edge") {
+        let ends = ["source", "target"].map(|key| names.get(it.text(key)?));
+        edge(&mut draft, ends, data(it, &keys, "LinkSpeedRaw"), it.line);
     }
     for other in &graph.children {
         if matches!(other.local_name(), "hyperedge" | "port") {
@@ -77,27 +78,26 @@ fn read_nodes<'a>(
     names
 }
 
-fn read_edge(draft: &mut Draft, edge: &Element, names: &BTreeMap<&str, String>, keys: &Keys<'_>) {
-    let end = |key: &str| names.get(edge.text(key)?);
-    let (Some(one), Some(other)) = (end("source"), end("target")) else {
-        let what = "an <edge> without two nodes";
-        return draft.note(edge.line, what, "links are between two nodes");
+/// Adds the link of an edge between the nodes that it names. `speed` is its `LinkSpeedRaw`.
+pub fn edge(draft: &mut Draft, ends: [Option<&String>; 2], speed: Option<&str>, line: usize) {
+    let [Some(one), Some(other)] = ends else {
+        let what = "an edge without two nodes";
+        return draft.note(line, what, "links are between two nodes");
     };
     let ends = [one, other].map(|node| DraftEnd {
         node,
         interface: None,
     });
-    let speed = data(edge, keys, "LinkSpeedRaw");
     let rate = speed.and_then(|text| bits(text.trim()));
     if let (Some(text), None) = (speed, rate) {
         let what = format!("LinkSpeedRaw {:?}", beginning(text));
-        draft.note(edge.line, what, "it is no number of bits a second");
+        draft.note(line, what, "it is no number of bits a second");
     }
     let of = DraftLink {
         rate,
         ..DraftLink::default()
     };
-    draft.link(ends, of, edge.line);
+    draft.link(ends, of, line);
 }
 
 /// The text of the datum of this name.
@@ -113,7 +113,7 @@ fn data<'a>(element: &'a Element, keys: &Keys<'_>, name: &str) -> Option<&'a str
 }
 
 /// A rate in bits a second, as the Topology Zoo writes `LinkSpeedRaw`.
-pub fn bits(text: &str) -> Option<Rate> {
+fn bits(text: &str) -> Option<Rate> {
     let number: f64 = text.parse().ok()?;
     // As a float, beyond 64 bits it is the largest number, which is no rate.
     Rate::from_bps(number as u64)
