@@ -1,6 +1,7 @@
 //! `vnet.sock`: HTTP/1.1 and JSON over a Unix socket. `docs/vnet.md` has the paths.
 
 mod access;
+mod answers;
 
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -11,22 +12,17 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, RawQuery, State};
-use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{get, post, put};
-use carina_api::control::ErrorReply;
 use carina_api::{ErrorBody, ErrorCode};
-use carina_vnet::document::{Document, Form, json_words, limits};
-use carina_vnet::host_part::LimitError;
-use carina_vnet_access::register::RegisterError;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use carina_vnet::document::limits;
 use tokio::sync::oneshot;
 
+use self::answers::bad;
+pub use self::answers::{answer, answered, document_in, event_query, json_in, json_text, refusal};
 use crate::agent::Agent;
 use crate::agent::switching::NodeSwitch;
-use crate::error::Error;
 use crate::impairment::LinkImpairment;
 use crate::node::Until;
 use crate::report::{AtPath, ConsoleTyped, Exec, ExecReply, PoolReport};
@@ -409,133 +405,6 @@ async fn unknown_path() -> Response {
     refusal(&ErrorBody::new(ErrorCode::NotFound, what))
 }
 
-/// Does the work on a thread of its own: it may wait.
-pub async fn answer<T: Serialize + Send + 'static>(
-    work: impl FnOnce() -> Result<T, ErrorBody> + Send + 'static,
-) -> Response {
-    let done = tokio::task::spawn_blocking(work).await;
-    let done = done.unwrap_or_else(|_| {
-        let what = "the agent failed; its log says more";
-        Err(ErrorBody::new(ErrorCode::Internal, what))
-    });
-    answered(done)
-}
-
-/// The answer to a request: a value in JSON, or a refusal.
-pub fn answered<T: Serialize>(done: Result<T, ErrorBody>) -> Response {
-    match done.and_then(|value| {
-        serde_json::to_vec(&value)
-            .map_err(|error| ErrorBody::new(ErrorCode::Internal, error.to_string()))
-    }) {
-        Ok(json) => json_text(json),
-        Err(error) => refusal(&error),
-    }
-}
-
-/// An answer that is JSON already.
-pub fn json_text(json: Vec<u8>) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], json).into_response()
-}
-
-/// The answer to a request that is refused.
-pub fn refusal(error: &ErrorBody) -> Response {
-    let status = match error.code {
-        ErrorCode::NotFound => StatusCode::NOT_FOUND,
-        ErrorCode::BadRequest => StatusCode::BAD_REQUEST,
-        ErrorCode::AccessDenied => StatusCode::FORBIDDEN,
-        ErrorCode::DuplicateName | ErrorCode::Conflict => StatusCode::CONFLICT,
-        ErrorCode::LimitReached | ErrorCode::Unsupported => StatusCode::UNPROCESSABLE_ENTITY,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    };
-    let error = error.clone();
-    let json = serde_json::to_vec(&ErrorReply { error }).unwrap_or_default();
-    (status, [(header::CONTENT_TYPE, "application/json")], json).into_response()
-}
-
-/// The document that a request carries in JSON.
-///
-/// # Errors
-/// It has none, or one that is wrong.
-pub fn document_in(body: &[u8]) -> Result<Document, ErrorBody> {
-    let text = std::str::from_utf8(body).map_err(|error| bad(error.to_string()))?;
-    Document::read(text, Form::Json).map_err(|error| bad(error.to_string()))
-}
-
-/// The value that a request carries in JSON.
-///
-/// # Errors
-/// It has none, or one of something else.
-pub fn json_in<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
-    serde_json::from_slice(body).map_err(|error| bad(json_words(&error)))
-}
-
-fn bad(what: String) -> ErrorBody {
-    ErrorBody::new(ErrorCode::BadRequest, what)
-}
-
-/// `since=N&wait_ms=M`, both of which may be missing.
-///
-/// # Errors
-/// It has something else.
-pub fn event_query(query: &str) -> Result<(u64, Duration), ErrorBody> {
-    let (mut since, mut wait_ms) = (0, 0);
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let wrong = || {
-            bad(format!(
-                "{pair:?}: a query is since=NUMBER&wait_ms=MILLISECONDS"
-            ))
-        };
-        let (key, value) = pair.split_once('=').ok_or_else(wrong)?;
-        let value: u64 = value.parse().map_err(|_| wrong())?;
-        match key {
-            "since" => since = value,
-            "wait_ms" => wait_ms = value.min(WAIT_MS_MAX),
-            _ => return Err(wrong()),
-        }
-    }
-    Ok((since, Duration::from_millis(wait_ms)))
-}
-
-impl From<Error> for ErrorBody {
-    fn from(error: Error) -> ErrorBody {
-        let code = match &error {
-            Error::NoVnet { .. }
-            | Error::NoNode { .. }
-            | Error::NoLink { .. }
-            | Error::NoInterface { .. }
-            | Error::NoImage { .. } => ErrorCode::NotFound,
-            Error::Access(RegisterError::NoUser { .. }) | Error::NoAccess { .. } => {
-                ErrorCode::NotFound
-            }
-            Error::Access(RegisterError::Lease(_) | RegisterError::Addresses(_))
-            | Error::NoAddress
-            | Error::Impairment(_)
-            | Error::Saved(_) => ErrorCode::BadRequest,
-            Error::Exists(_) => ErrorCode::DuplicateName,
-            Error::Limit(LimitError::NoImage { .. }) => ErrorCode::NotFound,
-            Error::Limit(LimitError::MemberMemory { .. } | LimitError::Interfaces { .. })
-            | Error::NotAdmitted { .. } => ErrorCode::LimitReached,
-            Error::Limit(_) => ErrorCode::Unsupported,
-            Error::Ending
-            | Error::NotMade(_)
-            | Error::NodeStopped(_)
-            | Error::Cancelled
-            | Error::OfProvider(_)
-            | Error::Taken(_) => ErrorCode::Conflict,
-            Error::Unsupported { .. } => ErrorCode::Unsupported,
-            Error::Timeout { .. } => ErrorCode::TimedOut,
-            _ => ErrorCode::Internal,
-        };
-        let body = ErrorBody::new(code, error.to_string());
-        match error {
-            // The same request fails again until something else has gone.
-            Error::NotAdmitted { .. } | Error::Saved(_) => body.for_good(),
-            error if error.is_final() => body.for_good(),
-            _ => body,
-        }
-    }
-}
-
 /// How often is looked whether leases have ended.
 const LEASES: Duration = Duration::from_secs(1);
 /// How long a transient agent without networks waits for a request.
@@ -546,55 +415,5 @@ const FIRST: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(100);
 /// Requests that wait at a time: events, commands, removals.
 const BLOCKING_MAX: usize = 64;
-/// How long a request for events waits at most, ms.
-const WAIT_MS_MAX: u64 = 30_000;
 /// How long a command in a node may take at most.
 const EXEC_MAX: Duration = Duration::from_secs(3600);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_fails_again_until_something_else_changes_is_final() {
-        let is_final = |error: Error| ErrorBody::from(error).is_final;
-        let (name, known) = ("x".to_owned(), "carina".to_owned());
-        assert!(is_final(Error::NoImage { name, known }));
-        let exists = crate::saved::SavedError::Exists("/x".into());
-        assert!(is_final(exists.into()));
-        assert!(!is_final(Error::NotMade("x".to_owned())) && !is_final(Error::Ending));
-    }
-
-    #[test]
-    fn queries_for_events_are_read_and_bounded() {
-        let read = |query| event_query(query).map_err(|error| error.message);
-        assert_eq!(read(""), Ok((0, Duration::ZERO)));
-        assert_eq!(
-            read("wait_ms=50&since=7"),
-            Ok((7, Duration::from_millis(50)))
-        );
-        assert_eq!(read("wait_ms=99999999"), Ok((0, Duration::from_secs(30))));
-        for query in ["since", "since=-1", "until=3"] {
-            assert!(read(query).unwrap_err().contains("since=NUMBER"), "{query}");
-        }
-    }
-
-    #[test]
-    fn refusals_that_stay_are_final() {
-        let body = ErrorBody::from(Error::NotAdmitted {
-            vnet: "x".into(),
-            reason: "no room".into(),
-        });
-        assert!(body.is_final);
-        assert_eq!(refusal(&body).status(), StatusCode::UNPROCESSABLE_ENTITY);
-        let image = LimitError::NoImage {
-            node: "a".into(),
-            image: "x".into(),
-            known: "carina".into(),
-        };
-        let body = ErrorBody::from(Error::from(image));
-        assert!(body.is_final && body.code == ErrorCode::NotFound);
-        let body = ErrorBody::from(Error::NotMade("x".into()));
-        assert!(!body.is_final);
-    }
-}

@@ -16,7 +16,6 @@ use carina_vnet_host::report::{
     Exec, ExecReply, LinkReport, MigrationReport, TestReport, VnetReport,
 };
 use carina_vnet_host::way::{Way, WayQuery};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::calling::address::Address;
@@ -25,20 +24,15 @@ use crate::identity::{Identity, Role};
 use crate::inside::access::AtAccess;
 use crate::inside::{self, Ask, Look};
 use crate::keys::{KeyDir, KeyError, Tls};
-use crate::serving::drains::{DrainReport, DrainRequest};
-use crate::serving::moves::MoveRequest;
 
+pub use self::of_pip::PipClient;
 pub use crate::inside::copied::{Copied, Portion};
+
+mod of_pip;
 
 /// A client of one VNO.
 #[derive(Debug)]
 pub struct Client {
-    callee: Callee,
-}
-
-/// A client of a PIP, for its operator.
-#[derive(Debug)]
-pub struct PipClient {
     callee: Callee,
 }
 
@@ -415,86 +409,6 @@ impl Client {
         })
     }
 }
-
-impl PipClient {
-    /// A client with the only operator's certificate in a directory, of the PIP of its name.
-    ///
-    /// # Errors
-    /// There is no such certificate, or several.
-    pub fn new(keys: &KeyDir, address: Address) -> Result<PipClient, KeyError> {
-        let operator = keys.only(Role::Operator)?;
-        let tls = Tls::of(keys, &operator)?;
-        let party = Identity {
-            role: Role::Pip,
-            name: operator.name,
-        };
-        let callee = Callee {
-            party,
-            address,
-            tls,
-        };
-        Ok(PipClient { callee })
-    }
-
-    /// Has a node move to another host of the PIP, and waits until it has moved.
-    ///
-    /// # Errors
-    /// [`CallError`].
-    pub fn migrate(&self, request: &MoveRequest) -> Answer<MigrationReport> {
-        let body = text_of(request);
-        let body = self.ask("POST", "/v1/moves", &body, request.limit_ms)?;
-        self.read(&body)
-    }
-
-    /// Has all nodes leave a host, which takes no new ones from then on, and waits until they have
-    /// or cannot.
-    ///
-    /// # Errors
-    /// [`CallError`]: of a node that cannot leave, too, before any has left.
-    pub fn drain(&self, host: &str, request: &DrainRequest) -> Answer<DrainReport> {
-        let body = text_of(request);
-        let body = self.ask("PUT", &drain_of(host), &body, request.limit_ms)?;
-        self.read(&body)
-    }
-
-    /// Has a host take nodes again.
-    ///
-    /// # Errors
-    /// [`CallError`].
-    pub fn undrain(&self, host: &str) -> Answer<()> {
-        self.ask("DELETE", &drain_of(host), "", 0).map(drop)
-    }
-
-    fn ask(&self, method: &str, target: &str, body: &str, limit_ms: u64) -> Answer<Vec<u8>> {
-        let mut connection = self.callee.connect()?;
-        let wait = Duration::from_millis(limit_ms.saturating_mul(2)) + MARGIN;
-        let request = Request {
-            method,
-            target,
-            body,
-            wait,
-        };
-        self.callee.request(&mut connection, &request)
-    }
-
-    fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Answer<T> {
-        serde_json::from_slice(body).map_err(|error| CallError::Answer {
-            callee: self.callee.party.clone(),
-            what: error.to_string(),
-        })
-    }
-}
-
-fn text_of(request: &impl Serialize) -> String {
-    serde_json::to_string(request).expect("it has no keys but texts and numbers")
-}
-
-fn drain_of(host: &str) -> String {
-    format!("/v1/hosts/{}/drain", escape(host))
-}
-
-/// What a move may take beside the guest itself.
-const MARGIN: Duration = Duration::from_secs(90);
 
 fn path_of(name: &str, rest: &str) -> String {
     format!("/v1/vnets/{}{rest}", escape(name))

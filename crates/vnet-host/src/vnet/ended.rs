@@ -1,0 +1,83 @@
+//! Nodes that have ended by themselves: what is noted of them, and what is left of them.
+
+use std::sync::Arc;
+
+use carina_vnet::host_part::{Cause, HostPart, LinkPart, NodeState};
+
+use super::{Vnet, lock, observed};
+use crate::error::Result;
+use crate::node::Node;
+use crate::remains;
+
+impl Vnet {
+    /// Notes which nodes have ended by themselves; true when one has.
+    pub fn look_after_nodes(&self) -> bool {
+        let ended = self.note_ended();
+        if !ended.is_empty() {
+            let links = lock(&self.part).links.clone();
+            self.links_are_down(&links, &ended);
+        }
+        !ended.is_empty()
+    }
+
+    /// Notes which nodes have ended since they were up; their names.
+    fn note_ended(&self) -> Vec<String> {
+        let nodes: Vec<(String, Arc<Node>)> = {
+            let all = lock(&self.nodes);
+            let pairs = all
+                .iter()
+                .map(|(name, node)| (name.clone(), Arc::clone(node)));
+            pairs.collect()
+        };
+        let status = self.progress.status();
+        let was_up = |name: &str| {
+            let known = status.nodes.get(name);
+            known.is_some_and(|it| it.state == NodeState::Up)
+        };
+        let mut ended = Vec::new();
+        for (name, node) in nodes {
+            if was_up(&name) && !node.is_alive() {
+                self.progress.node(&name, |it| {
+                    let (reason, cause) = ("it has ended".to_owned(), Cause::Ended);
+                    it.state = NodeState::Failed { reason, cause };
+                    it.is_console_ready = false;
+                });
+                self.progress.tell(format!("node {name} has ended"));
+                ended.push(name);
+            }
+        }
+        ended
+    }
+
+    /// Removes what is left of nodes that have ended; `there` is what remains then. So the change
+    /// that comes makes them again, with those links whose ports went with them.
+    pub(super) fn forget_ended(&self, there: &mut HostPart) -> Result<()> {
+        let noted = self.note_ended();
+        self.links_are_down(&there.links, &noted);
+        let ended: Vec<String> = {
+            let all = lock(&self.nodes);
+            let ended = all.iter().filter(|(_, node)| !node.is_alive());
+            ended.map(|(name, _)| name.clone()).collect()
+        };
+        if ended.is_empty() {
+            return Ok(());
+        }
+        for name in &ended {
+            if let Some(node) = self.take(name) {
+                node.remove()?;
+            }
+        }
+        let living = remains::living_namespaces(there.vnet)?;
+        let left = observed(&self.dir, there, &living)?;
+        let is_left = |link: &LinkPart| left.links.iter().any(|it| it.number == link.number);
+        let lost = there.links.iter().filter(|link| !is_left(link));
+        let lost: Vec<u32> = lost.map(|link| link.number).collect();
+        *there = left;
+        if !lost.is_empty() {
+            lock(&self.second).forget(&lost);
+            // The engine lets go of ports that will be made again by the same names.
+            self.plane.become_graph(self.graph(there)?)?;
+        }
+        Ok(())
+    }
+}
