@@ -38,6 +38,7 @@ use crate::timing::Timing;
 use self::record::{Record, Step, Then};
 
 mod concluding;
+mod far_ends;
 mod hearing;
 mod inside;
 mod keeping;

@@ -1,7 +1,9 @@
 //! One network of an agent, with the thread that makes and watches it.
 
+mod again;
 mod reporting;
 
+pub use self::again::Again;
 pub use self::reporting::report_of_absent;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -468,33 +470,6 @@ impl Shared {
     }
 }
 
-/// When something that has failed is tried again: after longer and longer times.
-#[derive(Debug)]
-pub struct Again {
-    wait: Duration,
-    failed_at: Instant,
-}
-
-impl Default for Again {
-    fn default() -> Again {
-        Again {
-            wait: Duration::ZERO,
-            failed_at: Instant::now(),
-        }
-    }
-}
-
-impl Again {
-    pub fn later(&mut self) {
-        self.wait = (self.wait * 2).clamp(AGAIN_MIN, AGAIN_MAX);
-        self.failed_at = Instant::now();
-    }
-
-    pub fn is_due(&self) -> bool {
-        self.failed_at.elapsed() >= self.wait
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Every critical section leaves what it holds whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -503,8 +478,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const LOOK: Duration = Duration::from_millis(20);
 /// How long what is asked of a network may take when its agent ends.
 const LEAVE: Duration = Duration::from_secs(5);
-const AGAIN_MIN: Duration = Duration::from_secs(4);
-const AGAIN_MAX: Duration = Duration::from_secs(60);
 /// For how long the other end of a link is expected to answer soon, and between two looks then.
 const NEW: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_millis(100);

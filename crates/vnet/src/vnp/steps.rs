@@ -12,6 +12,7 @@ use crate::message::{PartKey, PartRequest, Reason, ReasonCode, ToPip, TunnelEnd}
 use crate::store::Store;
 
 use super::Vnp;
+use super::far_ends::far;
 use super::record::{Intent, Live, Record, Step, Then};
 use super::splitting::{Bounds, split};
 use super::view::View;
@@ -469,36 +470,6 @@ fn release(record: &Record, all: bool, then: Then) -> Record {
         step: Step::Releasing { all, then },
         ..record.clone()
     }
-}
-
-/// For each provider, where links lead that leave it. Of the tags that both ends of a link have
-/// offered, that of the provider with the lower name counts.
-fn far(
-    layout: &Layout,
-    offers: &BTreeMap<String, Vec<(EndPart, TunnelEnd)>>,
-) -> BTreeMap<String, Vec<(EndPart, TunnelEnd)>> {
-    let mut ends = BTreeMap::new();
-    for (pip, offered) in offers {
-        for (near, there) in offered {
-            ends.insert(near, (pip, there));
-        }
-    }
-    let mut far: BTreeMap<String, Vec<(EndPart, TunnelEnd)>> = BTreeMap::new();
-    for (_, link) in layout.links() {
-        let [Some(one), Some(other)] = [0, 1].map(|side| ends.get(&link.ends[side])) else {
-            continue;
-        };
-        let (_, tag) = (one.0, one.1.tag).min((other.0, other.1.tag));
-        for (side, (own, beyond)) in [(one, other), (other, one)].into_iter().enumerate() {
-            let there = TunnelEnd {
-                tag,
-                ..beyond.1.clone()
-            };
-            let list = far.entry(own.0.clone()).or_default();
-            list.push((link.ends[side].clone(), there));
-        }
-    }
-    far
 }
 
 /// Steps that follow one another at once.

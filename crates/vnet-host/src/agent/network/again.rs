@@ -1,0 +1,34 @@
+//! When something that has failed is tried again.
+
+use std::time::{Duration, Instant};
+
+/// When something that has failed is tried again: after longer and longer times.
+#[derive(Debug)]
+pub struct Again {
+    /// How long it waits.
+    pub(super) wait: Duration,
+    failed_at: Instant,
+}
+
+impl Default for Again {
+    fn default() -> Again {
+        Again {
+            wait: Duration::ZERO,
+            failed_at: Instant::now(),
+        }
+    }
+}
+
+impl Again {
+    pub fn later(&mut self) {
+        self.wait = (self.wait * 2).clamp(AGAIN_MIN, AGAIN_MAX);
+        self.failed_at = Instant::now();
+    }
+
+    pub fn is_due(&self) -> bool {
+        self.failed_at.elapsed() >= self.wait
+    }
+}
+
+const AGAIN_MIN: Duration = Duration::from_secs(4);
+const AGAIN_MAX: Duration = Duration::from_secs(60);

@@ -1,0 +1,37 @@
+//! Where links lead that go from one provider to another.
+
+use std::collections::BTreeMap;
+
+use crate::host_part::EndPart;
+use crate::layout::Layout;
+use crate::message::TunnelEnd;
+
+/// For each provider, where links lead that leave it. Of the tags that both ends of a link have
+/// offered, that of the provider with the lower name counts.
+pub(super) fn far(
+    layout: &Layout,
+    offers: &BTreeMap<String, Vec<(EndPart, TunnelEnd)>>,
+) -> BTreeMap<String, Vec<(EndPart, TunnelEnd)>> {
+    let mut ends = BTreeMap::new();
+    for (pip, offered) in offers {
+        for (near, there) in offered {
+            ends.insert(near, (pip, there));
+        }
+    }
+    let mut far: BTreeMap<String, Vec<(EndPart, TunnelEnd)>> = BTreeMap::new();
+    for (_, link) in layout.links() {
+        let [Some(one), Some(other)] = [0, 1].map(|side| ends.get(&link.ends[side])) else {
+            continue;
+        };
+        let (_, tag) = (one.0, one.1.tag).min((other.0, other.1.tag));
+        for (side, (own, beyond)) in [(one, other), (other, one)].into_iter().enumerate() {
+            let there = TunnelEnd {
+                tag,
+                ..beyond.1.clone()
+            };
+            let list = far.entry(own.0.clone()).or_default();
+            list.push((link.ends[side].clone(), there));
+        }
+    }
+    far
+}
