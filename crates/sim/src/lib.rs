@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bottleneck;
 mod check;
 pub mod churn;
 pub mod dialect;

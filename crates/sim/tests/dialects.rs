@@ -5,6 +5,7 @@ use carina_sim::member_factory;
 use carina_sim::scenario::{Outcome, Overrides, Scenario};
 use carina_wire::dif::Dialect;
 
+use crate::asked;
 use crate::once_enrolled::once_enrolled_factory;
 
 /// Runs a seed; a panic says all that is needed to see it again.
@@ -92,13 +93,7 @@ fn odd_seeds_hold_with_members_that_speak_irati() {
 
 #[test]
 fn seeds_hold_with_members_that_enroll_once_in_their_lives() {
-    let first = std::env::var("CARINA_SIM_SEED").ok();
-    let first: u64 = first.map_or(0, |seed| seed.parse().expect("CARINA_SIM_SEED is a number"));
-    let count = std::env::var("CARINA_SIM_COUNT").ok();
-    let count = count.map_or(SEEDS / 2, |count| {
-        count.parse().expect("CARINA_SIM_COUNT is a number")
-    });
-    for seed in first..first + count {
+    for seed in asked::seeds(SEEDS / 2) {
         holds_with(once_enrolled_factory(), Dialect::Rlite, seed, None);
     }
 }

@@ -1,5 +1,7 @@
 //! Simulations: many seeds, each a network of IPCPs.
 
+mod asked;
+mod bottleneck;
 mod churn;
 mod depth;
 mod dialects;

@@ -4,12 +4,13 @@ use carina_sim::member_factory;
 use carina_sim::shared_name::SharedName;
 use carina_wire::dif::Dialect;
 
+use crate::asked::{all_hold, seeds};
+
 fn seeds_hold(dialect: Dialect) {
-    for seed in 0..SEEDS {
-        if let Err(reason) = (SharedName { seed, dialect }).run(member_factory()) {
-            panic!("seed {seed}, {}: {reason}", dialect.name());
-        }
-    }
+    all_hold(seeds(SEEDS), |seed| {
+        let run = SharedName { seed, dialect }.run(member_factory());
+        run.err().map(|reason| reason.to_string())
+    });
 }
 
 #[test]
