@@ -22,7 +22,7 @@ pub enum Error {
     #[error("the node refused: {}", .0.message)]
     Refused(ErrorBody),
     /// The node ended while the call was under way, or the flow's node has died.
-    #[error("the node has gone")]
+    #[error("the node has ended, or has closed the connection")]
     NodeGone,
     /// The node has the request and does not answer: it is stopped, stuck or very busy.
     #[error("the node has not answered {asked} within {} s; it is stopped, stuck or very busy", limit.as_secs_f32())]

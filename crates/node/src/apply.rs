@@ -306,15 +306,16 @@ impl Steps {
         if !again.is_empty() {
             let names: Vec<&str> = again.iter().map(LocalName::as_str).collect();
             let names = names.join(", ");
-            text = format!("the node is as it was, but flows of {names}, made anew, have ended");
+            text =
+                format!("nothing is changed, but {names} were recreated, which ended their flows");
         }
         if !lost.is_empty() {
             let lost = lost.join(", ");
             tracing::error!(
                 lost,
-                "what a failed configuration replaced is not there again"
+                "parts that a failed configuration replaced could not be restored"
             );
-            text = format!("not there again: {lost}");
+            text = format!("not restored: {lost}");
         }
         text
     }

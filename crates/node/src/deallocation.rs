@@ -24,7 +24,7 @@ impl Core {
             if let Some(ipcp) = self.ipcps.get_mut(end.ipcp) {
                 ipcp.process
                     .as_dyn_mut()
-                    .deallocate(port, "the application is gone");
+                    .deallocate(port, "the application has ended");
             }
             return self.dispatch_ipcp_events(end.ipcp);
         };
@@ -131,7 +131,7 @@ impl Core {
             graceful: allocated.peer_graceful,
         };
         if let Err(error) = send(control_socket.as_fd(), &notice, &[]) {
-            tracing::debug!(%error, %port, "the application is gone already");
+            tracing::debug!(%error, %port, "the application has ended already");
         }
         self.journal.note(EventKind::FlowClosed, port, reason);
     }
@@ -241,8 +241,8 @@ fn open_inodes(table: &str) -> impl Iterator<Item = u64> {
 }
 
 const CLOSED: &str = "closed by the application";
-const STOPPED: &str = "the node stops";
-const DIED: &str = "the application died";
+const STOPPED: &str = "the node is stopping";
+const DIED: &str = "the application died: it ended without closing the flow";
 
 #[cfg(test)]
 mod tests {

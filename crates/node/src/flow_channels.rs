@@ -44,7 +44,7 @@ impl Core {
         let peer = local.and_then(|local| local.local_peer(caller));
         let Some(called) = peer.filter(|called| self.endpoints.contains(*called)) else {
             let owner = self.remove_endpoint(caller).map(|end| end.owner);
-            let what = "the application that accepted is gone";
+            let what = "the accepting application has ended";
             return match (conn, owner) {
                 (Some(conn), _) => {
                     self.connections.send_refusal(

@@ -18,9 +18,9 @@ use crate::users::LimitError;
 /// Why an incoming flow is refused before its application is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum IncomingError {
-    #[error("the IPCP is gone")]
+    #[error("the IPCP no longer exists")]
     IpcpGone,
-    #[error("the IPCP called is gone")]
+    #[error("the called IPCP no longer exists")]
     CalledGone,
     #[error("no application is registered as {0}")]
     NotRegistered(AppName),
@@ -28,11 +28,11 @@ pub enum IncomingError {
     TooManyRequests { local: AppName, limit: u32 },
     #[error(transparent)]
     Limit(#[from] LimitError),
-    #[error("its DIF is not over {0} here any more")]
+    #[error("its DIF no longer uses {0} here")]
     NotOver(DifName),
     #[error("it has {0} N-1 flows; that is the limit")]
     TooManyN1Flows(usize),
-    #[error("the node stops")]
+    #[error("the node is stopping")]
     Stopping,
     /// The system refuses.
     #[error("{0}")]
@@ -157,7 +157,9 @@ impl Core {
         };
         let Some(port) = self.connections.take_request(id, request) else {
             if accept {
-                let what = format!("flow request {request} is gone: withdrawn, late or answered");
+                let what = format!(
+                    "flow request {request} no longer exists: it was withdrawn, answered or timed out"
+                );
                 self.connections.send_refusal(
                     id,
                     Some(request),

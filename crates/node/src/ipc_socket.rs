@@ -130,7 +130,7 @@ impl Core {
             Role::New => {}
             Role::App(app) => self.unregister(app),
             Role::Allocating(port) => {
-                self.withdraw_request(port, "the application that asked is gone")
+                self.withdraw_request(port, "the calling application has ended")
             }
         }
     }

@@ -193,7 +193,7 @@ impl Core {
     /// Takes a registration back; requests it has not answered are denied.
     pub fn unregister(&mut self, app: App) {
         for port in app.requests.into_values() {
-            self.refuse_incoming(port, "the application is gone");
+            self.refuse_incoming(port, "the application has ended");
         }
         for ipcp in app.ipcps {
             self.unregister_in(ipcp, &app.name);
@@ -240,7 +240,7 @@ impl Core {
         who: Registrant,
         name: &AppName,
     ) -> Result<(), Refusal> {
-        let gone = || Refusal::LinkDown("the IPCP is gone".into());
+        let gone = || Refusal::LinkDown("the IPCP no longer exists".into());
         let reader = match who {
             Registrant::Ipcp(upper) => self.connect_reader(upper),
             Registrant::App(_) => None,

@@ -117,7 +117,7 @@ impl Core {
     }
 
     fn stop_ipcp(&mut self, id: IpcpId) {
-        if let Some((name, vm)) = self.detach_ipcp(id, "the node stops") {
+        if let Some((name, vm)) = self.detach_ipcp(id, "the node is stopping") {
             self.remove_vm(&name, vm, true);
         }
     }

@@ -158,7 +158,7 @@ fn a_station_has_one_flow_and_may_begin_it_anew() {
     fresh.send(b"answer");
     assert_eq!(again.recv().unwrap(), b"answer");
     let (reason, graceful) = theirs.notice().unwrap();
-    assert!(graceful && reason.contains("anew"), "{reason}");
+    assert!(graceful && reason.contains("restarted"), "{reason}");
 }
 
 #[test]

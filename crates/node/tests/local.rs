@@ -137,7 +137,7 @@ fn registration_ends_with_its_application_and_denies_requests() {
     drop(server);
     let error = caller.error();
     assert_eq!(error.code, ErrorCode::FlowDenied);
-    assert!(error.message.contains("gone"), "{error}");
+    assert!(error.message.contains("ended"), "{error}");
     assert!(house.control().apps().unwrap().is_empty());
 }
 
@@ -175,7 +175,7 @@ fn stopped_node_tells_its_applications() {
     let mut house = House::new("stop", "");
     let (server, mine, mut theirs) = local_flow(&house, [Mode::Ring, Mode::Ring]);
     house.node.take().unwrap().stop();
-    assert!(mine.notice().unwrap().0.contains("stops"));
+    assert!(mine.notice().unwrap().0.contains("is stopping"));
     assert_eq!(mine.notice(), None);
     assert_eq!(theirs.recv(), None);
     assert!(server.hear().is_none());

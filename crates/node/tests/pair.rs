@@ -108,7 +108,7 @@ fn a_node_death_ends_flows_and_a_new_node_joins() {
         .unwrap()
         .next;
     pair.guest.node.take().unwrap().stop();
-    assert!(mine.notice().unwrap().0.contains("stops"));
+    assert!(mine.notice().unwrap().0.contains("is stopping"));
     assert_eq!(theirs.recv(), None);
     assert!(theirs.notice().is_some());
     let events = || {

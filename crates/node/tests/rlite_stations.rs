@@ -297,7 +297,7 @@ fn an_arp_request_replaces_the_flow_of_an_unnamed_station() {
     assert_eq!(guessed.recv().unwrap()[..9], *b"who am I?");
     wire.resolve("caller", "echo");
     let (reason, graceful) = guessed.notice().unwrap();
-    assert!(graceful && reason.contains("anew"), "{reason}");
+    assert!(graceful && reason.contains("restarted"), "{reason}");
     wire.station.send(node, RINA, b"first");
     let request = server.flow_request();
     assert_eq!(request.remote.as_str(), "caller");

@@ -74,7 +74,7 @@ pub enum ShimError {
         source: io::Error,
     },
     /// No socket is left for a flow that is requested here.
-    #[error("there are {0} flows asked for from here; that is the limit of this framing")]
+    #[error("{0} flows are allocated from here already; this framing allows no more")]
     SocketsExhausted(usize),
 }
 

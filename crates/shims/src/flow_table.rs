@@ -276,7 +276,7 @@ impl<X> FlowTable<X> {
     ) -> Option<usize> {
         let place = self.index_of_port(port);
         let Some((at, flow)) = place.and_then(|at| Some((at, self.get_mut(at)?))) else {
-            ends.refuse("the request is gone".to_owned(), links);
+            ends.refuse("the request no longer exists".to_owned(), links);
             self.ports.remove(port);
             return None;
         };

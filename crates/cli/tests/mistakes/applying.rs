@@ -146,7 +146,7 @@ fn what_had_to_go_first_is_there_again_after_a_failure() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "{said}");
     assert!(
-        said.contains("flows of u6, made anew, have ended"),
+        said.contains("u6 were recreated, which ended their flows"),
         "{said}"
     );
     let mut after = site.names();

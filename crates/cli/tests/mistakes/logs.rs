@@ -142,7 +142,7 @@ fn last_lines_of_the_log_are_written() {
     node.ends_in_order();
     let text = std::fs::read_to_string(&log).unwrap();
     assert!(
-        text.contains("loopback") && text.contains("node stops"),
+        text.contains("loopback") && text.contains("node is stopping"),
         "{text}"
     );
 }

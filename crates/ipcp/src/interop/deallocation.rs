@@ -203,7 +203,7 @@ impl<C: Codec> FlowAllocator<C> {
         let keys: Vec<FlowKey> = flows.map(|(key, _)| *key).collect();
         for key in &keys {
             let member = self.flows.get(key).map(|flow| flow.member.clone());
-            let reason = format!("{} has begun anew", member.unwrap_or_default());
+            let reason = format!("{} has restarted", member.unwrap_or_default());
             self.close(now, *key, false, reason, dt);
         }
         keys.len()

@@ -67,7 +67,7 @@ impl Irati {
         }
         if flow.is_up() {
             let reason = match flow.suspect_until {
-                Some(_) => "it has begun anew",
+                Some(_) => "it has restarted",
                 None => "it has released the connection",
             };
             self.disconnect(now, n1, reason, false, dt);

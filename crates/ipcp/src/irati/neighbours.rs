@@ -430,7 +430,7 @@ impl Irati {
             return self.disconnect(now, n1, &reason, true, dt);
         }
         if flow.suspect_until.is_some_and(|at| at <= now) {
-            let reason = "it has begun anew";
+            let reason = "it has restarted";
             return self.disconnect(now, n1, reason, false, dt);
         }
         if flow.retry_at.is_some_and(|at| at <= now) {

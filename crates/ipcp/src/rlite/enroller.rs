@@ -64,7 +64,7 @@ impl Rlite {
             .get(&n1)
             .is_some_and(|flow| matches!(flow.stage, Stage::Accepting) && flow.peer == name);
         if !is_repeated {
-            self.neighbour_down(now, n1, "it connects anew", dt);
+            self.neighbour_down(now, n1, "it connects again", dt);
         }
         let refused = self.check_initiator(n1, &name);
         let own = self.own.clone();

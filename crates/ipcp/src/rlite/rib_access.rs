@@ -98,7 +98,7 @@ impl Rlite {
             }
         } else {
             Err(format!(
-                "only this member's RIB can be read: {:?} is in an rlite DIF, whose members answer no questions of others",
+                "only this member's RIB can be read: {:?} is in an rlite DIF, whose members do not answer RIB requests",
                 member.unwrap_or_default()
             )
             .into())

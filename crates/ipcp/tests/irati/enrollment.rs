@@ -168,7 +168,7 @@ fn only_a_restarted_neighbour_is_enrolled_again() {
     net.add("b", config());
     net.raise(0, 0);
     net.run_until(90, "b is back", |net| net.is_member("b"));
-    assert_eq!(lost(&net), ["it has begun anew"]);
+    assert_eq!(lost(&net), ["it has restarted"]);
 }
 
 #[test]

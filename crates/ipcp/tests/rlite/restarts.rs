@@ -48,7 +48,7 @@ fn neighbour_that_enrolls_anew_has_everything_at_once() {
     assert_eq!(drops(&net, "a"), 1);
     assert_eq!(net.count("a", "n1-superseded"), 1);
     let closed = net.closed("a", offered);
-    assert_eq!(closed, Some((false, "b has begun anew".to_string())));
+    assert_eq!(closed, Some((false, "b has restarted".to_string())));
     open(&mut net, "b", "a");
 }
 
@@ -62,7 +62,7 @@ fn first_member_that_begins_anew_leaves_no_flow_behind() {
     assert_eq!(net.address("a"), 1);
     assert!(is_up(&net, "a", "b") && is_up(&net, "b", "a"));
     let closed = net.closed("b", key);
-    assert_eq!(closed, Some((false, "a has begun anew".to_string())));
+    assert_eq!(closed, Some((false, "a has restarted".to_string())));
     assert_eq!(drops(&net, "b"), 1);
 }
 

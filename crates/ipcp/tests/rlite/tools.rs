@@ -93,7 +93,7 @@ fn what_rlite_cannot_do_is_refused_with_the_reason() {
         filter: String::new(),
     };
     let answer = net.rib("a", Some("b"), read("/dif"));
-    assert!(answer.is_err_and(|reason| reason.contains("answer no questions")));
+    assert!(answer.is_err_and(|reason| reason.contains("do not answer RIB requests")));
     // Its own name and address are this member.
     assert!(net.rib("a", Some("a"), read("/dif")).is_ok());
     assert!(net.rib("a", Some("1"), read("/dif")).is_ok());

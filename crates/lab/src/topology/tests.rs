@@ -268,7 +268,7 @@ fn errors_have_a_position_and_a_remedy() {
             "eth x 0Mbps a b\ndif n a x dialect=irati\npolicy n address-assignment known-addresses \
              addresses=n.a=1\nset n hop_limit=9\nset n max_pdu=900",
             "line 4, column 7",
-            "know no such thing",
+            "does not support it",
         ),
         (
             "eth x 0Mbps a b\ndif n a x\npolicy n sdu-protection aead cipher=rot13\n\

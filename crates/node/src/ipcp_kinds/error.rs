@@ -46,9 +46,7 @@ pub enum SpecError {
          without tag, or the DIF's name is no number"
     )]
     VlanIsNotTheDif { vlan: u16, dif: u16 },
-    #[error(
-        "the DIF {0} would be a VLAN; 1 to {VLAN_MAX} are possible, or 0 for frames without tag"
-    )]
+    #[error("DIF {0} stands for a VLAN id, which is 1 to {VLAN_MAX}, or 0 for frames without tag")]
     DifIsNoVlan(u16),
     #[error(
         "`listen` is {text:?}; ADDRESS:PORT is expected, such as \"{default}\" or \"[::]:3359\""

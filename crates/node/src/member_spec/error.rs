@@ -98,7 +98,7 @@ pub enum MemberSpecError {
     #[error("config: concatenation is true; in dialect {0} an SDU is a PDU: leave it out")]
     Concatenation(&'static str),
     /// Members of this dialect do not have this setting.
-    #[error("config: {key}: members of dialect {dialect} know no such thing; leave it out")]
+    #[error("config: {key}: dialect {dialect} does not support it; leave it out")]
     KeyOfOtherDialect {
         /// The setting.
         key: &'static str,
@@ -119,7 +119,7 @@ pub enum MemberSpecError {
     },
     /// Delimiting of native DIFs is asked for in another dialect.
     #[error(
-        "config: policies.{component} is \"standard\", that of native DIFs; leave it out in \
+        "config: policies.{component} is \"standard\", which only native DIFs have; leave it out in \
          dialect {dialect}"
     )]
     StandardDelimiting {

@@ -135,7 +135,10 @@ impl Core {
             .get(id)
             .and_then(|ipcp| Some((ipcp, ipcp.member.as_ref()?)))
         else {
-            return Err(ErrorBody::new(ErrorCode::NotFound, "the IPCP is gone"));
+            return Err(ErrorBody::new(
+                ErrorCode::NotFound,
+                "the IPCP no longer exists",
+            ));
         };
         let dif = &ipcp.dif;
         if let Phase::Left(reason) = &member.phase {

@@ -26,7 +26,7 @@ struct SduCapacity {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(super) enum MaxPduError {
     /// It is not known yet what this N-1 DIF carries.
-    #[error("it is not known yet what {0} carries")]
+    #[error("the longest SDU of {0} is not known yet")]
     Unknown(DifName),
     #[error("{dif} carries {bytes} bytes at a time; a DIF over it needs {needed}")]
     TooSmall {

@@ -85,7 +85,7 @@ impl Core {
         let uid = rustix::process::geteuid().as_raw();
         let spec = FlowSpec::unreliable();
         let candidates = self.candidates(uid, remote, Some(dif), &spec)?;
-        let gone = || ErrorBody::new(ErrorCode::NotFound, "the IPCP is gone");
+        let gone = || ErrorBody::new(ErrorCode::NotFound, "the IPCP no longer exists");
         let asking = self.ipcps.get(upper).ok_or_else(gone)?;
         let own = app_name(&asking.name);
         let local = asking.member.as_ref().map(|member| member.name_below(&own));

@@ -91,7 +91,7 @@ impl Core {
             if !matches!(end.stage, Stage::Allocated(_))
                 && let Some(shim) = below.filter(|shim| shim.is_local())
             {
-                shim.deallocate(port, "the IPCP that asked is gone");
+                shim.deallocate(port, "the calling IPCP no longer exists");
                 self.dispatch_ipcp_events(end.ipcp);
             }
         }

@@ -63,7 +63,10 @@ impl Core {
             .get(id)
             .and_then(|ipcp| Some((&ipcp.dif, ipcp.member.as_ref()?)))
         else {
-            return Err(ErrorBody::new(ErrorCode::NotFound, "the IPCP is gone"));
+            return Err(ErrorBody::new(
+                ErrorCode::NotFound,
+                "the IPCP no longer exists",
+            ));
         };
         let over: Vec<&str> = member.made_from.over.iter().map(DifName::as_str).collect();
         if !member.is_over(below) {

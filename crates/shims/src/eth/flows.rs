@@ -178,7 +178,7 @@ impl Eth {
             && flow.is_passive
             && (is_guessed || flow.names == names && now.saturating_sub(flow.since) > SETTLED_NS)
         {
-            let close = Close::Graceful(format!("{} has begun anew", names.remote));
+            let close = Close::Graceful(format!("{} has restarted", names.remote));
             self.close_flow(at, close, links);
         }
         self.arp_cache.note_request(from, names);

@@ -96,7 +96,7 @@ impl Hv {
         let accepted = channel.filter(|channel| self.hl.respond(*channel, Ok(window)).is_ok());
         let Some(channel) = accepted else {
             // The peer has cancelled the request in the meantime, and the manager knows.
-            ends.refuse("the request is gone".to_owned(), links);
+            ends.refuse("the request no longer exists".to_owned(), links);
             self.ports.remove(port);
             return;
         };

@@ -254,7 +254,7 @@ impl Udp {
             if self.asks_again(at, &names) {
                 return;
             }
-            let text = format!("{} has begun anew", names.remote);
+            let text = format!("{} has restarted", names.remote);
             self.close_flow(at, Close::Failed(text), links);
         }
         let Some(native) = self.native() else { return };

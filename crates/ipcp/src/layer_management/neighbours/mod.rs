@@ -344,7 +344,7 @@ impl Management {
                 dt.close(now, Owner::Channel(old.channel));
             }
         } else {
-            self.up_ended(now, n1, "the other end has started anew", dt);
+            self.up_ended(now, n1, "the other end has restarted", dt);
         }
         self.channels.insert(up.channel, n1);
         let Some(flow) = self.n1s.get_mut(&n1) else {
