@@ -4,6 +4,7 @@
 //! graph's file, with `+` for `/`; of other commands their name and the process.
 
 use std::fs;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use crate::Shared;
@@ -45,14 +46,49 @@ pub fn counters_of_file(shared: &Shared, file: &Path) -> Result<PathBuf, Failure
     Ok(directory.join(format!("{name}.counters")))
 }
 
-/// Where the counters of this process are while it runs a graph of its own.
-///
-/// # Errors
-/// The directory cannot be made.
-pub fn counters_of_process(shared: &Shared, program: &str) -> Result<PathBuf, Failure> {
+/// The counters of a graph that this process runs: the file is removed when the value is dropped.
+pub struct OwnCounters(PathBuf);
+
+impl OwnCounters {
+    /// The counters of the graph in a file.
+    ///
+    /// # Errors
+    /// There is no such file, or the directory of counters cannot be made.
+    pub fn of_file(shared: &Shared, file: &Path) -> Result<OwnCounters, Failure> {
+        let counters = counters_of_file(shared, file)?;
+        make_directory(shared)?;
+        Ok(OwnCounters(counters))
+    }
+
+    /// The counters of a graph that has no file, for this command.
+    ///
+    /// # Errors
+    /// The directory of counters cannot be made.
+    pub fn of_process(shared: &Shared, command: &str) -> Result<OwnCounters, Failure> {
+        let name = format!("{command}-{}.counters", std::process::id());
+        Ok(OwnCounters(make_directory(shared)?.join(name)))
+    }
+}
+
+impl Deref for OwnCounters {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for OwnCounters {
+    fn drop(&mut self) {
+        // It does not exist yet when the data plane could not be made.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn make_directory(shared: &Shared) -> Result<PathBuf, Failure> {
     let directory = shared.run_dir().path().join(DIRECTORY);
     fs::create_dir_all(&directory).attempt(format!("making {}", directory.display()))?;
-    Ok(directory.join(format!("{program}-{}.counters", std::process::id())))
+    Ok(directory)
 }
 
 const DIRECTORY: &str = "graphs";

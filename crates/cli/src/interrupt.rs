@@ -1,8 +1,10 @@
-//! Ctrl-C: it makes a command finish and print its result, instead of killing it, or ends a bench
-//! with everything that the bench has started.
+//! SIGINT (Ctrl-C) and SIGTERM: a command finishes and prints its result, or ends in order with
+//! everything that it has started.
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use carina_netdev::StopSignal;
@@ -55,8 +57,8 @@ impl Interrupt {
 /// What [`end_with_signal`] attempts, for its errors.
 pub const TAKING_SIGNALS: &str = "waiting for signals";
 
-/// Has SIGINT and SIGTERM end this process at once, whatever it waits for: with everything that it
-/// has started, which ends with it, and with the directories of nodes that it runs.
+/// Lets SIGINT and SIGTERM end this process at once, whatever it waits for. What it has started
+/// ends with it, and its scratch directories are removed. Exit code 130.
 ///
 /// # Errors
 /// The kernel's refusal.
@@ -64,18 +66,66 @@ pub fn end_with_signal(json: bool) -> io::Result<()> {
     end_with_signal_saying(json, "interrupted; what it had started has ended")
 }
 
-/// As [`end_with_signal`], with words of its own for what is left.
+/// Like [`end_with_signal`], with another message.
 ///
 /// # Errors
-/// As there.
+/// The kernel's refusal.
 pub fn end_with_signal_saying(json: bool, words: &'static str) -> io::Result<()> {
+    end_with_signal_after(json, words, || true)
+}
+
+/// Like [`end_with_signal_saying`], after `finish` has given back what would outlive this process.
+/// When `finish` returns false, the signal is left to others.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn end_with_signal_after(
+    json: bool,
+    words: &'static str,
+    finish: impl FnOnce() -> bool + Send + 'static,
+) -> io::Result<()> {
+    on_signal(move || {
+        finish().then(|| {
+            let failure = Failure::Interrupted(words.to_owned());
+            report(&failure, json);
+            failure.code()
+        })
+    })
+}
+
+/// Lets SIGINT and SIGTERM end a server that runs until then, with exit code 0. For servers that
+/// own nothing but flows and names: the node takes these back when the process ends.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn end_server_with_signal() -> io::Result<()> {
+    on_signal(|| Some(0))
+}
+
+/// A flag that SIGINT and SIGTERM set, for work that removes what it has made before it ends.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn flag_of_signal() -> io::Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let is_set = flag.clone();
+    on_signal(move || {
+        is_set.store(true, Ordering::Release);
+        None
+    })?;
+    Ok(flag)
+}
+
+/// Ends this process with the exit code that `finish` returns, if any, when SIGINT or SIGTERM
+/// arrives.
+fn on_signal(finish: impl FnOnce() -> Option<u8> + Send + 'static) -> io::Result<()> {
     let signal = Interrupt::take()?;
     let wait = move || {
         while let Ok(false) = signal.comes_within(LOOK_AGAIN) {}
-        carina_lab::remove_scratch();
-        let failure = Failure::Interrupted(words.to_owned());
-        report(&failure, json);
-        std::process::exit(failure.code().into());
+        if let Some(code) = finish() {
+            carina_lab::remove_scratch();
+            std::process::exit(code.into());
+        }
     };
     let thread = std::thread::Builder::new().name("signals".into());
     thread.spawn(wait).map(drop)

@@ -28,8 +28,9 @@ use crate::failure::{Attempt, EXIT_UNREAD, EXIT_USAGE, Failure, Outcome};
 
 /// Networks of virtual machines without network cards.
 ///
-/// Exit codes: 0 done, 1 tried and failed, 2 the command line is wrong, 3 refused and trying again
-/// cannot help, such as a bad value, 130 ended by Ctrl-C, 141 standard output was closed.
+/// Exit codes: 0 success, 1 failure, 2 wrong command line, 3 refused for a reason that a retry does
+/// not change, such as a bad value, 130 ended by SIGINT (Ctrl-C) or SIGTERM before its result, 141
+/// the reader closed standard output.
 #[derive(Debug, Parser)]
 #[command(
     name = "carina",

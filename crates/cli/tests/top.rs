@@ -1,4 +1,4 @@
-//! `carina top` on a terminal of its own, which is as it was however it is ended.
+//! Commands that take over a terminal: it is as it was before however they end.
 
 // Helpers of tests may panic as tests may.
 #![allow(clippy::unwrap_used)]
@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -150,5 +151,55 @@ fn signals_and_keys_leave_the_terminal_as_it_was() {
         leaves_the_terminal_as_it_was(&run, &format!("key {key:?}"), |_, person| {
             person.write_all(key.as_bytes()).unwrap();
         });
+    }
+}
+
+/// A record of a machine whose process is this one, and whose console is a socket of this test.
+fn machine_with_console(run: &Path) -> UnixListener {
+    let directory = run.join("vm");
+    std::fs::create_dir_all(&directory).unwrap();
+    let console = directory.join("a.console");
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields = stat.rsplit_once(") ").unwrap().1;
+    // Field 22 of proc(5), counted from the third.
+    let started: u64 = fields.split(' ').nth(19).unwrap().parse().unwrap();
+    let record = serde_json::json!({
+        "name": "a", "pid": std::process::id(), "started_ticks": started, "accel": "tcg",
+        "memory_mib": 1, "cpus": 1, "qmp": "none", "console": console, "agent": "none",
+        "log": "none", "qemu_log": "none", "files": [],
+    });
+    std::fs::write(directory.join("a.machine"), record.to_string()).unwrap();
+    UnixListener::bind(console).unwrap()
+}
+
+#[test]
+fn signals_leave_the_terminal_of_a_console_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = directory.path().join("run");
+    let machine = machine_with_console(&run);
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+        let terminal = Terminal::new();
+        let before = tcgetattr(&terminal.programs).unwrap();
+        let mut console = Command::new(CARINA);
+        console.arg("--run").arg(&run).args(["vm", "console", "a"]);
+        console.stdin(terminal.side()).stdout(terminal.side());
+        let mut console = console.stderr(terminal.side()).spawn().unwrap();
+        let (mut guest, _) = machine.accept().unwrap();
+        guest.write_all(b"login: ").unwrap();
+        let mut written = Vec::new();
+        while !holds(&written, b"login: ") {
+            written.extend(terminal.written.recv_timeout(PATIENCE).unwrap());
+        }
+        let during = tcgetattr(&terminal.programs).unwrap();
+        assert!(
+            !during.local_modes.contains(LocalModes::ICANON),
+            "{signal:?}"
+        );
+        kill_process(Pid::from_child(&console), signal).unwrap();
+        let status = console.wait().unwrap();
+        assert!(status.success(), "{signal:?}: {status}");
+        let after = tcgetattr(&terminal.programs).unwrap();
+        assert_eq!(after.local_modes, before.local_modes, "{signal:?}");
+        assert_eq!(after.input_modes, before.input_modes, "{signal:?}");
     }
 }

@@ -201,6 +201,9 @@ pub enum Error {
     /// The member of a DIF is gone.
     #[error("{0} is gone")]
     MemberGone(String),
+    /// [`Options::is_interrupted`](crate::Options::is_interrupted) was set.
+    #[error("interrupted")]
+    Interrupted,
     /// Something was not so in time.
     #[error("waited {limit:?} for {what}")]
     Timeout {
@@ -223,12 +226,15 @@ pub enum Error {
 }
 
 impl Error {
-    /// This error with more about it, such as the ends of logs.
+    /// This error with more about it, such as the ends of logs. An interruption needs no more.
     #[must_use]
     pub fn with(self, context: impl Into<String>) -> Self {
-        Self::With {
-            source: Box::new(self),
-            context: context.into(),
+        match self {
+            Self::Interrupted => self,
+            error => Self::With {
+                source: Box::new(error),
+                context: context.into(),
+            },
         }
     }
 }

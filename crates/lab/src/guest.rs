@@ -215,11 +215,17 @@ impl Guest {
     }
 }
 
-/// Waits until the node in a guest is attached to that of its host.
+/// Waits until the node in a guest is attached to the node of its host. `pause` waits between two
+/// looks.
 ///
 /// # Errors
-/// It is not in time.
-pub fn wait_for_link(dir: &LabDir, name: &str, vm: &Vm) -> Result<()> {
+/// It is not attached in time, or `pause` fails.
+pub fn wait_for_link(
+    dir: &LabDir,
+    name: &str,
+    vm: &Vm,
+    pause: impl Fn() -> Result<()>,
+) -> Result<()> {
     let host = Client::new(dir.run_dir(&vm.host).control_sock());
     let deadline = Instant::now() + BOOT;
     while Instant::now() < deadline {
@@ -229,12 +235,10 @@ pub fn wait_for_link(dir: &LabDir, name: &str, vm: &Vm) -> Result<()> {
         if port.state == LinkState::Up {
             return Ok(());
         }
-        std::thread::sleep(LOOK_AGAIN);
+        pause()?;
     }
     Err(Error::GuestNotAttached(name.to_owned()))
 }
-
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The guest's agent says this of a command whose text has not come.
 const LOST: &str = "the text of command ";

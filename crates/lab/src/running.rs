@@ -9,8 +9,11 @@
 mod bring_up;
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use carina_api::AppName;
@@ -21,7 +24,7 @@ use crate::down::take_down;
 use crate::error::{Attempt, Error, Result};
 use crate::guest::Guest;
 use crate::namespace::{self, NamespaceAccess};
-use crate::process::{ChildProcess, Process};
+use crate::process::{ChildProcess, GRACE, Process, end_all};
 use crate::record::{AppRecord, LabDir, Labs, Record};
 use crate::topology::config::node_config;
 use crate::topology::{Dif, Topology, Vm};
@@ -45,6 +48,8 @@ pub struct Options {
     pub keep_on_failure: bool,
     /// Called with a line of text at each step.
     pub progress: fn(&str),
+    /// Ends making the lab, and a command in it, with [`Error::Interrupted`] once it is set.
+    pub is_interrupted: Arc<AtomicBool>,
 }
 
 /// A lab that is up. All of it goes when this is dropped, unless it was
@@ -90,6 +95,7 @@ impl Options {
             program: std::env::current_exe().attempt("finding this program")?,
             keep_on_failure: false,
             progress: |_| {},
+            is_interrupted: Arc::default(),
         })
     }
 }
@@ -143,12 +149,14 @@ impl Running {
     /// that of the lab.
     ///
     /// # Errors
-    /// It cannot be started. A program that fails is reported by its status.
+    /// It cannot be started, or [`Options::is_interrupted`] was set. A program that fails is
+    /// reported by its status.
     pub fn exec(&self, system: &str, words: &[&str]) -> Result<Output> {
         use std::os::unix::process::ExitStatusExt;
         if let Some(vm) = self.machine(system) {
             let guest = Guest::reach(&self.dir, system, vm)?;
-            let output = guest.run(&shell_words(words), EXEC)?;
+            let text = shell_words(words);
+            let output = self.unless_interrupted(move || guest.run(&text, EXEC))??;
             let status = std::process::ExitStatus::from_raw(output.status << 8);
             let (stdout, stderr) = (output.stdout, output.stderr);
             return Ok(Output {
@@ -159,11 +167,32 @@ impl Running {
         }
         let (program, rest) = words.split_first().ok_or(Error::NoProgram)?;
         let mut command = self.command(system, self.program(program))?;
-        end_with_parent(&mut command)
+        let what = format!("running {program} in {system}");
+        let child = end_with_parent(&mut command)
             .args(rest)
             .stdin(Stdio::null())
-            .output()
-            .attempt(format!("running {program} in {system}"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .attempt(&what)?;
+        let process = Process::of_child(&child)?;
+        let output = self.unless_interrupted(move || child.wait_with_output());
+        if output.is_err() {
+            end_all(&[process], GRACE);
+        }
+        output?.attempt(what)
+    }
+
+    /// Waits on another thread for something that cannot be cut short.
+    fn unless_interrupted<T: Send + 'static>(
+        &self,
+        wait: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T> {
+        let thread = std::thread::spawn(wait);
+        while !thread.is_finished() {
+            self.pause()?;
+        }
+        thread.join().or_else(|panic| resume_unwind(panic))
     }
 
     /// A program in a system that is a namespace, not started yet. It is a process group of its
@@ -298,8 +327,17 @@ impl Running {
                     limit,
                 });
             }
-            std::thread::sleep(LOOK_AGAIN);
+            self.pause()?;
         }
+    }
+
+    /// Waits a moment, before something is looked at again.
+    fn pause(&self) -> Result<()> {
+        if self.options.is_interrupted.load(Ordering::Acquire) {
+            return Err(Error::Interrupted);
+        }
+        std::thread::sleep(LOOK_AGAIN);
+        Ok(())
     }
 
     /// The last lines of the logs of nodes that are not empty.

@@ -7,6 +7,7 @@ use carina_measure::trial::server::{Event, Scope, serve};
 
 use crate::Shared;
 use crate::failure::{Attempt, Outcome};
+use crate::interrupt::{TAKING_SIGNALS, end_server_with_signal};
 use crate::report::progress;
 
 /// The other side of `carina bench`. It opens whatever sockets its client asks for: not for
@@ -28,6 +29,7 @@ pub struct BenchPeerArgs {
 /// # Errors
 /// The node refuses or ends.
 pub fn run(shared: &Shared, args: BenchPeerArgs) -> Outcome {
+    end_server_with_signal().attempt(TAKING_SIGNALS)?;
     let registered = shared.node()?.register(&args.name, args.dif.as_ref());
     let registration = registered.attempt(format!("registering {}", args.name))?;
     Ok(serve(

@@ -25,7 +25,7 @@ use serde_json::json;
 use crate::Shared;
 use crate::data_plane::runner_failure;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
-use crate::graph_directory::counters_of_process;
+use crate::graph_directory::OwnCounters;
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
 
@@ -134,7 +134,8 @@ pub fn run(shared: &Shared, args: &BlastArgs) -> Outcome {
         true => Some(blaster.packets.round() as u64),
         false => args.count,
     };
-    let started = blaster.start(args.frames, &counters_of_process(shared, "blast")?);
+    let counters = OwnCounters::of_process(shared, "blast")?;
+    let started = blaster.start(args.frames, &counters);
     let mut run = Run {
         blasting: started.map_err(as_failure)?,
         interrupt,

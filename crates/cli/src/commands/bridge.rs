@@ -36,19 +36,19 @@ pub struct BridgeArgs {
     /// The DIF to register in [default: all]
     #[arg(long, value_name = "DIF")]
     listen_dif: Option<DifName>,
-    /// The name to which flows go on
+    /// The name to forward flows to
     #[arg(long, value_name = "NAME")]
     to: AppName,
-    /// The DIF in which it is [default: the first that knows it]
+    /// The DIF of that name [default: the first DIF that knows it]
     #[arg(long, value_name = "DIF")]
     to_dif: Option<DifName>,
     /// A further name to register; may be repeated
     #[arg(long, value_name = "NAME")]
     register_as: Vec<AppName>,
-    /// The name under which to ask [default: that of the caller]
+    /// The calling application's name [default: the caller's name]
     #[arg(long, value_name = "NAME")]
     local: Option<AppName>,
-    /// Flows at a time; more are refused
+    /// Largest number of flows at a time; more are refused
     #[arg(long, value_name = "COUNT", default_value_t = 256)]
     flows_max: usize,
     /// End after the first flow

@@ -7,6 +7,7 @@ use carina_api::control::{CaptureCreate, CaptureInfo, Client};
 use crate::Shared;
 use crate::commands::packet_output::{OutputArgs, Sink};
 use crate::failure::{Attempt, Outcome};
+use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::progress;
 
 /// Copy what an IPCP sends and receives: PDUs of a normal DIF, VMPI records, Ethernet frames
@@ -14,6 +15,7 @@ use crate::report::progress;
 /// Shows packets as `carina dissect` does, or writes them into a file (pcapng) that `carina
 /// dissect` and Wireshark read. PDUs of a normal DIF are copied without their SDU protection. The
 /// data plane never waits for a capture: packets that are not read in time are counted as missed.
+/// Ctrl-C and SIGTERM end it with a count of the packets (exit code 0).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   carina capture blue
@@ -31,6 +33,7 @@ pub struct CaptureArgs {
 /// # Errors
 /// The node does not run or refuses, or the file cannot be written.
 pub fn run(shared: &Shared, args: &CaptureArgs) -> Outcome {
+    let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let mut sink = args.output.open(shared)?;
     let control = shared.control();
     let create = CaptureCreate {
@@ -40,7 +43,7 @@ pub fn run(shared: &Shared, args: &CaptureArgs) -> Outcome {
     let info = control
         .create_capture(&create)
         .attempt(format!("capturing at {}", args.ipcp))?;
-    let result = copy(&control, &info, &mut sink);
+    let result = copy(&control, &info, &mut sink, &interrupt);
     let end = control.end_capture(info.id);
     result?;
     let end = end.attempt("ending the capture")?;
@@ -54,17 +57,18 @@ pub fn run(shared: &Shared, args: &CaptureArgs) -> Outcome {
     Ok(())
 }
 
-fn copy(control: &Client, info: &CaptureInfo, sink: &mut Sink) -> Outcome {
+fn copy(control: &Client, info: &CaptureInfo, sink: &mut Sink, interrupt: &Interrupt) -> Outcome {
     loop {
         let left = sink.time_left().min(WAIT);
         let portion = control
             .read_capture(info.id, left)
             .attempt("reading the capture")?;
-        if sink.take(&portion)? || left.is_zero() {
+        let is_over = sink.take(&portion)? || left.is_zero();
+        if is_over || interrupt.is_there().attempt(TAKING_SIGNALS)? {
             return Ok(());
         }
     }
 }
 
-/// How long the node is asked to wait for a packet.
-const WAIT: Duration = Duration::from_secs(1);
+/// How long the node is asked to wait for a packet: how late a signal may be seen.
+const WAIT: Duration = Duration::from_millis(500);

@@ -10,6 +10,7 @@ use carina_measure::trial::target::Target;
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::flow_spec::{SPEC_HELP, SpecArg};
+use crate::interrupt::{TAKING_SIGNALS, end_with_signal_saying};
 use crate::report::{print_bytes, progress};
 
 /// Carry standard input to a flow and the flow to standard output, both ways at once
@@ -30,7 +31,7 @@ pub struct CatArgs {
     dif: Option<DifName>,
     #[arg(long, default_value = "reliable", help = SPEC_HELP)]
     spec: SpecArg,
-    /// The name under which to ask
+    /// The calling application's name
     #[arg(long, default_value = "carina.cat")]
     local: AppName,
     /// Send nothing, do not read standard input
@@ -48,6 +49,8 @@ pub fn run(shared: &Shared, args: CatArgs) -> Outcome {
             "--sdu-size is 0; SDUs of no bytes never carry any input",
         ));
     }
+    let words = "interrupted; the flow may not have carried everything";
+    end_with_signal_saying(shared.json, words).attempt(TAKING_SIGNALS)?;
     let (mut sender, receiver) = open(shared, &args)?.split();
     let sdu_size = args.sdu_size.map(|size| size as usize);
     let from_stdin = std::thread::spawn(move || {

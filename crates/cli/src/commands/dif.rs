@@ -29,14 +29,14 @@ pub enum DifCommand {
         carina dif create udp.DIF --over inet --ipcp a.IPCP --dialect rlite"
     )]
     Create(make::CreateArgs),
-    /// Join a normal DIF: a member in this system asks another one for admission
+    /// Join a normal DIF: a new member in this system enrolls with an existing member
     #[command(after_help = "Examples:\n  carina dif join net --over hv.vm1\n  \
         carina dif join net --over udp0 --via net.host --auth password:net.password\n  \
         carina --wait 1m dif join net --over hv.vm1\n  \
         carina dif join udp.DIF --over inet --ipcp b.IPCP --via a.IPCP --dialect rlite\n\n\
         Without --wait the first failed attempt ends the command and removes the member.")]
     Join(make::JoinArgs),
-    /// Let this system's member of a normal DIF use another N-1 DIF, beside those that it has
+    /// Let this system's member of a normal DIF use a further N-1 DIF
     #[command(after_help = "Examples:\n  carina dif extend net --over udp0\n  \
         carina dif extend net --over udp0 --via net.host2\n\nThe member allocates an N-1 \
         flow to a neighbour there, and accepts those of others. When one path\nto a neighbour \
@@ -57,11 +57,11 @@ pub enum DifCommand {
     Leave {
         /// The DIF
         name: DifName,
-        /// The member, where this system has several
+        /// The member, if this system has several
         #[arg(long, value_name = "NAME")]
         ipcp: Option<LocalName>,
     },
-    /// Make another member leave a normal DIF; for five minutes it is not admitted again
+    /// Make another member leave a normal DIF; other members refuse it for five minutes
     #[command(
         after_help = "Example:\n  carina dif expel net net.host2\n\nPolicy access-control \
         (parameter `expel`) of both members decides whether it is allowed. A member of\ndialect \

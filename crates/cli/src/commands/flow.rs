@@ -15,7 +15,7 @@ pub enum FlowCommand {
     /// List the flows of this system
     #[command(after_help = "Example:\n  carina flow list --json")]
     List,
-    /// Deallocate a flow; both applications are informed
+    /// Deallocate a flow; both applications are notified
     #[command(after_help = "Example:\n  carina flow close 7")]
     Close {
         /// Its port, as `carina flow list` shows it

@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::Shared;
 use crate::data_plane::runner_failure;
 use crate::failure::{Attempt, Failure, Outcome, refused, usage};
-use crate::graph_directory::counters_of_process;
+use crate::graph_directory::OwnCounters;
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
 
@@ -157,7 +157,7 @@ pub fn run(shared: &Shared, args: &ForwardArgs) -> Outcome {
     if let Some(cpu) = args.cpu {
         pin_to_cpu(cpu).attempt(format!("running on processor {cpu}"))?;
     }
-    let counters = counters_of_process(shared, "forward")?;
+    let counters = OwnCounters::of_process(shared, "forward")?;
     let started = forwarder.start(args.frames, &counters);
     let mut forwarding = started.map_err(as_failure)?;
     let begin = Instant::now();

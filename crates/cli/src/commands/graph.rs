@@ -20,7 +20,7 @@ use crate::Shared;
 use crate::data_plane::PoolArgs;
 use crate::failure::{Attempt, Failure, Outcome, refused};
 use crate::file_watch::FileWatch;
-use crate::graph_directory::counters_of_file;
+use crate::graph_directory::{OwnCounters, counters_of_file};
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
 
@@ -101,9 +101,7 @@ fn read(file: &Path) -> Result<(Graph, Vec<PathBuf>), Failure> {
 fn run_graph(shared: &Shared, args: &RunArgs) -> Outcome {
     let (graph, files) = read(&args.file)?;
     let interrupt = Interrupt::take().attempt("taking signals")?;
-    let counters = counters_of_file(shared, &args.file)?;
-    let directory = counters.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(directory).attempt(format!("making {}", directory.display()))?;
+    let counters = OwnCounters::of_file(shared, &args.file)?;
     let mut runner = args.pool.make_runner(&counters)?;
     if !args.cpu.is_empty() {
         runner.run_on(&args.cpu);
@@ -127,8 +125,8 @@ fn run_graph(shared: &Shared, args: &RunArgs) -> Outcome {
             follow(&mut runner, &args.file, &mut watch, &mut stopped);
         }
     }
-    // What is over is drawn without rates.
-    let _ = fs::remove_file(&counters);
+    // A graph that has ended is drawn without rates.
+    drop(counters);
     report(&runner, &mut stopped);
     show(shared, &runner, &stopped)
 }

@@ -45,9 +45,9 @@ pub struct RliteArgs {
 /// Options of `carina import irati`.
 #[derive(Debug, clap::Args)]
 pub struct IratiArgs {
-    /// The configuration; templates are looked for beside it
+    /// The configuration; its templates are in the same directory
     file: PathBuf,
-    /// The member of this DIF joins, asking MEMBER, or any member; may be repeated
+    /// Join this DIF by enrolling with MEMBER, or with any member; may be repeated
     #[arg(long = "join", value_name = "DIF[=MEMBER]", value_parser = join)]
     joins: Vec<(String, Option<String>)>,
     #[command(flatten)]

@@ -45,13 +45,13 @@ pub enum IpcpCommand {
 pub struct CreateArgs {
     /// Its name in this system
     name: LocalName,
-    /// What it is
+    /// Its type
     #[arg(long = "type", value_enum)]
     kind: Kind,
-    /// The DIF of which it becomes a member
+    /// The DIF that it joins
     #[arg(long)]
     dif: DifName,
-    /// Which side of the hypervisor this is (type hv)
+    /// The side of the hypervisor (type hv)
     #[arg(long, value_enum)]
     side: Option<Side>,
     /// PCI address of the device (type hv, in a guest) [default: the first free one]
@@ -70,10 +70,10 @@ struct NetworkArgs {
     /// The interface (type eth)
     #[arg(long)]
     interface: Option<String>,
-    /// The port of a graph in place of an interface (type eth)
+    /// A port of a graph instead of an interface (type eth)
     #[arg(long, value_name = "kind=KIND,KEY=VALUE,...", value_parser = graph_port)]
     port: Option<Map<String, Value>>,
-    /// The station's MAC address (type eth with --port) [default: the port's, or by chance]
+    /// The station's MAC address (type eth with --port) [default: the port's, or random]
     #[arg(long, requires = "port")]
     mac: Option<String>,
     /// VLAN id, 0 for frames without tag (type eth) [default: the DIF's name if that is a number]
@@ -88,7 +88,7 @@ struct NetworkArgs {
     /// How SDUs are framed (types udp, tcp) [default: native]
     #[arg(long, value_enum)]
     framing: Option<Frames>,
-    /// Where an application is (types udp, tcp); may be repeated
+    /// The address of an application (types udp, tcp); may be repeated
     #[arg(long = "peer", value_name = "NAME=HOST[:PORT]", value_parser = peer)]
     peers: Vec<PeerAddress>,
     /// Longest SDU in bytes (types eth, udp) [default: what the network carries]

@@ -17,6 +17,7 @@ use clap::Subcommand;
 
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
+use crate::interrupt::{TAKING_SIGNALS, flag_of_signal};
 use crate::report::{print_bytes, print_json, print_line, progress};
 use text::{dry_run_text, status_text, topology_text};
 
@@ -27,13 +28,15 @@ pub enum LabCommand {
     #[command(
         after_help = "Examples:\n  carina lab up examples/labs/two-systems.lab\n  \
         carina lab up examples/labs/vm-to-vm.lab --name vms --keep\n\nThe lab stays until \
-        `carina lab down`. For an ordinary user it is made in a user namespace."
+        `carina lab down`. For an ordinary user it is made in a user namespace.\nSIGINT and \
+        SIGTERM during `up` remove what was made, unless --keep."
     )]
     Up(UpArgs),
     /// Make a lab, run one command in it, and remove it again
     #[command(
         after_help = "Example:\n  carina lab run examples/labs/paper-routing.lab A \
-        carina ping rina.apps.echotime\n\nThe exit code is that of the command."
+        carina ping rina.apps.echotime\n\nThe exit code is that of the command.\n\
+        SIGINT and SIGTERM end the command and remove the lab (exit code 130)."
     )]
     Run(RunArgs),
     /// Remove a lab and everything in it, also an incomplete one
@@ -148,6 +151,9 @@ impl From<carina_lab::Error> for Failure {
     fn from(error: carina_lab::Error) -> Self {
         match error {
             carina_lab::Error::WhichLab(_) => usage(error),
+            carina_lab::Error::Interrupted => {
+                Failure::Interrupted("interrupted; what was made of the lab is removed".to_owned())
+            }
             error => failed(error),
         }
     }
@@ -222,7 +228,13 @@ fn make(shared: &Shared, args: UpArgs) -> Outcome {
         options.name = name.to_string();
     }
     options.keep_on_failure = args.keep;
-    let lab = up(&topology, options)?;
+    let name = options.name.clone();
+    let lab = up(&topology, options).map_err(|error| match error {
+        carina_lab::Error::Interrupted if args.keep => Failure::Interrupted(format!(
+            "interrupted; what was made stays (--keep) until `carina lab down {name}`"
+        )),
+        error => error.into(),
+    })?;
     let dir = lab.dir().clone();
     let record = lab.detach();
     show_status(shared, &dir, &record)
@@ -242,6 +254,7 @@ fn options(
     let mut options = Options::new(&stem(file), &file.display().to_string(), text)?;
     options.labs = labs;
     options.progress = |text| progress(text);
+    options.is_interrupted = flag_of_signal().attempt(TAKING_SIGNALS)?;
     if let Some(patience) = shared.wait {
         options.patience = Duration::from_nanos(patience);
     }

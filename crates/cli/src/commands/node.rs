@@ -17,15 +17,16 @@ use crate::log_writer;
 #[command(
     after_help = "Examples:\n  carina node\n  carina node --config /etc/carina.toml\n  \
     carina node --guest\n\nSIGTERM and SIGINT end it; a restart finds what the \
-    last one left. It goes on when its\nterminal is closed, and when its log cannot be written.\n\n\
-    CARINA_LOG sets what is logged to standard error: a level (error, warn, info, debug; info\n\
-    where it is not set), or levels of targets:\n  \
+    last one left. It continues when its\nterminal is closed and when its log cannot be \
+    written.\n\n\
+    CARINA_LOG sets what is logged to standard error: a level (error, warn, info, debug; default:\n\
+    info), or levels of targets:\n  \
     CARINA_LOG=debug carina node\n  \
     CARINA_LOG=info,carina::flow_allocator=debug carina node\n\
     Fields of events: ipcp, dif, flow (a port-id), app, vm, reason."
 )]
 pub struct NodeArgs {
-    /// Configuration in TOML; unknown keys are refused
+    /// Configuration file in TOML; unknown keys are refused
     #[arg(long, short)]
     config: Option<PathBuf>,
     /// In a VM: make an hv IPCP over the first shared-memory device
@@ -34,9 +35,9 @@ pub struct NodeArgs {
     /// The DIF of that IPCP
     #[arg(long, default_value = "hv", requires = "guest")]
     guest_dif: carina_api::DifName,
-    /// Precedence over other processes, as nice(1) has it: a saturated system still runs the node
-    /// in time, so that its neighbours hear from it. Below 0 it interrupts applications more often,
-    /// which costs goodput
+    /// Scheduling priority of the node, -20 (highest) to 19, as for nice(1). Below 0 the node
+    /// answers its neighbours in time even on a saturated system, but it interrupts applications
+    /// more often, which costs goodput
     #[arg(long, value_name = "N", allow_hyphen_values = true,
           value_parser = clap::value_parser!(i32).range(-20..=19))]
     nice: Option<i32>,

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::flow_spec::{SPEC_HELP, SpecArg};
+use crate::interrupt::{TAKING_SIGNALS, end_server_with_signal, end_with_signal_saying};
 use crate::report::{print_json, print_line, progress};
 
 /// The name of the server when none is given; that of RINAperf.
@@ -53,22 +54,22 @@ pub struct PerfArgs {
     /// SDU size: 1400, uniform:64..1500 or exponential:500 (bytes; k and M work)
     #[arg(long, short, default_value = "1400")]
     size: Sizes,
-    /// Go through SDU sizes FROM..TO:STEP, one measurement each
+    /// Measure each SDU size of FROM..TO:STEP
     #[arg(long, conflicts_with = "size")]
     sweep: Option<Sweep>,
     /// Send for this long, even when the flow stalls [default: 5s unless --count is given]
     #[arg(long, short = 't', value_parser = parse_ns)]
     duration: Option<u64>,
-    /// Send so many SDUs
+    /// Number of SDUs to send
     #[arg(long, short)]
     count: Option<u64>,
-    /// How fast: 500pps, 10kpps, 100Mbit [default: as fast as possible]
+    /// Rate: 500pps, 10kpps, 100Mbit [default: as fast as possible]
     #[arg(long, short)]
     rate: Option<Rate>,
-    /// How SDUs are spread in time when there is a rate
+    /// Distribution of the gaps between SDUs, with --rate
     #[arg(long, default_value = "constant", value_parser = arrivals())]
     arrivals: Arrivals,
-    /// Every SDU is answered before the next is sent; round-trip times
+    /// Wait for the answer to each SDU before the next; measure round-trip times
     #[arg(long, conflicts_with = "reverse")]
     echo: bool,
     /// The server sends, the client receives
@@ -77,7 +78,7 @@ pub struct PerfArgs {
     /// Compare every byte that arrives with what was sent
     #[arg(long)]
     verify: bool,
-    /// Report what the receiver has seen so far in these intervals
+    /// Report the receiver's figures at this interval
     #[arg(long, short, value_parser = parse_ns)]
     interval: Option<u64>,
     #[arg(long, default_value = "reliable", help = SPEC_HELP)]
@@ -88,11 +89,11 @@ pub struct PerfArgs {
     /// The DIF [default: the first that knows the name; all with --listen]
     #[arg(long)]
     dif: Option<DifName>,
-    /// The DIF of the flow that controls the measurement, where it cannot be the measured one: a
-    /// shim over Ethernet carries one flow, and what is not reliable loses control messages
+    /// The DIF of the flow that controls the measurement [default: the measured DIF]. Needed for a
+    /// shim over Ethernet, which carries one flow, and for flows that lose SDUs
     #[arg(long)]
     control_dif: Option<DifName>,
-    /// The name under which to ask
+    /// The calling application's name
     #[arg(long, default_value = "rina.apps.perf.client")]
     local: AppName,
 }
@@ -110,6 +111,7 @@ pub fn run(shared: &Shared, args: PerfArgs) -> Outcome {
 }
 
 fn listen(shared: &Shared, args: &PerfArgs) -> Outcome {
+    end_server_with_signal().attempt(TAKING_SIGNALS)?;
     let registered = shared.node()?.register(&args.name, args.dif.as_ref());
     let registration = registered.attempt(format!("registering {}", args.name))?;
     let json = shared.json;
@@ -231,6 +233,8 @@ fn measure(shared: &Shared, args: &PerfArgs) -> Outcome {
     if args.count == Some(0) && args.duration.is_none() {
         return Err(usage("--count 0 without --duration would never end"));
     }
+    let words = "interrupted; nothing was measured";
+    end_with_signal_saying(shared.json, words).attempt(TAKING_SIGNALS)?;
     let target = Target {
         node: shared.node()?,
         local: args.local.clone(),

@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::flow_spec::{SPEC_HELP, SpecArg};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, TAKING_SIGNALS, end_server_with_signal};
 use crate::report::{print_json, print_line, progress};
 
 /// The name of the echo server when none is given; that of rina-echo-time.
@@ -31,7 +31,7 @@ pub const ECHO_SERVER: &str = "rina.apps.echotime";
     carina ping --flood -c 100000 -q\n  carina ping --dif 10 --spec unreliable\n\n\
     Every byte of every answer is compared with what was sent. \
     The exit code is 1 when an answer was missing or damaged. \
-    SIGINT and SIGTERM end it; it prints what it has measured."
+    SIGINT and SIGTERM end it; it prints what it has measured. The server ends with exit code 0."
 )]
 pub struct PingArgs {
     /// The name of the server
@@ -43,16 +43,16 @@ pub struct PingArgs {
     /// SDU size in bytes
     #[arg(long, short, default_value = "64", value_parser = bytes)]
     size: u64,
-    /// How many SDUs; 0 for no end
+    /// Number of SDUs; 0: until a signal
     #[arg(long, short, default_value_t = 5)]
     count: u64,
     /// Time between SDUs
     #[arg(long, short, default_value = "1s", value_parser = parse_ns)]
     interval: u64,
-    /// Send the next SDU as soon as the answer is there
+    /// Send the next SDU as soon as the answer arrives
     #[arg(long, short)]
     flood: bool,
-    /// How long to wait for an answer
+    /// Time to wait for an answer
     #[arg(long, short = 'W', default_value = "5s", value_parser = parse_ns)]
     timeout: u64,
     /// Print the summary only
@@ -63,7 +63,7 @@ pub struct PingArgs {
     /// The DIF [default: the first that knows the name; all with --listen]
     #[arg(long)]
     dif: Option<DifName>,
-    /// The name under which to ask
+    /// The calling application's name
     #[arg(long, default_value = "rina.apps.echotime.client")]
     local: AppName,
 }
@@ -181,7 +181,7 @@ fn exchange(
         damaged: 0,
         rtt_us: None,
     };
-    let stop = Interrupt::take().attempt("waiting for signals")?;
+    let stop = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let mut look = 0;
     while args.count == 0 || result.sent < args.count {
         let seq = result.sent;
@@ -221,7 +221,7 @@ fn exchange(
             before.saturating_add(args.interval)
         };
         let pause = Duration::from_nanos(next.saturating_sub(monotonic_ns()));
-        if stop.comes_within(pause).attempt("waiting for signals")? {
+        if stop.comes_within(pause).attempt(TAKING_SIGNALS)? {
             break;
         }
     }
@@ -239,7 +239,7 @@ fn send(
     let limit = Duration::from_nanos(args.timeout);
     let start = Instant::now();
     while !transport.send_until(sdu, Instant::now() + limit.min(LOOK))? {
-        if stop.is_there().attempt("waiting for signals")? {
+        if stop.is_there().attempt(TAKING_SIGNALS)? {
             return Ok(false);
         }
         if start.elapsed() >= limit {
@@ -272,7 +272,7 @@ fn answer(
                     return Ok(Arrival::Sdu(size));
                 }
             }
-            Arrival::Idle if left > LOOK && !stop.is_there().attempt("waiting for signals")? => {}
+            Arrival::Idle if left > LOOK && !stop.is_there().attempt(TAKING_SIGNALS)? => {}
             other => return Ok(other),
         }
     }
@@ -285,6 +285,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const TIMES_MAX: usize = 1 << 20;
 
 fn serve(shared: &Shared, args: &PingArgs) -> Outcome {
+    end_server_with_signal().attempt(TAKING_SIGNALS)?;
     let registered = shared.node()?.register(&args.name, args.dif.as_ref());
     let mut registration = registered.attempt(format!("registering {}", args.name))?;
     match shared.json {

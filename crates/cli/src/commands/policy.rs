@@ -26,10 +26,10 @@ pub enum PolicyCommand {
         carina policy list --dialect rlite"
     )]
     List {
-        /// Show those of this DIF's dialect, and which are in force
+        /// List the policies of this DIF's dialect, and mark those in force
         #[arg(long)]
         dif: Option<DifName>,
-        /// Show those of DIFs of this dialect: native, rlite or irati [default: native]
+        /// List the policies of this dialect: native, rlite or irati [default: native]
         #[arg(long, conflicts_with = "dif")]
         dialect: Option<Dialect>,
     },
@@ -50,10 +50,10 @@ pub enum PolicyCommand {
         /// The DIF
         #[arg(long)]
         dif: Option<DifName>,
-        /// The member, by name or address [default: that of this system]
+        /// The member, by name or address [default: this system's member]
         #[arg(long)]
         member: Option<String>,
-        /// Write to every member
+        /// Change the policy at every member
         #[arg(long, conflicts_with = "member")]
         all: bool,
     },

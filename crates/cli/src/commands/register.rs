@@ -6,6 +6,7 @@ use carina_api::{AppName, DifName};
 
 use crate::Shared;
 use crate::failure::{Attempt, Outcome};
+use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::{print_json, print_line};
 
 /// Register a name and hold it until stopped; every flow request is refused and shown
@@ -27,6 +28,7 @@ pub struct RegisterArgs {
 /// # Errors
 /// The node refuses the name or ends.
 pub fn run(shared: &Shared, args: RegisterArgs) -> Outcome {
+    let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let node = shared.node()?;
     let registered = node.register(&args.name, args.dif.as_ref());
     let mut registration = registered.attempt(format!("registering {}", args.name))?;
@@ -50,10 +52,10 @@ pub fn run(shared: &Shared, args: RegisterArgs) -> Outcome {
         let left = end.map_or(u64::MAX, |end| {
             end.saturating_sub(carina_sys::monotonic_ns())
         });
-        if left == 0 {
+        if left == 0 || interrupt.is_there().attempt(TAKING_SIGNALS)? {
             return Ok(());
         }
-        let limit = Duration::from_nanos(left.min(60_000_000_000));
+        let limit = Duration::from_nanos(left).min(LOOK);
         let request = registration
             .next_request_timeout(limit)
             .attempt("waiting for flows")?;
@@ -68,3 +70,6 @@ pub fn run(shared: &Shared, args: RegisterArgs) -> Outcome {
         }
     }
 }
+
+/// How late a signal may be seen.
+const LOOK: Duration = Duration::from_millis(500);

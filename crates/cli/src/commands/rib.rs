@@ -23,13 +23,13 @@ pub enum RibCommand {
         carina rib list / --where class=n1-flow --where blocked=true"
     )]
     List {
-        /// The object from which to start
+        /// List this object and those below it
         #[arg(default_value = "/", value_parser = rooted)]
         path: String,
-        /// How many levels below it [default: all]
+        /// Levels below the object to list [default: all]
         #[arg(long, value_name = "LEVELS")]
         depth: Option<u32>,
-        /// Only objects of a class (class=CLASS) or with this value of a field; repeat for more
+        /// List only objects of a class (class=CLASS) or with this field value; may be repeated
         #[arg(long = "where", value_name = "FIELD=VALUE", value_parser = condition)]
         conditions: Vec<String>,
         #[command(flatten)]
@@ -52,7 +52,7 @@ pub struct Of {
     /// The DIF [default: the only normal one of this system]
     #[arg(long)]
     dif: Option<String>,
-    /// The member, by name or address [default: that of this system]
+    /// The member, by name or address [default: this system's member]
     #[arg(long)]
     member: Option<String>,
 }

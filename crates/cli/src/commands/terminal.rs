@@ -5,29 +5,35 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::failure::{Attempt, Outcome};
+use carina_netdev::StopSignal;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+use crate::failure::{Attempt, Failure, Outcome};
+use crate::interrupt::TAKING_SIGNALS;
 use crate::report::{print_bytes, progress};
 
 /// Ctrl-], as telnet and virsh have it.
 pub const LEAVE: u8 = 0x1d;
 
-/// Connects this terminal to the console at a socket, until either end leaves. `what` names the
-/// system in errors.
+/// Connects this terminal to the console at a socket, until either end leaves or SIGTERM, SIGINT or
+/// SIGHUP arrives; the terminal is then as it was. `what` names the system in errors.
 ///
 /// # Errors
 /// Nothing listens on the socket within `limit`.
 pub fn connect(path: &Path, what: &str, limit: Duration) -> Outcome {
     let connected = carina_sys::connect_stream(path, limit);
     let socket = connected.attempt(format!("connecting the console of {what}"))?;
+    let stop = StopSignal::or_hangup().attempt(TAKING_SIGNALS)?;
     progress("connected; Ctrl-] leaves");
     let raw = RawTerminal::enter();
-    let outcome = relay(socket);
+    let outcome = relay(socket, &stop);
     drop(raw);
     outcome
 }
 
-/// Relays between the terminal and the console until either side ends.
-fn relay(socket: UnixStream) -> Outcome {
+/// Relays between the terminal and the console until either side ends, or a signal ends both.
+fn relay(socket: UnixStream, stop: &StopSignal) -> Outcome {
     let mut to = socket.try_clone().attempt("sharing the console's socket")?;
     std::thread::spawn(move || {
         let mut stdin = std::io::stdin();
@@ -45,10 +51,30 @@ fn relay(socket: UnixStream) -> Outcome {
     });
     let mut from = socket;
     let mut buffer = [0; 4096];
-    while let Ok(len @ 1..) = from.read(&mut buffer) {
-        print_bytes(&buffer[..len])?;
+    while !is_stopped(&from, stop)? {
+        match from.read(&mut buffer) {
+            Ok(len @ 1..) => print_bytes(&buffer[..len])?,
+            _ => break,
+        }
     }
     Ok(())
+}
+
+/// Waits until the console says something or ends (`false`), or a signal arrives.
+fn is_stopped(console: &UnixStream, stop: &StopSignal) -> Result<bool, Failure> {
+    let mut wanted = [
+        PollFd::new(stop, PollFlags::IN),
+        PollFd::new(console, PollFlags::IN),
+    ];
+    loop {
+        match poll(&mut wanted, None) {
+            Err(Errno::INTR) => {}
+            polled => {
+                polled.attempt("waiting for the console")?;
+                return Ok(!wanted[0].revents().is_empty());
+            }
+        }
+    }
 }
 
 /// The terminal without echo and line editing; as it was when dropped.

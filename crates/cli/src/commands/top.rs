@@ -15,6 +15,7 @@ use self::graphs::GraphSample;
 use self::screen::{Column, Live};
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome};
+use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::{print_json, print_line};
 
 /// Show live rates of IPCPs, flows and channels, and of links and apps of graphs
@@ -85,9 +86,9 @@ pub fn show<L: Live<Row: Serialize>>(shared: &Shared, args: &TopArgs, live: &L) 
     if !shared.json && !args.once {
         return screen::run(interval, live);
     }
+    let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let mut before = (Instant::now(), live.look()?);
-    loop {
-        std::thread::sleep(interval);
+    while !interrupt.comes_within(interval).attempt(TAKING_SIGNALS)? {
         let after = (Instant::now(), live.look()?);
         let rates = live.rates(&before.1, &after.1, (after.0 - before.0).as_secs_f64());
         match shared.json {
@@ -95,10 +96,11 @@ pub fn show<L: Live<Row: Serialize>>(shared: &Shared, args: &TopArgs, live: &L) 
             false => print_line(plain::<L>(&rates))?,
         }
         if args.once {
-            return Ok(());
+            break;
         }
         before = after;
     }
+    Ok(())
 }
 
 /// The counters of a run directory.

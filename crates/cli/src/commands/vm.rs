@@ -1,5 +1,7 @@
 //! `carina vm`: virtual machines attached to the running node.
 
+mod boot_attempt;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,9 +10,10 @@ use carina_api::control::{Client, ClientError, LinkState, VmCreate, VmInfo, Vmpi
 use carina_lab::Guest;
 use carina_measure::duration::parse_ns;
 use carina_measure::table::Table;
-use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic};
+use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic, Record};
 use clap::Subcommand;
 
+use self::boot_attempt::BootAttempt;
 use super::lab::exec_in_guest;
 use super::terminal;
 use crate::Shared;
@@ -25,7 +28,8 @@ pub enum VmCommand {
         after_help = "Examples:\n  carina vm run a\n  carina vm run a --console\n  carina vm run a --vmpi virtqueue\n  carina vm run a --command \"carina ping --listen --wait 10s &\"\n  \
           \
         carina vm run web --disk debian.qcow2 --memory 2048 --qemu-args \"-vga std\"\n\nThe VM \
-        goes on when the command ends; `carina vm stop` ends it."
+        runs on when the command ends; `carina vm stop` ends it. SIGINT and SIGTERM before the \
+        VM runs\nremove it and its new port (exit code 130)."
     )]
     Run(RunArgs),
     /// Connect this terminal to the VM's serial console
@@ -82,7 +86,7 @@ pub enum VmCommand {
 }
 
 /// Options of the VM's port in the node.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct PortArgs {
     /// The DIF between host and VM [default: hv.NAME]
     #[arg(long)]
@@ -192,12 +196,13 @@ pub fn run(shared: &Shared, command: VmCommand) -> Outcome {
     }
 }
 
+/// The port of a VM, and whether it is new.
 fn port_of(
     node: &Client,
     name: &LocalName,
     socket: Option<PathBuf>,
     port: PortArgs,
-) -> Result<VmInfo, Failure> {
+) -> Result<(VmInfo, bool), Failure> {
     let queues = socket.is_some().then_some(VmpiKind::Virtqueue);
     let vmpi = port.vmpi.map(VmpiKind::from).or(queues);
     match node.vm(name.as_str()) {
@@ -205,7 +210,7 @@ fn port_of(
             "VM {name} has a port already, with VMPI over {:?}; carina vm stop {name} removes it",
             info.vmpi
         ))),
-        Ok(info) => Ok(info),
+        Ok(info) => Ok((info, false)),
         Err(ClientError::Refused { status: 404, .. }) => {
             let create = VmCreate {
                 name: name.clone(),
@@ -214,8 +219,9 @@ fn port_of(
                 vmpi,
                 socket,
             };
-            node.create_vm(&create)
-                .attempt(format!("making a port for VM {name}"))
+            let created = node.create_vm(&create);
+            let info = created.attempt(format!("making a port for VM {name}"))?;
+            Ok((info, true))
         }
         Err(error) => Err(error).attempt(format!("asking the node for VM {name}")),
     }
@@ -232,7 +238,6 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
         qemu_args.extend(words(text)?);
     }
     let cache = Cache::default_location().attempt("opening the cache")?;
-    let own_guest = args.disk.is_none();
     let boot = match &args.disk {
         Some(disk) => {
             // Before anything is made for it.
@@ -248,9 +253,38 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
             Boot::prepare(&cache, &image).attempt("preparing the guest")?
         }
     };
-    let info = port_of(&shared.control(), &args.name, None, args.port)?;
-    let run_dir = shared.run_dir().vm_dir();
-    let mut machine = Machine::new(args.name.as_str(), &run_dir)
+    let attempt = BootAttempt::begin(shared, &args.name, args.port.clone())?;
+    let booted = start_guest(shared, &args, boot, qemu_args, &attempt);
+    if booted.is_err() {
+        attempt.take_back();
+    }
+    let record = booted?;
+    match shared.json {
+        true => print_json(&record)?,
+        false => print_line(format!(
+            "VM {} runs ({}, QEMU {}), DIF {}",
+            record.name, record.accel, record.pid, attempt.info.dif
+        ))?,
+    }
+    if args.console {
+        console(shared, &args.name)
+    } else {
+        Ok(())
+    }
+}
+
+/// Starts QEMU and waits for the guest, as the command line says.
+fn start_guest(
+    shared: &Shared,
+    args: &RunArgs,
+    boot: Boot,
+    qemu_args: Vec<String>,
+    attempt: &BootAttempt,
+) -> Result<Record, Failure> {
+    let info = &attempt.info;
+    let own_guest = args.disk.is_none();
+    let cache = Cache::default_location().attempt("opening the cache")?;
+    let mut machine = Machine::new(args.name.as_str(), &attempt.vm_dir)
         .attempt("naming the VM")?
         .boot(boot)
         .memory_mib(args.memory)
@@ -258,7 +292,7 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
         .vmpi(info.vmpi, &info.qemu_socket)
         .extra_args(qemu_args);
     if own_guest {
-        machine = machine.node_config(&guest_config(&info));
+        machine = machine.node_config(&guest_config(info));
     }
     if args.iommu {
         machine = machine.iommu();
@@ -269,26 +303,14 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
     if let Some(command) = &args.command {
         machine = machine.command(command);
     }
-    let running = machine.start(&cache).attempt("starting QEMU")?;
+    let running = attempt.start(machine, &cache)?;
     running.wait_started(START).attempt("starting QEMU")?;
     if own_guest && !args.no_wait && !args.console {
         progress("booting");
         running.wait_ready(BOOT).attempt("waiting for the guest")?;
         wait_for_link(&shared.control(), &args.name)?;
     }
-    let record = running.detach();
-    match shared.json {
-        true => print_json(&record)?,
-        false => print_line(format!(
-            "VM {} runs ({}, QEMU {}), DIF {}",
-            record.name, record.accel, record.pid, info.dif
-        ))?,
-    }
-    if args.console {
-        console(shared, &args.name)
-    } else {
-        Ok(())
-    }
+    Ok(attempt.finish(running))
 }
 
 /// A card of a VM at a vhost-user socket. Its address comes from its number and the VM's name, so
@@ -422,7 +444,7 @@ fn args(
         Some(socket) => Some(std::path::absolute(socket).attempt("finding the socket's place")?),
         None => None,
     };
-    let info = port_of(&shared.control(), &name, socket.clone(), port)?;
+    let (info, _) = port_of(&shared.control(), &name, socket.clone(), port)?;
     if let Some(socket) = socket {
         if info.listen_socket.as_ref() != Some(&socket) {
             return Err(failed(format!(

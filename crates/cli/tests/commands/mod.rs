@@ -17,6 +17,7 @@ mod sim;
 mod stalls;
 mod stopped;
 mod system_calls;
+mod terminated;
 mod unread;
 mod users_site;
 mod vnet;

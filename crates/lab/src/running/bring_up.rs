@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use carina_api::control::MemberState;
 
-use super::{LOOK_AGAIN, Running, guest_path};
+use super::{Running, guest_path};
 use crate::error::{Attempt, Error, Result};
 use crate::guest::{Guest, GuestImage, wait_for_link};
 use crate::namespace::{self, hold_namespaces};
@@ -22,8 +22,8 @@ impl Running {
         for dif in self.topology.difs.clone() {
             self.make_dif(&dif)?;
         }
-        self.wait_for_neighbours();
-        self.wait_for_reachability();
+        self.wait_for_neighbours()?;
+        self.wait_for_reachability()?;
         for app in self.topology.apps.clone() {
             self.start_app(&app)?;
         }
@@ -128,11 +128,11 @@ impl Running {
             let mut guest = Guest::reach(&self.dir, name, vm);
             let deadline = Instant::now() + self.options.patience;
             while guest.is_err() && Instant::now() < deadline {
-                std::thread::sleep(LOOK_AGAIN);
+                self.pause()?;
                 guest = Guest::reach(&self.dir, name, vm);
             }
             guest?;
-            wait_for_link(&self.dir, name, vm)?;
+            wait_for_link(&self.dir, name, vm, || self.pause())?;
             self.progress(format!("VM {name} is attached to {}", vm.host));
         }
         Ok(())
@@ -197,7 +197,7 @@ impl Running {
 
     /// Waits until members that share a link with no third are neighbours. A missing neighbour is
     /// reported and is not an error: enrollment to it goes on.
-    fn wait_for_neighbours(&self) {
+    fn wait_for_neighbours(&self) -> Result<()> {
         let mut missing = Vec::new();
         let deadline = Instant::now() + SETTLE;
         for dif in &self.topology.difs {
@@ -207,7 +207,7 @@ impl Running {
                     if missing.is_empty() || Instant::now() > deadline {
                         break;
                     }
-                    std::thread::sleep(LOOK_AGAIN);
+                    self.pause()?;
                 }
                 for other in &missing {
                     let name = dif.ipcp(&member.system);
@@ -219,11 +219,12 @@ impl Running {
             }
         }
         drop(missing);
+        Ok(())
     }
 
     /// Waits until every member of a DIF has a route to every other one, so that applications start
     /// in a network that works. A missing route is reported and is not an error.
-    fn wait_for_reachability(&self) {
+    fn wait_for_reachability(&self) -> Result<()> {
         let deadline = Instant::now() + SETTLE;
         for dif in &self.topology.difs {
             for member in &dif.members {
@@ -235,7 +236,7 @@ impl Running {
                 };
                 let mut lost = missing();
                 while !lost.is_empty() && Instant::now() <= deadline {
-                    std::thread::sleep(LOOK_AGAIN);
+                    self.pause()?;
                     lost = missing();
                 }
                 if !lost.is_empty() {
@@ -244,6 +245,7 @@ impl Running {
                 }
             }
         }
+        Ok(())
     }
 
     fn missing_neighbours(&self, dif: &Dif, system: &str, beside: &[String]) -> Vec<String> {

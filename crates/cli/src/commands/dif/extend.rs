@@ -16,14 +16,13 @@ use crate::report::{print_json, print_line};
 pub struct ExtendArgs {
     /// The DIF
     name: DifName,
-    /// The N-1 DIF, of which this system must be a member
+    /// The N-1 DIF to add; this system must be a member of it
     #[arg(long, value_name = "DIF")]
     over: DifName,
-    /// The member to ask there [default: as when this one joined, else any that answers to the
-    /// DIF's name]
+    /// The member to enroll with [default: the --via of `dif join`, else any member of the DIF]
     #[arg(long, value_name = "IPCP")]
     via: Option<AppName>,
-    /// The member, where this system has several
+    /// The member, if this system has several
     #[arg(long, value_name = "NAME")]
     ipcp: Option<LocalName>,
 }
@@ -82,7 +81,7 @@ fn wait(
         let ipcps = node.ipcps().attempt("asking how far it is")?;
         let found = ipcps.into_iter().find(|ipcp| ipcp.name == made.name);
         let Some(found) = found.filter(|ipcp| ipcp.member.is_some()) else {
-            return Err(failed(format!("{} is gone", made.name)));
+            return Err(failed(format!("{} no longer exists", made.name)));
         };
         let n1 = found.member.iter().flat_map(|member| &member.n1);
         let here: Vec<&N1Info> = n1.filter(|n1| n1.dif == *over).collect();

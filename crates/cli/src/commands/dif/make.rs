@@ -28,7 +28,7 @@ pub struct CreateArgs {
 pub struct JoinArgs {
     #[command(flatten)]
     member: MemberArgs,
-    /// The member to ask [default: any that answers to the DIF's name]
+    /// The member to enroll with [default: any member of the DIF]
     #[arg(long, value_name = "IPCP")]
     via: Option<AppName>,
     // For dialects in which a member has a configuration of its own.
@@ -42,19 +42,19 @@ pub struct JoinArgs {
     next_help_heading = "Configuration, for the first member (dialects rlite and irati: for each)"
 )]
 struct ConfigArgs {
-    /// Longest PDU in bytes [default: what all N-1 DIFs carry without cutting it]
+    /// Longest PDU in bytes [default: the longest that all N-1 DIFs carry whole]
     #[arg(long, value_name = "BYTES")]
     max_pdu: Option<u32>,
     /// Bytes of an address: 1, 2, 4 or 8 [default: 2, dialect rlite: 4]
     #[arg(long, value_name = "BYTES")]
     address_bytes: Option<u8>,
-    /// A policy for a component, with parameters; see `carina policy list`. Repeat for more
+    /// A policy for a component, with parameters; see `carina policy list`; may be repeated
     #[arg(long = "policy", value_name = "COMPONENT=NAME[,PARAM=VALUE..]")]
     policies: Vec<Choice>,
-    /// Hops that a PDU may take [default: 64]
+    /// Largest number of hops of a PDU [default: 64]
     #[arg(long, value_name = "COUNT")]
     hop_limit: Option<u8>,
-    /// Interval of signs of life between neighbours in milliseconds [default: 5000]
+    /// Interval of keep-alives between neighbours in milliseconds [default: 5000]
     #[arg(long, value_name = "MS")]
     keepalive_ms: Option<u32>,
 }
@@ -95,7 +95,7 @@ impl ConfigArgs {
 struct MemberArgs {
     /// The DIF
     name: DifName,
-    /// The N-1 DIFs, of which this system must be a member
+    /// The N-1 DIFs; this system must be a member of each
     #[arg(long, value_delimiter = ',', required = true, value_name = "DIF,..")]
     over: Vec<DifName>,
     /// Name of the member, unique in the DIF [default: DIF.SYSTEM]
@@ -222,7 +222,7 @@ fn wait(node: &Client, made: &IpcpInfo, policy: &WaitPolicy) -> Result<MemberInf
         let ipcps = node.ipcps().attempt("asking how far it is")?;
         let found = ipcps.into_iter().find(|ipcp| ipcp.name == made.name);
         let Some(member) = found.and_then(|ipcp| ipcp.member) else {
-            return Err(failed(format!("{} is gone", made.name)));
+            return Err(failed(format!("{} no longer exists", made.name)));
         };
         let why = member.last_error.clone();
         match member.state {

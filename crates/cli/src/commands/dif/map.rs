@@ -21,13 +21,13 @@ use crate::report::{print_json, print_line};
 pub struct MapArgs {
     /// The DIF
     name: DifName,
-    /// The member whose view is drawn [default: that of this system]
+    /// The member whose RIB is read [default: this system's member]
     #[arg(long)]
     member: Option<String>,
     /// Write a picture
     #[arg(long, value_name = "FILE", conflicts_with = "dot")]
     svg: Option<PathBuf>,
-    /// Print it in the language of Graphviz
+    /// Print the graph in the DOT language of Graphviz
     #[arg(long)]
     dot: bool,
 }

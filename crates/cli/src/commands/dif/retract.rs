@@ -15,10 +15,10 @@ use crate::failure::{Attempt, Failure, Outcome, failed};
 pub struct RetractArgs {
     /// The DIF
     name: DifName,
-    /// The N-1 DIF that the member is to use no more
+    /// The N-1 DIF to take away
     #[arg(long, value_name = "DIF")]
     over: DifName,
-    /// The member, where this system has several
+    /// The member, if this system has several
     #[arg(long, value_name = "NAME")]
     ipcp: Option<LocalName>,
 }
@@ -66,6 +66,6 @@ fn wait(
         std::thread::sleep(LOOK_AGAIN);
         let ipcps = node.ipcps().attempt("asking how far it is")?;
         let found = ipcps.into_iter().find(|ipcp| ipcp.name == member.name);
-        member = found.ok_or_else(|| failed(format!("{} is gone", member.name)))?;
+        member = found.ok_or_else(|| failed(format!("{} no longer exists", member.name)))?;
     }
 }

@@ -19,7 +19,7 @@ use crate::report::{print_json, print_line};
 pub struct ShowArgs {
     /// The DIF
     name: DifName,
-    /// The member, by name or address [default: that of this system]
+    /// The member, by name or address [default: this system's member]
     #[arg(long)]
     member: Option<String>,
 }

@@ -20,7 +20,7 @@ use super::{Way, load};
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::file_watch::FileWatch;
-use crate::graph_directory::{counters_of_process, entries};
+use crate::graph_directory::{OwnCounters, entries};
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line};
 
@@ -89,7 +89,7 @@ pub fn run(shared: &Shared, args: &RunArgs) -> Outcome {
     let interrupt = Interrupt::take().attempt("taking signals")?;
     let reload = ReloadSignal::new().attempt("taking SIGHUP")?;
     let mut watch = FileWatch::new(&args.conf);
-    let counters = counters_of_process(shared, APP)?;
+    let counters = OwnCounters::of_process(shared, APP)?;
     // A client that sees the counters can ask.
     let socket = socket_of(&counters);
     let server = Server::bind(&socket).attempt(format!("listening at {}", socket.display()))?;

@@ -24,16 +24,14 @@ pub struct Record {
     pub counters: PathBuf,
 }
 
-/// Removes the record and the counters when the process ends.
+/// Removes the record when the process ends.
 pub struct Kept {
     path: PathBuf,
-    counters: PathBuf,
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
-        let _ = fs::remove_file(&self.counters);
     }
 }
 
@@ -58,10 +56,7 @@ impl Record {
         let path = directory.join(format!("{}.json", self.pid));
         let text = serde_json::to_string(self).attempt("writing JSON")?;
         fs::write(&path, text).attempt(format!("writing {}", path.display()))?;
-        Ok(Kept {
-            path,
-            counters: self.counters.clone(),
-        })
+        Ok(Kept { path })
     }
 }
 

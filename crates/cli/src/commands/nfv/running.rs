@@ -1,6 +1,6 @@
 //! `carina nfv run` and `carina nfv show`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use carina_apps::runner::GraphRunner;
@@ -21,7 +21,7 @@ use crate::Shared;
 use crate::data_plane::PoolArgs;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused};
 use crate::file_watch::FileWatch;
-use crate::graph_directory::counters_of_process;
+use crate::graph_directory::OwnCounters;
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
 
@@ -49,11 +49,11 @@ struct Process {
     runner: GraphRunner,
     traffic: Traffic,
     placement: Placement,
-    counters: PathBuf,
+    counters: OwnCounters,
 }
 
 impl Process {
-    fn start(args: &RunArgs, traffic: Traffic, counters: PathBuf) -> Result<Process, Failure> {
+    fn start(args: &RunArgs, traffic: Traffic, counters: OwnCounters) -> Result<Process, Failure> {
         let mut runner = args.pool.make_runner(&counters)?;
         if !args.cpu.is_empty() {
             runner.run_on(&args.cpu);
@@ -113,7 +113,7 @@ pub fn run(shared: &Shared, args: &RunArgs) -> Outcome {
     warn(&args.source.file, &traffic);
     let interrupt = Interrupt::take().attempt("taking signals")?;
     let reload = ReloadSignal::new().attempt("taking SIGHUP")?;
-    let counters = counters_of_process(shared, "nfv")?;
+    let counters = OwnCounters::of_process(shared, "nfv")?;
     let defaults = args.source.defaults(shared);
     let file = &args.source.file;
     let record = Record {
@@ -121,7 +121,7 @@ pub fn run(shared: &Shared, args: &RunArgs) -> Outcome {
         file: std::fs::canonicalize(file).attempt(format!("looking for {}", file.display()))?,
         uplink: defaults.uplink,
         sockets: defaults.sockets,
-        counters: counters.clone(),
+        counters: counters.to_path_buf(),
     };
     let _kept = record.keep(shared)?;
     let mut watch = FileWatch::new(file);

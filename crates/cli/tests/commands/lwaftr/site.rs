@@ -90,7 +90,8 @@ impl Site {
         self.customer.ip("route add default dev b4");
     }
 
-    fn without_tunnel() -> Option<Site> {
+    /// A customer whose end of the tunnel is yet to be made.
+    pub fn without_tunnel() -> Option<Site> {
         let site = Site {
             customer: Room::new()?,
             aftr: Room::new()?,
