@@ -273,7 +273,7 @@ fn a_refused_connect_frees_the_flow_of_its_station() {
     );
     eventually("the flow is free", || wire.flows().is_empty());
     // The manager knows that a moment before the shim, which drops what comes in between.
-    eventually("the station connects anew", || {
+    eventually("the station connects again", || {
         let answer = wire.connect("c.IPCP", "a.IPCP");
         assert!(answer.is_none() || answer == ACCEPTED, "{answer:?}");
         answer.is_some()

@@ -100,7 +100,7 @@ fn a_peer_that_has_started_anew_gets_the_flow_that_it_asks_for() {
         Event::FlowClosed { port, reason } => Some((*port, reason.clone())),
         _ => None,
     });
-    assert_eq!(closed, (port, "caller has begun anew".to_owned()));
+    assert_eq!(closed, (port, "caller has restarted".to_owned()));
 }
 
 #[test]
