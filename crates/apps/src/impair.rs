@@ -143,7 +143,8 @@ impl FrameApp for Impair {
     }
 
     fn push(&mut self, ports: &mut Ports<'_>) {
-        let now = ports.now().as_nanos();
+        // None is less late than the delay because it came during the breath.
+        let now = ports.arrived_by().as_nanos();
         let (mut overfull, mut missing) = (0, 0);
         let (line, pool) = (&mut self.line, &self.pool);
         ports.drain(0, |frame| {

@@ -249,6 +249,23 @@ fn side_by_side(seen: &[Vec<u8>], wanted: &[Vec<u8>]) -> String {
 }
 
 #[test]
+fn frame_that_comes_during_a_breath_has_its_whole_delay() {
+    let ports = ["ports in input", "ports out output"];
+    let config = "kind = \"impair\"\ndelay_us = 20000";
+    let mut bench = Bench::new("impair-during-a-breath", config, &ports);
+    // The breath began at 0 ms; the thread had no processor until 15 ms.
+    bench.network.set_clock(|| Instant::from_millis(15));
+    let input = &bench.inputs["input"];
+    input.lock().unwrap().push_back(frame(":1 > :2 | \"one\""));
+    bench.network.breathe(Instant::ZERO);
+    let came = |bench: &mut Bench, millis: u64| {
+        bench.network.breathe(Instant::from_millis(millis));
+        bench.outputs["output"].lock().unwrap().len()
+    };
+    assert_eq!((came(&mut bench, 34), came(&mut bench, 35)), (0, 1));
+}
+
+#[test]
 fn every_script_sees_the_frames_it_wants() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
     let mut names = BTreeSet::new();

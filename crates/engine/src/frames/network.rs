@@ -45,6 +45,8 @@ pub struct Network {
     discarded: Counter,
     epoll: Epoll,
     is_armed: bool,
+    /// What [`Network::breathe`] gets its times from, where that goes on during a breath.
+    clock: Option<fn() -> Instant>,
 }
 
 struct RunningApp {
@@ -85,7 +87,14 @@ impl Network {
             next_tick: Instant::ZERO,
             epoll,
             is_armed: false,
+            clock: None,
         })
+    }
+
+    /// Sets the clock from which the times of [`Network::breathe`] come. Without one, time does not
+    /// advance during a breath.
+    pub fn set_clock(&mut self, clock: fn() -> Instant) {
+        self.clock = Some(clock);
     }
 
     /// Has apps that are made from here on put their notices elsewhere than in a list of the
@@ -136,7 +145,7 @@ impl Network {
     /// One breath at `now`: every app pulls, then every app with frames at its inputs pushes. True
     /// when anything moved.
     pub fn breathe(&mut self, now: Instant) -> bool {
-        let mut moved = false;
+        let (mut moved, clock) = (false, self.clock);
         for (link, end) in &mut self.incoming {
             moved |= end.fetch(&mut self.links[*link]);
         }
@@ -146,6 +155,7 @@ impl Network {
                 inputs: &running.inputs,
                 outputs: &running.outputs,
                 now,
+                clock,
             });
         }
         for at in &self.order {
@@ -159,6 +169,7 @@ impl Network {
                 inputs: &running.inputs,
                 outputs: &running.outputs,
                 now,
+                clock,
             });
             moved |= waiting != self::waiting(&self.links, &running.inputs);
         }
@@ -178,6 +189,7 @@ impl Network {
     /// Visits the apps whose time has come, and shows the counts of the links.
     fn tick(&mut self, now: Instant) {
         self.next_tick = now + PUBLISH_EVERY;
+        let clock = self.clock;
         for running in &mut self.apps {
             let Some(every) = running.tick else { continue };
             if now >= running.next_tick {
@@ -187,6 +199,7 @@ impl Network {
                     inputs: &running.inputs,
                     outputs: &running.outputs,
                     now,
+                    clock,
                 });
             }
             self.next_tick = self.next_tick.min(running.next_tick);

@@ -14,6 +14,7 @@ pub struct Ports<'a> {
     pub(super) inputs: &'a [usize],
     pub(super) outputs: &'a [usize],
     pub(super) now: Instant,
+    pub(super) clock: Option<fn() -> Instant>,
 }
 
 impl Ports<'_> {
@@ -21,6 +22,13 @@ impl Ports<'_> {
     #[must_use]
     pub fn now(&self) -> Instant {
         self.now
+    }
+
+    /// A time when all frames at the inputs had come, which [`Ports::now`] may be earlier than: a
+    /// frame may come while the breath lasts, and longer while the thread has no processor.
+    #[must_use]
+    pub fn arrived_by(&self) -> Instant {
+        self.clock.map_or(self.now, |clock| clock())
     }
 
     /// Number of input ports.

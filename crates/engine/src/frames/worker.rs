@@ -13,6 +13,7 @@ use carina_frame::{Pool, PoolConfig};
 use carina_sys::{
     CpuClock, EventFd, ask_for_short_slices, cpu_time_ns, monotonic_ns, settle_on_cpu,
 };
+use carina_time::Instant;
 
 use crate::counter_file::CounterFile;
 use crate::counters::{Kind, Table};
@@ -195,7 +196,8 @@ impl Inside {
             settle_on_cpu(cpu)?;
         }
         let network = Network::new(Pool::new(start.pool)?, start.counters)?;
-        let network = network.with_notices(start.notices);
+        let mut network = network.with_notices(start.notices);
+        network.set_clock(|| Instant::from_nanos(monotonic_ns()));
         let network = Rc::new(RefCell::new(network));
         let row = Table::private()?.row(Kind::Engine, 0, "worker");
         // Frames have a pool of their own; this one is for packets of flows.
