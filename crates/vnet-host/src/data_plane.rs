@@ -1,5 +1,6 @@
 //! The engine of one network, on threads in the namespace of its ports.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
@@ -8,8 +9,10 @@ use std::thread::JoinHandle;
 use carina_apps::runner::GraphRunner;
 use carina_engine::frames::{Graph, LinkCounts, LinkName};
 use carina_frame::PoolConfig;
+use carina_lab::NamespaceAccess;
 use carina_sys::EventFd;
 use carina_time::Duration;
+use rustix::process::Pid;
 
 use crate::error::{Attempt, Error, Result};
 use crate::namespace;
@@ -21,6 +24,8 @@ pub struct DataPlane {
     /// Rung when a command waits, or none will come.
     bell: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
+    /// The namespace that it is in, and the number of its thread.
+    inside: (String, Pid),
 }
 
 enum Command {
@@ -34,13 +39,13 @@ impl DataPlane {
     pub fn start(namespace: &str, counters: &Path) -> Result<DataPlane> {
         let (commands, received) = channel();
         let (started, is_started) = sync_channel(1);
-        let (namespace, counters) = (namespace.to_owned(), counters.to_owned());
+        let (inside, counters) = (namespace.to_owned(), counters.to_owned());
         let bell = Arc::new(EventFd::new().attempt("making a bell for the engine")?);
         let rung = Arc::clone(&bell);
-        let run = move || match begin(&namespace, &counters) {
+        let run = move || match begin(&inside, &counters) {
             Ok(runner) => {
                 // The other end waits.
-                let _ = started.send(Ok(()));
+                let _ = started.send(Ok(rustix::thread::gettid()));
                 serve(runner, &received, &rung);
             }
             Err(error) => {
@@ -51,13 +56,42 @@ impl DataPlane {
             .name("vnet-links".into())
             .spawn(run)
             .attempt("starting the engine's thread")?;
-        let plane = DataPlane {
-            commands: Some(commands),
-            bell,
-            thread: Some(thread),
-        };
-        is_started.recv().unwrap_or(Err(Error::Ended(ENGINE)))?;
-        Ok(plane)
+        match is_started.recv().unwrap_or(Err(Error::Ended(ENGINE))) {
+            Ok(number) => Ok(DataPlane {
+                commands: Some(commands),
+                bell,
+                thread: Some(thread),
+                inside: (namespace.to_owned(), number),
+            }),
+            Err(error) => {
+                // It has said so with its last breath, and may have panicked instead.
+                let _ = thread.join();
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives its namespace back the name under which it was entered, if someone has removed that;
+    /// true if so. The engine and the ports are still in it.
+    ///
+    /// # Errors
+    /// The engine has ended, or the name is in use.
+    pub fn name_namespace(&self) -> Result<bool> {
+        let (namespace, thread) = &self.inside;
+        if carina_lab::is_namespace(namespace) {
+            return Ok(false);
+        }
+        if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+            return Err(Error::Ended(ENGINE));
+        }
+        let path = carina_lab::namespace_file(namespace);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            removed => removed.attempt(format!("removing {}", path.display()))?,
+        }
+        let thread = thread.as_raw_nonzero().to_string();
+        NamespaceAccess::of_root().ip(&["netns", "attach", namespace, &thread])?;
+        Ok(true)
     }
 
     /// Becomes a graph, by difference.

@@ -21,27 +21,36 @@ pub fn make_namespaces(part: &HostPart, existing: &[String]) -> Result<()> {
 pub fn make_ports(part: &HostPart, numbers: &[u32]) -> Result<()> {
     let links = part.links.iter();
     let links = links.filter(|link| numbers.contains(&link.number));
-    let lines: Vec<String> = links.flat_map(|link| lines_of(part, link)).collect();
-    namespace::batch(&ports_namespace(part.vnet), &lines)
+    let ends = links.flat_map(ends_of);
+    make(part, ends)
 }
 
-/// The lines of `ip` that make the ports of a link.
-fn lines_of(part: &HostPart, link: &LinkPart) -> Vec<String> {
+fn ends_of(link: &LinkPart) -> impl Iterator<Item = (LinkEnd, &EndPart)> {
     let ends = link.ends().enumerate();
-    ends.flat_map(|(side, end)| lines_of_end(part, link.number, side, end))
-        .collect()
+    ends.map(|(side, end)| ((link.number, side), end))
 }
 
 /// Makes ports of single ends.
 pub fn make_ends(part: &HostPart, ends: &[LinkEnd]) -> Result<()> {
-    let lines = ends.iter().flat_map(|(number, side)| {
-        let mut links = part.links.iter();
-        let link = links.find(|it| it.number == *number);
-        let end = link.and_then(|link| link.ends().nth(*side));
-        end.map_or_else(Vec::new, |end| lines_of_end(part, *number, *side, end))
-    });
-    let lines: Vec<String> = lines.collect();
-    namespace::batch(&ports_namespace(part.vnet), &lines)
+    let all = part.links.iter().flat_map(ends_of);
+    make(part, all.filter(|(end, _)| ends.contains(end)))
+}
+
+/// Makes the ports of ends, with indices that no interface of a node has.
+///
+/// Linux handles a change of the carrier at once where the index of a veth differs from that of its
+/// peer, which is in another namespace here. Where they happen to be equal it takes the veth for a
+/// physical interface, may wait for a second, and drops what is sent meanwhile.
+fn make<'a>(part: &HostPart, ends: impl Iterator<Item = (LinkEnd, &'a EndPart)>) -> Result<()> {
+    let ends: Vec<(LinkEnd, &EndPart)> = ends.collect();
+    if ends.is_empty() {
+        return Ok(());
+    }
+    let inside = ports_namespace(part.vnet);
+    let first = namespace::last_index(&inside)?.max(INDEX_BEFORE) + 1;
+    let lines = (first..).zip(ends);
+    let lines = lines.flat_map(|(index, (end, node))| lines_of_end(part, end, node, index));
+    namespace::batch(&inside, &lines.collect::<Vec<String>>())
 }
 
 /// Gives ports other names. What is attached to them stays, for a moment without a carrier.
@@ -59,7 +68,8 @@ pub fn rename(part: &HostPart, names: &[(String, String)]) -> Result<()> {
     namespace::batch(&ports_namespace(part.vnet), &lines)
 }
 
-fn lines_of_end(part: &HostPart, link: u32, side: usize, end: &EndPart) -> Vec<String> {
+/// The lines of `ip` that make the port of an end.
+fn lines_of_end(part: &HostPart, (link, side): LinkEnd, end: &EndPart, index: u32) -> Vec<String> {
     let port = port(link, side);
     let mtu = part.interface(end).map_or(MTU, |interface| interface.mtu);
     let kind = part.node(&end.node).map(|node| node.kind);
@@ -68,7 +78,7 @@ fn lines_of_end(part: &HostPart, link: u32, side: usize, end: &EndPart) -> Vec<S
         Some(Kind::Namespace) => {
             let (inside, name) = (node_namespace(part.vnet, &end.node), &end.interface);
             format!(
-                "link add name {port} mtu {mtu} type veth peer name {name} mtu {mtu} \
+                "link add name {port} index {index} mtu {mtu} type veth peer name {name} mtu {mtu} \
                  netns {inside}"
             )
         }
@@ -143,5 +153,7 @@ pub fn remove_ports(part: &HostPart, numbers: &[u32]) -> Result<()> {
 
 /// The MTU of an end that is not in the part, which no part that was checked has.
 const MTU: u16 = 1500;
+/// Ports have greater indices. Those of a node's interfaces are small.
+const INDEX_BEFORE: u32 = 10_000;
 /// How often ports are removed that may go by themselves meanwhile.
 const TRIES: u32 = 5;

@@ -66,3 +66,10 @@ pub fn interfaces(namespace: &str) -> Result<Vec<String>> {
     };
     Ok(text.lines().filter_map(name).collect())
 }
+
+/// The greatest index of the interfaces in a namespace.
+pub fn last_index(namespace: &str) -> Result<u32> {
+    let text = NamespaceAccess::of_root().ip(&["-n", namespace, "-o", "link", "show"])?;
+    let index = |line: &str| line.split(':').next()?.trim().parse().ok();
+    Ok(text.lines().filter_map(index).max().unwrap_or(0))
+}

@@ -129,6 +129,7 @@ impl Vnet {
     /// # Errors
     /// The first thing that cannot be made, or does not answer. What was made stays.
     pub fn become_part(&self, part: &HostPart, discovery: Duration) -> Result<()> {
+        self.look_after_ports()?;
         let mut there = lock(&self.part);
         self.forget_ended(&mut there)?;
         self.progress.begin(part);
@@ -356,6 +357,20 @@ impl Vnet {
     /// The engine has ended.
     pub fn counts(&self) -> Result<Vec<(LinkName, LinkCounts)>> {
         self.plane.counts()
+    }
+
+    /// Gives the namespace of the ports its name back, if someone has removed it: its links carry
+    /// on, but nothing of them can be changed without it.
+    ///
+    /// # Errors
+    /// The engine has ended, or `ip` refuses.
+    pub fn look_after_ports(&self) -> Result<()> {
+        if self.plane.name_namespace()? {
+            let namespace = ports_namespace(lock(&self.part).vnet);
+            let what = "was removed by someone else, and has its name again";
+            self.progress.tell(format!("namespace {namespace} {what}"));
+        }
+        Ok(())
     }
 
     /// Lets everything run on without this agent.

@@ -258,7 +258,8 @@ fn end_of(part: &HostPart, spot: Spot) -> Option<String> {
     link.ends().nth(spot.side).map(ToString::to_string)
 }
 
-/// How long an echo may take.
-pub const ECHO: Duration = Duration::from_secs(1);
+/// How long an echo may take: a node whose first ARP request was lost asks again after a second,
+/// and once more after another.
+pub const ECHO: Duration = Duration::from_secs(3);
 /// Echos of a trace at most.
 pub const ECHOES_MAX: u32 = 100;

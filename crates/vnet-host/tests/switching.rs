@@ -7,6 +7,7 @@ use carina_vnet::host_part::{LinkState, NodeState};
 use carina_vnet_host::agent::switching::NodeSwitch;
 use carina_vnet_host::plan::Action;
 use carina_vnet_host::report::{VnetReport, VnetState};
+use carina_vnet_host::way::WayQuery;
 use carina_vnet_host::{Agent, Vnets};
 
 use crate::waiting::{Home, LIMIT, is_root, left_of, run, wait_until_settled};
@@ -198,6 +199,98 @@ fn link_that_is_down_carries_nothing_until_it_is_up() {
     assert_eq!(carriers(), [true, true]);
     let unknown = agent.switch_link("sw", 9, false).unwrap_err().to_string();
     assert_eq!(unknown, "network sw has no link 9");
+    agent.remove("sw").unwrap();
+}
+
+#[test]
+fn namespace_of_ports_removed_by_hand_has_its_name_again() {
+    if !is_root() {
+        return;
+    }
+    let directory = Home::new();
+    let agent = Agent::new(&RunDir::new(directory.path())).unwrap();
+    let document = chain(["namespace"; 3]);
+    agent.create(&document).unwrap();
+    let made = ready(&agent);
+    let there = left_of(&made.vnet.to_string());
+    let ports = format!("cv-{}", made.vnet);
+    let access = NamespaceAccess::of_root();
+    let removes = || access.ip(&["netns", "del", &ports]).unwrap();
+    removes();
+    let deadline = std::time::Instant::now() + LIMIT;
+    while !carina_lab::is_namespace(&ports) {
+        assert!(std::time::Instant::now() < deadline, "it has no name");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    passes(&agent, "a", "10.0.0.6");
+    agent.switch_link("sw", 0, false).unwrap();
+    agent.switch_link("sw", 0, true).unwrap();
+    ready(&agent);
+    // A change does not wait until it is looked after; a file is no namespace.
+    removes();
+    std::fs::write(carina_lab::namespace_file(&ports), "").unwrap();
+    agent.apply(&document).unwrap();
+    ready(&agent);
+    assert!(carina_lab::is_namespace(&ports));
+    passes(&agent, "a", "10.0.0.6");
+    assert_eq!(left_of(&made.vnet.to_string()), there);
+    agent.remove("sw").unwrap();
+    assert_eq!(left_of(&made.vnet.to_string()), Vec::<String>::new());
+}
+
+/// Where the two are equal, Linux may handle a change of the carrier a second late.
+#[test]
+fn interfaces_have_other_indices_than_their_ports() {
+    if !is_root() {
+        return;
+    }
+    let directory = Home::new();
+    let agent = Agent::new(&RunDir::new(directory.path())).unwrap();
+    agent.create(&chain(["namespace"; 3])).unwrap();
+    ready(&agent);
+    for node in ["a", "b", "c"] {
+        // `2: eth0@if10001: <…`
+        let shown = run(&agent, "sw", node, "ip -o link show type veth");
+        let of_line = |line: &str| {
+            let (index, rest) = line.split_once(": ").expect("an index");
+            let (_, peer) = rest.split(':').next().unwrap().split_once("@if").unwrap();
+            [index, peer].map(|it| it.trim().parse::<u32>().unwrap())
+        };
+        let indices: Vec<[u32; 2]> = shown.lines().map(of_line).collect();
+        assert_eq!(indices.len(), if node == "b" { 2 } else { 1 }, "{shown}");
+        assert!(indices.iter().all(|[own, peer]| own != peer), "{shown}");
+    }
+    agent.remove("sw").unwrap();
+}
+
+#[test]
+fn way_is_open_after_each_restart_and_link_up() {
+    if !is_root() {
+        return;
+    }
+    let directory = Home::new();
+    let agent = Agent::new(&RunDir::new(directory.path())).unwrap();
+    agent.create(&chain(["namespace"; 3])).unwrap();
+    ready(&agent);
+    let query = WayQuery {
+        from: "a".to_owned(),
+        to: "c".to_owned(),
+        echoes: 3,
+    };
+    let open = || {
+        ready(&agent);
+        let way = agent.trace("sw", &query).unwrap();
+        assert_eq!((way.answered, &way.findings[..]), (3, &[][..]), "{way:?}");
+    };
+    for node in ["a", "b", "c"] {
+        agent.switch_node("sw", node, NodeSwitch::Restart).unwrap();
+        open();
+    }
+    for link in [0, 1, 0] {
+        agent.switch_link("sw", link, false).unwrap();
+        agent.switch_link("sw", link, true).unwrap();
+        open();
+    }
     agent.remove("sw").unwrap();
 }
 

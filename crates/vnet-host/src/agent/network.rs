@@ -324,6 +324,8 @@ impl Shared {
         let mut probed_far = Instant::now();
         let mut made = None;
         let mut again = Again::default();
+        // What keeps the namespace of the ports from having its name, said once.
+        let mut trouble = None;
         loop {
             if let Some(change) = wanted.take() {
                 match vnet.become_part(&change.record.part, change.discovery) {
@@ -344,6 +346,13 @@ impl Shared {
                 Ok(change) => wanted = Some(change),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
+                    let now = vnet.look_after_ports().err().map(|it| it.to_string());
+                    if now != trouble {
+                        trouble = now;
+                        trouble
+                            .iter()
+                            .for_each(|it| self.progress.tell(it.as_str()));
+                    }
                     let has_ended = vnet.look_after_nodes();
                     let record = self.lock().record.clone();
                     if self.is_due(&record, has_ended, &again) {

@@ -146,11 +146,13 @@ impl LinkState {
     /// stopped a node at its end.
     #[must_use]
     pub fn is_as_wanted(&self) -> bool {
-        match self {
-            LinkState::Up => true,
-            LinkState::Down { cause, .. } => *cause == Cause::Operator,
-            LinkState::Absent => false,
-        }
+        *self == LinkState::Up || self.is_switched_off()
+    }
+
+    /// Whether its operator has taken it down or stopped a node at its end.
+    #[must_use]
+    pub fn is_switched_off(&self) -> bool {
+        matches!(self, LinkState::Down { cause, .. } if *cause == Cause::Operator)
     }
 
     /// As [`NodeState::for_operators`].

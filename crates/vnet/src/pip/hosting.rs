@@ -1,6 +1,6 @@
 //! What each host has to make of a part, and how far the hosts are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host_part::{
     Cause, EndPart, Far, FarHost, HostPart, HostStatus, LinkPart, LinkState, NodeState, NodeStatus,
@@ -127,6 +127,7 @@ pub(super) fn status(made: &Made, said: &BTreeMap<&str, Option<&HostStatus>>) ->
         obstacle: None,
     };
     let mut obstacles = Vec::new();
+    let off = switched_off(said.values().copied().flatten());
     for host in made.laid.hosts() {
         let said = said.get(host).copied().flatten();
         // While a move is not decided, its destination has what it had but for the generation.
@@ -150,16 +151,31 @@ pub(super) fn status(made: &Made, said: &BTreeMap<&str, Option<&HostStatus>>) ->
         status.are_nodes_up &= nodes.all(|node| is_up(&node.state));
         let mut nodes = said.nodes.values();
         status.are_consoles_ready &= nodes.all(NodeStatus::is_as_wanted);
-        let mut links = said.links.values();
-        status.are_links_up &= links.all(|link| link.state.is_as_wanted());
-        obstacles.extend(obstacle(said));
+        status.are_links_up &= are_links_up(said, &off);
+        obstacles.extend(obstacle(said, &off));
     }
     status.obstacle = Obstacle::heaviest(obstacles.iter()).cloned();
     status
 }
 
-/// What most keeps a host's part from being ready, the nodes first.
-fn obstacle(said: &HostStatus) -> Option<Obstacle> {
+/// The links that the operator has switched off by what one of their hosts says. The host of the
+/// other end, where a node is stopped elsewhere, only finds that no probe passes.
+fn switched_off<'a>(said: impl Iterator<Item = &'a HostStatus>) -> BTreeSet<u32> {
+    let links = said.flat_map(|host| &host.links);
+    let off = links.filter(|(_, link)| link.state.is_switched_off());
+    off.map(|(number, _)| *number).collect()
+}
+
+/// Whether the links of a host's part are as their operator wants them; `off` are those that it has
+/// switched off.
+fn are_links_up(said: &HostStatus, off: &BTreeSet<u32>) -> bool {
+    let mut links = said.links.iter();
+    links.all(|(number, link)| link.state.is_as_wanted() || off.contains(number))
+}
+
+/// What most keeps a host's part from being ready, the nodes first; `off` are the links that the
+/// operator has switched off.
+fn obstacle(said: &HostStatus, off: &BTreeSet<u32>) -> Option<Obstacle> {
     let nodes = said.nodes.iter().filter_map(|(name, node)| {
         let is_silent = node.state == NodeState::Up && !node.is_console_ready;
         let silent = is_silent.then(|| Obstacle::ConsoleSilent(name.clone()));
@@ -169,7 +185,7 @@ fn obstacle(said: &HostStatus) -> Option<Obstacle> {
     let mut links = said.links.iter();
     Obstacle::heaviest(nodes.iter()).cloned().or_else(|| {
         links.find_map(|(number, link)| match &link.state {
-            state if state.is_as_wanted() => None,
+            state if state.is_as_wanted() || off.contains(number) => None,
             LinkState::Up => None,
             LinkState::Absent => Some(Obstacle::LinkDown(*number, Cause::default())),
             LinkState::Down { cause, .. } => Some(Obstacle::LinkDown(*number, *cause)),
@@ -186,5 +202,42 @@ fn obstacle_of(node: &str, state: &NodeState) -> Option<Obstacle> {
         NodeState::Failed { cause, .. } => Some(Obstacle::NodeFailed(node, *cause)),
         NodeState::Refused { cause, .. } => Some(Obstacle::NodeRefused(node, *cause)),
         NodeState::Up | NodeState::Stopped => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host_part::LinkStatus;
+
+    fn saying(cause: Cause) -> HostStatus {
+        let state = LinkState::Down {
+            reason: "of the host".to_owned(),
+            cause,
+        };
+        let link = LinkStatus {
+            state,
+            rtt_ns: None,
+        };
+        HostStatus {
+            vnet: VnetId::new(1),
+            generation: 1,
+            nodes: BTreeMap::new(),
+            links: BTreeMap::from([(4, link)]),
+            refused: None,
+        }
+    }
+
+    #[test]
+    fn link_switched_off_at_one_host_is_no_obstacle_elsewhere() {
+        let hosts = [saying(Cause::Operator), saying(Cause::Silent)];
+        let off = switched_off(hosts.iter());
+        assert!(hosts.iter().all(|said| are_links_up(said, &off)));
+        assert!(hosts.iter().all(|said| obstacle(said, &off).is_none()));
+        // A link that is silent for another reason is one.
+        let off = switched_off(hosts[1..].iter());
+        assert!(!are_links_up(&hosts[1], &off));
+        let found = obstacle(&hosts[1], &off);
+        assert_eq!(found, Some(Obstacle::LinkDown(4, Cause::Silent)));
     }
 }
