@@ -32,6 +32,7 @@ pub mod below;
 pub mod copied;
 mod copies;
 pub mod desk;
+mod executions;
 pub mod hosting;
 mod seeking;
 mod sessions;
@@ -55,6 +56,16 @@ pub enum Ask {
         command: String,
         /// How long it may take, ms.
         limit_ms: u64,
+        /// A number that the VNO has drawn, by which it ends the command.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<u64>,
+    },
+    /// End a command that runs in a node, or has not come yet.
+    EndExec {
+        /// The node.
+        node: String,
+        /// The number.
+        session: u64,
     },
     /// What the console of a node says. The first time, this joins those who watch it.
     Watch {
@@ -232,6 +243,7 @@ impl Ask {
         match self {
             Ask::Look {} | Ask::Users {} | Ask::Seek { .. } | Ask::Found { .. } => None,
             Ask::Exec { node, .. }
+            | Ask::EndExec { node, .. }
             | Ask::Watch { node, .. }
             | Ask::Type { node, .. }
             | Ask::Leave { node, .. }
@@ -258,6 +270,7 @@ impl Ask {
             Ask::Look {} | Ask::Seek { .. } | Ask::Found { .. } => return OF_HOST,
             Ask::Users {}
             | Ask::Access { .. }
+            | Ask::EndExec { .. }
             | Ask::Type { .. }
             | Ask::Leave { .. }
             | Ask::Impair { .. }
@@ -327,7 +340,7 @@ impl Ask {
     pub fn verb(&self) -> Verb {
         match self {
             Ask::Look {} => Verb::See,
-            Ask::Exec { .. } => Verb::Exec,
+            Ask::Exec { .. } | Ask::EndExec { .. } => Verb::Exec,
             Ask::Watch { .. } | Ask::Leave { .. } => Verb::Watch,
             Ask::Type { .. } => Verb::Console,
             Ask::Echo { .. }

@@ -171,6 +171,7 @@ impl Client {
             node: exec.node.clone(),
             command: exec.command.clone(),
             limit_ms: exec.limit_ms,
+            session: None,
         };
         match self.ask(name, &ask)? {
             inside::Answer::Ran(reply) => Ok(reply),

@@ -1,5 +1,6 @@
 //! What operators ask of nodes, and certificates that are revoked meanwhile.
 
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use carina_vnet::host_part::VnetId;
@@ -105,6 +106,7 @@ fn operator_asks_its_nodes_wherever_they_are() {
             node: "a".into(),
             command: "true".into(),
             limit_ms: 1000,
+            session: None,
         },
         who: Vec::new(),
     };
@@ -133,6 +135,69 @@ fn operator_asks_its_nodes_wherever_they_are() {
     let at_vnp = (Role::Vnp, "net", providers.ports.net);
     let refused = ask(&operator_tls, at_vnp, &wanted(seen.vnet));
     assert!(refused.unwrap_err().to_string().contains("may not speak"));
+    operator.remove("ring").unwrap();
+    wait_until_gone(&operator, "ring");
+}
+
+/// Passes one connection on to a port, until it is to end: where it listens, and its two ends.
+fn passing(port: u16) -> (u16, std::thread::JoinHandle<[TcpStream; 2]>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let here = listener.local_addr().unwrap().port();
+    let accepts = std::thread::spawn(move || {
+        let near = listener.accept().unwrap().0;
+        let far = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        for (from, to) in [(&near, &far), (&far, &near)] {
+            let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+            // It ends with the connection.
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+        }
+        [near, far]
+    });
+    (here, accepts)
+}
+
+#[test]
+fn command_ends_when_its_operator_goes() {
+    let providers = Providers::new();
+    let _roles = providers.start(&[Role::Pip, Role::Vnp, Role::Vno]);
+    let _agents = [0, 1].map(|number| providers.agent(number));
+    let operator = providers.operator();
+    operator.create(&document("ring")).unwrap();
+    wait_until(&operator, "ring", |seen| seen.standing.is_ready());
+    let (port, passes) = passing(providers.ports.acme);
+    let callee = Callee {
+        party: Identity::new(Role::Vno, "acme").unwrap(),
+        address: at(port),
+        tls: providers.tls(Role::Operator, "acme"),
+    };
+    let wait = json!({ "exec": { "node": "a", "command": "wait", "limit_ms": 600_000 } });
+    let waits = std::thread::spawn(move || {
+        let mut connection = callee.connect().unwrap();
+        let request = Request {
+            method: "POST",
+            target: "/v1/vnets/ring/asks",
+            body: &wait.to_string(),
+            wait: LIMIT,
+        };
+        callee.request(&mut connection, &request)
+    });
+    let deadline = Instant::now() + LIMIT;
+    let until = |what: &str, is_so: &dyn Fn([Vec<u64>; 2]) -> bool| {
+        while !is_so(providers.commands.seen()) {
+            assert!(Instant::now() < deadline, "{what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    until("it has not begun", &|[begun, _]| begun.len() == 1);
+    // One that answers is not ended.
+    operator.exec("ring", &exec("a", "who")).unwrap();
+    assert!(providers.commands.seen()[1].is_empty());
+    for end in passes.join().unwrap() {
+        // It has ended already where the other end was first.
+        let _ = end.shutdown(Shutdown::Both);
+    }
+    until("it runs on", &|[begun, ended]| ended == begun);
+    assert!(waits.join().unwrap().is_err());
     operator.remove("ring").unwrap();
     wait_until_gone(&operator, "ring");
 }

@@ -3,11 +3,11 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use carina_api::ErrorBody;
 use carina_api::paths::RunDir;
+use carina_api::{ErrorBody, ErrorCode};
 use carina_sim::vnets::host::{PlayedHost, is_whole};
 use carina_vnet::document::{Document, Form};
 use carina_vnet::host_part::{EndPart, LinkPart, LinkState, NodePart, NodeState};
@@ -42,7 +42,36 @@ pub struct Providers {
     pub directory: TempDir,
     pub configuration: Configuration,
     pub hosts: Arc<Mutex<Vec<PlayedHost>>>,
+    pub commands: Arc<Commands>,
     pub ports: Ports,
+}
+
+/// Commands `wait` on the hosts, which run until they are ended, by their numbers.
+#[derive(Default)]
+pub struct Commands {
+    begun: Mutex<Vec<u64>>,
+    ended: Mutex<Vec<u64>>,
+    changed: Condvar,
+}
+
+impl Commands {
+    fn run(&self, number: u64) {
+        self.begun.lock().unwrap().push(number);
+        let ended = self.ended.lock().unwrap();
+        let runs = |ended: &mut Vec<u64>| !ended.contains(&number);
+        let waited = self.changed.wait_timeout_while(ended, LIMIT, runs).unwrap();
+        assert!(!waited.1.timed_out(), "command {number} runs on");
+    }
+
+    fn end(&self, number: u64) {
+        self.ended.lock().unwrap().push(number);
+        self.changed.notify_all();
+    }
+
+    /// Those that have begun, and those that were ended.
+    pub fn seen(&self) -> [Vec<u64>; 2] {
+        [&self.begun, &self.ended].map(|it| it.lock().unwrap().clone())
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -56,6 +85,7 @@ pub struct Ports {
 /// One of the hosts, as its agent.
 pub struct Played {
     pub hosts: Arc<Mutex<Vec<PlayedHost>>>,
+    pub commands: Arc<Commands>,
     pub number: usize,
     clock: Clock,
 }
@@ -86,6 +116,7 @@ impl Providers {
         let hosts = inventories.map(|it| PlayedHost::new(&it.hosts[0], it));
         Providers {
             hosts: Arc::new(Mutex::new(hosts.collect())),
+            commands: Arc::default(),
             configuration,
             directory,
             ports,
@@ -121,6 +152,7 @@ impl Providers {
         let tls = self.tls(Role::Agent, &name);
         let host = Played {
             hosts: Arc::clone(&self.hosts),
+            commands: Arc::clone(&self.commands),
             number,
             clock: Clock::start(),
         };
@@ -208,6 +240,19 @@ impl Hosting for Played {
         let part = hosts[self.number].parts.get(&wanted.vnet);
         let has = |node: &str| part.is_some_and(|(part, _)| part.node(node).is_some());
         match &wanted.ask {
+            Ask::Exec {
+                command,
+                session: Some(session),
+                ..
+            } if command == "wait" => {
+                drop(hosts);
+                self.commands.run(*session);
+                Err(ErrorBody::new(ErrorCode::Conflict, "it is ended"))
+            }
+            Ask::EndExec { session, .. } => {
+                self.commands.end(*session);
+                Ok(Answer::Done {})
+            }
             Ask::Exec { node, .. } if has(node) => {
                 let said = format!("{node}: {}", wanted.who.join(", "));
                 Ok(Answer::Ran(ExecReply {

@@ -8,9 +8,9 @@ use carina_api::{ErrorBody, ErrorCode};
 
 use super::Hosting;
 use crate::calling::connection::{CallError, Callee, Connection, Request};
-use crate::inside::Wanted;
 use crate::inside::desk::Reply;
 use crate::inside::tenants::Places;
+use crate::inside::{Ask, Wanted};
 use crate::log::Log;
 use crate::serving::messages::BODY_MAX;
 use crate::wire::Ender;
@@ -30,6 +30,8 @@ struct Shared {
     ender: Mutex<Option<Ender>>,
     /// For asks that are being carried out.
     works: Places,
+    /// For asks that end a command, which come where all others are taken by commands.
+    ends: Places,
     /// Over which answers go, one at a time.
     answers: Mutex<Option<Connection>>,
 }
@@ -46,6 +48,7 @@ impl Asks {
             has_ended: AtomicBool::new(false),
             ender: Mutex::default(),
             works: Places::new("asks", WORKS_MAX),
+            ends: Places::new("ends of commands", WORKS_MAX),
             answers: Mutex::default(),
         });
         let fetches = Arc::clone(&shared);
@@ -119,7 +122,11 @@ impl Shared {
 
     /// Carries an ask out on a thread of its own.
     fn begin(self: &Arc<Shared>, number: u64, wanted: Wanted, host: &Arc<impl Hosting>) {
-        let place = self.works.take(&wanted.who);
+        let places = match wanted.ask {
+            Ask::EndExec { .. } => &self.ends,
+            _ => &self.works,
+        };
+        let place = places.take(&wanted.who);
         let (shared, host) = (Arc::clone(self), Arc::clone(host));
         let act = move || {
             let reply = match &place {

@@ -4,6 +4,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,10 +13,11 @@ use carina_vnet::document::Kind;
 use carina_vnet_host::access::RegisterError;
 use carina_vnet_host::directory::part_name;
 use carina_vnet_host::report::{ExecReply, NodeReport, VnetReport};
-use carina_vnet_host::{Agent, Error};
+use carina_vnet_host::{Agent, Error, Until};
 use serde::Serialize;
 
 use super::copies::Copies;
+use super::executions::Executions;
 use super::sessions::Sessions;
 use super::watches::Watches;
 use super::{
@@ -35,6 +37,7 @@ pub struct Openness {
 #[derive(Debug)]
 pub struct Inside {
     openness: Openness,
+    executions: Executions,
     sessions: Sessions,
     copies: Copies,
     seeking: Seeking,
@@ -62,6 +65,7 @@ impl Inside {
     pub fn new(openness: Openness, notes: PathBuf, log: Log) -> Inside {
         Inside {
             openness,
+            executions: Executions::default(),
             sessions: Sessions::default(),
             copies: Copies::default(),
             seeking: Seeking::default(),
@@ -117,16 +121,7 @@ impl Inside {
         let ms = |ms: u64| Duration::from_millis(ms.min(MS_MAX));
         Ok(match &wanted.ask {
             Ask::Look {} => Answer::Looked(look(&agent.report(name)?)),
-            Ask::Exec {
-                node,
-                command,
-                limit_ms,
-            } => Answer::Ran(ExecReply::of(agent.run(
-                name,
-                node,
-                command,
-                ms(*limit_ms),
-            )?)),
+            Ask::Exec { .. } | Ask::EndExec { .. } => self.execute(agent, name, wanted)?,
             Ask::Watch { .. } | Ask::Type { .. } | Ask::Leave { .. } => {
                 self.at_console(agent, name, wanted)?
             }
@@ -176,6 +171,34 @@ impl Inside {
             | Ask::Seek { .. }
             | Ask::Found { .. } => self.begin_or_end(agent, name, wanted)?,
         })
+    }
+
+    /// Runs a command, or ends one; of all else it does nothing.
+    fn execute(&self, agent: &Agent, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
+        let key = |node: &String, session: u64| {
+            (wanted.who.clone(), name.to_owned(), node.clone(), session)
+        };
+        match &wanted.ask {
+            Ask::Exec {
+                node,
+                command,
+                limit_ms,
+                session,
+            } => {
+                let begin = |session: u64| self.executions.begin(key(node, session));
+                let execution = session.map(begin).transpose()?;
+                let never = AtomicBool::new(false);
+                let until = Until {
+                    limit: Duration::from_millis((*limit_ms).min(MS_MAX)),
+                    is_cancelled: execution.as_ref().map_or(&never, |it| &it.is_ended),
+                };
+                let output = agent.run_until(name, node, command, until)?;
+                return Ok(Answer::Ran(ExecReply::of(output)));
+            }
+            Ask::EndExec { node, session } => self.executions.end(key(node, *session)),
+            _ => {}
+        }
+        Ok(Answer::Done {})
     }
 
     /// Begins and ends what goes on between two asks; of all else it does nothing.

@@ -182,11 +182,13 @@ fn outer(
     })
 }
 
-/// A link is up when both of its ends say so, and down when one does.
+/// A link is up when both of its ends say so, and down when one does. What the operator has
+/// switched off at one end is the reason of the other one, too, which finds that no probe passes.
 fn state_of(ends: &[Option<&EndReport>; 2]) -> LinkState {
     let states = ends.iter().flatten().map(|end| &end.state);
-    let worse = |state: &&LinkState| matches!(state, LinkState::Down { .. });
-    match (states.clone().find(worse), ends) {
+    let is_down = |state: &&LinkState| matches!(state, LinkState::Down { .. });
+    let off = states.clone().find(|state| state.is_switched_off());
+    match (off.or_else(|| states.clone().find(is_down)), ends) {
         (Some(down), _) => down.for_operators(),
         (None, [Some(one), Some(other)]) if one.state == other.state => one.state.clone(),
         _ => LinkState::Absent,
@@ -196,6 +198,7 @@ fn state_of(ends: &[Option<&EndReport>; 2]) -> LinkState {
 #[cfg(test)]
 mod tests {
     use carina_vnet::document::{Carrier, Form};
+    use carina_vnet::host_part::Cause;
     use carina_vnet::message::Standing;
 
     use super::*;
@@ -252,6 +255,37 @@ mod tests {
         // Of the other end of this one nothing is heard.
         assert_eq!(second.ends, ["b:eth1", "c:eth0"]);
         assert_eq!(second.state, LinkState::Absent);
+    }
+
+    #[test]
+    fn link_to_a_stopped_node_elsewhere_is_switched_off() {
+        let down = |cause: Cause| LinkState::Down {
+            reason: "of the host".into(),
+            cause,
+        };
+        let with = |name: &str, state: LinkState| EndReport {
+            state,
+            ..end(name, 1)
+        };
+        let layout = Layout::of(&document(), &Layout::default());
+        let look = Look {
+            ends: vec![
+                with("b:eth0", down(Cause::Silent)),
+                with("a:eth0", down(Cause::Operator)),
+                with("b:eth1", down(Cause::Silent)),
+                with("c:eth0", LinkState::Up),
+            ],
+            layout: Some(Box::new(layout)),
+            ..Look::default()
+        };
+        let report = report(&seen(), &document(), Some(&look));
+        let states = report.links.iter().map(|link| link.state.clone());
+        let causes = states.map(|state| match state {
+            LinkState::Down { cause, .. } => Some(cause),
+            _ => None,
+        });
+        let causes: Vec<Option<Cause>> = causes.collect();
+        assert_eq!(causes, [Some(Cause::Operator), Some(Cause::Silent)]);
     }
 
     #[test]

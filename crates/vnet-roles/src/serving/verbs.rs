@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::{ConnectInfo, Path, RawQuery, State};
 use axum::response::Response;
 use axum::routing::{get, post, put};
-use carina_api::ErrorBody;
+use carina_api::{ErrorBody, ErrorCode};
 use carina_time::Instant;
 use carina_vnet::grant::{Grant, Verb};
 use carina_vnet::store::Store;
@@ -243,17 +243,64 @@ async fn ask<S: Store + Send + 'static>(
             Ok::<_, ErrorBody>((seen.vnet, ask))
         });
         let (vnet, ask) = found.await??;
-        let wanted = Wanted {
+        let mut wanted = Wanted {
             vnet,
             ask,
             who: vec![asker.to_string()],
         };
-        verbs
-            .below
-            .ask(&asker, vec![verbs.vnp.clone()], wanted)
-            .await
+        let waits = waits_for(&verbs, &mut wanted)?;
+        let vnps = vec![verbs.vnp.clone()];
+        let answer = verbs.below.ask(&asker, vnps, wanted).await;
+        if let Some(mut waits) = waits {
+            waits.end = None;
+        }
+        answer
     };
     answered(asked.await)
+}
+
+/// Has a command end when the caller who waits for it goes away, by a number that is drawn for it.
+struct Waits {
+    below: Below,
+    vnp: String,
+    end: Option<Wanted>,
+}
+
+/// Gives a command its number; none if it is another ask.
+fn waits_for<S>(verbs: &Verbs<S>, wanted: &mut Wanted) -> Result<Option<Waits>, ErrorBody> {
+    let Ask::Exec { node, session, .. } = &mut wanted.ask else {
+        return Ok(None);
+    };
+    let drawn = crate::random::drawn().map_err(|error| {
+        let what = format!("drawing the number of a command: {error}");
+        ErrorBody::new(ErrorCode::Internal, what)
+    })?;
+    *session = Some(drawn);
+    let end = Wanted {
+        vnet: wanted.vnet,
+        ask: Ask::EndExec {
+            node: node.clone(),
+            session: drawn,
+        },
+        who: wanted.who.clone(),
+    };
+    Ok(Some(Waits {
+        below: verbs.below.clone(),
+        vnp: verbs.vnp.clone(),
+        end: Some(end),
+    }))
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        let Some(end) = self.end.take() else { return };
+        let (below, vnps) = (self.below.clone(), vec![self.vnp.clone()]);
+        // The command takes a place of its caller until it has ended; its end needs none.
+        tokio::task::spawn_blocking(move || {
+            // A host that does not hear of it ends the command at its limit.
+            let _ = below.ask_and_wait(&vnps, &end);
+        });
+    }
 }
 
 async fn remove<S: Store + Send + 'static>(

@@ -37,11 +37,8 @@ pub struct ExecArgs {
 /// There is no such node, or it does not answer.
 pub fn exec(shared: &Shared, args: &ExecArgs) -> Outcome {
     let vno = args.operator.client(shared)?;
-    // The agent ends a command that no one waits for; a provider's does not hear of it.
-    let words = match vno {
-        None => "interrupted; the command in the node is ended",
-        Some(_) => "interrupted; the command may run on in the node",
-    };
+    // The agent, or the VNO, finds that the connection has ended.
+    let words = "interrupted; the command in the node is ended";
     end_with_signal_saying(shared.json, words).attempt(TAKING_SIGNALS)?;
     let limit = shared.wait.map_or(EXEC, |_| shared.wait_limit());
     let wanted = Exec {

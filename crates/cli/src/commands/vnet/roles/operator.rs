@@ -107,6 +107,11 @@ pub fn up(
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let made = client.create(document);
     made.attempt(format!("making network {name}"))?;
+    // A kill of this command reaches no one: who finds the network later knows what removes it.
+    progress(format!(
+        "the VNO keeps network {name} until `carina vnet down {name} --vno …`, also if this command \
+         is killed"
+    ));
     let outcome = follow(client, name, &interrupt, deadline);
     if outcome.is_err() && !keeps {
         progress(format!("removing what was made of {name}"));
