@@ -52,7 +52,13 @@ impl BootAttempt {
         end_with_signal_after(shared.json, words, move || {
             let mut made = of_signal.lock().unwrap_or_else(PoisonError::into_inner);
             made.take_back(&directory, &of);
-            !made.is_finished
+            let is_interrupted = !made.is_finished;
+            if is_interrupted {
+                // The thread that boots fails now. It waits for the lock, so that the exit code
+                // says that the command was interrupted.
+                std::mem::forget(made);
+            }
+            is_interrupted
         })
         .attempt(TAKING_SIGNALS)?;
         let mut locked = made.lock().unwrap_or_else(PoisonError::into_inner);
