@@ -155,7 +155,7 @@ const APPS: [App; 24] = [
         &["output", "back_output"],
     ),
     (
-        "kind = \"rate_limiter\"\nbits_per_second = 800\nbucket_bytes = 100",
+        "kind = \"rate_limiter\"\nbits_per_second = 800\nbucket_bytes = 2048",
         &["input"],
         &["output"],
     ),
@@ -187,7 +187,7 @@ const APPS: [App; 24] = [
     ),
     (
         "kind = \"esp\"\nspi = 256\n\
-         transmit_key = \"00112233445566778899aabbccddeeff\"\ntransmit_salt = \"00000001\"\n\
+         transmit_key = \"ffeeddccbbaa99887766554433221100\"\ntransmit_salt = \"00000001\"\n\
          receive_key = \"00112233445566778899aabbccddeeff\"\nreceive_salt = \"00000001\"\n\
          resync_threshold = 1",
         &["north", "south"],
@@ -222,7 +222,7 @@ const APPS: [App; 24] = [
     (
         "kind = \"esp_tunnel\"\nlocal = \"10.0.0.1\"\nremote = \"10.0.0.2\"\n\
          transmit_spi = 256\nreceive_spi = 256\n\
-         transmit_key = \"00112233445566778899aabbccddeeff\"\ntransmit_salt = \"00000001\"\n\
+         transmit_key = \"ffeeddccbbaa99887766554433221100\"\ntransmit_salt = \"00000001\"\n\
          receive_key = \"00112233445566778899aabbccddeeff\"\nreceive_salt = \"00000001\"",
         &["north", "south"],
         &["north", "south"],

@@ -140,7 +140,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("carina-sys", "libc rustix"),
     (
         "carina-api",
-        "carina-wire carina-sys serde serde_json strsim thiserror",
+        "carina-wire carina-sys serde serde_json strsim thiserror toml",
     ),
     ("carina-ring", "carina-sys rustix thiserror"),
     ("carina-ring-model", "carina-sys thiserror loom"),
@@ -190,8 +190,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ("carina-embed", "carina-random carina-time thiserror"),
     (
         "carina-apps",
-        "carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-netdev aws-lc-rs \
-         serde thiserror toml",
+        "carina-api carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-netdev \
+         aws-lc-rs serde thiserror toml",
     ),
     (
         "carina-lua",

@@ -16,6 +16,8 @@ pub mod qemu;
 pub mod spec;
 pub mod spelling;
 pub mod toml;
+#[cfg(feature = "toml")]
+pub mod toml_fault;
 
 pub use error::{ErrorBody, ErrorCode};
 pub use names::{AppName, DifName, IpcpId, LocalName, NameError, PortId};

@@ -71,11 +71,15 @@ impl AppConfig for ArpConfig {
 
     type App = Arp;
 
-    fn build(&self, context: &mut AppContext<'_>) -> Result<Arp, AppError> {
+    fn check(&self) -> Result<(), AppError> {
         check_macs(self.mac, self.next_mac)?;
         if self.next == self.address {
             return Err(ArpError::Same(self.next).into());
         }
+        Ok(())
+    }
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<Arp, AppError> {
         Ok(Arp {
             station: Station4 {
                 mac: self.mac.0.0,

@@ -80,7 +80,7 @@ enum BridgeError {
 }
 
 impl BridgeConfig {
-    fn check(&self) -> Result<(), BridgeError> {
+    fn check_values(&self) -> Result<(), BridgeError> {
         if !(10..=1_000_000).contains(&self.age_s) {
             return Err(BridgeError::Age(self.age_s));
         }
@@ -98,8 +98,11 @@ impl AppConfig for BridgeConfig {
 
     type App = Bridge;
 
+    fn check(&self) -> Result<(), AppError> {
+        Ok(self.check_values()?)
+    }
+
     fn build(&self, context: &mut AppContext<'_>) -> Result<Bridge, AppError> {
-        self.check()?;
         Ok(Bridge {
             age: Duration::from_secs(self.age_s),
             table: self.learn.then(|| MacTable::new(self.addresses)),
@@ -119,7 +122,7 @@ impl AppConfig for BridgeConfig {
     }
 
     fn can_apply(&self, old: &BridgeConfig) -> bool {
-        self.check().is_ok() && self.addresses == old.addresses && self.learn == old.learn
+        self.addresses == old.addresses && self.learn == old.learn
     }
 
     fn apply(&self, app: &mut Bridge) {

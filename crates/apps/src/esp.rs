@@ -18,6 +18,10 @@
 //! the extension headers of IPv6 that nodes on the way read: hop-by-hop options, routing, and a
 //! fragment header of a packet that is whole. Destination options behind these are protected.
 //!
+//! Each direction has a key of its own: the same key and salt for both are refused, and two apps of
+//! a graph that send with the same ones, because nonces of AES-GCM would meet (RFC 4106 §2, §3.1).
+//! A key of zeros is refused.
+//!
 //! Sequence numbers begin with 1. A receiver refuses the numbers of a sender that began anew with
 //! the same keys as a replay: both ends begin together, or with new keys. The IV is the time of the
 //! start in nanoseconds plus the number, so that no nonce returns while a sender makes less than
@@ -30,7 +34,9 @@ mod window;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports, Sole,
+};
 use carina_wire::ether::ETHERTYPE_ARP;
 use serde::Deserialize;
 
@@ -94,6 +100,14 @@ pub(crate) enum EspError {
     Spi { name: &'static str, spi: u32 },
     #[error("resync_attempts = {0}: must be 0 to 64")]
     Attempts(u32),
+    #[error(
+        "transmit_key and transmit_salt are receive_key and receive_salt: both ends would use the \
+         same nonces, which reveals what is encrypted (RFC 4106 §2, §3.1); each direction needs a \
+         key of its own"
+    )]
+    OneKey,
+    #[error("{0} is all zeros: a key is 16 random bytes, as openssl rand -hex 16 prints them")]
+    ZeroKey(&'static str),
     #[error("the library of cryptography refuses a key")]
     Key,
     #[error("the clock of the system stands before 1970, and no nonce can be made of it")]
@@ -132,6 +146,23 @@ pub(crate) fn check_spi(name: &'static str, spi: u32) -> Result<(), EspError> {
     }
 }
 
+/// Refuses keys that protect nothing. An IV is unique for one key and salt (RFC 4106 §3.1), and
+/// each end counts its own: with the same ones in both directions nonces meet.
+pub(crate) fn check_keys(
+    transmit: &Direction<'_>,
+    receive: &Direction<'_>,
+) -> Result<(), EspError> {
+    for (name, direction) in [("transmit_key", transmit), ("receive_key", receive)] {
+        if direction.key.bytes() == &[0; 16] {
+            return Err(EspError::ZeroKey(name));
+        }
+    }
+    match transmit.key == receive.key && transmit.salt == receive.salt {
+        true => Err(EspError::OneKey),
+        false => Ok(()),
+    }
+}
+
 /// The IV of a sender's first packet: the time, so that none returns after a restart.
 pub(crate) fn first_iv() -> Result<u64, EspError> {
     // The one clock that goes on over a reboot; it decides no more than this.
@@ -140,6 +171,14 @@ pub(crate) fn first_iv() -> Result<u64, EspError> {
 }
 
 impl Direction<'_> {
+    /// The key and the salt, with which only one app may send.
+    pub(crate) fn sole(&self) -> Sole {
+        let value = [&self.key.bytes()[..], &self.salt.bytes()[..]].concat();
+        let what = "transmit_key and transmit_salt";
+        let reason = "their nonces would meet (RFC 4106 §2, §3.1); each needs a key of its own";
+        Sole::secret(what, value, reason)
+    }
+
     fn key(&self) -> Result<Key, EspError> {
         Key::new(self.key.bytes(), *self.salt.bytes()).ok_or(EspError::Key)
     }
@@ -185,11 +224,6 @@ impl Receiver {
 }
 
 impl EspConfig {
-    fn check(&self) -> Result<(), EspError> {
-        check_spi("spi", self.spi)?;
-        self.search().check()
-    }
-
     fn search(&self) -> Search {
         Search {
             threshold: self.resync_threshold,
@@ -197,24 +231,22 @@ impl EspConfig {
         }
     }
 
-    fn sender(&self, first_iv: u64) -> Result<Sender, EspError> {
-        let direction = Direction {
+    fn transmit(&self) -> Direction<'_> {
+        Direction {
             spi: self.spi,
             key: &self.transmit_key,
             salt: &self.transmit_salt,
             is_extended: self.extended,
-        };
-        direction.sender(first_iv)
+        }
     }
 
-    fn receiver(&self) -> Result<Receiver, EspError> {
-        let direction = Direction {
+    fn receive(&self) -> Direction<'_> {
+        Direction {
             spi: self.spi,
             key: &self.receive_key,
             salt: &self.receive_salt,
             is_extended: self.extended,
-        };
-        direction.receiver(self.search())
+        }
     }
 }
 
@@ -225,11 +257,20 @@ impl AppConfig for EspConfig {
 
     type App = Esp;
 
+    fn check(&self) -> Result<(), AppError> {
+        check_spi("spi", self.spi)?;
+        check_keys(&self.transmit(), &self.receive())?;
+        Ok(self.search().check()?)
+    }
+
+    fn sole(&self) -> Vec<Sole> {
+        vec![self.transmit().sole()]
+    }
+
     fn build(&self, context: &mut AppContext<'_>) -> Result<Esp, AppError> {
-        self.check()?;
         Ok(Esp {
-            sender: self.sender(first_iv()?)?,
-            receiver: self.receiver()?,
+            sender: self.transmit().sender(first_iv()?)?,
+            receiver: self.receive().receiver(self.search())?,
             unfinished: context.counter("drop_unfinished"),
             unprotected: UNPROTECTED.map(|name| context.counter(name)),
             refused: REFUSED.map(|name| context.counter(name)),
@@ -245,7 +286,7 @@ impl AppConfig for EspConfig {
             resync_attempts: self.resync_attempts,
             ..old.clone()
         };
-        *self == old && self.check().is_ok()
+        *self == old
     }
 
     fn apply(&self, app: &mut Esp) {

@@ -24,14 +24,17 @@
 //! - cost: AES-GCM over the packet: some 80 ns at 64 bytes
 //!
 //! The outer header has the traffic class of the packet, and a mark of congestion that it gets on
-//! the way goes back to that (RFC 6040). Keys, sequence numbers and IVs are those of `esp`. Frames
+//! the way goes back to that (RFC 6040). Keys, sequence numbers and IVs are those of `esp`, and so
+//! is what is refused of keys. Frames
 //! to the north have zeros as MAC addresses, for `arp` or `nd` to fill in. The tunnel does not ask
 //! who may send what through it: `pcap_filter` does.
 
 use std::net::IpAddr;
 
 use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports, Sole,
+};
 use carina_frame::Frame;
 use carina_wire::inet::{
     ETHERTYPE_IPV4, ETHERTYPE_IPV6, PROTOCOL_ESP, PROTOCOL_IPV4, PROTOCOL_IPV6,
@@ -40,8 +43,8 @@ use serde::Deserialize;
 
 use crate::congestion::{carry_mark, class_of};
 use crate::esp::{
-    Direction, EspError, Opened, Receiver, Refused as Unopened, Search, Sender, Unprotected,
-    attempts, check_spi, first_iv, threshold, yes,
+    Direction, Opened, Receiver, Refused as Unopened, Search, Sender, Unprotected, attempts,
+    check_keys, check_spi, first_iv, threshold, yes,
 };
 use crate::hex_text::SecretHex;
 use crate::mac_text::MacText;
@@ -186,10 +189,7 @@ enum Came {
 const NO_NEXT_HEADER: u8 = 59;
 
 impl EspTunnelConfig {
-    fn check(&self) -> Result<Outer, AppError> {
-        check_spi("transmit_spi", self.transmit_spi)?;
-        check_spi("receive_spi", self.receive_spi)?;
-        self.search().check()?;
+    fn outer(&self) -> Result<Outer, AppError> {
         Ok(Outer::new(&ends!(self), PROTOCOL_ESP)?)
     }
 
@@ -200,24 +200,22 @@ impl EspTunnelConfig {
         }
     }
 
-    fn sender(&self, first_iv: u64) -> Result<Sender, EspError> {
-        let direction = Direction {
+    fn transmit(&self) -> Direction<'_> {
+        Direction {
             spi: self.transmit_spi,
             key: &self.transmit_key,
             salt: &self.transmit_salt,
             is_extended: self.extended,
-        };
-        direction.sender(first_iv)
+        }
     }
 
-    fn receiver(&self) -> Result<Receiver, EspError> {
-        let direction = Direction {
+    fn receive(&self) -> Direction<'_> {
+        Direction {
             spi: self.receive_spi,
             key: &self.receive_key,
             salt: &self.receive_salt,
             is_extended: self.extended,
-        };
-        direction.receiver(self.search())
+        }
     }
 }
 
@@ -228,11 +226,23 @@ impl AppConfig for EspTunnelConfig {
 
     type App = EspTunnel;
 
+    fn check(&self) -> Result<(), AppError> {
+        check_spi("transmit_spi", self.transmit_spi)?;
+        check_spi("receive_spi", self.receive_spi)?;
+        check_keys(&self.transmit(), &self.receive())?;
+        self.search().check()?;
+        self.outer().map(drop)
+    }
+
+    fn sole(&self) -> Vec<Sole> {
+        vec![self.transmit().sole()]
+    }
+
     fn build(&self, context: &mut AppContext<'_>) -> Result<EspTunnel, AppError> {
         Ok(EspTunnel {
-            outer: self.check()?,
-            sender: self.sender(first_iv()?)?,
-            receiver: self.receiver()?,
+            outer: self.outer()?,
+            sender: self.transmit().sender(first_iv()?)?,
+            receiver: self.receive().receiver(self.search())?,
             refused: NAMES.map(|name| context.counter(name)),
             dummies: context.counter("dummies"),
             resynchronised: context.counter("resynchronised"),
@@ -251,12 +261,12 @@ impl AppConfig for EspTunnelConfig {
             resync_attempts: self.resync_attempts,
             ..old.clone()
         };
-        *self == old && self.check().is_ok()
+        *self == old
     }
 
     fn apply(&self, app: &mut EspTunnel) {
         // What cannot be made replaces nothing: `can_apply` has said so.
-        if let Ok(outer) = self.check() {
+        if let Ok(outer) = self.outer() {
             app.outer = outer;
         }
         app.receiver.search_by(self.search());

@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use carina_api::toml_fault::{TomlFault, line_of_keys, words_of};
 use carina_engine::frames::{AnyConfig, AppConfig, Graph, GraphError, WORKERS_MAX};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -156,8 +157,13 @@ impl Kind {
 #[non_exhaustive]
 pub enum GraphFileError {
     /// It is not TOML, or has other keys than `links` and `apps`.
-    #[error("{0}")]
-    Toml(#[from] toml::de::Error),
+    #[error("line {line}: {text}")]
+    Toml {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong there.
+        text: String,
+    },
     /// An app has no kind.
     #[error("apps.{app}: kind is missing; it is one of {known}")]
     NoKind {
@@ -185,8 +191,10 @@ pub enum GraphFileError {
         known: String,
     },
     /// The configuration of an app is wrong.
-    #[error("apps.{app} ({kind}): {reason}")]
+    #[error("{}apps.{app} ({kind}): {reason}", at_line(*line))]
     App {
+        /// The line in the graph's file, from 1.
+        line: Option<usize>,
         /// The app.
         app: String,
         /// Its kind.
@@ -197,6 +205,28 @@ pub enum GraphFileError {
     /// A link or a name is wrong.
     #[error(transparent)]
     Graph(#[from] GraphError),
+}
+
+fn at_line(line: Option<usize>) -> String {
+    line.map_or_else(String::new, |line| format!("line {line}: "))
+}
+
+impl GraphFileError {
+    /// With the line of what is wrong, of an app in this text.
+    fn in_text(mut self, text: &str) -> GraphFileError {
+        if let GraphFileError::App {
+            line, app, reason, ..
+        } = &mut self
+        {
+            // Reasons begin with the key, or name none: then the app's line is nearest.
+            let reason = reason.strip_prefix("unknown field `").unwrap_or(reason);
+            let end = reason.find(|c: char| !(c.is_ascii_alphanumeric() || "_.".contains(c)));
+            let path = &reason[..end.unwrap_or(0)];
+            let keys = ["apps", app].into_iter().chain(path.split('.'));
+            *line = Some(line_of_keys(text, &keys.collect::<Vec<_>>()));
+        }
+        self
+    }
 }
 
 fn kind_names(more: &[Kind]) -> String {
@@ -243,7 +273,10 @@ pub fn read_graph_in(
     directory: &Path,
     more: &[Kind],
 ) -> Result<(Graph, Vec<PathBuf>), GraphFileError> {
-    let file: File = toml::from_str(text)?;
+    let file: File = toml::from_str(text).map_err(|error| {
+        let TomlFault { line, text } = TomlFault::of(text, &error);
+        GraphFileError::Toml { line, text }
+    })?;
     let mut graph = Graph::new();
     let mut files = Vec::new();
     if let Some(count) = file.workers {
@@ -252,7 +285,8 @@ pub fn read_graph_in(
     graph.cpus(&file.cpus);
     for (name, mut table) in file.apps {
         let worker = table.remove("worker");
-        let (config, of_app) = read_app_in(&name, table, directory, more)?;
+        let read = read_app_in(&name, table, directory, more);
+        let (config, of_app) = read.map_err(|error| error.in_text(text))?;
         files.extend(of_app);
         graph.app_of(&name, config);
         if let Some(worker) = worker {
@@ -319,14 +353,17 @@ fn read_app_in(
         return Err(wrong(word));
     };
     let files = kind.files(&mut table, directory);
-    match (kind.read)(table) {
-        Ok(config) => Ok((config, files)),
-        Err(error) => Err(GraphFileError::App {
-            app: app(),
-            kind: kind.name,
-            reason: error.message().to_owned(),
-        }),
-    }
+    let wrong = |reason| GraphFileError::App {
+        line: None,
+        app: app(),
+        kind: kind.name,
+        reason,
+    };
+    let config = (kind.read)(table).map_err(|error| wrong(words_of(&error).1))?;
+    config
+        .check_any()
+        .map_err(|error| wrong(error.to_string()))?;
+    Ok((config, files))
 }
 
 #[cfg(test)]
@@ -377,10 +414,20 @@ mod tests {
         );
         let error = refusal("[apps.a]\nkind = \"source\"\nsise = 5\n");
         assert!(
-            error.starts_with("apps.a (source): unknown field `sise`"),
+            error.starts_with("line 3: apps.a (source): unknown field `sise`"),
             "{error}"
         );
-        assert!(refusal("apps = 5").contains("line 1"));
+        assert_eq!(refusal("\napps = 5"), "line 2: apps = 5: must be a table");
+        let error = refusal("[apps.a]\nkind = \"source\"\n\nrate = \"5\"\n");
+        assert_eq!(
+            error,
+            "line 4: apps.a (source): rate = \"5\": must be a whole number, 0 or more, without quotes"
+        );
+        let error = refusal("[apps.a]\nkind = \"source\"\n\nsize = 5\n");
+        assert!(
+            error.starts_with("line 4: apps.a (source): size = 5: must be "),
+            "{error}"
+        );
         assert!(refusal("link = []").contains("unknown field `link`"));
         let error = refusal("links = [\"a.x -> b.input\"]\n[apps.b]\nkind = \"sink\"\n");
         assert_eq!(error, "link a.x -> b.input: there is no app a");

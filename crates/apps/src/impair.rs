@@ -113,6 +113,10 @@ impl AppConfig for ImpairConfig {
 
     type App = Impair;
 
+    fn check(&self) -> Result<(), AppError> {
+        self.plan().map(drop)
+    }
+
     fn build(&self, context: &mut AppContext<'_>) -> Result<Impair, AppError> {
         Ok(Impair {
             line: Fault::new(self.plan()?),
@@ -127,7 +131,7 @@ impl AppConfig for ImpairConfig {
     }
 
     fn can_apply(&self, _old: &ImpairConfig) -> bool {
-        self.plan().is_ok()
+        true
     }
 
     fn apply(&self, app: &mut Impair) {

@@ -139,7 +139,7 @@ const FLOWS_MAX: u32 = 10_000_000;
 const MTU_MIN: u16 = 48 + Exporter::LONGEST_MIN as u16;
 
 impl IpfixConfig {
-    fn check(&self) -> Result<Outer, IpfixError> {
+    fn outer(&self) -> Result<Outer, IpfixError> {
         let ends = Ends {
             local: self.local,
             remote: self.collector,
@@ -228,8 +228,12 @@ impl AppConfig for IpfixConfig {
         made(self, context)
     }
 
+    fn check(&self) -> Result<(), AppError> {
+        Ok(self.outer().map(drop)?)
+    }
+
     fn build(&self, context: &mut AppContext<'_>) -> Result<Ipfix, AppError> {
-        let outer = self.check()?;
+        let outer = self.outer()?;
         let headers = if outer.is_ipv6() { 48 } else { 28 };
         let clock = SystemTime::now().duration_since(UNIX_EPOCH);
         let made = clock.map_err(|_| IpfixError::Clock)?.as_nanos() as u64;
@@ -257,7 +261,7 @@ impl AppConfig for IpfixConfig {
 
     /// Flows stay while their timeouts change.
     fn can_apply(&self, old: &IpfixConfig) -> bool {
-        *self == old.with_timeouts_of(self) && self.check().is_ok()
+        *self == old.with_timeouts_of(self)
     }
 
     fn apply(&self, app: &mut Ipfix) {

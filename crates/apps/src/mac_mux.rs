@@ -93,7 +93,7 @@ enum MacMuxError {
 }
 
 impl MacMuxConfig {
-    fn check(&self) -> Result<(), AppError> {
+    fn check_ports(&self) -> Result<(), AppError> {
         Tag::new(self.tpid, 1, 0)?;
         for (at, port) in self.ports.iter().enumerate() {
             self.check_port(port, &self.ports[..at])?;
@@ -194,8 +194,11 @@ impl AppConfig for MacMuxConfig {
 
     type App = MacMux;
 
+    fn check(&self) -> Result<(), AppError> {
+        self.check_ports()
+    }
+
     fn build(&self, context: &mut AppContext<'_>) -> Result<MacMux, AppError> {
-        self.check()?;
         Ok(MacMux {
             config: self.clone(),
             names: Default::default(),
@@ -221,7 +224,7 @@ impl AppConfig for MacMuxConfig {
     }
 
     fn can_apply(&self, _old: &MacMuxConfig) -> bool {
-        self.check().is_ok()
+        true
     }
 
     fn apply(&self, app: &mut MacMux) {

@@ -76,7 +76,7 @@ impl AppConfig for NdConfig {
 
     type App = Nd;
 
-    fn build(&self, context: &mut AppContext<'_>) -> Result<Nd, AppError> {
+    fn check(&self) -> Result<(), AppError> {
         check_macs(self.mac, self.next_mac)?;
         for (name, address) in [("address", self.address), ("next", self.next)] {
             if address.is_multicast() || address.is_unspecified() {
@@ -86,6 +86,10 @@ impl AppConfig for NdConfig {
         if self.next == self.address {
             return Err(NdError::Same(self.next).into());
         }
+        Ok(())
+    }
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<Nd, AppError> {
         Ok(Nd {
             station: Station6 {
                 mac: self.mac.0.0,

@@ -143,8 +143,8 @@ impl AppConfig for PcapFilterConfig {
         made(self, context)
     }
 
-    fn build(&self, context: &mut AppContext<'_>) -> Result<PcapFilter, AppError> {
-        let filters = self.filters()?;
+    fn check(&self) -> Result<(), AppError> {
+        self.filters()?;
         if let Some(StateConfig {
             connections,
             idle_s,
@@ -157,6 +157,10 @@ impl AppConfig for PcapFilterConfig {
                 return Err(PcapFilterError::Idle(idle_s).into());
             }
         }
+        Ok(())
+    }
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<PcapFilter, AppError> {
         let state = self.state.map(|config| State {
             connections: Connections::new(config.connections, Duration::from_secs(config.idle_s)),
             passed: context.counter("passed_by_state"),
@@ -164,7 +168,7 @@ impl AppConfig for PcapFilterConfig {
             evicted: context.counter("connections_evicted"),
         });
         Ok(PcapFilter {
-            filters,
+            filters: self.filters()?,
             state,
             dropped: [
                 context.counter("drop_filter"),
@@ -175,7 +179,7 @@ impl AppConfig for PcapFilterConfig {
 
     /// Filters change while connections stay.
     fn can_apply(&self, old: &PcapFilterConfig) -> bool {
-        self.state == old.state && self.filters().is_ok()
+        self.state == old.state
     }
 
     fn apply(&self, app: &mut PcapFilter) {

@@ -14,12 +14,13 @@
 use std::any::Any;
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FrameApp, Opened, PortList, Ports, made,
+    AppConfig, AppContext, AppError, FrameApp, Opened, Outside, PortList, Ports, Sole, made,
 };
 use carina_time::{Duration, Instant};
 use carina_wire::pcap::{PACKET_BYTES_MAX, file_header, record};
@@ -76,10 +77,27 @@ impl AppConfig for PcapWriteConfig {
         made(self, context)
     }
 
-    fn build(&self, context: &mut AppContext<'_>) -> Result<PcapWrite, AppError> {
+    fn check(&self) -> Result<(), AppError> {
         if !(1..=PACKET_BYTES_MAX).contains(&self.snap) {
             return Err(WriteError::Snap(self.snap).into());
         }
+        Ok(())
+    }
+
+    fn outside(&self) -> Outside {
+        Outside::Something
+    }
+
+    fn sole(&self) -> Vec<Sole> {
+        let file = self.file.as_os_str().as_bytes();
+        vec![Sole::new(
+            "file",
+            file,
+            "each would overwrite what the other writes",
+        )]
+    }
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<PcapWrite, AppError> {
         let system = |error| WriteError::System {
             file: self.file.display().to_string(),
             error,

@@ -3,8 +3,9 @@
 //! - inputs: `input`
 //! - outputs: `output`
 //! - configuration: `bits_per_second`: 1 to 10^12, bits of frames without preamble and FCS;
-//!   `bucket_bytes`: what may pass at once after a pause, 64 to 10^12; where nothing is said as
-//!   much as the rate gives in a second, and at least 64
+//!   `bucket_bytes`: what may pass at once after a pause, 1518 to 10^12; default: as much as the
+//!   rate gives in a second. The bucket holds at least the longest frame of the pool, so that each
+//!   frame can pass
 //! - counters: `drop_rate`, frames above the rate; `drop_rate_bytes`, their bytes
 //! - cost: a subtraction
 //!
@@ -29,6 +30,8 @@ pub struct RateLimiterConfig {
 pub struct RateLimiter {
     bits_per_second: u64,
     bucket_bytes: u64,
+    /// The longest frame of the pool.
+    frame_bytes: u64,
     /// What may pass, in bits times 10^9.
     tokens: u128,
     since: Option<Instant>,
@@ -41,19 +44,24 @@ pub struct RateLimiter {
 enum RateError {
     #[error("bits_per_second = {0}: must be 1 to {MAX}")]
     Rate(u64),
-    #[error("bucket_bytes = {0}: must be {BUCKET_MIN} to {MAX}")]
+    #[error(
+        "bucket_bytes = {0}: must be {BUCKET_MIN} to {MAX}: a frame that is longer than the bucket \
+         would never pass"
+    )]
     Bucket(u64),
 }
 
 const MAX: u64 = 1_000_000_000_000;
-const BUCKET_MIN: u64 = 64;
+
+/// The smallest bucket: an Ethernet frame of 1500 bytes with its header and a VLAN tag.
+pub const BUCKET_MIN: u64 = 1518;
 
 /// Tokens of a byte.
 const BYTE: u128 = 8 * 1_000_000_000;
 
 impl RateLimiterConfig {
-    /// Rate and bucket.
-    fn checked(self) -> Result<(u64, u64), RateError> {
+    /// The rate, and the bucket, which holds a frame of `frame_bytes`.
+    fn checked(self, frame_bytes: u64) -> Result<(u64, u64), RateError> {
         let rate = self.bits_per_second;
         if !(1..=MAX).contains(&rate) {
             return Err(RateError::Rate(rate));
@@ -62,7 +70,7 @@ impl RateLimiterConfig {
         if !(BUCKET_MIN..=MAX).contains(&bucket) {
             return Err(RateError::Bucket(bucket));
         }
-        Ok((rate, bucket))
+        Ok((rate, bucket.max(frame_bytes)))
     }
 }
 
@@ -74,9 +82,15 @@ impl AppConfig for RateLimiterConfig {
 
     type App = RateLimiter;
 
+    fn check(&self) -> Result<(), AppError> {
+        Ok(self.checked(0).map(drop)?)
+    }
+
     fn build(&self, context: &mut AppContext<'_>) -> Result<RateLimiter, AppError> {
-        let (bits_per_second, bucket_bytes) = self.checked()?;
+        let frame_bytes = context.pool().frame_bytes() as u64;
+        let (bits_per_second, bucket_bytes) = self.checked(frame_bytes)?;
         Ok(RateLimiter {
+            frame_bytes,
             bits_per_second,
             bucket_bytes,
             tokens: u128::from(bucket_bytes) * BYTE,
@@ -87,11 +101,11 @@ impl AppConfig for RateLimiterConfig {
     }
 
     fn can_apply(&self, _old: &RateLimiterConfig) -> bool {
-        self.checked().is_ok()
+        true
     }
 
     fn apply(&self, app: &mut RateLimiter) {
-        if let Ok((rate, bucket)) = self.checked() {
+        if let Ok((rate, bucket)) = self.checked(app.frame_bytes) {
             (app.bits_per_second, app.bucket_bytes) = (rate, bucket);
             app.tokens = app.tokens.min(u128::from(bucket) * BYTE);
         }

@@ -53,10 +53,14 @@ impl AppConfig for RepeaterConfig {
 
     type App = Repeater;
 
-    fn build(&self, context: &mut AppContext<'_>) -> Result<Repeater, AppError> {
+    fn check(&self) -> Result<(), AppError> {
         if !(1..=FRAMES_MAX).contains(&self.frames) {
             return Err(FramesError(self.frames).into());
         }
+        Ok(())
+    }
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<Repeater, AppError> {
         Ok(Repeater {
             frames_max: self.frames,
             kept: Vec::new(),

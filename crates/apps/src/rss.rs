@@ -181,6 +181,10 @@ impl AppConfig for RssConfig {
 
     type App = Rss;
 
+    fn check(&self) -> Result<(), AppError> {
+        Ok(self.classes().map(drop)?)
+    }
+
     fn build(&self, context: &mut AppContext<'_>) -> Result<Rss, AppError> {
         Ok(Rss {
             classes: self.classes()?,

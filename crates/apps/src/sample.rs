@@ -35,10 +35,14 @@ impl AppConfig for SampleConfig {
 
     type App = Sample;
 
-    fn build(&self, _: &mut AppContext<'_>) -> Result<Sample, AppError> {
+    fn check(&self) -> Result<(), AppError> {
         if self.every == 0 {
             return Err(EveryError.into());
         }
+        Ok(())
+    }
+
+    fn build(&self, _: &mut AppContext<'_>) -> Result<Sample, AppError> {
         Ok(Sample {
             every: self.every,
             seen: 0,
@@ -46,7 +50,7 @@ impl AppConfig for SampleConfig {
     }
 
     fn can_apply(&self, _old: &SampleConfig) -> bool {
-        self.every != 0
+        true
     }
 
     fn apply(&self, app: &mut Sample) {

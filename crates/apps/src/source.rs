@@ -73,16 +73,20 @@ impl AppConfig for SourceConfig {
 
     type App = Source;
 
-    fn build(&self, context: &mut AppContext<'_>) -> Result<Source, AppError> {
+    fn check(&self) -> Result<(), AppError> {
         if !SIZES.contains(&self.size) {
             return Err(SourceError::Size(self.size).into());
         }
+        if self.rate == Some(0) {
+            return Err(SourceError::Rate.into());
+        }
+        Ok(())
+    }
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<Source, AppError> {
         let pool_bytes = context.pool().frame_bytes();
         if self.size > pool_bytes {
             return Err(SourceError::PoolSize(self.size, pool_bytes).into());
-        }
-        if self.rate == Some(0) {
-            return Err(SourceError::Rate.into());
         }
         Ok(Source {
             config: *self,
@@ -95,7 +99,7 @@ impl AppConfig for SourceConfig {
     }
 
     fn can_apply(&self, old: &SourceConfig) -> bool {
-        self.size == old.size && self.rate != Some(0)
+        self.size == old.size
     }
 
     fn apply(&self, app: &mut Source) {

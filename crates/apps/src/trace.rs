@@ -27,7 +27,8 @@ pub use self::stream::{TraceError, TraceStream, is_served};
 
 /// The socket of the graph whose counters are in this file. Its name is short, however long that
 /// of the file is: a socket's path has at most 107 bytes.
-fn socket_of(counters: &Path) -> PathBuf {
+#[must_use]
+pub fn socket_of(counters: &Path) -> PathBuf {
     let name = counters.file_name().unwrap_or_default();
     let hash = fnv1a(name.as_encoded_bytes());
     counters.with_file_name(format!("{hash:016x}.trace"))

@@ -37,10 +37,14 @@ impl AppConfig for TruncateConfig {
 
     type App = Truncate;
 
-    fn build(&self, context: &mut AppContext<'_>) -> Result<Truncate, AppError> {
+    fn check(&self) -> Result<(), AppError> {
         if self.size == 0 {
             return Err(SizeError.into());
         }
+        Ok(())
+    }
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<Truncate, AppError> {
         Ok(Truncate {
             size: usize::from(self.size),
             no_room: context.counter("drop_no_room"),
@@ -48,7 +52,7 @@ impl AppConfig for TruncateConfig {
     }
 
     fn can_apply(&self, _old: &TruncateConfig) -> bool {
-        self.size != 0
+        true
     }
 
     fn apply(&self, app: &mut Truncate) {

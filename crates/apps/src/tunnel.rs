@@ -146,6 +146,10 @@ impl<K: TunnelKind> AppConfig for TunnelConfig<K> {
 
     type App = TunnelApp<K::Tunnel>;
 
+    fn check(&self) -> Result<(), AppError> {
+        self.0.tunnel().map(drop)
+    }
+
     fn build(&self, context: &mut AppContext<'_>) -> Result<TunnelApp<K::Tunnel>, AppError> {
         Ok(TunnelApp {
             tunnel: self.0.tunnel()?,
@@ -154,7 +158,7 @@ impl<K: TunnelKind> AppConfig for TunnelConfig<K> {
     }
 
     fn can_apply(&self, _old: &TunnelConfig<K>) -> bool {
-        self.0.tunnel().is_ok()
+        true
     }
 
     fn apply(&self, app: &mut TunnelApp<K::Tunnel>) {

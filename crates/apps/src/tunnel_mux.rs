@@ -130,7 +130,7 @@ impl MuxTunnel {
 }
 
 impl TunnelMuxConfig {
-    fn check(&self) -> Result<(), AppError> {
+    fn check_tunnels(&self) -> Result<(), AppError> {
         check_macs(self.mac, None)?;
         let mut names: BTreeMap<&str, ()> = BTreeMap::new();
         let mut keys: BTreeMap<Key, &str> = BTreeMap::new();
@@ -208,8 +208,11 @@ impl AppConfig for TunnelMuxConfig {
 
     type App = TunnelMux;
 
+    fn check(&self) -> Result<(), AppError> {
+        self.check_tunnels()
+    }
+
     fn build(&self, context: &mut AppContext<'_>) -> Result<TunnelMux, AppError> {
-        self.check()?;
         Ok(TunnelMux {
             config: self.clone(),
             names: Default::default(),
@@ -233,7 +236,7 @@ impl AppConfig for TunnelMuxConfig {
     }
 
     fn can_apply(&self, _old: &TunnelMuxConfig) -> bool {
-        self.check().is_ok()
+        true
     }
 
     fn apply(&self, app: &mut TunnelMux) {

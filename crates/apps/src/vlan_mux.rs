@@ -85,8 +85,11 @@ impl AppConfig for VlanMuxConfig {
 
     type App = VlanMux;
 
+    fn check(&self) -> Result<(), AppError> {
+        Ok(Tag::new(self.tpid, 1, 0).map(drop)?)
+    }
+
     fn build(&self, context: &mut AppContext<'_>) -> Result<VlanMux, AppError> {
-        Tag::new(self.tpid, 1, 0)?;
         Ok(VlanMux {
             tpid: self.tpid,
             inputs: Vec::new(),

@@ -53,6 +53,10 @@ impl AppConfig for VlanTagConfig {
 
     type App = VlanTag;
 
+    fn check(&self) -> Result<(), AppError> {
+        Ok(self.tag().map(drop)?)
+    }
+
     fn build(&self, context: &mut AppContext<'_>) -> Result<VlanTag, AppError> {
         Ok(VlanTag {
             tag: self.tag()?,
@@ -62,7 +66,7 @@ impl AppConfig for VlanTagConfig {
     }
 
     fn can_apply(&self, _old: &VlanTagConfig) -> bool {
-        self.tag().is_ok()
+        true
     }
 
     fn apply(&self, app: &mut VlanTag) {

@@ -44,8 +44,11 @@ impl AppConfig for VlanUntagConfig {
 
     type App = VlanUntag;
 
+    fn check(&self) -> Result<(), AppError> {
+        Ok(Tag::new(self.tpid, self.vlan, 0).map(drop)?)
+    }
+
     fn build(&self, context: &mut AppContext<'_>) -> Result<VlanUntag, AppError> {
-        Tag::new(self.tpid, self.vlan, 0)?;
         Ok(VlanUntag {
             config: *self,
             untagged: context.counter("drop_untagged"),
@@ -54,7 +57,7 @@ impl AppConfig for VlanUntagConfig {
     }
 
     fn can_apply(&self, _old: &VlanUntagConfig) -> bool {
-        Tag::new(self.tpid, self.vlan, 0).is_ok()
+        true
     }
 
     fn apply(&self, app: &mut VlanUntag) {

@@ -15,7 +15,7 @@ const ENDS6: &str = "local = \"fd00::1\"\nremote = \"fd00::2\"\n";
 const MACS: &str = "mac = \"02:00:00:00:00:01\"\nnext_mac = \"02:00:00:00:00:02\"\n";
 const KEYS: &str = "kind = \"esp\"\nspi = 4660\n\
     transmit_key = \"00112233445566778899aabbccddeeff\"\ntransmit_salt = \"01020304\"\n\
-    receive_key = \"00112233445566778899aabbccddeeff\"\nreceive_salt = \"01020304\"\nextended = false\n";
+    receive_key = \"ffeeddccbbaa99887766554433221100\"\nreceive_salt = \"01020304\"\nextended = false\n";
 const COOKIES: &str = "kind = \"l2tpv3\"\nlocal_cookie = \"0011223344556677\"\n\
     remote_cookie = \"0011223344556677\"\nsession = 7\n";
 

@@ -1,6 +1,7 @@
 //! Tests of this crate.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+mod checked;
 mod esp_peers;
 mod flows;
 mod judged;

@@ -220,7 +220,7 @@ fn step(place: &str, bench: &mut Bench, time: &str, lines: &[&str]) {
         let (name, value) = line.split_once(' ').unwrap();
         assert_eq!(
             bench.counter(name),
-            value.trim().parse().unwrap(),
+            value.trim().parse::<u64>().unwrap(),
             "{place}: {name}"
         );
     }

@@ -7,10 +7,13 @@ use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
+use carina_apps::trace;
+use carina_engine::counter_file::{has_writer, remove_dead};
+
 use crate::Shared;
 use crate::failure::{Attempt, Failure};
 
-/// A graph that runs, or whose process was killed.
+/// A graph that runs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GraphEntry {
     /// Name for people: that of its file, or of the command with its process.
@@ -19,19 +22,34 @@ pub struct GraphEntry {
     pub counters: PathBuf,
 }
 
-/// The graphs below a run directory, in the order of their names.
+/// The graphs that run below a run directory, in the order of their names. Files of processes that
+/// were killed are removed.
 pub fn entries(run: &Path) -> Vec<GraphEntry> {
     let files = fs::read_dir(run.join(DIRECTORY)).into_iter().flatten();
     let mut graphs: Vec<GraphEntry> = files
         .filter_map(|file| {
             let counters = file.ok()?.path();
             let file = counters.file_name()?.to_str()?.strip_suffix(".counters")?;
+            if !has_writer(&counters) {
+                clear(&counters);
+                return None;
+            }
             let name = file.rsplit('+').next().unwrap_or(file).to_owned();
             Some(GraphEntry { name, counters })
         })
         .collect();
     graphs.sort();
     graphs
+}
+
+/// Removes the files of a graph whose process was killed: its counters, and its sockets.
+pub fn clear(counters: &Path) {
+    if remove_dead(counters) {
+        for socket in [trace::socket_of(counters), counters.with_extension(CHANNEL)] {
+            // Most graphs have no such socket.
+            let _ = fs::remove_file(socket);
+        }
+    }
 }
 
 /// Where the counters of the graph in a file are while it runs.
@@ -92,3 +110,26 @@ fn make_directory(shared: &Shared) -> Result<PathBuf, Failure> {
 }
 
 const DIRECTORY: &str = "graphs";
+
+/// What the name of the socket of an AFTR ends with, beside its counters.
+pub const CHANNEL: &str = "channel";
+
+#[cfg(test)]
+mod tests {
+    use carina_engine::counter_file::CounterFile;
+
+    use super::*;
+
+    #[test]
+    fn graphs_of_dead_processes_are_not_listed_and_go() {
+        let run = tempfile::tempdir().unwrap();
+        let directory = run.path().join(DIRECTORY);
+        fs::create_dir(&directory).unwrap();
+        let path = |name: &str| directory.join(name);
+        let _running = CounterFile::create(&path("+etc+a.toml.counters")).unwrap();
+        drop(CounterFile::create(&path("nfv-17.counters")).unwrap());
+        let names: Vec<String> = entries(run.path()).into_iter().map(|of| of.name).collect();
+        assert_eq!(names, ["a.toml"]);
+        assert!(!path("nfv-17.counters").exists());
+    }
+}

@@ -11,6 +11,7 @@
 //! ```
 
 use std::cell::Cell;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::marker::PhantomData;
 use std::path::Path;
@@ -28,6 +29,8 @@ pub struct CounterFile {
 struct Shared {
     mapping: Mapping,
     free: Mutex<Vec<u32>>,
+    /// Locked as long as the writer lives.
+    _lock: Option<File>,
 }
 
 /// One counter; its row is free again when it is dropped.
@@ -51,17 +54,35 @@ pub struct Reading {
 }
 
 impl CounterFile {
-    /// Makes the file at `path` anew, in place of any file there.
+    /// Makes a file at `path`, in place of any file there. The writer holds a lock on it, so that
+    /// [`has_writer`] tells a file in use from one that a killed process has left.
     ///
     /// # Errors
     /// Those of the file system, with the path.
     pub fn create(path: &Path) -> io::Result<CounterFile> {
+        // Under its name it is locked from the first moment on.
+        let new = path.with_added_extension(format!("new-{}", std::process::id()));
+        let created = CounterFile::create_at(&new).and_then(|file| {
+            std::fs::rename(&new, path).map_err(|error| at(path, &error))?;
+            Ok(file)
+        });
+        if created.is_err() {
+            // The error that is reported is the first.
+            let _ = std::fs::remove_file(&new);
+        }
+        created
+    }
+
+    fn create_at(path: &Path) -> io::Result<CounterFile> {
         if let Err(error) = std::fs::remove_file(path)
             && error.kind() != io::ErrorKind::NotFound
         {
             return Err(at(path, &error));
         }
-        CounterFile::over(&Memory::file(path, FILE_BYTES)?)
+        let memory = Memory::file(path, FILE_BYTES)?;
+        let lock = File::open(path).map_err(|error| at(path, &error))?;
+        lock.lock_shared().map_err(|error| at(path, &error))?;
+        CounterFile::over(&memory, Some(lock))
     }
 
     /// Counters that no other process reads.
@@ -69,17 +90,21 @@ impl CounterFile {
     /// # Errors
     /// When memory is short.
     pub fn private() -> io::Result<CounterFile> {
-        CounterFile::over(&Memory::anonymous("carina-frames", FILE_BYTES)?)
+        CounterFile::over(&Memory::anonymous("carina-frames", FILE_BYTES)?, None)
     }
 
-    fn over(memory: &Memory) -> io::Result<CounterFile> {
+    fn over(memory: &Memory, lock: Option<File>) -> io::Result<CounterFile> {
         let mapping = memory.map()?;
         mapping.atomic_u32(8).store(VERSION, Ordering::Relaxed);
         mapping.atomic_u32(12).store(ROWS as u32, Ordering::Relaxed);
         mapping.atomic_u64(0).store(MAGIC, Ordering::Release);
         let free = Mutex::new((0..ROWS as u32).rev().collect());
         Ok(CounterFile {
-            shared: Arc::new(Shared { mapping, free }),
+            shared: Arc::new(Shared {
+                mapping,
+                free,
+                _lock: lock,
+            }),
         })
     }
 
@@ -156,6 +181,32 @@ impl Drop for Counter {
     }
 }
 
+/// Whether the process that writes the file at `path` lives.
+#[must_use]
+pub fn has_writer(path: &Path) -> bool {
+    // The writer's lock is shared: only an exclusive one meets it.
+    File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
+/// Removes the file at `path` if its writer is dead; true when it is gone.
+pub fn remove_dead(path: &Path) -> bool {
+    if has_writer(path) {
+        return false;
+    }
+    // A writer may put its file in place meanwhile: what is removed is looked at once more.
+    let aside = path.with_added_extension(format!("dead-{}", std::process::id()));
+    if std::fs::rename(path, &aside).is_err() {
+        return false;
+    }
+    let is_alive = has_writer(&aside);
+    if is_alive {
+        // It stays away only if yet another writer has come.
+        let _ = std::fs::hard_link(&aside, path);
+    }
+    let _ = std::fs::remove_file(&aside);
+    !is_alive
+}
+
 /// Reads every counter in use from the file at `path`, in the order of their names.
 ///
 /// # Errors
@@ -225,6 +276,24 @@ const _: () = assert!(FILE_BYTES.is_multiple_of(4096));
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn file_of_a_dead_writer_is_known_and_removed() {
+        let path = std::env::temp_dir().join(format!("carina-dead-{}", std::process::id()));
+        let file = CounterFile::create(&path).unwrap();
+        let counter = file.counter("a/b");
+        drop(file);
+        assert!(has_writer(&path), "a counter is in use");
+        assert!(!remove_dead(&path) && path.exists());
+        // Another writer takes the path while the first one lives.
+        let second = CounterFile::create(&path).unwrap();
+        drop(counter);
+        assert!(has_writer(&path) && !remove_dead(&path));
+        drop(second);
+        assert!(!has_writer(&path));
+        assert!(remove_dead(&path) && !path.exists());
+        assert!(!has_writer(&path) && !remove_dead(&path), "there is none");
+    }
 
     #[test]
     fn readers_see_the_counters_in_use() {

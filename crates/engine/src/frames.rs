@@ -44,12 +44,13 @@ mod notices;
 mod opening;
 mod part;
 mod ports;
+mod rehearsal;
 mod worker;
 mod workers;
 
 pub use self::app::{
-    AnyConfig, AppConfig, AppContext, AppError, FrameApp, Opened, Port, PortList, PortNames,
-    WhenFull, made,
+    AnyConfig, AppConfig, AppContext, AppError, FrameApp, Opened, Outside, Port, PortList,
+    PortNames, Sole, WhenFull, made,
 };
 pub use self::configure_error::{ConfigureError, WorkerError};
 pub use self::difference::Difference;

@@ -113,7 +113,7 @@ impl Guest {
         };
         guest
             .shell
-            .wait_ready(limit)
+            .wait_ready(limit, || false)
             .map_err(|answer| guest.silent(what, answer, limit))?;
         Ok(guest)
     }

@@ -20,7 +20,8 @@ use std::time::Duration;
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FrameApp, Notice, Notices, Opened, PortList, PortNames, Ports,
+    AppConfig, AppContext, AppError, FrameApp, Notice, Notices, Opened, Outside, PortList,
+    PortNames, Ports,
 };
 use carina_frame::Frame;
 use carina_time::Instant;
@@ -94,6 +95,14 @@ impl AppConfig for LuaConfig {
             Ok(started) => Ok(Box::new(started)),
             Err(text) => Err(StartError(text).into()),
         })
+    }
+
+    /// A script that may use libraries can do anything as soon as it is loaded.
+    fn outside(&self) -> Outside {
+        match self.allow.is_empty() {
+            true => Outside::Nothing,
+            false => Outside::Something,
+        }
     }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<LuaApp, AppError> {

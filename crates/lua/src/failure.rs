@@ -26,6 +26,22 @@ pub(crate) fn overrun(place: &str, budget: Duration) -> String {
     )
 }
 
+/// The type of a value that is raised as an error and is no text, which the library shows as
+/// `table: 0x55d0c8`, `<table 0x55d0c8>` or `nil`.
+fn kind_of_value(line: &str) -> Option<&'static str> {
+    let value = line.strip_prefix('<').and_then(|it| it.strip_suffix('>'));
+    let value = value.unwrap_or(line);
+    let kinds = ["table", "function", "userdata", "lightuserdata", "thread"];
+    let is_shown = |kind: &&str| {
+        let rest = value.strip_prefix(*kind).unwrap_or_default();
+        rest.starts_with(": 0x") || rest.starts_with(" 0x")
+    };
+    match value {
+        "nil" => Some("nil"),
+        _ => kinds.into_iter().find(is_shown),
+    }
+}
+
 fn memory(script: &str, memory_bytes: usize) -> String {
     format!(
         "{script}: not enough memory: it may have {} MB (memory_mb)",
@@ -45,6 +61,10 @@ fn with_place(text: &str, traceback: &str, script: &str) -> String {
         Some((head, rest)) if head.starts_with(OWN_CHUNKS) => rest,
         _ => line,
     };
+    let valued = kind_of_value(line).map(|kind| {
+        format!("an error whose value is a {kind}, which has no text; error(\"REASON\") says why")
+    });
+    let line = valued.as_deref().unwrap_or(line);
     let lines = traceback.lines().skip(1);
     match lines.filter_map(|line| place(line, script)).next() {
         Some((_, place)) => format!("{place}: {line}"),
@@ -85,6 +105,17 @@ mod tests {
             "a.lua:12: no number"
         );
         assert_eq!(error("boom"), "a.lua: boom");
+        let no_text = |kind: &str| {
+            format!(
+                "an error whose value is a {kind}, which has no text; error(\"REASON\") says why"
+            )
+        };
+        for text in ["<table 0x7f55d0c8>", "table: 0x7f55d0c8"] {
+            assert_eq!(error(text), format!("a.lua: {}", no_text("table")));
+        }
+        let text = "nil\nstack traceback:\n\t[C]: in 'error'\n\ta.lua:2: in main chunk";
+        assert_eq!(error(text), format!("a.lua:2: {}", no_text("nil")));
+        assert_eq!(error("table: full"), "a.lua: table: full");
         assert_eq!(
             error("not enough memory"),
             "a.lua: not enough memory: it may have 2 MB (memory_mb)"

@@ -178,11 +178,16 @@ fn wrong_scripts_are_refused_with_their_line() {
     let error = refusal("local x = 1\nlocal y = = 2", "");
     assert_eq!(
         error,
-        "apps.app (lua): app.lua:2: unexpected symbol near '='"
+        "line 2: apps.app (lua): app.lua:2: unexpected symbol near '='"
     );
     assert!(refusal("local x", "").contains("app.lua: must return a table with the methods"));
     assert!(refusal("return {}", "").contains("app.lua: has neither push, pull nor tick"));
     assert!(refusal("return { push = 5 }", "").contains("app.lua: push must be a function"));
+    let error = refusal("error({})", "");
+    assert!(
+        error.contains("an error whose value is a table") && !error.contains("0x"),
+        "{error}"
+    );
     let error = refusal("error('no')", "");
     assert!(error.contains("app.lua:1: no"), "{error}");
     let error = refusal(

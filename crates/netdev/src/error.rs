@@ -28,7 +28,9 @@ pub enum NetdevError {
         kind: u16,
     },
     /// No interface can have this name.
-    #[error("{0:?}: the name of an interface has 1 to 15 bytes, without '/', '%' and white space")]
+    #[error(
+        "{0:?}: the name of an interface has 1 to 15 bytes, without '/', ':', '%' and white space"
+    )]
     Name(String),
     /// The process may not do this.
     #[error("{what} needs {capability}; run as root, or give the program that capability")]

@@ -32,7 +32,8 @@ pub struct FaultPlan {
     pub jitter_ns: u64,
     /// Bits per second; 0 for no limit.
     pub rate_bps: u64,
-    /// Bytes that may wait for the rate or the delay; what comes beyond is lost.
+    /// Bytes that may wait for the rate or the delay; what comes beyond is lost. One item may wait
+    /// however long it is.
     pub queue_bytes: usize,
     /// For all that is random.
     pub seed: u64,
@@ -175,7 +176,9 @@ impl<T> Fault<T> {
     }
 
     fn enqueue(&mut self, now: u64, item: T, bytes: usize, overtakes: bool) -> bool {
-        if self.queued_bytes + bytes > self.plan.queue_bytes {
+        // An empty queue takes any item: one that is longer than the queue would never pass.
+        let is_empty = self.queue.is_empty();
+        if !is_empty && self.queued_bytes.saturating_add(bytes) > self.plan.queue_bytes {
             self.counts.overflowed += 1;
             return false;
         }
@@ -363,6 +366,19 @@ mod tests {
                 .all(|two| two[1].0 - two[0].0 >= 1_000_000)
         );
         assert!(counts.overflowed > 400, "{counts:?}");
+    }
+
+    #[test]
+    fn queue_shorter_than_an_item_passes_one_at_a_time() {
+        let plan = FaultPlan {
+            rate_bps: 8_000_000,
+            queue_bytes: 100,
+            ..FaultPlan::default()
+        };
+        // 1000 bytes take 1 ms: of those that come every 0.5 ms the line takes every second.
+        let (arrived, counts) = run(plan, 1000, 500_000);
+        assert!(arrived.len() >= 300, "{counts:?}");
+        assert!(counts.overflowed >= 300, "{counts:?}");
     }
 
     #[test]

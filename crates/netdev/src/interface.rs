@@ -78,6 +78,21 @@ impl Interface {
     }
 }
 
+/// Checks that an interface can have this name.
+///
+/// # Errors
+/// [`NetdevError::Name`]: the kernel takes no such name.
+pub fn check_interface_name(name: &str) -> Result<(), NetdevError> {
+    let is_wrong = |c: u8| matches!(c, 0 | b'/' | b'%' | b':') || c.is_ascii_whitespace();
+    let is_name = (1..libc::IFNAMSIZ).contains(&name.len())
+        && !matches!(name, "." | "..")
+        && !name.bytes().any(is_wrong);
+    match is_name {
+        true => Ok(()),
+        false => Err(NetdevError::Name(name.to_owned())),
+    }
+}
+
 /// Sets the MTU of an interface in the network namespace of this thread, if one is given, and
 /// brings it up.
 ///

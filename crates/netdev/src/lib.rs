@@ -28,7 +28,9 @@ pub use bridge::{Bridge, BridgeCounts, Change};
 pub use error::{FaultPlanError, NetdevError};
 pub use fault::{Fault, FaultCounts, FaultPlan};
 pub use framing::{Deframer, FrameTooLong, PIECE_BYTES_MAX, StreamFraming};
-pub use interface::{Interface, InterfaceWatch, bring_up, interface_exists, interface_mtu};
+pub use interface::{
+    Interface, InterfaceWatch, bring_up, check_interface_name, interface_exists, interface_mtu,
+};
 pub use offload::{Unsupported, complete_checksum, plain_frames};
 pub use packet::{
     Layout, MAC_HEADER_BYTES, PacketSocket, Received, TAG_BYTES, Tag, VNET_HEADER_BYTES,

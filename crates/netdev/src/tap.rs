@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use crate::error::NetdevError;
+use crate::interface::check_interface_name;
 use crate::packet::VNET_HEADER_BYTES;
 use crate::submission::{Direction, Part, Submissions};
 
@@ -83,14 +84,7 @@ impl Tap {
     /// # Errors
     /// As of [`Tap::open`].
     pub fn attach(&self) -> Result<(), NetdevError> {
-        let is_name = (1..libc::IFNAMSIZ).contains(&self.name.len())
-            && !self
-                .name
-                .bytes()
-                .any(|c| c == 0 || c == b'/' || c == b'%' || c.is_ascii_whitespace());
-        if !is_name {
-            return Err(NetdevError::Name(self.name.clone()));
-        }
+        check_interface_name(&self.name)?;
         let (flag, kind) = match self.layer {
             TapLayer::Ethernet => (libc::IFF_TAP, "tap"),
             TapLayer::Ip => (libc::IFF_TUN, "tun"),
@@ -126,6 +120,17 @@ impl Tap {
             return Err(NetdevError::of_device(what, io::Error::last_os_error()));
         }
         Ok(())
+    }
+
+    /// Whether the device exists and this process is attached to it, also where the interface was
+    /// moved to another network namespace. False when the interface was removed.
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        // SAFETY: all-zero bytes are a valid `ifreq`.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        let fd = self.file.as_raw_fd();
+        // SAFETY: the request is a local `ifreq`, which the kernel fills in.
+        unsafe { libc::ioctl(fd, libc::TUNGETIFF as _, &raw mut request) >= 0 }
     }
 
     /// The open file of the device, for another process that is to be behind it.

@@ -24,6 +24,7 @@
 //! | [`placement`] | which worker has which port |
 //! | [`changes`] | what differs between two configurations, port by port |
 //! | [`counts`] | what went through ports, and what was dropped and why |
+//! | [`state`] | why a port carries nothing |
 //! | [`attach`] | what QEMU and libvirt need |
 
 use carina_apps::graph_file::Kind;
@@ -42,6 +43,7 @@ pub mod graph;
 pub mod lua;
 pub mod placement;
 pub mod snabb;
+pub mod state;
 pub mod toml_file;
 pub mod tunnel;
 
@@ -90,12 +92,22 @@ pub struct TrafficPort {
 }
 
 /// What a file leaves to the command line.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Defaults {
     /// The uplink.
     pub uplink: Option<PortApp>,
     /// Path of a port's socket, in which `%s` stands for the port's name.
     pub sockets: String,
+}
+
+impl Default for Defaults {
+    /// No uplink, and sockets in the working directory.
+    fn default() -> Defaults {
+        Defaults {
+            uplink: None,
+            sockets: "%s.sock".to_owned(),
+        }
+    }
 }
 
 impl Defaults {
@@ -120,11 +132,14 @@ pub fn uplink_of(spec: &PortSpec) -> PortApp {
     }
 }
 
-/// Reads a file: one that begins with `return` or `{` as snabbnfv does, any other as TOML.
+/// Reads a file: one that begins with `{` or a word of Lua as snabbnfv does, any other as TOML. A
+/// byte-order mark is skipped.
 ///
 /// # Errors
 /// What is wrong, on which line, and what would be right.
 pub fn read(text: &str, defaults: &Defaults, kinds: &[Kind]) -> Result<Traffic, FileError> {
+    // Editors of other systems put a byte-order mark in front.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let draft = match is_lua(text) {
         true => snabb::draft(text, defaults)?,
         false => toml_file::draft(text, defaults)?,
@@ -144,12 +159,15 @@ fn is_lua(text: &str) -> bool {
         }
         .trim_start();
     }
-    let behind = rest.strip_prefix("return");
-    let is_word = behind.is_some_and(|behind| {
-        let next = behind.trim_start().chars().next();
-        !behind.starts_with(|c: char| c.is_alphanumeric() || c == '_') && next != Some('=')
-    });
-    is_word || rest.starts_with('{')
+    let begins = |word: &str| {
+        let behind = rest.strip_prefix(word);
+        behind.is_some_and(|behind| {
+            let next = behind.trim_start().chars().next();
+            let is_longer = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
+            !behind.starts_with(is_longer) && next != Some('=')
+        })
+    };
+    LUA_WORDS.into_iter().any(begins) || rest.starts_with('{')
 }
 
 impl TrafficPort {
@@ -172,6 +190,11 @@ fn stem(name: &str) -> String {
     format!("{}-{hash:08x}", &name[..STEM_BYTES - 9])
 }
 
+/// Words that begin a file of Lua, and no key of TOML.
+const LUA_WORDS: [&str; 10] = [
+    "return", "local", "function", "for", "if", "while", "repeat", "do", "require", "dofile",
+];
+
 /// The most ports of one process.
 pub const PORTS_MAX: usize = 128;
 
@@ -193,6 +216,10 @@ mod tests {
             "{ }",
             "--[[ x ]] return {}",
             "return{}",
+            "local ports = {}\nreturn ports",
+            "local function port(n) return {} end",
+            "function f() end",
+            "require(\"x\")",
         ] {
             assert!(is_lua(lua), "{lua}");
         }
@@ -202,6 +229,9 @@ mod tests {
             "[[ports]]",
             "return = 5",
             "returns = 1",
+            "local = 1",
+            "local.x = 1",
+            "do-it = 1",
         ] {
             assert!(!is_lua(toml), "{toml}");
         }

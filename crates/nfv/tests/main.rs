@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod carina_file;
+mod checked;
 mod packets;
 mod simulated;
 mod snabb_file;

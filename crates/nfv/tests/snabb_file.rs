@@ -29,7 +29,7 @@ fn l2tpv3(tunnel: &Tunnel) -> L2tpv3Config {
     }
 }
 
-const WHOLE: &str = r#"-- Written by a tool
+pub const WHOLE: &str = r#"-- Written by a tool
 return {
   {
     port_id = "0f3f2a4e-9c1d-4d2f-8a55-5a0d6f1b2c3d",
@@ -128,7 +128,7 @@ fn changed(old: &str, new: &str) -> String {
 }
 
 /// What is changed to what, and what the error begins with.
-const WRONG: [[&str; 3]; 17] = [
+const WRONG: [[&str; 3]; 19] = [
     [
         "\"L2TPv3\"",
         "\"GRE\"",
@@ -186,8 +186,8 @@ const WRONG: [[&str; 3]; 17] = [
     ],
     [
         "8899aabb",
-        "8899",
-        "line 19: remote_cookie = \"12 characters\": must be 16 digits",
+        "8899aabb0011",
+        "line 19: remote_cookie = \"20 characters\": must be up to 16 digits",
     ],
     [
         "00010203\"",
@@ -210,11 +210,68 @@ const WRONG: [[&str; 3]; 17] = [
         "line 15: session = \"0\": must be 1 to",
     ],
     [
+        "spi = 0x100",
+        "spi = 0x42",
+        "line 23: spi = \"66\": must be 256 to 4294967295",
+    ],
+    [
+        "\"0f0e0d0c0b0a09080706050403020100\", receive_salt = \"03020100\"",
+        "\"000102030405060708090a0b0c0d0e0f\", receive_salt = \"00010203\"",
+        "line 23: apps.esp (esp): transmit_key and transmit_salt are receive_key",
+    ],
+    [
         "spi = 0x100,",
         "",
         "line 22: spi is missing here: a number from 256 on",
     ],
 ];
+
+#[test]
+fn short_cookies_end_with_zeros_as_at_snabbnfv() {
+    let cookie = |text: &str| {
+        let traffic = read_it(&WHOLE.replace("8899aabbccddeeff", text));
+        let tunnel = traffic.ports[0].tunnel.as_ref().unwrap();
+        let warnings = traffic
+            .warnings
+            .iter()
+            .filter(|line| line.contains("zeros"));
+        (
+            l2tpv3(tunnel).remote_cookie.to_string(),
+            warnings.cloned().collect::<Vec<_>>(),
+        )
+    };
+    let warning = |bytes: usize| {
+        format!(
+            "line 19: remote_cookie has {bytes} of 8 bytes; the others are zeros, as at snabbnfv"
+        )
+    };
+    for (text, read, bytes) in [
+        ("deadbeef", "deadbeef00000000", 4),
+        ("deadbee", "deadbe0000000000", 3),
+        ("0xdead", "dead000000000000", 2),
+        ("", "0000000000000000", 0),
+    ] {
+        assert_eq!(
+            cookie(text),
+            (read.to_owned(), vec![warning(bytes)]),
+            "{text}"
+        );
+    }
+    let whole = ("8899aabbccddeeff".to_owned(), Vec::new());
+    assert_eq!(cookie("88-99-aa-bb-cc-dd-ee-ff"), whole);
+}
+
+#[test]
+fn byte_order_mark_and_programs_are_known_as_lua() {
+    assert_eq!(read_it(&format!("\u{feff}{WHOLE}")), read_it(WHOLE));
+    let toml = read_it("\u{feff}[[ports]]\nname = \"a\"\n");
+    assert_eq!(toml.ports[0].name, "a");
+    let said = error("local ports = {}\nreturn ports\n");
+    assert!(
+        said.starts_with("line 1: local") && said.contains("nothing is executed"),
+        "{said}"
+    );
+}
 
 #[test]
 fn wrong_fields_are_refused_with_line_and_remedy() {

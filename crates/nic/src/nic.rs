@@ -109,7 +109,11 @@ pub fn driver_for(device: &PciDevice) -> Option<&'static str> {
 }
 
 impl NicConfig {
-    fn settings(&self, kind: Kind) -> Result<Settings, NicError> {
+    /// Checks what no card can have. How many queues there can be differs by card.
+    ///
+    /// # Errors
+    /// The first value that is out of its range.
+    pub fn check(&self) -> Result<(), NicError> {
         let wrong = |name, value, right: String| Err(NicError::Config { name, value, right });
         if !(68..=MTU_MAX).contains(&self.mtu) {
             return wrong("mtu", self.mtu, format!("68 to {MTU_MAX}"));
@@ -118,10 +122,21 @@ impl NicConfig {
             let right = "a power of two from 64 to 4096".to_owned();
             return wrong("ring", self.ring.into(), right);
         }
+        if self.queues == 0 {
+            return wrong("queues", self.queues, "at least 1".to_owned());
+        }
+        Ok(())
+    }
+
+    fn settings(&self, kind: Kind) -> Result<Settings, NicError> {
+        self.check()?;
         let most = kind.queues_max();
-        if !(1..=most).contains(&self.queues) {
-            let right = format!("1 to {most} for {}", kind.name());
-            return wrong("queues", self.queues, right);
+        if self.queues > most {
+            return Err(NicError::Config {
+                name: "queues",
+                value: self.queues,
+                right: format!("1 to {most} for {}", kind.name()),
+            });
         }
         let frame_bytes = self.mtu + HEADER_BYTES;
         Ok(Settings {

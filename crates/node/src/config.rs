@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use carina_api::control::{IpcpCreate, IpcpType, VmCreate};
 use carina_api::line_counter::line_of;
+use carina_api::toml_fault::TomlFault;
 use carina_api::{DifName, LocalName};
 use carina_dataplane::{WORKERS_MAX, Workers};
 use serde::Deserialize;
@@ -99,12 +100,12 @@ pub enum ConfigError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// The text is not TOML, or not this TOML. The message shows line and column.
+    /// The text is not TOML, or not this TOML.
     #[error("configuration{}: {text}", in_file(path))]
     Parse {
         /// The file, when there is one.
         path: Option<PathBuf>,
-        /// Line, column, the line itself and what is wrong with it.
+        /// The line, the key and its value, and what would be right.
         text: String,
     },
     /// The parts do not fit together.
@@ -148,7 +149,10 @@ impl Config {
         let config: Self = toml::from_str(text).map_err(|e| ConfigError::Parse {
             path: path.map(Into::into),
             text: match e.span() {
-                Some(_) => e.to_string().trim_end().to_owned(),
+                Some(_) => {
+                    let TomlFault { line, text } = TomlFault::of(text, &e);
+                    format!("line {line}: {text}")
+                }
                 // The one error of the parser that has no place.
                 None => format!("nested too deeply: {}", e.message()),
             },

@@ -31,13 +31,13 @@ use std::path::{Path, PathBuf};
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, Port, PortList, Ports,
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, Outside, Port, PortList, Ports,
     WhenFull, made,
 };
 use carina_frame::Frame;
 use carina_netdev::{
     Interface, InterfaceWatch, Layout, MAC_HEADER_BYTES, PacketSocket, TAG_BYTES,
-    VNET_HEADER_BYTES, plain_frames,
+    VNET_HEADER_BYTES, check_interface_name, plain_frames,
 };
 use carina_sys::{Interest, NetworkNamespace};
 use carina_time::{Duration, Instant};
@@ -176,6 +176,14 @@ impl AppConfig for AfPacketConfig {
     /// The kernel sets up the rings of a socket in some 20 ms, in which it waits.
     fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
         made(self, context)
+    }
+
+    fn check(&self) -> Result<(), AppError> {
+        Ok(check_interface_name(&self.interface)?)
+    }
+
+    fn outside(&self) -> Outside {
+        Outside::Something
     }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<AfPacket, AppError> {

@@ -25,13 +25,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, Port, PortList, Ports,
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, Outside, Port, PortList, Ports,
     WhenFull, made,
 };
 use carina_frame::{Frame, Pool};
 use carina_netdev::{
     Interface, InterfaceWatch, MAC_HEADER_BYTES, TAG_BYTES, XDP_FRAME_BYTES_MAX, XdpMode,
-    XdpSocket, plain_frames,
+    XdpSocket, check_interface_name, plain_frames,
 };
 use carina_sys::{Epoll, Interest};
 use carina_time::{Duration, Instant};
@@ -102,6 +102,14 @@ impl AppConfig for AfXdpConfig {
 
     fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
         made(self, context)
+    }
+
+    fn check(&self) -> Result<(), AppError> {
+        Ok(check_interface_name(&self.interface)?)
+    }
+
+    fn outside(&self) -> Outside {
+        Outside::Something
     }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<AfXdp, AppError> {

@@ -30,8 +30,8 @@
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, Port, PortList, Ports,
-    WhenFull, made,
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, Outside, Port, PortList, Ports,
+    Sole, WhenFull, made,
 };
 use carina_frame::{Frame, Pool};
 use carina_netdev::{MAC_HEADER_BYTES, plain_frames};
@@ -152,6 +152,30 @@ struct Counters {
     cards_too_long: u64,
 }
 
+impl PciConfig {
+    /// The address with its domain.
+    fn place(&self) -> Result<String, PciError> {
+        let address = parse_address(&self.address);
+        address.ok_or_else(|| PciError::Address(self.address.clone()))
+    }
+
+    /// The settings of the driver.
+    fn card(&self) -> NicConfig {
+        NicConfig {
+            mtu: self.mtu,
+            ring: self.ring,
+            queues: self.queues,
+            is_promiscuous: self.promiscuous,
+            way: match self.access {
+                PciAccess::Auto => Way::Auto,
+                PciAccess::Sysfs => Way::Sysfs,
+                PciAccess::Vfio => Way::Vfio,
+            },
+            is_forced: self.force,
+        }
+    }
+}
+
 impl AppConfig for PciConfig {
     const KIND: &'static str = "pci";
     const INPUTS: PortList = PortList::Named(&[Port::optional("input")]);
@@ -166,11 +190,27 @@ impl AppConfig for PciConfig {
         made(self, context)
     }
 
+    fn check(&self) -> Result<(), AppError> {
+        self.place()?;
+        Ok(self.card().check()?)
+    }
+
+    fn outside(&self) -> Outside {
+        Outside::Something
+    }
+
+    fn frame_bytes(&self) -> usize {
+        self.mtu + MAC_HEADER_BYTES + carina_netdev::TAG_BYTES
+    }
+
+    fn sole(&self) -> Vec<Sole> {
+        let address = self.place().unwrap_or_else(|_| self.address.clone());
+        vec![Sole::new("card", address, "a card is driven by one app")]
+    }
+
     fn build(&self, context: &mut AppContext<'_>) -> Result<Pci, AppError> {
-        let address = parse_address(&self.address);
-        let address = address.ok_or_else(|| PciError::Address(self.address.clone()))?;
         let pool = context.pool().clone();
-        let needed = self.mtu + MAC_HEADER_BYTES + carina_netdev::TAG_BYTES;
+        let needed = self.frame_bytes();
         if pool.frame_bytes() < needed {
             let (mtu, frame_bytes) = (self.mtu, pool.frame_bytes());
             return Err(PciError::Pool {
@@ -180,19 +220,7 @@ impl AppConfig for PciConfig {
             }
             .into());
         }
-        let config = NicConfig {
-            mtu: self.mtu,
-            ring: self.ring,
-            queues: self.queues,
-            is_promiscuous: self.promiscuous,
-            way: match self.access {
-                PciAccess::Auto => Way::Auto,
-                PciAccess::Sysfs => Way::Sysfs,
-                PciAccess::Vfio => Way::Vfio,
-            },
-            is_forced: self.force,
-        };
-        let nic = Nic::open(&address, &config)?;
+        let nic = Nic::open(&self.place()?, &self.card())?;
         let counters = Counters {
             is_up: context.counter("is_up"),
             speed: context.counter("speed_mbps"),

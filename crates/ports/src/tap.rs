@@ -12,24 +12,28 @@
 //!     are long enough (65554 bytes), long ones cut; `false` where nothing is said
 //! - counters: `pool_empty`: bursts cut short because the pool had no frame; `drop_cut`: longer
 //!   than a frame of the pool; `drop_unsupported`: offload work that is not known; `drop_refused`:
-//!   the kernel did not take a frame; `drop_down`: to the interface while it was down or away
+//!   the kernel did not take a frame; `drop_down`: to the interface while it was down or away;
+//!   `is_up`: 1 while the interface exists; `is_elsewhere`: 1 while it is in another network
+//!   namespace
 //! - cost: one copy, each way; a system call for a burst of frames where the kernel has io_uring
 //!   for it (Linux 6.4) and allows it, and one for each frame where not: a TAP device has no ring
 //!
-//! An interface that is taken away is made again within 100 ms.
+//! An interface that is taken away is made again within 100 ms. One that is moved to another
+//! network namespace is used there, once it is up again: the kernel takes it down.
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FrameApp, Opened, Port, PortList, Ports, WhenFull, made,
+    AppConfig, AppContext, AppError, FrameApp, Opened, Outside, Port, PortList, Ports, Sole,
+    WhenFull, made,
 };
 use carina_netdev::TapLayer;
 use carina_sys::Interest;
 use carina_time::Duration;
 use serde::{Deserialize, Serialize};
 
-use self::device::{Device, DeviceConfig, LOOK_EVERY};
+use self::device::{Device, DeviceConfig, LOOK_EVERY, check_device, frame_bytes_of};
 
 pub(crate) mod device;
 
@@ -64,6 +68,26 @@ impl AppConfig for TapConfig {
 
     fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
         made(self, context)
+    }
+
+    fn check(&self) -> Result<(), AppError> {
+        check_device(&self.name, self.mtu)
+    }
+
+    fn outside(&self) -> Outside {
+        Outside::Something
+    }
+
+    fn frame_bytes(&self) -> usize {
+        self.mtu.map_or(0, frame_bytes_of)
+    }
+
+    fn sole(&self) -> Vec<Sole> {
+        vec![Sole::new(
+            "name",
+            &*self.name,
+            "one app is attached to an interface",
+        )]
     }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<Tap, AppError> {

@@ -18,7 +18,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use carina_apps::mac_text::MacText;
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FrameApp, Opened, Port, PortList, Ports, WhenFull, made,
+    AppConfig, AppContext, AppError, FrameApp, Opened, Outside, Port, PortList, Ports, Sole,
+    WhenFull, made,
 };
 use carina_frame::{Checksum, Frame, Segmentation};
 use carina_netdev::{MAC_HEADER_BYTES, TapLayer};
@@ -27,7 +28,7 @@ use carina_time::Duration;
 use carina_wire::ether::Mac;
 use serde::Deserialize;
 
-use crate::tap::device::{Device, DeviceConfig, LOOK_EVERY};
+use crate::tap::device::{Device, DeviceConfig, LOOK_EVERY, check_device, frame_bytes_of};
 
 /// The configuration of a TUN device.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -90,6 +91,26 @@ impl AppConfig for TunConfig {
 
     fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
         made(self, context)
+    }
+
+    fn check(&self) -> Result<(), AppError> {
+        check_device(&self.name, self.mtu)
+    }
+
+    fn outside(&self) -> Outside {
+        Outside::Something
+    }
+
+    fn frame_bytes(&self) -> usize {
+        self.mtu.map_or(0, frame_bytes_of)
+    }
+
+    fn sole(&self) -> Vec<Sole> {
+        vec![Sole::new(
+            "name",
+            &*self.name,
+            "one app is attached to an interface",
+        )]
     }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<Tun, AppError> {

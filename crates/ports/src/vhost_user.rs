@@ -12,7 +12,9 @@
 //!   - `offload`: take frames from the guest without having their checksums filled in, and, where
 //!     those of the pool are long enough (65554 bytes), long ones cut; `false` where nothing is
 //!     said
-//! - counters: `is_connected`: 1 while a front end is; `connections`; `announcements`: of guests
+//! - counters: `is_connected`: 1 while a front end is; `has_memory`: 1 while it has shared memory
+//!   of a guest; `rings_running`: rings that the guest's driver has started; `connections`;
+//!   `announcements`: of guests
 //!   that were migrated to here and do not announce themselves; `refused_messages` and
 //!   `ring_faults`: connections that were cut, because of a message; because of what the guest
 //!   wrote into a ring, or because a page of its memory could not be had; `pool_empty`: bursts cut
@@ -39,12 +41,13 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, Port, PortList, Ports,
-    WhenFull, made,
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, Outside, Port, PortList, Ports,
+    Sole, WhenFull, made,
 };
 use carina_frame::{Frame, Pool};
 use carina_sys::Interest;
@@ -145,6 +148,11 @@ impl VhostUserConfig {
 enum VhostUserError {
     #[error("queues = {0}: must be 1 to {QUEUES_MAX}")]
     Queues(usize),
+    #[error(
+        "socket = {}: the path has {bytes} bytes; that of a Unix socket has 1 to \
+         {SOCKET_PATH_BYTES_MAX}", socket.display()
+    )]
+    Socket { socket: PathBuf, bytes: usize },
 }
 
 /// The app.
@@ -173,6 +181,8 @@ struct Pair {
 
 struct Counters {
     is_connected: Counter,
+    has_memory: Counter,
+    rings_running: Counter,
     connections: Counter,
     announcements: Counter,
     refused_messages: Counter,
@@ -195,10 +205,32 @@ impl AppConfig for VhostUserConfig {
         made(self, context)
     }
 
-    fn build(&self, context: &mut AppContext<'_>) -> Result<VhostUser, AppError> {
+    fn check(&self) -> Result<(), AppError> {
         if !(1..=QUEUES_MAX).contains(&self.queues) {
             return Err(VhostUserError::Queues(self.queues).into());
         }
+        let bytes = self.socket.as_os_str().len();
+        if !(1..=SOCKET_PATH_BYTES_MAX).contains(&bytes) {
+            let socket = self.socket.clone();
+            return Err(VhostUserError::Socket { socket, bytes }.into());
+        }
+        Ok(())
+    }
+
+    fn outside(&self) -> Outside {
+        Outside::Something
+    }
+
+    fn sole(&self) -> Vec<Sole> {
+        let socket = self.socket.as_os_str().as_bytes();
+        vec![Sole::new(
+            "socket",
+            socket,
+            "a socket is that of one guest's card",
+        )]
+    }
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<VhostUser, AppError> {
         let socket = Socket::new(&PortConfig {
             path: self.socket.clone(),
             role: if self.client {
@@ -227,6 +259,8 @@ impl AppConfig for VhostUserConfig {
             gives_up_at: None,
             counters: Counters {
                 is_connected: context.counter("is_connected"),
+                has_memory: context.counter("has_memory"),
+                rings_running: context.counter("rings_running"),
                 connections: context.counter("connections"),
                 announcements: context.counter("announcements"),
                 refused_messages: context.counter("refused_messages"),
@@ -290,6 +324,11 @@ impl FrameApp for VhostUser {
     }
 
     fn tick(&mut self, _: &mut Ports<'_>) {
+        if let Some(mut device) = self.socket.try_lock() {
+            self.counters.has_memory.set(u64::from(device.has_memory()));
+            let rings = (0..2 * self.queues).filter(|ring| device.ring(*ring).is_some());
+            self.counters.rings_running.set(rings.count() as u64);
+        }
         let counts = self.socket.counts();
         self.counters.is_connected.set(counts.is_connected);
         self.counters.connections.set(counts.connections);
@@ -468,6 +507,9 @@ const FROM_GUEST: usize = 1;
 
 /// The most pairs of rings.
 const QUEUES_MAX: usize = 8;
+
+/// The longest path of a Unix socket, without the zero behind it. (unix(7))
+const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// How old counts of the socket may be.
 const COUNT_EVERY: Duration = Duration::from_millis(100);

@@ -44,13 +44,14 @@ impl Running {
         let (started, is_started) = channel();
         let thread = room.run(move || {
             std::thread::spawn(move || {
-                let graph = read_graph_of(&graph, &KINDS).unwrap();
+                let graph = read_graph_of(&graph, &KINDS).map_err(|error| error.to_string());
                 let mut runner = GraphRunner::new(pool, Some(&path)).unwrap();
-                let done = runner.configure(&graph).map(drop);
+                let done = graph.and_then(|graph| {
+                    let configured = runner.configure(&graph).map(drop);
+                    configured.map_err(|error| error.to_string())
+                });
                 let goes_on = done.is_ok();
-                started
-                    .send(done.map_err(|error| error.to_string()))
-                    .unwrap();
+                started.send(done).unwrap();
                 while goes_on && !is_over.load(Ordering::Relaxed) {
                     runner
                         .run_for(carina_time::Duration::from_millis(20))

@@ -90,6 +90,25 @@ fn tap_that_is_taken_away_is_made_again() {
 }
 
 #[test]
+fn tap_in_another_namespace_is_reported_and_used_there() {
+    let Some((own, far, running)) = wired("", PoolConfig::default()) else {
+        return;
+    };
+    udp_goes_both_ways(&own, &far);
+    running.until("t/is_up", |is_up| is_up == 1);
+    assert_eq!(running.counter("t/is_elsewhere"), 0);
+    let Some(elsewhere) = Room::new() else { return };
+    own.give("tap0", &elsewhere);
+    running.until("t/is_elsewhere", |is_elsewhere| is_elsewhere == 1);
+    // The kernel takes an interface down that it moves.
+    elsewhere.ip("link set dev tap0 up");
+    elsewhere.ip(&format!("address add {OWN}/24 dev tap0"));
+    udp_goes_both_ways(&elsewhere, &far);
+    elsewhere.give("tap0", &own);
+    running.until("t/is_elsewhere", |is_elsewhere| is_elsewhere == 0);
+}
+
+#[test]
 fn packets_of_two_tuns_cross_a_graph() {
     let (Some(own), Some(far)) = (Room::new(), Room::new()) else {
         return;

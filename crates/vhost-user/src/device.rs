@@ -272,6 +272,12 @@ impl Device {
     }
 
     /// Gives running rings another table of memory.
+    /// Whether the front end has shared memory of a guest.
+    #[must_use]
+    pub fn has_memory(&self) -> bool {
+        !self.regions().is_empty()
+    }
+
     pub(crate) fn set_memory(&mut self, memory: GuestMemory) -> Result<(), SetupError> {
         self.memory = memory;
         for index in 0..self.rings.len() {

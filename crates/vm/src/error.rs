@@ -55,6 +55,16 @@ pub enum Error {
         /// Where to look, or empty.
         hint: String,
     },
+    /// The guest's kernel has stopped for good.
+    #[error("machine {name}: the guest's kernel panicked: {panic}{hint}")]
+    Panicked {
+        /// The machine.
+        name: String,
+        /// What the kernel said, after "Kernel panic".
+        panic: String,
+        /// What would help, where that is known.
+        hint: String,
+    },
     /// QEMU has ended.
     #[error("machine {name}: QEMU has ended ({status}): {detail}")]
     Ended {

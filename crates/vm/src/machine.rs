@@ -53,6 +53,36 @@ impl Boot {
     }
 }
 
+impl Boot {
+    /// Refuses less memory than such a guest needs to boot: its kernel has the image in memory, and
+    /// unpacks it into memory. A disk of the user is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] with the least that can do.
+    pub fn check_memory(&self, memory_mib: u32) -> Result<()> {
+        let Boot::Direct { initramfs, .. } = self else {
+            return Ok(());
+        };
+        let bytes = std::fs::metadata(initramfs).map_or(0, |file| file.len());
+        let image = bytes.div_ceil(1 << 20);
+        let least = 2 * image + KERNEL_MIB;
+        if u64::from(memory_mib) >= least {
+            return Ok(());
+        }
+        Err(Error::Invalid {
+            what: format!("memory of {memory_mib} MiB"),
+            reason: format!(
+                "cannot boot the guest, whose image has {image} MiB and is in memory twice while \
+                 it is unpacked: at least {least} MiB are needed"
+            ),
+        })
+    }
+}
+
+/// What a kernel needs for itself, at the least, in MiB.
+const KERNEL_MIB: u64 = 32;
+
 /// A machine in the making.
 ///
 /// Everything it leaves on disk lies in the run directory as `NAME.*`.
@@ -387,6 +417,23 @@ mod tests {
         assert!(line.contains("-initrd /run/x/a.initrd"), "{line}");
         assert!(line.contains("carina.node=1"), "{line}");
         assert!(line.contains("-m size=256M -smp 1"), "{line}");
+    }
+
+    #[test]
+    fn memory_that_cannot_hold_the_image_twice_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let initramfs = directory.path().join("i");
+        let file = std::fs::File::create(&initramfs).unwrap();
+        file.set_len(50 << 20).unwrap();
+        let kernel = "/k".into();
+        let boot = Boot::Direct { kernel, initramfs };
+        boot.check_memory(132).unwrap();
+        let said = boot.check_memory(131).unwrap_err().to_string();
+        assert!(
+            said.starts_with("memory of 131 MiB: cannot boot") && said.contains("132"),
+            "{said}"
+        );
+        Boot::Disk("/d".into()).check_memory(1).unwrap();
     }
 
     #[test]

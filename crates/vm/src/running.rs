@@ -4,6 +4,7 @@ mod cards;
 
 use std::fs;
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::sync::OnceLock;
@@ -26,6 +27,8 @@ pub struct Running {
     /// The network namespace of its taps, if they are not in that of this process.
     network: Option<PathBuf>,
     times: Option<Times>,
+    /// Sockets of its cards to which QEMU connects.
+    sockets: Vec<PathBuf>,
 }
 
 /// How long a clone took, each time from the call that started it.
@@ -83,7 +86,14 @@ impl Running {
             shell: OnceLock::new(),
             network: network.map(Path::to_owned),
             times: None,
+            sockets: Vec::new(),
         }
+    }
+
+    /// Notes the sockets to which QEMU connects for the machine's cards.
+    pub(crate) fn with_sockets(mut self, sockets: Vec<PathBuf>) -> Running {
+        self.sockets = sockets;
+        self
     }
 
     /// The machine of a record, which another process has started; it runs on when this value
@@ -97,6 +107,7 @@ impl Running {
             shell: OnceLock::new(),
             network: network.map(Path::to_owned),
             times: None,
+            sockets: Vec::new(),
         }
     }
 
@@ -152,7 +163,7 @@ impl Running {
             std::thread::sleep(START_POLL);
         }
         self.check_running()?;
-        Err(self.timeout("connection of a node to its ivshmem socket", limit))
+        Err(self.timeout(&self.other_end(), limit))
     }
 
     /// The threads of the host that are the guest's processors.
@@ -168,7 +179,8 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// When QEMU ends, or the time is over; the error ends with the console's last words.
+    /// When QEMU ends, the guest's kernel panics, or the time is over; the error ends with the
+    /// console's last words.
     pub fn wait_ready(&self, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         while Instant::now() < deadline {
@@ -177,19 +189,21 @@ impl Running {
             if let Ok(shell) = self.shell() {
                 // In one go: an answer that comes late counts, and the end of QEMU closes the port.
                 let left = deadline.saturating_duration_since(Instant::now());
-                if shell.wait_ready(left).is_ok() {
+                if shell.wait_ready(left, || self.panic().is_some()).is_ok() {
                     return Ok(());
                 }
+            }
+            if let Some(panic) = self.panic() {
+                return Err(panic);
             }
             std::thread::sleep(POLL);
         }
         self.check_running()?;
         // QEMU does not serve its monitor before the node has connected.
-        let awaited = match Qmp::connect(&self.record.qmp, SLICE) {
-            Ok(_) => "answer of the guest",
-            Err(_) => "connection of a node to its ivshmem socket",
-        };
-        Err(self.timeout(awaited, limit))
+        Err(match Qmp::connect(&self.record.qmp, SLICE) {
+            Ok(_) => self.timeout("answer of the guest", limit),
+            Err(_) => self.timeout(&self.other_end(), limit),
+        })
     }
 
     /// Runs a shell command in the guest, within a minute.
@@ -391,6 +405,36 @@ impl Running {
         })
     }
 
+    /// What QEMU waits for before it runs the guest: first for the sockets of cards, to which it
+    /// connects, then for the node, which connects to its ivshmem socket.
+    fn other_end(&self) -> String {
+        let is_missing = |socket: &&PathBuf| UnixStream::connect(socket).is_err();
+        match self.sockets.iter().find(is_missing) {
+            Some(socket) => format!("process that listens at {} for a card", socket.display()),
+            None => "connection of a node to its ivshmem socket".to_owned(),
+        }
+    }
+
+    /// The error of a guest whose kernel has panicked, if it has.
+    fn panic(&self) -> Option<Error> {
+        let console = self.console_text();
+        let (_, behind) = console.split_once(KERNEL_PANIC)?;
+        let line = behind.lines().next().unwrap_or_default().trim();
+        let is_memory = console.contains("Out of memory") || line.contains("memory");
+        let hint = match is_memory {
+            true => format!(
+                "; the machine has {} MiB of memory: give it more",
+                self.record.memory_mib
+            ),
+            false => format!("; its console is in {}", self.record.log.display()),
+        };
+        Some(Error::Panicked {
+            name: self.record.name.clone(),
+            panic: line.to_owned(),
+            hint,
+        })
+    }
+
     fn timeout(&self, awaited: &str, limit: Duration) -> Error {
         let console = self.console_text();
         let lines: Vec<&str> = console.lines().rev().take(8).collect();
@@ -418,6 +462,8 @@ impl Drop for Running {
     }
 }
 
+/// What a Linux kernel says before it stops for good.
+const KERNEL_PANIC: &str = "Kernel panic - not syncing: ";
 const POLL: Duration = Duration::from_millis(20);
 /// QEMU takes some 30 ms until it serves its monitor.
 const START_POLL: Duration = Duration::from_millis(2);

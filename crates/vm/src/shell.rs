@@ -84,12 +84,16 @@ impl Shell {
         })
     }
 
-    /// Waits until the guest's agent answers.
+    /// Waits until the guest's agent answers, or `is_vain` says that it never will.
     ///
     /// # Errors
     ///
     /// [`NoAnswer`], as for [`Shell::run`].
-    pub fn wait_ready(&self, limit: Duration) -> std::result::Result<(), NoAnswer> {
+    pub fn wait_ready(
+        &self,
+        limit: Duration,
+        is_vain: impl Fn() -> bool,
+    ) -> std::result::Result<(), NoAnswer> {
         let deadline = Instant::now() + limit;
         let (id, answers) = self.expect().ok_or(NoAnswer::Closed)?;
         let mut pause = PING_PAUSE_MIN;
@@ -104,7 +108,7 @@ impl Shell {
             match answers.recv_timeout(pause.min(left)) {
                 Ok(_) => break Ok(()),
                 Err(RecvTimeoutError::Disconnected) => break Err(NoAnswer::Closed),
-                Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => {
+                Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline || is_vain() => {
                     break Err(NoAnswer::Timeout);
                 }
                 // A slow guest that is asked faster than it answers would never catch up.
@@ -309,7 +313,7 @@ mod tests {
         let count = commands.len();
         let guest = std::thread::spawn(move || agent(listener, count));
         let shell = Shell::connect(&path).unwrap();
-        shell.wait_ready(Duration::from_secs(10)).unwrap();
+        shell.wait_ready(Duration::from_secs(10), || false).unwrap();
         std::thread::scope(|scope| {
             for (text, _) in &commands {
                 let shell = &shell;
@@ -351,7 +355,7 @@ mod tests {
             }
         });
         let shell = Shell::connect(&path).unwrap();
-        shell.wait_ready(Duration::from_secs(20)).unwrap();
+        shell.wait_ready(Duration::from_secs(20), || false).unwrap();
         drop(shell);
         guest.join().unwrap();
     }
@@ -367,7 +371,7 @@ mod tests {
         // More than a socket holds; a write without a deadline would never return.
         let command = "x".repeat(4 << 20);
         assert_eq!(shell.run(&command, limit), Err(NoAnswer::Timeout));
-        assert_eq!(shell.wait_ready(limit), Err(NoAnswer::Timeout));
+        assert_eq!(shell.wait_ready(limit, || false), Err(NoAnswer::Timeout));
     }
 
     #[test]
@@ -377,7 +381,7 @@ mod tests {
         let _listener = UnixListener::bind(&path).unwrap();
         let shell = Shell::connect(&path).unwrap();
         assert_eq!(
-            shell.wait_ready(Duration::from_millis(60)),
+            shell.wait_ready(Duration::from_millis(60), || false),
             Err(NoAnswer::Timeout)
         );
         assert_eq!(

@@ -136,6 +136,18 @@ fn qemu_that_refuses_its_arguments_is_quoted() {
 }
 
 #[test]
+fn panic_of_the_guests_kernel_ends_the_wait() {
+    let directory = tempfile::tempdir().unwrap();
+    let (machine, cache) = machine("p", directory.path());
+    let vm = machine.parameter("rdinit=/no-init").start(&cache).unwrap();
+    let error = vm.wait_ready(BOOT).unwrap_err().to_string();
+    assert!(
+        error.starts_with("machine p: the guest's kernel panicked: "),
+        "{error}"
+    );
+}
+
+#[test]
 fn machine_that_waits_for_a_node_says_so() {
     let directory = tempfile::tempdir().unwrap();
     let (machine, cache) = machine("e", directory.path());

@@ -31,6 +31,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use carina_api::toml_fault::TomlFault;
 use carina_vnet::pip::inventory::Inventory;
 use carina_vnet::vnp::NETWORKS_PER_VNO;
 use carina_vnet::whole::Whole;
@@ -111,12 +112,14 @@ pub enum ConfigurationError {
         source: io::Error,
     },
     /// A file has something else in it.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: line {line}: {text}", path.display())]
     Toml {
         /// The file.
         path: PathBuf,
-        /// What, and where in the file.
-        source: toml::de::Error,
+        /// The line, from 1.
+        line: usize,
+        /// The key and its value, and what would be right.
+        text: String,
     },
     /// A store's name.
     #[error("{}: {source}", path.display())]
@@ -259,12 +262,11 @@ fn toml_of<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, Configuration
         source,
     })?;
     let whole = toml::Deserializer::parse(&text).map(Whole);
-    whole
-        .and_then(T::deserialize)
-        .map_err(|source| ConfigurationError::Toml {
-            path: path.to_owned(),
-            source,
-        })
+    whole.and_then(T::deserialize).map_err(|error| {
+        let TomlFault { line, text } = TomlFault::of(&text, &error);
+        let path = path.to_owned();
+        ConfigurationError::Toml { path, line, text }
+    })
 }
 
 #[cfg(test)]
@@ -288,8 +290,7 @@ mod tests {
         let path = directory.path().join("uk.toml");
         let link = "[[links]]\nends = [\"h1\", \"h1\", \"h1\"]\n";
         fs::write(&path, format!("{INVENTORY}{link}")).unwrap();
-        let error = inventory(&path).unwrap_err();
-        let error = std::error::Error::source(&error).map_or(String::new(), ToString::to_string);
+        let error = inventory(&path).unwrap_err().to_string();
         assert!(
             error.contains("a list of 3 items where 2 belong"),
             "{error}"

@@ -81,13 +81,13 @@ fn published_packet_is_made_bit_for_bit() {
     let config = config("4c80cdefbb5d10da906ac73c3613a634", "2e443b68", 0x4321);
     let iv = u64::from_be_bytes(hex("4956ed7e3b244cfe").try_into().unwrap());
     let before = 0x8765_4321_0000_0000u64 - 1;
-    let mut sender = config.sender(iv.wrapping_sub(before)).unwrap();
+    let mut sender = config.transmit().sender(iv.wrapping_sub(before)).unwrap();
     sender.sequence = before;
     let mut frame = packet(&pool, 1, &hex(plain));
     let whole = frame.bytes().to_vec();
     sender.protect(&mut frame).unwrap();
     assert_eq!(frame.bytes()[54..], hex(sealed));
-    let mut receiver = config.receiver().unwrap();
+    let mut receiver = config.receive().receiver(config.search()).unwrap();
     receiver.window.accept(before);
     assert_eq!(receiver.open(&mut frame), Ok(Opened::InStep));
     assert_eq!(frame.bytes(), whole);
@@ -96,7 +96,10 @@ fn published_packet_is_made_bit_for_bit() {
 #[test]
 fn every_length_comes_back_as_it_was() {
     let (pool, config) = (pool(), common());
-    let (mut sender, mut receiver) = (config.sender(7).unwrap(), config.receiver().unwrap());
+    let (mut sender, mut receiver) = (
+        config.transmit().sender(7).unwrap(),
+        config.receive().receiver(config.search()).unwrap(),
+    );
     for length in 0..70 {
         let payload: Vec<u8> = (0..length).collect();
         let mut frame = packet(&pool, 17, &payload);
@@ -111,7 +114,10 @@ fn every_length_comes_back_as_it_was() {
 #[test]
 fn packets_of_ipv4_come_back_with_their_header() {
     let (pool, config) = (pool(), common());
-    let (mut sender, mut receiver) = (config.sender(7).unwrap(), config.receiver().unwrap());
+    let (mut sender, mut receiver) = (
+        config.transmit().sender(7).unwrap(),
+        config.receive().receiver(config.search()).unwrap(),
+    );
     for length in 0..70 {
         let payload: Vec<u8> = (0..length).collect();
         // Two of no operation, one that ends: options stay in front. (RFC 791 §3.1)
@@ -136,7 +142,7 @@ fn packets_of_ipv4_come_back_with_their_header() {
 #[test]
 fn wrong_checksum_of_ipv4_stays_wrong() {
     let (pool, config) = (pool(), common());
-    let mut sender = config.sender(7).unwrap();
+    let mut sender = config.transmit().sender(7).unwrap();
     let mut frame = packet4(&pool, 17, &[], b"payload");
     frame.bytes_mut()[26] ^= 1;
     sender.protect(&mut frame).unwrap();
@@ -147,7 +153,10 @@ fn wrong_checksum_of_ipv4_stays_wrong() {
 #[test]
 fn parts_of_packets_are_neither_protected_nor_opened() {
     let (pool, config) = (pool(), common());
-    let (mut sender, mut receiver) = (config.sender(7).unwrap(), config.receiver().unwrap());
+    let (mut sender, mut receiver) = (
+        config.transmit().sender(7).unwrap(),
+        config.receive().receiver(config.search()).unwrap(),
+    );
     for bits in [[0x20, 0], [0, 1], [0x20, 9]] {
         let mut frame = packet4(&pool, 17, &[], b"payload");
         frame.bytes_mut()[20..22].copy_from_slice(&bits);
@@ -173,7 +182,10 @@ fn parts_of_packets_are_neither_protected_nor_opened() {
 #[test]
 fn changed_and_repeated_packets_are_refused() {
     let (pool, config) = (pool(), common());
-    let (mut sender, mut receiver) = (config.sender(7).unwrap(), config.receiver().unwrap());
+    let (mut sender, mut receiver) = (
+        config.transmit().sender(7).unwrap(),
+        config.receive().receiver(config.search()).unwrap(),
+    );
     let mut frame = packet(&pool, 17, b"payload");
     sender.protect(&mut frame).unwrap();
     let sealed = frame.bytes().to_vec();
@@ -196,7 +208,10 @@ fn changed_and_repeated_packets_are_refused() {
 #[test]
 fn receiver_finds_a_sender_that_went_on_without_it() {
     let (pool, config) = (pool(), common());
-    let (mut sender, mut receiver) = (config.sender(7).unwrap(), config.receiver().unwrap());
+    let (mut sender, mut receiver) = (
+        config.transmit().sender(7).unwrap(),
+        config.receive().receiver(config.search()).unwrap(),
+    );
     sender.sequence = 5 << 32;
     let mut results = Vec::new();
     for _ in 0..6 {
@@ -226,7 +241,10 @@ fn numbers_of_32_bits_end() {
         extended: false,
         ..common()
     };
-    let (mut sender, mut receiver) = (config.sender(7).unwrap(), config.receiver().unwrap());
+    let (mut sender, mut receiver) = (
+        config.transmit().sender(7).unwrap(),
+        config.receive().receiver(config.search()).unwrap(),
+    );
     sender.sequence = u64::from(u32::MAX) - 1;
     let mut frame = packet(&pool, 17, b"last");
     sender.protect(&mut frame).unwrap();
@@ -243,7 +261,10 @@ fn behind(headers: &[u8]) -> Vec<u8> {
 #[test]
 fn headers_for_the_way_stay_readable_and_come_back() {
     let (pool, config) = (pool(), common());
-    let (mut sender, mut receiver) = (config.sender(7).unwrap(), config.receiver().unwrap());
+    let (mut sender, mut receiver) = (
+        config.transmit().sender(7).unwrap(),
+        config.receive().receiver(config.search()).unwrap(),
+    );
     const OPTIONS: [u8; 8] = [17, 0, 1, 4, 0, 0, 0, 0];
     let mut hop_by_hop = OPTIONS;
     hop_by_hop[0] = 43;
@@ -266,7 +287,10 @@ fn headers_for_the_way_stay_readable_and_come_back() {
 #[test]
 fn esp_behind_destination_options_is_opened() {
     let (pool, config) = (pool(), common());
-    let (mut sender, mut receiver) = (config.sender(7).unwrap(), config.receiver().unwrap());
+    let (mut sender, mut receiver) = (
+        config.transmit().sender(7).unwrap(),
+        config.receive().receiver(config.search()).unwrap(),
+    );
     let mut frame = packet(&pool, 17, b"payload");
     sender.protect(&mut frame).unwrap();
     let sealed = frame.bytes()[54..].to_vec();
@@ -281,7 +305,10 @@ fn esp_behind_destination_options_is_opened() {
 #[test]
 fn parts_of_packets_of_ipv6_are_not_protected() {
     let (pool, config) = (pool(), common());
-    let (mut sender, mut receiver) = (config.sender(7).unwrap(), config.receiver().unwrap());
+    let (mut sender, mut receiver) = (
+        config.transmit().sender(7).unwrap(),
+        config.receive().receiver(config.search()).unwrap(),
+    );
     for word in [1, 8, 9] {
         let mut frame = packet(&pool, 44, &behind(&[17, 0, 0, word, 0, 0, 0, 7]));
         assert_eq!(sender.protect(&mut frame), Err(Unprotected::Fragment));

@@ -97,7 +97,7 @@ mod tests {
     fn upper_half_follows_from_the_window() {
         let at = |top: u64| ReplayWindow { top, seen: 1 };
         assert_eq!(at(0).extended(1), 1);
-        assert_eq!(at(0).extended(u32::MAX), u32::MAX.into());
+        assert_eq!(at(0).extended(u32::MAX), u64::from(u32::MAX));
         assert_eq!(at(0xffff_fff0).extended(5), 1 << 32 | 5);
         assert_eq!(at(0xffff_fff0).extended(0xffff_ff80), 0xffff_ff80);
         assert_eq!(at(1 << 32 | 5).extended(0xffff_fff0), 0xffff_fff0);

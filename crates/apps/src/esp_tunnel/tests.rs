@@ -83,8 +83,11 @@ fn packets_of_every_length_come_back_as_they_were() {
     for ends in ENDS {
         let near = config(ends);
         let far = turned(&near);
-        let (outer, back) = (near.check().unwrap(), far.check().unwrap());
-        let (mut sender, mut receiver) = (near.sender(5).unwrap(), far.receiver().unwrap());
+        let (outer, back) = (near.outer().unwrap(), far.outer().unwrap());
+        let (mut sender, mut receiver) = (
+            near.transmit().sender(5).unwrap(),
+            far.receive().receiver(far.search()).unwrap(),
+        );
         for length in 0..70 {
             for version in [4, 6] {
                 let whole = packet(version, 0xb9, length);
@@ -107,8 +110,11 @@ fn changed_repeated_and_foreign_packets_are_refused() {
     for ends in ENDS {
         let near = config(ends);
         let far = turned(&near);
-        let (outer, back) = (near.check().unwrap(), far.check().unwrap());
-        let (mut sender, mut receiver) = (near.sender(5).unwrap(), far.receiver().unwrap());
+        let (outer, back) = (near.outer().unwrap(), far.outer().unwrap());
+        let (mut sender, mut receiver) = (
+            near.transmit().sender(5).unwrap(),
+            far.receive().receiver(far.search()).unwrap(),
+        );
         let mut frame = pool.frame_of(&packet(4, 0, 50)).unwrap();
         protect(&outer, &mut sender, &mut frame).unwrap();
         let sealed = frame.bytes().to_vec();
@@ -143,8 +149,11 @@ fn changed_repeated_and_foreign_packets_are_refused() {
 fn opened(next: u8, payload: &[u8], class: u8) -> (Result<Came, Refused>, Vec<u8>) {
     let (pool, near) = (pool(), config(ENDS[0]));
     let far = turned(&near);
-    let (outer, back) = (near.check().unwrap(), far.check().unwrap());
-    let (mut sender, mut receiver) = (near.sender(5).unwrap(), far.receiver().unwrap());
+    let (outer, back) = (near.outer().unwrap(), far.outer().unwrap());
+    let (mut sender, mut receiver) = (
+        near.transmit().sender(5).unwrap(),
+        far.receive().receiver(far.search()).unwrap(),
+    );
     let mut frame = pool.frame_of(payload).unwrap();
     sender.protect_behind(&mut frame, 0, next).unwrap();
     assert!(outer.wrap(&mut frame, class));
@@ -189,5 +198,15 @@ fn wrong_configurations_are_refused_with_what_would_be_right() {
         "receive_spi = 255: must be 256 to 4294967295; those below are reserved"
     );
     assert!(refusal(|config| config.remote = "fd00::1".parse().unwrap()).starts_with("remote = "));
+    let said = refusal(|config| {
+        config.receive_key = config.transmit_key;
+        config.receive_salt = config.transmit_salt;
+    });
+    assert!(said.contains("(RFC 4106 §2, §3.1)"), "{said}");
+    let said = refusal(|config| config.receive_key = SecretHex::new([0; 16]));
+    assert!(said.starts_with("receive_key is all zeros"), "{said}");
+    let mut config = config(ENDS[0]);
+    config.receive_key = config.transmit_key;
+    assert!(config.check().is_ok(), "salts differ, and so do all nonces");
     assert!(refusal(|config| config.resync_attempts = 65).starts_with("resync_attempts = 65"));
 }

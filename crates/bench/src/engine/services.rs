@@ -116,7 +116,7 @@ fn ends(graph: &mut Graph, service: Service) {
     for (at, name) in ["a", "b"].into_iter().enumerate() {
         match service {
             Service::L2tpv3 => graph.app(name, TunnelConfig(l2tpv3(at))),
-            Service::Esp => graph.app(name, esp()),
+            Service::Esp => graph.app(name, esp(at)),
             _ => end4(graph, service, name, at),
         };
     }
@@ -182,13 +182,14 @@ fn l2tpv3(at: usize) -> L2tpv3Config {
     }
 }
 
-fn esp() -> EspConfig {
-    let (key, salt) = (SecretHex::new([1; 16]), SecretHex::new([2; 4]));
+fn esp(at: usize) -> EspConfig {
+    let key = |end: usize| SecretHex::new([1 + end as u8; 16]);
+    let salt = SecretHex::new([2; 4]);
     EspConfig {
         spi: 256,
-        transmit_key: key,
+        transmit_key: key(at),
         transmit_salt: salt,
-        receive_key: key,
+        receive_key: key(1 - at),
         receive_salt: salt,
         extended: true,
         resync_threshold: 1024,

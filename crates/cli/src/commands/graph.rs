@@ -8,8 +8,9 @@ use std::time::Instant;
 use carina_apps::graph_file::{Kind, read_graph_in};
 use carina_apps::picture;
 use carina_apps::runner::GraphRunner;
-use carina_engine::counter_file::{self, Reading};
+use carina_engine::counter_file::{self, Reading, has_writer};
 use carina_engine::frames::{Graph, LinkName, Notice, WorkerReport};
+use carina_frame::PoolConfig;
 use carina_measure::duration::parse_ns;
 use carina_measure::table::{Table, short};
 use carina_time::Duration;
@@ -18,7 +19,7 @@ use serde_json::json;
 
 use crate::Shared;
 use crate::data_plane::PoolArgs;
-use crate::failure::{Attempt, Failure, Outcome, refused};
+use crate::failure::{Attempt, Failure, Outcome, failed, refused};
 use crate::file_watch::FileWatch;
 use crate::graph_directory::{OwnCounters, counters_of_file};
 use crate::interrupt::Interrupt;
@@ -33,13 +34,21 @@ pub enum GraphCommand {
     /// running with their state, links that stay keep their frames. A file that is wrong changes
     /// nothing. The same holds for the scripts of apps in Lua.
     #[command(after_help = "Examples:\n  carina graph run router.toml\n  \
-        carina graph run router.toml --cpu 1 --for 10s --json\n  carina graph run spread.toml --cpu 2,3")]
+        carina graph run router.toml --cpu 1 --for 10s --json\n  \
+        carina graph run spread.toml --cpu 2,3\n\n\
+        Exit code 1: an app stopped while the graph ran; 3: the graph is wrong.")]
     Run(RunArgs),
     /// Check a graph without running it
+    ///
+    /// Makes the apps, but opens no device, no socket and no file that is written: what it accepts
+    /// runs where those can be had.
     #[command(after_help = "Example:\n  carina graph check router.toml")]
     Check {
         /// The graph
         file: PathBuf,
+        /// The longest frame of the pool in bytes, as of graph run
+        #[arg(long, default_value_t = PoolConfig::default().frame_bytes)]
+        frame_bytes: usize,
     },
     /// Draw a graph in SVG, with live rates on its links while it runs
     #[command(after_help = "Example:\n  carina graph draw router.toml --out router.svg")]
@@ -74,8 +83,10 @@ pub struct RunArgs {
 pub fn run(shared: &Shared, command: GraphCommand) -> Outcome {
     match command {
         GraphCommand::Run(args) => run_graph(shared, &args),
-        GraphCommand::Check { file } => {
+        GraphCommand::Check { file, frame_bytes } => {
             let (graph, _) = read(&file)?;
+            let rehearsed = graph.rehearse(frame_bytes);
+            rehearsed.map_err(|error| refused(format!("{}: {error}", file.display())))?;
             let (apps, links) = (graph.apps().count(), graph.links().count());
             match shared.json {
                 true => print_json(&json!({ "apps": apps, "links": links })),
@@ -128,7 +139,8 @@ fn run_graph(shared: &Shared, args: &RunArgs) -> Outcome {
     // A graph that has ended is drawn without rates.
     drop(counters);
     report(&runner, &mut stopped);
-    show(shared, &runner, &stopped)
+    show(shared, &runner, &stopped)?;
+    without(&stopped)
 }
 
 /// The file of a graph and those that are part of it.
@@ -240,10 +252,17 @@ fn show(shared: &Shared, runner: &GraphRunner, stopped: &BTreeMap<String, String
         table.row([number.to_string(), cpu, time, report.apps.join(" ")]);
     }
     print_line(table)?;
-    for (app, reason) in stopped {
-        print_line(format!("app {app} has stopped: {reason}"))?;
-    }
     Ok(())
+}
+
+/// A graph that ran without one of its apps has not done what it is for.
+fn without(stopped: &BTreeMap<String, String>) -> Outcome {
+    if stopped.is_empty() {
+        return Ok(());
+    }
+    let apps = stopped.iter();
+    let apps = apps.map(|(app, reason)| format!("app {app} has stopped: {reason}"));
+    Err(failed(apps.collect::<Vec<_>>().join("\n")))
 }
 
 fn draw(shared: &Shared, file: &Path, out: Option<&Path>) -> Outcome {
@@ -259,6 +278,9 @@ fn draw(shared: &Shared, file: &Path, out: Option<&Path>) -> Outcome {
 
 /// What goes over each link in a second; nothing when the graph does not run.
 fn rates(counters: &Path) -> BTreeMap<LinkName, String> {
+    if !has_writer(counters) {
+        return BTreeMap::new();
+    }
     let Ok(before) = counter_file::read(counters) else {
         return BTreeMap::new();
     };

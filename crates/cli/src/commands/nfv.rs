@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use carina_apps::graph_file::Kind;
+use carina_frame::PoolConfig;
 use carina_measure::duration::parse_ns;
 use carina_nfv::port::PortSpec;
-use carina_nfv::traffic::graph::port_kinds;
-use carina_nfv::traffic::{Defaults, Traffic, read, uplink_of};
+use carina_nfv::traffic::graph::{graph, port_kinds};
+use carina_nfv::traffic::{Defaults, Traffic, TrafficPort, read, uplink_of};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -102,6 +103,22 @@ fn read_file(file: &Path, defaults: &Defaults, kinds: &[Kind]) -> Result<Traffic
     })
 }
 
+/// The port of a process that runs whose socket this is, with the port's own path of it.
+pub fn port_at(shared: &Shared, socket: &Path) -> Result<Option<TrafficPort>, Failure> {
+    for record in record::all(shared) {
+        let traffic = read_file(&record.file, &record.defaults(), &port_kinds())?;
+        let mut ports = traffic.ports.into_iter();
+        let is_its = |port: &TrafficPort| {
+            let path = port.app.get("socket").and_then(|path| path.as_str());
+            path.is_some_and(|path| std::path::absolute(path).is_ok_and(|path| path == socket))
+        };
+        if let Some(port) = ports.find(is_its) {
+            return Ok(Some(port));
+        }
+    }
+    Ok(None)
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -119,6 +136,11 @@ pub fn run(shared: &Shared, command: NfvCommand) -> Outcome {
 fn check(shared: &Shared, source: &Source) -> Outcome {
     let traffic = source.read(shared)?;
     warn(&source.file, &traffic);
+    let file = source.file.display();
+    let wrong = |error: &dyn std::fmt::Display| refused(format!("{file}: {error}"));
+    let apps = graph(&traffic, &port_kinds()).map_err(|error| wrong(&error))?;
+    let rehearsed = apps.rehearse(PoolConfig::default().frame_bytes);
+    rehearsed.map_err(|error| wrong(&error))?;
     let count = traffic.ports.len();
     if shared.json {
         let names: Vec<&str> = traffic.ports.iter().map(|port| &*port.name).collect();

@@ -2,7 +2,9 @@
 
 mod boot_attempt;
 
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use carina_api::LocalName;
@@ -11,13 +13,15 @@ use carina_lab::Guest;
 use carina_measure::duration::parse_ns;
 use carina_measure::table::Table;
 use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic, Record};
+use carina_wire::ether::Mac;
 use clap::Subcommand;
 
 use self::boot_attempt::BootAttempt;
 use super::lab::exec_in_guest;
+use super::nfv;
 use super::terminal;
 use crate::Shared;
-use crate::failure::{Attempt, Failure, Outcome, failed, usage};
+use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 use crate::report::{print_json, print_line, progress};
 
 /// Run virtual machines attached to this node
@@ -144,10 +148,12 @@ pub struct RunArgs {
     /// Give the VM an IOMMU, so that its node can take doorbell interrupts
     #[arg(long)]
     iommu: bool,
-    /// Give the VM a network card that is a port of a graph, by the socket of its `vhost_user`
-    /// app; may be repeated
-    #[arg(long, value_name = "SOCKET")]
-    nic: Vec<PathBuf>,
+    /// Give the VM a network card that is a port of nfv run or of a graph, by the socket of the
+    /// port; may be repeated
+    ///
+    /// The card has the MAC address that the port has in its file, or the one behind ",mac=".
+    #[arg(long, value_name = "SOCKET[,mac=MAC]")]
+    nic: Vec<NicArg>,
     /// A shell command for the guest to run at boot
     #[arg(long)]
     command: Option<String>,
@@ -237,6 +243,9 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
     for text in &args.qemu_args {
         qemu_args.extend(words(text)?);
     }
+    let nics = args.nic.iter().enumerate();
+    let nics = nics.map(|(number, nic)| card(shared, &args.name, number, nic));
+    let nics: Vec<Nic> = nics.collect::<Result<_, _>>()?;
     let cache = Cache::default_location().attempt("opening the cache")?;
     let boot = match &args.disk {
         Some(disk) => {
@@ -253,8 +262,9 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
             Boot::prepare(&cache, &image).attempt("preparing the guest")?
         }
     };
+    boot.check_memory(args.memory).map_err(usage)?;
     let attempt = BootAttempt::begin(shared, &args.name, args.port.clone())?;
-    let booted = start_guest(shared, &args, boot, qemu_args, &attempt);
+    let booted = start_guest(shared, &args, boot, (nics, qemu_args), &attempt);
     if booted.is_err() {
         attempt.take_back();
     }
@@ -278,7 +288,7 @@ fn start_guest(
     shared: &Shared,
     args: &RunArgs,
     boot: Boot,
-    qemu_args: Vec<String>,
+    (nics, qemu_args): (Vec<Nic>, Vec<String>),
     attempt: &BootAttempt,
 ) -> Result<Record, Failure> {
     let info = &attempt.info;
@@ -297,9 +307,7 @@ fn start_guest(
     if args.iommu {
         machine = machine.iommu();
     }
-    for (number, socket) in args.nic.iter().enumerate() {
-        machine = machine.nic(card(&args.name, number, socket)?);
-    }
+    machine = nics.into_iter().fold(machine, Machine::nic);
     if let Some(command) = &args.command {
         machine = machine.command(command);
     }
@@ -313,25 +321,87 @@ fn start_guest(
     Ok(attempt.finish(running))
 }
 
-/// A card of a VM at a vhost-user socket. Its address comes from its number and the VM's name, so
-/// that cards of several VMs on one bridge differ, and that it is the same at each start.
-fn card(vm: &LocalName, number: usize, socket: &Path) -> Result<Nic, Failure> {
+/// A card of a VM at a vhost-user socket: with the address and the rings of the port there.
+fn card(shared: &Shared, vm: &LocalName, number: usize, nic: &NicArg) -> Result<Nic, Failure> {
+    let socket = &nic.socket;
     let socket = std::path::absolute(socket).attempt(format!("finding {}", socket.display()))?;
+    let port = nfv::port_at(shared, &socket)?;
+    let value = |key: &str| port.as_ref().and_then(|port| port.app.get(key));
+    if let Some(port) = &port
+        && value("client").and_then(|is_client| is_client.as_bool()) == Some(true)
+    {
+        return Err(refused(format!(
+            "--nic {}: port {} has client = true, so that QEMU would have to make the socket; \
+             without that key the port makes it",
+            socket.display(),
+            port.name
+        )));
+    }
+    // QEMU would wait for it without a word.
+    UnixStream::connect(&socket).map_err(|error| {
+        failed(format!(
+            "--nic {}: {error}; a port of carina nfv run, or a vhost_user app of carina graph run, \
+             listens at such a socket: start it first",
+            socket.display()
+        ))
+    })?;
+    let of_port = port.as_ref().and_then(|port| port.mac).map(|mac| mac.0);
+    let mac = nic.mac.map(|mac| mac.0).or(of_port);
+    Ok(Nic {
+        model: Model::VirtioNet,
+        backend: Backend::VhostUser {
+            queues: value("queues")
+                .and_then(|queues| queues.as_integer())
+                .and_then(|queues| u16::try_from(queues).ok())
+                .unwrap_or(1),
+            packed: false,
+            socket,
+        },
+        mac: mac.or_else(|| Some(own_mac(vm, number))),
+    })
+}
+
+/// An address for a card of a port that has none. It comes from the card's number and the VM's
+/// name, so that cards of several VMs on one bridge differ, and that it is the same at each start.
+fn own_mac(vm: &LocalName, number: usize) -> [u8; 6] {
     let bytes = vm.as_str().bytes().chain([0, number as u8]);
     // FNV-1a, of 64 bits.
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     });
     let [a, b, c, ..] = (hash >> 32 ^ hash).to_le_bytes();
-    Ok(Nic {
-        model: Model::VirtioNet,
-        backend: Backend::VhostUser {
-            socket,
-            queues: 1,
-            packed: false,
-        },
-        mac: Some([0x52, 0x54, 0, a, b, c]),
-    })
+    [0x52, 0x54, 0, a, b, c]
+}
+
+/// A card as it stands on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct NicArg {
+    socket: PathBuf,
+    mac: Option<Mac>,
+}
+
+/// What is wrong with a card.
+#[derive(Debug, thiserror::Error)]
+#[error("mac={0}: must be the address of one station, such as 52:54:00:00:00:01")]
+struct NicError(String);
+
+impl FromStr for NicArg {
+    type Err = NicError;
+
+    fn from_str(text: &str) -> Result<NicArg, NicError> {
+        let (socket, mac) = match text.rsplit_once(",mac=") {
+            None => (text, None),
+            Some((socket, mac)) => {
+                let read: Option<Mac> = mac.parse().ok();
+                let read = read.filter(|mac| !mac.is_group());
+                (socket, Some(read.ok_or_else(|| NicError(mac.to_owned()))?))
+            }
+        };
+        Ok(NicArg {
+            socket: socket.into(),
+            mac,
+        })
+    }
 }
 
 /// Splits at white space as a shell does; single and double quotes hold words together.
@@ -491,6 +561,18 @@ fn console(shared: &Shared, name: &LocalName) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cards_have_a_socket_and_perhaps_an_address() {
+        let nic = |text: &str| text.parse::<NicArg>();
+        let plain = nic("/run/a,b.sock").unwrap();
+        assert_eq!((plain.socket, plain.mac), ("/run/a,b.sock".into(), None));
+        let with = nic("/run/a,b.sock,mac=52:54:00:00:00:01").unwrap();
+        assert_eq!(with.mac, Some(Mac([0x52, 0x54, 0, 0, 0, 1])));
+        for wrong in ["/a,mac=", "/a,mac=x", "/a,mac=ff:ff:ff:ff:ff:ff"] {
+            assert!(nic(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn words_are_split_as_a_shell_does() {

@@ -226,9 +226,13 @@ fn script_is_loaded_again_and_named_when_it_stops() {
     let mut json = String::new();
     let stdout = running.0.stdout.as_mut().unwrap();
     std::io::Read::read_to_string(stdout, &mut json).unwrap();
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    // The failure that the exit code stands for is an object behind it.
+    let lines: Vec<_> = json.lines().collect();
+    assert_eq!(lines.len(), 2, "{json}");
+    let json: serde_json::Value = serde_json::from_str(lines[0]).unwrap();
     let reason = json["stopped"]["lua"].as_str().unwrap();
     assert!(reason.starts_with("app.lua:7: "), "{json}");
+    assert_eq!(running.0.wait().unwrap().code(), Some(1));
 }
 
 #[test]

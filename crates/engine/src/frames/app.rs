@@ -96,6 +96,32 @@ pub trait AppConfig: Any + Clone + PartialEq + fmt::Debug + Send + Sync {
     /// What runs.
     type App: FrameApp;
 
+    /// Checks the values of the configuration, alone and beside one another. Opens nothing, so that
+    /// a graph can be checked where its devices and files do not exist. The network calls it
+    /// before [`AppConfig::build`].
+    ///
+    /// # Errors
+    /// A value is wrong; the text names it, and what would be right.
+    fn check(&self) -> Result<(), AppError> {
+        Ok(())
+    }
+
+    /// What making the app has an effect on outside of the process.
+    fn outside(&self) -> Outside {
+        Outside::Nothing
+    }
+
+    /// The longest frame that the app has room for by its configuration: frames of the pool must be
+    /// as long.
+    fn frame_bytes(&self) -> usize {
+        0
+    }
+
+    /// What no other app of the graph may have as well, such as a socket or a key.
+    fn sole(&self) -> Vec<Sole> {
+        Vec::new()
+    }
+
     /// Makes the app, between two breaths of its worker: all apps there wait meanwhile. What takes
     /// longer than some microseconds belongs into [`AppConfig::open`]. The app that it replaces, if
     /// any, still runs.
@@ -148,6 +174,79 @@ pub enum WhenFull {
     Waits,
 }
 
+/// What making an app has an effect on outside of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outside {
+    /// Nothing, beyond reading files. [`Graph::rehearse`](crate::frames::Graph::rehearse) makes
+    /// such an app.
+    Nothing,
+    /// Devices, sockets or files that are written. Only [`AppConfig::check`] says before a graph
+    /// runs whether the configuration is right.
+    Something,
+}
+
+/// Frames of the pool are too short for an app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "frames of up to {needed} bytes: those of the pool have {has}; a pool with longer ones is \
+     needed (--frame-bytes {needed})"
+)]
+pub(super) struct ShortFrames {
+    pub(super) needed: usize,
+    pub(super) has: usize,
+}
+
+/// A value that only one app of a graph may have.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sole {
+    what: &'static str,
+    value: Vec<u8>,
+    is_secret: bool,
+    reason: &'static str,
+}
+
+impl Sole {
+    /// `what` is the key or the thing, such as `socket`. `reason` says why two apps cannot share
+    /// the value.
+    #[must_use]
+    pub fn new(what: &'static str, value: impl Into<Vec<u8>>, reason: &'static str) -> Sole {
+        Sole {
+            what,
+            value: value.into(),
+            is_secret: false,
+            reason,
+        }
+    }
+
+    /// The same, of a value that errors must not show.
+    #[must_use]
+    pub fn secret(what: &'static str, value: impl Into<Vec<u8>>, reason: &'static str) -> Sole {
+        Sole {
+            is_secret: true,
+            ..Sole::new(what, value, reason)
+        }
+    }
+}
+
+impl fmt::Display for Sole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, reason) = (self.what, self.reason);
+        match self.is_secret {
+            true => write!(f, "the same {what}: {reason}"),
+            false => {
+                let value = String::from_utf8_lossy(&self.value);
+                write!(f, "the same {what}, {value}: {reason}")
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Sole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sole({})", self.what)
+    }
+}
+
 /// What [`AppConfig::open`] has opened, or why it could not.
 pub type Opened = Result<Box<dyn Any + Send>, AppError>;
 
@@ -158,7 +257,7 @@ pub fn made<C: AppConfig>(config: &C, context: &mut AppContext<'_>) -> Option<Op
 where
     C::App: Send,
 {
-    let app = config.build(context);
+    let app = config.check().and_then(|()| config.build(context));
     Some(app.map(|app| Box::new(app) as Box<dyn Any + Send>))
 }
 
@@ -299,14 +398,26 @@ pub trait AnyConfig: Any + fmt::Debug + Send + Sync {
     fn opens(&self) -> bool;
     /// [`AppConfig::open`].
     fn open_any(&self, context: &mut AppContext<'_>) -> Option<Opened>;
-    /// [`AppConfig::build`], unless the app was [`made`] before.
+    /// [`AppConfig::check`].
+    ///
+    /// # Errors
+    /// As there.
+    fn check_any(&self) -> Result<(), AppError>;
+    /// [`AppConfig::outside`].
+    fn outside_any(&self) -> Outside;
+    /// [`AppConfig::frame_bytes`].
+    fn frame_bytes_any(&self) -> usize;
+    /// [`AppConfig::sole`].
+    fn sole_any(&self) -> Vec<Sole>;
+    /// [`AppConfig::check`], then [`AppConfig::build`], unless the app was [`made`] before.
     ///
     /// # Errors
     /// As there.
     fn build_any(&self, context: &mut AppContext<'_>) -> Result<Box<dyn FrameApp>, AppError>;
     /// True when `other` is the same configuration of the same kind of app.
     fn is_equal(&self, other: &dyn AnyConfig) -> bool;
-    /// [`AppConfig::can_apply`]; false when `old` is of another kind.
+    /// [`AppConfig::can_apply`]; false when `old` is of another kind, or [`AppConfig::check`]
+    /// refuses the configuration.
     fn can_apply_any(&self, old: &dyn AnyConfig) -> bool;
     /// [`AppConfig::apply`]; without effect on an app of another kind.
     fn apply_any(&self, app: &mut dyn FrameApp);
@@ -341,7 +452,24 @@ impl<C: AppConfig> AnyConfig for C {
         self.open(context)
     }
 
+    fn check_any(&self) -> Result<(), AppError> {
+        self.check()
+    }
+
+    fn outside_any(&self) -> Outside {
+        self.outside()
+    }
+
+    fn frame_bytes_any(&self) -> usize {
+        self.frame_bytes()
+    }
+
+    fn sole_any(&self) -> Vec<Sole> {
+        self.sole()
+    }
+
     fn build_any(&self, context: &mut AppContext<'_>) -> Result<Box<dyn FrameApp>, AppError> {
+        self.check()?;
         Ok(match context.take_made::<C::App>()? {
             Some(app) => Box::new(app),
             None => Box::new(self.build(context)?),
@@ -355,7 +483,7 @@ impl<C: AppConfig> AnyConfig for C {
     fn can_apply_any(&self, old: &dyn AnyConfig) -> bool {
         (old as &dyn Any)
             .downcast_ref::<C>()
-            .is_some_and(|old| self.can_apply(old))
+            .is_some_and(|old| self.can_apply(old) && self.check().is_ok())
     }
 
     fn apply_any(&self, app: &mut dyn FrameApp) {

@@ -109,6 +109,16 @@ pub enum GraphError {
         /// How many workers there are.
         workers: usize,
     },
+    /// Two apps have what only one can have.
+    #[error("apps {app} and {other} have {what}")]
+    NotSole {
+        /// The app whose name comes first.
+        app: String,
+        /// The other app.
+        other: String,
+        /// What both have, and why they cannot.
+        what: String,
+    },
     /// A link leads from an app to itself.
     #[error("link {0}: an app cannot be linked with itself")]
     SelfLink(LinkName),
@@ -257,7 +267,22 @@ impl Graph {
                 check_needs(name, list, direction, used)?;
             }
         }
+        self.check_sole()?;
         self.check_workers()
+    }
+
+    fn check_sole(&self) -> Result<(), GraphError> {
+        let mut owners = BTreeMap::new();
+        for (name, app) in &self.apps {
+            for sole in app.config.sole_any() {
+                let what = sole.to_string();
+                if let Some(app) = owners.insert(sole, name) {
+                    let (app, other) = (app.clone(), name.clone());
+                    return Err(GraphError::NotSole { app, other, what });
+                }
+            }
+        }
+        Ok(())
     }
 
     fn check_workers(&self) -> Result<(), GraphError> {

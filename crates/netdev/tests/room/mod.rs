@@ -85,6 +85,13 @@ impl Room {
     }
 }
 
+impl Room {
+    /// Moves an interface of this room to another one.
+    pub fn give(&self, interface: &str, other: &Room) {
+        self.ip(&format!("link set dev {interface} netns {}", other.tid));
+    }
+}
+
 impl Drop for Room {
     fn drop(&mut self) {
         drop(self.work.take());

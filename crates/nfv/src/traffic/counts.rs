@@ -8,7 +8,8 @@ use carina_engine::frames::LinkName;
 use serde::Serialize;
 
 use super::Traffic;
-use super::graph::{MUX, step};
+use super::graph::{MUX, app_name, step};
+use super::state::state;
 
 /// What went through a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -36,6 +37,8 @@ pub struct PortCounts {
     pub to_bytes: u64,
     /// Frames that were dropped on the way, by reason.
     pub drops: BTreeMap<String, u64>,
+    /// Why it carries nothing, in words.
+    pub state: Option<String>,
 }
 
 impl PortCounts {
@@ -68,6 +71,20 @@ impl TrafficCounts {
         let stems: BTreeMap<String, usize> = stems.map(|(at, port)| (port.stem(), at)).collect();
         for reading in readings.iter().filter(|reading| reading.value > 0) {
             counts.add(reading, &stems);
+        }
+        let values = readings.iter();
+        let values: BTreeMap<&str, u64> = values
+            .map(|reading| (&*reading.name, reading.value))
+            .collect();
+        let state_of = |app: &str| {
+            let value = |name: &str| values.get(&*format!("{app}/{name}")).copied();
+            state(value)
+        };
+        for (port, counts) in traffic.ports.iter().zip(&mut counts.ports) {
+            counts.state = state_of(&app_name(&port.stem(), step::PORT));
+        }
+        if let Some(uplink) = &mut counts.uplink {
+            uplink.state = state_of(UPLINK);
         }
         counts
     }
@@ -190,6 +207,8 @@ mod tests {
             ("mux/drop_other_station", 8),
             ("mux/flooded", 9),
             ("uplink/drop_missed", 11),
+            ("uplink/is_up", 1),
+            ("a_b_port/is_up", 0),
             ("gone_port/drop_down", 12),
         ]
         .map(|(name, value)| Reading {
@@ -219,6 +238,9 @@ mod tests {
         let uplink = counts.uplink.unwrap();
         assert_eq!((uplink.from_packets, uplink.to_bytes), (30, 90));
         assert_eq!(uplink.drops["missed"], 11);
+        assert_eq!(uplink.state, None);
+        let state = counts.ports[0].state.as_deref();
+        assert_eq!(state, Some("the interface is down, or does not exist"));
         assert_eq!(counts.drops["other_station"], 8);
         assert_eq!(counts.drops["down"], 12);
     }

@@ -8,7 +8,7 @@ use super::PORTS_MAX;
 use super::lua::LuaReason;
 
 /// A value and its line, from 1.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct At<T> {
     /// The line.
     pub line: usize,
@@ -131,6 +131,16 @@ pub enum Fault {
         socket: String,
         /// The other port.
         other: String,
+    },
+    /// Two ports have what only one can have.
+    #[error("port {name} and port {other} have {what}")]
+    NotSole {
+        /// The port.
+        name: String,
+        /// The port before it.
+        other: String,
+        /// What both have, and why they cannot.
+        what: String,
     },
     /// There are more ports than the process has.
     #[error("{0} ports: at most {PORTS_MAX} are possible")]

@@ -1,8 +1,11 @@
 //! What files of both formats say, with the line of each field, and what it must be.
 
+use std::collections::BTreeMap;
+
 use carina_apps::graph_file::{Kind, read_app};
 use carina_apps::pcap_filter::StateConfig;
-use carina_apps::rate_limiter::RateLimiterConfig;
+use carina_apps::rate_limiter::{BUCKET_MIN, RateLimiterConfig};
+use carina_engine::frames::Sole;
 use carina_filter::Filter;
 use carina_wire::ether::{Mac, VLAN_MAX};
 
@@ -42,7 +45,7 @@ pub(super) struct RateDraft {
     pub rate: f64,
     /// Bits a second in this unit.
     pub unit: f64,
-    pub burst_bytes: Option<u64>,
+    pub burst_bytes: Option<At<u64>>,
 }
 
 impl Draft {
@@ -56,13 +59,43 @@ impl Draft {
         for (at, port) in self.ports.iter().enumerate() {
             port.is_not_like(&self.ports[..at])?;
         }
-        let ports = self.ports.into_iter().map(|port| port.check(kinds));
+        let (mut ports, mut owners) = (Vec::new(), BTreeMap::new());
+        for port in self.ports {
+            let line = port.name.line;
+            let port = port.check(kinds)?;
+            is_alone(&port, line, &mut owners, kinds)?;
+            ports.push(port);
+        }
         Ok(Traffic {
             uplink,
-            ports: ports.collect::<Result<_, _>>()?,
+            ports,
             warnings: self.warnings,
         })
     }
+}
+
+/// Checks that no port before has what only one can have.
+fn is_alone(
+    port: &TrafficPort,
+    line: usize,
+    owners: &mut BTreeMap<Sole, String>,
+    kinds: &[Kind],
+) -> Result<(), FileError> {
+    for app in [Some(&port.app), port.esp.as_ref()].into_iter().flatten() {
+        let app = read_app(&port.name, app.clone(), kinds).map_err(|error| FileError {
+            line,
+            fault: error.into(),
+        })?;
+        for sole in app.sole_any() {
+            let what = sole.to_string();
+            if let Some(other) = owners.insert(sole, port.name.clone()) {
+                let name = port.name.clone();
+                let fault = Fault::NotSole { name, other, what };
+                return Err(FileError { line, fault });
+            }
+        }
+    }
+    Ok(())
 }
 
 impl PortDraft {
@@ -204,14 +237,18 @@ fn is_rate(rate: At<RateDraft>) -> Result<RateLimiterConfig, FileError> {
         return Err(rate.is_wrong(value(draft.field, &draft.rate, &wanted)));
     }
     if let Some(burst) = draft.burst_bytes
-        && !(64..=BITS_MAX as u64).contains(&burst)
+        && !(BUCKET_MIN..=BITS_MAX as u64).contains(&burst.value)
     {
-        let wanted = "must be 64 to 1000000000000 bytes";
-        return Err(rate.is_wrong(value("burst_bytes", &burst, wanted)));
+        let wanted = format!(
+            "must be {BUCKET_MIN} to {BITS_MAX} bytes: a frame that is longer than the bucket would \
+             never pass"
+        );
+        let field = draft.field.replace("mbps", "burst_bytes");
+        return Err(burst.is_wrong(value(&field, &burst.value, &wanted)));
     }
     Ok(RateLimiterConfig {
         bits_per_second: bits as u64,
-        bucket_bytes: draft.burst_bytes,
+        bucket_bytes: draft.burst_bytes.map(|burst| burst.value),
     })
 }
 

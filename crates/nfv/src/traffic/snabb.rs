@@ -16,6 +16,7 @@
 
 use std::net::Ipv6Addr;
 
+use carina_apps::hex_text::HexText;
 use carina_apps::l2tpv3::L2tpv3Config;
 use carina_apps::mac_text::MacText;
 use carina_apps::pcap_filter::StateConfig;
@@ -96,7 +97,9 @@ fn port(
         state: state.map(|state| state.map(|_| StateConfig::default())),
         ingress_rate: rate(&mut fields, "rx_police", "rx_police_gbps", warnings)?,
         egress_rate: rate(&mut fields, "tx_police", "tx_police_gbps", warnings)?,
-        tunnel: fields.take("tunnel").map(tunnel).transpose()?,
+        tunnel: (fields.take("tunnel"))
+            .map(|node| tunnel(node, warnings))
+            .transpose()?,
         esp: (fields.take("crypto"))
             .map(|node| crypto(node, warnings))
             .transpose()?,
@@ -144,7 +147,7 @@ fn rate(
     Ok(new.or(old).map(|rate| rate.map(draft)))
 }
 
-fn tunnel(node: Node) -> Result<At<TunnelDraft>, FileError> {
+fn tunnel(node: Node, warnings: &mut Vec<String>) -> Result<At<TunnelDraft>, FileError> {
     let mut fields = Fields::of("tunnel", node)?;
     let kind = fields.needed("type", "\"L2TPv3\"")?;
     if kind.value != "L2TPv3" {
@@ -161,11 +164,13 @@ fn tunnel(node: Node) -> Result<At<TunnelDraft>, FileError> {
         None => Some(parse::<Ipv6Addr>(&hop, "next_hop", ADDRESS)?.into()),
     };
     let session = fields.whole("session", u32::MAX)?;
+    let mut cookie = |field| cookie(&fields.needed(field, COOKIE)?, field, warnings);
+    let (local_cookie, remote_cookie) = (cookie("local_cookie")?, cookie("remote_cookie")?);
     let l2tpv3 = L2tpv3Config {
         local: local.value,
         remote: remote.value,
-        local_cookie: hexadecimal(&fields.needed("local_cookie", COOKIE)?, "local_cookie", 8)?,
-        remote_cookie: hexadecimal(&fields.needed("remote_cookie", COOKIE)?, "remote_cookie", 8)?,
+        local_cookie,
+        remote_cookie,
         session: session.map_or(u32::MAX, |session| session.value),
         peer_session: None,
         hop_limit: 64,
@@ -187,6 +192,42 @@ fn tunnel(node: Node) -> Result<At<TunnelDraft>, FileError> {
 
 const COOKIE: &str = "8 bytes in hexadecimal";
 
+/// A cookie, as Snabb's `hexundump` reads one: pairs of hexadecimal digits from the front, whatever
+/// stands between them; bytes that are missing at the end are zeros.
+fn cookie(
+    text: &At<String>,
+    field: &str,
+    warnings: &mut Vec<String>,
+) -> Result<HexText<8>, FileError> {
+    let (mut bytes, mut count, mut left_out) = ([0; 8], 0, 0);
+    let digits: Vec<Option<u32>> = text.value.chars().map(|c| c.to_digit(16)).collect();
+    let mut at = 0;
+    while at < digits.len() {
+        if let (Some(high), Some(Some(low))) = (digits[at], digits.get(at + 1)) {
+            if let Some(byte) = bytes.get_mut(count) {
+                *byte = (high << 4 | low) as u8;
+            }
+            (count, at) = (count + 1, at + 2);
+        } else {
+            left_out += usize::from(digits[at].is_some());
+            at += 1;
+        }
+    }
+    if count > 8 || count == 0 && !text.value.is_empty() {
+        // A cookie must not stand in a log.
+        let found = format!("{} characters", digits.len());
+        let wanted = "must be up to 16 digits 0 to f; bytes that are missing at the end are zeros";
+        return Err(text.is_wrong(value(field, &found, wanted)));
+    }
+    if count < 8 || left_out > 0 {
+        let line = text.line;
+        warnings.push(format!(
+            "line {line}: {field} has {count} of 8 bytes; the others are zeros, as at snabbnfv"
+        ));
+    }
+    Ok(HexText(bytes))
+}
+
 fn crypto(node: Node, warnings: &mut Vec<String>) -> Result<At<toml::Table>, FileError> {
     let mut fields = Fields::of("crypto", node)?;
     let kind = fields.needed("type", "\"esp-aes-128-gcm\"")?;
@@ -198,6 +239,10 @@ fn crypto(node: Node, warnings: &mut Vec<String>) -> Result<At<toml::Table>, Fil
     let (field, wanted) = ("spi", "a number from 256 on");
     let spi = fields.whole(field, u32::MAX)?;
     let spi = spi.ok_or_else(|| fields.wrong(Fault::Missing { field, wanted }))?;
+    if spi.value < 256 {
+        let wanted = "must be 256 to 4294967295: those below are reserved (RFC 4303 §2.1)";
+        return Err(spi.is_wrong(value(field, &spi.value, wanted)));
+    }
     esp.insert(field.to_owned(), i64::from(spi.value).into());
     for (field, bytes) in [
         ("transmit_key", 16),
@@ -236,16 +281,6 @@ fn digits(text: &At<String>, field: &str, bytes: usize) -> Result<String, FileEr
     let found = format!("{} characters", digits.chars().count());
     let wanted = format!("must be {} digits 0 to f", 2 * bytes);
     Err(text.is_wrong(value(field, &found, &wanted)))
-}
-
-fn hexadecimal<T: serde::de::DeserializeOwned>(
-    text: &At<String>,
-    field: &str,
-    bytes: usize,
-) -> Result<T, FileError> {
-    let digits = toml::Value::String(digits(text, field, bytes)?);
-    let wrong = |error: toml::de::Error| text.is_wrong(Fault::Toml(error.message().to_owned()));
-    digits.try_into().map_err(wrong)
 }
 
 fn parse<T: std::str::FromStr>(

@@ -14,9 +14,14 @@
 //! egress_mbps = 100
 //! ```
 
+use std::fmt;
+
 use carina_api::line_counter::line_of;
+use carina_api::toml_fault::TomlFault;
 use carina_apps::pcap_filter::StateConfig;
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::fault::{At, Fault, FileError, value};
@@ -51,26 +56,40 @@ struct Port {
     ingress_filter: Option<Spanned<String>>,
     egress_filter: Option<Spanned<String>>,
     stateful: Option<Spanned<Stateful>>,
-    ingress_mbps: Option<Spanned<Number>>,
+    ingress_mbps: Option<Spanned<f64>>,
     ingress_burst_bytes: Option<Spanned<u64>>,
-    egress_mbps: Option<Spanned<Number>>,
+    egress_mbps: Option<Spanned<f64>>,
     egress_burst_bytes: Option<Spanned<u64>>,
     tunnel: Option<Spanned<TunnelTable>>,
     esp: Option<Spanned<toml::Table>>,
 }
 
-#[derive(Clone, Copy, Deserialize)]
-#[serde(untagged)]
-enum Number {
-    Whole(i64),
-    Broken(f64),
+/// `true`, `false`, or a table.
+struct Stateful(Option<StateConfig>);
+
+impl<'de> Deserialize<'de> for Stateful {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Stateful, D::Error> {
+        deserializer.deserialize_any(StatefulVisitor)
+    }
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Stateful {
-    Word(bool),
-    Table(StateConfig),
+struct StatefulVisitor;
+
+impl<'de> Visitor<'de> for StatefulVisitor {
+    type Value = Stateful;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("true, false or { connections = 1000, idle_s = 7200 }")
+    }
+
+    fn visit_bool<E>(self, is_on: bool) -> Result<Stateful, E> {
+        Ok(Stateful(is_on.then(StateConfig::default)))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Stateful, A::Error> {
+        let config = StateConfig::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(Stateful(Some(config)))
+    }
 }
 
 /// Places in a text, as lines.
@@ -91,9 +110,10 @@ impl Lines<'_> {
 
 pub(super) fn draft(text: &str, defaults: &Defaults) -> Result<Draft, FileError> {
     let lines = Lines(text);
-    let file: File = toml::from_str(text).map_err(|error| FileError {
-        line: lines.of(error.span().map_or(0, |span| span.start)),
-        fault: Fault::Toml(error.message().to_owned()),
+    let file: File = toml::from_str(text).map_err(|error| {
+        let TomlFault { line, text } = TomlFault::of(text, &error);
+        let fault = Fault::Toml(text);
+        FileError { line, fault }
     })?;
     let uplink = file.uplink.map(|uplink| lines.at(uplink));
     let ports = file.ports.into_iter();
@@ -116,13 +136,9 @@ fn port_draft(
     let app = app_of(&mut port, lines, defaults)?;
     let mac = port.mac.map(|mac| address(lines.at(mac))).transpose()?;
     let state = port.stateful.map(|state| lines.at(state));
-    let state = state.and_then(|state| {
-        let value = match &state.value {
-            Stateful::Word(true) => StateConfig::default(),
-            Stateful::Word(false) => return None,
-            Stateful::Table(config) => *config,
-        };
-        Some(state.map(|_| value))
+    let state = state.and_then(|At { line, value }| {
+        let value = value.0?;
+        Some(At { line, value })
     });
     let tunnel = port.tunnel.map(|tunnel| lines.at(tunnel).draft());
     Ok(PortDraft {
@@ -204,7 +220,7 @@ fn address(text: At<String>) -> Result<At<carina_wire::ether::Mac>, FileError> {
 
 fn rate(
     field: &'static str,
-    rate: Option<Spanned<Number>>,
+    rate: Option<Spanned<f64>>,
     burst: Option<Spanned<u64>>,
     lines: &Lines<'_>,
 ) -> Result<Option<At<RateDraft>>, FileError> {
@@ -219,14 +235,11 @@ fn rate(
             }
         };
     };
-    let draft = |number| RateDraft {
+    let draft = |rate| RateDraft {
         field,
-        rate: match number {
-            Number::Whole(number) => number as f64,
-            Number::Broken(number) => number,
-        },
+        rate,
         unit: 1e6,
-        burst_bytes: burst.map(|burst| burst.value),
+        burst_bytes: burst,
     };
     Ok(Some(lines.at(rate).map(draft)))
 }

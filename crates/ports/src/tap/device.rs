@@ -6,8 +6,9 @@ use carina_engine::counter_file::Counter;
 use carina_engine::frames::{AppContext, AppError, FRAME_BURST, Ports};
 use carina_frame::{Frame, Pool};
 use carina_netdev::{
-    InterfaceWatch, NetdevError, TAP_BURST, Tap, TapLayer, TapOffload, TapResult,
-    VNET_HEADER_BYTES, VnetHeader, bring_up, interface_exists, interface_mtu,
+    InterfaceWatch, MAC_HEADER_BYTES, NetdevError, TAG_BYTES, TAP_BURST, Tap, TapLayer, TapOffload,
+    TapResult, VNET_HEADER_BYTES, VnetHeader, bring_up, check_interface_name, interface_exists,
+    interface_mtu,
 };
 use carina_time::Duration;
 
@@ -20,6 +21,25 @@ pub(crate) struct DeviceConfig<'a> {
     pub layer: TapLayer,
     pub mtu: Option<usize>,
     pub offload: bool,
+}
+
+/// Why there is no such device.
+#[derive(Debug, thiserror::Error)]
+#[error("mtu = {0}: must be 68 to {MTU_MAX}")]
+struct MtuError(usize);
+
+/// Checks what no device can have.
+pub(crate) fn check_device(name: &str, mtu: Option<usize>) -> Result<(), AppError> {
+    check_interface_name(name)?;
+    match mtu.filter(|mtu| !(68..=MTU_MAX).contains(mtu)) {
+        Some(mtu) => Err(MtuError(mtu).into()),
+        None => Ok(()),
+    }
+}
+
+/// The longest frame of an interface with this MTU.
+pub(crate) fn frame_bytes_of(mtu: usize) -> usize {
+    mtu + MAC_HEADER_BYTES + TAG_BYTES
 }
 
 /// An open device.
@@ -51,6 +71,8 @@ struct Counters {
     unsupported: Counter,
     refused: Counter,
     down: Counter,
+    is_up: Counter,
+    is_elsewhere: Counter,
 }
 
 impl Device {
@@ -81,6 +103,8 @@ impl Device {
                 unsupported: context.counter("drop_unsupported"),
                 refused: context.counter("drop_refused"),
                 down: context.counter("drop_down"),
+                is_up: context.counter("is_up"),
+                is_elsewhere: context.counter("is_elsewhere"),
             },
             frames: Vec::new(),
             waiting: Vec::new(),
@@ -202,14 +226,19 @@ impl Device {
         }
     }
 
-    /// Makes an interface that was taken away again.
+    /// Makes an interface that was taken away again. One that was moved to another network
+    /// namespace is used there.
     pub fn look(&mut self) {
-        if self.is_there && self.watch.has_changed() {
-            self.is_there = interface_exists(self.tap.name());
+        if self.watch.has_changed() || !self.is_there {
+            let is_here = interface_exists(self.tap.name());
+            let is_elsewhere = !is_here && self.tap.is_attached();
+            self.counters.is_elsewhere.set(u64::from(is_elsewhere));
+            self.is_there = is_here && self.is_there || is_elsewhere;
         }
         if !self.is_there {
             self.is_there = self.attach().is_ok();
         }
+        self.counters.is_up.set(u64::from(self.is_there));
     }
 
     fn attach(&self) -> Result<(), NetdevError> {
@@ -237,6 +266,9 @@ fn is_done(outcome: &TapResult) -> bool {
 const EXPECTED_MIN: usize = 4;
 
 const _: () = assert!(FRAME_BURST <= TAP_BURST);
+
+/// The largest MTU that the kernel gives such a device.
+const MTU_MAX: usize = 65_521;
 
 /// How often the interface is looked at for changes.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -13,6 +13,7 @@ use crate::cache::{Cache, write_whole};
 use crate::cpio::Archive;
 use crate::error::{Context, Error, Result};
 use crate::kernel::Kernel;
+use crate::network::Backend;
 use crate::running::Running;
 use crate::state::{Record, start_ticks};
 
@@ -39,6 +40,9 @@ impl Machine {
     pub(crate) fn spawn(&self, accel: Accel, life: Life<'_>) -> Result<Running> {
         let qemu = accel::qemu()?;
         let args = self.args_of_life(accel, life)?;
+        if let (Some(boot), false) = (&self.boot, life.is_continued()) {
+            boot.check_memory(self.memory_mib)?;
+        }
         self.clear_run_dir()?;
         if !life.is_continued() {
             self.write_initramfs()?;
@@ -64,7 +68,12 @@ impl Machine {
         let gate = child.stdin.take();
         let pid = i32::try_from(child.id()).expect("Linux process numbers are below 2^22");
         let record = self.record(pid, accel, life);
-        let running = Running::new(record, self.run_dir.clone(), child, self.taps_in());
+        let sockets = self.plugged().filter_map(|(_, nic)| match &nic.backend {
+            Backend::VhostUser { socket, .. } => Some(socket.clone()),
+            _ => None,
+        });
+        let running = Running::new(record, self.run_dir.clone(), child, self.taps_in())
+            .with_sockets(sockets.collect());
         running.record().write(&self.run_dir)?;
         if let Some(mut gate) = gate {
             let opened = gate.write_all(b"\n");

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use carina_api::line_counter::{LineCounter, line_of};
+use carina_api::line_counter::LineCounter;
 use carina_api::toml::{inline, quoted};
+use carina_api::toml_fault::TomlFault;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -38,10 +39,11 @@ pub(super) fn read(text: &str) -> Result<(Document, Lines), DocumentError> {
 }
 
 fn fault(text: &str, error: &toml::de::Error) -> DocumentError {
-    DocumentError::Text {
-        line: line_of(text, error.span().map_or(0, |span| span.start)),
-        message: error.message().to_owned(),
-    }
+    let TomlFault {
+        line,
+        text: message,
+    } = TomlFault::of(text, error);
+    DocumentError::Text { line, message }
 }
 
 fn lines(text: &str, parts: &Parts) -> Lines {

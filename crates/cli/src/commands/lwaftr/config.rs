@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed};
-use crate::graph_directory::entries;
+use crate::graph_directory::{CHANNEL, entries};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
 
@@ -173,10 +173,7 @@ fn socket(shared: &Shared, id: Option<&str>) -> Result<PathBuf, Failure> {
         let Some(pid) = entry.name.strip_prefix("lwaftr-") else {
             continue;
         };
-        // The files of a process that was killed are still there.
-        if Path::new("/proc").join(pid).exists() {
-            running.push((pid.to_owned(), socket_of(&entry.counters)));
-        }
+        running.push((pid.to_owned(), socket_of(&entry.counters)));
     }
     let is_its = |(pid, socket): &&(String, PathBuf)| match id {
         None => true,
@@ -222,7 +219,7 @@ fn name_at(socket: &Path) -> Option<String> {
 
 /// The socket of the process whose counters are in this file.
 pub fn socket_of(counters: &Path) -> PathBuf {
-    counters.with_extension("channel")
+    counters.with_extension(CHANNEL)
 }
 
 fn listen(shared: &Shared, id: &str) -> Outcome {

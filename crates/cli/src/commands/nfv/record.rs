@@ -1,13 +1,15 @@
 //! What a process of `carina nfv run` leaves for other commands: which file it runs, and how.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use carina_engine::counter_file::has_writer;
 use carina_nfv::traffic::{Defaults, PortApp};
 use serde::{Deserialize, Serialize};
 
 use crate::Shared;
 use crate::failure::{Attempt, Failure};
+use crate::graph_directory::clear;
 
 /// One process.
 #[derive(Debug, Serialize, Deserialize)]
@@ -49,10 +51,10 @@ impl Record {
         }
     }
 
-    /// Writes it, until the value that is returned goes.
+    /// Writes it, until the value that is returned goes. The process has its counters already: by
+    /// those others see that it lives.
     pub fn keep(&self, shared: &Shared) -> Result<Kept, Failure> {
-        let directory = directory(shared);
-        fs::create_dir_all(&directory).attempt(format!("making {}", directory.display()))?;
+        let directory = make_directory(shared)?;
         let path = directory.join(format!("{}.json", self.pid));
         let text = serde_json::to_string(self).attempt("writing JSON")?;
         fs::write(&path, text).attempt(format!("writing {}", path.display()))?;
@@ -60,7 +62,17 @@ impl Record {
     }
 }
 
-/// The processes that run.
+/// Makes the directory of records, which is also where sockets of ports are by default.
+///
+/// # Errors
+/// Those of the file system.
+pub fn make_directory(shared: &Shared) -> Result<PathBuf, Failure> {
+    let directory = directory(shared);
+    fs::create_dir_all(&directory).attempt(format!("making {}", directory.display()))?;
+    Ok(directory)
+}
+
+/// The processes that run. Records of those that were killed are removed.
 pub fn all(shared: &Shared) -> Vec<Record> {
     let Ok(files) = fs::read_dir(directory(shared)) else {
         return Vec::new();
@@ -68,9 +80,16 @@ pub fn all(shared: &Shared) -> Vec<Record> {
     let paths = files.filter_map(|file| Some(file.ok()?.path()));
     let mut records: Vec<Record> = paths
         .filter(|path| path.extension().is_some_and(|end| end == "json"))
-        .filter_map(|path| serde_json::from_slice(&fs::read(path).ok()?).ok())
-        // One that was killed has left its record.
-        .filter(|record: &Record| Path::new(&format!("/proc/{}", record.pid)).exists())
+        .filter_map(|path| {
+            let record: Record = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
+            if has_writer(&record.counters) {
+                return Some(record);
+            }
+            // A process that was killed has left it.
+            let _ = fs::remove_file(path);
+            clear(&record.counters);
+            None
+        })
         .collect();
     records.sort_by_key(|record| record.pid);
     records

@@ -123,9 +123,14 @@ pub fn run(shared: &Shared, args: &RunArgs) -> Outcome {
         sockets: defaults.sockets,
         counters: counters.to_path_buf(),
     };
-    let _kept = record.keep(shared)?;
     let mut watch = FileWatch::new(file);
-    let mut process = Process::start(args, traffic, counters)?;
+    record::make_directory(shared)?;
+    let started = Process::start(args, traffic, counters);
+    let mut process = started.inspect_err(|_| {
+        // The counters may not exist yet.
+        let _ = std::fs::remove_file(&record.counters);
+    })?;
+    let _kept = record.keep(shared)?;
     progress(Changes::between(&Traffic::default(), &process.traffic));
     let begin = Instant::now();
     let limit = args.time.unwrap_or(u64::MAX);

@@ -60,6 +60,11 @@ impl Period<'_> {
         }
         let reasons = self.reasons();
         let mut text = table.to_string();
+        for (_, new) in self.rows() {
+            if let Some(state) = &new.state {
+                text = format!("{}\n{}: {state}", text.trim_end(), new.port);
+            }
+        }
         if !reasons.is_empty() {
             text = format!("{}\n\n{reasons}", text.trim_end());
         }
@@ -96,6 +101,7 @@ impl Period<'_> {
                 "to_pps": self.rate(old.to_packets, new.to_packets),
                 "to_bps": self.rate(old.to_bytes, new.to_bytes) * 8.0,
                 "drops": new.drops,
+                "state": new.state,
             })
         };
         let rows = self.rows();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use carina_engine::counter_file::{Reading, read};
+use carina_nfv::traffic::state::state;
 
 use super::Rates;
 use crate::graph_directory::entries;
@@ -38,14 +39,29 @@ pub(super) fn rates(before: &[GraphSample], after: &[GraphSample], seconds: f64)
             }
         }
         let old = before.iter().find(|old| old.name == graph.name);
-        let rows = owners
-            .into_iter()
-            .map(|(owner, readings)| row(number, graph, old, owner, &readings, seconds));
-        // An app that has counted nothing has nothing to show.
-        rows.filter(|row| row.kind == LINK || !row.totals.is_empty())
+        let rows = owners.into_iter().map(|(owner, readings)| {
+            let mut row = row(number, graph, old, owner, &readings, seconds);
+            let state = state_of(owner, &readings);
+            if let Some(state) = &state {
+                row.name = format!("{}: {state}", row.name);
+            }
+            (row, state.is_some())
+        });
+        // An app that has counted nothing and is in order has nothing to show.
+        rows.filter(|(row, has_state)| *has_state || row.kind == LINK || !row.totals.is_empty())
+            .map(|(row, _)| row)
             .collect::<Vec<_>>()
     };
     after.iter().enumerate().flat_map(of_graph).collect()
+}
+
+/// Why an app that is a port carries nothing, in words.
+fn state_of(owner: &str, readings: &[&Reading]) -> Option<String> {
+    let is_it = |reading: &Reading, name: &str| reading.name[owner.len() + 1..] == *name;
+    state(|name| {
+        let found = readings.iter().find(|reading| is_it(reading, name));
+        found.map(|reading| reading.value)
+    })
 }
 
 fn row(
@@ -112,11 +128,16 @@ mod tests {
                     reading("b/drop_short", 4),
                     reading("b/answered", 9),
                     reading("idle/drop_short", 0),
+                    reading("web_port/is_connected", 0),
                 ],
             }
         };
         let rows = rates(&[graph(100, 1000)], &[graph(300, 251_000)], 2.0);
-        assert_eq!(rows.len(), 2);
+        assert_eq!(rows.len(), 3);
+        assert_eq!(
+            rows[2].name,
+            "g.toml: web_port: no QEMU has connected to the socket"
+        );
         assert_eq!(
             (rows[0].kind, rows[0].name.as_str()),
             ("link", "g.toml: a.o -> b.i")

@@ -1,0 +1,63 @@
+//! Making the apps of a graph without running it.
+
+use carina_frame::{Pool, PoolConfig};
+
+use crate::counter_file::CounterFile;
+use crate::frames::app::{AnyConfig, AppContext, AppError, Outside, ShortFrames};
+use crate::frames::configure_error::{ConfigureError, WorkerError};
+use crate::frames::graph::Graph;
+use crate::frames::notices::Notices;
+
+impl Graph {
+    /// Checks the graph as [`Workers::configure`](crate::frames::Workers::configure) does, and
+    /// makes its apps, but for those with an effect [outside](Outside) of the process. What it
+    /// accepts runs, as far as the devices, sockets and written files can be had. Apps have frames
+    /// of `frame_bytes`.
+    ///
+    /// # Errors
+    /// Those of `Workers::configure`.
+    pub fn rehearse(&self, frame_bytes: usize) -> Result<(), ConfigureError> {
+        self.check()?;
+        let start = |source: WorkerError| ConfigureError::Start { worker: 0, source };
+        let pool = PoolConfig {
+            frames: FRAMES,
+            frame_bytes,
+        };
+        let pool = Pool::new(pool).map_err(|error| start(error.into()))?;
+        let counters = CounterFile::private().map_err(|error| start(error.into()))?;
+        let notices = Notices::default();
+        for (name, app) in &self.apps {
+            let config = &app.config;
+            let mut context = AppContext {
+                name,
+                pool: &pool,
+                counters: &counters,
+                notices: &notices,
+                running: None,
+                opened: None,
+            };
+            let made = match config.outside_any() {
+                Outside::Nothing => config.build_any(&mut context).map(drop),
+                Outside::Something => check(&**config, frame_bytes),
+            };
+            made.map_err(|source| ConfigureError::App {
+                name: name.clone(),
+                kind: config.kind(),
+                source,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn check(config: &dyn AnyConfig, has: usize) -> Result<(), AppError> {
+    config.check_any()?;
+    let needed = config.frame_bytes_any();
+    match needed > has {
+        true => Err(ShortFrames { needed, has }.into()),
+        false => Ok(()),
+    }
+}
+
+/// Frames of the pool: apps keep some from their first call on.
+const FRAMES: usize = 64;
