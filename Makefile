@@ -8,11 +8,11 @@ CARINA := target/$(TARGET)/release/carina
 PREFIX := /usr/local
 LIBRARIES := target/$(TARGET)/release/c
 
-.PHONY: build demo test check install packages clean
+.PHONY: build demo test check install packages test-packages clean
 
-# One static program (scripts/static-program): it runs on this host and in any guest.
+# Static programs (scripts/static-program): they run on this host and in any guest.
 build: packages
-	@echo "Compiling carina. The first time takes about 15 minutes on two processors."
+	@echo "Compiling the programs. The first time takes about 8 minutes on two processors."
 	cargo build --locked --release --target $(TARGET) --package carina-cli
 
 # The program, and librina for C programs: cc prog.c $(pkg-config --cflags --libs rina).
@@ -22,7 +22,7 @@ install: build
 	scripts/librina target/$(TARGET)/release/libcarina_client.a $(LIBRARIES) $(PREFIX)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include/rina \
 		$(DESTDIR)$(PREFIX)/lib/pkgconfig
-	install $(CARINA) $(DESTDIR)$(PREFIX)/bin/
+	install $(CARINA) $(CARINA)-guest $(CARINA)-tools $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 include/rina/api.h $(DESTDIR)$(PREFIX)/include/rina/
 	install -m 644 $(LIBRARIES)/librina.a $(DESTDIR)$(PREFIX)/lib/
 	install -m 755 $(LIBRARIES)/librina.so.1 $(DESTDIR)$(PREFIX)/lib/
@@ -31,11 +31,14 @@ install: build
 
 # Boots a VM, pings it, and draws figure 4a of S. Vrijders and others, "Reducing Complexity of
 # Virtual Machine Networking": fig4a.svg, fig4a.json.
-demo: build
+demo: packages
+	@echo "Compiling what the demo needs, about 4 minutes on two processors; then it runs for about"
+	@echo "a minute and a half. \"make install\" compiles and installs everything."
+	cargo build --locked --release --target $(TARGET) --package carina-cli --no-default-features
 	$(CARINA) demo --out .
 
 # Every test; the last line is `N passed, N failed, N skipped`.
-test: packages
+test: test-packages
 	cargo xtask test
 
 # Everything that is checked without running the product.
@@ -46,8 +49,12 @@ check: packages
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 
+# What building and guests need; what tests need.
 packages:
 	@scripts/packages
+
+test-packages:
+	@scripts/packages tests
 
 clean:
 	cargo clean

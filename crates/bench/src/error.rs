@@ -23,9 +23,11 @@ pub enum Error {
     #[error(transparent)]
     Figure(#[from] FigureError),
     /// A case of embedding that cannot be drawn.
+    #[cfg(feature = "all")]
     #[error(transparent)]
     Case(#[from] carina_embed::cases::CaseError),
     /// An embedding that breaks a constraint of its request.
+    #[cfg(feature = "all")]
     #[error("an embedding does not fit: {0}")]
     Misfit(#[from] carina_embed::residual::Misfit),
     /// Another figure.
@@ -108,6 +110,7 @@ pub enum Error {
         found: Option<[usize; 2]>,
     },
     /// The document of a virtual network.
+    #[cfg(feature = "all")]
     #[error("{what}: {source}")]
     Document {
         /// What was attempted.
@@ -116,6 +119,7 @@ pub enum Error {
         source: carina_vnet::document::DocumentError,
     },
     /// Keys of roles of virtual networks.
+    #[cfg(feature = "all")]
     #[error("{what}: {source}")]
     Keys {
         /// What was attempted.
@@ -124,6 +128,7 @@ pub enum Error {
         source: carina_vnet_roles::keys::KeyError,
     },
     /// A call of a role of virtual networks.
+    #[cfg(feature = "all")]
     #[error("{what}: {source}")]
     Call {
         /// What was attempted.
@@ -213,7 +218,11 @@ attempts!(
     carina_client::Error => Flow,
     carina_vm::Error => Vm,
     carina_api::NameError => Name,
-    serde_json::Error => Json,
+    serde_json::Error => Json
+);
+
+#[cfg(feature = "all")]
+attempts!(
     carina_vnet::document::DocumentError => Document,
     carina_vnet_roles::keys::KeyError => Keys,
     carina_vnet_roles::calling::connection::CallError => Call

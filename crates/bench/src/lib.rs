@@ -23,40 +23,64 @@
 //! other, and everything is repeated, so that what disturbs the machine disturbs all of them alike.
 
 #![forbid(unsafe_code)]
+// One bench alone uses a part of what all share.
+#![cfg_attr(not(feature = "all"), allow(dead_code))]
 
 mod cards;
 pub mod client;
 pub mod comparison;
+#[cfg(feature = "all")]
 mod cpu_time;
+#[cfg(feature = "all")]
 pub mod drivers;
+#[cfg(feature = "all")]
 pub mod embed;
+#[cfg(feature = "all")]
 pub mod engine;
 mod error;
 mod failures;
+#[cfg(feature = "all")]
 pub mod flows;
+#[cfg(feature = "all")]
 pub mod forward;
+#[cfg(feature = "all")]
 pub mod guest;
 pub mod hv;
+#[cfg(feature = "all")]
 mod in_namespace;
+#[cfg(feature = "all")]
 pub mod instantiate;
+#[cfg(feature = "all")]
 pub mod local;
+#[cfg(feature = "all")]
 pub mod lwaftr;
+#[cfg(feature = "all")]
 pub mod lwaftr_demo;
+#[cfg(feature = "all")]
 pub mod nfv_demo;
+#[cfg(feature = "all")]
 mod one_core;
+#[cfg(feature = "all")]
 mod options;
+#[cfg(feature = "all")]
 pub mod paper;
 mod peer;
+#[cfg(feature = "all")]
 mod program;
 mod rate;
+#[cfg(feature = "all")]
 mod replay;
+#[cfg(feature = "all")]
 pub mod restart;
+#[cfg(feature = "all")]
 mod testpmd;
+#[cfg(feature = "all")]
 pub mod vhost;
 pub mod vm_and_host;
 
 pub use error::{Error, Result};
 pub use failures::FAILURES_MAX;
+#[cfg(feature = "all")]
 pub use options::Options;
 
 /// Called with a line of text at each step.

@@ -209,7 +209,9 @@ pub(crate) fn reach(
 ) -> Result<Reached> {
     let cpu = GuestCpu::reserve();
     progress.step("building the guest's image (kernel, busybox, carina)");
-    let image = guest_image(guest_program)?;
+    let own = std::env::current_exe().attempt("finding this program")?;
+    let program = guest_program.map_or_else(|| carina_vm::guest_program(&own), Path::to_owned);
+    let image = GuestImage::prepare(&program)?;
     progress.step("starting the host's node");
     let mut node = TestNode::start(name, Network::Shared, None)?;
     let spec = describe(&node)?;

@@ -10,6 +10,7 @@ use carina_measure::transport::TransportError;
 use carina_measure::trial::TrialError;
 use carina_node::NodeError;
 use carina_node::config::ConfigError;
+#[cfg(feature = "vnet")]
 use carina_vnet_roles::calling::connection::CallError;
 
 /// The exit code of a command that tried and did not succeed.
@@ -147,6 +148,7 @@ fn stays(error: &(dyn std::error::Error + 'static)) -> bool {
     if let Some(ClientError::Refused { body, .. }) = error.downcast_ref() {
         return body.is_final;
     }
+    #[cfg(feature = "vnet")]
     if let Some(error) = error.downcast_ref::<CallError>() {
         return error.is_final();
     }
@@ -155,9 +157,6 @@ fn stays(error: &(dyn std::error::Error + 'static)) -> bool {
     }
     if let Some(Error::Refused(body)) = error.downcast_ref() {
         return body.is_final;
-    }
-    if let Some(call) = error.downcast_ref::<CallError>() {
-        return call.is_final();
     }
     if let Some(NodeError::Config(body)) = error.downcast_ref() {
         return body.is_final;

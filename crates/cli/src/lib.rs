@@ -1,12 +1,20 @@
-//! `carina`: the one binary. It parses a command line, does what it says and ends with an exit
-//! code: 0 done, 1 tried and failed, 2 the command line is wrong, 3 refused for good, 130 Ctrl-C,
-//! 141 its standard output was closed. `src/main.rs` calls [`main`], the only public function.
+//! The programs: [`carina`], what a user runs; [`guest`], what a guest runs; [`tools`], what
+//! measures, simulates and converts. Each parses a command line, does what it says and ends with an
+//! exit code: 0 done, 1 tried and failed, 2 the command line is wrong, 3 refused for good, 130
+//! Ctrl-C, 141 its standard output was closed.
+//!
+//! `carina` knows the command lines of all tools and starts `carina-tools` for them, as it was
+//! started itself: help and errors of a tool are the same from both programs.
 #![forbid(unsafe_code)]
+// A build of one product uses a part of what all share.
+#![cfg_attr(not(feature = "tools"), allow(dead_code))]
 
 mod argument;
 mod commands;
+#[cfg(feature = "packet")]
 mod data_plane;
 mod failure;
+#[cfg(feature = "packet")]
 mod file_watch;
 mod flow_spec;
 mod graph_directory;
@@ -14,6 +22,7 @@ mod interrupt;
 mod log_writer;
 mod report;
 mod splice;
+mod tool;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,6 +34,7 @@ use carina_client::Node;
 use clap::{Parser, Subcommand};
 
 use crate::failure::{Attempt, EXIT_UNREAD, EXIT_USAGE, Failure, Outcome};
+use crate::tool::Tools;
 
 /// Networks of virtual machines without network cards.
 ///
@@ -36,15 +46,26 @@ use crate::failure::{Attempt, EXIT_UNREAD, EXIT_USAGE, Failure, Outcome};
     name = "carina",
     version,
     max_term_width = 100,
-    after_help = "Environment:\n  CARINA_RUN  run directory of the node, as --run\n  \
-    CARINA_LOG  what is logged on standard error: a level, or levels by target,\n              \
-    as CARINA_LOG=info,carina::efcp=debug [default: info]"
+    after_help = ENVIRONMENT
 )]
 struct Cli {
     #[command(flatten)]
     shared: Shared,
     #[command(subcommand)]
     command: Command,
+}
+
+/// A node in a guest, and what uses its flows: ping, perf, cat.
+///
+/// A guest has this small program as `carina`. Graphs, virtual machines, virtual networks, labs and
+/// tools are commands of the program on the host.
+#[derive(Debug, Parser)]
+#[command(name = "carina", version, max_term_width = 100, after_help = ENVIRONMENT)]
+struct GuestCli {
+    #[command(flatten)]
+    shared: Shared,
+    #[command(subcommand)]
+    command: NodeCommand,
 }
 
 /// Options of every command.
@@ -120,8 +141,13 @@ const ANSWER_LIMIT_MIN: Duration = Duration::from_secs(5);
 /// Time between two looks for a node that is still starting.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
+const ENVIRONMENT: &str = "Environment:\n  CARINA_RUN  run directory of the node, as --run\n  \
+    CARINA_LOG  what is logged on standard error: a level, or levels by target,\n              \
+    as CARINA_LOG=info,carina::efcp=debug [default: info]";
+
+/// What a node has, and what uses its flows. The order is that of `--help`.
 #[derive(Debug, Subcommand)]
-enum Command {
+enum NodeCommand {
     Node(commands::node::NodeArgs),
     #[command(
         subcommand,
@@ -151,15 +177,24 @@ enum Command {
     )]
     Key(commands::key::KeyCommand),
     Apply(commands::apply::ApplyArgs),
+    Ping(commands::ping::PingArgs),
+    Perf(commands::perf::PerfArgs),
+    Cat(commands::cat::CatArgs),
+    Bridge(commands::bridge::BridgeArgs),
+    #[command(hide = true)]
+    BenchPeer(commands::bench_peer::BenchPeerArgs),
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Node(NodeCommand),
+    #[cfg(feature = "tools")]
     #[command(
         subcommand,
         after_help = "Example:\n  carina import rlite-ctl /etc/rina/initscript --out node.toml"
     )]
     Import(commands::import::ImportCommand),
-    Ping(commands::ping::PingArgs),
-    Perf(commands::perf::PerfArgs),
-    Cat(commands::cat::CatArgs),
-    Bridge(commands::bridge::BridgeArgs),
     Top(commands::top::TopArgs),
     Capture(commands::capture::CaptureArgs),
     Trace(commands::trace::TraceArgs),
@@ -174,18 +209,23 @@ enum Command {
         after_help = "Examples:\n  carina lab up examples/labs/two-systems.lab\n  carina lab status"
     )]
     Lab(commands::lab::LabCommand),
+    #[cfg(feature = "tools")]
     #[command(
         subcommand,
         after_help = "Example:\n  carina bench hv --json > hv.json"
     )]
     Bench(commands::bench::BenchCommand),
+    #[cfg(feature = "packet")]
     #[command(
         subcommand,
         after_help = "Examples:\n  carina graph run router.toml\n  carina graph draw router.toml --out router.svg"
     )]
     Graph(commands::graph::GraphCommand),
+    #[cfg(feature = "packet")]
     Forward(commands::forward::ForwardArgs),
+    #[cfg(feature = "packet")]
     Blast(commands::blast::BlastArgs),
+    #[cfg(feature = "packet")]
     #[command(
         subcommand,
         after_help = "Examples:\n  carina nfv check ports.toml\n  carina nfv run ports.toml\n  carina nfv args web"
@@ -196,69 +236,120 @@ enum Command {
         after_help = "Examples:\n  carina nic list\n  carina nic restore 0000:00:04.0"
     )]
     Nic(commands::nic::NicCommand),
+    #[cfg(feature = "packet")]
     #[command(
         subcommand,
         after_help = "Example:\n  carina lwaftr run --conf lwaftr.conf --v4 eth1 --v6 eth2"
     )]
     Lwaftr(commands::lwaftr::LwaftrCommand),
+    #[cfg(feature = "vnet")]
     #[command(
         subcommand,
         after_help = "Example:\n  carina vnet bench embed --topology geant --seeds 3"
     )]
     Vnet(commands::vnet::VnetCommand),
+    #[cfg(feature = "tools")]
     #[command(subcommand, after_help = "Example:\n  carina sim run --seed 7")]
     Sim(commands::sim::SimCommand),
     Demo(commands::demo::DemoArgs),
     Impair(commands::impair::ImpairArgs),
     VlanTranslate(commands::vlan_translate::VlanTranslateArgs),
-    #[command(hide = true)]
-    BenchPeer(commands::bench_peer::BenchPeerArgs),
 }
 
-fn run(cli: Cli) -> Outcome {
-    let shared = &cli.shared;
-    match cli.command {
-        Command::Node(args) => commands::node::run(shared, args),
-        Command::Ipcp(command) => commands::ipcp::run(shared, command),
-        Command::App(command) => commands::app::run(shared, &command),
-        Command::Register(args) => commands::register::run(shared, args),
-        Command::Flow(command) => commands::flow::run(shared, command),
-        Command::Dif(command) => commands::dif::run(shared, &command),
-        Command::Rib(command) => commands::rib::run(shared, &command),
-        Command::Policy(command) => commands::policy::run(shared, &command),
-        Command::Key(command) => commands::key::run(shared, &command),
-        Command::Apply(args) => commands::apply::run(shared, &args),
-        Command::Import(command) => commands::import::run(shared, &command),
-        Command::Ping(args) => commands::ping::run(shared, args),
-        Command::Perf(args) => commands::perf::run(shared, args),
-        Command::Cat(args) => commands::cat::run(shared, args),
-        Command::Bridge(args) => commands::bridge::run(shared, args),
-        Command::Top(args) => commands::top::run(shared, &args),
-        Command::Capture(args) => commands::capture::run(shared, &args),
-        Command::Trace(args) => commands::trace::run(shared, &args),
-        Command::Dissect(args) => commands::dissect::run(shared, &args),
-        Command::Vm(command) => commands::vm::run(shared, command),
-        Command::Lab(command) => commands::lab::run(shared, command),
-        Command::Bench(command) => commands::bench::run(shared, command),
-        Command::Graph(command) => commands::graph::run(shared, command),
-        Command::Forward(args) => commands::forward::run(shared, &args),
-        Command::Blast(args) => commands::blast::run(shared, &args),
-        Command::Nfv(command) => commands::nfv::run(shared, command),
-        Command::Nic(command) => commands::nic::run(shared, &command),
-        Command::Lwaftr(command) => commands::lwaftr::run(shared, command),
-        Command::Vnet(command) => commands::vnet::run(shared, command),
-        Command::Sim(command) => commands::sim::run(shared, command),
-        Command::Demo(args) => commands::demo::run(shared, args),
-        Command::Impair(args) => commands::impair::run(shared, &args),
-        Command::VlanTranslate(args) => commands::vlan_translate::run(shared, &args),
-        Command::BenchPeer(args) => commands::bench_peer::run(shared, args),
+/// Does a command of a node.
+fn run_of_node(shared: &Shared, command: NodeCommand) -> Outcome {
+    match command {
+        NodeCommand::Node(args) => commands::node::run(shared, args),
+        NodeCommand::Ipcp(command) => commands::ipcp::run(shared, command),
+        NodeCommand::App(command) => commands::app::run(shared, &command),
+        NodeCommand::Register(args) => commands::register::run(shared, args),
+        NodeCommand::Flow(command) => commands::flow::run(shared, command),
+        NodeCommand::Dif(command) => commands::dif::run(shared, &command),
+        NodeCommand::Rib(command) => commands::rib::run(shared, &command),
+        NodeCommand::Policy(command) => commands::policy::run(shared, &command),
+        NodeCommand::Key(command) => commands::key::run(shared, &command),
+        NodeCommand::Apply(args) => commands::apply::run(shared, &args),
+        NodeCommand::Ping(args) => commands::ping::run(shared, args),
+        NodeCommand::Perf(args) => commands::perf::run(shared, args),
+        NodeCommand::Cat(args) => commands::cat::run(shared, args),
+        NodeCommand::Bridge(args) => commands::bridge::run(shared, args),
+        NodeCommand::BenchPeer(args) => commands::bench_peer::run(shared, args),
     }
 }
 
-/// Does what the command line of this process says.
+/// Does a command of any kind; `tools` does what measures, simulates and converts.
+fn run(cli: Cli, tools: &Tools) -> Outcome {
+    let shared = &cli.shared;
+    match cli.command {
+        Command::Node(command) => run_of_node(shared, command),
+        #[cfg(feature = "tools")]
+        Command::Import(command) => (tools.import)(shared, command),
+        Command::Top(args) => commands::top::run(shared, &args),
+        Command::Capture(args) => commands::capture::run(shared, &args),
+        Command::Trace(args) => commands::trace::run(shared, &args),
+        Command::Dissect(args) => (tools.dissect)(shared, args),
+        Command::Vm(command) => commands::vm::run(shared, command),
+        Command::Lab(command) => commands::lab::run(shared, command),
+        #[cfg(feature = "tools")]
+        Command::Bench(command) => (tools.bench)(shared, command),
+        #[cfg(feature = "packet")]
+        Command::Graph(command) => commands::graph::run(shared, command),
+        #[cfg(feature = "packet")]
+        Command::Forward(args) => commands::forward::run(shared, &args),
+        #[cfg(feature = "packet")]
+        Command::Blast(args) => commands::blast::run(shared, &args),
+        #[cfg(feature = "packet")]
+        Command::Nfv(command) => commands::nfv::run(
+            shared,
+            command,
+            #[cfg(feature = "tools")]
+            &tools.nfv,
+        ),
+        Command::Nic(command) => commands::nic::run(shared, &command),
+        #[cfg(feature = "packet")]
+        Command::Lwaftr(command) => commands::lwaftr::run(
+            shared,
+            command,
+            #[cfg(feature = "tools")]
+            &tools.lwaftr,
+        ),
+        #[cfg(feature = "vnet")]
+        Command::Vnet(command) => commands::vnet::run(
+            shared,
+            command,
+            #[cfg(feature = "tools")]
+            &tools.vnet,
+        ),
+        #[cfg(feature = "tools")]
+        Command::Sim(command) => (tools.sim)(shared, command),
+        Command::Demo(args) => (tools.demo)(shared, args),
+        Command::Impair(args) => commands::impair::run(shared, &args),
+        Command::VlanTranslate(args) => commands::vlan_translate::run(shared, &args),
+    }
+}
+
+/// The program `carina`: does what the command line of this process says.
 #[must_use]
-pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+pub fn carina() -> ExitCode {
+    main(|cli: Cli| (cli.shared.json, run(cli, &tool::ELSEWHERE)))
+}
+
+/// The program `carina-tools`: the same, and it has all tools in itself.
+#[must_use]
+pub fn tools() -> ExitCode {
+    main(|cli: Cli| (cli.shared.json, run(cli, &tool::HERE)))
+}
+
+/// The program `carina-guest`: the commands of a node alone.
+#[must_use]
+pub fn guest() -> ExitCode {
+    main(|cli: GuestCli| (cli.shared.json, run_of_node(&cli.shared, cli.command)))
+}
+
+/// Parses the command line of this process and does what it says: `run` returns whether results
+/// are JSON, and what came out.
+fn main<C: Parser>(run: impl FnOnce(C) -> (bool, Outcome)) -> ExitCode {
+    let cli = match C::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version come as errors as well.
@@ -272,8 +363,8 @@ pub fn main() -> ExitCode {
     if let Ok(program) = std::env::current_exe() {
         carina_nic::binding::guard_with(program);
     }
-    let json = cli.shared.json;
-    match run(cli) {
+    let (json, outcome) = run(cli);
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Unread) => ExitCode::from(EXIT_UNREAD),
         Err(failure) => {
@@ -289,8 +380,9 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn command_line_is_consistent() {
+    fn command_lines_are_consistent() {
         Cli::command().debug_assert();
+        GuestCli::command().debug_assert();
     }
 
     #[test]

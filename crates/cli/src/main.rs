@@ -1,8 +1,8 @@
-//! `carina`, the program: all of it is in the library of this crate.
+//! `carina`, what a user runs: all of it is in the library of this crate.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    carina_cli::main()
+    carina_cli::carina()
 }

@@ -14,6 +14,13 @@ use crate::kernel::Kernel;
 use crate::modules::Index;
 use crate::tool;
 
+/// The program that a guest runs: `carina-guest`, which is small, in the directory of `own`, a
+/// program of Carina's; `own` itself without such a file.
+pub fn guest_program(own: &Path) -> PathBuf {
+    let path = own.with_file_name("carina-guest");
+    if path.is_file() { path } else { own.to_owned() }
+}
+
 /// What goes into a guest's image.
 #[derive(Debug, Clone, Default)]
 pub struct Image {
@@ -44,6 +51,15 @@ impl Image {
         "vfio_iommu_type1",
         "vfio_pci",
     ];
+
+    /// Adds the node's program as `/bin/carina`: [`guest_program`] of `own`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Image::program`].
+    pub fn node(self, own: &Path) -> Result<Image> {
+        self.program("/bin/carina", &guest_program(own))
+    }
 
     /// Adds an executable of the host, stripped of its symbols, and with its shared libraries
     /// when it is not static.

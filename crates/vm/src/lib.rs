@@ -9,7 +9,7 @@
 //! use carina_vm::{Boot, Cache, Image, Machine};
 //!
 //! let cache = Cache::default_location()?;
-//! let image = Image::new().program("/bin/carina", std::path::Path::new("target/carina"))?;
+//! let image = Image::new().node(std::path::Path::new("target/release/carina"))?;
 //! let boot = Boot::prepare(&cache, &image)?;
 //! let mut vm = Machine::new("a", "/run/carina/vm")?
 //!     .boot(boot)
@@ -64,7 +64,7 @@ pub use elf::{is_static, shared_libraries};
 pub use error::Error;
 pub use external_vm::libvirt_xml;
 pub use hardware::{Card, Hardware};
-pub use image::Image;
+pub use image::{Image, guest_program};
 pub use kernel::Kernel;
 pub use machine::{Boot, Machine, can_be_user, can_sandbox};
 pub use moving::{SavedGuest, guest_state, pause_guest, resume_guest, save_guest, send_guest};

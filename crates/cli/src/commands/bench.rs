@@ -12,14 +12,15 @@ use carina_bench::lwaftr;
 use carina_bench::paper::{self, Case, PaperOptions, PaperResults, Request, tables};
 use carina_bench::restart::{self, RestartOptions};
 use carina_bench::vhost;
-use carina_bench::{Progress, vm_and_host};
-use carina_measure::results::{Metric, OURS, Results};
+use carina_bench::vm_and_host;
+use carina_measure::results::{OURS, Results};
 use clap::Subcommand;
 
 use crate::Shared;
-use crate::failure::{Attempt, Failure, Outcome, failed, usage};
+use crate::commands::measured::{PROGRESS, all_measured, show};
+use crate::failure::{Attempt, Outcome, usage};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
-use crate::report::{print_json, print_line, progress};
+use crate::report::{print_json, print_line};
 
 mod arguments;
 
@@ -114,18 +115,6 @@ pub enum BenchCommand {
         request: String,
     },
 }
-
-impl From<carina_bench::Error> for Failure {
-    fn from(error: carina_bench::Error) -> Self {
-        match error {
-            carina_bench::Error::FileLimit { .. } => usage(error),
-            error => Failure::of(error.to_string(), &error),
-        }
-    }
-}
-
-/// Prints the steps of a bench on standard error.
-pub const PROGRESS: Progress = Progress(|text| progress(text));
 
 /// Runs the command.
 ///
@@ -282,55 +271,4 @@ fn show_paper(shared: &Shared, results: &PaperResults) -> Outcome {
         false => print_line(tables::to_text(results))?,
     }
     all_measured(&results.results)
-}
-
-/// Fails when something could not be measured.
-///
-/// # Errors
-/// What was not measured, and why.
-pub fn all_measured(results: &Results) -> Outcome {
-    match results.failures.is_empty() {
-        true => Ok(()),
-        false => Err(failed(format!(
-            "not measured: {}",
-            results.failures.join("; ")
-        ))),
-    }
-}
-
-/// Prints results as JSON or as tables with their notes.
-///
-/// # Errors
-/// A closed standard output.
-pub fn show(
-    shared: &Shared,
-    results: &Results,
-    tables: &[(&str, Metric, &str)],
-    systems: &[&str],
-) -> Outcome {
-    if shared.json {
-        return print_json(results);
-    }
-    print_line(format!("{}\n", results.machine))?;
-    let there: Vec<&str> = systems
-        .iter()
-        .copied()
-        .filter(|system| results.rows.iter().any(|row| row.system == *system))
-        .collect();
-    for (case, metric, title) in tables {
-        let table = results.table(case, *metric, &there);
-        if !table.is_empty() {
-            let factors = match results.factors.is_empty() {
-                true => "",
-                false => "; ×: factor [95 % interval]",
-            };
-            print_line(format!(
-                "{case}: {title}; median [lowest..highest]{factors}\n{table}\n"
-            ))?;
-        }
-    }
-    for note in &results.notes {
-        print_line(format!("- {note}"))?;
-    }
-    Ok(())
 }

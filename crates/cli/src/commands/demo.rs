@@ -12,7 +12,7 @@ use carina_measure::figure::draw;
 use carina_measure::results::OURS;
 
 use crate::Shared;
-use crate::commands::bench::{PROGRESS, all_measured, show};
+use crate::commands::measured::{PROGRESS, all_measured, show};
 use crate::commands::ping::ECHO_SERVER;
 use crate::failure::{Attempt, Outcome, failed};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};

@@ -19,9 +19,11 @@ use crate::failure::{Attempt, Failure, Outcome, failed, refused};
 use crate::report::{print_json, print_line, progress};
 
 mod alarms;
-mod bench;
+#[cfg(feature = "tools")]
+pub mod bench;
 mod config;
-mod demo;
+#[cfg(feature = "tools")]
+pub mod demo;
 mod generate;
 mod running;
 
@@ -47,6 +49,7 @@ pub enum LwaftrCommand {
         addresses are sent to those of the configuration; what leaves is compared with Ethernet \
         frames. Files with packets that are not whole are refused.")]
     Check(CheckArgs),
+    #[cfg(feature = "tools")]
     /// Forward the frames of two captures again and again on one core, and print the rates
     ///
     /// A line each second: seconds, then frames in 10^6 and bytes in 10^9 bits a second, of what is
@@ -87,6 +90,7 @@ pub enum LwaftrCommand {
         /// Name or process of the AFTR [default: the one that runs]
         id: Option<String>,
     },
+    #[cfg(feature = "tools")]
     /// Make a customer, an AFTR and a host of the Internet, fetch a page, and measure
     ///
     /// Each is a network namespace of this machine, with the kernel's own stack; all of them go
@@ -160,15 +164,29 @@ pub struct CheckArgs {
     write: bool,
 }
 
+/// What does the commands of `carina lwaftr` that are in the tools.
+#[cfg(feature = "tools")]
+pub struct LwaftrTools {
+    /// `carina lwaftr bench`.
+    pub bench: fn(&Shared, bench::BenchArgs) -> Outcome,
+    /// `carina lwaftr demo`.
+    pub demo: fn(&Shared, demo::DemoArgs) -> Outcome,
+}
+
 /// Runs the command.
 ///
 /// # Errors
 /// A file is wrong, something differs, or the system refuses what it needs.
-pub fn run(shared: &Shared, command: LwaftrCommand) -> Outcome {
+pub fn run(
+    shared: &Shared,
+    command: LwaftrCommand,
+    #[cfg(feature = "tools")] tools: &LwaftrTools,
+) -> Outcome {
     match command {
         LwaftrCommand::Run(args) => running::run(shared, &args),
         LwaftrCommand::Check(args) => check(shared, &args),
-        LwaftrCommand::Bench(args) => bench::run(shared, &args),
+        #[cfg(feature = "tools")]
+        LwaftrCommand::Bench(args) => (tools.bench)(shared, args),
         LwaftrCommand::Compile { source, out } => compile_file(shared, &source, out),
         LwaftrCommand::Config(command) => config::run(shared, command),
         LwaftrCommand::Monitor { packets, id } => {
@@ -181,7 +199,8 @@ pub fn run(shared: &Shared, command: LwaftrCommand) -> Outcome {
             )?;
             Ok(())
         }
-        LwaftrCommand::Demo(args) => demo::run(shared, &args),
+        #[cfg(feature = "tools")]
+        LwaftrCommand::Demo(args) => (tools.demo)(shared, args),
         LwaftrCommand::Alarms(command) => alarms::run(shared, command),
         LwaftrCommand::Query { part } => running::query(shared, part.as_deref().unwrap_or("")),
         LwaftrCommand::Generate(args) => generate::run(&args),

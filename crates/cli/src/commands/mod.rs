@@ -2,8 +2,10 @@
 
 pub mod app;
 pub mod apply;
+#[cfg(feature = "tools")]
 pub mod bench;
 pub mod bench_peer;
+#[cfg(feature = "packet")]
 pub mod blast;
 pub mod bridge;
 pub mod capture;
@@ -12,14 +14,20 @@ pub mod demo;
 pub mod dif;
 pub mod dissect;
 pub mod flow;
+#[cfg(feature = "packet")]
 pub mod forward;
+#[cfg(feature = "packet")]
 pub mod graph;
 pub mod impair;
+#[cfg(feature = "tools")]
 pub mod import;
 pub mod ipcp;
 pub mod key;
 pub mod lab;
+#[cfg(feature = "packet")]
 pub mod lwaftr;
+pub mod measured;
+#[cfg(feature = "packet")]
 pub mod nfv;
 pub mod nic;
 pub mod node;
@@ -29,11 +37,13 @@ pub mod ping;
 pub mod policy;
 pub mod register;
 pub mod rib;
+#[cfg(feature = "tools")]
 pub mod sim;
 mod terminal;
 pub mod top;
 pub mod trace;
 pub mod vlan_translate;
 pub mod vm;
+#[cfg(feature = "vnet")]
 pub mod vnet;
 mod wire_bridge;

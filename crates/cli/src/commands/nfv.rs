@@ -17,7 +17,8 @@ use crate::failure::{Attempt, Failure, Outcome, refused};
 use crate::report::{print_json, print_line, progress};
 
 mod attach;
-mod demo;
+#[cfg(feature = "tools")]
+pub mod demo;
 mod record;
 mod running;
 mod table;
@@ -53,6 +54,7 @@ pub enum NfvCommand {
         carina nfv args web --file ports.toml\n\n\
         QEMU has to share the guest's memory: --memory SIZE, as -m has it, adds what that takes.")]
     Args(attach::AttachArgs),
+    #[cfg(feature = "tools")]
     /// Boot two stock VMs behind four ports, ping, limit, filter and measure, and draw figure 4
     ///
     /// The VMs' cards are virtio-net over vhost-user. A limit is lifted and a filter comes and
@@ -119,17 +121,29 @@ pub fn port_at(shared: &Shared, socket: &Path) -> Result<Option<TrafficPort>, Fa
     Ok(None)
 }
 
+/// What does the commands of `carina nfv` that are in the tools.
+#[cfg(feature = "tools")]
+pub struct NfvTools {
+    /// `carina nfv demo`.
+    pub demo: fn(&Shared, demo::DemoArgs) -> Outcome,
+}
+
 /// Runs the command.
 ///
 /// # Errors
 /// The file is wrong, or the system refuses what it needs.
-pub fn run(shared: &Shared, command: NfvCommand) -> Outcome {
+pub fn run(
+    shared: &Shared,
+    command: NfvCommand,
+    #[cfg(feature = "tools")] tools: &NfvTools,
+) -> Outcome {
     match command {
         NfvCommand::Run(args) => running::run(shared, &args),
         NfvCommand::Check(source) => check(shared, &source),
         NfvCommand::Show { over } => running::show(shared, over),
         NfvCommand::Args(args) => attach::run(shared, &args),
-        NfvCommand::Demo(args) => demo::run(shared, &args),
+        #[cfg(feature = "tools")]
+        NfvCommand::Demo(args) => (tools.demo)(shared, args),
     }
 }
 

@@ -256,9 +256,7 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
         None => {
             progress("building the guest's image");
             let program = std::env::current_exe().attempt("finding this program")?;
-            let image = Image::new()
-                .program("/bin/carina", &program)
-                .attempt("packing carina")?;
+            let image = Image::new().node(&program).attempt("packing carina")?;
             Boot::prepare(&cache, &image).attempt("preparing the guest")?
         }
     };

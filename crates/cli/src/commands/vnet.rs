@@ -13,15 +13,18 @@ use crate::failure::Outcome;
 
 mod access;
 mod agent;
-mod bench;
+#[cfg(feature = "tools")]
+pub mod bench;
 mod capture;
 mod deadline;
-mod demo;
+#[cfg(feature = "tools")]
+pub mod demo;
 mod document;
 mod export;
 mod image;
 mod impair;
-mod import;
+#[cfg(feature = "tools")]
+pub mod import;
 mod inside;
 mod join;
 mod keeping;
@@ -306,6 +309,7 @@ pub enum VnetCommand {
         #[command(flatten)]
         operator: OperatorArgs,
     },
+    #[cfg(feature = "tools")]
     /// Make six virtual machines in a ring, and show the phases beside published figures
     #[command(
         after_help = "Examples:\n  carina vnet demo\n  carina vnet demo --boot cold --keep\n  \
@@ -372,6 +376,7 @@ pub enum VnetCommand {
         #[arg(long, value_name = "FORM")]
         to: Form,
     },
+    #[cfg(feature = "tools")]
     /// Read a network of another tool, and write it as a document
     ///
     /// What a document has nothing like is listed on standard error, with its line and the reason.
@@ -402,6 +407,7 @@ pub enum VnetCommand {
     #[command(after_help = "Example:\n  carina vnet schema > vnet.xsd && \
         xmllint --noout --schema vnet.xsd demo.xml")]
     Schema,
+    #[cfg(feature = "tools")]
     /// Measure parts of it beside published ones
     #[command(
         subcommand,
@@ -410,12 +416,27 @@ pub enum VnetCommand {
     Bench(bench::VnetBenchCommand),
 }
 
+/// What does the commands of `carina vnet` that are in the tools.
+#[cfg(feature = "tools")]
+pub struct VnetTools {
+    /// `carina vnet bench`.
+    pub bench: fn(&Shared, bench::VnetBenchCommand) -> Outcome,
+    /// `carina vnet demo`.
+    pub demo: fn(&Shared, demo::DemoArgs) -> Outcome,
+    /// `carina vnet import`.
+    pub import: fn(&Shared, import::ImportArgs) -> Outcome,
+}
+
 /// Runs the command.
 ///
 /// # Errors
 /// A document that is wrong, an option that is not possible, or an embedding that does not keep a
 /// constraint.
-pub fn run(shared: &Shared, command: VnetCommand) -> Outcome {
+pub fn run(
+    shared: &Shared,
+    command: VnetCommand,
+    #[cfg(feature = "tools")] tools: &VnetTools,
+) -> Outcome {
     match command {
         VnetCommand::Up(args) => network::up(shared, &args),
         VnetCommand::Apply(args) => network::apply(shared, &args),
@@ -469,7 +490,8 @@ pub fn run(shared: &Shared, command: VnetCommand) -> Outcome {
         VnetCommand::Grant(args) => roles::grants::grant(shared, &args),
         VnetCommand::Grants(args) => roles::grants::grants(shared, &args),
         VnetCommand::Join(args) => join::run(shared, &args),
-        VnetCommand::Demo(args) => demo::run(shared, &args),
+        #[cfg(feature = "tools")]
+        VnetCommand::Demo(args) => (tools.demo)(shared, args),
         VnetCommand::Agent(args) => agent::serve(shared, &args),
         VnetCommand::Serve { file } => roles::serve_file(shared, &file),
         VnetCommand::Pip(args) => roles::pip(shared, args),
@@ -478,11 +500,13 @@ pub fn run(shared: &Shared, command: VnetCommand) -> Outcome {
         VnetCommand::Keys(command) => roles::keys::run(shared, command),
         VnetCommand::Check(source) => document::check(shared, &source),
         VnetCommand::Convert { source, to } => document::convert(&source, to),
-        VnetCommand::Import(args) => import::run(shared, &args),
+        #[cfg(feature = "tools")]
+        VnetCommand::Import(args) => (tools.import)(shared, args),
         VnetCommand::Export(args) => export::run(shared, &args),
         VnetCommand::Image(command) => image::run(shared, command),
         VnetCommand::Schema => document::schema(),
-        VnetCommand::Bench(command) => bench::run(shared, command),
+        #[cfg(feature = "tools")]
+        VnetCommand::Bench(command) => (tools.bench)(shared, command),
     }
 }
 

@@ -12,6 +12,7 @@ pub mod node;
 mod ping;
 mod policies;
 mod precedence;
+mod programs;
 mod providers;
 mod sim;
 mod stalls;

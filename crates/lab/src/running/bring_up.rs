@@ -119,7 +119,7 @@ impl Running {
             return Ok(());
         }
         self.progress(format!("{} VMs: image and boot", machines.len()));
-        let image = GuestImage::prepare(&self.options.program)?;
+        let image = GuestImage::prepare(&carina_vm::guest_program(&self.options.program))?;
         for (name, vm) in &machines {
             image.start(&self.dir, name, vm, &self.config_of(name, &[]))?;
         }

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic, Pool, Running, Templates};
+use carina_vm::{
+    Backend, Boot, Cache, Image, Machine, Model, Nic, Pool, Running, Templates, guest_program,
+};
 use carina_vnet::host_part::{NodePart, VnetId};
 
 use super::machine::PORTS_FREE;
@@ -21,7 +23,7 @@ pub struct Images {
 }
 
 impl Images {
-    /// The kernel and the image `carina`, which has this very program in it for members of a DIF.
+    /// The kernel and the image `carina`; with the program of a node for members of a DIF.
     pub(super) fn obtain(&self, has_node: bool) -> Result<(Cache, Boot)> {
         let mut ready = lock(&self.ready[usize::from(has_node)]);
         if let Some(known) = &*ready {
@@ -31,7 +33,7 @@ impl Images {
         let mut image = Image::new();
         if has_node {
             let program = std::env::current_exe().attempt("finding this program")?;
-            let packed = image.program("/bin/carina", &program);
+            let packed = image.node(&program);
             image = packed.attempt("packing carina")?;
         }
         let boot = Boot::prepare(&cache, &image).attempt("preparing the guest")?;
@@ -91,10 +93,11 @@ impl Images {
     }
 }
 
-/// The least memory of a machine with a Carina node, MiB: this program is there as it comes with
-/// the initramfs and as it is unpacked.
+/// The least memory of a machine with a Carina node, MiB: its program is there as it comes with the
+/// initramfs and as it is unpacked.
 pub fn member_mib() -> u64 {
-    let program = std::env::current_exe().and_then(std::fs::metadata);
+    let program = std::env::current_exe();
+    let program = program.and_then(|own| std::fs::metadata(guest_program(&own)));
     let bytes = program.map_or(0, |program| program.len());
     GUEST_MIB + (bytes >> 20) * 5 / 2
 }

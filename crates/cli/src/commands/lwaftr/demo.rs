@@ -10,7 +10,7 @@ use carina_measure::results::Metric;
 use carina_measure::table::Table;
 
 use crate::Shared;
-use crate::commands::bench::PROGRESS;
+use crate::commands::measured::PROGRESS;
 use crate::failure::{Attempt, Outcome};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line, progress};

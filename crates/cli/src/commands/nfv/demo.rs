@@ -11,7 +11,7 @@ use carina_measure::table::{Table, short};
 use serde_json::json;
 
 use crate::Shared;
-use crate::commands::bench::PROGRESS;
+use crate::commands::measured::PROGRESS;
 use crate::failure::{Attempt, Outcome, failed};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line, progress};

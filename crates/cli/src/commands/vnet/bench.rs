@@ -13,7 +13,8 @@ use carina_measure::table::{Table, short};
 use clap::Subcommand;
 
 use crate::Shared;
-use crate::commands::bench::{CaseArgs, PROGRESS, all_measured, chosen, show as show_pairs};
+use crate::commands::bench::{CaseArgs, chosen};
+use crate::commands::measured::{PROGRESS, all_measured, show as show_pairs};
 use crate::failure::{Attempt, Failure, Outcome, usage};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
