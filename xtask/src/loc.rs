@@ -28,8 +28,8 @@ pub fn report(root: &Path) -> String {
     }
     say("\nlines of code of the crates:".to_owned());
     let mut total = 0;
-    for crate_name in crates(&sources) {
-        let prefix = Path::new("crates").join(&crate_name).join("src");
+    for home in crates(&sources) {
+        let prefix = home.join("src");
         let count: usize = sources
             .iter()
             .filter(|source| source.path.starts_with(&prefix) && source.extension() == "rs")
@@ -37,7 +37,7 @@ pub fn report(root: &Path) -> String {
             .map(Source::code_lines)
             .sum();
         total += count;
-        say(format!("  {crate_name:<34} {count:>10}"));
+        say(format!("  {:<34} {count:>10}", home.display()));
     }
     say(format!("  {:<34} {total:>10}", "together"));
     out
@@ -51,22 +51,14 @@ fn lines(sources: &[Source], paths: &[&str]) -> usize {
         .sum()
 }
 
-fn crates(sources: &[Source]) -> Vec<String> {
-    let mut names: Vec<String> = sources
+/// The directories of the crates, in the order of their paths.
+fn crates(sources: &[Source]) -> Vec<PathBuf> {
+    let manifests = sources
         .iter()
-        .filter_map(|source| {
-            source
-                .path
-                .strip_prefix("crates")
-                .ok()?
-                .iter()
-                .next()?
-                .to_str()
-        })
-        .map(str::to_owned)
-        .collect();
-    names.dedup();
-    names
+        .filter(|source| source.path.ends_with("Cargo.toml") && source.path.starts_with("crates"));
+    manifests
+        .filter_map(|manifest| Some(manifest.path.parent()?.to_owned()))
+        .collect()
 }
 
 /// A module of tests in a file of its own.
@@ -82,13 +74,13 @@ fn located(path: &str) -> PathBuf {
     }
 }
 
-const LL: &str = "crates/vmpi/src/ll";
+const LL: &str = "crates/io/vmpi/src/ll";
 const GUEST: &[&str] = &[
     "interrupts.rs",
     "ivshmem/guest.rs",
     "polling.rs",
-    "crates/nic/src/pci.rs",
-    "crates/nic/src/vfio.rs",
+    "crates/io/nic/src/pci.rs",
+    "crates/io/nic/src/vfio.rs",
 ];
 const HOST: &[&str] = &["ivshmem/host.rs", "ivshmem/server.rs", "qemu.rs"];
 const SHARED: &[&str] = &[

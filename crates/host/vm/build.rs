@@ -1,4 +1,4 @@
-//! Compiles the first process of guests (`crates/guest`) to a static program, which
+//! Compiles the first process of guests (`crates/rina/guest`) to a static program, which
 //! `src/image.rs` puts into their initramfs.
 
 use std::env;
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 fn main() {
-    let source = Path::new("../guest/src");
+    let source = Path::new("../../rina/guest/src");
     println!("cargo::rerun-if-changed={}", source.display());
     println!("cargo::rerun-if-env-changed=RUSTC");
     let variable = |name: &str| env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"));

@@ -241,4 +241,4 @@ fn forget_old_images(directory: &Path, keep: &Path) {
 const IMAGES_KEPT: usize = 8;
 /// `carina-guest`, which `build.rs` compiles.
 const INIT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest"));
-const KEEP_NODE: &str = include_str!("../../guest/keep-node");
+const KEEP_NODE: &str = include_str!("../../../rina/guest/keep-node");

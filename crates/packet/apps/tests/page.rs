@@ -10,8 +10,8 @@ use carina_time::Instant;
 
 use crate::only::OnlyConfig;
 
-const PAGE: &str = include_str!("../../../docs/writing-an-app.md");
-const APPS: &str = include_str!("../../../docs/apps.md");
+const PAGE: &str = include_str!("../../../../docs/writing-an-app.md");
+const APPS: &str = include_str!("../../../../docs/apps.md");
 
 #[test]
 fn page_shows_the_app_that_is_compiled_here() {

@@ -7,7 +7,7 @@ use carina_apps::graph_file::read_graph_in;
 use crate::notation::frame;
 use crate::rig::Rig;
 
-const PAGE: &str = include_str!("../../../docs/lua.md");
+const PAGE: &str = include_str!("../../../../docs/lua.md");
 
 fn block(language: &str) -> &'static str {
     let (_, block) = PAGE.split_once(&format!("```{language}\n")).unwrap();
@@ -16,7 +16,7 @@ fn block(language: &str) -> &'static str {
 
 #[test]
 fn graph_of_the_page_is_right() {
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/lua");
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/lua");
     let (graph, files) = read_graph_in(block("toml"), &examples, &[carina_lua::KIND]).unwrap();
     assert_eq!(graph.apps().count(), 3);
     assert_eq!(files, [examples.join("filter.lua")]);

@@ -111,7 +111,7 @@ impl Rig {
         outputs: &[(&'static str, &'static str)],
     ) -> Rig {
         let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../examples/lua")
+            .join("../../../examples/lua")
             .join(file);
         let text = std::fs::read_to_string(&path).unwrap();
         let kinds: Vec<_> = carina_ports::KINDS
@@ -135,7 +135,7 @@ impl Rig {
     /// that send to it and that it sends to: pairs of their name and the port.
     pub fn between(file: &str, app: &str, ports: &[(&'static str, &'static str)]) -> Rig {
         let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../examples/lua")
+            .join("../../../examples/lua")
             .join(file);
         let text = std::fs::read_to_string(&path).unwrap();
         let (_, table) = text.split_once(&format!("[apps.{app}]\n")).unwrap();

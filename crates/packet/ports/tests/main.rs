@@ -11,7 +11,7 @@ mod many_guests;
 mod migration;
 mod page;
 mod refusals;
-#[path = "../../netdev/tests/room/mod.rs"]
+#[path = "../../../io/netdev/tests/room/mod.rs"]
 mod room;
 mod running;
 mod slow_guest;

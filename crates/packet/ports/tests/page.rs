@@ -3,7 +3,7 @@
 use carina_apps::graph_file::read_graph_of;
 use carina_ports::KINDS;
 
-const PAGE: &str = include_str!("../../../docs/ports.md");
+const PAGE: &str = include_str!("../../../../docs/ports.md");
 
 #[test]
 fn graphs_of_the_page_are_right_and_kinds_are_on_it() {

@@ -5,9 +5,9 @@ mod commands;
 mod labs;
 mod mistakes;
 mod processor_time;
-#[path = "../../netdev/tests/room/mod.rs"]
+#[path = "../../../io/netdev/tests/room/mod.rs"]
 mod room;
 mod top;
-#[path = "../../ports/tests/traffic.rs"]
+#[path = "../../../packet/ports/tests/traffic.rs"]
 mod traffic;
 mod tutorial;

@@ -70,7 +70,7 @@ fn is_as_it_says(page: &str, least: usize) {
 
 /// The root of the repository.
 fn root() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     std::fs::canonicalize(root).unwrap()
 }
 

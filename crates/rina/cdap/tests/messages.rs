@@ -3,7 +3,7 @@
 use carina_cdap::{Auth, CdapError, Flag, Message, Opcode, Party, RuleError, Rules, Value};
 use proptest::prelude::*;
 
-const DOCUMENT: &str = include_str!("../../../docs/cdap.md");
+const DOCUMENT: &str = include_str!("../../../../docs/cdap.md");
 
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<char> = text.chars().filter(|c| !c.is_whitespace()).collect();

@@ -29,7 +29,7 @@ enum Library {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 
 /// Makes `libcarina_client.a` as `make install` does, once, in the profile of this test: only those
@@ -167,7 +167,7 @@ fn holds_on(
         let mut config = house.config();
         configure(&mut config);
         let _running = carina_node::Node::spawn(config).unwrap();
-        let source = format!("crates/client/tests/c/{program}.c");
+        let source = format!("crates/rina/client/tests/c/{program}.c");
         let program = compile(&house, &source, library, &[]);
         assert_eq!(
             succeeds(&run(&house, &program, arguments)),
@@ -292,7 +292,12 @@ fn what_is_written_after_the_peer_has_closed_is_discarded() {
         let _running = house.node();
         let node = house.client();
         let mut server = node.register(&app("server"), None).unwrap();
-        let program = compile(&house, "crates/client/tests/c/last_word.c", library, &[]);
+        let program = compile(
+            &house,
+            "crates/rina/client/tests/c/last_word.c",
+            library,
+            &[],
+        );
         let answering = std::thread::spawn(move || {
             let mut flow = server.accept().unwrap();
             assert_eq!(flow.recv_vec(100).unwrap(), b"begin");
@@ -415,7 +420,7 @@ fn pkg_config_tells_how_to_compile_and_link() {
     let flags = succeeds(&output);
     let program = house.directory.path().join("program");
     let compiled = Command::new("cc")
-        .arg(root().join("crates/client/tests/c/names.c"))
+        .arg(root().join("crates/rina/client/tests/c/names.c"))
         .args(flags.split_whitespace())
         .arg("-o")
         .arg(&program)

@@ -18,7 +18,7 @@ mod refusals;
 mod registrations;
 mod relay;
 mod rlite_stations;
-#[path = "../../netdev/tests/room/mod.rs"]
+#[path = "../../../io/netdev/tests/room/mod.rs"]
 mod room;
 mod stations;
 mod stopping;

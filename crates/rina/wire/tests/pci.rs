@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::headers::decode;
 
-const DOCUMENT: &str = include_str!("../../../docs/pci.md");
+const DOCUMENT: &str = include_str!("../../../../docs/pci.md");
 
 /// The bytes of an example in the documentation.
 fn example(name: &str) -> Vec<u8> {

@@ -62,8 +62,8 @@ const AT_INTERNET: &str = "internet";
 const CUSTOMER: &str = "192.0.2.1";
 const INTERNET: &str = "198.51.100.7";
 
-const CONF: &str = include_str!("../../../examples/lwaftr/lwaftr.conf");
-const B4: &str = include_str!("../../../examples/lwaftr/b4.toml");
+const CONF: &str = include_str!("../../../../examples/lwaftr/lwaftr.conf");
+const B4: &str = include_str!("../../../../examples/lwaftr/b4.toml");
 
 /// For whatever does not end by itself.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,5 +1,5 @@
 //! User-data fields: whole SDUs, several in one, fragments. The format is drawn in
-//! `crates/efcp/src/delimiting`.
+//! `crates/rina/efcp/src/delimiting`.
 
 use super::layer::{Layer, cut_short, show_bytes};
 use super::sdu;

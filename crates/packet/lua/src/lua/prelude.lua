@@ -1,7 +1,7 @@
 -- What a script sees of its app: links, packets, counters, time.
 --
 -- This chunk alone has `ffi`; a script gets the functions and no cdata at all, so that all it can
--- reach is what they check. `crates/lua/src/block.rs` has the other side of the block.
+-- reach is what they check. `crates/packet/lua/src/block.rs` has the other side of the block.
 --
 -- A packet is a number: its place in the block's arrays in the low bits, above that the call of the
 -- app in which it came. A place holds the number of the packet that is there, or NaN, which equals

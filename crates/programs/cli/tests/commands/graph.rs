@@ -237,7 +237,7 @@ fn script_is_loaded_again_and_named_when_it_stops() {
 
 #[test]
 fn example_graphs_are_right() {
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples");
     let directories = ["graphs", "lua"].map(|name| fs::read_dir(examples.join(name)).unwrap());
     for entry in directories.into_iter().flatten() {
         let path = entry.unwrap().path();

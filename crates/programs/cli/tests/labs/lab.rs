@@ -44,7 +44,7 @@ pub fn examples() -> Vec<String> {
 }
 
 fn example(name: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     root.join("examples/labs").join(format!("{name}.lab"))
 }
 

@@ -3,7 +3,7 @@
 //! Every component of an IPCP that decides something has a name ([`component`]) and a choice of
 //! policies. The [`Catalogue`] knows them all: what they are called, which parameters they take,
 //! whether they can be changed while the DIF runs, and how to make one. A program adds policies of
-//! its own with [`Catalogue::register`]; `crates/policy-example` shows how.
+//! its own with [`Catalogue::register`]; `crates/rina/policy-example` shows how.
 
 mod catalogue;
 mod error;

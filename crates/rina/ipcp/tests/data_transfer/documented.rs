@@ -6,7 +6,7 @@ use carina_ipcp::{Catalogue, layer_management};
 
 #[test]
 fn every_policy_is_documented() {
-    let text = include_str!("../../../../docs/policies.md");
+    let text = include_str!("../../../../../docs/policies.md");
     let mut catalogue = Catalogue::standard();
     layer_management::describe(&mut catalogue);
     let mut missing = Vec::new();
@@ -43,7 +43,7 @@ fn every_policy_is_documented() {
 
 #[test]
 fn every_key_of_a_cube_is_documented() {
-    let text = include_str!("../../../../docs/configuration.md");
+    let text = include_str!("../../../../../docs/configuration.md");
     let (_, section) = text.split_once("\n### QoS cubes\n").expect("the section");
     let section = section.split("\n## ").next().unwrap_or_default();
     // All of them, so that a new one is not forgotten here.

@@ -28,7 +28,7 @@ impl Script {
             Script::Filter => ("filter.lua", FILTER),
             Script::Count => (
                 "count.lua",
-                include_str!("../../../../examples/lua/count.lua"),
+                include_str!("../../../../../examples/lua/count.lua"),
             ),
             Script::Hop => ("hop.lua", HOP),
         };

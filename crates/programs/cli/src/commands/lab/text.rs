@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn every_topology_of_the_corpus_has_tables() {
-        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/lab");
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus/lab");
         let mut shown = 0;
         for file in std::fs::read_dir(corpus).unwrap() {
             let bytes = std::fs::read(file.unwrap().path()).unwrap();

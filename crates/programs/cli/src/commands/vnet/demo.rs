@@ -29,7 +29,7 @@ pub struct DemoArgs {
 }
 
 /// The network of the demonstration: `examples/vnets/six.toml`.
-const SIX: &str = include_str!("../../../../../examples/vnets/six.toml");
+const SIX: &str = include_str!("../../../../../../examples/vnets/six.toml");
 
 /// What P. Papadimitriou et al., *Implementing Network Virtualization for a Future Internet*
 /// (2009), section V.C, tables I and II, measured from request to console, s: least, mean, most,

@@ -12,7 +12,7 @@ use crate::room::Room;
 use crate::traffic::{FAR, OWN, PATIENCE};
 
 /// The customer's end of the tunnel: a tunnel of apps, because not every kernel has one.
-const B4: &str = include_str!("../../../../../examples/lwaftr/b4.toml");
+const B4: &str = include_str!("../../../../../../examples/lwaftr/b4.toml");
 
 /// `own` has the customer's address; the Internet is one host.
 pub fn configuration(internal_mtu: u16, b4: &str) -> String {
