@@ -107,7 +107,7 @@ fn breaches_of(source: &Source, root: &Path) -> Vec<(usize, String)> {
         "rs" => rust(source, &mut breaches),
         "md" => {
             links(source, root, &mut breaches);
-            let is_map = source.path == Path::new("ARCHITECTURE.md");
+            let is_map = MAPS.iter().any(|map| source.path == Path::new(map));
             let is_changelog = source.path == Path::new("CHANGELOG.md");
             match is_map {
                 true => places(source, root, is_of_map, &mut breaches),
@@ -299,6 +299,9 @@ fn alternatives(name: &str) -> Vec<String> {
     let one = |name: &str| format!("{before}{name}{after}");
     names.split(',').map(one).collect()
 }
+
+/// Pages in which every name that looks like a path is one.
+const MAPS: [&str; 3] = ["ARCHITECTURE.md", "docs/where-is.md", "docs/internals.md"];
 
 #[cfg(test)]
 mod tests {
