@@ -1,4 +1,4 @@
--- Wireshark dissectors for Carina: PDUs of normal DIFs, CDAP, VMPI records. See docs/capture.md.
+-- Wireshark dissectors for Carina: PDUs of normal DIFs, CDAP, VMPI records. See docs/how-to/capture.md.
 
 local pdu = Proto("rina_pdu", "RINA PDU")
 local cdap = Proto("rina_cdap", "RINA CDAP")

@@ -19,7 +19,7 @@
  * empty parts at the end and their bars may be left out.
  *
  * Programs that were written for the API of rlite compile with this header as they are.
- * docs/c-api.md has every errno value and the differences that remain.
+ * docs/reference/c-api.md has every errno value and the differences that remain.
  *
  * Link with -lrina: pkg-config --cflags --libs rina
  */

@@ -131,8 +131,8 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// One row a crate, arrows pointing down only. A name here is a decision; docs/dependencies.md
-/// gives its reason.
+/// One row a crate, arrows pointing down only. A name here is a decision;
+/// docs/reference/dependencies.md gives its reason.
 const ALLOWED: &[(&str, &str)] = &[
     ("carina-time", ""),
     ("carina-random", "rand_xoshiro"),

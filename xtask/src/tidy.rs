@@ -301,7 +301,11 @@ fn alternatives(name: &str) -> Vec<String> {
 }
 
 /// Pages in which every name that looks like a path is one.
-const MAPS: [&str; 3] = ["ARCHITECTURE.md", "docs/where-is.md", "docs/internals.md"];
+const MAPS: [&str; 3] = [
+    "ARCHITECTURE.md",
+    "docs/explanation/where-is.md",
+    "docs/explanation/internals.md",
+];
 
 #[cfg(test)]
 mod tests {

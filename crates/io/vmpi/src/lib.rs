@@ -5,7 +5,8 @@
 //!
 //! [`hl`] multiplexes channels over one device and knows nothing of memory; [`ll`] is the device:
 //! two rings in a region that both systems map, a station block through which they find each other
-//! again after a restart of either, and doorbells. The protocol is in `docs/vmpi-protocol.md`.
+//! again after a restart of either, and doorbells. The protocol is in
+//! `docs/explanation/vmpi-protocol.md`.
 
 #![forbid(unsafe_code)]
 

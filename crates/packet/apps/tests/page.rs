@@ -1,5 +1,5 @@
-//! `docs/writing-an-app.md`: its app is compiled here, and does what the page says. The graphs of
-//! `docs/apps.md` are right, and it has every kind.
+//! `docs/how-to/writing-an-app.md`: its app is compiled here, and does what the page says. The
+//! graphs of `docs/reference/apps.md` are right, and it has every kind.
 
 use carina_apps::sink::SinkConfig;
 use carina_apps::source::SourceConfig;
@@ -10,8 +10,8 @@ use carina_time::Instant;
 
 use crate::only::OnlyConfig;
 
-const PAGE: &str = include_str!("../../../../docs/writing-an-app.md");
-const APPS: &str = include_str!("../../../../docs/apps.md");
+const PAGE: &str = include_str!("../../../../docs/how-to/writing-an-app.md");
+const APPS: &str = include_str!("../../../../docs/reference/apps.md");
 
 #[test]
 fn page_shows_the_app_that_is_compiled_here() {

@@ -12,7 +12,7 @@
 //!   it was stopped; `stopped`: 1 then
 //! - cost: a call of the script for a burst, and what it does
 //!
-//! `docs/lua.md` has what a script can do.
+//! `docs/how-to/lua.md` has what a script can do.
 
 use std::any::Any;
 use std::rc::Rc;

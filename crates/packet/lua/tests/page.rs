@@ -1,4 +1,4 @@
-//! `docs/lua.md`: its graph is right, its script runs, and it names what scripts have.
+//! `docs/how-to/lua.md`: its graph is right, its script runs, and it names what scripts have.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use carina_apps::graph_file::read_graph_in;
 use crate::notation::frame;
 use crate::rig::Rig;
 
-const PAGE: &str = include_str!("../../../../docs/lua.md");
+const PAGE: &str = include_str!("../../../../docs/how-to/lua.md");
 
 fn block(language: &str) -> &'static str {
     let (_, block) = PAGE.split_once(&format!("```{language}\n")).unwrap();

@@ -175,7 +175,7 @@ impl Default for Side {
 }
 
 /// What RFC 7596 leaves open, and where Snabb's lwAFTR differs from it and what it refers to. The
-/// table in docs/lwaftr.md has both sides of each.
+/// table in docs/reference/lwaftr.md has both sides of each.
 ///
 /// [`Rules::RFC`] is the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

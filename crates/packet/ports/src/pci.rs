@@ -26,7 +26,7 @@
 //! reset.
 //!
 //! The driver of the kernel that had the card gets it back when the app goes
-//! ([docs/nic.md](../../../../docs/nic.md)).
+//! ([docs/reference/nic.md](../../../../docs/reference/nic.md)).
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{

@@ -1,9 +1,9 @@
-//! `docs/ports.md`: its graphs are read, and every kind is on it.
+//! `docs/reference/ports.md`: its graphs are read, and every kind is on it.
 
 use carina_apps::graph_file::read_graph_of;
 use carina_ports::KINDS;
 
-const PAGE: &str = include_str!("../../../../docs/ports.md");
+const PAGE: &str = include_str!("../../../../docs/reference/ports.md");
 
 #[test]
 fn graphs_of_the_page_are_right_and_kinds_are_on_it() {

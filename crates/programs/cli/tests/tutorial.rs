@@ -1,5 +1,5 @@
-//! `docs/tutorial.md` and `docs/vnet.md`, followed line by line: the commands of each run in one
-//! shell, and what it shows is looked for in what they say.
+//! `docs/tutorials/tutorial.md` and `docs/tutorials/vnet.md`, followed line by line: the commands
+//! of each run in one shell, and what it shows is looked for in what they say.
 //!
 //! The shell has a network, a `/run` and process numbers of its own, so that it meets nothing that
 //! is there and nothing stays behind, however it ends.
@@ -34,12 +34,12 @@ struct Step {
 
 #[test]
 fn the_tutorial_is_as_it_says() {
-    is_as_it_says("docs/tutorial.md", 10);
+    is_as_it_says("docs/tutorials/tutorial.md", 10);
 }
 
 #[test]
 fn the_page_of_virtual_networks_is_as_it_says() {
-    is_as_it_says("docs/vnet.md", 3);
+    is_as_it_says("docs/tutorials/vnet.md", 3);
 }
 
 /// Follows a page that has more than so many steps.

@@ -1,7 +1,7 @@
 //! The bodies that cross `control.sock`, and a blocking client for it.
 //!
-//! The paths are listed in `docs/control-api.md`. A refusal is [`ErrorReply`] with a fitting HTTP
-//! status.
+//! The paths are listed in `docs/reference/control-api.md`. A refusal is [`ErrorReply`] with a
+//! fitting HTTP status.
 
 mod capture;
 mod client;

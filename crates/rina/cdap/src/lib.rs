@@ -9,7 +9,7 @@
 //! A [`Connection`] says which message may be sent or received when, gives out invoke ids and
 //! matches answers to requests. It does no I/O and knows no clock: its caller says what time it is.
 //!
-//! `docs/cdap.md` lists the fields, the rules and the states.
+//! `docs/explanation/cdap.md` lists the fields, the rules and the states.
 
 #![no_std]
 #![forbid(unsafe_code)]

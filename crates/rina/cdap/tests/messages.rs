@@ -1,9 +1,10 @@
-//! Messages: the examples of `docs/cdap.md`, messages of other implementations, the rules.
+//! Messages: the examples of `docs/explanation/cdap.md`, messages of other implementations, the
+//! rules.
 
 use carina_cdap::{Auth, CdapError, Flag, Message, Opcode, Party, RuleError, Rules, Value};
 use proptest::prelude::*;
 
-const DOCUMENT: &str = include_str!("../../../../docs/cdap.md");
+const DOCUMENT: &str = include_str!("../../../../docs/explanation/cdap.md");
 
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<char> = text.chars().filter(|c| !c.is_whitespace()).collect();

@@ -3,7 +3,7 @@
 //! A control descriptor holds registrations, a flow is a descriptor for read, write, poll and
 //! close. Every call returns -1 with `errno` set when it fails and never unwinds: a panic, which
 //! would be a bug, aborts. What each call does, and where it differs from other implementations
-//! of the same API, is in `docs/c-api.md`.
+//! of the same API, is in `docs/reference/c-api.md`.
 //!
 //! This module is the only one of the crate with `unsafe` code, which is what C costs: it takes
 //! pointers and descriptors from C and gives such back. `read` and `write` as C programs have them

@@ -51,7 +51,7 @@
 //! # C
 //!
 //! `include/rina/api.h` gives the same as a C library in the POSIX style, where a flow is a file
-//! descriptor; see `docs/c-api.md`.
+//! descriptor; see `docs/reference/c-api.md`.
 
 #![deny(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Reports the data plane's events to `tracing`, on the manager's thread: the data-plane thread
 //! only puts them into the mailbox.
 //!
-//! `docs/logging.md` lists the targets.
+//! `docs/how-to/logging.md` lists the targets.
 
 use tracing::{debug, info};
 

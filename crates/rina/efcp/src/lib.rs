@@ -22,7 +22,7 @@
 //!                                               PDUs
 //! ```
 //!
-//! The states, timers and rules are described in `docs/efcp.md`.
+//! The states, timers and rules are described in `docs/explanation/efcp.md`.
 //!
 //! # The drain contract
 //!

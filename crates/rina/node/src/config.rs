@@ -1,6 +1,6 @@
 //! The configuration: TOML, every key known, every error with its line.
 //!
-//! The keys are described in `docs/configuration.md`.
+//! The keys are described in `docs/reference/configuration.md`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};

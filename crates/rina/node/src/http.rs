@@ -1,7 +1,7 @@
 //! `control.sock`: HTTP/1.1 and JSON over a Unix socket, on a thread of its own.
 //!
 //! Nothing is decided here: each request becomes a [`Query`] to the core. The paths and bodies are
-//! described in `docs/control-api.md`.
+//! described in `docs/reference/control-api.md`.
 
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -290,12 +290,12 @@ async fn events(control: Shared, RawQuery(query): RawQuery) -> Response {
 async fn unknown_path() -> Response {
     refuse(ErrorBody::new(
         ErrorCode::NotFound,
-        "no such path; see docs/control-api.md",
+        "no such path; see docs/reference/control-api.md",
     ))
 }
 
 async fn wrong_method() -> Response {
-    let what = "this path does not have this method; see docs/control-api.md";
+    let what = "this path does not have this method; see docs/reference/control-api.md";
     answer(StatusCode::METHOD_NOT_ALLOWED, Err(bad(what.into())))
 }
 

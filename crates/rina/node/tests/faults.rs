@@ -112,7 +112,11 @@ fn control_sock_refuses_with_status_and_words() {
             "{text}"
         );
     };
-    refused(control.get_text("/v1/nothing"), 404, "docs/control-api.md");
+    refused(
+        control.get_text("/v1/nothing"),
+        404,
+        "docs/reference/control-api.md",
+    );
     refused(control.get_text("/v1/apply"), 405, "method");
     refused(control.get_text("/v1/vms/none"), 404, "none");
     refused(control.get_text("/v1/events?since=x"), 400, "since");

@@ -28,7 +28,7 @@
 //! assert_eq!(catalogue.check(&config), Ok(()));
 //! ```
 //!
-//! `docs/policies.md` lists all components and their traits.
+//! `docs/reference/policies.md` lists all components and their traits.
 
 #![forbid(unsafe_code)]
 

@@ -2,8 +2,8 @@
 //!
 //! [`Tools`] implements [`Toolbox`](carina_ipcp::security::Toolbox): it makes the policies of the
 //! components `sdu-protection` and `authentication` from this member's [`Credentials`].
-//! docs/security.md draws the formats and says what each policy protects against, and what not.
-//! Cryptography itself is AWS-LC's.
+//! docs/explanation/security.md draws the formats and says what each policy protects against, and
+//! what not. Cryptography itself is AWS-LC's.
 
 #![forbid(unsafe_code)]
 

@@ -18,7 +18,8 @@ pub struct Route {
     /// cost.
     pub next: Vec<Address>,
     /// Neighbours to give them to when all of `next` are gone, best first. None of them sends the
-    /// PDU back here when one link has failed; see docs/routing.md for the failure of a member.
+    /// PDU back here when one link has failed; see docs/explanation/routing.md for the failure of a
+    /// member.
     pub alternates: Vec<Address>,
     /// Cost of the way; 0 when the policy knows of no cost.
     pub cost: u64,

@@ -3,7 +3,7 @@
 //!
 //! [`policy::make`] gives a [`Routing`] by name. It hears of links to neighbours and of messages of
 //! neighbours, and gives messages for neighbours and a [`table`](Routing::table). The IPCP encodes
-//! [`Message`] as it likes; docs/routing.md describes each of them.
+//! [`Message`] as it likes; docs/explanation/routing.md describes each of them.
 //!
 //! ```text
 //!   handle_link_up, handle_link_down        handle_message     handle_timeout

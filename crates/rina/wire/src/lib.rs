@@ -1,7 +1,8 @@
 //! Headers on the wire and on the VMPI: views and checks, no I/O.
 //!
 //! Every decoder here takes bytes that an adversary may have chosen. It never panics, never reads
-//! outside its input and never allocates. The VMPI's formats are drawn in `docs/vmpi-protocol.md`.
+//! outside its input and never allocates. The VMPI's formats are drawn in
+//! `docs/explanation/vmpi-protocol.md`.
 
 #![no_std]
 #![forbid(unsafe_code)]

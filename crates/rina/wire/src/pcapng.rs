@@ -136,7 +136,7 @@ pub struct Interface {
     pub link: LinkType,
     /// Name for people.
     pub name: alloc::string::String,
-    /// What a reader must know to understand the packets; see `docs/capture.md`.
+    /// What a reader must know to understand the packets; see `docs/how-to/capture.md`.
     pub description: alloc::string::String,
     /// Bytes that are kept of a packet at most; 0 for all.
     pub snap_bytes: u32,

@@ -55,7 +55,7 @@ const IRATI_SENT: &[&str] = &[
 
 #[test]
 fn the_examples_of_the_documentation_are_written_the_same() {
-    let document = include_str!("../../../../docs/pci.md");
+    let document = include_str!("../../../../docs/explanation/pci.md");
     let mut count = 0;
     for (syntax, name) in [(RLITE, "rlite"), (IRATI, "irati")] {
         for part in document.split(&format!("\n```{name}-")).skip(1) {

@@ -1,4 +1,5 @@
-//! PCI: the examples of `docs/pci.md`, round trips at all widths, and bytes that anyone chose.
+//! PCI: the examples of `docs/explanation/pci.md`, round trips at all widths, and bytes that anyone
+//! chose.
 
 use carina_wire::dif::{
     Ack, Address, CepId, Control, PCI_BYTES_MAX, Pci, PciError, PduType, QosId, SACK_RANGES_MAX,
@@ -8,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::headers::decode;
 
-const DOCUMENT: &str = include_str!("../../../../docs/pci.md");
+const DOCUMENT: &str = include_str!("../../../../docs/explanation/pci.md");
 
 /// The bytes of an example in the documentation.
 fn example(name: &str) -> Vec<u8> {

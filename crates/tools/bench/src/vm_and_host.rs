@@ -294,7 +294,7 @@ fn all_systems(guest: &TestGuest, node: &TestNode, network: CardNetwork) -> Resu
 }
 
 /// Bare rings in the last quarter of the shared memory, of which the VMPI makes no use
-/// (`docs/vmpi-protocol.md`, section 4).
+/// (`docs/explanation/vmpi-protocol.md`, section 4).
 fn bare_rings(guest: &TestGuest, node: &TestNode) -> Result<TransportSpec> {
     let name = TestGuest::port(NAME, VmpiKind::Ivshmem)?;
     let bytes = std::fs::metadata(RunDir::new(node.path()).vm_region(&name));

@@ -1,4 +1,4 @@
-//! PDUs of a normal DIF: PCI and user data (`docs/pci.md`).
+//! PDUs of a normal DIF: PCI and user data (`docs/explanation/pci.md`).
 
 use carina_wire::dif::{
     Ack, Address, Control, Decoded, Dialect, NEIGHBOUR_CHECK_BYTES, PCI_BYTES_MAX, Pci, PciError,

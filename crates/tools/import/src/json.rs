@@ -1,5 +1,5 @@
 //! JSON with the line of each value, and with comments as configurations of IRATI have them.
-//! RFC 8259; `docs/dependencies.md` says why no library reads it.
+//! RFC 8259; `docs/reference/dependencies.md` says why no library reads it.
 
 use crate::error::JsonError;
 

@@ -54,7 +54,7 @@ pub struct Member {
     pub role: Option<DifRole>,
     /// The member that it asks for admission.
     pub via: Option<String>,
-    /// Settings, as in `docs/configuration.md`.
+    /// Settings, as in `docs/reference/configuration.md`.
     pub config: Map<String, Value>,
     /// The line that makes it.
     pub line: usize,

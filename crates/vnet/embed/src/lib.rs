@@ -13,7 +13,7 @@
 //!   [`online::Online`] lets requests come and go.
 //!
 //! Ids are integers, names are the caller's. Nothing here does I/O, reads a clock or starts a
-//! thread. `docs/embedding.md` describes the algorithms and where they come from.
+//! thread. `docs/explanation/embedding.md` describes the algorithms and where they come from.
 #![forbid(unsafe_code)]
 
 mod attempt;

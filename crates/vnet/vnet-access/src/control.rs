@@ -57,7 +57,7 @@ pub struct Joined {
 }
 
 /// What a user's system needs in order to become a member of the network's DIF: a shim over UDP
-/// (`docs/shims.md`) to the node, whose member it asks.
+/// (`docs/explanation/shims.md`) to the node, whose member it asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JoinedDif {

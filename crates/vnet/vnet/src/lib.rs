@@ -8,8 +8,8 @@
 //! infrastructure providers (PIP).
 //!
 //! [`vno`], [`vnp`] and [`pip`] are the roles, [`message`] what they say to one another. They are
-//! machines without I/O: time, randomness and the [`store`] are arguments. `docs/vnet-roles.md`
-//! says what they keep to.
+//! machines without I/O: time, randomness and the [`store`] are arguments.
+//! `docs/how-to/vnet-roles.md` says what they keep to.
 #![forbid(unsafe_code)]
 
 pub mod division;

@@ -3,7 +3,8 @@
 //!
 //! [`Endpoint`] is a machine without I/O: records and the time go in, control messages and events
 //! come out. It neither reads rings nor copies payload; its owner does, and asks it which channel a
-//! record belongs to and how much may be sent. The protocol is in `docs/vmpi-protocol.md`.
+//! record belongs to and how much may be sent. The protocol is in
+//! `docs/explanation/vmpi-protocol.md`.
 //!
 //! Drain contract: after every call that takes `&mut self`, drain [`Endpoint::poll_event`] and,
 //! when the ring has room, [`Endpoint::poll_control`], before more data is sent.

@@ -39,7 +39,8 @@ use crate::report::{print_json, print_line, progress};
     carina blast eth1 eth2 --to 2001:db8::/64 --size 80\n  \
     carina blast loop --for 1s\n\n\
     A port is INTERFACE, a PCI address such as 0000:00:04.0, or KIND:NAME with options behind, as \
-    docs/ports.md has them; loop sends straight to the receiver, which shows how fast both are. \
+    docs/reference/ports.md has them; loop sends straight to the receiver, which shows how fast \
+    both are. \
     Packets that are made are UDP over IPv4 or IPv6 and carry a number and the time when they \
     left; those of a file are sent as they are, and only counted. Lengths and rates are without \
     FCS. Ctrl-C ends it and prints what was found."

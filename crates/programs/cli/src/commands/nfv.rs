@@ -28,9 +28,9 @@ mod table;
 pub enum NfvCommand {
     /// Run the ports of a file, and follow its changes
     ///
-    /// The file is TOML, as docs/nfv.md of the manual has it, or snabbnfv's own. When it changes,
-    /// or with SIGHUP, the ports that differ are changed, and no other port loses a frame. A file
-    /// that is wrong changes nothing.
+    /// The file is TOML, as docs/tutorials/nfv.md of the manual has it, or snabbnfv's own. When it
+    /// changes, or with SIGHUP, the ports that differ are changed, and no other port loses a frame.
+    /// A file that is wrong changes nothing.
     #[command(after_help = "Examples:\n  carina nfv run ports.toml\n  \
         carina nfv run ports.toml --cpu 1 --for 10s --json\n  \
         carina nfv run snabbnfv.cfg --uplink eth1 --socket /run/vm/%s.socket\n\n\

@@ -361,7 +361,8 @@ pub enum VnetCommand {
     Keys(KeysCommand),
     /// Read a document and say what is wrong with it, or what it asks for
     ///
-    /// A document says what is wanted of a virtual network; docs/vnet-documents.md has all of it.
+    /// A document says what is wanted of a virtual network; docs/reference/vnet-documents.md has
+    /// all of it.
     #[command(
         after_help = "Examples:\n  carina vnet check demo.toml\n  carina --json vnet check \
         demo.xml\n\nExit code 3: the document is wrong."

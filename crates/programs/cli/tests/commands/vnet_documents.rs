@@ -14,7 +14,7 @@ fn vnet(arguments: &[&str], file: &Path) -> Output {
 
 /// The block of TOML in the page, which says what a document is.
 fn document_of_the_page() -> &'static str {
-    let page = include_str!("../../../../../docs/vnet-documents.md");
+    let page = include_str!("../../../../../docs/reference/vnet-documents.md");
     let (_, rest) = page.split_once("```toml\n").expect("a block");
     rest.split_once("```").expect("its end").0
 }

@@ -30,9 +30,9 @@ pub struct DifCreate {
     /// Dialect of the DIF, the same at all members.
     #[serde(default, skip_serializing_if = "Dialect::is_native")]
     pub dialect: Dialect,
-    /// What all members agree on, as in `docs/configuration.md`; for the first member only, except
-    /// in [`Dialect::Irati`], where every member has its own. What it does not say is as usual in
-    /// the dialect.
+    /// What all members agree on, as in `docs/reference/configuration.md`; for the first member
+    /// only, except in [`Dialect::Irati`], where every member has its own. What it does not say is
+    /// as usual in the dialect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Value>,
 }

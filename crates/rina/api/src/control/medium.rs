@@ -21,7 +21,7 @@ pub enum ArpDialect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Framing {
-    /// With flow numbers and allocation by name; see `docs/shims.md`.
+    /// With flow numbers and allocation by name; see `docs/explanation/shims.md`.
     #[default]
     Native,
     /// Bare SDUs, as rlite and IRATI: one flow per pair of addresses, names by configuration.

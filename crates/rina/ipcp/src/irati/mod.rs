@@ -1,6 +1,6 @@
 //! Layer management of a DIF of IRATI's dialect.
 //!
-//! Messages and values are those of IRATI itself, as `docs/irati.md` describes them.
+//! Messages and values are those of IRATI itself, as `docs/how-to/irati.md` describes them.
 //!
 //! ```text
 //!   commands, events                     N-1 flows come and go
@@ -20,7 +20,7 @@
 //! ```
 //!
 //! The flow allocator, the link-state database and the directory behind these files are those of
-//! `interop`. `docs/irati.md` has the protocol.
+//! `interop`. `docs/how-to/irati.md` has the protocol.
 
 mod addresses;
 mod authentication;

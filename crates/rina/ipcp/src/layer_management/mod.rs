@@ -21,7 +21,7 @@
 //! ```
 //!
 //! Each file has one component: its state, and what it does to the others. Nothing here knows the
-//! payload type, a clock or a socket. `docs/management.md` has the protocol.
+//! payload type, a clock or a socket. `docs/explanation/management.md` has the protocol.
 
 mod access_control;
 mod addresses;

@@ -1,6 +1,6 @@
 //! Layer management as rlite speaks it: a member of a DIF whose other members may be rlite's.
 //!
-//! Messages and values are those of rlite itself, as `docs/rlite.md` describes them.
+//! Messages and values are those of rlite itself, as `docs/how-to/rlite.md` describes them.
 //!
 //! ```text
 //!   commands, events                          N-1 flows come and go
@@ -18,8 +18,8 @@
 //!        data_transfer::DataTransfer: management PDUs
 //! ```
 //!
-//! `docs/rlite.md` has the protocol. Nothing is repeated when it is lost: every attempt has a time
-//! and is begun anew, and every 30 s each member repeats its own entries.
+//! `docs/how-to/rlite.md` has the protocol. Nothing is repeated when it is lost: every attempt has
+//! a time and is begun anew, and every 30 s each member repeats its own entries.
 
 mod addresses;
 mod crossing;

@@ -1,12 +1,12 @@
-//! `docs/policies.md` has every policy and parameter of the catalogue, with its default, and
-//! `docs/configuration.md` every key of a QoS cube.
+//! `docs/reference/policies.md` has every policy and parameter of the catalogue, with its default,
+//! and `docs/reference/configuration.md` every key of a QoS cube.
 
 use carina_ipcp::config::QosCube;
 use carina_ipcp::{Catalogue, layer_management};
 
 #[test]
 fn every_policy_is_documented() {
-    let text = include_str!("../../../../../docs/policies.md");
+    let text = include_str!("../../../../../docs/reference/policies.md");
     let mut catalogue = Catalogue::standard();
     layer_management::describe(&mut catalogue);
     let mut missing = Vec::new();
@@ -36,14 +36,14 @@ fn every_policy_is_documented() {
     }
     assert!(
         missing.is_empty(),
-        "docs/policies.md lacks:\n{}",
+        "docs/reference/policies.md lacks:\n{}",
         missing.join("\n")
     );
 }
 
 #[test]
 fn every_key_of_a_cube_is_documented() {
-    let text = include_str!("../../../../../docs/configuration.md");
+    let text = include_str!("../../../../../docs/reference/configuration.md");
     let (_, section) = text.split_once("\n### QoS cubes\n").expect("the section");
     let section = section.split("\n## ").next().unwrap_or_default();
     // All of them, so that a new one is not forgotten here.
@@ -86,6 +86,9 @@ fn every_key_of_a_cube_is_documented() {
             "" => format!("| `{key}` | |"),
             default => format!("| `{key}` | {default} |"),
         };
-        assert!(section.contains(&row), "docs/configuration.md lacks: {row}");
+        assert!(
+            section.contains(&row),
+            "docs/reference/configuration.md lacks: {row}"
+        );
     }
 }

@@ -83,7 +83,7 @@ impl UdpConfig {
         let resolver = AddressResolver::open(self.peers.clone(), UDP_PORT)
             .map_err(ShimError::system("the address resolver"))?;
         let orderly = |plan: &FaultPlan| plan.reorder == 0.0 && plan.jitter_ns == 0;
-        // The Internet reorders, so the shim promises no order; see docs/shims.md.
+        // The Internet reorders, so the shim promises no order; see docs/explanation/shims.md.
         let offered = QosOffered {
             in_order: self.listen.ip().is_loopback() && self.fault.as_ref().is_none_or(orderly),
             ..QosOffered::datagrams(self.sdu_max)

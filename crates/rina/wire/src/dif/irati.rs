@@ -1,4 +1,5 @@
-//! The layout of IRATI, little-endian. `docs/pci.md` has the same with captured examples.
+//! The layout of IRATI, little-endian. `docs/explanation/pci.md` has the same with captured
+//! examples.
 //!
 //! ```text
 //! every PDU    version 1 | destination address | source address | QoS-id

@@ -4,7 +4,7 @@
 //! the specification leaves widths and order to the DIF.
 //!
 //! What a field *means* is the same in every DIF; how it is laid out is the DIF's [`Syntax`]. The
-//! layouts are drawn byte by byte in `docs/pci.md`.
+//! layouts are drawn byte by byte in `docs/explanation/pci.md`.
 
 mod checksum;
 mod field;

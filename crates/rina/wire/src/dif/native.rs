@@ -1,4 +1,4 @@
-//! The native layout, in network byte order. `docs/pci.md` has the same with examples.
+//! The native layout, in network byte order. `docs/explanation/pci.md` has the same with examples.
 //!
 //! ```text
 //! every PDU    version 1 | type 1 | flags 1 | hop limit 1 | QoS-id | length

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! CRC-32 of IEEE 802.3, in network byte order. It is there in every such PDU: a flag that
-//! announced it could be damaged as well. `docs/pci.md`, section 8, has an example.
+//! announced it could be damaged as well. `docs/explanation/pci.md`, section 8, has an example.
 
 use alloc::vec::Vec;
 

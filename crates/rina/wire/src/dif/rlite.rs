@@ -1,4 +1,5 @@
-//! The layout of rlite, little-endian. `docs/pci.md` has the same with captured examples.
+//! The layout of rlite, little-endian. `docs/explanation/pci.md` has the same with captured
+//! examples.
 //!
 //! ```text
 //! every PDU    version 1 | type 1 | flags 2 | checksum 2 | TTL 2 | sequence number

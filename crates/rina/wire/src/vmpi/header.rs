@@ -81,8 +81,8 @@ impl DataHeader {
 }
 
 /// The header of a record that holds a bundle: whole SDUs of one channel, one behind the other,
-/// each as a record of a ring (`docs/ring-layout.md`). Four bytes of zero follow the common ones,
-/// so that the SDUs lie at multiples of 8.
+/// each as a record of a ring (`docs/explanation/ring-layout.md`). Four bytes of zero follow the
+/// common ones, so that the SDUs lie at multiples of 8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BundleHeader {
     /// The channel of all of its SDUs; never 0.

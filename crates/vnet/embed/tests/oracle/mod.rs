@@ -1,5 +1,5 @@
 //! The cheapest embedding of a small request, by branch and bound over all hosts of its nodes and
-//! all simple paths of its links: the integer program of `docs/embedding.md`.
+//! all simple paths of its links: the integer program of `docs/explanation/embedding.md`.
 
 use carina_embed::request::Sharing;
 use carina_embed::residual::Amounts;

@@ -4,7 +4,7 @@
 //! together with doorbells; the data plane works on [`HostPort::device`]. In the guest
 //! [`GuestDevice`] maps the BAR from user space, without a driver. The device and the server
 //! protocol are those of QEMU, "Device Specification for Inter-VM shared memory device", version 1;
-//! what was learnt about them is in `docs/vmpi-protocol.md`.
+//! what was learnt about them is in `docs/explanation/vmpi-protocol.md`.
 
 mod guest;
 mod host;

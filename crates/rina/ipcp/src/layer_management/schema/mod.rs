@@ -1,7 +1,7 @@
 //! The RIB as it is on the wire: object names, classes, values, results.
 //!
-//! No other module spells an object name, a class or a field of a value. `docs/management.md` has
-//! the same for people.
+//! No other module spells an object name, a class or a field of a value.
+//! `docs/explanation/management.md` has the same for people.
 
 mod dif;
 mod names;

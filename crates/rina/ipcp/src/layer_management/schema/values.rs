@@ -1,4 +1,4 @@
-//! Values of objects: Protocol Buffers (proto3), drawn in `docs/management.md`.
+//! Values of objects: Protocol Buffers (proto3), drawn in `docs/explanation/management.md`.
 //!
 //! Numbers of fields are for good. Absent and zero are the same. A value that does not decode, or
 //! whose content no member would write, is refused as a whole.
