@@ -461,10 +461,7 @@ pub fn run(
             name,
             follow,
             operator,
-        } => match operator.client(shared)? {
-            Some(client) => operator::events(shared, &client, name.as_deref(), follow),
-            None => network::events(shared, name.as_deref(), follow),
-        },
+        } => events(shared, name.as_deref(), follow, &operator),
         VnetCommand::Exec(args) => inside::exec(shared, &args),
         VnetCommand::Console {
             node,
@@ -515,6 +512,13 @@ fn down(shared: &Shared, name: Option<&str>, all: bool, operator: &OperatorArgs)
     match operator.client(shared)? {
         Some(client) => operator::down(shared, &client, name, all),
         None => network::down(shared, name, all),
+    }
+}
+
+fn events(shared: &Shared, name: Option<&str>, follow: bool, operator: &OperatorArgs) -> Outcome {
+    match operator.client(shared)? {
+        Some(client) => operator::events(shared, &client, name, follow),
+        None => network::events(shared, name, follow),
     }
 }
 

@@ -5,8 +5,8 @@ use std::process::{Command, Output};
 
 use super::node::CARINA;
 
-const GUEST: &str = env!("CARGO_BIN_EXE_carina-guest");
-const TOOLS: &str = env!("CARGO_BIN_EXE_carina-tools");
+const GUEST: &str = concat!(env!("CARGO_BIN_EXE_carina"), "-guest");
+const TOOLS: &str = concat!(env!("CARGO_BIN_EXE_carina"), "-tools");
 
 fn run(program: &str, words: &[&str]) -> Output {
     Command::new(program).args(words).output().unwrap()
