@@ -43,7 +43,6 @@ pub mod graph;
 pub mod lua;
 pub mod placement;
 pub mod snabb;
-pub mod state;
 pub mod toml_file;
 pub mod tunnel;
 

@@ -21,6 +21,7 @@ pub mod af_packet;
 pub mod af_xdp;
 mod offload;
 pub mod pci;
+pub mod state;
 pub mod tap;
 pub mod tun;
 pub mod vhost_user;

@@ -44,6 +44,8 @@ use crate::tool::Tools;
 #[derive(Debug, Parser)]
 #[command(
     name = "carina",
+    // Also where the program is carina-tools.
+    bin_name = "carina",
     version,
     max_term_width = 100,
     after_help = ENVIRONMENT
@@ -60,7 +62,13 @@ struct Cli {
 /// A guest has this small program as `carina`. Graphs, virtual machines, virtual networks, labs and
 /// tools are commands of the program on the host.
 #[derive(Debug, Parser)]
-#[command(name = "carina", version, max_term_width = 100, after_help = ENVIRONMENT)]
+#[command(
+    name = "carina",
+    bin_name = "carina",
+    version,
+    max_term_width = 100,
+    after_help = ENVIRONMENT
+)]
 struct GuestCli {
     #[command(flatten)]
     shared: Shared,

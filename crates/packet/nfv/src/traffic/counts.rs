@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use carina_apps::mac_mux::UPLINK;
 use carina_engine::counter_file::Reading;
 use carina_engine::frames::LinkName;
+use carina_ports::state::state;
 use serde::Serialize;
 
 use super::Traffic;
 use super::graph::{MUX, app_name, step};
-use super::state::state;
 
 /// What went through a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

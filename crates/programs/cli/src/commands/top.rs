@@ -41,6 +41,9 @@ struct Rates {
     kind: &'static str,
     id: u64,
     name: String,
+    /// Why a port of a graph carries nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
     sdus_in_per_s: f64,
     mbps_in: f64,
     sdus_out_per_s: f64,
@@ -160,6 +163,7 @@ fn rates(before: &Sample, after: &Sample, seconds: f64) -> Vec<Rates> {
             kind: now.kind.label(),
             id: now.id,
             name: now.name.clone(),
+            state: None,
             sdus_in_per_s: rate(Value::SdusIn),
             mbps_in: rate(Value::BytesIn) * 8e-6,
             sdus_out_per_s: rate(Value::SdusOut),
@@ -188,11 +192,19 @@ impl Rates {
         channel.map_or_else(|| "-".to_owned(), u64::to_string)
     }
 
+    /// The name, with the state of a port that carries nothing.
+    fn named(&self) -> String {
+        match &self.state {
+            Some(state) => format!("{}: {state}", self.name),
+            None => self.name.clone(),
+        }
+    }
+
     fn cells(&self) -> [String; 10] {
         [
             self.kind.to_owned(),
             self.id.to_string(),
-            self.name.clone(),
+            self.named(),
             self.channel(),
             short(self.sdus_in_per_s),
             short(self.mbps_in),

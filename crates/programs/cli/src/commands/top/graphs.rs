@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use carina_engine::counter_file::{Reading, read};
-use carina_nfv::traffic::state::state;
+use carina_ports::state::state;
 
 use super::Rates;
 use crate::graph_directory::entries;
@@ -41,15 +41,11 @@ pub(super) fn rates(before: &[GraphSample], after: &[GraphSample], seconds: f64)
         let old = before.iter().find(|old| old.name == graph.name);
         let rows = owners.into_iter().map(|(owner, readings)| {
             let mut row = row(number, graph, old, owner, &readings, seconds);
-            let state = state_of(owner, &readings);
-            if let Some(state) = &state {
-                row.name = format!("{}: {state}", row.name);
-            }
-            (row, state.is_some())
+            row.state = state_of(owner, &readings);
+            row
         });
         // An app that has counted nothing and is in order has nothing to show.
-        rows.filter(|(row, has_state)| *has_state || row.kind == LINK || !row.totals.is_empty())
-            .map(|(row, _)| row)
+        rows.filter(|row| row.state.is_some() || row.kind == LINK || !row.totals.is_empty())
             .collect::<Vec<_>>()
     };
     after.iter().enumerate().flat_map(of_graph).collect()
@@ -90,6 +86,7 @@ fn row(
         kind: if is_link { LINK } else { APP },
         id: number as u64,
         name: format!("{}: {owner}", graph.name),
+        state: None,
         sdus_in_per_s: rate("packets"),
         mbps_in: rate("bytes") * 8e-6,
         sdus_out_per_s: 0.0,
@@ -134,9 +131,13 @@ mod tests {
         };
         let rows = rates(&[graph(100, 1000)], &[graph(300, 251_000)], 2.0);
         assert_eq!(rows.len(), 3);
-        assert_eq!(
-            rows[2].name,
-            "g.toml: web_port: no QEMU has connected to the socket"
+        assert_eq!(rows[2].name, "g.toml: web_port");
+        let state = rows[2].state.as_deref();
+        assert_eq!(state, Some("no QEMU has connected to the socket"));
+        assert!(
+            rows[2]
+                .named()
+                .ends_with("web_port: no QEMU has connected to the socket")
         );
         assert_eq!(
             (rows[0].kind, rows[0].name.as_str()),

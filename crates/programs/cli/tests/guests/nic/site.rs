@@ -141,8 +141,11 @@ impl Site {
 
     pub fn until_counter(&self, port: &str, name: &str, is_right: impl Fn(u64) -> bool) {
         let look = || self.counter(port, name).filter(|value| is_right(*value));
-        let seen = self.counter(port, name);
-        assert!(until(SOON, look).is_some(), "{port}: {name} is {seen:?}");
+        if until(SOON, look).is_none() {
+            let seen = self.counter(port, name);
+            let top = self.does("cat /tmp/forward /tmp/log; carina --json top --once");
+            panic!("{port}: {name} is {seen:?}: {top}");
+        }
     }
 
     /// Kills a process, after its guardians.
