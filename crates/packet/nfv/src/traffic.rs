@@ -24,7 +24,6 @@
 //! | [`placement`] | which worker has which port |
 //! | [`changes`] | what differs between two configurations, port by port |
 //! | [`counts`] | what went through ports, and what was dropped and why |
-//! | [`state`] | why a port carries nothing |
 //! | [`attach`] | what QEMU and libvirt need |
 
 use carina_apps::graph_file::Kind;
