@@ -3,7 +3,7 @@
 mod boot_attempt;
 
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use clap::Subcommand;
 
 use self::boot_attempt::BootAttempt;
 use super::lab::exec_in_guest;
+#[cfg(feature = "packet")]
 use super::nfv;
 use super::terminal;
 use crate::Shared;
@@ -323,10 +324,9 @@ fn start_guest(
 fn card(shared: &Shared, vm: &LocalName, number: usize, nic: &NicArg) -> Result<Nic, Failure> {
     let socket = &nic.socket;
     let socket = std::path::absolute(socket).attempt(format!("finding {}", socket.display()))?;
-    let port = nfv::port_at(shared, &socket)?;
-    let value = |key: &str| port.as_ref().and_then(|port| port.app.get(key));
+    let port = port_at(shared, &socket)?;
     if let Some(port) = &port
-        && value("client").and_then(|is_client| is_client.as_bool()) == Some(true)
+        && port.is_client
     {
         return Err(refused(format!(
             "--nic {}: port {} has client = true, so that QEMU would have to make the socket; \
@@ -343,20 +343,46 @@ fn card(shared: &Shared, vm: &LocalName, number: usize, nic: &NicArg) -> Result<
             socket.display()
         ))
     })?;
-    let of_port = port.as_ref().and_then(|port| port.mac).map(|mac| mac.0);
+    let of_port = port.as_ref().and_then(|port| port.mac);
     let mac = nic.mac.map(|mac| mac.0).or(of_port);
     Ok(Nic {
         model: Model::VirtioNet,
         backend: Backend::VhostUser {
-            queues: value("queues")
-                .and_then(|queues| queues.as_integer())
-                .and_then(|queues| u16::try_from(queues).ok())
-                .unwrap_or(1),
+            queues: port.and_then(|port| port.queues).unwrap_or(1),
             packed: false,
             socket,
         },
         mac: mac.or_else(|| Some(own_mac(vm, number))),
     })
+}
+
+/// What a card takes from the port of `carina nfv run` that it attaches to.
+struct PortOfCard {
+    name: String,
+    mac: Option<[u8; 6]>,
+    is_client: bool,
+    queues: Option<u16>,
+}
+
+/// The port whose socket this is; `None` for other sockets, and in a build without `carina nfv`.
+#[cfg(feature = "packet")]
+fn port_at(shared: &Shared, socket: &Path) -> Result<Option<PortOfCard>, Failure> {
+    let port = nfv::port_at(shared, socket)?;
+    Ok(port.map(|port| {
+        let is_client = port.app.get("client").and_then(|value| value.as_bool());
+        let queues = port.app.get("queues").and_then(|value| value.as_integer());
+        PortOfCard {
+            is_client: is_client == Some(true),
+            queues: queues.and_then(|queues| u16::try_from(queues).ok()),
+            mac: port.mac.map(|mac| mac.0),
+            name: port.name,
+        }
+    }))
+}
+
+#[cfg(not(feature = "packet"))]
+fn port_at(_: &Shared, _: &Path) -> Result<Option<PortOfCard>, Failure> {
+    Ok(None)
 }
 
 /// An address for a card of a port that has none. It comes from the card's number and the VM's
