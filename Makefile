@@ -47,6 +47,8 @@ check: packages
 	cargo xtask tidy
 	cargo xtask deps
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	for only in "" packet vnet; do cargo clippy --locked --package carina-cli \
+		--no-default-features --features "$$only" -- -D warnings || exit 1; done
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 
 # What building and guests need; what tests need.
