@@ -56,7 +56,7 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// Those of [`Image::program`].
+    /// When [`Image::program`] refuses the program.
     pub fn node(self, own: &Path) -> Result<Image> {
         self.program("/bin/carina", &guest_program(own))
     }
@@ -239,6 +239,6 @@ fn forget_old_images(directory: &Path, keep: &Path) {
 }
 
 const IMAGES_KEPT: usize = 8;
-/// `carina-guest`, which `build.rs` compiles.
+/// The first process of the crate `guest`, which `build.rs` compiles.
 const INIT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest"));
 const KEEP_NODE: &str = include_str!("../../../rina/guest/keep-node");

@@ -1,6 +1,6 @@
 //! Commands inside a guest over its second serial port.
 //!
-//! The guest's agent (`carina-guest`) obeys one request per line; this is the other end. The port
+//! The guest's agent (crate `guest`) obeys one request per line; this is the other end. The port
 //! is separate from the console, so kernel messages cannot get between. What comes back is base64
 //! between marker lines that carry the command's identifier, so output of any bytes arrives whole,
 //! and several commands may run at a time.

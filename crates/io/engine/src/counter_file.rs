@@ -292,7 +292,10 @@ mod tests {
         drop(second);
         assert!(!has_writer(&path));
         assert!(remove_dead(&path) && !path.exists());
-        assert!(!has_writer(&path) && !remove_dead(&path), "there is none");
+        assert!(
+            !has_writer(&path) && !remove_dead(&path),
+            "the file has been removed"
+        );
     }
 
     #[test]

@@ -24,10 +24,10 @@
 //! - cost: AES-GCM over the packet: some 80 ns at 64 bytes
 //!
 //! The outer header has the traffic class of the packet, and a mark of congestion that it gets on
-//! the way goes back to that (RFC 6040). Keys, sequence numbers and IVs are those of `esp`, and so
-//! is what is refused of keys. Frames
-//! to the north have zeros as MAC addresses, for `arp` or `nd` to fill in. The tunnel does not ask
-//! who may send what through it: `pcap_filter` does.
+//! the way is copied back into the packet (RFC 6040). Keys, sequence numbers and IVs follow the
+//! rules of `esp`, which also refuses the same keys. Frames to the north have zeros as MAC
+//! addresses, for `arp` or `nd` to fill in. The tunnel does not ask who may send what through it:
+//! `pcap_filter` does.
 
 use std::net::IpAddr;
 

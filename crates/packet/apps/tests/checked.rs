@@ -12,7 +12,7 @@ use toml::Value;
 
 use crate::probes::{Collector, Feeder, Waiting};
 
-/// A configuration of each script, but for those of files, which are made or read.
+/// A configuration of each script. Scripts of apps that read or write files are left out.
 fn samples() -> Vec<toml::Table> {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
     let mut files: Vec<_> = std::fs::read_dir(scripts).unwrap().flatten().collect();
@@ -194,7 +194,7 @@ proptest! {
     #[test]
     fn accepted_configurations_are_made(table in table()) {
         if let Some(graph) = graph_of(table.clone()) {
-            // A frame that is longer than those of a pool depends on the pool; see below.
+            // Whether a long frame fits depends on the pool; another test has pools.
             let is_long = table.get("size").and_then(Value::as_integer) > Some(2048);
             if !is_long {
                 let made = network().configure(&graph);

@@ -181,8 +181,11 @@ impl VmAndHost {
 /// # Errors
 /// Something is missing.
 pub(crate) fn guest_image(program: Option<&Path>) -> Result<GuestImage> {
-    let own = std::env::current_exe().attempt("finding this program")?;
-    Ok(GuestImage::prepare(program.unwrap_or(&own))?)
+    Ok(GuestImage::prepare(program.unwrap_or(&own()?))?)
+}
+
+fn own() -> Result<PathBuf> {
+    std::env::current_exe().attempt("finding this program")
 }
 
 /// A guest whose application for measurements is reached, and its host.
@@ -209,9 +212,10 @@ pub(crate) fn reach(
 ) -> Result<Reached> {
     let cpu = GuestCpu::reserve();
     progress.step("building the guest's image (kernel, busybox, carina)");
-    let own = std::env::current_exe().attempt("finding this program")?;
-    let program = guest_program.map_or_else(|| carina_vm::guest_program(&own), Path::to_owned);
-    let image = GuestImage::prepare(&program)?;
+    let image = match guest_program {
+        Some(program) => GuestImage::prepare(program)?,
+        None => GuestImage::prepare(&carina_vm::guest_program(&own()?))?,
+    };
     progress.step("starting the host's node");
     let mut node = TestNode::start(name, Network::Shared, None)?;
     let spec = describe(&node)?;

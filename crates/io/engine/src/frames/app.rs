@@ -188,7 +188,7 @@ pub enum Outside {
 /// Frames of the pool are too short for an app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "frames of up to {needed} bytes: those of the pool have {has}; a pool with longer ones is \
+    "frames of up to {needed} bytes: the pool's frames have {has}; a pool with longer frames is \
      needed (--frame-bytes {needed})"
 )]
 pub(super) struct ShortFrames {

@@ -15,7 +15,7 @@ impl Graph {
     /// of `frame_bytes`.
     ///
     /// # Errors
-    /// Those of `Workers::configure`.
+    /// The error that `Workers::configure` would return.
     pub fn rehearse(&self, frame_bytes: usize) -> Result<(), ConfigureError> {
         self.check()?;
         let start = |source: WorkerError| ConfigureError::Start { worker: 0, source };
