@@ -68,9 +68,10 @@ fn is_test_module(source: &Source) -> bool {
 
 /// The path of a file of VMPI-LL: below its directory, or below the root.
 fn located(path: &str) -> PathBuf {
-    match path.starts_with("crates/") {
-        true => PathBuf::from(path),
-        false => Path::new(LL).join(path),
+    if path.starts_with("crates/") {
+        PathBuf::from(path)
+    } else {
+        Path::new(LL).join(path)
     }
 }
 

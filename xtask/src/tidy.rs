@@ -109,10 +109,10 @@ fn breaches_of(source: &Source, root: &Path) -> Vec<(usize, String)> {
             links(source, root, &mut breaches);
             let is_map = MAPS.iter().any(|map| source.path == Path::new(map));
             let is_changelog = source.path == Path::new("CHANGELOG.md");
-            match is_map {
-                true => places(source, root, is_of_map, &mut breaches),
-                false if !is_changelog => places(source, root, is_of_page, &mut breaches),
-                false => {}
+            if is_map {
+                places(source, root, is_of_map, &mut breaches);
+            } else if !is_changelog {
+                places(source, root, is_of_page, &mut breaches);
             }
         }
         "toml" | "h" | "c" | "sh" | "" => {}

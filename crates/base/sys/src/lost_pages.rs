@@ -271,9 +271,10 @@ unsafe fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut
             // SAFETY: the process had set this function as its handler, of the kind that the flag
             // says.
             unsafe {
-                match has_info {
-                    true => std::mem::transmute::<usize, WithInfo>(handler)(signal, info, context),
-                    false => std::mem::transmute::<usize, Plain>(handler)(signal),
+                if has_info {
+                    std::mem::transmute::<usize, WithInfo>(handler)(signal, info, context);
+                } else {
+                    std::mem::transmute::<usize, Plain>(handler)(signal);
                 }
             }
         }

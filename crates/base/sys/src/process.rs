@@ -98,9 +98,10 @@ pub fn ask_for_short_slices() -> bool {
 /// other threads have had more of the processor (`SCHED_OTHER`). `false`: it stays as it was.
 pub fn wait_for_turns(is_wanted: bool) -> bool {
     change_schedule(|attributes| {
-        attributes.policy = match is_wanted {
-            true => libc::SCHED_BATCH as u32,
-            false => libc::SCHED_OTHER as u32,
+        attributes.policy = if is_wanted {
+            libc::SCHED_BATCH as u32
+        } else {
+            libc::SCHED_OTHER as u32
         };
     })
 }

@@ -239,9 +239,10 @@ impl SavedGuest {
                 self.bytes
             )));
         }
-        match hash_of_file(path)? == self.hash {
-            true => Ok(()),
-            false => Err(bad("is not what was saved: it is damaged".into())),
+        if hash_of_file(path)? == self.hash {
+            Ok(())
+        } else {
+            Err(bad("is not what was saved: it is damaged".into()))
         }
     }
 }

@@ -157,12 +157,14 @@ impl Shelf {
         loop {
             let since = stock.taken.map(|at| at.elapsed());
             let rest = since.map_or(Duration::ZERO, |since| REST.saturating_sub(since));
-            let wait = match stock.ready.len() < size {
-                _ if stock.is_closed => return false,
-                true if rest.is_zero() => return true,
-                true => rest,
-                false => FOREVER,
-            };
+            if stock.is_closed {
+                return false;
+            }
+            let is_short = stock.ready.len() < size;
+            if is_short && rest.is_zero() {
+                return true;
+            }
+            let wait = if is_short { rest } else { FOREVER };
             let waited = self.changed.wait_timeout(stock, wait);
             stock = waited.unwrap_or_else(PoisonError::into_inner).0;
         }

@@ -421,12 +421,13 @@ impl Running {
         let (_, behind) = console.split_once(KERNEL_PANIC)?;
         let line = behind.lines().next().unwrap_or_default().trim();
         let is_memory = console.contains("Out of memory") || line.contains("memory");
-        let hint = match is_memory {
-            true => format!(
+        let hint = if is_memory {
+            format!(
                 "; the machine has {} MiB of memory: give it more",
                 self.record.memory_mib
-            ),
-            false => format!("; its console is in {}", self.record.log.display()),
+            )
+        } else {
+            format!("; its console is in {}", self.record.log.display())
         };
         Some(Error::Panicked {
             name: self.record.name.clone(),

@@ -200,10 +200,11 @@ pub fn stop(run_dir: &Path, name: &str, grace: Duration) -> Result<()> {
 /// Has the guest power itself off, and waits for that.
 fn power_off(record: &Record, grace: Duration) {
     let deadline = Instant::now() + grace;
-    let asked = match record.from_disk {
-        true => Qmp::connect(&record.qmp, QMP_LIMIT).and_then(|mut qmp| qmp.power_button()),
+    let asked = if record.from_disk {
+        Qmp::connect(&record.qmp, QMP_LIMIT).and_then(|mut qmp| qmp.power_button())
+    } else {
         // The agent ends with the guest, so that mostly no answer comes but the end of the port.
-        false => Shell::connect(&record.agent).map(|agent| drop(agent.run("kill -USR2 1", grace))),
+        Shell::connect(&record.agent).map(|agent| drop(agent.run("kill -USR2 1", grace)))
     };
     if asked.is_ok() {
         wait_for_end(record, deadline.saturating_duration_since(Instant::now()));

@@ -131,9 +131,10 @@ impl Bridge {
         let stuck = self.sides.iter().any(|side| side.is_stuck);
         let stuck = stuck.then_some(now + STUCK_NS);
         let next = due.chain(deadline).chain(stuck).min();
-        let wait = match moved {
-            true => Some(0),
-            false => next.map(|next| next.saturating_sub(monotonic_ns())),
+        let wait = if moved {
+            Some(0)
+        } else {
+            next.map(|next| next.saturating_sub(monotonic_ns()))
         };
         let mut ready = Vec::new();
         self.epoll.wait(&mut ready, wait)?;

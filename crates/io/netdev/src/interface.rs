@@ -87,9 +87,10 @@ pub fn check_interface_name(name: &str) -> Result<(), NetdevError> {
     let is_name = (1..libc::IFNAMSIZ).contains(&name.len())
         && !matches!(name, "." | "..")
         && !name.bytes().any(is_wrong);
-    match is_name {
-        true => Ok(()),
-        false => Err(NetdevError::Name(name.to_owned())),
+    if is_name {
+        Ok(())
+    } else {
+        Err(NetdevError::Name(name.to_owned()))
     }
 }
 

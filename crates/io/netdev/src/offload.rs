@@ -90,9 +90,10 @@ impl Headers {
             return Err(Unsupported);
         }
         let transport = MAC_HEADER_BYTES + ip_bytes;
-        let bytes = match is_tcp {
-            true => usize::from(*frame.get(transport + 12).ok_or(Unsupported)? >> 4) * 4,
-            false => 8,
+        let bytes = if is_tcp {
+            usize::from(*frame.get(transport + 12).ok_or(Unsupported)? >> 4) * 4
+        } else {
+            8
         };
         let shortest = if is_tcp { 20 } else { 8 };
         let payload = transport + bytes;

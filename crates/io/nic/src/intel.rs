@@ -194,9 +194,10 @@ impl<R: Registers> Intel<R> {
             Model::Igb => igb::start(registers, settings, &places),
             Model::Ixgbe => ixgbe::start(registers, settings, &places),
         };
-        match is_started {
-            true => Ok(lost),
-            false => Err(NicError::Ring),
+        if is_started {
+            Ok(lost)
+        } else {
+            Err(NicError::Ring)
         }
     }
 

@@ -218,9 +218,10 @@ pub fn release(path: &Path) -> io::Result<()> {
     let is_meant = fs::read_to_string(path.join("driver_override")).unwrap_or_default();
     if !is_bound(path) {
         // One that was killed while it bound the device.
-        return match is_meant.trim() == "vfio-pci" {
-            true => write(&path.join("driver_override"), "\n"),
-            false => Ok(()),
+        return if is_meant.trim() == "vfio-pci" {
+            write(&path.join("driver_override"), "\n")
+        } else {
+            Ok(())
         };
     }
     let address = path

@@ -239,9 +239,10 @@ impl VirtioPci {
     /// A byte of the configuration that its kind of device has; 0 behind its end.
     #[must_use]
     pub fn config(&self, at: usize) -> u8 {
-        match at < self.specific.len() {
-            true => self.specific.read_u8(at),
-            false => 0,
+        if at < self.specific.len() {
+            self.specific.read_u8(at)
+        } else {
+            0
         }
     }
 

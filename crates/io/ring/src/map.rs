@@ -111,9 +111,10 @@ impl RingMap {
     #[cfg(not(feature = "loom"))]
     #[inline]
     pub(crate) fn check_memory(&self) -> Result<(), Corrupt> {
-        match self.is_lost() {
-            true => Err(Corrupt::MemoryLost),
-            false => Ok(()),
+        if self.is_lost() {
+            Err(Corrupt::MemoryLost)
+        } else {
+            Ok(())
         }
     }
 

@@ -244,9 +244,10 @@ impl Producer {
         wait.want.store(want as u64, Ordering::Relaxed);
         wait.armed.store(1, Ordering::Release);
         self.armed = true;
-        let asleep = match self.mode.order_before_sleep() {
-            true => self.look_at_head().map(|()| self.free_known() < want),
-            false => Ok(false),
+        let asleep = if self.mode.order_before_sleep() {
+            self.look_at_head().map(|()| self.free_known() < want)
+        } else {
+            Ok(false)
         };
         if asleep != Ok(true) {
             self.disarm();

@@ -202,9 +202,10 @@ mod tests {
             stretch.commit(8);
             let _ = put.publish();
             let found = read.next();
-            match is_right {
-                true => assert!(found.unwrap().is_none()),
-                false => assert!(matches!(found, Err(Corrupt::Length { .. }))),
+            if is_right {
+                assert!(found.unwrap().is_none())
+            } else {
+                assert!(matches!(found, Err(Corrupt::Length { .. })))
             }
             while let Some(run) = read.run(CAPACITY).unwrap() {
                 let all = run.len();

@@ -105,9 +105,10 @@ impl AdaptiveSpin {
             }
         };
         // Never to zero: a few hundred nanoseconds find out when the peer is quick again.
-        self.budget_ns = match found {
-            true => self.budget_ns * 2,
-            false => (self.budget_ns / 2).max(SPIN_NS_MIN),
+        self.budget_ns = if found {
+            self.budget_ns * 2
+        } else {
+            (self.budget_ns / 2).max(SPIN_NS_MIN)
         }
         .min(self.budget_ns_max);
         found || ready()

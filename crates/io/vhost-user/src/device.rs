@@ -211,9 +211,10 @@ impl Device {
     #[cold]
     pub fn cut_off(&mut self, fault: Fault) {
         // Zeros in the place of a ring look like a driver's fault too.
-        let fault = match self.is_memory_lost() {
-            true => Fault::MemoryLost,
-            false => fault,
+        let fault = if self.is_memory_lost() {
+            Fault::MemoryLost
+        } else {
+            fault
         };
         self.fault = Some(fault);
         for ring in &mut self.rings {

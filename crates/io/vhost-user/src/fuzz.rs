@@ -182,9 +182,10 @@ impl Stage {
                 continue;
             };
             let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-            let sent = match fds.is_empty() {
-                true => front.write_all(bytes),
-                false => send_with_fds(&front, bytes, &fds),
+            let sent = if fds.is_empty() {
+                front.write_all(bytes)
+            } else {
+                send_with_fds(&front, bytes, &fds)
             };
             if sent.is_err() {
                 break;

@@ -251,19 +251,22 @@ impl Taken {
         if chain.descriptors > u32::from(self.size) {
             return Err(Fault::ChainLength { size: self.size });
         }
-        let bytes = match is_writable {
-            true => &mut chain.writable_bytes,
-            false if chain.writable > 0 => return Err(Fault::ReadableBehindWritable),
-            false => &mut chain.readable_bytes,
+        let bytes = if is_writable {
+            &mut chain.writable_bytes
+        } else if chain.writable > 0 {
+            return Err(Fault::ReadableBehindWritable);
+        } else {
+            &mut chain.readable_bytes
         };
         *bytes = bytes.checked_add(len).ok_or(Fault::ChainBytes)?;
         let host = self.memory.guest(address, u64::from(len), &mut self.region);
         let Some(host) = host else {
             return self.add_pieces(chain, address, len, is_writable);
         };
-        match is_writable {
-            true => prefetch_to_write(host.as_ptr(), len),
-            false => prefetch(host.as_ptr(), len),
+        if is_writable {
+            prefetch_to_write(host.as_ptr(), len)
+        } else {
+            prefetch(host.as_ptr(), len)
         }
         self.push(chain, host, address, len, is_writable);
         Ok(())
@@ -379,11 +382,10 @@ fn prefetch_to_write(at: *const u8, len: u32) {
     unsafe {
         use core::arch::asm;
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        match at.addr() % LINE as usize >= LINE as usize - Few::MAX {
-            true => _mm_prefetch::<_MM_HINT_T0>(at.cast()),
-            false => {
-                asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
-            }
+        if at.addr() % LINE as usize >= LINE as usize - Few::MAX {
+            _mm_prefetch::<_MM_HINT_T0>(at.cast())
+        } else {
+            asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
         }
         if len > LINE {
             let next = at.wrapping_add(LINE as usize);

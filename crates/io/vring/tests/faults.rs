@@ -167,9 +167,10 @@ fn device_that_returns_what_it_does_not_have_is_found_out() {
         pair.device.complete(0);
         pair.device.publish();
         let other = (id + 1) % 8;
-        let place = match pair.kind.is_packed {
-            true => BASE + 12,
-            false => BASE + PARTS[2] + 4,
+        let place = if pair.kind.is_packed {
+            BASE + 12
+        } else {
+            BASE + PARTS[2] + 4
         };
         pair.shared.write(place, &other.to_le_bytes());
         let id = u32::from(other);

@@ -53,9 +53,10 @@ proptest! {
                     let buffers = vec![DriverBuffer::readable(at, 4); count];
                     let cost = if by_table { 1 } else { count };
                     let table = BASE + FREE + 0x2_0000 + 64 * u64::from(number % 512);
-                    let result = match by_table {
-                        true => pair.driver.add_indirect(table, &buffers),
-                        false => pair.driver.add(&buffers),
+                    let result = if by_table {
+                        pair.driver.add_indirect(table, &buffers)
+                    } else {
+                        pair.driver.add(&buffers)
                     };
                     prop_assert_eq!(result.is_ok(), cost <= free);
                     if let Ok(id) = result {

@@ -82,15 +82,16 @@ pub fn pair(kind: Kind) -> Pair {
     let shared = Shared::new();
     let (memory, config) = (&shared.memory, config(kind));
     let (driver, device): (Box<dyn DriverRing + Send>, Box<dyn DeviceRing + Send>) =
-        match kind.is_packed {
-            true => (
+        if kind.is_packed {
+            (
                 Box::new(PackedDriver::new(memory, &config).unwrap()),
                 Box::new(PackedDevice::new(memory, &config).unwrap()),
-            ),
-            false => (
+            )
+        } else {
+            (
                 Box::new(SplitDriver::new(memory, &config).unwrap()),
                 Box::new(SplitDevice::new(memory, &config).unwrap()),
-            ),
+            )
         };
     Pair {
         shared,

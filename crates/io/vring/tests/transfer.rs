@@ -218,9 +218,10 @@ fn successor_goes_on_where_the_device_stopped() {
             }
             config.space = AddressSpace::User;
             let memory = &pair.shared.memory;
-            pair.device = match is_packed {
-                false => Box::new(SplitDevice::new(memory, &config).unwrap()),
-                true => Box::new(PackedDevice::new(memory, &config).unwrap()),
+            pair.device = if is_packed {
+                Box::new(PackedDevice::new(memory, &config).unwrap())
+            } else {
+                Box::new(SplitDevice::new(memory, &config).unwrap())
             };
             assert_eq!(pair.driver.poll().unwrap().unwrap().written, 3);
         }

@@ -138,9 +138,10 @@ impl Arp {
     fn send(&self, arp: &Arp4, ports: &mut Ports<'_>) {
         if let Some(frame) = self.pool.frame_of(&ether_of(arp)) {
             ports.transmit(SOUTH, frame);
-            match arp.is_reply {
-                true => self.counters.replies_sent.add(1),
-                false => self.counters.requests_sent.add(1),
+            if arp.is_reply {
+                self.counters.replies_sent.add(1)
+            } else {
+                self.counters.requests_sent.add(1)
             }
         }
     }
@@ -148,9 +149,10 @@ impl Arp {
 
 /// ARP as a frame: a request to all stations, a reply to the one that has asked.
 pub(crate) fn ether_of(arp: &Arp4) -> [u8; 60] {
-    let to = match arp.is_reply {
-        true => arp.target.0,
-        false => Mac::BROADCAST.0,
+    let to = if arp.is_reply {
+        arp.target.0
+    } else {
+        Mac::BROADCAST.0
     };
     // 60 bytes are the least that Ethernet carries, without the FCS. (IEEE 802.3 §4A.4.2)
     let mut bytes = [0; 60];

@@ -131,18 +131,20 @@ pub(crate) struct Search {
 
 impl Search {
     pub(crate) fn check(self) -> Result<(), EspError> {
-        match self.attempts > 64 {
-            true => Err(EspError::Attempts(self.attempts)),
-            false => Ok(()),
+        if self.attempts > 64 {
+            Err(EspError::Attempts(self.attempts))
+        } else {
+            Ok(())
         }
     }
 }
 
 /// Refuses a reserved SPI: 1 to 255 are. (RFC 4303 §2.1)
 pub(crate) fn check_spi(name: &'static str, spi: u32) -> Result<(), EspError> {
-    match spi < 256 {
-        true => Err(EspError::Spi { name, spi }),
-        false => Ok(()),
+    if spi < 256 {
+        Err(EspError::Spi { name, spi })
+    } else {
+        Ok(())
     }
 }
 
@@ -157,9 +159,10 @@ pub(crate) fn check_keys(
             return Err(EspError::ZeroKey(name));
         }
     }
-    match transmit.key == receive.key && transmit.salt == receive.salt {
-        true => Err(EspError::OneKey),
-        false => Ok(()),
+    if transmit.key == receive.key && transmit.salt == receive.salt {
+        Err(EspError::OneKey)
+    } else {
+        Ok(())
     }
 }
 

@@ -280,9 +280,10 @@ impl FrameApp for EspTunnel {
     fn push(&mut self, ports: &mut Ports<'_>) {
         let mut refused = [0; REASONS];
         ports.forward(NORTH, SOUTH, |frame| {
-            let done = match complete(frame) {
-                true => protect(&self.outer, &mut self.sender, frame),
-                false => Err(Refused::Unfinished),
+            let done = if complete(frame) {
+                protect(&self.outer, &mut self.sender, frame)
+            } else {
+                Err(Refused::Unfinished)
             };
             done.map_err(|reason| refused[reason as usize] += 1).is_ok()
         });

@@ -134,9 +134,10 @@ pub fn without_extensions6(frame: &mut Frame, head_bytes: usize, upper: &Upper) 
 
 fn joined(head: &[u8], payload: &[u8], pool: &Pool) -> Result<Frame, CutError> {
     let mut frame = pool.take().ok_or(CutError::NoFrame)?;
-    match frame.append(head) && frame.append(payload) {
-        true => Ok(frame),
-        false => Err(CutError::NoFrame),
+    if frame.append(head) && frame.append(payload) {
+        Ok(frame)
+    } else {
+        Err(CutError::NoFrame)
     }
 }
 
@@ -181,9 +182,10 @@ pub fn cut4(
         };
         let is_last = (number + 1) * step >= payload.len();
         let offset = (word & OFFSET) + (number * step / 8) as u16;
-        let more = match is_last {
-            true => word & MORE_FRAGMENTS,
-            false => MORE_FRAGMENTS,
+        let more = if is_last {
+            word & MORE_FRAGMENTS
+        } else {
+            MORE_FRAGMENTS
         };
         let mut frame = joined(head, part, pool)?;
         let header = &mut frame.bytes_mut()[..head.len()];

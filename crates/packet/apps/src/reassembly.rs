@@ -169,9 +169,10 @@ impl<K: Copy + Eq + Hash> Reassembly<K> {
                 self.bytes += bytes;
                 if self.packets[place].is_complete() {
                     let packet = self.take(place);
-                    return match packet.has_met_congestion() && packet.has_no_ect() {
-                        true => Outcome::Discarded(Discard::Congested),
-                        false => Outcome::Complete(packet.whole()),
+                    return if packet.has_met_congestion() && packet.has_no_ect() {
+                        Outcome::Discarded(Discard::Congested)
+                    } else {
+                        Outcome::Complete(packet.whole())
                     };
                 }
                 self.make_room(key, &random)
@@ -213,9 +214,10 @@ impl<K: Copy + Eq + Hash> Reassembly<K> {
         while self.bytes > self.bounds.bytes && !self.packets.is_empty() {
             self.evict(random);
         }
-        match self.places.contains_key(&key) {
-            true => Outcome::Kept,
-            false => Outcome::PassedOver,
+        if self.places.contains_key(&key) {
+            Outcome::Kept
+        } else {
+            Outcome::PassedOver
         }
     }
 

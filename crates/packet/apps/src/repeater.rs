@@ -90,9 +90,12 @@ impl FrameApp for Repeater {
     fn push(&mut self, ports: &mut Ports<'_>) {
         let (kept, frames_max) = (&mut self.kept, self.frames_max);
         let mut dropped = 0;
-        ports.drain(0, |frame| match kept.len() < frames_max {
-            true => kept.push(frame),
-            false => dropped += 1,
+        ports.drain(0, |frame| {
+            if kept.len() < frames_max {
+                kept.push(frame)
+            } else {
+                dropped += 1
+            }
         });
         self.kept_enough.add(dropped);
     }

@@ -107,9 +107,10 @@ impl Station6 {
         }
         // A station that tests whether an address is free has none yet. (RFC 4861 §7.2.4)
         let is_solicited = asked.source != [0; 16];
-        let (destination, mac) = match is_solicited {
-            true => (asked.source, asked.link.unwrap_or(sender)),
-            false => (ALL_NODES, group_mac(ALL_NODES)),
+        let (destination, mac) = if is_solicited {
+            (asked.source, asked.link.unwrap_or(sender))
+        } else {
+            (ALL_NODES, group_mac(ALL_NODES))
         };
         let kind = NeighbourKind::Advertisement {
             is_solicited,

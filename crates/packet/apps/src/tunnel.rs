@@ -179,9 +179,10 @@ impl<T: Tunnel> FrameApp for TunnelApp<T> {
     fn push(&mut self, ports: &mut Ports<'_>) {
         let mut refused = [0; REASONS];
         ports.forward(NORTH, SOUTH, |frame| {
-            let done = match complete(frame) {
-                true => self.tunnel.encapsulate(frame),
-                false => Err(Refused::Unfinished),
+            let done = if complete(frame) {
+                self.tunnel.encapsulate(frame)
+            } else {
+                Err(Refused::Unfinished)
             };
             done.map_err(|reason| refused[reason as usize] += 1).is_ok()
         });

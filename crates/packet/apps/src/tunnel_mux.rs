@@ -94,9 +94,10 @@ impl Gateway {
     /// The next hop on the way to an address.
     #[must_use]
     pub fn next_hop(self, remote: Ipv4Addr) -> Ipv4Addr {
-        match Prefix4::new(remote, self.prefix.bits()) == self.prefix {
-            true => remote,
-            false => self.address,
+        if Prefix4::new(remote, self.prefix.bits()) == self.prefix {
+            remote
+        } else {
+            self.address
         }
     }
 }

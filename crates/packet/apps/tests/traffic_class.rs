@@ -13,9 +13,12 @@ struct Pair {
 }
 
 fn pairs() -> Vec<Pair> {
-    let ends = |is_ipv6: bool| match is_ipv6 {
-        true => ("fd00::1", "fd00::2"),
-        false => ("10.0.0.1", "10.0.0.2"),
+    let ends = |is_ipv6: bool| {
+        if is_ipv6 {
+            ("fd00::1", "fd00::2")
+        } else {
+            ("10.0.0.1", "10.0.0.2")
+        }
     };
     let mut all = Vec::new();
     for (lines, is_of_ip) in [

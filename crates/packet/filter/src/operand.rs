@@ -28,9 +28,10 @@ impl Parser<'_> {
         while let Some(is_and) = self.joint() {
             self.next += 1;
             let next = self.operand_list(qualifiers)?;
-            all = match is_and {
-                true => self.conditions.and(all, next),
-                false => self.conditions.or(all, next),
+            all = if is_and {
+                self.conditions.and(all, next)
+            } else {
+                self.conditions.or(all, next)
             };
         }
         self.depth -= 1;

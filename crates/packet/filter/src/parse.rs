@@ -36,9 +36,10 @@ impl Parser<'_> {
             self.next += 1;
             let (term, own) = self.term(qualifiers)?;
             qualifiers = own;
-            all = match is_and {
-                true => self.conditions.and(all, term),
-                false => self.conditions.or(all, term),
+            all = if is_and {
+                self.conditions.and(all, term)
+            } else {
+                self.conditions.or(all, term)
             };
         }
         Ok((all, qualifiers))

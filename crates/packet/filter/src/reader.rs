@@ -62,9 +62,10 @@ impl<'a> Parser<'a> {
     }
 
     pub(crate) fn expect(&mut self, symbol: &str, wanted: &'static str) -> Result<(), FilterError> {
-        match self.takes(symbol) {
-            true => Ok(()),
-            false => Err(self.unexpected(wanted)),
+        if self.takes(symbol) {
+            Ok(())
+        } else {
+            Err(self.unexpected(wanted))
         }
     }
 

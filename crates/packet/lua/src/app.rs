@@ -99,9 +99,10 @@ impl AppConfig for LuaConfig {
 
     /// A script that may use libraries can do anything as soon as it is loaded.
     fn outside(&self) -> Outside {
-        match self.allow.is_empty() {
-            true => Outside::Nothing,
-            false => Outside::Something,
+        if self.allow.is_empty() {
+            Outside::Nothing
+        } else {
+            Outside::Something
         }
     }
 

@@ -16,9 +16,10 @@ pub(crate) fn check(name: &str, text: &str) -> Result<(), String> {
         Ok(_) => Ok(()),
         Err(Error::SyntaxError { message, .. }) => {
             let has_name = message.starts_with(name);
-            Err(match has_name {
-                true => message,
-                false => format!("{name}: {message}"),
+            Err(if has_name {
+                message
+            } else {
+                format!("{name}: {message}")
             })
         }
         Err(error) => Err(failure::line_of(&error, name, 0)),

@@ -400,9 +400,10 @@ impl Aftr {
         (header[6], header[7]) = (PROTOCOL_IPV4, self.rules.hop_limit);
         header[8..24].copy_from_slice(&tunnel.br);
         header[24..].copy_from_slice(&tunnel.b4);
-        match packet.prepend(&header) {
-            true => self.send6_within(packet, self.mtu_to(tunnel)),
-            false => self.counters.count(Of::DropNoFrame, packet.len()),
+        if packet.prepend(&header) {
+            self.send6_within(packet, self.mtu_to(tunnel))
+        } else {
+            self.counters.count(Of::DropNoFrame, packet.len())
         }
     }
 }

@@ -213,9 +213,10 @@ impl Lwaftr {
     }
 
     fn leave(&mut self, ports: &mut Ports<'_>) {
-        let [external, internal] = match self.is_stick {
-            true => [STICK; 2],
-            false => [EXTERNAL, INTERNAL],
+        let [external, internal] = if self.is_stick {
+            [STICK; 2]
+        } else {
+            [EXTERNAL, INTERNAL]
         };
         if self.monitor != Monitor::None {
             let out = std::mem::take(self.aftr.outputs());

@@ -168,16 +168,17 @@ fn socket() -> io::Result<OwnedFd> {
 fn held(place: &Place, holder: Credentials) -> ClaimError {
     let place = place.clone();
     let own = rustix::process::geteuid().as_raw();
-    match holder.uid == 0 || holder.uid == own {
-        true => ClaimError::Held {
+    if holder.uid == 0 || holder.uid == own {
+        ClaimError::Held {
             place,
             pid: holder.pid,
-        },
-        false => ClaimError::Squatted {
+        }
+    } else {
+        ClaimError::Squatted {
             place,
             pid: holder.pid,
             uid: holder.uid,
-        },
+        }
     }
 }
 

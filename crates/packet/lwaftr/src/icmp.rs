@@ -71,9 +71,10 @@ pub fn error4(
     about: &[u8],
     mtu: usize,
 ) -> Option<Frame> {
-    let longest = match rules.errors_have_precedence {
-        true => LONGEST4.min(mtu),
-        false => LONGEST4,
+    let longest = if rules.errors_have_precedence {
+        LONGEST4.min(mtu)
+    } else {
+        LONGEST4
     };
     let quoted = &about[..about.len().min(longest.saturating_sub(28))];
     let mut head = [0; 28];

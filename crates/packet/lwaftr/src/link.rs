@@ -146,9 +146,10 @@ impl Link {
         header[..6].copy_from_slice(&self.next.mac().unwrap_or_default());
         header[6..12].copy_from_slice(&self.mac);
         header[12..].copy_from_slice(&self.family.ethertype().to_be_bytes());
-        match packet.prepend(&header) {
-            true => self.send_frame(packet, true, leaving),
-            false => leaving.counters.count(Of::DropNoFrame, packet.len()),
+        if packet.prepend(&header) {
+            self.send_frame(packet, true, leaving)
+        } else {
+            leaving.counters.count(Of::DropNoFrame, packet.len())
         }
     }
 
@@ -206,9 +207,10 @@ impl Link {
             }
         }
         for mut part in parts {
-            match part.prepend(ether) {
-                true => self.put(part, single, to_next, leaving),
-                false => leaving.counters.count(Of::DropNoFrame, part.len()),
+            if part.prepend(ether) {
+                self.put(part, single, to_next, leaving)
+            } else {
+                leaving.counters.count(Of::DropNoFrame, part.len())
             }
         }
     }

@@ -177,12 +177,11 @@ impl Live {
             (_, None) => return Err(EditError::NoValue(path.to_string())),
             (_, Some(text)) => Some(Contents::read(text)?),
         };
-        match path.names().starts_with(&TABLE) {
-            true => {
-                let change = self.change_of(edit, path, contents)?;
-                Ok(self.tables.change(&change)?)
-            }
-            false => self.edit_rest(edit, path, contents),
+        if path.names().starts_with(&TABLE) {
+            let change = self.change_of(edit, path, contents)?;
+            Ok(self.tables.change(&change)?)
+        } else {
+            self.edit_rest(edit, path, contents)
         }
     }
 
@@ -206,9 +205,10 @@ impl Live {
             }
             (Edit::Set, [step]) => {
                 let (old, new) = (self.softwire(step, path)?, whole(contents)?);
-                match (old.ipv4, old.psid) == (new.ipv4, new.psid) {
-                    true => Ok(Change::Replace(new)),
-                    false => Err(EditError::Softwire(path.to_string())),
+                if (old.ipv4, old.psid) == (new.ipv4, new.psid) {
+                    Ok(Change::Replace(new))
+                } else {
+                    Err(EditError::Softwire(path.to_string()))
                 }
             }
             (Edit::Set, [step, leaf]) if ["b4-ipv6", "br-address"].contains(&&*leaf.name) => {
@@ -245,9 +245,10 @@ impl Live {
         }
         // Everything was given, with a table.
         let has_table = !loaded.table.is_empty();
-        let table = match has_table {
-            true => Arc::new(loaded.table),
-            false => Arc::clone(self.tables.used()),
+        let table = if has_table {
+            Arc::new(loaded.table)
+        } else {
+            Arc::clone(self.tables.used())
         };
         self.replace(Used {
             config: Arc::new(loaded.config),

@@ -121,9 +121,10 @@ impl<'a> Packet4<'a> {
                     Way::ToB4 => kind == ECHO_REQUEST,
                     Way::FromB4 => kind == ECHO_REPLY,
                 };
-                match has_port_0 && !rules.has_ports_of_icmp {
-                    true => Some(0),
-                    false => at(4),
+                if has_port_0 && !rules.has_ports_of_icmp {
+                    Some(0)
+                } else {
+                    at(4)
                 }
             }
             _ if is_error(kind) => {
@@ -138,9 +139,10 @@ impl<'a> Packet4<'a> {
     /// The port of a packet that is quoted, which is not looked into any deeper.
     fn own_port(&self, way: Way) -> Option<u16> {
         let is_echo = matches!(self.payload().first(), Some(&(ECHO_REPLY | ECHO_REQUEST)));
-        match self.is_icmp() && !is_echo {
-            true => None,
-            false => self.port(way, &Rules::RFC),
+        if self.is_icmp() && !is_echo {
+            None
+        } else {
+            self.port(way, &Rules::RFC)
         }
     }
 

@@ -84,9 +84,10 @@ impl fmt::Display for Path {
                 write!(f, "[position()={position}]")?;
             }
         }
-        match self.steps.is_empty() {
-            true => f.write_str("/"),
-            false => Ok(()),
+        if self.steps.is_empty() {
+            f.write_str("/")
+        } else {
+            Ok(())
         }
     }
 }

@@ -40,9 +40,10 @@ impl PathMtus {
     #[must_use]
     #[inline]
     pub fn of(&self, b4: &[u8; 16]) -> Option<usize> {
-        match self.of.is_empty() {
-            true => None,
-            false => self.of.get(b4).map(|(mtu, _)| *mtu),
+        if self.of.is_empty() {
+            None
+        } else {
+            self.of.get(b4).map(|(mtu, _)| *mtu)
         }
     }
 

@@ -362,9 +362,10 @@ impl TableBuilder {
             if one.address != two.address {
                 continue;
             }
-            let (earlier, later) = match one.line <= two.line {
-                true => (one, two),
-                false => (two, one),
+            let (earlier, later) = if one.line <= two.line {
+                (one, two)
+            } else {
+                (two, one)
             };
             let ipv4 = Ipv4Addr::from(one.address);
             if one.ports != two.ports {

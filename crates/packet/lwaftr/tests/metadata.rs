@@ -46,9 +46,10 @@ fn tag_and_checksum_beside_the_bytes_count() {
             offset: 6,
         }));
         frame.set_vlan(Some(tag));
-        match is_stick {
-            true => aftr.handle_stick(frame, Instant::ZERO),
-            false => aftr.handle_external(frame, Instant::ZERO),
+        if is_stick {
+            aftr.handle_stick(frame, Instant::ZERO)
+        } else {
+            aftr.handle_external(frame, Instant::ZERO)
         }
         let frames = left(&mut aftr);
         assert_eq!(frames.len(), count, "tag {tag}");

@@ -40,13 +40,15 @@ fn random_packets_fare_as_the_reference_says() {
         let mut forwarded = 0;
         for number in 0..packets() / TABLES {
             let is_internal = random.chance(5000);
-            let frame = match is_internal {
-                true => frame6(&from_b4(&mut random, &reference.softwires)),
-                false => frame4(&packet(&mut random, &reference.softwires, false)),
+            let frame = if is_internal {
+                frame6(&from_b4(&mut random, &reference.softwires))
+            } else {
+                frame4(&packet(&mut random, &reference.softwires, false))
             };
-            let expected = match is_internal {
-                true => reference.internal(&frame),
-                false => reference.external(&frame),
+            let expected = if is_internal {
+                reference.internal(&frame)
+            } else {
+                reference.external(&frame)
             };
             let found = aftr.take(&frame, is_internal);
             let wrong = [
@@ -98,9 +100,10 @@ impl Tried {
 
     fn take(&mut self, frame: &[u8], is_internal: bool) -> Left {
         let frame = self.pool.frame_of(frame).unwrap();
-        match is_internal {
-            true => self.aftr.handle_internal(frame, Instant::ZERO),
-            false => self.aftr.handle_external(frame, Instant::ZERO),
+        if is_internal {
+            self.aftr.handle_internal(frame, Instant::ZERO)
+        } else {
+            self.aftr.handle_external(frame, Instant::ZERO)
         }
         let out = self.aftr.outputs();
         let all = |frames: &mut Vec<carina_frame::Frame>| {
@@ -121,12 +124,13 @@ fn table(random: &mut Random) -> Vec<Softwire> {
         let offset_bits = random.below(7) as u8;
         let psid_bits = random.below(5) as u8;
         // Half of the addresses are not shared at all.
-        let ports = match random.chance(4000) {
-            true => PortSets::default(),
-            false => PortSets {
+        let ports = if random.chance(4000) {
+            PortSets::default()
+        } else {
+            PortSets {
                 offset_bits,
                 psid_bits,
-            },
+            }
         };
         for psid in 0..1_u16 << ports.psid_bits {
             if random.chance(8000) {
@@ -167,9 +171,10 @@ fn anywhere(random: &mut Random) -> [u8; 4] {
         [255; 4],
         [192, 0, 2, 77],
     ];
-    match random.chance(1000) {
-        true => odd[random.index(odd.len())],
-        false => [198, 51, 100, random.next_u64() as u8],
+    if random.chance(1000) {
+        odd[random.index(odd.len())]
+    } else {
+        [198, 51, 100, random.next_u64() as u8]
     }
 }
 
@@ -177,13 +182,15 @@ fn anywhere(random: &mut Random) -> [u8; 4] {
 fn packet(random: &mut Random, softwires: &[Softwire], from_table: bool) -> Vec<u8> {
     let (address, port) = of_table(random, softwires);
     let is_between = random.chance(2500);
-    let (other, other_port) = match is_between {
-        true => of_table(random, softwires),
-        false => (anywhere(random), random.next_u64() as u16),
+    let (other, other_port) = if is_between {
+        of_table(random, softwires)
+    } else {
+        (anywhere(random), random.next_u64() as u16)
     };
-    let (source, destination) = match from_table {
-        true => ((address, port), (other, other_port)),
-        false => ((other, other_port), (address, port)),
+    let (source, destination) = if from_table {
+        ((address, port), (other, other_port))
+    } else {
+        ((other, other_port), (address, port))
     };
     let length = match random.below(4) {
         0 => random.below(60),
@@ -261,8 +268,9 @@ fn from_b4(random: &mut Random, softwires: &[Softwire]) -> Vec<u8> {
     if random.chance(4000) {
         packet[1] |= (random.below(4) as u8) << 4;
     }
-    match random.chance(3000) {
-        true => behind(&packet, &[(60, LIMIT)]),
-        false => packet,
+    if random.chance(3000) {
+        behind(&packet, &[(60, LIMIT)])
+    } else {
+        packet
     }
 }

@@ -250,9 +250,12 @@ impl Blasting {
         let arrived = tally.map_or(received.packets, |tally| tally.distinct);
         let lost = left.saturating_sub(arrived);
         let seconds = seconds(sent.times);
-        let rate = |count: u64, seconds: f64| match seconds > 0.0 {
-            true => count as f64 / seconds,
-            false => 0.0,
+        let rate = |count: u64, seconds: f64| {
+            if seconds > 0.0 {
+                count as f64 / seconds
+            } else {
+                0.0
+            }
         };
         Outcome {
             sent: left,

@@ -18,9 +18,10 @@ impl FromStr for Destination {
     type Err = PrefixError;
 
     fn from_str(text: &str) -> Result<Destination, PrefixError> {
-        match text.contains(':') {
-            true => text.parse().map(Destination::V6),
-            false => text.parse().map(Destination::V4),
+        if text.contains(':') {
+            text.parse().map(Destination::V6)
+        } else {
+            text.parse().map(Destination::V4)
         }
     }
 }

@@ -181,9 +181,10 @@ impl PortSpec {
         for (key, value) in &self.options {
             let is_bare =
                 matches!(value.as_str(), "true" | "false") || value.parse::<i64>().is_ok();
-            text += &match is_bare {
-                true => format!("{key} = {value}\n"),
-                false => format!("{key} = \"{value}\"\n"),
+            text += &if is_bare {
+                format!("{key} = {value}\n")
+            } else {
+                format!("{key} = \"{value}\"\n")
             };
         }
         text

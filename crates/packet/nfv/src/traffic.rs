@@ -138,9 +138,10 @@ pub fn uplink_of(spec: &PortSpec) -> PortApp {
 pub fn read(text: &str, defaults: &Defaults, kinds: &[Kind]) -> Result<Traffic, FileError> {
     // Editors of other systems put a byte-order mark in front.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let draft = match is_lua(text) {
-        true => snabb::draft(text, defaults)?,
-        false => toml_file::draft(text, defaults)?,
+    let draft = if is_lua(text) {
+        snabb::draft(text, defaults)?
+    } else {
+        toml_file::draft(text, defaults)?
     };
     draft.check(kinds)
 }
@@ -151,9 +152,10 @@ fn is_lua(text: &str) -> bool {
     // Comments of TOML begin with another sign; a line for the system may begin a program.
     while rest.starts_with("--") || rest.starts_with("#!") {
         let is_long = rest.starts_with("--[[") || rest.starts_with("--[=");
-        rest = match is_long {
-            true => return true,
-            false => rest.split_once('\n').map_or("", |(_, behind)| behind),
+        rest = if is_long {
+            return true;
+        } else {
+            rest.split_once('\n').map_or("", |(_, behind)| behind)
         }
         .trim_start();
     }

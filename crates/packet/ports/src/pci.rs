@@ -319,9 +319,10 @@ impl FrameApp for Pci {
             self.moved_at = now;
             self.note_activity(true, now);
         } else {
-            let patience = match ports.has_back_pressure(0) {
-                true => PATIENCE,
-                false => PATIENCE_SHARED,
+            let patience = if ports.has_back_pressure(0) {
+                PATIENCE
+            } else {
+                PATIENCE_SHARED
             };
             if now.since(self.moved_at) > patience {
                 let no_room = &self.counters.no_room;

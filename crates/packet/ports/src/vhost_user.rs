@@ -441,9 +441,10 @@ impl VhostUser {
 
     /// Drops what has waited for buffers for too long, and says until when the rest may.
     fn wait(&mut self, ports: &mut Ports<'_>, running: usize) {
-        let patience = match ports.has_back_pressure(0) {
-            true => PATIENCE,
-            false => PATIENCE_SHARED,
+        let patience = if ports.has_back_pressure(0) {
+            PATIENCE
+        } else {
+            PATIENCE_SHARED
         };
         let (now, mut is_blocked, mut first) = (ports.now(), true, None);
         for pair in &mut self.pairs[..running] {

@@ -184,12 +184,13 @@ impl Ends {
             North::Packets => "tun",
         };
         let app = self.app;
-        let (first, within) = match self.is_protected_tunnel() {
-            true => (
+        let (first, within) = if self.is_protected_tunnel() {
+            (
                 "carried",
                 "\"carried.south -> tunnel.north\", \"tunnel.north -> carried.south\", ",
-            ),
-            false => ("tunnel", ""),
+            )
+        } else {
+            ("tunnel", "")
         };
         let mut graph = format!(
             "links = [\"inside.output -> {first}.north\", \"{first}.north -> inside.input\", {within}\
@@ -308,9 +309,10 @@ fn tunnels_and_esp_reach_the_ends_that_linux_has() {
             running = Running::new(&room, &ends.graph(&socket));
         }
         if ends.is_transport() {
-            let (own, other) = match ends.is_over_ipv6 {
-                true => ("fd08::1/64 dev inside nodad", "fd08::2"),
-                false => ("10.8.0.1/24 dev inside", "10.8.0.2"),
+            let (own, other) = if ends.is_over_ipv6 {
+                ("fd08::1/64 dev inside nodad", "fd08::2")
+            } else {
+                ("10.8.0.1/24 dev inside", "10.8.0.2")
             };
             room.ip("link set inside address 02:00:00:00:00:01");
             room.ip(&format!("address add {own}"));

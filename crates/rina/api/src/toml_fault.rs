@@ -38,9 +38,10 @@ pub fn words_of(error: &Error) -> (Vec<String>, String) {
     let shown = error.to_string();
     let behind = shown.trim_end().rsplit_once("\nin `");
     let path = behind.map_or("", |(_, path)| path.trim_end_matches('`'));
-    let keys: Vec<String> = match path.is_empty() {
-        true => Vec::new(),
-        false => path.split('.').map(str::to_owned).collect(),
+    let keys: Vec<String> = if path.is_empty() {
+        Vec::new()
+    } else {
+        path.split('.').map(str::to_owned).collect()
     };
     let key = (!path.is_empty()).then_some(path);
     let text = words(error.message(), key, None);
@@ -139,9 +140,10 @@ fn bare(shown: &str) -> String {
 fn cut(found: &str) -> String {
     let line = found.lines().next().unwrap_or_default();
     let end = line.floor_char_boundary(SHOWN_BYTES);
-    match end < found.len() {
-        true => format!("{} …", &line[..end]),
-        false => line.to_owned(),
+    if end < found.len() {
+        format!("{} …", &line[..end])
+    } else {
+        line.to_owned()
     }
 }
 
@@ -177,9 +179,10 @@ fn wanted(expected: &str, is_text: bool) -> String {
             };
         }
     };
-    match is_text {
-        true => format!("{number}, without quotes"),
-        false => number,
+    if is_text {
+        format!("{number}, without quotes")
+    } else {
+        number
     }
 }
 

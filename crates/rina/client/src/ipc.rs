@@ -58,12 +58,13 @@ impl Connection {
 
     /// Waits for the answer to `asked`.
     pub(crate) fn receive(&mut self, asked: &'static str) -> Result<Answer, Error> {
-        match self.wait(Some(self.answer_limit))? {
-            true => Connection::receive_on(self.socket.as_fd()),
-            false => Err(Error::NoAnswer {
+        if self.wait(Some(self.answer_limit))? {
+            Connection::receive_on(self.socket.as_fd())
+        } else {
+            Err(Error::NoAnswer {
                 asked,
                 limit: self.answer_limit,
-            }),
+            })
         }
     }
 

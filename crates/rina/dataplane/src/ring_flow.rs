@@ -130,13 +130,12 @@ impl RingFlow {
             self.has_read = true;
             self.flow.count_in(piece, more);
             // A record that goes whole moves as it is: a clone counts references twice.
-            let (view, rest) = match is_last {
-                true => (lease, None),
-                false => {
-                    let mut view = lease.clone();
-                    view.truncate(piece);
-                    (view, Some(lease))
-                }
+            let (view, rest) = if is_last {
+                (lease, None)
+            } else {
+                let mut view = lease.clone();
+                view.truncate(piece);
+                (view, Some(lease))
             };
             if links
                 .push(self.flow.output, Packet::from_lease(view, more))

@@ -265,9 +265,10 @@ impl SocketFlow {
 
     /// The application has closed its socket, or the manager ordered the end.
     fn end_of_stream(&mut self, links: &mut Links, is_close: bool) {
-        let close = match is_close {
-            true => Close::Graceful(String::new()),
-            false => requested_close(self.flow.close_request.take()),
+        let close = if is_close {
+            Close::Graceful(String::new())
+        } else {
+            requested_close(self.flow.close_request.take())
         };
         self.end(links, close);
     }

@@ -195,9 +195,10 @@ impl ConnectionConfig {
 
     /// Δt = MPL + R + A, in ns.
     pub(crate) fn delta_t(&self) -> Duration {
-        let r = match self.retransmission {
-            true => self.r,
-            false => Duration::ZERO,
+        let r = if self.retransmission {
+            self.r
+        } else {
+            Duration::ZERO
         };
         self.mpl + r + self.a
     }

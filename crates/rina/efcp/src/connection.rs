@@ -199,9 +199,12 @@ impl<P: Payload> Connection<P> {
                 self.counters.rendezvous_received += 1;
                 let window = control.and_then(|control| control.window);
                 // Its window is closed: all below the right edge was sent.
-                let sent = window.map(|window| match self.profile.selective {
-                    true => window.my_left,
-                    false => window.my_right,
+                let sent = window.map(|window| {
+                    if self.profile.selective {
+                        window.my_left
+                    } else {
+                        window.my_right
+                    }
                 });
                 self.receiver.on_rendezvous(now, sent, &mut self.counters);
                 Ok(())

@@ -248,9 +248,10 @@ impl<P: Payload> Receiver<P> {
     /// The right edge as it would be advertised: it never moves back.
     fn right_now(&self) -> u64 {
         // Where every PDU is answered at once, the reader has not had the time to take it.
-        let waiting = match self.profile.selective {
-            true => self.ready.len(),
-            false => self.ready_kept,
+        let waiting = if self.profile.selective {
+            self.ready.len()
+        } else {
+            self.ready_kept
         };
         let handed_out = self.left.saturating_sub(waiting as u64);
         let right = handed_out + u64::from(self.credit);

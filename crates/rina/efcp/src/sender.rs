@@ -135,16 +135,14 @@ impl<P: Payload> Sender<P> {
         let (window, delta_t) = (config.window_in_force(), config.delta_t());
         let repeats = config.profile.stall == Stall::Repeat;
         // A receiver that answers every PDU at once does not wait for A.
-        let a = match config.profile.answers_every {
-            true => Duration::ZERO,
-            false => config.a,
+        let a = if config.profile.answers_every {
+            Duration::ZERO
+        } else {
+            config.a
         };
         // Acknowledgements without a delay field need an allowance: round-trip times do not show
         // how much of them was A, nor by how much the other side's timer is late.
-        let answer_delay = match config.profile.selective {
-            true => a,
-            false => a * 2,
-        };
+        let answer_delay = if config.profile.selective { a } else { a * 2 };
         let timeout = config.rtt.timeout() + answer_delay;
         Sender {
             is_reliable: config.retransmission,
@@ -339,9 +337,10 @@ impl<P: Payload> Sender<P> {
 
     /// The left edge that it announces: 0 while nothing was acknowledged, where that is usual.
     pub(crate) fn announced_left(&self) -> u64 {
-        match self.left == self.start && !self.profile.selective {
-            true => 0,
-            false => self.left,
+        if self.left == self.start && !self.profile.selective {
+            0
+        } else {
+            self.left
         }
     }
 

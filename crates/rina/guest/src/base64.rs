@@ -10,9 +10,10 @@ pub fn encode_lines(bytes: &[u8]) -> String {
             let word = u32::from_be_bytes(word);
             for place in 0..4 {
                 let digit = (word >> (18 - 6 * place)) & 63;
-                text.push(match place <= group.len() {
-                    true => char::from(DIGITS[digit as usize]),
-                    false => '=',
+                text.push(if place <= group.len() {
+                    char::from(DIGITS[digit as usize])
+                } else {
+                    '='
                 });
             }
         }

@@ -107,11 +107,12 @@ impl Computation {
             return None;
         }
         let next = from_root.next.to(node).to_vec();
-        let alternates = match self.paths.has_alternates {
-            true => from_root
+        let alternates = if self.paths.has_alternates {
+            from_root
                 .alternates
-                .of(&self.graph, &from_root.tree, node, &next),
-            false => Vec::new(),
+                .of(&self.graph, &from_root.tree, node, &next)
+        } else {
+            Vec::new()
         };
         Some(Route {
             dst,

@@ -77,9 +77,10 @@ impl Parameters {
         let age_s = number("max_age_s", 1, 86_400)?;
         let refresh_s = number("refresh_s", 1, 86_400);
         // A shorter `max_age_s` alone is enough: the default of `refresh_s` follows it.
-        let refresh_s = match params.contains_key("refresh_s") {
-            true => refresh_s?,
-            false => refresh_s?.min((age_s / 3).max(1)),
+        let refresh_s = if params.contains_key("refresh_s") {
+            refresh_s?
+        } else {
+            refresh_s?.min((age_s / 3).max(1))
         };
         if refresh_s * 2 > age_s && age_s > 1 {
             return Err(RoutingError::Refresh {

@@ -316,9 +316,10 @@ impl<X> FlowTable<X> {
         };
         let Some(ends) = flow.links.filter(|_| flow.stage == Stage::Open) else {
             let fits = flow.waiting.len() < WAITING_MAX && packet.materialise(&self.pool);
-            match fits {
-                true => flow.waiting.push_back(packet),
-                false => self.row.add(Value::DropNoBuffer, 1),
+            if fits {
+                flow.waiting.push_back(packet)
+            } else {
+                self.row.add(Value::DropNoBuffer, 1)
             }
             return;
         };
@@ -383,10 +384,11 @@ impl<X> FlowTable<X> {
         };
         let is_start = !std::mem::replace(&mut flow.is_in_pieces, packet.more());
         let fits = is_start && !packet.more() && packet.len() <= sdu_bytes_max;
-        match fits {
-            true => self.taps.note(Direction::Out, &[], packet),
+        if fits {
+            self.taps.note(Direction::Out, &[], packet)
+        } else {
             // Once for each SDU, however many pieces it came in.
-            false => self.row.add(Value::DropTooLong, u64::from(!packet.more())),
+            self.row.add(Value::DropTooLong, u64::from(!packet.more()))
         }
         fits
     }

@@ -131,9 +131,10 @@ impl Bare {
     fn until_or_down(&mut self, mut holds: impl FnMut() -> bool) -> bool {
         self.until(|bare| {
             let is_down = |event: &HlEvent| matches!(event, HlEvent::Down { .. });
-            match bare.events.iter().any(is_down) {
-                true => Some(false),
-                false => holds().then_some(true),
+            if bare.events.iter().any(is_down) {
+                Some(false)
+            } else {
+                holds().then_some(true)
             }
         })
     }

@@ -93,9 +93,10 @@ impl Reader {
             Kind::Pcap(reader) => (reader.is_at_end(), reader.rest()),
             Kind::Pcapng(reader) => (reader.is_at_end(), reader.rest()),
         };
-        match is_at_end {
-            true => Ok(()),
-            false => Err(CaptureError::Cut(rest)),
+        if is_at_end {
+            Ok(())
+        } else {
+            Err(CaptureError::Cut(rest))
         }
     }
 }

@@ -111,9 +111,10 @@ pub fn run(options: &Options<Case>, guest_program: Option<&Path>) -> Result<Resu
 
 fn measure(site: &Site, case: Case, system: &str, size: u64, time_ns: u64) -> Result<f64> {
     let port = site.port(case.card, system == OURS)?;
-    match case.sends {
-        true => site.sends(case.card, &port, size, time_ns),
-        false => site.receives(case.card, &port, size, time_ns),
+    if case.sends {
+        site.sends(case.card, &port, size, time_ns)
+    } else {
+        site.receives(case.card, &port, size, time_ns)
     }
 }
 

@@ -201,12 +201,11 @@ impl Bench<'_> {
             Chain::Workers(..) => workers::measure(case.chain, size as usize, cpus, time_ns),
             chain => graphs::measure(chain, size as usize, cpus[0], time_ns),
         }?;
-        match Testpmd::is_there() {
-            false => self.note(format!("{PEER} was not measured: {NOT_THERE}")),
-            true => {
-                let theirs = self.peer.measure(size, time_ns)?;
-                self.add(case, size, PEER, theirs);
-            }
+        if Testpmd::is_there() {
+            let theirs = self.peer.measure(size, time_ns)?;
+            self.add(case, size, PEER, theirs);
+        } else {
+            self.note(format!("{PEER} was not measured: {NOT_THERE}"))
         }
         self.add(case, size, OURS, ours);
         self.ours.push((case, size, ours.mpps));

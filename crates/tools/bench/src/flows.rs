@@ -321,9 +321,10 @@ fn exchange(flow: &UnixDatagram, number: usize) -> Result<()> {
     flow.send(&message).attempt("sending")?;
     let mut answer = [0; MESSAGE_BYTES + 1];
     let bytes = flow.recv(&mut answer).attempt("receiving")?;
-    match answer[..bytes] == message {
-        true => Ok(()),
-        false => Err(Error::WrongAnswer("the bench".to_owned())),
+    if answer[..bytes] == message {
+        Ok(())
+    } else {
+        Err(Error::WrongAnswer("the bench".to_owned()))
     }
 }
 

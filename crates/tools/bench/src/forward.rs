@@ -263,9 +263,10 @@ fn judged(rows: &[Row]) -> Option<String> {
             == ("flows-6", 64, OURS, Metric::Mpps)
     };
     let row = rows.iter().find(is_it)?;
-    let judged = match row.median > PUBLISHED {
-        true => "held",
-        false => "NOT HELD",
+    let judged = if row.median > PUBLISHED {
+        "held"
+    } else {
+        "NOT HELD"
     };
     let rate = row.median;
     Some(format!(

@@ -199,17 +199,14 @@ fn processor_notes(rows: &[Row], has_kvm: bool) -> Vec<String> {
         return Vec::new();
     }
     let busy = format!("the guest's processor was busy for {low:.0} to {high:.0} % of the time");
-    let meaning = match has_kvm {
-        true => {
-            "it is one of this machine (KVM): the ratios below are those of a guest on a real \
+    let meaning = if has_kvm {
+        "it is one of this machine (KVM): the ratios below are those of a guest on a real \
              processor"
-        }
-        false => {
-            "it is emulated (TCG), and where it is busy all the time it limits the rates: with a \
+    } else {
+        "it is emulated (TCG), and where it is busy all the time it limits the rates: with a \
              back end that cost nothing they would be at most 1.2 times those of tap. The ratio of \
              a guest on a real processor cannot be measured without KVM; `carina bench vhost` has \
              the rings with a driver on a real processor"
-        }
     };
     vec![format!("{busy}; {meaning}")]
 }

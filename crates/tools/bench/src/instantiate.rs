@@ -239,9 +239,10 @@ fn judged(rows: &[Row]) -> Vec<String> {
     for (case, bar) in BARS {
         let is_it = |row: &&Row| row.case == case && row.metric == Metric::TotalS;
         if let Some(row) = rows.iter().find(is_it) {
-            let judged = match row.median <= bar {
-                true => "holds",
-                false => "DOES NOT HOLD",
+            let judged = if row.median <= bar {
+                "holds"
+            } else {
+                "DOES NOT HOLD"
             };
             let (median, runs) = (row.median, row.runs);
             lines.push(format!(

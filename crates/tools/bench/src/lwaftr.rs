@@ -208,12 +208,11 @@ impl Bench<'_> {
         let encap = to_sink("internal") / traffic.fragments_per_packet();
         let decap = to_sink("external");
         let both = Rate::of(encap + decap, passed.wall_ns, passed.cpu_ns);
-        let theirs = match Testpmd::is_there() {
-            true => Some(self.peer.measure(size, time_ns)?),
-            false => {
-                self.note(format!("{PEER} was not measured: {NOT_THERE}"));
-                None
-            }
+        let theirs = if Testpmd::is_there() {
+            Some(self.peer.measure(size, time_ns)?)
+        } else {
+            self.note(format!("{PEER} was not measured: {NOT_THERE}"));
+            None
         };
         for case in &self.options.cases {
             let What::Way(its, way) = case.what else {

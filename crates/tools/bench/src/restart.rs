@@ -106,9 +106,10 @@ pub fn run(options: &RestartOptions) -> Result<Results> {
         if cases.is_empty() {
             continue;
         }
-        options.progress.step(match is_packed {
-            false => "booting a guest with split rings",
-            true => "booting a guest with packed rings",
+        options.progress.step(if is_packed {
+            "booting a guest with packed rings"
+        } else {
+            "booting a guest with split rings"
         });
         let mut site = Site::new(is_packed)?;
         for run in 1..=options.runs {

@@ -68,10 +68,12 @@ pub fn enter_network(is_inside: bool, progress: Progress) -> Result<CardNetwork>
 /// # Errors
 /// No namespace can be made.
 pub fn require_namespaces(is_inside: bool) -> Result<()> {
-    match is_inside {
-        true => Ok(()),
-        false if carina_lab::can_enter_private() => Err(run_inside()),
-        false => Err(carina_lab::Error::PrivateForbidden.into()),
+    if is_inside {
+        Ok(())
+    } else if carina_lab::can_enter_private() {
+        Err(run_inside())
+    } else {
+        Err(carina_lab::Error::PrivateForbidden.into())
     }
 }
 
@@ -253,9 +255,10 @@ fn spec(network: CardNetwork, has_queues: bool) -> GuestSpec {
     };
     GuestSpec {
         name: NAME.to_owned(),
-        vmpi: match has_queues {
-            true => vec![VmpiKind::Ivshmem, VmpiKind::Virtqueue],
-            false => vec![VmpiKind::Ivshmem],
+        vmpi: if has_queues {
+            vec![VmpiKind::Ivshmem, VmpiKind::Virtqueue]
+        } else {
+            vec![VmpiKind::Ivshmem]
         },
         memory_mib: 512,
         nics: ADDRESSES.nics(NAME, GUEST, backend),

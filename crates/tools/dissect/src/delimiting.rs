@@ -31,9 +31,10 @@ pub(super) fn dissect(layers: &mut Vec<Layer>, udf: &[u8], original: usize) {
 /// A field that ends within its header: by the length that was sent, the capture or the sender cut
 /// it short.
 fn without_header(udf: &[u8], original: usize) -> Layer {
-    match udf.len() < original {
-        true => Layer::new("delimiting", cut_short(udf.len(), original)),
-        false => malformed(udf),
+    if udf.len() < original {
+        Layer::new("delimiting", cut_short(udf.len(), original))
+    } else {
+        malformed(udf)
     }
 }
 

@@ -91,9 +91,10 @@ impl Packet<'_> {
         };
         known.unwrap_or_else(|| {
             let (here, all) = (self.payload.len(), self.payload_bytes);
-            let summary = match here < all {
-                true => cut_short(here, all),
-                false => format!("malformed: protocol {} of {all} bytes", self.protocol),
+            let summary = if here < all {
+                cut_short(here, all)
+            } else {
+                format!("malformed: protocol {} of {all} bytes", self.protocol)
             };
             Layer::new("ip-payload", summary)
         })

@@ -68,9 +68,10 @@ pub fn printable(text: String) -> String {
     }
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        match c.is_control() {
-            true => shown.extend(c.escape_default()),
-            false => shown.push(c),
+        if c.is_control() {
+            shown.extend(c.escape_default())
+        } else {
+            shown.push(c)
         }
     }
     shown

@@ -14,9 +14,10 @@ pub(super) fn content(layers: &mut Vec<Layer>, sdu: &[u8], original: usize) {
         }
         return;
     }
-    let summary = match is_whole {
-        true => format!("{original} bytes"),
-        false => cut_short(sdu.len(), original),
+    let summary = if is_whole {
+        format!("{original} bytes")
+    } else {
+        cut_short(sdu.len(), original)
     };
     let mut layer = Layer::new("data", summary);
     layer.field("bytes", original);

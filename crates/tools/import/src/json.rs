@@ -32,9 +32,10 @@ pub(super) fn parse(text: &str) -> Result<Node, JsonError> {
     };
     let node = reader.value()?;
     reader.skip();
-    match reader.rest.is_empty() {
-        true => Ok(node),
-        false => Err(reader.wrong("nothing is expected here any more")),
+    if reader.rest.is_empty() {
+        Ok(node)
+    } else {
+        Err(reader.wrong("nothing is expected here any more"))
     }
 }
 

@@ -165,11 +165,12 @@ impl Member {
 fn interface(text: &str) -> Result<String, Reason> {
     let is_odd = |c: char| c.is_control() || c.is_whitespace() || c == '/' || c == ':';
     let is_sound = (1..16).contains(&text.len()) && !text.contains(is_odd);
-    match is_sound && text != "." && text != ".." {
-        true => Ok(text.to_owned()),
-        false => Err(format!(
+    if is_sound && text != "." && text != ".." {
+        Ok(text.to_owned())
+    } else {
+        Err(format!(
             "{text:?} is not a name of a network interface: 1 to 15 bytes without spaces, `/` and `:`"
-        ).into()),
+        ).into())
     }
 }
 

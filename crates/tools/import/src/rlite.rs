@@ -227,9 +227,10 @@ impl Script<'_> {
         let before = self.draft.shims.len() + self.draft.members.len();
         self.draft.shims.retain(|shim| shim.name.as_str() != name);
         self.draft.members.retain(|member| member.ipcp != name);
-        match before == self.draft.shims.len() + self.draft.members.len() {
-            true => Err(format!("no line above makes an IPCP {name}").into()),
-            false => Ok(()),
+        if before == self.draft.shims.len() + self.draft.members.len() {
+            Err(format!("no line above makes an IPCP {name}").into())
+        } else {
+            Ok(())
         }
     }
 
@@ -377,9 +378,10 @@ impl Script<'_> {
         let found: Vec<&mut Member> = members
             .filter(|member| member.dif == name || member.ipcp == name)
             .collect();
-        match found.is_empty() {
-            true => Err(format!("no line above makes a member of DIF {name}").into()),
-            false => Ok(found),
+        if found.is_empty() {
+            Err(format!("no line above makes a member of DIF {name}").into())
+        } else {
+            Ok(found)
         }
     }
 

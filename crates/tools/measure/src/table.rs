@@ -49,9 +49,10 @@ impl fmt::Display for Table {
             for (column, cell) in row.iter().enumerate() {
                 let pad = " ".repeat(widths[column] - cell.chars().count());
                 let gap = if column == 0 { "" } else { "  " };
-                line += &match numeric[column] {
-                    true => format!("{gap}{pad}{cell}"),
-                    false => format!("{gap}{cell}{pad}"),
+                line += &if numeric[column] {
+                    format!("{gap}{pad}{cell}")
+                } else {
+                    format!("{gap}{cell}{pad}")
                 };
             }
             if index > 0 {

@@ -239,9 +239,10 @@ pub fn share(text: &str) -> Result<f64, ParseError> {
         Some(percent) => percent.trim().parse::<f64>().map_err(|_| wrong())? / 100.0,
         None => text.parse().map_err(|_| wrong())?,
     };
-    match (0.0..=1.0).contains(&value) {
-        true => Ok(value),
-        false => Err(ParseError::ShareRange(text.to_owned())),
+    if (0.0..=1.0).contains(&value) {
+        Ok(value)
+    } else {
+        Err(ParseError::ShareRange(text.to_owned()))
     }
 }
 

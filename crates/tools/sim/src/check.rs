@@ -92,9 +92,10 @@ impl World {
             let checked = seen.map_err(Disagreement::Rib).and_then(|view| {
                 truth.check_view(&view)?;
                 truth.check_table(at, &view)?;
-                match first.get_or_insert_with(|| view.members.clone()) == &view.members {
-                    true => Ok(()),
-                    false => Err(Disagreement::OtherAddresses(view.members)),
+                if first.get_or_insert_with(|| view.members.clone()) == &view.members {
+                    Ok(())
+                } else {
+                    Err(Disagreement::OtherAddresses(view.members))
                 }
             });
             if let Err(wrong) = checked {

@@ -67,12 +67,13 @@ impl Churn {
         let mut run = Run::new(self, member_factory);
         run.live(terms);
         let failures = run.world.take_failures();
-        match failures.is_empty() {
-            true => Ok(run.flows),
-            false => Err(RunError {
+        if failures.is_empty() {
+            Ok(run.flows)
+        } else {
+            Err(RunError {
                 failures,
                 state: run.world.describe(),
-            }),
+            })
         }
     }
 }
@@ -82,9 +83,10 @@ impl Run {
         let terms = Terms::of(churn.dialect);
         let mut random = Random::new(mix(churn.seed, 0xc407));
         // Where requests are not repeated none may be lost.
-        let (loss, duplication) = match terms.repeats_management {
-            true => (200, 1_000),
-            false => (0, 0),
+        let (loss, duplication) = if terms.repeats_management {
+            (200, 1_000)
+        } else {
+            (0, 0)
         };
         let profile = Profile {
             delay_ns: random.within(MS / 10, 20 * MS),

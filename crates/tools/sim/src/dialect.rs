@@ -130,10 +130,11 @@ impl Terms {
     /// How long it may take until `members` have joined, in ns.
     #[must_use]
     pub fn join_ns(self, members: u64) -> u64 {
-        match self.repeats_management {
-            true => 60 * SECOND + 2 * SECOND * members,
+        if self.repeats_management {
+            60 * SECOND + 2 * SECOND * members
+        } else {
             // Each attempt of each has to get through unharmed, one after another.
-            false => 600 * SECOND + 60 * SECOND * members,
+            600 * SECOND + 60 * SECOND * members
         }
     }
 
@@ -144,9 +145,10 @@ impl Terms {
             0 => profile.mtu,
             max_pdu => profile.mtu.min(max_pdu as usize),
         };
-        match config.fragments() {
-            true => usize::MAX,
-            false => config.sdu_in_one_pdu(self.dialect, most),
+        if config.fragments() {
+            usize::MAX
+        } else {
+            config.sdu_in_one_pdu(self.dialect, most)
         }
     }
 

@@ -160,9 +160,10 @@ impl Scenario {
     pub fn run(&self, member_factory: MemberFactory, sink: Option<Sink>) -> Outcome {
         let mut world = self.play(member_factory, sink);
         let failures = world.take_failures();
-        let state = match failures.is_empty() {
-            true => String::new(),
-            false => world.describe() + &world.describe_views(),
+        let state = if failures.is_empty() {
+            String::new()
+        } else {
+            world.describe() + &world.describe_views()
         };
         Outcome {
             failures,

@@ -39,12 +39,13 @@ impl SharedName {
         let mut run = Run::new(self, member_factory);
         run.live(Terms::of(self.dialect));
         let failures = run.world.take_failures();
-        match failures.is_empty() {
-            true => Ok(()),
-            false => Err(RunError {
+        if failures.is_empty() {
+            Ok(())
+        } else {
+            Err(RunError {
                 failures,
                 state: run.world.describe(),
-            }),
+            })
         }
     }
 }
@@ -112,9 +113,10 @@ impl Run {
             let at = self.random.index(holds.len());
             holds[at] = !holds[at];
             let name = NAME.to_owned();
-            let change = match holds[at] {
-                true => Command::Register { name },
-                false => Command::Unregister { name },
+            let change = if holds[at] {
+                Command::Register { name }
+            } else {
+                Command::Unregister { name }
             };
             self.world.command(self.slots[at], change);
             self.world.run_for(SOON_NS + self.random.below(20_000 * MS));

@@ -57,9 +57,10 @@ impl World {
     ) -> bool {
         let now = self.now();
         let name = self.name(id).to_owned();
-        let spec = match to.is_reliable {
-            true => FlowSpec::reliable(),
-            false => FlowSpec::unreliable(),
+        let spec = if to.is_reliable {
+            FlowSpec::reliable()
+        } else {
+            FlowSpec::unreliable()
         };
         let Some(instance) = self
             .instance(lower)

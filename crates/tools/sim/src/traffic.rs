@@ -259,9 +259,10 @@ impl World {
         };
         if is_done && !std::mem::replace(&mut session.is_closing, true) {
             // Unreliable SDUs may still be on their way.
-            let linger = match session.promise.loses_nothing {
-                true => self.random.below(50_000_000),
-                false => 5_000_000_000,
+            let linger = if session.promise.loses_nothing {
+                self.random.below(50_000_000)
+            } else {
+                5_000_000_000
             };
             let at = self.now() + linger;
             self.queue.put(at, Scheduled::Close(number, 0));

@@ -17,9 +17,10 @@ pub fn once_enrolled_factory() -> MemberFactory {
     let mut make = member_factory();
     Box::new(move |config, seed| {
         let member = make(config, seed)?;
-        Ok(match seed.is_multiple_of(2) {
-            true => Box::new(OnceEnrolled::new(member)) as Box<dyn Member>,
-            false => member,
+        Ok(if seed.is_multiple_of(2) {
+            Box::new(OnceEnrolled::new(member)) as Box<dyn Member>
+        } else {
+            member
         })
     })
 }

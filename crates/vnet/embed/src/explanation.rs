@@ -152,9 +152,12 @@ fn lack(residual: &Residual, request: &Request, node: NodeId) -> Option<Lack> {
     let node = &request.nodes()[node.index()];
     let free = (0..).map(HostId::of).zip(residual.hosts());
     // A host that it must not be on is as good as full.
-    let free = free.map(|(host, free)| match node.barred.contains(&host) {
-        true => Amounts::default(),
-        false => *free,
+    let free = free.map(|(host, free)| {
+        if node.barred.contains(&host) {
+            Amounts::default()
+        } else {
+            *free
+        }
     });
     let hosts = residual.substrate().hosts().iter().zip(free);
     let there = hosts.filter(|(host, _)| node.accepts_location(host));

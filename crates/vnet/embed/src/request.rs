@@ -180,9 +180,10 @@ fn check_apart(node: NodeId, other: NodeId, nodes: usize) -> Result<(), RequestE
     if other.index() >= nodes {
         return Err(RequestError::ApartFromMissing { node, other, nodes });
     }
-    match node == other {
-        true => Err(RequestError::ApartFromItself { node }),
-        false => Ok(()),
+    if node == other {
+        Err(RequestError::ApartFromItself { node })
+    } else {
+        Ok(())
     }
 }
 
@@ -195,12 +196,13 @@ fn check_link(link: VirtualLinkId, wanted: &VirtualLink, nodes: usize) -> Result
         let node = wanted.ends[0];
         return Err(RequestError::ToItself { link, node });
     }
-    match wanted.rate > AMOUNT_MAX {
-        true => Err(RequestError::LinkRate {
+    if wanted.rate > AMOUNT_MAX {
+        Err(RequestError::LinkRate {
             link,
             rate: wanted.rate,
-        }),
-        false => Ok(()),
+        })
+    } else {
+        Ok(())
     }
 }
 

@@ -44,9 +44,10 @@ impl Names for Countries {
         let names = ["uk", "de"];
         let locations = request.nodes()[node.index()].locations.iter();
         let names: Vec<&str> = locations.map(|it| names[it.index()]).collect();
-        match names.is_empty() {
-            true => String::new(),
-            false => format!(" in {}", names.join(" or ")),
+        if names.is_empty() {
+            String::new()
+        } else {
+            format!(" in {}", names.join(" or "))
         }
     }
 

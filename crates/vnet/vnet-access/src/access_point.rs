@@ -299,9 +299,10 @@ impl AccessPoint {
         let to = Ipv4Addr::from(header.destination);
         if to == self.address {
             let reply = echo_reply(packet, &header).ok_or(Discard::Group)?;
-            return match sink.deliver(&reply) {
-                true => Ok(()),
-                false => Err(Discard::NoRoom),
+            return if sink.deliver(&reply) {
+                Ok(())
+            } else {
+                Err(Discard::NoRoom)
             };
         }
         if to.is_multicast() || to.is_broadcast() {

@@ -292,10 +292,11 @@ impl Register {
         let rights = self.given(rights);
         let (own, node) = (facts.users[user], facts.node.address());
         let address = InterfaceAddress::new(own, facts.node.bits());
-        let routes = match rights.contains(&Right::Ip) {
-            true => aggregate(facts.prefixes.iter().copied(), ROUTES_MAX),
+        let routes = if rights.contains(&Right::Ip) {
+            aggregate(facts.prefixes.iter().copied(), ROUTES_MAX)
+        } else {
             // The shim of the node has to be reached.
-            false => InterfaceAddress::new(node, 32).into_iter().collect(),
+            InterfaceAddress::new(node, 32).into_iter().collect()
         };
         let dif = facts.dif.as_ref().filter(|_| rights.contains(&Right::Dif));
         Joined {
@@ -426,9 +427,10 @@ impl Register {
             access: self.facts.access.clone(),
             network: self.facts.network.clone(),
             user: user.chars().take(60).collect(),
-            known: match known.is_empty() {
-                true => "none".to_owned(),
-                false => known.join(", "),
+            known: if known.is_empty() {
+                "none".to_owned()
+            } else {
+                known.join(", ")
             },
         }
     }

@@ -92,9 +92,10 @@ impl Token {
         let signed = format!("{HEADER}.{}", encode(&json));
         let signature = encode(&keys.sign(signed.as_bytes())?);
         let text = format!("{signed}.{signature}");
-        match text.len() > TOKEN_MAX {
-            true => Err(KeyError::Long(text.len())),
-            false => Ok(Token { claims, text }),
+        if text.len() > TOKEN_MAX {
+            Err(KeyError::Long(text.len()))
+        } else {
+            Ok(Token { claims, text })
         }
     }
 

@@ -200,9 +200,10 @@ impl FrameApp for UserApp {
             copy.clear();
             copy.extend_from_slice(bytes);
             let (end, mut exit) = self.parts();
-            match end.handle_datagram(from, &copy, &mut exit) {
-                true => heard += 1,
-                false => strangers += 1,
+            if end.handle_datagram(from, &copy, &mut exit) {
+                heard += 1
+            } else {
+                strangers += 1
             }
         }
         self.copy = copy;

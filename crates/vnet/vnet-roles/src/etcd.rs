@@ -156,9 +156,10 @@ impl Store for EtcdStore {
         let body = json!({"compare": compares, "success": writes});
         let written = self.ask(Repeat::Unless, "/v3/kv/txn", &body);
         let written: Written = written.map_err(|error| name_lease(error, transaction))?;
-        Ok(match written.succeeded {
-            true => Outcome::Done(written.header.revision()),
-            false => Outcome::Conflict,
+        Ok(if written.succeeded {
+            Outcome::Done(written.header.revision())
+        } else {
+            Outcome::Conflict
         })
     }
 

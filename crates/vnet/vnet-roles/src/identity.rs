@@ -82,12 +82,13 @@ impl Identity {
     /// The name cannot be one.
     pub fn new(role: Role, name: &str) -> Result<Identity, IdentityError> {
         let has_capitals = name.chars().any(|c| c.is_ascii_uppercase());
-        match is_name(name) && !has_capitals {
-            true => Ok(Identity {
+        if is_name(name) && !has_capitals {
+            Ok(Identity {
                 role,
                 name: name.to_owned(),
-            }),
-            false => Err(IdentityError::Name(name.chars().take(64).collect())),
+            })
+        } else {
+            Err(IdentityError::Name(name.chars().take(64).collect()))
         }
     }
 

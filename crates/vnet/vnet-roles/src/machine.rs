@@ -159,12 +159,13 @@ impl<S: Store + Send + 'static> Machine for Vnp<S> {
 /// Refuses a party whose role has no right to call.
 pub(crate) fn no_right(callee: Role, caller: &Identity, may: &[Role]) -> ErrorBody {
     let may: Vec<&str> = may.iter().map(|role| role.word()).collect();
-    let what = match may.is_empty() {
-        true => format!("{caller} has a certificate that gives no right here"),
-        false => format!(
+    let what = if may.is_empty() {
+        format!("{caller} has a certificate that gives no right here")
+    } else {
+        format!(
             "{caller} may not speak to a {callee}; certificates for that are of role {}",
             may.join(" or ")
-        ),
+        )
     };
     ErrorBody::new(ErrorCode::AccessDenied, what)
 }

@@ -66,9 +66,10 @@ impl Client {
     /// There is no such certificate, or there are several of delegates.
     pub fn of(keys: &KeyDir, vno: &str, address: Address) -> Result<Client, KeyError> {
         let operator = Identity::new(Role::Operator, vno)?;
-        let party = match keys.has(&operator) {
-            true => operator,
-            false => keys.only(Role::Delegate)?,
+        let party = if keys.has(&operator) {
+            operator
+        } else {
+            keys.only(Role::Delegate)?
         };
         let tls = Tls::of(keys, &party)?;
         Ok(Client {

@@ -112,9 +112,10 @@ impl Store for SqliteStore {
             };
             Ok((number(connection, "compacted")?, changes))
         })?;
-        match after.0 < compacted {
-            true => Err(StoreError::Compacted(Revision(compacted))),
-            false => Ok(changes),
+        if after.0 < compacted {
+            Err(StoreError::Compacted(Revision(compacted)))
+        } else {
+            Ok(changes)
         }
     }
 

@@ -72,9 +72,10 @@ impl FromStr for StoreName {
     fn from_str(text: &str) -> Result<StoreName, StoreNameError> {
         let wrong = || StoreNameError(text.chars().take(128).collect());
         let Some(members) = text.strip_prefix("etcd://") else {
-            return match text.is_empty() || text.contains("://") {
-                true => Err(wrong()),
-                false => Ok(StoreName::File(text.into())),
+            return if text.is_empty() || text.contains("://") {
+                Err(wrong())
+            } else {
+                Ok(StoreName::File(text.into()))
             };
         };
         let members = members.split(',').map(str::parse);

@@ -315,9 +315,10 @@ impl<S: Store> Pip<S> {
         if is_gone {
             self.tell(
                 vnp,
-                match stays {
-                    true => FromPip::Cancelled { key },
-                    false => FromPip::Released { key },
+                if stays {
+                    FromPip::Cancelled { key }
+                } else {
+                    FromPip::Released { key }
                 },
             );
             return Ok(Step::Done);

@@ -392,16 +392,18 @@ impl<S: Store> Store for Rc<RefCell<S>> {
 
 fn check_key(key: &str) -> Result<(), StoreError> {
     at_most("a key", key.len(), KEY_MAX)?;
-    match !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic()) {
-        true => Ok(()),
-        false => Err(StoreError::Key(key.to_owned())),
+    if !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        Ok(())
+    } else {
+        Err(StoreError::Key(key.to_owned()))
     }
 }
 
 fn at_most(what: &'static str, size: usize, most: usize) -> Result<(), StoreError> {
-    match size > most {
-        true => Err(StoreError::TooLarge { what, size, most }),
-        false => Ok(()),
+    if size > most {
+        Err(StoreError::TooLarge { what, size, most })
+    } else {
+        Ok(())
     }
 }
 

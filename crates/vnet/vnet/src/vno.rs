@@ -284,13 +284,14 @@ impl<S: Store> Vno<S> {
             answer.tries += 1;
             let wait = self.timing.back_off(tries, &mut self.random);
             self.set_due(vnet, now + wait);
-            self.outputs.push_back(match record.is_wanted {
-                true => ToVnp::Want {
+            self.outputs.push_back(if record.is_wanted {
+                ToVnp::Want {
                     vnet,
                     generation: record.generation,
                     document: Box::new(record.document),
-                },
-                false => ToVnp::Remove { vnet },
+                }
+            } else {
+                ToVnp::Remove { vnet }
             });
         }
     }

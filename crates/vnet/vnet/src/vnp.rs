@@ -402,9 +402,10 @@ impl<S: Store> Vnp<S> {
                 ..
             }
         ) && record.to_release(true).is_empty();
-        let write = match forgets {
-            true => write.delete(key),
-            false => write.put(key, to_value(record)),
+        let write = if forgets {
+            write.delete(key)
+        } else {
+            write.put(key, to_value(record))
         };
         let outcome = self.store.commit(now, &write);
         let outcome = outcome.and_then(|outcome| self.refresh(now).map(|()| outcome));

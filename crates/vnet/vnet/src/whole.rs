@@ -130,12 +130,11 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Whole<V> {
         while items.next_element::<IgnoredAny>()?.is_some() {
             all += 1;
         }
-        match all == read {
-            true => Ok(value),
-            false => {
-                let what = format!("a list of {all} items where {read} belong");
-                Err(A::Error::custom(what))
-            }
+        if all == read {
+            Ok(value)
+        } else {
+            let what = format!("a list of {all} items where {read} belong");
+            Err(A::Error::custom(what))
         }
     }
 

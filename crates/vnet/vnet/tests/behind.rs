@@ -36,12 +36,13 @@ impl Store for LateStore {
         range: &KeyRange,
         after: Revision,
     ) -> Result<Changes, StoreError> {
-        match self.is_late.get() {
-            true => Ok(Changes {
+        if self.is_late.get() {
+            Ok(Changes {
                 through: after,
                 ..Changes::default()
-            }),
-            false => self.store.changes(now, range, after),
+            })
+        } else {
+            self.store.changes(now, range, after)
         }
     }
 

@@ -231,12 +231,11 @@ impl Sole {
 impl fmt::Display for Sole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, reason) = (self.what, self.reason);
-        match self.is_secret {
-            true => write!(f, "the same {what}: {reason}"),
-            false => {
-                let value = String::from_utf8_lossy(&self.value);
-                write!(f, "the same {what}, {value}: {reason}")
-            }
+        if self.is_secret {
+            write!(f, "the same {what}: {reason}")
+        } else {
+            let value = String::from_utf8_lossy(&self.value);
+            write!(f, "the same {what}, {value}: {reason}")
         }
     }
 }

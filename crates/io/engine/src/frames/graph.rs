@@ -338,9 +338,10 @@ impl Graph {
             port: port.clone(),
             kind: config.kind(),
             direction,
-            known: match known.is_empty() {
-                true => "no such port".to_owned(),
-                false => known.join(", "),
+            known: if known.is_empty() {
+                "no such port".to_owned()
+            } else {
+                known.join(", ")
             },
         })
     }

@@ -66,9 +66,10 @@ impl FrameLink {
 
     #[inline]
     fn free(&self) -> usize {
-        match self.has_back_pressure {
-            true => WAITING_MAX.saturating_sub(self.queue.len()),
-            false => self.queue.room(),
+        if self.has_back_pressure {
+            WAITING_MAX.saturating_sub(self.queue.len())
+        } else {
+            self.queue.room()
         }
     }
 

@@ -114,9 +114,10 @@ impl Ports<'_> {
         let Ok([from, to]) = self.links.get_disjoint_mut(ends) else {
             unreachable!("no link leads from an app to itself");
         };
-        let max = match to.has_back_pressure {
-            true => to.room(),
-            false => usize::MAX,
+        let max = if to.has_back_pressure {
+            to.room()
+        } else {
+            usize::MAX
         };
         let moved = from.queue.transfer(max, &mut to.queue, edit);
         to.count(moved);

@@ -53,9 +53,10 @@ impl Graph {
 fn check(config: &dyn AnyConfig, has: usize) -> Result<(), AppError> {
     config.check_any()?;
     let needed = config.frame_bytes_any();
-    match needed > has {
-        true => Err(ShortFrames { needed, has }.into()),
-        false => Ok(()),
+    if needed > has {
+        Err(ShortFrames { needed, has }.into())
+    } else {
+        Ok(())
     }
 }
 

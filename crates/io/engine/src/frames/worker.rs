@@ -241,9 +241,10 @@ impl Inside {
                 Command::Prepare(part, reply) => self.open(part, reply),
                 Command::Opened(number, part, opened, reply) => {
                     // The caller may have given up, and asked for something else.
-                    match number == self.preparations {
-                        true => self.prepare(part, opened, &reply),
-                        false => drop(std::thread::Builder::new().spawn(move || drop(opened))),
+                    if number == self.preparations {
+                        self.prepare(part, opened, &reply)
+                    } else {
+                        drop(std::thread::Builder::new().spawn(move || drop(opened)))
                     }
                 }
                 Command::Commit(reply) => {

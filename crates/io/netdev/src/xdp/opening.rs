@@ -89,10 +89,12 @@ impl XdpSocket {
         program.direct(queue, &fd)?;
         let mut options = libc::xdp_options { flags: 0 };
         get(&fd, libc::XDP_OPTIONS, &mut options)?;
-        let mode = match options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0 {
-            true => XdpMode::ZeroCopy,
-            false if is_native => XdpMode::Native,
-            false => XdpMode::Generic,
+        let mode = if options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0 {
+            XdpMode::ZeroCopy
+        } else if is_native {
+            XdpMode::Native
+        } else {
+            XdpMode::Generic
         };
         Ok(XdpSocket {
             _program: program,

@@ -41,9 +41,10 @@ impl Ring {
         .map(|at| at as usize);
         let bytes = (entries + size as usize * entry).next_multiple_of(PAGE_BYTES);
         let memory = Mapping::shared(fd, at, bytes)?;
-        let (own, theirs) = match is_producer {
-            true => (producer, consumer),
-            false => (consumer, producer),
+        let (own, theirs) = if is_producer {
+            (producer, consumer)
+        } else {
+            (consumer, producer)
         };
         Ok(Ring {
             memory,

@@ -132,9 +132,10 @@ impl Endpoint {
         let is_taken = |len: usize| {
             len <= config.piece_bytes_max as usize && len as u64 <= config.sdu_bytes_max
         };
-        Ok(match longest_sdu_bytes.is_some_and(is_taken) {
-            true => RxBundle::Deliver(channel),
-            false => RxBundle::Broken(channel),
+        Ok(if longest_sdu_bytes.is_some_and(is_taken) {
+            RxBundle::Deliver(channel)
+        } else {
+            RxBundle::Broken(channel)
         })
     }
 
@@ -160,9 +161,10 @@ impl Endpoint {
         };
         let DataHeader { channel, more } = header;
         if channel.is_control() {
-            return match bytes <= CONTROL_BYTES_MAX {
-                true => Ok(Rx::Control),
-                false => Err(self.give_up(Violation::PieceTooLong { channel, bytes })),
+            return if bytes <= CONTROL_BYTES_MAX {
+                Ok(Rx::Control)
+            } else {
+                Err(self.give_up(Violation::PieceTooLong { channel, bytes }))
             };
         }
         let (sdu_max, piece_max) = (self.config.sdu_bytes_max, self.config.piece_bytes_max);

@@ -215,9 +215,10 @@ impl<B: Doorbells> VmpiImpl for Device<B> {
             Step::Down => return self.down(),
             Step::Stay => {}
         }
-        match self.attach.is_up() {
-            true => LinkState::Up,
-            false => LinkState::Down(self.attach.reason().clone()),
+        if self.attach.is_up() {
+            LinkState::Up
+        } else {
+            LinkState::Down(self.attach.reason().clone())
         }
     }
 
@@ -314,9 +315,10 @@ impl<B: Doorbells> VmpiImpl for Device<B> {
         let Some(rings) = self.live() else {
             return Ok(true);
         };
-        match is_woken {
-            true => rings.tx.arm_space(bytes),
-            false => Ok(rings.tx.free_bytes()? < bytes.min(rings.tx.capacity())),
+        if is_woken {
+            rings.tx.arm_space(bytes)
+        } else {
+            Ok(rings.tx.free_bytes()? < bytes.min(rings.tx.capacity()))
         }
     }
 

@@ -249,9 +249,10 @@ impl Receiver {
             return Err(Refused::Spi);
         }
         let low = u32::from_be_bytes(word(front + 4));
-        let sequence = match self.is_extended {
-            true => self.window.extended(low),
-            false => low.into(),
+        let sequence = if self.is_extended {
+            self.window.extended(low)
+        } else {
+            low.into()
         };
         let is_searching = self.is_extended && self.failures >= self.resync_threshold;
         if !self.window.is_new(sequence) && !is_searching {

@@ -145,9 +145,10 @@ impl Exporter {
         let template = Template::of(&ended.key);
         let is_open = self.set.is_some_and(|(_, id)| id == template.id);
         let needed = template.bytes() + if is_open { 0 } else { SET_HEADER };
-        let full = match self.message.len() + needed > self.longest {
-            true => self.flush(time),
-            false => None,
+        let full = if self.message.len() + needed > self.longest {
+            self.flush(time)
+        } else {
+            None
         };
         if self.message.is_empty() {
             self.message.resize(HEADER, 0);

@@ -97,9 +97,10 @@ impl TraceRequest {
             Some((link, name)) => Ok((find(link, graph)?, name.to_owned())),
             None => find(text, graph).map(|link| under_own_name(&link)),
         };
-        let mut links: Vec<(LinkName, String)> = match self.links.is_empty() {
-            true => graph.links().map(under_own_name).collect(),
-            false => self.links.iter().map(named).collect::<Result<_, _>>()?,
+        let mut links: Vec<(LinkName, String)> = if self.links.is_empty() {
+            graph.links().map(under_own_name).collect()
+        } else {
+            self.links.iter().map(named).collect::<Result<_, _>>()?
         };
         links.sort();
         links.dedup_by(|one, other| one.0 == other.0);
@@ -131,9 +132,10 @@ fn find(text: &str, graph: &Graph) -> Result<LinkName, RequestError> {
         let known: Vec<String> = graph.links().map(ToString::to_string).collect();
         RequestError::Unknown {
             link: text.to_owned(),
-            known: match known.is_empty() {
-                true => "none".to_owned(),
-                false => known.join(", "),
+            known: if known.is_empty() {
+                "none".to_owned()
+            } else {
+                known.join(", ")
             },
         }
     })

@@ -190,9 +190,10 @@ impl Aftr {
         let Some(arp) = Arp4::decode(&frame.bytes()[ETHER..]) else {
             return self.drop4(Of::DropMalformedArp, bytes);
         };
-        let of = match arp.is_reply {
-            true => Of::InArpReply,
-            false => Of::InArpRequest,
+        let of = if arp.is_reply {
+            Of::InArpReply
+        } else {
+            Of::InArpRequest
         };
         self.counters.count(of, bytes);
         if let Some(heard) = self.own.v4.heard(&arp)
@@ -221,9 +222,10 @@ impl Aftr {
         let Some(frame) = self.pool.frame_of(&bytes) else {
             return self.counters.count(Of::DropNoFrame, bytes.len());
         };
-        let of = match arp.is_reply {
-            true => Of::OutArpReply,
-            false => Of::OutArpRequest,
+        let of = if arp.is_reply {
+            Of::OutArpReply
+        } else {
+            Of::OutArpRequest
         };
         self.counters.count(of, bytes.len());
         let (link, leaving) = self.leaving4();

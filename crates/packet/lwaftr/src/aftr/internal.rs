@@ -341,9 +341,10 @@ impl Aftr {
             self.count_paths();
             self.tell_others(Learnt::PathMtu { b4, mtu });
         }
-        match self.rules.checks_tunnel_errors {
-            true => self.tell4(message, &inner, how),
-            false => self.send_error4(message, &inner, how),
+        if self.rules.checks_tunnel_errors {
+            self.tell4(message, &inner, how)
+        } else {
+            self.send_error4(message, &inner, how)
         }
         Ok(())
     }

@@ -119,9 +119,10 @@ impl Table {
         }
         let b4 = *entry.last_chunk().unwrap_or(&[0; 16]);
         let key = u64::from(address) << 16 | u64::from(psid);
-        match self.put(key, b4, br) {
-            true => Ok(()),
-            false => Err(CompiledError::Content("a softwire that is there twice")),
+        if self.put(key, b4, br) {
+            Ok(())
+        } else {
+            Err(CompiledError::Content("a softwire that is there twice"))
         }
     }
 }

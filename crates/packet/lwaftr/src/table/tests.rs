@@ -60,9 +60,10 @@ fn owner(softwires: &[Softwire], ipv4: Ipv4Addr, port: u16, as_snabb: bool) -> O
         let text = format!("{port:016b}");
         let (head, rest) = text.split_at(usize::from(offset_bits));
         let psid = u16::from_str_radix(&format!("0{}", &rest[..usize::from(psid_bits)]), 2);
-        let is_free = match as_snabb {
-            true => offset_bits > 0 && u32::from(port) < 2_u32.pow(u32::from(offset_bits)),
-            false => offset_bits > 0 && !head.contains('1'),
+        let is_free = if as_snabb {
+            offset_bits > 0 && u32::from(port) < 2_u32.pow(u32::from(offset_bits))
+        } else {
+            offset_bits > 0 && !head.contains('1')
         };
         psid == Ok(softwire.psid) && !is_free
     })

@@ -178,9 +178,10 @@ impl Trial {
         let always = format!("eth.src=02:00:00:00:00:01 vlan.id={tag}");
         let mut differ = Vec::new();
         for (number, (seen, wanted)) in seen.iter().zip(wanted).enumerate() {
-            let to_next = match wanted.contains("eth.dst=") {
-                true => "",
-                false => "eth.dst=02:00:00:00:00:09",
+            let to_next = if wanted.contains("eth.dst=") {
+                ""
+            } else {
+                "eth.dst=02:00:00:00:00:09"
             };
             let wrong = seen.differences(&format!("{always} {to_next} {wanted}"));
             differ.extend(
@@ -202,21 +203,23 @@ impl Trial {
         let wanted = self.counters.split_whitespace().map(|word| {
             let (name, value) = word.split_once('=').unwrap();
             let packets = format!("{name}-packets");
-            let name = match known.contains(&packets) {
-                true => packets,
-                false => name.to_owned(),
+            let name = if known.contains(&packets) {
+                packets
+            } else {
+                name.to_owned()
             };
             assert!(known.contains(&name), "no counter {name}");
             (name, value.parse::<u64>().unwrap())
         });
         let (counted, wanted): (BTreeMap<_, _>, BTreeMap<_, _>) =
             (counted.collect(), wanted.collect());
-        match counted == wanted {
-            true => Vec::new(),
-            false => vec![format!(
+        if counted == wanted {
+            Vec::new()
+        } else {
+            vec![format!(
                 "{}: counters {counted:?}, not {wanted:?}",
                 self.place(variant)
-            )],
+            )]
         }
     }
 }

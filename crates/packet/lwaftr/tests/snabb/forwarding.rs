@@ -194,8 +194,8 @@ fn filters_accept_and_drop() {
             .with_external(into.clone())
             .with_internal(out.clone())
             .run();
-        let counted = match passes {
-            true => format!(
+        let counted = if passes {
+            format!(
                 "in-ipv4=1/{0} in-ipv6=1/{1} in-ipv4-frag-reassembly-unneeded=1 \
                  in-ipv6-frag-reassembly-unneeded=1 out-ipv6=1/{2} out-ipv4=1/{3} \
                  out-ipv6-frag-not=1 out-ipv4-frag-not=1",
@@ -203,8 +203,9 @@ fn filters_accept_and_drop() {
                 out.len(),
                 into.len() + 40,
                 out.len() - 40
-            ),
-            false => "in-ipv4-frag-reassembly-unneeded=1 in-ipv6-frag-reassembly-unneeded=1".into(),
+            )
+        } else {
+            "in-ipv4-frag-reassembly-unneeded=1 in-ipv6-frag-reassembly-unneeded=1".into()
         };
         assert_all(&ran, &counted);
         let left = (ran.external.len(), ran.internal.len());

@@ -166,10 +166,13 @@ impl Packets {
                 address(&mut frame, destinations.address());
                 Ok(frame)
             }
-            (IpAddr::V6(source), Destination::V6(_)) => match *bytes >= STAMPED_MIN6 {
-                true => Ok(over_ipv6::packet(*bytes, &synthesis, source)),
-                false => Err(PacketsError::Length6(*bytes)),
-            },
+            (IpAddr::V6(source), Destination::V6(_)) => {
+                if *bytes >= STAMPED_MIN6 {
+                    Ok(over_ipv6::packet(*bytes, &synthesis, source))
+                } else {
+                    Err(PacketsError::Length6(*bytes))
+                }
+            }
             (source_address, destinations) => Err(PacketsError::Versions {
                 source_address,
                 destinations,

@@ -81,9 +81,10 @@ impl Card {
         }
         let name = &self.name;
         let path = self.socket.replace(',', ",,");
-        let how = match self.is_server {
-            true => "server=on,wait=off",
-            false => "reconnect=1",
+        let how = if self.is_server {
+            "server=on,wait=off"
+        } else {
+            "reconnect=1"
         };
         add(
             "-chardev",
@@ -133,13 +134,14 @@ impl Card {
             let _ = writeln!(xml, "  <mac address='{mac}'/>");
         }
         let path = attribute(&self.socket);
-        let _ = match self.is_server {
-            true => writeln!(xml, "  <source type='unix' path='{path}' mode='server'/>"),
-            false => writeln!(
+        let _ = if self.is_server {
+            writeln!(xml, "  <source type='unix' path='{path}' mode='server'/>")
+        } else {
+            writeln!(
                 xml,
                 "  <source type='unix' path='{path}' mode='client'>\n    \
                  <reconnect enabled='yes' timeout='1'/>\n  </source>"
-            ),
+            )
         };
         xml += "  <model type='virtio'/>\n";
         if let Some(mtu) = self.mtu {
@@ -151,9 +153,10 @@ impl Card {
             "  <driver queues='{}' rx_queue_size='1024'{packed}",
             self.queues
         );
-        match self.mergeable {
-            true => xml += "/>\n",
-            false => xml += ">\n    <host mrg_rxbuf='off'/>\n  </driver>\n",
+        if self.mergeable {
+            xml += "/>\n"
+        } else {
+            xml += ">\n    <host mrg_rxbuf='off'/>\n  </driver>\n"
         }
         xml + "</interface>\n"
     }

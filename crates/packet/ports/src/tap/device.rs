@@ -156,9 +156,10 @@ impl Device {
         }
         // No more than a few of the pool's frames wait here.
         self.frames.truncate(used + EXPECTED_MIN);
-        self.expected = match used == wanted {
-            true => (self.expected * 4).min(FRAME_BURST),
-            false => (2 * used).clamp(EXPECTED_MIN, FRAME_BURST),
+        self.expected = if used == wanted {
+            (self.expected * 4).min(FRAME_BURST)
+        } else {
+            (2 * used).clamp(EXPECTED_MIN, FRAME_BURST)
         };
         for (at, mut frame) in self.frames.drain(..used).enumerate() {
             let TapResult::Done(bytes) = self.outcomes[at] else {

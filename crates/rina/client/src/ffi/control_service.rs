@@ -299,9 +299,10 @@ impl ControlService {
             self.pending
                 .retain(|_, pending| pending.name != gone.name || pending.dif != gone.dif);
         }
-        match self.names.is_empty() && !refused.is_empty() {
-            true => Err(Disconnected),
-            false => Ok(()),
+        if self.names.is_empty() && !refused.is_empty() {
+            Err(Disconnected)
+        } else {
+            Ok(())
         }
     }
 

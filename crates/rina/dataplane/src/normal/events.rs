@@ -126,9 +126,10 @@ impl Normal {
             ("", false) => "the flow failed".to_owned(),
             _ => reason,
         };
-        let close = match is_graceful {
-            true => Close::Graceful(reason),
-            false => Close::Failed(reason),
+        let close = if is_graceful {
+            Close::Graceful(reason)
+        } else {
+            Close::Failed(reason)
         };
         self.flow_closed(key, close, links);
     }

@@ -283,12 +283,13 @@ impl Normal {
             return self.row.add(Value::DropFlowEnded, 1);
         };
         let piece_max = links.piece_max(ends.to_flow);
-        let packet = match flow.held.is_empty() && packet.len() <= piece_max {
-            true => match flow.push(packet, links) {
+        let packet = if flow.held.is_empty() && packet.len() <= piece_max {
+            match flow.push(packet, links) {
                 Ok(()) => return,
                 Err(packet) => packet,
-            },
-            false => packet,
+            }
+        } else {
+            packet
         };
         let held_max = (ends.window as usize).max(2 * OVERHANG);
         if !flow.is_lossless && flow.held_bytes + packet.len() > held_max {

@@ -160,15 +160,16 @@ impl Normal {
         }
         self.is_tapped = !self.is_tapped;
         let taps = self.taps.clone();
-        self.machine.set_watch(match self.is_tapped {
-            true => Some(Box::new(move |passage, _, pdu: &Packet| {
+        self.machine.set_watch(if self.is_tapped {
+            Some(Box::new(move |passage, _, pdu: &Packet| {
                 let direction = match passage {
                     Passage::In => Direction::In,
                     Passage::Out => Direction::Out,
                 };
                 taps.note(direction, &[], pdu);
-            })),
-            false => None,
+            }))
+        } else {
+            None
         });
     }
 

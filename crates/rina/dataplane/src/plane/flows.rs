@@ -41,9 +41,10 @@ impl Plane {
             }
             end => window(end),
         };
-        let credit = match handle.enforces_credit {
-            true => Credit::Unlimited,
-            false => Credit::Window(window),
+        let credit = if handle.enforces_credit {
+            Credit::Unlimited
+        } else {
+            Credit::Window(window)
         };
         let id = self.app_of(&end)?;
         let to_flow = self.engine.connect(provider, id, credit, piece_max(window));

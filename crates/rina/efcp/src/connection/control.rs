@@ -131,13 +131,14 @@ impl<P: Payload> Connection<P> {
             return Some(Transmit::of_data(wire, drf, udf));
         }
         self.counters.rendezvous_sent += 1;
-        let window = match self.profile.selective {
-            true => Window::default(),
-            false => Window {
+        let window = if self.profile.selective {
+            Window::default()
+        } else {
+            Window {
                 left: self.receiver.left(),
                 right: self.receiver.right(),
                 ..Window::default()
-            },
+            }
         };
         let control = self.number(Control {
             window: Some(window),

@@ -366,9 +366,10 @@ impl<P: Payload> Delimiter<P> {
             };
             self.batch = batch;
             let is_taken = |batch: &mut P| batch.extend_with(&sdu);
-            return match self.batch.as_mut().is_some_and(is_taken) {
-                true => Ok(()),
-                false => Err(Refusal::NoBuffer),
+            return if self.batch.as_mut().is_some_and(is_taken) {
+                Ok(())
+            } else {
+                Err(Refusal::NoBuffer)
             };
         }
         self.flush()?;

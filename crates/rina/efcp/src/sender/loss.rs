@@ -210,9 +210,10 @@ impl<P: Payload> Sender<P> {
 
     /// A round-trip time, when the PDU that caused the acknowledgement was sent only once.
     fn sample(&mut self, now: Instant, ack: &Ack) {
-        let cause = match self.loss.is_blind {
-            true => ack.next.wrapping_sub(1),
-            false => ack.cause,
+        let cause = if self.loss.is_blind {
+            ack.next.wrapping_sub(1)
+        } else {
+            ack.cause
         };
         let cause = seq::extend(cause, self.left, self.bits);
         let index = cause.and_then(|cause| cause.checked_sub(self.left));

@@ -127,9 +127,10 @@ impl Eth {
     /// Follows the interface.
     fn follow_link(&mut self, links: &mut Links) {
         let is_first = !std::mem::replace(&mut self.has_looked, true);
-        let looked = match is_first {
-            true => self.nic.look_now().map(|()| true),
-            false => self.nic.look(self.now),
+        let looked = if is_first {
+            self.nic.look_now().map(|()| true)
+        } else {
+            self.nic.look(self.now)
         };
         match looked {
             Ok(true) => {
@@ -339,9 +340,10 @@ impl Eth {
             }
         }
         // Waiting links come first.
-        let bytes = match !had_stalled && self.is_up {
-            true => (room as u64).saturating_mul(ROOM_PER_FRAME),
-            false => 0,
+        let bytes = if !had_stalled && self.is_up {
+            (room as u64).saturating_mul(ROOM_PER_FRAME)
+        } else {
+            0
         };
         links.set_room(self.flows.id, bytes);
     }

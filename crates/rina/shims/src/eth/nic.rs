@@ -238,9 +238,10 @@ impl Nic {
             frame.extend_from_slice(&self.header.0[..head]);
             sdu.append_to(&mut frame);
             frame.resize(bytes, 0);
-            return match fault.offer(now, frame, bytes) {
-                true => Sent::Yes,
-                false => Sent::Impaired,
+            return if fault.offer(now, frame, bytes) {
+                Sent::Yes
+            } else {
+                Sent::Impaired
             };
         }
         let Some(place) = self.medium.reserve(bytes) else {
@@ -261,9 +262,10 @@ impl Nic {
         frame.extend_from_slice(payload);
         let bytes = frame.len();
         if let Some(fault) = &mut self.fault {
-            return match fault.offer(now, frame, bytes) {
-                true => Sent::Yes,
-                false => Sent::Impaired,
+            return if fault.offer(now, frame, bytes) {
+                Sent::Yes
+            } else {
+                Sent::Impaired
             };
         }
         self.put(&frame)

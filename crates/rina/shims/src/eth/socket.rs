@@ -81,9 +81,10 @@ impl Socket {
     /// # Errors
     /// Why not.
     pub fn link(&self) -> Result<(), ShimError> {
-        match self.interface.is_up {
-            true => Ok(()),
-            false => Err(ShimError::Down(self.interface.name.clone())),
+        if self.interface.is_up {
+            Ok(())
+        } else {
+            Err(ShimError::Down(self.interface.name.clone()))
         }
     }
 

@@ -448,9 +448,10 @@ impl Tcp {
             if framing == StreamFraming::Long {
                 self.flows.taps.note(Direction::Out, &[], &packet);
             }
-            match packet.more() {
-                true => self.flows.row.add(Value::PiecesOut, 1),
-                false => self.flows.row.add(Value::SdusOut, 1),
+            if packet.more() {
+                self.flows.row.add(Value::PiecesOut, 1)
+            } else {
+                self.flows.row.add(Value::SdusOut, 1)
             }
             self.flows.row.add(Value::BytesOut, packet.len() as u64);
         }

@@ -265,9 +265,10 @@ impl Udp {
         }
         if is_held_back && links.queued(link) > 0 {
             links.leave(link);
-            match !is_paced || pace.has_room(self.now) {
-                true => self.stalled.push_back(link),
-                false => self.paced.push_back(link),
+            if !is_paced || pace.has_room(self.now) {
+                self.stalled.push_back(link)
+            } else {
+                self.paced.push_back(link)
             }
         }
         moved

@@ -82,9 +82,10 @@ impl Encapsulation {
 
     /// Begins an Ethernet frame with the header for a payload.
     pub(super) fn begin_frame(self, stations: &Stations, payload: &[u8], out: &mut Vec<u8>) {
-        let group = match self.is_broadcast {
-            true => Some(Mac::BROADCAST),
-            false => self.ethertype.and_then(|kind| group_of(kind, payload)),
+        let group = if self.is_broadcast {
+            Some(Mac::BROADCAST)
+        } else {
+            self.ethertype.and_then(|kind| group_of(kind, payload))
         };
         out.extend(group.unwrap_or(stations.destination).0);
         out.extend(self.source.unwrap_or(stations.source).0);

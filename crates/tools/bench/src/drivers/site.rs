@@ -52,12 +52,13 @@ impl Site {
         };
         let nics = site.nics()?;
         site.cards = nics.iter().map(|nic| text(nic, "address")).collect();
-        match site.cards.len() == MODELS.len() {
-            true => Ok(site),
-            false => Err(Error::Proc(format!(
+        if site.cards.len() == MODELS.len() {
+            Ok(site)
+        } else {
+            Err(Error::Proc(format!(
                 "the guest has the cards {:?}",
                 site.cards
-            ))),
+            )))
         }
     }
 
@@ -73,14 +74,13 @@ impl Site {
     fn does(&self, command: &str) -> Result<String> {
         let output = self.vm.run_within(command, PATIENCE);
         let output = output.attempt(format!("in the guest: {command}"))?;
-        match output.is_success() {
-            true => Ok(output.text()),
-            false => {
-                let (text, error) = (output.text(), output.error_text());
-                Err(Error::Proc(format!(
-                    "in the guest: {command}: {text} {error}"
-                )))
-            }
+        if output.is_success() {
+            Ok(output.text())
+        } else {
+            let (text, error) = (output.text(), output.error_text());
+            Err(Error::Proc(format!(
+                "in the guest: {command}: {text} {error}"
+            )))
         }
     }
 

@@ -144,9 +144,10 @@ impl<'a> Ground<'a> {
         self.hosts.iter().try_for_each(|host| {
             self.wait(deadline, || {
                 let ready = host.client.pool().map_err(|error| host.says(error))?.ready;
-                match ready >= wanted {
-                    true => Ok(()),
-                    false => Err(host.says(format!("{ready} of {wanted} machines are ready"))),
+                if ready >= wanted {
+                    Ok(())
+                } else {
+                    Err(host.says(format!("{ready} of {wanted} machines are ready")))
                 }
             })
         })

@@ -54,9 +54,10 @@ impl Files {
             }
         };
         let seconds = start.elapsed().as_secs_f64();
-        match loaded.table.len() == self.softwires {
-            true => Ok(seconds),
-            false => Err(Error::Graph("softwires are missing".to_owned())),
+        if loaded.table.len() == self.softwires {
+            Ok(seconds)
+        } else {
+            Err(Error::Graph("softwires are missing".to_owned()))
         }
     }
 }

@@ -58,12 +58,13 @@ pub(super) fn fetch(
     })?;
     let served = serving.join().expect("the web server does not panic");
     served.attempt("serving the page")?;
-    match answer.ends_with(&page()) {
-        true => Ok(PAGE_BYTES),
-        false => Err(Error::NoAnswer(format!(
+    if answer.ends_with(&page()) {
+        Ok(PAGE_BYTES)
+    } else {
+        Err(Error::NoAnswer(format!(
             "the page is damaged: {} bytes came",
             answer.len()
-        ))),
+        )))
     }
 }
 
@@ -104,9 +105,10 @@ pub(super) fn send_datagrams(
         has_ended.store(true, Ordering::Release);
         counting.join().expect("the receiver does not panic")
     })?;
-    match seconds > 0.0 {
-        true => Ok(bytes as f64 * 8.0 / seconds / 1e6),
-        false => Err(nothing(&format!("{size} bytes of UDP to {address}"))),
+    if seconds > 0.0 {
+        Ok(bytes as f64 * 8.0 / seconds / 1e6)
+    } else {
+        Err(nothing(&format!("{size} bytes of UDP to {address}")))
     }
 }
 

@@ -42,9 +42,10 @@ impl PortsFile {
             let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
             text += &format!("[[ports]]\nname = \"{name}\"\nmac = \"{mac}\"\nvlan = {vlan}\n");
             if name == "red-server" {
-                let filter = match self.is_blocked {
-                    false => "arp or icmp or tcp",
-                    true => "arp or icmp or (tcp and not tcp dst port 80)",
+                let filter = if self.is_blocked {
+                    "arp or icmp or (tcp and not tcp dst port 80)"
+                } else {
+                    "arp or icmp or tcp"
                 };
                 text += &format!("ingress_filter = \"{filter}\"\n");
                 if let Some(rate) = self.egress_mbps {

@@ -26,9 +26,10 @@ pub fn client_in(guest: &TestGuest, request: &Request) -> Result<Vec<Measurement
     let limit = request.limit();
     let request = serde_json::to_string(request).attempt("writing a request")?;
     let output = guest.run_within(&format!("carina bench client '{request}'"), limit)?;
-    match output.is_success() {
-        true => parse(&output.text()),
-        false => Err(Error::Client(output.error_text())),
+    if output.is_success() {
+        parse(&output.text())
+    } else {
+        Err(Error::Client(output.error_text()))
     }
 }
 

@@ -190,12 +190,13 @@ fn costs(rows: &[Row]) -> String {
         let cells = steps.into_iter().chain([mean]).map(cell);
         table.row([size(sdu)].into_iter().chain(cells));
     }
-    match is_empty {
-        true => String::new(),
-        false => format!(
+    if is_empty {
+        String::new()
+    } else {
+        format!(
             "{CASE}: ns per PDU and per DIF, from the medians; small SDUs share PDUs of a normal \
              DIF, which may save more than it costs\n{table}"
-        ),
+        )
     }
 }
 

@@ -119,9 +119,10 @@ pub fn run(options: &PaperOptions) -> Result<CaseResults> {
             break;
         }
     }
-    let tcp = match is_cubic {
-        true => "cubic".to_owned(),
-        false => a.run("cat", &[TCP_CONGESTION], READ)?,
+    let tcp = if is_cubic {
+        "cubic".to_owned()
+    } else {
+        a.run("cat", &[TCP_CONGESTION], READ)?
     };
     found.notes.extend([
         format!(

@@ -292,9 +292,10 @@ impl CaseResults {
 
 /// Sizes to measure: those asked for, else those of the figure.
 fn sizes_or(options: &PaperOptions, figure: &[u64]) -> Vec<u64> {
-    match options.sizes.is_empty() {
-        true => figure.to_vec(),
-        false => options.sizes.clone(),
+    if options.sizes.is_empty() {
+        figure.to_vec()
+    } else {
+        options.sizes.clone()
     }
 }
 

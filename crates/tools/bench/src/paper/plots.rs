@@ -93,9 +93,10 @@ fn plot_error(path: &Path, reason: &DrawError) -> Error {
 
 fn highest(spreads: impl Iterator<Item = Spread>, labels: &Labels<'_>) -> Result<f64> {
     let top = spreads.map(|spread| spread.high).fold(0.0, f64::max);
-    match top > 0.0 && top.is_finite() {
-        true => Ok(top),
-        false => Err(Error::NothingToDraw(labels.title.to_owned())),
+    if top > 0.0 && top.is_finite() {
+        Ok(top)
+    } else {
+        Err(Error::NothingToDraw(labels.title.to_owned()))
     }
 }
 

@@ -187,9 +187,10 @@ impl Port<'_> {
             cpu,
             directory: self.directory,
             devices: &[device],
-            mode: match from == self.direction {
-                true => "txonly",
-                false => "rxonly",
+            mode: if from == self.direction {
+                "txonly"
+            } else {
+                "rxonly"
             },
             frame_bytes: self.size,
         })?;

@@ -216,9 +216,10 @@ fn dir_entries(text: &str) -> Result<Vec<PeerAddress>, Reason> {
             "" => ap.to_owned(),
             ae => format!("{ap}||{ae}"),
         };
-        let host = match host.contains(':') {
-            true => format!("[{host}]"),
-            false => host.to_owned(),
+        let host = if host.contains(':') {
+            format!("[{host}]")
+        } else {
+            host.to_owned()
         };
         peers.push(PeerAddress {
             name: AppName::new(name)?,

@@ -219,9 +219,10 @@ fn duration(text: &str) -> Result<String, Reason> {
         _ => return Err(format!("{text} is too long; a day is possible").into()),
     }
     let has_unit = ["s", "ms", "us"].contains(&unit_of(text));
-    match has_unit {
-        true => Ok(text.to_owned()),
-        false => Ok(format!("{}ms", milliseconds(text)?)),
+    if has_unit {
+        Ok(text.to_owned())
+    } else {
+        Ok(format!("{}ms", milliseconds(text)?))
     }
 }
 

@@ -60,9 +60,10 @@ pub(super) fn set(member: &mut Member, scheduler: &str, options: &[&str]) -> Res
                 .to_owned(),
         );
     }
-    match changed.is_empty() {
-        true => Ok(()),
-        false => Err(changed.join("; ").into()),
+    if changed.is_empty() {
+        Ok(())
+    } else {
+        Err(changed.join("; ").into())
     }
 }
 

@@ -109,9 +109,10 @@ impl Draft {
     /// Makes a node that the file names by an id and calls by a label, which several may have; the
     /// name for [`DraftEnd`].
     pub fn labelled(&mut self, label: &str, id: &str, line: usize) -> String {
-        let name = match self.has(label) {
-            false => label.to_owned(),
-            true => format!("{label} {id}"),
+        let name = if self.has(label) {
+            format!("{label} {id}")
+        } else {
+            label.to_owned()
         };
         self.node(&name, line);
         name

@@ -136,9 +136,10 @@ impl Builder {
                 let is_nothing = style == ScalarStyle::Plain
                     && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
                 let is_key = self.awaits_key();
-                let value = match is_nothing && !is_key {
-                    true => Value::Nothing,
-                    false => Value::Text(text.into_owned()),
+                let value = if is_nothing && !is_key {
+                    Value::Nothing
+                } else {
+                    Value::Text(text.into_owned())
                 };
                 self.put(Yaml { line, value }, anchor)
             }

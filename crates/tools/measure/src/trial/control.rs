@@ -37,9 +37,10 @@ impl Control {
         })?;
         let until = Instant::now() + SEND_WAIT;
         let sent = self.flow.send_until(&text, until);
-        match sent.attempt("sending a control message")? {
-            true => Ok(()),
-            false => Err(TrialError::Silent(SEND_WAIT)),
+        if sent.attempt("sending a control message")? {
+            Ok(())
+        } else {
+            Err(TrialError::Silent(SEND_WAIT))
         }
     }
 

@@ -97,9 +97,10 @@ impl Pace {
                 return false;
             }
             // Sleeping is late by some 60 µs; the rest is spun away.
-            match left > 200_000.0 {
-                true => std::thread::sleep(Duration::from_nanos((left - 100_000.0) as u64)),
-                false => std::thread::yield_now(),
+            if left > 200_000.0 {
+                std::thread::sleep(Duration::from_nanos((left - 100_000.0) as u64))
+            } else {
+                std::thread::yield_now()
             }
         }
         self.due_ns += job.arrivals.gap_ns(mean_ns, random);
@@ -316,13 +317,14 @@ fn answer<C: Transport>(
 ) -> Result<Answer, TrialError> {
     let is_lossy = transport.is_lossy();
     loop {
-        let next = match is_lossy {
-            false => limits.next(transport, buffer)?,
-            true => match transport.recv(buffer, LOSSY_ANSWER)? {
+        let next = if is_lossy {
+            match transport.recv(buffer, LOSSY_ANSWER)? {
                 Arrival::Sdu(len) => Next::Sdu(len),
                 Arrival::End => Next::End(Instant::now(), Ending::Finished),
                 Arrival::Idle => return Ok(Answer::Lost),
-            },
+            }
+        } else {
+            limits.next(transport, buffer)?
         };
         match next {
             // A late answer to an SDU that was given up is not the answer to this one.

@@ -42,9 +42,10 @@ impl<'a> Run<'a> {
         let start = world.now();
         let members: Vec<usize> = scenario.kept.members.0.iter().copied().collect();
         let founder = random.index(scenario.members);
-        let founder = match scenario.kept.members.has(founder) {
-            true => founder,
-            false => members[0],
+        let founder = if scenario.kept.members.has(founder) {
+            founder
+        } else {
+            members[0]
         };
         let slots: Vec<SlotId> = (0..scenario.members)
             .map(|at| {
@@ -365,11 +366,12 @@ impl<'a> Run<'a> {
 
     fn is_lossy(&self) -> bool {
         let peace = self.peace();
-        match self.terms.repeats_management {
+        if self.terms.repeats_management {
             // A damaged PDU is a lost one.
-            true => peace.loss + peace.corruption >= 50,
+            peace.loss + peace.corruption >= 50
+        } else {
             // One that is lost is one too many.
-            false => peace.drops(),
+            peace.drops()
         }
     }
 

@@ -116,9 +116,10 @@ impl fmt::Display for Numbers {
             while let Some(next) = rest.next_if_eq(&(last + 1)) {
                 last = next;
             }
-            match last == first {
-                true => write!(f, "{comma}{first}")?,
-                false => write!(f, "{comma}{first}-{last}")?,
+            if last == first {
+                write!(f, "{comma}{first}")?
+            } else {
+                write!(f, "{comma}{first}-{last}")?
             }
             comma = ",";
         }
@@ -204,9 +205,10 @@ impl Scenario {
             kept,
             ..self.clone()
         };
-        match scenario.is_connected() {
-            true => Ok(scenario),
-            false => Err(SelectionError::Apart),
+        if scenario.is_connected() {
+            Ok(scenario)
+        } else {
+            Err(SelectionError::Apart)
         }
     }
 

@@ -117,10 +117,8 @@ impl<M: Machine> Process<M> {
                 self.timer_at.set(Instant::MAX);
                 machine.handle_timeout(now);
                 let at = machine.poll_timeout();
-                self.spins.set(match at <= now {
-                    true => self.spins.get() + 1,
-                    false => 0,
-                });
+                self.spins
+                    .set(if at <= now { self.spins.get() + 1 } else { 0 });
                 if self.spins.get() > SPINS_MAX {
                     return Err(format!(
                         "its timer is due again at once after {SPINS_MAX} times: `poll_timeout` \

@@ -111,9 +111,10 @@ impl Scenario {
         }
         let trouble_ends = START + Duration::from_secs(random.within(20, 120));
         let wishes = wishes(&mut random, &vnps, size, trouble_ends);
-        let lost_vnp = match vnps.len() > 1 && random.chance(2000) {
-            true => Some(random.index(vnps.len())),
-            false => None,
+        let lost_vnp = if vnps.len() > 1 && random.chance(2000) {
+            Some(random.index(vnps.len()))
+        } else {
+            None
         };
         let meddling = trouble_ends + Duration::from_secs(350);
         let removal = trouble_ends + Duration::from_secs(400);
@@ -158,9 +159,10 @@ impl Scenario {
             no_machines: random
                 .chance(500)
                 .then(|| format!("{MARK}there is no QEMU")),
-            images: match random.chance(6000) {
-                true => [IMAGE.to_owned()].into(),
-                false => [].into(),
+            images: if random.chance(6000) {
+                [IMAGE.to_owned()].into()
+            } else {
+                [].into()
             },
             member_memory_mib: random.below(200),
             interfaces_max: random.within(3, 16) as usize,
@@ -254,9 +256,10 @@ fn shares(random: &mut Random) -> Shares {
     // Most of what is found takes others in between, so that they are there in every run.
     let unanswered = random.below(500) as u32;
     let interleaved = random.within(2000, 9000) as u32;
-    let late = match random.chance(3000) {
-        true => random.below(2000) as u32,
-        false => 0,
+    let late = if random.chance(3000) {
+        random.below(2000) as u32
+    } else {
+        0
     };
     let compacted = random.below(100) as u32;
     Shares {
@@ -272,9 +275,10 @@ fn inventory(random: &mut Random, pip: usize, size: Size) -> Inventory {
     let count = drawn(random, size.hosts, 7) as usize;
     let mut hosts = Vec::new();
     for number in 0..count {
-        let labels = match random.chance(3000) {
-            true => BTreeMap::from([("huge".to_owned(), "yes".to_owned())]),
-            false => BTreeMap::new(),
+        let labels = if random.chance(3000) {
+            BTreeMap::from([("huge".to_owned(), "yes".to_owned())])
+        } else {
+            BTreeMap::new()
         };
         hosts.push(Host {
             name: format!("{MARK}h{pip}-{number}"),
@@ -357,17 +361,19 @@ fn wishes(
     let span = trouble_ends.since(START).as_millis();
     let count = size.networks.map(u64::from);
     // Now and then all come at once.
-    let first = match random.chance(4000) || size.contends {
-        true => 1000,
-        false => span,
+    let first = if random.chance(4000) || size.contends {
+        1000
+    } else {
+        span
     };
     for number in 0..count.unwrap_or_else(|| random.within(1, 12)) {
         let vno = (*random.pick(&vnos)).clone();
         let name = format!("net{number}");
         // Where they contend, half come while the others are there, just before all is calm.
-        let from = match size.contends && number % 2 > 0 {
-            true => span - 3000,
-            false => 0,
+        let from = if size.contends && number % 2 > 0 {
+            span - 3000
+        } else {
+            0
         };
         let mut at = START + Duration::from_millis(from + random.below(first));
         loop {
@@ -430,9 +436,10 @@ fn document(random: &mut Random, name: &str) -> Document {
         vnet: Header {
             name: name.to_owned(),
             lease: random.chance(2000).then_some(lease),
-            on_insufficient: match random.chance(5000) {
-                true => OnInsufficient::Queue(queue),
-                false => OnInsufficient::Reject,
+            on_insufficient: if random.chance(5000) {
+                OnInsufficient::Queue(queue)
+            } else {
+                OnInsufficient::Reject
             },
         },
         defaults: Node::default(),

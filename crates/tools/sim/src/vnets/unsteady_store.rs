@@ -186,13 +186,16 @@ impl Store for UnsteadyStore {
             let through = store.range(now, &KeyRange::key("-"))?.revision;
             store.compact(now, through)?;
         }
-        self.read(now, |store| match is_late {
-            // As it was when the process looked last.
-            true => Ok(Changes {
-                through: after,
-                ..Changes::default()
-            }),
-            false => store.changes(now, range, after),
+        self.read(now, |store| {
+            if is_late {
+                // As it was when the process looked last.
+                Ok(Changes {
+                    through: after,
+                    ..Changes::default()
+                })
+            } else {
+                store.changes(now, range, after)
+            }
         })
     }
 

@@ -329,11 +329,12 @@ impl<'a> World<'a> {
             self.pace = (second, 0);
         }
         self.pace.1 += 1;
-        match self.pace.1 > EVENTS_MAX {
-            true => Err(Broken(format!(
+        if self.pace.1 > EVENTS_MAX {
+            Err(Broken(format!(
                 "{EVENTS_MAX} events within a second; the next would be {event:?}"
-            ))),
-            false => Ok(()),
+            )))
+        } else {
+            Ok(())
         }
     }
 

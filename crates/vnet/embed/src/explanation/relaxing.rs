@@ -144,9 +144,10 @@ impl<'a, E: Embedder> Search<'a, E> {
         let (mut low, mut high) = (low, STEPS);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
-            match self.fits(knob, self.amount(knob, middle)) {
-                true => low = middle,
-                false => high = middle,
+            if self.fits(knob, self.amount(knob, middle)) {
+                low = middle
+            } else {
+                high = middle
             }
         }
         low
@@ -157,9 +158,10 @@ impl<'a, E: Embedder> Search<'a, E> {
         let (mut fits, mut fails) = (fits, self.wanted(knob));
         while fits.abs_diff(fails) > 1 {
             let middle = fits.min(fails) + fits.abs_diff(fails) / 2;
-            match self.fits(knob, middle) {
-                true => fits = middle,
-                false => fails = middle,
+            if self.fits(knob, middle) {
+                fits = middle
+            } else {
+                fails = middle
             }
         }
         fits

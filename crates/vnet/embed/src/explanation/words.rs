@@ -17,9 +17,10 @@ pub trait Names {
     fn place(&self, request: &Request, node: NodeId) -> String {
         let locations = &request.nodes()[node.index()].locations;
         let numbers: Vec<String> = locations.iter().map(|it| it.0.to_string()).collect();
-        match numbers.is_empty() {
-            true => String::new(),
-            false => format!(" in location {}", numbers.join(" or ")),
+        if numbers.is_empty() {
+            String::new()
+        } else {
+            format!(" in location {}", numbers.join(" or "))
         }
     }
 

@@ -49,15 +49,19 @@ impl Peer {
                 outcome = passes(config, up, (now, mtu), bytes)
                     .and_then(|passing| match passing {
                         Passing::Request(request) => {
-                            match sink.request((*index, from.ip()), config.key, request) {
-                                true => Ok(0),
-                                false => Err(Discard::Requests),
+                            if sink.request((*index, from.ip()), config.key, request) {
+                                Ok(0)
+                            } else {
+                                Err(Discard::Requests)
                             }
                         }
-                        Passing::Packet => match sink.deliver(bytes) {
-                            true => Ok(bytes.len() as u64),
-                            false => Err(Discard::NoRoom),
-                        },
+                        Passing::Packet => {
+                            if sink.deliver(bytes) {
+                                Ok(bytes.len() as u64)
+                            } else {
+                                Err(Discard::NoRoom)
+                            }
+                        }
                     })
                     .map(|bytes| seen.sent_bytes += bytes);
             }
@@ -78,9 +82,10 @@ impl Peer {
         let mut has_room = true;
         self.tunnel
             .send(packet, buffer, |bytes| has_room &= sink.send(to, bytes))?;
-        match has_room {
-            true => Ok(()),
-            false => Err(Discard::NoRoom),
+        if has_room {
+            Ok(())
+        } else {
+            Err(Discard::NoRoom)
         }
     }
 }
@@ -115,8 +120,9 @@ fn passes(
     if !config.passage.lets_in(&header, packet) {
         return Err(Discard::Right);
     }
-    match up.take(now, packet.len()) {
-        true => Ok(Passing::Packet),
-        false => Err(Discard::RateUp),
+    if up.take(now, packet.len()) {
+        Ok(Passing::Packet)
+    } else {
+        Err(Discard::RateUp)
     }
 }

@@ -167,15 +167,16 @@ impl GuestCaller for Caller {
 impl Hurried<'_> {
     fn left(&self) -> io::Result<Duration> {
         let left = self.until.saturating_duration_since(Instant::now());
-        match left.is_zero() {
-            true => Err(io::Error::new(
+        if left.is_zero() {
+            Err(io::Error::new(
                 io::ErrorKind::TimedOut,
                 format!(
                     "its handshake was not over within {} s",
                     HANDSHAKE.as_secs()
                 ),
-            )),
-            false => Ok(left),
+            ))
+        } else {
+            Ok(left)
         }
     }
 }

@@ -67,9 +67,10 @@ impl Ask {
             }
             None => {
                 let known: Vec<&str> = document.access.keys().map(String::as_str).collect();
-                let known = match known.is_empty() {
-                    true => "none".to_owned(),
-                    false => known.join(", "),
+                let known = if known.is_empty() {
+                    "none".to_owned()
+                } else {
+                    known.join(", ")
                 };
                 let access: String = access.chars().take(NOTED).collect();
                 let what = format!("the network has no access point {access}; it has: {known}");

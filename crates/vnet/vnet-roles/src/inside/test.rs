@@ -43,13 +43,14 @@ fn probes(look: &Look, ask: &Asking<'_>) -> TestReport {
     TestReport {
         test: "every link, both ways".to_owned(),
         holds: failed.is_empty(),
-        seen: match failed.is_empty() {
-            true => format!("probes have passed {} links", links.len()),
-            false => format!(
+        seen: if failed.is_empty() {
+            format!("probes have passed {} links", links.len())
+        } else {
+            format!(
                 "{}; {} ends of links are down",
                 failed.join("; "),
                 down.count()
-            ),
+            )
         },
     }
 }

@@ -263,9 +263,10 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     let text = super::read(path)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
     let all = all.map_err(|error| content(path, error))?;
-    match all.is_empty() {
-        true => Err(content(path, "it has no certificate")),
-        false => Ok(all),
+    if all.is_empty() {
+        Err(content(path, "it has no certificate"))
+    } else {
+        Ok(all)
     }
 }
 

@@ -128,9 +128,10 @@ async fn ask_pip<S: Store + Send + 'static>(
         let hosts = asks.handle.ask(move |it, now| {
             let hosts = it.hosts_for(now, &caller.name, vnet, node.as_deref());
             let owner = it.owner(now, vnet);
-            match hosts.is_empty() && owner.is_some_and(|owner| owner != caller.name) {
-                true => Err(of_another()),
-                false => Ok(hosts),
+            if hosts.is_empty() && owner.is_some_and(|owner| owner != caller.name) {
+                Err(of_another())
+            } else {
+                Ok(hosts)
             }
         });
         let mut asked = JoinSet::new();
@@ -183,12 +184,11 @@ async fn host_of<S: Store + Send + 'static>(
     let host = caller.name;
     let named = host.clone();
     let is_known = asks.handle.ask(move |it, _| it.has_host(&named));
-    match is_known.await? {
-        true => Ok(host),
-        false => {
-            let what = format!("host {host} is not in the inventory");
-            Err(ErrorBody::new(ErrorCode::NotFound, what))
-        }
+    if is_known.await? {
+        Ok(host)
+    } else {
+        let what = format!("host {host} is not in the inventory");
+        Err(ErrorBody::new(ErrorCode::NotFound, what))
     }
 }
 

@@ -187,9 +187,10 @@ impl<S: Store> Operations<S> {
         }
         let known: BTreeSet<&str> = self.vno.names().collect();
         let known: Vec<&str> = known.into_iter().collect();
-        let known = match known.is_empty() {
-            true => "none".to_owned(),
-            false => known.join(", "),
+        let known = if known.is_empty() {
+            "none".to_owned()
+        } else {
+            known.join(", ")
         };
         let name: String = name.chars().take(64).collect();
         let what = format!("there is no network {name}; there are: {known}");

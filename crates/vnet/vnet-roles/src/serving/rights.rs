@@ -38,12 +38,13 @@ pub enum Need<'a> {
 /// # Errors
 /// It is neither the operator of the VNO nor a delegate.
 pub fn is_known(vno: &Identity, caller: &Identity) -> Result<(), ErrorBody> {
-    match is_operator(vno, caller) || caller.role == Role::Delegate {
-        true => Ok(()),
-        false => Err(denied(format!(
+    if is_operator(vno, caller) || caller.role == Role::Delegate {
+        Ok(())
+    } else {
+        Err(denied(format!(
             "{caller} may not give orders to {vno}; operator {} may",
             vno.name
-        ))),
+        )))
     }
 }
 

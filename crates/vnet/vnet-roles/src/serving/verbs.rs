@@ -132,24 +132,21 @@ impl<S: Store + Send + 'static> Verbs<S> {
             Ok(document) => document,
             Err(error) => return refusal(&error),
         };
-        match is_new {
-            true => {
-                self.of_operator(from, move |it, now, _| it.want(now, document, true))
-                    .await
-            }
-            false => {
-                let of = (document.vnet.name.clone(), Some(Verb::Apply));
-                let caller = from.0.0.clone();
-                self.of_network(from, of, move |it, now, name| {
-                    let seen = it.want(now, document, false)?;
-                    if caller.role == Role::Delegate {
-                        let what = format!("{caller} has changed what is wanted");
-                        it.tell_of(now, name, &caller, what);
-                    }
-                    Ok(seen)
-                })
+        if is_new {
+            self.of_operator(from, move |it, now, _| it.want(now, document, true))
                 .await
-            }
+        } else {
+            let of = (document.vnet.name.clone(), Some(Verb::Apply));
+            let caller = from.0.0.clone();
+            self.of_network(from, of, move |it, now, name| {
+                let seen = it.want(now, document, false)?;
+                if caller.role == Role::Delegate {
+                    let what = format!("{caller} has changed what is wanted");
+                    it.tell_of(now, name, &caller, what);
+                }
+                Ok(seen)
+            })
+            .await
         }
     }
 }

@@ -70,9 +70,10 @@ pub(super) fn read(text: &str, form: Form) -> Result<Document, DocumentError> {
 
 pub(super) fn check(document: &Document, lines: &Lines) -> Result<(), DocumentError> {
     let findings = judge::judge(document, lines);
-    match findings.is_empty() {
-        true => Ok(()),
-        false => Err(DocumentError::Wrong(findings)),
+    if findings.is_empty() {
+        Ok(())
+    } else {
+        Err(DocumentError::Wrong(findings))
     }
 }
 

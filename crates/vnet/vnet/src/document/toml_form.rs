@@ -92,9 +92,10 @@ fn tables(text: &mut String, key: &str, value: &Value, named: bool) {
     if named {
         for (name, table) in fields {
             let bare = |c: char| c.is_ascii_alphanumeric() || c == '-';
-            let name = match name.chars().all(bare) && !name.is_empty() {
-                true => name.clone(),
-                false => quoted(name),
+            let name = if name.chars().all(bare) && !name.is_empty() {
+                name.clone()
+            } else {
+                quoted(name)
             };
             table_of(text, &format!("[{key}.{name}]"), table);
         }

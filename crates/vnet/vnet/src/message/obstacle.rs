@@ -53,9 +53,12 @@ impl Obstacle {
     /// The heaviest of several, and of those with the same weight the first.
     #[must_use]
     pub fn heaviest<'a>(all: impl Iterator<Item = &'a Obstacle>) -> Option<&'a Obstacle> {
-        all.reduce(|one, other| match other.weight() > one.weight() {
-            true => other,
-            false => one,
+        all.reduce(|one, other| {
+            if other.weight() > one.weight() {
+                other
+            } else {
+                one
+            }
         })
     }
 }

@@ -129,12 +129,13 @@ fn check_wishes(node: &PartNode) -> Result<(), PartError> {
 }
 
 fn check_text(what: &'static str, text: &str) -> Result<(), PartError> {
-    match text.chars().count() <= TEXT_VALUE_MAX {
-        true => Ok(()),
-        false => Err(PartError::Long {
+    if text.chars().count() <= TEXT_VALUE_MAX {
+        Ok(())
+    } else {
+        Err(PartError::Long {
             what,
             text: text.chars().take(TEXT_SHOWN).collect(),
-        }),
+        })
     }
 }
 

@@ -80,9 +80,10 @@ fn groups(ground: &Ground, exact: bool) -> BTreeMap<String, usize> {
     let mut groups = BTreeMap::new();
     for (number, host) in ground.inventory.hosts.iter().enumerate() {
         let next = locations.len();
-        let group = match exact {
-            true => number,
-            false => *locations.entry(&host.location).or_insert(next),
+        let group = if exact {
+            number
+        } else {
+            *locations.entry(&host.location).or_insert(next)
         };
         groups.insert(host.name.clone(), group);
     }

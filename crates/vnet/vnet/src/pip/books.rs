@@ -247,14 +247,16 @@ impl Books {
                 .unwrap_or_default();
             let name = ground.host_entry(HostId::of(number)).map(|it| &it.name);
             let is_drained = name.is_some_and(|name| self.is_drained(name));
-            hosts.push(match is_there(HostId::of(number)) {
-                true if is_drained => own,
-                true => Amounts {
+            hosts.push(if !is_there(HostId::of(number)) {
+                Amounts::default()
+            } else if is_drained {
+                own
+            } else {
+                Amounts {
                     cpu: all.cpu.saturating_sub(used.cpu - own.cpu),
                     memory: all.memory.saturating_sub(used.memory - own.memory),
                     nics: all.nics.saturating_sub(used.nics - own.nics),
-                },
-                false => Amounts::default(),
+                }
             });
         }
         let mut rates = Vec::new();
@@ -324,9 +326,10 @@ impl Books {
         let transaction = Transaction::new()
             .if_as_read(&*sum, self.mirror.revision(&sum))
             .put(sum, vec![]);
-        match is_drained {
-            true => transaction.put(key, vec![]),
-            false => transaction.delete(key),
+        if is_drained {
+            transaction.put(key, vec![])
+        } else {
+            transaction.delete(key)
         }
     }
 
@@ -398,9 +401,10 @@ impl Sums {
 }
 
 fn note(excess: &mut BTreeSet<usize>, number: usize, is_excess: bool) {
-    match is_excess {
-        true => excess.insert(number),
-        false => excess.remove(&number),
+    if is_excess {
+        excess.insert(number)
+    } else {
+        excess.remove(&number)
     };
 }
 

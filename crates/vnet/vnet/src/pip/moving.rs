@@ -236,9 +236,10 @@ impl<S: Store> Pip<S> {
         }
         if !moving.awaits.is_empty() {
             let words = "the provider at the other end of a link has not agreed in time";
-            return match is_late {
-                true => self.give_up_move(now, vnet, words.to_owned()),
-                false => Ok(()),
+            return if is_late {
+                self.give_up_move(now, vnet, words.to_owned())
+            } else {
+                Ok(())
             };
         }
         match (there, here) {

@@ -94,26 +94,27 @@ impl<S: Store> Pip<S> {
         // A host that does not make a change tries it again by itself.
         let refused = said.and_then(|said| said.refused.as_ref());
         let refused = refused.map(|change| change.generation);
-        let order = match is_wanted {
-            true => made.generation_at(host),
-            false => made.generation(),
+        let order = if is_wanted {
+            made.generation_at(host)
+        } else {
+            made.generation()
         };
-        let is_due = match is_wanted {
-            true => generation.max(refused) < Some(order),
-            false => !self.has_removed(vnet, order, host),
+        let is_due = if is_wanted {
+            generation.max(refused) < Some(order)
+        } else {
+            !self.has_removed(vnet, order, host)
         };
         if !is_due || self.is_ordered(now, (vnet, host), (order, is_wanted)) {
             return !is_due;
         }
-        let message = match is_wanted {
-            true => {
-                let placement = &made.laid.placement;
-                ToAgent::Set(Box::new(hosting::host_part(vnet, made, placement, host)))
-            }
-            false => ToAgent::Remove {
+        let message = if is_wanted {
+            let placement = &made.laid.placement;
+            ToAgent::Set(Box::new(hosting::host_part(vnet, made, placement, host)))
+        } else {
+            ToAgent::Remove {
                 vnet,
                 through: order,
-            },
+            }
         };
         self.note_order(now, (vnet, host), (order, is_wanted));
         self.send(host, message);
@@ -172,11 +173,13 @@ impl<S: Store> Pip<S> {
         let wanted = made.wanted_hosts();
         let known = made.hosts().into_iter();
         let mut known = known.filter(|host| self.ground.host(host).is_some());
-        known.all(|host| match wanted.contains(host) {
-            true => self
-                .said(vnet, host)
-                .is_some_and(|said| said.generation >= made.generation_at(host)),
-            false => self.has_removed(vnet, made.generation(), host),
+        known.all(|host| {
+            if wanted.contains(host) {
+                self.said(vnet, host)
+                    .is_some_and(|said| said.generation >= made.generation_at(host))
+            } else {
+                self.has_removed(vnet, made.generation(), host)
+            }
         })
     }
 

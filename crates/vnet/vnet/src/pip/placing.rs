@@ -280,9 +280,10 @@ fn milder(one: LimitError, other: LimitError) -> LimitError {
         LimitError::NoMachines { .. } => (4, 0),
         _ => (5, 0),
     };
-    match needs(&other) < needs(&one) {
-        true => other,
-        false => one,
+    if needs(&other) < needs(&one) {
+        other
+    } else {
+        one
     }
 }
 

@@ -31,9 +31,12 @@ impl<S: Store> Pip<S> {
             self.tell(vnp, FromPip::Committed { key });
             return Ok(Step::Done);
         }
-        let conflict = made.and_then(|made| match made.is_leaving {
-            true => Some("what it was is being removed"),
-            false => made.moving.as_ref().map(|_| "a node of it moves"),
+        let conflict = made.and_then(|made| {
+            if made.is_leaving {
+                Some("what it was is being removed")
+            } else {
+                made.moving.as_ref().map(|_| "a node of it moves")
+            }
         });
         if let Some(words) = conflict {
             let reason = Reason::new(ReasonCode::Conflict, words);

@@ -214,9 +214,10 @@ impl<S: Store> Pip<S> {
         let wanted = made.wanted_hosts();
         let old = made.hosts().into_iter().filter(|it| !wanted.contains(it));
         PartView {
-            state: match made.is_leaving {
-                true => PartState::Leaving,
-                false => PartState::Made,
+            state: if made.is_leaving {
+                PartState::Leaving
+            } else {
+                PartState::Made
             },
             expires_in_ms: Some(made.expires_ms.saturating_sub(now.as_millis())),
             leaving_hosts: old.map(str::to_owned).collect(),

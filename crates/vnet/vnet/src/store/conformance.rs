@@ -397,9 +397,10 @@ fn random_transaction(
     random.shuffle(&mut keys);
     for key in &keys[..random.index(4)] {
         let value = random.next_u64().to_be_bytes().to_vec();
-        both = match random.chance(6000) {
-            true => (both.0.put(key, value.clone()), both.1.put(key, value)),
-            false => (both.0.delete(key), both.1.delete(key)),
+        both = if random.chance(6000) {
+            (both.0.put(key, value.clone()), both.1.put(key, value))
+        } else {
+            (both.0.delete(key), both.1.delete(key))
         };
     }
     both

@@ -413,9 +413,10 @@ impl<S: Store> Vnp<S> {
                     self.judge(now, &left, reason)
                 }
                 Then::Judge | Then::Plan => Record {
-                    step: match left.is_behind() || !left.is_wanted {
-                        true => Step::Planning,
-                        false => Step::Settled,
+                    step: if left.is_behind() || !left.is_wanted {
+                        Step::Planning
+                    } else {
+                        Step::Settled
                     },
                     ..left
                 },
@@ -430,9 +431,12 @@ impl<S: Store> Vnp<S> {
             let left = targets
                 .iter()
                 .filter(|(pip, _)| !progress.done.contains(*pip));
-            let message = |all: &bool| match all {
-                true => ToPip::Release { key },
-                false => ToPip::Cancel { key },
+            let message = |all: &bool| {
+                if *all {
+                    ToPip::Release { key }
+                } else {
+                    ToPip::Cancel { key }
+                }
             };
             left.map(|(pip, all)| (pip.clone(), message(all))).collect()
         });

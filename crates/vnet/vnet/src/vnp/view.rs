@@ -165,10 +165,11 @@ impl View {
         let right = known
             .filter(|((pip, name), _)| takes(pip) && (names.is_empty() || names.contains(name)));
         let right: Vec<Location> = right.map(|(_, number)| Location(*number)).collect();
-        match right.is_empty() {
+        if right.is_empty() {
             // No list at all would mean anywhere.
-            true => vec![Location(u32::MAX)],
-            false => right,
+            vec![Location(u32::MAX)]
+        } else {
+            right
         }
     }
 }

@@ -171,9 +171,10 @@ impl<Q: Queues> QueueDevice<Q> {
     }
 
     fn state(&self) -> LinkState {
-        match self.attach.is_up() {
-            true => LinkState::Up,
-            false => LinkState::Down(self.attach.reason().clone()),
+        if self.attach.is_up() {
+            LinkState::Up
+        } else {
+            LinkState::Down(self.attach.reason().clone())
         }
     }
 
@@ -261,16 +262,18 @@ impl<Q: Queues> VmpiImpl for QueueDevice<Q> {
 
     fn reserve(&mut self, len: usize) -> Result<Slot<'_>, Refused> {
         self.polling.note_activity();
-        match self.attach.is_up() {
-            true => self.tx.put.reserve(len),
-            false => Err(Refused::Full),
+        if self.attach.is_up() {
+            self.tx.put.reserve(len)
+        } else {
+            Err(Refused::Full)
         }
     }
 
     fn free_bytes(&mut self) -> Result<usize, Corrupt> {
-        Ok(match self.attach.is_up() {
-            true => self.tx.room(),
-            false => 0,
+        Ok(if self.attach.is_up() {
+            self.tx.room()
+        } else {
+            0
         })
     }
 

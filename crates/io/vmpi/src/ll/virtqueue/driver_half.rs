@@ -228,13 +228,12 @@ impl Rings {
             let room = self.chunk;
             return Err(Broken::Block { bytes, room });
         }
-        let bytes = match is_taken {
-            true => bytes,
-            false => {
-                // The link that the records before belong to has ended.
-                pipe.discard();
-                0
-            }
+        let bytes = if is_taken {
+            bytes
+        } else {
+            // The link that the records before belong to has ended.
+            pipe.discard();
+            0
         };
         // The room was free when the buffer was posted.
         if let Ok(stretch) = pipe.put.stretch(bytes) {
@@ -268,9 +267,10 @@ impl<T: Transport> Queues for DriverHalf<T> {
             let posted = posted.filter(|posted| posted.id == done.id);
             let posted = posted.ok_or(Fault::UsedId { id: done.id.into() })?;
             let written = done.written as usize;
-            let header = match written < BLOCK_HEADER_BYTES {
-                true => Err(BlockError::Foreign),
-                false => BlockHeader::decode(self.memory.read_header(TO_GUEST, posted.slot)),
+            let header = if written < BLOCK_HEADER_BYTES {
+                Err(BlockError::Foreign)
+            } else {
+                BlockHeader::decode(self.memory.read_header(TO_GUEST, posted.slot))
             };
             rings.take(pipe, written, judge(header))?;
         }

@@ -239,9 +239,10 @@ fn a_reader_that_stops_holds_the_writer_back_and_loses_nothing() {
         let mut quiet = 0;
         // Until nothing moves any more.
         while quiet < 50 {
-            let (writer, reader) = match from_host {
-                true => (&mut sides.host, &mut sides.guest),
-                false => (&mut sides.guest, &mut sides.host),
+            let (writer, reader) = if from_host {
+                (&mut sides.host, &mut sides.guest)
+            } else {
+                (&mut sides.guest, &mut sides.host)
             };
             let before = sent;
             while let Ok(mut slot) = writer.reserve(1000) {
@@ -258,9 +259,10 @@ fn a_reader_that_stops_holds_the_writer_back_and_loses_nothing() {
         assert!(sent >= 2 * PIPE / 1100, "both pipes are full: {sent}");
         let mut got = 0;
         while got < sent {
-            let (writer, reader) = match from_host {
-                true => (&mut sides.host, &mut sides.guest),
-                false => (&mut sides.guest, &mut sides.host),
+            let (writer, reader) = if from_host {
+                (&mut sides.host, &mut sides.guest)
+            } else {
+                (&mut sides.guest, &mut sides.host)
             };
             let now_ns = monotonic_ns();
             let _ = (writer.link(now_ns), reader.link(now_ns));

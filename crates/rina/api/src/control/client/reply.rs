@@ -102,9 +102,10 @@ pub(super) fn read_line(reader: &mut impl BufRead) -> io::Result<String> {
     let mut line = Vec::new();
     reader.take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
     if line.pop() != Some(b'\n') {
-        return Err(match line.len() as u64 + 1 >= LINE_BYTES_MAX {
-            true => invalid(format!("a line beyond {LINE_BYTES_MAX} bytes")),
-            false => io::ErrorKind::UnexpectedEof.into(),
+        return Err(if line.len() as u64 + 1 >= LINE_BYTES_MAX {
+            invalid(format!("a line beyond {LINE_BYTES_MAX} bytes"))
+        } else {
+            io::ErrorKind::UnexpectedEof.into()
         });
     }
     if line.last() == Some(&b'\r') {

@@ -84,9 +84,10 @@ impl<P: Payload> Sender<P> {
     /// run is acknowledged the first, without which the other side says nothing.
     fn probe(&mut self) {
         let is_open = |slot: &Sent<P>| slot.udf.is_some() && !slot.is_lost;
-        let found = match self.left == self.start || self.loss.is_blind {
-            true => self.sent.iter().position(is_open),
-            false => self.sent.iter().rposition(is_open),
+        let found = if self.left == self.start || self.loss.is_blind {
+            self.sent.iter().position(is_open)
+        } else {
+            self.sent.iter().rposition(is_open)
         };
         let Some(index) = found else {
             return;

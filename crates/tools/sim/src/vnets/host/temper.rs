@@ -45,9 +45,10 @@ impl Temper {
         if random.chance(REFUSES) {
             return Verdict::Refuses;
         }
-        match random.chance(FAILS) {
-            true => Verdict::Fails(now + Duration::from_millis(random.within(100, FAILS_MS_MAX))),
-            false => Verdict::Makes,
+        if random.chance(FAILS) {
+            Verdict::Fails(now + Duration::from_millis(random.within(100, FAILS_MS_MAX)))
+        } else {
+            Verdict::Makes
         }
     }
 }
@@ -67,9 +68,12 @@ impl PlayedHost {
             let key = (part.vnet, node.name.clone());
             let runs = self.guests.contains_key(&key) || self.has_come(part.vnet, &node.name);
             let verdict = self.verdicts.entry(key);
-            verdict.or_insert_with(|| match runs {
-                true => Verdict::Makes,
-                false => temper.verdict(now, part.vnet, &node.name),
+            verdict.or_insert_with(|| {
+                if runs {
+                    Verdict::Makes
+                } else {
+                    temper.verdict(now, part.vnet, &node.name)
+                }
             });
         }
         let mut nodes = part.nodes.iter().map(|it| &it.name);

@@ -76,11 +76,12 @@ impl Answered {
             let code = standing.reason.as_ref().map(|reason| reason.code);
             let remains = self.ready.get(&key).is_some_and(|from| *from <= now);
             let is_lost = remains && code != Some(ReasonCode::Removing);
-            return match is_lost {
-                true => Err(Broken(format!(
+            return if is_lost {
+                Err(Broken(format!(
                     "{vnet} was ready, and is no longer: {standing:?}"
-                ))),
-                false => Ok(()),
+                )))
+            } else {
+                Ok(())
             };
         }
         self.ever_ready.insert(*vnet);

@@ -16,9 +16,10 @@ impl World<'_> {
         let [vnos, vnps, pips] = [self.vnos.len(), self.vnps.len(), self.pips.len()];
         let of_roles = vnos + vnps * pips;
         // Those between roles carry most, and are few.
-        let number = match self.upsets.chance(1000) {
-            true => self.upsets.index(of_roles),
-            false => self.upsets.index(of_roles + self.hosts.len()),
+        let number = if self.upsets.chance(1000) {
+            self.upsets.index(of_roles)
+        } else {
+            self.upsets.index(of_roles + self.hosts.len())
         };
         let ends = if number < vnos {
             [Who::Vno(number), Who::Vnp(self.operators[number].1, 0)]

@@ -77,18 +77,17 @@ impl World<'_> {
     /// Lets the agent of a host die at its next order, or a machine of the host at once.
     fn harm(&mut self, now: Instant, host: usize) {
         let deaths = [Death::Before, Death::After];
-        match self.random.chance(5000) {
-            true => self.hosts[host].dies_at_order = Some(*self.random.pick(&deaths)),
-            false => {
-                self.outcome.deaths += 1;
-                self.note(|| format!("a machine of host {host} ends"));
-                let again = now + Duration::from_millis(self.random.within(100, 10_000));
-                let random = &mut self.random;
-                self.hosts[host].end_machine(again, |count| random.index(count));
-                self.changes[host] += 1;
-                self.queue.put(now.as_nanos(), Event::Report(host, false));
-                self.queue.put(again.as_nanos(), Event::Report(host, false));
-            }
+        if self.random.chance(5000) {
+            self.hosts[host].dies_at_order = Some(*self.random.pick(&deaths))
+        } else {
+            self.outcome.deaths += 1;
+            self.note(|| format!("a machine of host {host} ends"));
+            let again = now + Duration::from_millis(self.random.within(100, 10_000));
+            let random = &mut self.random;
+            self.hosts[host].end_machine(again, |count| random.index(count));
+            self.changes[host] += 1;
+            self.queue.put(now.as_nanos(), Event::Report(host, false));
+            self.queue.put(again.as_nanos(), Event::Report(host, false));
         }
     }
 

@@ -130,9 +130,10 @@ impl World<'_> {
     /// One of the processes of a VNP: the one that takes a message for it.
     fn one_of_vnp(&mut self, number: usize) -> Who {
         let processes = self.vnps[number].len();
-        let process = match self.is_troubled() {
-            true => self.random.index(processes),
-            false => 0,
+        let process = if self.is_troubled() {
+            self.random.index(processes)
+        } else {
+            0
         };
         Who::Vnp(number, process)
     }
@@ -224,9 +225,10 @@ fn no_gap(message: &FromVnp) -> Result<(), Broken> {
     let FromVnp::Standing { standing, .. } = message else {
         return Ok(());
     };
-    match standing.is_ready() && standing.holds.len() < CONDITIONS {
-        true => Err(Broken(format!("ready without the rest: {standing:?}"))),
-        false => Ok(()),
+    if standing.is_ready() && standing.holds.len() < CONDITIONS {
+        Err(Broken(format!("ready without the rest: {standing:?}")))
+    } else {
+        Ok(())
     }
 }
 

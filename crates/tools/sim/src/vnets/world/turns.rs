@@ -22,19 +22,19 @@ impl World<'_> {
         }
         let mut free = self.busy_until.get(&who).copied().unwrap_or_default();
         if free <= now && self.random.chance(self.scenario.busy) {
-            let most = match self.is_troubled() {
-                true => self.scenario.busy_max,
-                false => self.scenario.busy_max.min(BUSY_WHEN_CALM),
+            let most = if self.is_troubled() {
+                self.scenario.busy_max
+            } else {
+                self.scenario.busy_max.min(BUSY_WHEN_CALM)
             };
             free = now + Duration::from_nanos(self.random.below(most.as_nanos()));
             self.busy_until.insert(who, free);
         }
-        match free > now {
-            true => {
-                self.queue.put(free.as_nanos(), Event::Turn(who));
-                Ok(())
-            }
-            false => self.turn(now, who),
+        if free > now {
+            self.queue.put(free.as_nanos(), Event::Turn(who));
+            Ok(())
+        } else {
+            self.turn(now, who)
         }
     }
 

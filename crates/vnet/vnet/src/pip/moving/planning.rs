@@ -103,9 +103,10 @@ impl<S: Store> Pip<S> {
             moving: Some(moving),
             ..made.clone()
         };
-        match round_of(then.generation() + 1) == then.round {
-            true => Ok((vnet, then)),
-            false => conflict("nodes of it have moved too often; change the network first"),
+        if round_of(then.generation() + 1) == then.round {
+            Ok((vnet, then))
+        } else {
+            conflict("nodes of it have moved too often; change the network first")
         }
     }
 
