@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use carina_node::Node;
 use carina_node::config::Config;
 use rustix::process::setpriority_process;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::Shared;
-use crate::failure::{Attempt, Outcome, failed};
+use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::log_writer;
 
 /// Run the node (IPC Manager) of this system in the foreground
@@ -48,16 +50,18 @@ pub struct NodeArgs {
 /// # Errors
 /// The configuration is wrong, another node runs in the directory, or the system refuses.
 pub fn run(shared: &Shared, args: NodeArgs) -> Outcome {
-    let filter = EnvFilter::try_from_env("CARINA_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = log_filter(&std::env::var("CARINA_LOG").unwrap_or_default())?;
     if let Some(nice) = args.nice {
         // Threads take it from the one that starts them: this comes before all of them.
         setpriority_process(None, nice).attempt("taking the precedence of --nice")?;
     }
     let (log, _last_lines) = log_writer::start(std::io::stderr()).attempt("starting the log")?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(log)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(std::io::stderr().is_terminal());
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(lines)
         .init();
     let mut config = match &args.config {
         Some(path) => Config::load(path).attempt("starting the node")?,
@@ -75,4 +79,57 @@ pub fn run(shared: &Shared, args: NodeArgs) -> Outcome {
         config.node.run_dir = Some(run.clone());
     }
     Node::run(config).attempt("running the node")
+}
+
+/// What `CARINA_LOG` selects: levels, and `TARGET=LEVEL`, between commas.
+fn log_filter(text: &str) -> Result<Targets, Failure> {
+    let wrong = |part: &str| {
+        usage(format!(
+            "CARINA_LOG has {part:?}: must be a level (off, error, warn, info, debug, trace) or \
+             TARGET=LEVEL, with commas between them"
+        ))
+    };
+    let mut filter = Targets::new().with_default(LevelFilter::INFO);
+    for part in text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+    {
+        let (target, level) = match part.split_once('=') {
+            Some((target, level)) => (Some(target), level),
+            None => (None, part),
+        };
+        let level: LevelFilter = level.parse().map_err(|_| wrong(part))?;
+        filter = match target {
+            Some(target) => filter.with_target(target, level),
+            None => filter.with_default(level),
+        };
+    }
+    Ok(filter)
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn levels_and_targets_select_what_is_logged() {
+        let plain = log_filter("").unwrap();
+        assert!(plain.would_enable("carina::efcp", &Level::INFO));
+        assert!(!plain.would_enable("carina::efcp", &Level::DEBUG));
+        let filter = log_filter("warn,carina::efcp=debug").unwrap();
+        assert!(filter.would_enable("carina::efcp", &Level::DEBUG));
+        assert!(!filter.would_enable("carina::rmt", &Level::INFO));
+    }
+
+    #[test]
+    fn a_wrong_level_is_refused_by_name() {
+        for text in ["loud", "info,carina::efcp=loud"] {
+            let refusal = log_filter(text).unwrap_err().to_string();
+            assert!(refusal.contains("loud"), "{refusal}");
+            assert!(refusal.contains("must be a level"), "{refusal}");
+        }
+    }
 }
