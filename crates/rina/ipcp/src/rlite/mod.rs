@@ -32,6 +32,7 @@ mod flow_allocation;
 mod flow_values;
 mod neighbours;
 mod objects;
+mod own_membership;
 mod policies;
 mod restarts;
 mod rib_access;
@@ -45,7 +46,7 @@ mod wanted_n1s;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use carina_cdap::Rules;
@@ -229,82 +230,6 @@ impl Rlite {
             announce_next: Instant::ZERO,
             due: None,
         })
-    }
-
-    /// The configuration that this IPCP was given, or the dialect's, with cubes.
-    fn template(&self) -> DifConfig {
-        let defaults = DifConfig::of_dialect(Dialect::Rlite);
-        let mut config = self.given.clone().unwrap_or_else(|| defaults.clone());
-        if config.cubes.is_empty() {
-            config.cubes = defaults.cubes;
-        }
-        config
-    }
-
-    fn bootstrap(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
-        if self.member.is_some() {
-            self.log
-                .notice("bootstrap", "this IPCP is a member already");
-            return;
-        }
-        let config = self.template();
-        if let Err(error) = dt.configure(now, &config) {
-            let reason = error.to_string();
-            self.log.push(Event::Left { reason });
-            return;
-        }
-        self.become_member(now, self.first_address(), config, dt);
-        self.connect_idle_flows(now, dt);
-    }
-
-    /// The address of an IPCP that is no member yet.
-    fn first_address(&self) -> u64 {
-        let configured = self.policies.configured_address();
-        configured.unwrap_or(ADDRESS_OF_NEW)
-    }
-
-    /// Takes up membership; data transfer is configured already.
-    fn become_member(
-        &mut self,
-        now: Instant,
-        address: u64,
-        config: DifConfig,
-        dt: &mut dyn DataTransfer,
-    ) {
-        self.refusals.clear();
-        self.links.set_limits(link_limits(&self.policies));
-        self.take_address(address, dt);
-        self.housekeeping_at = now + HOUSEKEEPING_INTERVAL;
-        self.refresh_at = now + REFRESH_INTERVAL;
-        self.directory.touch_all();
-        self.member = Some(Membership {
-            address,
-            config: config.clone(),
-        });
-        let address = Address(address);
-        self.log.push(Event::Enrolled { address, config });
-    }
-
-    /// This member has this address from here on.
-    fn take_address(&mut self, address: u64, dt: &mut dyn DataTransfer) {
-        dt.set_address(Address(address));
-        self.flows.codec.address = address;
-        if let Some(member) = &mut self.member {
-            member.address = address;
-        }
-        self.are_routes_stale = true;
-    }
-
-    fn own_address(&self) -> Option<u64> {
-        self.member.as_ref().map(|member| member.address)
-    }
-
-    /// The address of a member, this one included.
-    fn address_of(&self, name: &str) -> Option<u64> {
-        if name == self.own {
-            return self.own_address();
-        }
-        self.members.get(name).map(|member| member.address)
     }
 
     /// Everything that follows from what has just happened: messages about flows, messages to this

@@ -19,6 +19,7 @@
 //! IPCP that is not a member goes on; of two members, that of the one with the lower name.
 
 mod detaching;
+mod ending;
 mod error;
 mod initiator;
 mod negotiation;
@@ -360,102 +361,6 @@ impl Management {
         } else if is_member {
             self.neighbour_up(now, n1, dt);
         }
-    }
-
-    /// Ends the channel over `n1`.
-    pub(super) fn up_ended(
-        &mut self,
-        now: Instant,
-        n1: N1Port,
-        reason: &str,
-        dt: &mut dyn DataTransfer,
-    ) {
-        let Some(flow) = self.n1s.get_mut(&n1) else {
-            return;
-        };
-        let is_parting = flow.detaching.is_some();
-        let Some(up) = flow.up.take() else { return };
-        self.channels.remove(&up.channel);
-        dt.close(now, Owner::Channel(up.channel));
-        // What waits goes another way, and not out of here without protection.
-        if matches!(up.stage, Stage::Neighbours) && !is_parting {
-            self.neighbour_down(now, n1, &up.name, up.address, reason, dt);
-        }
-        dt.set_detaching(n1, false);
-        dt.set_sdu_protection(n1, None);
-        self.release_answered(now, n1);
-    }
-
-    /// The neighbour does not answer, or broke off: the channel ends and, on the side that asked
-    /// for the N-1 flow, another attempt is made.
-    pub(super) fn neighbour_lost(
-        &mut self,
-        now: Instant,
-        n1: N1Port,
-        reason: &str,
-        dt: &mut dyn DataTransfer,
-    ) {
-        if self.is_joining(n1) {
-            return self.attempt_failed(now, n1, reason, true, dt);
-        }
-        self.up_ended(now, n1, reason, dt);
-        if let Some(flow) = self.n1s.get_mut(&n1) {
-            flow.lost_at = Some(now);
-        }
-        self.retry_later(now, n1);
-    }
-
-    /// The neighbour released the channel, and is about to end the N-1 flow. It may die before,
-    /// so that nothing below says so: then the flow is returned like that of a lost neighbour.
-    pub(super) fn neighbour_released(
-        &mut self,
-        now: Instant,
-        n1: N1Port,
-        dt: &mut dyn DataTransfer,
-    ) {
-        let Some(flow) = self.n1s.get_mut(&n1) else {
-            return;
-        };
-        flow.lost_at = Some(now);
-        let Some(up) = flow.up.as_mut().filter(|_| flow.detaching.is_none()) else {
-            return self.up_ended(now, n1, "it left", dt);
-        };
-        if !matches!(up.stage, Stage::Neighbours) {
-            return self.up_ended(now, n1, "it left", dt);
-        }
-        let (name, address) = (up.name.clone(), up.address);
-        let until = now + RELEASED_GRACE;
-        up.stage = Stage::Released { until };
-        dt.set_detaching(n1, true);
-        self.neighbour_down(now, n1, &name, address, "it left", dt);
-    }
-
-    /// The channel to a neighbour that has left ends; the N-1 flow stays.
-    fn released_ended(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
-        let up = self.n1s.get(&n1).and_then(|flow| flow.up.as_ref());
-        if up.is_some_and(|up| matches!(up.stage, Stage::Released { .. })) {
-            self.up_ended(now, n1, "it left", dt);
-        }
-    }
-
-    /// Returns an N-1 flow over which no PDU comes: its other end may be gone.
-    fn return_n1(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
-        self.cancel_initiator(now, n1, dt);
-        let Some(flow) = self.n1s.get_mut(&n1) else {
-            return;
-        };
-        (flow.unanswered_attempts, flow.lost_at, flow.retry_at) = (0, None, None);
-        self.log.count("n1-silent");
-        let reason = "nothing is heard from its other end".to_string();
-        self.log.push(Event::DropN1 { n1, reason });
-    }
-
-    /// Returns an N-1 flow that took no PDU for too long.
-    pub(super) fn n1_stuck(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
-        let reason = "it took nothing although PDUs wait".to_string();
-        self.log.count("n1-stuck");
-        self.up_ended(now, n1, &reason, dt);
-        self.log.push(Event::DropN1 { n1, reason });
     }
 
     /// The connections that CDAP allows: made when the exchange above is over.
