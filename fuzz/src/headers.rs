@@ -1,6 +1,7 @@
 //! What comes through an N-1 flow or an Ethernet: PCI, CDAP, RINA ARP, frames; files of captures.
 
 use carina_cdap::{Connection, Limits, Message, Rules};
+use carina_dialects::DIALECTS;
 use carina_ipcp::{ConnectReader, DifConfig, PolicySpec};
 use carina_wire::Bytes;
 use carina_wire::arp::{self, Arp, Name};
@@ -236,7 +237,8 @@ pub fn reads_connect(data: &[u8]) -> bool {
         };
         config.policies.insert("pci-checksum".to_owned(), spec);
     }
-    let reader = ConnectReader::new(dialect, Some(&config)).expect("it has M_CONNECT first");
+    let reader =
+        ConnectReader::new(DIALECTS, dialect, Some(&config)).expect("it has M_CONNECT first");
     let read = |bytes: &[u8]| reader.read(&Bytes::from(bytes.to_vec()));
     let Some(names) = read(pdu) else {
         return false;

@@ -27,13 +27,13 @@ pub use access::{reads_vnet_access, reads_vnet_token, vnet_access, vnet_token};
 pub use captures::{
     capture, capture_frames, dissect, reads_capture, reads_capture_frames, reads_packets,
 };
-pub use carina_ipcp::fuzz::ipcp;
-pub use carina_ipcp::fuzz::irati::{irati, reads_irati};
-pub use carina_ipcp::fuzz::rlite::{reads_rlite, rlite};
-pub use carina_ipcp::layer_management::fuzz::{
+pub use carina_dialects::fuzz::irati::{irati, reads_irati};
+pub use carina_dialects::fuzz::rlite::{reads_rlite, rlite};
+pub use carina_lab::fuzz::{lab, reads_lab};
+pub use carina_management::fuzz::member::ipcp;
+pub use carina_management::fuzz::values::{
     enrollment, link_state, reads_enrollment, reads_link_state,
 };
-pub use carina_lab::fuzz::{lab, reads_lab};
 pub use carina_protect::fuzz::{auth, reads_auth, reads_unprotect, unprotect};
 pub use carina_shims::fuzz::{reads_shim_frames, shim_frames};
 pub use efcp::efcp;

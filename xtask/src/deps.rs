@@ -163,7 +163,15 @@ const ALLOWED: &[(&str, &str)] = &[
     ("carina-routing", "carina-time"),
     (
         "carina-ipcp",
-        "carina-random carina-time carina-wire carina-cdap carina-efcp carina-routing prost serde",
+        "carina-random carina-time carina-wire carina-efcp carina-routing serde",
+    ),
+    (
+        "carina-management",
+        "carina-time carina-wire carina-cdap carina-ipcp carina-routing prost",
+    ),
+    (
+        "carina-dialects",
+        "carina-time carina-wire carina-cdap carina-ipcp carina-management carina-routing prost",
     ),
     (
         "carina-policy-example",
@@ -179,7 +187,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-sim",
-        "carina-random carina-time carina-wire carina-ipcp carina-protect carina-vnet serde serde_json",
+        "carina-random carina-time carina-wire carina-dialects carina-ipcp carina-protect carina-vnet serde serde_json",
     ),
     ("carina-frame", "carina-sys carina-time thiserror"),
     (
@@ -233,7 +241,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-node",
-        "carina-time carina-wire carina-api carina-sys carina-ring carina-vmpi carina-ipcp \
+        "carina-time carina-wire carina-api carina-sys carina-ring carina-vmpi carina-dialects carina-ipcp \
          carina-protect \
          carina-netdev carina-engine carina-dataplane carina-shims carina-apps carina-ports rustix \
          serde serde_json toml thiserror tracing tokio axum wildmatch",
@@ -262,7 +270,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-lab",
-        "carina-api carina-ipcp carina-node carina-sys carina-vm rustix serde serde_json thiserror",
+        "carina-api carina-ipcp carina-management carina-node carina-sys carina-vm rustix serde serde_json thiserror",
     ),
     (
         "carina-vnet-access",
@@ -284,12 +292,13 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "carina-cli",
         "carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-host carina-vnet-roles carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
-         carina-wire carina-ipcp carina-netdev carina-nic carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
+         carina-wire carina-netdev carina-nic carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     (
         "carina-fuzz",
         "carina-time carina-wire carina-api carina-sys carina-ring carina-vring carina-vhost-user carina-vmpi carina-node carina-cdap \
-         carina-efcp carina-routing carina-ipcp carina-protect carina-netdev carina-sim \
+         carina-efcp carina-routing carina-ipcp carina-management carina-dialects \
+         carina-protect carina-netdev carina-sim \
          carina-shims carina-dissect carina-import carina-lab carina-apps carina-lua carina-lwaftr carina-nfv carina-nic carina-vnet carina-vnet-access carina-vnet-host carina-filter carina-engine carina-frame libfuzzer-sys tempfile",
     ),
     ("xtask", "rustix serde_json"),

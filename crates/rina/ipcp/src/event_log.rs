@@ -28,7 +28,7 @@ struct Repetitions {
 /// Events that [`EventLog::poll`] has not given yet, counters by name, and the causes of which a
 /// notice has been given.
 #[derive(Debug, Default)]
-pub(crate) struct EventLog {
+pub struct EventLog {
     events: VecDeque<Event>,
     counters: BTreeMap<&'static str, u64>,
     noticed: BTreeMap<String, Repetitions>,
@@ -38,22 +38,22 @@ pub(crate) struct EventLog {
 
 impl EventLog {
     /// Reports control events to `tracer` from here on.
-    pub(crate) fn set_tracer(&mut self, tracer: Tracer) {
+    pub fn set_tracer(&mut self, tracer: Tracer) {
         self.tracer = tracer;
     }
 
     /// What is traced from here on happens at `now`, in nanoseconds.
-    pub(crate) fn set_now(&mut self, now: Instant) {
+    pub fn set_now(&mut self, now: Instant) {
         self.now = now;
     }
 
     /// Reports the control event that `make` builds, when a sink is set.
-    pub(crate) fn trace<'a>(&self, make: impl FnOnce() -> TraceEvent<'a>) {
+    pub fn trace<'a>(&self, make: impl FnOnce() -> TraceEvent<'a>) {
         self.tracer.emit(self.now, make);
     }
 
     /// Appends an event, and reports the control event that it stands for.
-    pub(crate) fn push(&mut self, event: Event) {
+    pub fn push(&mut self, event: Event) {
         if self.tracer.is_on()
             && let Some(traced) = traced(&event)
         {
@@ -63,28 +63,28 @@ impl EventLog {
     }
 
     /// The oldest event that has not been given yet.
-    pub(crate) fn poll(&mut self) -> Option<Event> {
+    pub fn poll(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
     /// Adds one to the counter of this name.
-    pub(crate) fn count(&mut self, what: &'static str) {
+    pub fn count(&mut self, what: &'static str) {
         *self.counters.entry(what).or_default() += 1;
     }
 
     /// All counters by name.
-    pub(crate) fn counters(&self) -> &BTreeMap<&'static str, u64> {
+    pub fn counters(&self) -> &BTreeMap<&'static str, u64> {
         &self.counters
     }
 
     /// Appends [`Event::Notice`] the first time for a cause and text, and at growing intervals when
     /// they come again.
-    pub(crate) fn notice(&mut self, cause: &str, text: &str) {
+    pub fn notice(&mut self, cause: &str, text: &str) {
         self.notice_of(format!("{cause}: {text}"), text);
     }
 
     /// Counts a message that was discarded, with a notice for each peer and cause.
-    pub(crate) fn discard(&mut self, peer: &str, what: &'static str) {
+    pub fn discard(&mut self, peer: &str, what: &'static str) {
         self.count(what);
         let text = format!("a message of {peer} was discarded: {what}");
         self.notice_of(format!("{what} of {peer}"), &text);

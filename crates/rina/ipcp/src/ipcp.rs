@@ -11,7 +11,7 @@ use crate::api::{Command, Delivery, Event, FlowKey, N1Port, Watch};
 use crate::config::Config;
 use crate::data_transfer::api::DataTransfer;
 use crate::data_transfer::{Counters, DataPath};
-use crate::dialects;
+use crate::dialects::Dialects;
 use crate::layer::{AllocateError, CreateError, LayerManagement};
 use crate::policy::Catalogue;
 use crate::security::Toolbox;
@@ -42,20 +42,22 @@ pub struct Ipcp<P: Payload> {
 }
 
 impl<P: Payload> Ipcp<P> {
-    /// An IPCP that is not a member yet. The catalogue adds to (and by name replaces) the policies
-    /// that come with this crate; its defaults stay.
+    /// An IPCP that is not a member yet. `dialects` gives the layer management of the dialect that
+    /// the configuration names. The catalogue adds to (and by name replaces) the policies of this
+    /// crate and of the dialect; their defaults stay.
     ///
     /// # Errors
     /// What is wrong with the configuration.
     pub fn new(
+        dialects: Dialects,
         config: Config,
         toolbox: Box<dyn Toolbox>,
         catalogue: Catalogue,
         seed: u64,
     ) -> Result<Ipcp<P>, CreateError> {
         let dialect = config.dialect;
-        let all = dialects::policies_with(dialect, &*toolbox, catalogue);
-        let management = dialects::management(config, toolbox, all.clone(), seed)?;
+        let all = dialects.policies_with(dialect, &*toolbox, catalogue);
+        let management = dialects.management(config, toolbox, all.clone(), seed)?;
         Ok(Ipcp {
             transfer: DataPath::of_dialect(all, dialect, seed.rotate_left(32)),
             management,

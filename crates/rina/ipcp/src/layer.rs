@@ -1,7 +1,8 @@
 //! What the rest of an IPC process knows of layer management, whatever the dialect of its DIF.
 //!
-//! [`LayerManagement`] is the trait; each dialect describes its implementor in a `DialectProfile`.
-//! The list of all dialects is in [`dialects`](crate::dialects): nothing here knows one of them.
+//! [`LayerManagement`] is the trait; each dialect describes its implementor in a
+//! [`DialectProfile`]. A program gives the list of its dialects,
+//! [`Dialects`](crate::Dialects): nothing in this crate knows one of them.
 
 mod error;
 
@@ -22,7 +23,7 @@ use crate::security::Toolbox;
 use crate::trace::Tracer;
 
 /// Why an N-1 flow is given back whose two ends are one IPCP.
-pub(crate) const TO_ITSELF: &str = "it leads to this IPCP itself, which has the name that was \
+pub const TO_ITSELF: &str = "it leads to this IPCP itself, which has the name that was \
      asked for, too";
 
 /// Layer management of one IPC process: enrollment, neighbours, directory, routing, flow
@@ -80,19 +81,19 @@ pub trait LayerManagement {
 
 /// The layer management of one dialect: which policies it has, and how it is made.
 #[derive(Clone, Copy)]
-pub(crate) struct DialectProfile {
+pub struct DialectProfile {
     /// The dialect that this is about.
-    pub(crate) dialect: Dialect,
+    pub dialect: Dialect,
     /// Adds the policies of the dialect's layer management to a catalogue.
-    pub(crate) describe: fn(&mut Catalogue),
+    pub describe: fn(&mut Catalogue),
     /// Whether a policy of the catalogue can be configured in a DIF of this dialect. May change
     /// what the policy says of itself.
-    pub(crate) adopt: fn(&mut Descriptor) -> bool,
+    pub adopt: fn(&mut Descriptor) -> bool,
     /// Makes the layer management of an IPCP that is not a member yet.
-    pub(crate) create: Create,
+    pub create: Create,
     /// Reads M_CONNECT where that may be the first PDU of an N-1 flow whose other end nothing else
     /// has named.
-    pub(crate) connect_names: Option<ReadNames>,
+    pub connect_names: Option<ReadNames>,
 }
 
 /// The names in M_CONNECT, as an N-1 DIF writes names: `ap|api`, without an empty instance.
@@ -105,7 +106,7 @@ pub struct ConnectNames {
 }
 
 /// Reads the names in a management message that is M_CONNECT; `None` for every other message.
-pub(crate) type ReadNames = fn(&[u8]) -> Option<ConnectNames>;
+pub type ReadNames = fn(&[u8]) -> Option<ConnectNames>;
 
 /// Makes the layer management of an IPCP that is not a member yet. The catalogue has all policies
 /// of the dialect, those of the toolbox too. The same seed and the same calls give the same
@@ -113,5 +114,5 @@ pub(crate) type ReadNames = fn(&[u8]) -> Option<ConnectNames>;
 ///
 /// # Errors
 /// What is wrong with the configuration.
-pub(crate) type Create =
+pub type Create =
     fn(Config, Box<dyn Toolbox>, Catalogue, u64) -> Result<Box<dyn LayerManagement>, CreateError>;

@@ -20,6 +20,8 @@
 //!
 //! What a DIF's members speak is its [`Dialect`](carina_wire::dif::Dialect): the layout of PDUs
 //! behind [`Syntax`](carina_wire::dif::Syntax), layer management behind [`LayerManagement`].
+//! Layer management has crates of its own: `carina-management` for native DIFs, `carina-dialects`
+//! for DIFs of other stacks. A program gives the [`Dialects`] that it speaks to [`Ipcp::new`].
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -31,18 +33,13 @@ mod cause;
 pub mod config;
 mod connect_reader;
 pub mod data_transfer;
-pub mod dialects;
-mod event_log;
-pub mod fuzz;
-mod interop;
+mod dialects;
+pub mod event_log;
 mod ipcp;
-pub mod irati;
 pub mod layer;
-pub mod layer_management;
 pub mod policy;
-mod random;
-mod rib_view;
-pub mod rlite;
+pub mod random;
+pub mod rib_view;
 mod scalar;
 pub mod security;
 pub mod trace;
@@ -54,6 +51,7 @@ pub use cause::Cause;
 pub use config::{Config, DifConfig, PolicySpec, QosCube};
 pub use connect_reader::ConnectReader;
 pub use data_transfer::{Counters, DataPath, DropReason};
+pub use dialects::Dialects;
 pub use ipcp::Ipcp;
 pub use layer::{AllocateError, ConnectNames, CreateError, LayerManagement};
 pub use policy::Catalogue;

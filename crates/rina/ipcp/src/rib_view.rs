@@ -8,22 +8,22 @@ use crate::api::{RibObject, Scalar};
 use crate::config::{DifConfig, QosCube};
 
 /// A field that is text.
-pub(crate) fn text(name: &str, value: &str) -> (String, Scalar) {
+pub fn text(name: &str, value: &str) -> (String, Scalar) {
     (name.to_string(), Scalar::Text(value.to_string()))
 }
 
 /// A field that is a number.
-pub(crate) fn uint(name: &str, value: u64) -> (String, Scalar) {
+pub fn uint(name: &str, value: u64) -> (String, Scalar) {
     (name.to_string(), Scalar::Uint(value))
 }
 
 /// A field that is yes or no.
-pub(crate) fn flag(name: &str, value: bool) -> (String, Scalar) {
+pub fn flag(name: &str, value: bool) -> (String, Scalar) {
     (name.to_string(), Scalar::Bool(value))
 }
 
 /// What members agree on besides cubes and policies.
-pub(crate) fn agreed(config: &DifConfig, max_pdu: u64) -> Vec<(String, Scalar)> {
+pub fn agreed(config: &DifConfig, max_pdu: u64) -> Vec<(String, Scalar)> {
     let DifConfig {
         widths,
         max_pdu: _,
@@ -52,7 +52,7 @@ pub(crate) fn agreed(config: &DifConfig, max_pdu: u64) -> Vec<(String, Scalar)> 
 }
 
 /// A QoS cube, but for its id. What it does not have is no field.
-pub(crate) fn cube(cube: &QosCube) -> Vec<(String, Scalar)> {
+pub fn cube(cube: &QosCube) -> Vec<(String, Scalar)> {
     let QosCube {
         id: _,
         name,
@@ -96,12 +96,12 @@ pub(crate) fn cube(cube: &QosCube) -> Vec<(String, Scalar)> {
 }
 
 /// A name of a member or an application as one part of a path.
-pub(crate) fn escape(name: &str) -> String {
+pub fn escape(name: &str) -> String {
     name.replace('%', "%25").replace('/', "%2F")
 }
 
 /// Levels of `path` below `top`; `None` when it is not below.
-pub(crate) fn depth_below(top: &str, path: &str) -> Option<u32> {
+pub fn depth_below(top: &str, path: &str) -> Option<u32> {
     let rest = match (top, path) {
         ("/", "/") => "",
         ("/", _) => path,
@@ -114,7 +114,7 @@ pub(crate) fn depth_below(top: &str, path: &str) -> Option<u32> {
 }
 
 /// Objects at `path` and down to `scope` levels below it.
-pub(crate) fn in_scope(objects: Vec<RibObject>, path: &str, scope: u32) -> Vec<RibObject> {
+pub fn in_scope(objects: Vec<RibObject>, path: &str, scope: u32) -> Vec<RibObject> {
     let is_meant =
         |object: &RibObject| depth_below(path, &object.path).is_some_and(|depth| depth <= scope);
     objects.into_iter().filter(is_meant).collect()
@@ -123,7 +123,7 @@ pub(crate) fn in_scope(objects: Vec<RibObject>, path: &str, scope: u32) -> Vec<R
 /// Why no object of the RIB is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub(crate) enum ReadError {
+pub enum ReadError {
     /// There is no object at this path.
     NoObject(String),
     /// This term of the filter is neither a field with its value nor a class.
@@ -152,10 +152,7 @@ impl core::error::Error for ReadError {}
 ///
 /// # Errors
 /// It is no filter.
-pub(crate) fn passing(
-    mut objects: Vec<RibObject>,
-    filter: &str,
-) -> Result<Vec<RibObject>, ReadError> {
+pub fn passing(mut objects: Vec<RibObject>, filter: &str) -> Result<Vec<RibObject>, ReadError> {
     for term in filter.split('&').filter(|term| !term.is_empty()) {
         let Some((field, wanted)) = term.split_once('=') else {
             return Err(ReadError::Filter(term.to_string()));

@@ -78,6 +78,10 @@ pub enum AuthStep {
     Fail(String),
 }
 
+/// The name of an authentication policy that only IRATI's dialect has: a password combined with a
+/// challenge by exclusive or.
+pub const XOR_PASSWORD: &str = "xor-password";
+
 /// Makes authenticators and sealers; given to an IPCP by its owner.
 pub trait Toolbox {
     /// An authenticator of policy `spec` (component `authentication`) for one attempt.

@@ -1,6 +1,3 @@
-//! Tests of whole IPC processes, wired to one another on a virtual clock.
+//! Tests of data transfer, on a virtual clock.
 
 mod data_transfer;
-mod irati;
-mod layer_management;
-mod rlite;

@@ -5,8 +5,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::cause::Cause;
-use crate::policy::{Params, PolicyError};
+use carina_ipcp::Cause;
+use carina_ipcp::policy::{Params, PolicyError};
 
 /// An operation that a policy allows or denies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

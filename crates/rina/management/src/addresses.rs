@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
-use crate::random::Random;
+use carina_ipcp::random::Random;
 
 /// What a policy may look at.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ pub(super) fn assign(
     view: &View<'_>,
     random: &mut Random,
 ) -> Option<u64> {
-    let mut draw = || random.next();
+    let mut draw = || random.next_u64();
     let address = policy.assign(view, &mut draw)?;
     let is_good = address != 0 && address <= view.last && !view.taken.contains_key(&address);
     if is_good {

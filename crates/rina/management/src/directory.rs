@@ -14,6 +14,8 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::Event;
+use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_time::{Duration, Instant};
 use carina_wire::check_name;
 
@@ -21,8 +23,6 @@ use super::Management;
 use super::policies::DirectoryPolicy;
 use super::requester::Requester;
 use super::schema::{self, MemberValue, Registrants, result};
-use crate::api::Event;
-use crate::data_transfer::api::DataTransfer;
 
 /// How often a registration is renewed.
 pub(super) const RENEW_INTERVAL: Duration = Duration::from_secs(30);

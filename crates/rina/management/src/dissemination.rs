@@ -5,6 +5,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::Opcode;
+use carina_ipcp::api::N1Port;
+use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_time::Instant;
 
 use super::Management;
@@ -13,8 +15,6 @@ use super::name_conflict::DisputeOutcome;
 use super::neighbours::Stage;
 use super::policies::DirectoryPolicy;
 use super::schema::{self, Digests, Object};
-use crate::api::N1Port;
-use crate::data_transfer::api::DataTransfer;
 
 /// Most bytes of entries in one message.
 const BATCH_BYTES: usize = 16_384;

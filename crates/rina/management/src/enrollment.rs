@@ -18,6 +18,8 @@ use alloc::format;
 use alloc::string::{String, ToString};
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::{Event, N1Port};
+use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_time::{Duration, Instant};
 
 use super::addresses::{self, View};
@@ -25,8 +27,6 @@ use super::entries::Kind;
 use super::neighbours::{Joining, Stage};
 use super::schema::{self, EnrollmentRequest, MemberValue, Object, result};
 use super::{Management, Membership};
-use crate::api::{Event, N1Port};
-use crate::data_transfer::api::DataTransfer;
 
 /// How long an assigned address stays reserved although no member has announced it.
 const RESERVATION_TIME: Duration = Duration::from_secs(120);

@@ -5,13 +5,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use carina_cdap::Message;
+use carina_ipcp::api::FlowKey;
+use carina_ipcp::config::QosCube;
 use carina_time::{Duration, Instant};
 use carina_wire::FlowSpec;
 use carina_wire::dif::CepId;
 
 use super::requester::Requester;
-use crate::api::FlowKey;
-use crate::config::QosCube;
 
 /// Most flows of one member.
 pub(super) const FLOWS_MAX: usize = 65_536;
@@ -169,8 +169,8 @@ impl Flows {
         Some(flow)
     }
 
-    /// As [`Flows::remove`], for a flow of which [`Event::Closed`](crate::Event::Closed) follows:
-    /// the key is not used again before its owner has that.
+    /// As [`Flows::remove`], for a flow of which [`Event::Closed`](carina_ipcp::Event::Closed)
+    /// follows: the key is not used again before its owner has that.
     pub(super) fn remove_closed(&mut self, key: FlowKey) -> Option<Flow> {
         let flow = self.take(key)?;
         self.unknown_ends.insert(key);

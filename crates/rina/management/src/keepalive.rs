@@ -3,13 +3,13 @@
 use alloc::vec::Vec;
 
 use carina_cdap::Opcode;
+use carina_ipcp::api::N1Port;
+use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_time::{Duration, Instant};
 
 use super::Management;
 use super::neighbours::Stage;
 use super::schema::{self, Object};
-use crate::api::N1Port;
-use crate::data_transfer::api::DataTransfer;
 
 /// Keep-alives that may stay unanswered.
 const MISSED_MAX: u32 = 3;

@@ -5,6 +5,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::{Event, N1Port};
+use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_time::{Duration, Instant};
 
 use super::Management;
@@ -14,8 +16,6 @@ use super::name_conflict::NameConflict;
 use super::queries::Purpose;
 use super::requester::Requester;
 use super::schema::{self, Object, result};
-use crate::api::{Event, N1Port};
-use crate::data_transfer::api::DataTransfer;
 
 /// How long the last messages have to be sent, where neighbours do not answer M_RELEASE.
 const LEAVE_GRACE: Duration = Duration::from_millis(500);
@@ -100,7 +100,7 @@ impl Management {
         }
     }
 
-    /// Ends an attempt to join, because of [`Command::Leave`](crate::Command::Leave).
+    /// Ends an attempt to join, because of [`Command::Leave`](carina_ipcp::Command::Leave).
     fn cancel_enrollment(
         &mut self,
         now: Instant,
@@ -156,7 +156,7 @@ impl Management {
         });
     }
 
-    /// Acts on [`Command::Expel`](crate::Command::Expel).
+    /// Acts on [`Command::Expel`](carina_ipcp::Command::Expel).
     pub(super) fn expel(&mut self, now: Instant, id: u64, member: &str, dt: &mut dyn DataTransfer) {
         if self.member.is_none() || self.address_of(member).is_none() {
             return self.expel_failed(id, &alloc::format!("no member {member:?} can be seen"));
@@ -187,7 +187,7 @@ impl Management {
         self.drop_expelled_later(now);
     }
 
-    /// Answers [`Command::Expel`](crate::Command::Expel) with an error, and gives a notice.
+    /// Answers [`Command::Expel`](carina_ipcp::Command::Expel) with an error, and gives a notice.
     pub(super) fn expel_failed(&mut self, id: u64, reason: &str) {
         self.log.notice("expel", reason);
         let result = Err(reason.into());

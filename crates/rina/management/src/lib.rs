@@ -23,6 +23,11 @@
 //! Each file has one component: its state, and what it does to the others. Nothing here knows the
 //! payload type, a clock or a socket. `docs/explanation/management.md` has the protocol.
 
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
 mod access_control;
 mod addresses;
 mod directory;
@@ -31,6 +36,7 @@ mod enrollment;
 mod entries;
 mod flow_allocator;
 mod flow_table;
+#[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod keepalive;
 mod leaving;
@@ -54,6 +60,15 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use carina_ipcp::api::{Command, Event, FlowKey, N1Dif, N1Port};
+use carina_ipcp::config::{Config, DifConfig};
+use carina_ipcp::data_transfer::api::{DataTransfer, Owner, Target, TransferEvent};
+use carina_ipcp::event_log::EventLog;
+use carina_ipcp::layer::{AllocateError, CreateError, DialectProfile, LayerManagement};
+use carina_ipcp::policy::{Catalogue, Descriptor, PolicyError, component};
+use carina_ipcp::random::Random;
+use carina_ipcp::security::{Toolbox, XOR_PASSWORD};
+use carina_ipcp::trace::Tracer;
 use carina_routing::Routing;
 use carina_time::{Duration, Instant};
 use carina_wire::dif::{Address, Dialect};
@@ -64,16 +79,6 @@ pub use addresses::{AddressAssignment, Blocks, Draw, Sequential, View};
 pub use policies::{DirectoryPolicy, EnrollmentPolicy, describe};
 pub use qos::{BestFit, FirstFit, QosSelection};
 
-use crate::api::{Command, Event, FlowKey, N1Dif, N1Port};
-use crate::config::{Config, DifConfig};
-use crate::data_transfer::api::{DataTransfer, Owner, Target, TransferEvent};
-use crate::event_log::EventLog;
-use crate::interop::XOR_PASSWORD;
-use crate::layer::{AllocateError, CreateError, DialectProfile, LayerManagement};
-use crate::policy::{Catalogue, Descriptor, PolicyError, component};
-use crate::random::Random;
-use crate::security::Toolbox;
-use crate::trace::Tracer;
 use directory::Directory;
 use entries::{REFRESH_INTERVAL, Store};
 use flow_table::Flows;
@@ -85,7 +90,7 @@ use policies::Policies;
 use queries::Queries;
 
 /// The native dialect.
-pub(crate) const DIALECT: DialectProfile = DialectProfile {
+pub const DIALECT: DialectProfile = DialectProfile {
     dialect: Dialect::Native,
     describe,
     adopt,
@@ -200,7 +205,7 @@ impl Management {
             n1_difs: Vec::new(),
             channels: BTreeMap::new(),
             last_channel: 0,
-            last_invoke: (random.next() >> 34) as i32,
+            last_invoke: (random.next_u64() >> 34) as i32,
             random,
             reserved_addresses: BTreeMap::new(),
             routing: None,

@@ -5,6 +5,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::Opcode;
+use carina_ipcp::api::{Event, N1Port, N1Properties};
+use carina_ipcp::data_transfer::api::{DataTransfer, Route};
 use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
 
@@ -12,8 +14,6 @@ use super::Management;
 use super::entries::Kind;
 use super::neighbours::Stage;
 use super::schema::{self, MemberValue, Object};
-use crate::api::{Event, N1Port, N1Properties};
-use crate::data_transfer::api::{DataTransfer, Route};
 
 /// How soon after a change of routes reachability is looked at.
 const REFRESH_SOON: Duration = Duration::from_millis(100);

@@ -22,6 +22,9 @@ use alloc::format;
 use alloc::string::String;
 
 use carina_cdap::Message;
+use carina_ipcp::api::N1Port;
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::trace::TraceEvent;
 use carina_time::{Duration, Instant};
 
 use super::Management;
@@ -29,9 +32,6 @@ use super::entries::{Entry, Key, Kind};
 use super::queries::{PendingEnrollment, Purpose};
 use super::requester::Requester;
 use super::schema::{self, EnrollmentRequest, MemberValue, result};
-use crate::api::N1Port;
-use crate::data_transfer::api::DataTransfer;
-use crate::trace::TraceEvent;
 
 /// How long the member of a name has to say that it lives; an IPCP that has started anew waits so
 /// long when its death is not known everywhere yet.

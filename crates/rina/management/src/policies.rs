@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
+use carina_ipcp::policy::{Catalogue, Descriptor, PolicyError, component, live, param};
 use carina_routing::Routing;
 use carina_time::Duration;
 
@@ -10,7 +11,6 @@ use super::access_control::{AllowAll, BoxedAccess, List};
 use super::addresses::{Blocks, BoxedAssignment, Draw, Sequential};
 use super::entries::ENTRIES_MAX;
 use super::qos::{BestFit, BoxedSelection, FirstFit};
-use crate::policy::{Catalogue, Descriptor, PolicyError, component, live, param};
 
 /// How registrations are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,7 +213,7 @@ impl Policies {
     /// The first that cannot be made.
     pub(super) fn make(
         catalogue: &Catalogue,
-        config: &crate::DifConfig,
+        config: &carina_ipcp::DifConfig,
     ) -> Result<Policies, PolicyError> {
         Ok(Policies {
             access: catalogue.make_for(component::ACCESS_CONTROL, config)?,

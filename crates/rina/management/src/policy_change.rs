@@ -4,6 +4,11 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 
 use carina_cdap::Message;
+use carina_ipcp::api::Scalar;
+use carina_ipcp::config::PolicySpec;
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::policy::{PolicyError, component};
+use carina_ipcp::trace::TraceEvent;
 use carina_routing::Routing;
 use carina_time::Instant;
 
@@ -12,11 +17,6 @@ use super::requester::Requester;
 use super::rib_error::PolicyChangeError;
 use super::schema::{self, result};
 use super::{Management, policies};
-use crate::api::Scalar;
-use crate::config::PolicySpec;
-use crate::data_transfer::api::DataTransfer;
-use crate::policy::{PolicyError, component};
-use crate::trace::TraceEvent;
 
 impl Management {
     /// M_WRITE of a member to a policy of this one.
@@ -113,7 +113,7 @@ impl Management {
     fn change_routing(
         &mut self,
         now: Instant,
-        config: &crate::DifConfig,
+        config: &carina_ipcp::DifConfig,
         dt: &mut dyn DataTransfer,
     ) -> Result<(), PolicyError> {
         let mut routing: Box<dyn Routing> = self.catalogue.make_for(component::ROUTING, config)?;

@@ -5,9 +5,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+use carina_ipcp::config::{QosCube, WindowConfig};
 use carina_wire::FlowSpec;
-
-use crate::config::{QosCube, WindowConfig};
 
 /// A policy of component `qos-selection`.
 pub trait QosSelection: Send {

@@ -12,6 +12,9 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::{Event, FlowKey, N1Port, Reason, RibObject, RibOp};
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::rib_view::passing;
 use carina_time::{Duration, Instant};
 
 use super::Management;
@@ -19,9 +22,6 @@ use super::read_responses::{ANSWER_MAX, Reader};
 use super::requester::Requester;
 use super::rib_error::RibError;
 use super::schema::{self, EnrollmentRequest, MemberValue, Object, Part, Registrants, result};
-use crate::api::{Event, FlowKey, N1Port, Reason, RibObject, RibOp};
-use crate::data_transfer::api::DataTransfer;
-use crate::rib_view::passing;
 
 /// First pause before a question is repeated.
 const REPEAT_AFTER: Duration = Duration::from_millis(500);
@@ -41,7 +41,7 @@ const FILTER_BYTES_MAX: usize = 1024;
 /// What a request is for: decides what its response does.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Purpose {
-    /// [`Command::Rib`](crate::Command::Rib) of another member.
+    /// [`Command::Rib`](carina_ipcp::Command::Rib) of another member.
     Rib { id: u64 },
     /// Finds the members with the application of a flow.
     Lookup { flow: FlowKey, name: String },
@@ -358,7 +358,7 @@ impl Management {
         }
     }
 
-    /// Acts on [`Command::Rib`](crate::Command::Rib).
+    /// Acts on [`Command::Rib`](carina_ipcp::Command::Rib).
     pub(super) fn rib_command(
         &mut self,
         now: Instant,

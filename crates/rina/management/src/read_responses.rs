@@ -4,14 +4,14 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Flag, Message, Value};
+use carina_ipcp::api::RibObject;
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::rib_view::{ReadError, passing};
 use carina_time::{Duration, Instant};
 
 use super::Management;
 use super::requester::Requester;
 use super::schema::{self, Part, result};
-use crate::api::RibObject;
-use crate::data_transfer::api::DataTransfer;
-use crate::rib_view::{ReadError, passing};
 
 /// Most bytes of an answer.
 pub(super) const ANSWER_MAX: usize = 4 << 20;

@@ -21,6 +21,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::Opcode;
+use carina_ipcp::api::Event;
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::trace::TraceEvent;
 use carina_time::Instant;
 use carina_wire::check_name;
 
@@ -30,9 +33,6 @@ use super::entries::{Kind, PER_ORIGIN_MAX, StoreFull};
 use super::policies::DirectoryPolicy;
 use super::queries::{HomeAnswer, Purpose};
 use super::schema::{self, Object};
-use crate::api::Event;
-use crate::data_transfer::api::DataTransfer;
-use crate::trace::TraceEvent;
 
 impl Management {
     pub(super) fn register(&mut self, now: Instant, name: String, dt: &mut dyn DataTransfer) {

@@ -9,6 +9,8 @@ use alloc::format;
 use alloc::string::String;
 
 use carina_cdap::{Message, Opcode, Receipt};
+use carina_ipcp::api::N1Port;
+use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_time::Instant;
 use carina_wire::dif::Address;
 
@@ -16,8 +18,6 @@ use super::Management;
 use super::neighbours::Stage;
 use super::requester::Requester;
 use super::schema::{self, Object, result};
-use crate::api::N1Port;
-use crate::data_transfer::api::DataTransfer;
 
 impl Management {
     /// Sends a request on the channel over `n1`.

@@ -4,11 +4,10 @@ use alloc::string::String;
 use core::error::Error;
 use core::fmt;
 
+use carina_ipcp::data_transfer::SettingsError;
+use carina_ipcp::policy::PolicyError;
+use carina_ipcp::rib_view::ReadError;
 use carina_routing::RoutingError;
-
-use crate::data_transfer::SettingsError;
-use crate::policy::PolicyError;
-use crate::rib_view::ReadError;
 
 /// Why an operation on the RIB does nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]

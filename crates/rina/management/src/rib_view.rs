@@ -4,6 +4,10 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use carina_ipcp::api::{RibObject, Scalar};
+use carina_ipcp::config::QosCube;
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::rib_view::{self, ReadError, agreed, flag, in_scope, text, uint};
 use carina_time::Instant;
 
 use super::Management;
@@ -11,10 +15,6 @@ use super::entries::Kind;
 use super::flow_table::{Role, State};
 use super::neighbours::{Stage, Up};
 use super::schema::{self, MemberValue, Object, class, flow_path, link_path, route_path};
-use crate::api::{RibObject, Scalar};
-use crate::config::QosCube;
-use crate::data_transfer::api::DataTransfer;
-use crate::rib_view::{self, ReadError, agreed, flag, in_scope, text, uint};
 
 impl Management {
     /// The objects at `path` and down to `scope` levels below it.
@@ -128,7 +128,7 @@ impl Management {
                 ("choices".to_string(), Scalar::List(choices)),
             ];
             // Parameters of an authentication may be secrets.
-            if component != crate::policy::component::AUTHENTICATION {
+            if component != carina_ipcp::policy::component::AUTHENTICATION {
                 fields.extend(
                     params
                         .values()

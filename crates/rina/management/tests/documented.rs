@@ -1,14 +1,14 @@
 //! `docs/reference/policies.md` has every policy and parameter of the catalogue, with its default,
 //! and `docs/reference/configuration.md` every key of a QoS cube.
 
+use carina_ipcp::Catalogue;
 use carina_ipcp::config::QosCube;
-use carina_ipcp::{Catalogue, layer_management};
 
 #[test]
 fn every_policy_is_documented() {
-    let text = include_str!("../../../../../docs/reference/policies.md");
+    let text = include_str!("../../../../docs/reference/policies.md");
     let mut catalogue = Catalogue::standard();
-    layer_management::describe(&mut catalogue);
+    carina_management::describe(&mut catalogue);
     let mut missing = Vec::new();
     for component in catalogue.components() {
         let heading = format!("\n## {component}\n");
@@ -43,7 +43,7 @@ fn every_policy_is_documented() {
 
 #[test]
 fn every_key_of_a_cube_is_documented() {
-    let text = include_str!("../../../../../docs/reference/configuration.md");
+    let text = include_str!("../../../../docs/reference/configuration.md");
     let (_, section) = text.split_once("\n### QoS cubes\n").expect("the section");
     let section = section.split("\n## ").next().unwrap_or_default();
     // All of them, so that a new one is not forgotten here.

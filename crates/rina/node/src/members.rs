@@ -18,6 +18,7 @@ use carina_api::control::{DifCreate, DifRole, EventKind, IpcpType, LinkState};
 use carina_api::ipc::Mode;
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec, IpcpId, LocalName, PortId};
 use carina_dataplane::{Command, NormalBuilder, NormalIpcp};
+use carina_dialects::DIALECTS;
 use carina_ipcp::{DifConfig, Event as MemberEvent, N1Port, N1Properties};
 use carina_protect::Tools;
 
@@ -91,6 +92,7 @@ impl Core {
         let resolved = |config: &DifConfig| config.max_pdu != 0;
         member.given = config.dif_config.clone().filter(resolved);
         let builder = Box::new(NormalBuilder {
+            dialects: DIALECTS,
             config,
             tools: Box::new(tools),
             seed: random_seed(),

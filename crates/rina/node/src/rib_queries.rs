@@ -7,8 +7,8 @@ use carina_api::control::{
     Catalogue as Shown, Dialect, ParamInfo, PolicyInForce, PolicyInfo, RibObject, RibWrite,
 };
 use carina_api::{ErrorBody, ErrorCode};
+use carina_dialects::DIALECTS;
 use carina_ipcp::api::{RibObject as Object, RibOp, Scalar};
-use carina_ipcp::dialects::policies_of;
 use carina_ipcp::{Catalogue, PolicySpec};
 use carina_protect::{Credentials, Tools};
 use serde_json::Value;
@@ -221,7 +221,7 @@ fn in_force(object: &Object) -> Option<PolicyInForce> {
 
 /// Every policy that members of DIFs of a dialect can have.
 fn catalogue(dialect: Dialect) -> Catalogue {
-    policies_of(wire_dialect(dialect), &Tools::new(Credentials::default()))
+    DIALECTS.policies_of(wire_dialect(dialect), &Tools::new(Credentials::default()))
 }
 
 fn known_policies(dialect: Dialect) -> Vec<PolicyInfo> {

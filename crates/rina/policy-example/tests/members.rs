@@ -7,7 +7,7 @@ use carina_ipcp::config::{QosCube, WindowConfig};
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, TransferEvent};
 use carina_ipcp::security::{AuthStep, Authenticator, PolicyRow, SduProtection, Toolbox};
 use carina_ipcp::{
-    Catalogue, Cause, Command, Config, DataPath, DifConfig, Event, FlowKey, Ipcp, N1Port,
+    Catalogue, Cause, Command, Config, DataPath, Dialects, DifConfig, Event, FlowKey, Ipcp, N1Port,
     PolicySpec,
 };
 use carina_time::Instant;
@@ -210,8 +210,9 @@ fn a_dif_begins_with_the_policies() {
         dialect: Dialect::Native,
         dif_config: Some(config()),
     };
+    let dialects = Dialects::new(&[carina_management::DIALECT]);
     let mut ipcp: Ipcp<Bytes> =
-        Ipcp::new(config.clone(), Box::new(Trusting), catalogue(), 5).unwrap();
+        Ipcp::new(dialects, config.clone(), Box::new(Trusting), catalogue(), 5).unwrap();
     ipcp.handle(Instant::from_nanos(1), Command::Bootstrap);
     let event = ipcp.poll_event();
     let Some(Event::Enrolled { config: force, .. }) = event else {
@@ -219,8 +220,13 @@ fn a_dif_begins_with_the_policies() {
     };
     assert_eq!(force.policies["rmt-scheduling"].name, "longest-queue");
 
-    let without: Result<Ipcp<Bytes>, _> =
-        Ipcp::new(config, Box::new(Trusting), Catalogue::standard(), 5);
+    let without: Result<Ipcp<Bytes>, _> = Ipcp::new(
+        dialects,
+        config,
+        Box::new(Trusting),
+        Catalogue::standard(),
+        5,
+    );
     let error = without.err().unwrap().to_string();
     assert!(error.contains("no policy is called"), "{error}");
 }

@@ -1,5 +1,6 @@
 //! The IPCP as a member of a simulation.
 
+use carina_dialects::DIALECTS;
 use carina_ipcp::{
     AllocateError, Catalogue, Command, Config, Delivery, Event, FlowKey, Ipcp, N1Port,
 };
@@ -20,7 +21,13 @@ pub fn member_factory() -> MemberFactory {
             ..Credentials::default()
         };
         let toolbox = Tools::seeded(credentials, mix(seed, 0x7001));
-        let member = Ipcp::<Bytes>::new(config, Box::new(toolbox), Catalogue::standard(), seed)?;
+        let member = Ipcp::<Bytes>::new(
+            DIALECTS,
+            config,
+            Box::new(toolbox),
+            Catalogue::standard(),
+            seed,
+        )?;
         Ok(Box::new(member) as Box<dyn Member>)
     })
 }

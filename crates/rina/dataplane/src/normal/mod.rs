@@ -28,7 +28,7 @@ use carina_engine::counters::Row;
 use carina_engine::tap::Taps;
 use carina_engine::{App, AppId, LinkId, Links, Packet};
 use carina_ipcp::security::Toolbox;
-use carina_ipcp::{Catalogue, Config, Counters, FlowKey, Ipcp, N1Port, Passage};
+use carina_ipcp::{Catalogue, Config, Counters, Dialects, FlowKey, Ipcp, N1Port, Passage};
 use carina_sys::Interest;
 use carina_time::Instant;
 use carina_wire::pcapng::Direction;
@@ -42,6 +42,8 @@ use crate::port_table::PortTable;
 
 /// What a normal IPCP is made from.
 pub struct NormalBuilder {
+    /// The dialects that the program speaks, with their layer management.
+    pub dialects: Dialects,
     /// Name, DIF, and the DIF's configuration for its first member.
     pub config: Config,
     /// Authentication and SDU protection.
@@ -65,7 +67,13 @@ impl IpcpBuilder for NormalBuilder {
 
     fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, BuildError> {
         let dif = self.config.dif.clone();
-        let machine = Ipcp::new(self.config, self.tools, Catalogue::empty(), self.seed);
+        let machine = Ipcp::new(
+            self.dialects,
+            self.config,
+            self.tools,
+            Catalogue::empty(),
+            self.seed,
+        );
         let mut machine = machine.map_err(|error| BuildError::Kind(error.into()))?;
         machine.set_tracer(trace::tracer(context.ipcp, dif));
         Ok(Box::new(Normal::new(context, machine)))

@@ -4,13 +4,13 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use carina_ipcp::api::N1Properties;
+use carina_ipcp::config::{Config, DifConfig, PolicySpec};
+use carina_ipcp::policy::component;
 use carina_wire::dif::{Address, Dialect};
 
 use super::script::{Fuzzed, Peer, run};
-use crate::api::N1Properties;
-use crate::config::{Config, DifConfig, PolicySpec};
 use crate::irati::{KNOWN_ADDRESSES, a_data};
-use crate::policy::component;
 
 /// Bytes of the PCI of a management PDU.
 const PCI_BYTES: usize = 19;

@@ -3,11 +3,11 @@
 
 use alloc::vec::Vec;
 
+use carina_ipcp::api::N1Properties;
+use carina_ipcp::config::{Config, DifConfig};
 use carina_wire::dif::{Address, Dialect};
 
 use super::script::{Fuzzed, Peer, run};
-use crate::api::N1Properties;
-use crate::config::{Config, DifConfig};
 use crate::rlite::{ADDRESS_OF_NEW, a_data};
 
 /// Address that the other side has where the script does not say it.

@@ -16,13 +16,15 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use carina_ipcp::api::{Command, Event, FlowKey, N1Port, N1Properties, Reason, RibOp};
+use carina_ipcp::config::Config;
+use carina_ipcp::{Catalogue, Ipcp};
+use carina_management::fuzz::member::Open;
 use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
 use carina_wire::{Bytes, FlowSpec};
 
-use crate::api::{Command, Event, FlowKey, N1Port, N1Properties, Reason, RibOp};
-use crate::config::Config;
-use crate::{Catalogue, Ipcp};
+use crate::DIALECTS;
 
 const STEPS_MAX: usize = 200;
 /// Deadlines that are kept after the script.
@@ -101,8 +103,15 @@ struct Script<P> {
 impl<P: Peer> Script<P> {
     fn new(is_admitting: bool) -> Option<Script<P>> {
         let (fuzzed, peer) = P::of_side(is_admitting);
-        let toolbox = Box::new(super::Open);
-        let member = Ipcp::new(fuzzed.config, toolbox, Catalogue::empty(), fuzzed.seed).ok()?;
+        let toolbox = Box::new(Open);
+        let member = Ipcp::new(
+            DIALECTS,
+            fuzzed.config,
+            toolbox,
+            Catalogue::empty(),
+            fuzzed.seed,
+        )
+        .ok()?;
         let mut script = Script {
             member,
             peer,

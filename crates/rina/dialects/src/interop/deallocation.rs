@@ -4,11 +4,11 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use carina_ipcp::api::{Event, FlowKey};
+use carina_ipcp::data_transfer::api::{DataTransfer, Owner};
 use carina_time::Instant;
 
 use super::flow_allocator::{Codec, FlowAllocator, Role, State};
-use crate::api::{Event, FlowKey};
-use crate::data_transfer::api::{DataTransfer, Owner};
 
 /// How long the answer to a request that was given up is waited for, in answering times.
 const ABANDONED_TIMES: u64 = 4;

@@ -8,9 +8,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use carina_ipcp::api::Event;
 use carina_time::{Duration, Instant};
-
-use crate::api::Event;
 
 /// Whatever version of an entry is held, it ends.
 pub(crate) const ANY_VERSION: u64 = u64::MAX;

@@ -4,11 +4,10 @@ use alloc::string::String;
 use core::fmt::Debug;
 
 use carina_cdap::Message;
+use carina_ipcp::config::QosCube;
 use carina_time::{Duration, Instant};
 use carina_wire::FlowSpec;
 use carina_wire::dif::CepId;
-
-use crate::config::QosCube;
 
 /// Writes the messages about flows of one dialect. Invoke ids are filled in by [`FlowAllocator`].
 pub(crate) trait Codec {

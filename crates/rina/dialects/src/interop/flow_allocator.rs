@@ -29,17 +29,17 @@ use alloc::format;
 use alloc::string::ToString;
 
 use carina_cdap::Message;
+use carina_ipcp::api::{Event, FlowKey, Reason};
+use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner};
+use carina_ipcp::event_log::EventLog;
+use carina_ipcp::layer::AllocateError;
+use carina_ipcp::trace::TraceEvent;
 use carina_time::{Duration, Instant};
 use carina_wire::dif::{Address, CepId};
 
 pub(crate) use super::flow::{
     Accepted, Allocation, Codec, Flow, FlowAllocatorProfile, Offer, Outgoing, Role, State,
 };
-use crate::api::{Event, FlowKey, Reason};
-use crate::data_transfer::api::{DataTransfer, Open, Owner};
-use crate::event_log::EventLog;
-use crate::layer::AllocateError;
-use crate::trace::TraceEvent;
 
 mod port_ids;
 

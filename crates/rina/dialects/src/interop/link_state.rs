@@ -8,11 +8,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use carina_ipcp::data_transfer::api;
 use carina_routing::compute::{Computation, Paths};
 use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
-
-use crate::data_transfer::api;
 
 /// The member that reports, and the member at the other end of the link.
 pub(crate) type Key = (String, String);

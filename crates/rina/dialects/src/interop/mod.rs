@@ -21,9 +21,5 @@ pub(crate) mod link_state;
 pub(crate) mod names;
 pub(crate) mod rib_view;
 
-/// The authentication policy of a toolbox that only IRATI has: a password combined with a challenge
-/// by exclusive or.
-pub(crate) const XOR_PASSWORD: &str = "xor-password";
-
 #[cfg(test)]
 mod tests;

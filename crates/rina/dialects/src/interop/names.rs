@@ -4,8 +4,7 @@ use alloc::string::{String, ToString};
 use core::fmt;
 
 use carina_cdap::{Opcode, Party, Rules};
-
-use crate::layer::ConnectNames;
+use carina_ipcp::layer::ConnectNames;
 
 /// A name of an application process or entity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,15 +5,17 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use carina_ipcp::api::{RibObject, Scalar};
+use carina_ipcp::config::DifConfig;
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::event_log::EventLog;
+use carina_ipcp::rib_view::{
+    self, ReadError, agreed, depth_below, escape, flag, in_scope, text, uint,
+};
 use carina_time::Instant;
 
 use super::flow_allocator::{Flow, Role, State};
 use super::link_state::{Key, LinkReport, ReachableMember};
-use crate::api::{RibObject, Scalar};
-use crate::config::DifConfig;
-use crate::data_transfer::api::DataTransfer;
-use crate::event_log::EventLog;
-use crate::rib_view::{self, ReadError, agreed, depth_below, escape, flag, in_scope, text, uint};
 
 /// Collects objects; [`RibView::within`] gives those that were asked for.
 #[derive(Debug, Default)]

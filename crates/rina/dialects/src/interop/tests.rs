@@ -4,12 +4,12 @@ use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use carina_ipcp::api::Event;
 use carina_routing::compute::Paths;
 use carina_time::{Duration, Instant};
 
 use super::directory::{self, Directory};
 use super::link_state::{Key, Limits, LinkReport, LinkState, MergeOutcome};
-use crate::api::Event;
 
 const S: Duration = Duration::from_secs(1);
 

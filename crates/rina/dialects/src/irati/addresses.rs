@@ -14,8 +14,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::cause::Cause;
-use crate::policy::{Catalogue, Descriptor, Param, Params, PolicyError, component};
+use carina_ipcp::Cause;
+use carina_ipcp::policy::{Catalogue, Descriptor, Param, Params, PolicyError, component};
 
 /// Name of the policy.
 pub const KNOWN_ADDRESSES: &str = "known-addresses";
@@ -301,7 +301,7 @@ fn mix(name: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::PolicySpec;
+    use carina_ipcp::config::PolicySpec;
 
     fn known(addresses: &str, prefixes: &str) -> Result<KnownAddresses, PolicyError> {
         let mut catalogue = Catalogue::empty();

@@ -16,6 +16,11 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::N1Port;
+use carina_ipcp::config::PolicySpec;
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::policy::component;
+use carina_ipcp::security::{AuthStep, Authenticator, Toolbox, XOR_PASSWORD};
 use carina_time::Instant;
 
 use super::Irati;
@@ -25,12 +30,6 @@ use super::n1::{Failure, Stage};
 use super::objects::{self, result};
 use super::unsupported::Unsupported;
 use super::values::{self, Text};
-use crate::api::N1Port;
-use crate::config::PolicySpec;
-use crate::data_transfer::api::DataTransfer;
-use crate::interop::XOR_PASSWORD;
-use crate::policy::component;
-use crate::security::{AuthStep, Authenticator, Toolbox};
 
 /// Longest text of a challenge that is answered.
 const CHALLENGE_MAX: usize = 1024;

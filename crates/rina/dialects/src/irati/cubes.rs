@@ -3,10 +3,10 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use carina_ipcp::config::QosCube;
 use prost::Message;
 
 use super::flow_object::{DtcpConfig, DtpConfig};
-use crate::config::QosCube;
 
 /// Several cubes.
 #[derive(Clone, PartialEq, Message)]

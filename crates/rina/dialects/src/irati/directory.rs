@@ -16,16 +16,16 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::{Event, N1Port};
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::trace::TraceEvent;
 use carina_time::{Duration, Instant};
 use carina_wire::check_name;
 
 use super::Irati;
 use super::objects::{self, class};
 use super::values::{self, DirectoryEntries, DirectoryEntry, Naming};
-use crate::api::{Event, N1Port};
-use crate::data_transfer::api::DataTransfer;
 use crate::interop::directory::{Limits, MergeOutcome};
-use crate::trace::TraceEvent;
 
 /// Entries in a message.
 const ENTRIES_MAX: usize = 15;

@@ -29,6 +29,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Auth, Message, Opcode};
+use carina_ipcp::api::{N1Port, N1Properties};
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::trace::TraceEvent;
 use carina_time::{Duration, Instant};
 use carina_wire::check_name;
 
@@ -36,9 +39,6 @@ use super::Irati;
 use super::n1::{Failure, Peer, Stage};
 use super::objects::{self, class, result};
 use super::values::{self, EnrollmentInformation, Naming, Neighbour, Neighbours};
-use crate::api::{N1Port, N1Properties};
-use crate::data_transfer::api::DataTransfer;
-use crate::trace::TraceEvent;
 
 /// How long a step may take.
 pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(10);

@@ -5,6 +5,10 @@ use alloc::format;
 use alloc::string::{String, ToString};
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::N1Port;
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::trace::TraceEvent;
+use carina_management::Operation;
 use carina_time::Instant;
 use carina_wire::check_name;
 
@@ -14,10 +18,6 @@ use super::n1::{Peer, Stage};
 use super::objects::{self, class, result};
 use super::values::{self, EnrollmentInformation, Neighbour, Neighbours};
 use super::{Irati, authentication};
-use crate::api::N1Port;
-use crate::data_transfer::api::DataTransfer;
-use crate::layer_management::Operation;
-use crate::trace::TraceEvent;
 
 impl Irati {
     /// M_CONNECT, at a member or at an IPCP that is not a member.

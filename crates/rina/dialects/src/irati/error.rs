@@ -4,9 +4,10 @@ use alloc::string::String;
 use core::error::Error;
 use core::fmt;
 
+use carina_ipcp::Cause;
+use carina_ipcp::data_transfer::N1Error;
+
 use super::objects::result;
-use crate::cause::Cause;
-use crate::data_transfer::N1Error;
 
 /// Why an M_CONNECT is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]

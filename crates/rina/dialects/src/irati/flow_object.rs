@@ -3,11 +3,11 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use carina_ipcp::config::{QosCube, WindowConfig};
 use carina_wire::FlowSpec;
 use prost::Message;
 
 use super::values::Naming;
-use crate::config::{QosCube, WindowConfig};
 
 /// Times that a PDU is sent again, and the first pause before it, as flows of a cube with
 /// retransmission say.

@@ -22,6 +22,12 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::Cause;
+use carina_ipcp::api::{Event, FlowKey, N1Port, Reason};
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::layer::AllocateError;
+use carina_ipcp::trace::TraceEvent;
+use carina_management::Operation;
 use carina_time::{Duration, Instant};
 use carina_wire::{FlowSpec, check_name};
 
@@ -30,15 +36,9 @@ use super::error::FlowRefusal;
 use super::flow_object::{self, FlowObject, FlowParameters};
 use super::objects::{self, class, result};
 use super::values::{self, AData};
-use crate::api::{Event, FlowKey, N1Port, Reason};
-use crate::cause::Cause;
-use crate::data_transfer::api::DataTransfer;
 use crate::interop::flow_allocator::{
     Accepted, Allocation, Codec, Flow, FlowAllocatorProfile, Offer, Outgoing, Role,
 };
-use crate::layer::AllocateError;
-use crate::layer_management::Operation;
-use crate::trace::TraceEvent;
 
 /// Times and numbers of the flow allocator.
 pub(super) const PROFILE: FlowAllocatorProfile = FlowAllocatorProfile {
@@ -305,7 +305,7 @@ impl Irati {
         let cube = cube.clone().find(|cube| u32::from(cube.id) == ids.qos);
         let refused = self.check_flow(&local, &remote, cube.is_some(), ids.qos);
         let spec = spec.read();
-        let fallback = crate::config::QosCube::plain(0, "");
+        let fallback = carina_ipcp::config::QosCube::plain(0, "");
         let offer = Offer {
             local: local.clone(),
             remote,

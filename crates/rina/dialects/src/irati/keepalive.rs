@@ -3,12 +3,12 @@
 use alloc::string::ToString;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::{Event, N1Port};
+use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_time::Instant;
 
 use super::Irati;
 use super::objects::{self, class};
-use crate::api::{Event, N1Port};
-use crate::data_transfer::api::DataTransfer;
 
 /// How many times the keep-alives that may be missed are doubled at most, for a neighbour that
 /// enrolls again and again and never answers one: some eight hours with questions every 30 s.

@@ -9,6 +9,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::N1Port;
+use carina_ipcp::data_transfer::api::{DataTransfer, Route};
 use carina_routing::compute::Paths;
 use carina_time::{Duration, Instant};
 use carina_wire::check_name;
@@ -17,8 +19,6 @@ use carina_wire::dif::Address;
 use super::Irati;
 use super::objects::{self, class};
 use super::values::{self, FlowState, FlowStates};
-use crate::api::N1Port;
-use crate::data_transfer::api::{DataTransfer, Route};
 use crate::interop::link_state::{
     Key, Limits, LinkReport, LinkState, MergeOutcome, ReachableMember,
 };

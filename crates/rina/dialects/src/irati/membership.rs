@@ -5,6 +5,8 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use carina_ipcp::api::{Event, N1Port};
+use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_time::Instant;
 use carina_wire::dif::Address;
 
@@ -13,8 +15,6 @@ use super::error::AddressRefused;
 use super::links::Topology;
 use super::n1::Peer;
 use super::{EXPELLED_MAX, Irati, REFRESH_INTERVAL, addresses, objects};
-use crate::api::{Event, N1Port};
-use crate::data_transfer::api::DataTransfer;
 
 impl Irati {
     pub(super) fn last_address(&self) -> u64 {

@@ -1,6 +1,8 @@
 //! What is done with a message: by its opcode and its object.
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::N1Port;
+use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_time::Instant;
 
 use super::Irati;
@@ -8,8 +10,6 @@ use super::n1::Failure;
 use super::objects::{self, class, result};
 use super::values::{self, AData, Constants, DirectoryEntries, DirectoryEntry, FlowStates};
 use super::values::{Naming, Number};
-use crate::api::N1Port;
-use crate::data_transfer::api::DataTransfer;
 
 /// Entries of the database or the directory in the answer to a question for all of them.
 const SHOWN_MAX: usize = 15;

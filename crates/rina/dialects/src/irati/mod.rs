@@ -49,26 +49,26 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use carina_ipcp::api::{Command, Event, FlowKey, N1Port};
+use carina_ipcp::config::{Config, DifConfig, PolicySpec};
+use carina_ipcp::data_transfer::api::{DataTransfer, Owner, TransferEvent};
+use carina_ipcp::event_log::EventLog;
+use carina_ipcp::layer::{AllocateError, CreateError, DialectProfile, LayerManagement};
+use carina_ipcp::policy::{Catalogue, Descriptor, component};
+use carina_ipcp::security::{Toolbox, XOR_PASSWORD};
+use carina_ipcp::trace::{TraceEvent, Tracer};
+use carina_management::AccessControl;
 use carina_time::{Duration, Instant};
 use carina_wire::dif::{Address, Dialect};
 use carina_wire::{FlowSpec, check_name};
 
+pub(crate) use addresses::KNOWN_ADDRESSES;
+use addresses::KnownAddresses;
 use addresses::describe;
-pub use addresses::{AddressError, KNOWN_ADDRESSES, KnownAddresses, TableError};
 
-use crate::api::{Command, Event, FlowKey, N1Port};
-use crate::config::{Config, DifConfig, PolicySpec};
-use crate::data_transfer::api::{DataTransfer, Owner, TransferEvent};
-use crate::event_log::EventLog;
-use crate::interop::XOR_PASSWORD;
 use crate::interop::directory::Directory;
 use crate::interop::flow_allocator::FlowAllocator;
 use crate::interop::names;
-use crate::layer::{AllocateError, CreateError, DialectProfile, LayerManagement};
-use crate::layer_management::{self, AccessControl};
-use crate::policy::{Catalogue, Descriptor, component};
-use crate::security::Toolbox;
-use crate::trace::{TraceEvent, Tracer};
 use authentication::Authentication;
 use flows::FlowCodec;
 pub(crate) use flows::a_data;
@@ -80,7 +80,7 @@ use unsupported::Unsupported;
 pub(crate) const DIALECT: DialectProfile = DialectProfile {
     dialect: Dialect::Irati,
     describe: |catalogue| {
-        layer_management::describe(catalogue);
+        carina_management::describe(catalogue);
         describe(catalogue);
     },
     adopt,
@@ -118,7 +118,7 @@ pub struct Irati {
     config: DifConfig,
     toolbox: Box<dyn Toolbox>,
     catalogue: Catalogue,
-    random: crate::random::Random,
+    random: carina_ipcp::random::Random,
     log: EventLog,
     addresses: KnownAddresses,
     access: Box<dyn AccessControl>,
@@ -187,7 +187,7 @@ impl Irati {
             config: given,
             toolbox,
             catalogue,
-            random: crate::random::Random::new(seed),
+            random: carina_ipcp::random::Random::new(seed),
             log: EventLog::default(),
             addresses,
             authentication,
@@ -208,7 +208,7 @@ impl Irati {
     }
 
     fn random(&mut self) -> u64 {
-        self.random.next()
+        self.random.next_u64()
     }
 
     /// Counts a message of the IPCP behind an N-1 flow as discarded.

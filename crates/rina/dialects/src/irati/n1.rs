@@ -6,13 +6,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use carina_cdap::Message;
+use carina_ipcp::api::N1Properties;
+use carina_ipcp::security::Authenticator;
 use carina_time::{Duration, Instant};
 
 use super::enrollee::STEP_TIMEOUT;
 use super::objects::result;
-use crate::api::N1Properties;
 use crate::interop::link_state::Key;
-use crate::security::Authenticator;
 
 /// Pause before the next attempt.
 pub(super) const RETRY_SOON: Duration = Duration::from_millis(500);

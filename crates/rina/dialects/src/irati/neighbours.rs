@@ -6,6 +6,8 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::{Event, N1Port, N1Properties};
+use carina_ipcp::data_transfer::api::{DataTransfer, Target};
 use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
 
@@ -13,8 +15,6 @@ use super::Irati;
 use super::enrollee::STEP_TIMEOUT;
 use super::n1::{Failure, N1, Peer, RETRY_SOON, Stage, WantedN1};
 use super::objects;
-use crate::api::{Event, N1Port, N1Properties};
-use crate::data_transfer::api::{DataTransfer, Target};
 
 /// Attempts to enroll in a row before it counts as failed.
 const ATTEMPTS: u32 = 3;

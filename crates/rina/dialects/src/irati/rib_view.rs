@@ -1,21 +1,21 @@
 //! The objects of the RIB, as management applications read them, and
-//! [`Command::Rib`](crate::Command::Rib).
+//! [`Command::Rib`](carina_ipcp::Command::Rib).
 
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use carina_ipcp::api::{Event, RibObject, RibOp};
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::policy::component;
+use carina_ipcp::rib_view::{ReadError, passing};
 use carina_time::Instant;
 
 use super::Irati;
-use crate::api::{Event, RibObject, RibOp};
-use crate::data_transfer::api::DataTransfer;
 use crate::interop::rib_view::{Neighbour, RibView};
-use crate::policy::component;
-use crate::rib_view::{ReadError, passing};
 
 impl Irati {
-    /// Answers [`Command::Rib`](crate::Command::Rib).
+    /// Answers [`Command::Rib`](carina_ipcp::Command::Rib).
     pub(super) fn rib_command(
         &mut self,
         now: Instant,

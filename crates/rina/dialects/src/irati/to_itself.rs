@@ -4,13 +4,13 @@
 use alloc::string::ToString;
 
 use carina_cdap::Message;
+use carina_ipcp::api::{Event, N1Port};
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::layer::TO_ITSELF;
 use carina_time::Instant;
 
 use super::Irati;
 use super::n1::Stage;
-use crate::api::{Event, N1Port};
-use crate::data_transfer::api::DataTransfer;
-use crate::layer::TO_ITSELF;
 
 impl Irati {
     /// Returns both ends of an N-1 flow to this IPCP itself, if an M_CONNECT with its name that

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use core::error::Error;
 use core::fmt;
 
-use crate::cause::Cause;
-use crate::layer::CreateError;
+use carina_ipcp::Cause;
+use carina_ipcp::layer::CreateError;
 
 /// Why a policy of a configuration is not one of this dialect.
 #[derive(Clone, Debug, PartialEq, Eq)]

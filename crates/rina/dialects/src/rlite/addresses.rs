@@ -14,6 +14,10 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::N1Port;
+use carina_ipcp::config::DifConfig;
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::trace::TraceEvent;
 use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
 
@@ -22,10 +26,6 @@ use super::error::AddressOutside;
 use super::objects::{class, name};
 use super::values::{AddressEntries, AddressEntry, ENTRIES_MAX, is_name, value, value_of};
 use super::{HOLD_TIME, MEMBERS_MAX, Member, Rlite};
-use crate::api::N1Port;
-use crate::config::DifConfig;
-use crate::data_transfer::api::DataTransfer;
-use crate::trace::TraceEvent;
 
 /// How long a copy of a record may be late.
 const LATE_COPY_TIME: Duration = Duration::from_secs(5);

@@ -14,12 +14,12 @@ use alloc::boxed::Box;
 use alloc::format;
 
 use carina_cdap::{Message, Party};
+use carina_ipcp::api::N1Port;
+use carina_ipcp::data_transfer::api::{DataTransfer, Target};
 use carina_time::{Duration, Instant};
 
 use super::neighbours::{INITIATOR_WAIT, Stage};
 use super::{RULES, Rlite};
-use crate::api::N1Port;
-use crate::data_transfer::api::{DataTransfer, Target};
 use crate::interop::names::Name;
 
 /// How long the other side has for the answer to this side's M_CONNECT, after its own has come.

@@ -4,12 +4,12 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::{Event, N1Port};
+use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_time::{Duration, Instant};
 
 use super::Rlite;
 use super::neighbours::{Stage, connection};
-use crate::api::{Event, N1Port};
-use crate::data_transfer::api::DataTransfer;
 
 impl Rlite {
     /// A neighbour says nothing, or its N-1 flow does not work: the binder is to make another.

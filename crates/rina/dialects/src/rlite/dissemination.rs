@@ -5,6 +5,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode, Value};
+use carina_ipcp::api::N1Port;
+use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_time::{Duration, Instant};
 
 use super::neighbours::{N1, Stage};
@@ -13,8 +15,6 @@ use super::values::{
     Candidate, Candidates, DirectoryEntries, DirectoryEntry, LowerFlow, LowerFlows, SLICE, value,
 };
 use super::{RULES, Rlite};
-use crate::api::N1Port;
-use crate::data_transfer::api::DataTransfer;
 use crate::interop::link_state::{Key, LinkReport};
 use crate::interop::names::Name;
 

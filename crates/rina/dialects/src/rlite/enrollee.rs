@@ -22,6 +22,11 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode, Party};
+use carina_ipcp::api::{N1Port, N1Properties};
+use carina_ipcp::config::DifConfig;
+use carina_ipcp::data_transfer::SettingsError;
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::trace::TraceEvent;
 use carina_time::Instant;
 use carina_wire::dif::Dialect;
 
@@ -30,12 +35,7 @@ use super::neighbours::{STEP_TIMEOUT, Stage, connection};
 use super::objects::{PolicyObject, class, component_of, name};
 use super::values::{Constants, EnrollmentInfo, is_name, value, value_of};
 use super::{RULES, Rlite};
-use crate::api::{N1Port, N1Properties};
-use crate::config::DifConfig;
-use crate::data_transfer::SettingsError;
-use crate::data_transfer::api::DataTransfer;
 use crate::interop::names::Name;
-use crate::trace::TraceEvent;
 
 /// What an enrollee has received so far.
 pub(super) struct EnrolleeState {

@@ -7,6 +7,10 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode, Party, Value};
+use carina_ipcp::api::N1Port;
+use carina_ipcp::config::DifConfig;
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::trace::TraceEvent;
 use carina_time::{Duration, Instant};
 
 use super::detaching::RELEASE_GRACE;
@@ -16,11 +20,7 @@ use super::neighbours::{INITIATOR_WAIT, N1, STEP_TIMEOUT, Stage, connection};
 use super::objects::{class, name};
 use super::values::{Constants, EnrollmentInfo, is_name, value, value_of};
 use super::{Member, Rlite};
-use crate::api::N1Port;
-use crate::config::DifConfig;
-use crate::data_transfer::api::DataTransfer;
 use crate::interop::names::Name;
-use crate::trace::TraceEvent;
 
 /// Proposals for one newcomer at most.
 const PROPOSALS_MAX: u32 = 16;

@@ -4,9 +4,10 @@ use alloc::string::String;
 use core::error::Error;
 use core::fmt;
 
+use carina_ipcp::data_transfer::SettingsError;
+use carina_ipcp::rib_view::ReadError;
+
 use super::policies::PolicyError;
-use crate::data_transfer::SettingsError;
-use crate::rib_view::ReadError;
 
 /// The DIF's headers have other widths than those that this IPCP is configured for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,6 +14,11 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::Cause;
+use carina_ipcp::api::{FlowKey, Reason};
+use carina_ipcp::data_transfer::api::{DataTransfer, Target};
+use carina_ipcp::layer::AllocateError;
+use carina_ipcp::trace::TraceEvent;
 use carina_time::{Duration, Instant};
 use carina_wire::dif::{Address, CepId};
 use carina_wire::{FlowSpec, check_name};
@@ -23,15 +28,10 @@ use super::flow_values::{cube_for, flow_spec, policies, qos_spec, select, served
 use super::objects::{class, flow_name, name, port_of};
 use super::values::{AData, ConnectionIds, FlowRequest, value, value_of};
 use super::{RULES, Rlite};
-use crate::api::{FlowKey, Reason};
-use crate::cause::Cause;
-use crate::data_transfer::api::{DataTransfer, Target};
 use crate::interop::flow_allocator::{
     Accepted, Allocation, Codec, Flow, FlowAllocatorProfile, Offer,
 };
 use crate::interop::names::Name;
-use crate::layer::AllocateError;
-use crate::trace::TraceEvent;
 
 /// What rlite lays down. Its port-ids and CEP-ids are the lowest free ones of a system, of which
 /// the N-1 flow has the first; invoke ids of A-DATA are of one counter. It has no time for the
@@ -308,7 +308,7 @@ impl Rlite {
             local,
             remote,
             spec,
-            cube: cube.unwrap_or_else(|_| crate::config::QosCube::plain(0, "none")),
+            cube: cube.unwrap_or_else(|_| carina_ipcp::config::QosCube::plain(0, "none")),
             remote_port,
             remote_cep: CepId(ids.src_cep.unwrap_or_default()),
             member,

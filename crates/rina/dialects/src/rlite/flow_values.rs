@@ -7,10 +7,10 @@
 use core::error::Error;
 use core::fmt;
 
+use carina_ipcp::config::{QosCube, WindowConfig};
 use carina_wire::FlowSpec;
 
 use super::values::{ConnectionPolicies, DtcpConfig, FlowControl, QosSpec, Retransmission, Window};
-use crate::config::{QosCube, WindowConfig};
 
 /// PDUs that wait for a closed window at most, as rlite says it.
 const CLOSED_QUEUE: u64 = 128;

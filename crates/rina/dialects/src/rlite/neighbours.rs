@@ -34,6 +34,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Connection, Limits, Message, Opcode};
+use carina_ipcp::api::{Event, N1Port, N1Properties};
+use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
 
@@ -43,8 +45,6 @@ use super::enroller::Assignment;
 use super::objects::{class, name};
 use super::restarts::FormerLife;
 use super::{RULES, Rlite};
-use crate::api::{Event, N1Port, N1Properties};
-use crate::data_transfer::api::DataTransfer;
 
 /// How long each message of an enrollment is waited for.
 pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(7);

@@ -2,15 +2,15 @@
 
 use alloc::string::ToString;
 
+use carina_ipcp::api::Event;
+use carina_ipcp::config::DifConfig;
+use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_time::Instant;
 use carina_wire::dif::{Address, Dialect};
 
 use super::{
     ADDRESS_OF_NEW, HOUSEKEEPING_INTERVAL, Membership, REFRESH_INTERVAL, Rlite, link_limits,
 };
-use crate::api::Event;
-use crate::config::DifConfig;
-use crate::data_transfer::api::DataTransfer;
 
 impl Rlite {
     /// The configuration that this IPCP was given, or the dialect's, with cubes.

@@ -12,11 +12,10 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
+use carina_ipcp::Cause;
+use carina_ipcp::config::{DifConfig, PolicySpec};
+use carina_ipcp::policy::{Catalogue, Descriptor, Param, component};
 use carina_time::Duration;
-
-use crate::cause::Cause;
-use crate::config::{DifConfig, PolicySpec};
-use crate::policy::{Catalogue, Descriptor, Param, component};
 
 /// The parameter that each member has of its own: no enroller sends it.
 const ADDRESS: &str = "address";
@@ -105,7 +104,7 @@ pub(crate) fn describe(catalogue: &mut Catalogue) {
                 let mut given = params.values().iter();
                 given
                     .try_for_each(|(name, value)| check_parameter(component, name, value))
-                    .map_err(|error| crate::policy::PolicyError::Refused(Cause::new(error)))
+                    .map_err(|error| carina_ipcp::policy::PolicyError::Refused(Cause::new(error)))
             });
         }
     }

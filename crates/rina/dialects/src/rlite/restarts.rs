@@ -14,12 +14,12 @@
 
 use alloc::vec::Vec;
 
+use carina_ipcp::api::{Event, N1Port};
+use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_time::Instant;
 
 use super::neighbours::{STEP_TIMEOUT, Stage};
 use super::{ADDRESS_OF_NEW, Rlite};
-use crate::api::{Event, N1Port};
-use crate::data_transfer::api::DataTransfer;
 use crate::interop::link_state::LinkReport;
 
 /// The life of an IPCP that enrolls, compared with that of the member of its name.

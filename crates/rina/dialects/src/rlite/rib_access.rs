@@ -6,17 +6,17 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::Opcode;
+use carina_ipcp::api::{Event, RibObject, RibOp, Scalar};
+use carina_ipcp::config::PolicySpec;
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::rib_view::{ReadError, passing};
 use carina_time::Instant;
 use carina_wire::dif::Address;
 
 use super::Rlite;
 use super::dissemination::directory_entry;
 use super::error::WriteError;
-use crate::api::{Event, RibObject, RibOp, Scalar};
-use crate::config::PolicySpec;
-use crate::data_transfer::api::DataTransfer;
 use crate::interop::rib_view::{Neighbour, RibView};
-use crate::rib_view::{ReadError, passing};
 
 impl Rlite {
     /// Leaves the DIF: flows end, registrations and lower flows are taken back, neighbours are
@@ -224,7 +224,7 @@ impl Rlite {
         now: Instant,
         component: &str,
         spec: PolicySpec,
-        mut config: crate::config::DifConfig,
+        mut config: carina_ipcp::config::DifConfig,
         dt: &mut dyn DataTransfer,
     ) -> Result<(), WriteError> {
         config.policies.insert(component.to_string(), spec.clone());

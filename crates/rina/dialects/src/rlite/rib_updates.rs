@@ -4,6 +4,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::{Event, N1Port};
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::trace::TraceEvent;
 use carina_time::{Duration, Instant};
 use carina_wire::check_name;
 
@@ -15,12 +18,9 @@ use super::values::{
     is_name, value_of,
 };
 use super::{Member, Rlite};
-use crate::api::{Event, N1Port};
-use crate::data_transfer::api::DataTransfer;
 use crate::interop::directory;
 use crate::interop::link_state::{Key, LinkReport, MergeOutcome};
 use crate::interop::names::Name;
-use crate::trace::TraceEvent;
 
 impl Rlite {
     /// M_CREATE or M_DELETE of entries.

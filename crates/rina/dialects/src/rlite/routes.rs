@@ -5,13 +5,13 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use carina_ipcp::api::N1Port;
+use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_routing::compute::Paths;
 use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
 
 use super::Rlite;
-use crate::api::N1Port;
-use crate::data_transfer::api::DataTransfer;
 
 /// Next hops of a route at most.
 const NEXT_HOPS_MAX: usize = 4;

@@ -5,13 +5,13 @@ use alloc::format;
 use alloc::string::String;
 
 use carina_cdap::{Message, Opcode, Receipt, State as Cdap};
+use carina_ipcp::api::N1Port;
+use carina_ipcp::data_transfer::api::{DataTransfer, Target};
 use carina_time::Instant;
 
 use super::neighbours::Stage;
 use super::objects::{class, name};
 use super::{RULES, Rlite};
-use crate::api::N1Port;
-use crate::data_transfer::api::{DataTransfer, Target};
 
 impl Rlite {
     /// Sends a request to the neighbour behind an N-1 flow. It has an invoke id also when it wants

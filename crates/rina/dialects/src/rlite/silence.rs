@@ -19,12 +19,12 @@ use alloc::format;
 use alloc::string::{String, ToString};
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::N1Port;
+use carina_ipcp::data_transfer::api::{DataTransfer, Target};
 use carina_time::{Duration, Instant};
 
 use super::neighbours::{Stage, connection, contact};
 use super::{RULES, Rlite};
-use crate::api::N1Port;
-use crate::data_transfer::api::{DataTransfer, Target};
 
 /// rlite says nothing to PDUs that it does not understand.
 const NO_ANSWER: &str = "no answer to M_CONNECT: the peer does not run, or its PDUs have other \

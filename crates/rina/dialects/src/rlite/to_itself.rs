@@ -4,14 +4,14 @@
 use alloc::string::ToString;
 
 use carina_cdap::{Message, Party};
+use carina_ipcp::api::{Event, N1Port};
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::layer::TO_ITSELF;
 use carina_time::Instant;
 
 use super::Rlite;
 use super::neighbours::Stage;
-use crate::api::{Event, N1Port};
-use crate::data_transfer::api::DataTransfer;
 use crate::interop::names::Name;
-use crate::layer::TO_ITSELF;
 
 impl Rlite {
     /// Returns both ends of an N-1 flow to this IPCP itself, if the M_CONNECT of `name` that came

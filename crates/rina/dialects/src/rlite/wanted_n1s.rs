@@ -1,10 +1,10 @@
 //! N-1 flows that are gone and wanted again: the binder is asked for them with growing pauses.
 
+use carina_ipcp::api::{Event, N1Properties};
 use carina_time::{Duration, Instant};
 
 use super::Rlite;
 use super::neighbours::{RETRY_FIRST, RETRY_MAX, contact};
-use crate::api::{Event, N1Properties};
 
 /// N-1 flows that are wanted again at most.
 const WANTED_N1S_MAX: usize = 256;

@@ -317,7 +317,13 @@ fn policies_that_the_dialect_does_not_have_are_refused() {
             dif_config: Some(with_policy(config(), component, name, params)),
         };
         let toolbox = Box::new(Words::new("secret"));
-        let made = Ipcp::<Bytes>::new(config, toolbox, Catalogue::empty(), 1);
+        let made = Ipcp::<Bytes>::new(
+            carina_dialects::DIALECTS,
+            config,
+            toolbox,
+            Catalogue::empty(),
+            1,
+        );
         made.err().expect("a refusal").to_string()
     };
     let static_routes = refused("routing", "static", &[]);

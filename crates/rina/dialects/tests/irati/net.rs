@@ -1,11 +1,12 @@
 //! Members of irati DIFs wired to one another.
 
+use carina_dialects::DIALECTS;
 use carina_ipcp::security::{AuthStep, Authenticator, PolicyRow, SduProtection, Toolbox};
 use carina_ipcp::{Cause, Command, Config, DifConfig, FlowKey, PolicySpec};
 use carina_time::Instant;
 use carina_wire::dif::Dialect;
 
-#[path = "../net/mod.rs"]
+#[path = "../../../management/tests/net/mod.rs"]
 #[allow(
     dead_code,
     clippy::duplicate_mod,

@@ -90,7 +90,14 @@ impl Lone {
         };
         let toolbox = Box::new(Words::new("unused"));
         Lone {
-            member: Ipcp::new(config, toolbox, Catalogue::empty(), SEED).expect("a config"),
+            member: Ipcp::new(
+                carina_dialects::DIALECTS,
+                config,
+                toolbox,
+                Catalogue::empty(),
+                SEED,
+            )
+            .expect("a config"),
             now: Instant::ZERO,
             sent: VecDeque::new(),
             control: Vec::new(),

@@ -1,12 +1,13 @@
 //! Members of rlite DIFs wired to one another.
 
 use carina_cdap::{Message, Rules};
+use carina_dialects::DIALECTS;
 use carina_ipcp::api::N1Properties;
 use carina_ipcp::security::{Authenticator, PolicyRow, SduProtection, Toolbox};
 use carina_ipcp::{Cause, Command, Config, DifConfig, FlowKey, PolicySpec};
 use carina_wire::dif::{Dialect, Widths};
 
-#[path = "../net/mod.rs"]
+#[path = "../../../management/tests/net/mod.rs"]
 #[allow(
     dead_code,
     clippy::duplicate_mod,

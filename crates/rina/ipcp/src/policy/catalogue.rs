@@ -39,7 +39,7 @@ pub struct Descriptor {
 }
 
 /// The descriptor of a policy that can take over while the DIF runs.
-pub(crate) fn live(
+pub fn live(
     component: &'static str,
     name: &'static str,
     help: &'static str,
@@ -55,7 +55,7 @@ pub(crate) fn live(
 }
 
 /// A parameter.
-pub(crate) fn param(name: &'static str, default: &'static str, help: &'static str) -> Param {
+pub fn param(name: &'static str, default: &'static str, help: &'static str) -> Param {
     Param {
         name,
         default,

@@ -14,8 +14,7 @@ mod scheduling;
 mod standard;
 
 pub use crate::config::component;
-pub use catalogue::{Catalogue, Descriptor, Param};
-pub(crate) use catalogue::{live, param};
+pub use catalogue::{Catalogue, Descriptor, Param, live, param};
 pub use error::{PolicyError, Wanted};
 pub use forwarding::{Ecmp, ForwardingPolicy, Single, Spread};
 pub use params::Params;

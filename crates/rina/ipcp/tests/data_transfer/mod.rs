@@ -6,7 +6,6 @@ mod captured;
 mod channels;
 mod connections;
 mod dialects;
-mod documented;
 mod flows;
 mod hostile;
 mod net;

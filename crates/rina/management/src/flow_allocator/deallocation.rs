@@ -5,6 +5,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::{Event, FlowKey};
+use carina_ipcp::data_transfer::api::{DataTransfer, Owner};
 use carina_time::Instant;
 
 use super::super::Management;
@@ -13,8 +15,6 @@ use super::super::flow_table::{self, Role, State};
 use super::super::requester::Requester;
 use super::super::schema::{self, FlowEnd, Object, result};
 use super::{LINGER, exchange};
-use crate::api::{Event, FlowKey};
-use crate::data_transfer::api::{DataTransfer, Owner};
 
 impl Management {
     pub(in super::super) fn deallocate(

@@ -30,6 +30,11 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::Cause;
+use carina_ipcp::api::{Event, FlowKey};
+use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner};
+use carina_ipcp::layer::AllocateError;
+use carina_ipcp::trace::TraceEvent;
 use carina_time::{Duration, Instant};
 use carina_wire::dif::{Address, CepId};
 use carina_wire::{FlowSpec, check_name};
@@ -40,11 +45,6 @@ use super::queries::{LookupFailed, Purpose};
 use super::requester::Requester;
 use super::schema::{self, FlowObject, MemberValue, Object, SpecValue, result};
 use super::{Management, qos};
-use crate::api::{Event, FlowKey};
-use crate::cause::Cause;
-use crate::data_transfer::api::{DataTransfer, Open, Owner};
-use crate::layer::AllocateError;
-use crate::trace::TraceEvent;
 
 /// First pause before a request is repeated.
 const REPEAT_AFTER: Duration = Duration::from_millis(500);

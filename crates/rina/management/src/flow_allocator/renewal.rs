@@ -3,6 +3,8 @@
 use alloc::string::ToString;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::FlowKey;
+use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner};
 use carina_time::Instant;
 use carina_wire::dif::{Address, CepId};
 
@@ -11,8 +13,6 @@ use super::super::flow_table::{Exchange, Role, State};
 use super::super::requester::Requester;
 use super::super::schema::{self, ConnectionRenewal, Object, result};
 use super::exchange;
-use crate::api::FlowKey;
-use crate::data_transfer::api::{DataTransfer, Open, Owner};
 
 impl Management {
     /// Sequence numbers run out. The caller's member makes the new connection; the called one asks

@@ -4,6 +4,9 @@ use alloc::format;
 use alloc::string::{String, ToString};
 
 use carina_cdap::Message;
+use carina_ipcp::api::{Event, FlowKey, Reason};
+use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner};
+use carina_ipcp::trace::TraceEvent;
 use carina_time::Instant;
 use carina_wire::dif::{Address, CepId};
 use carina_wire::{FlowSpec, check_name};
@@ -15,9 +18,6 @@ use super::super::requester::Requester;
 use super::super::schema::{self, FlowObject, result};
 use super::REFUSED_TIME;
 use super::refusal::Refusal;
-use crate::api::{Event, FlowKey, Reason};
-use crate::data_transfer::api::{DataTransfer, Open, Owner};
-use crate::trace::TraceEvent;
 
 impl Management {
     /// M_CREATE at the called member.

@@ -1,25 +1,20 @@
-//! Entry points for fuzzing a whole IPC process, one for each dialect.
-
-pub mod irati;
-pub mod rlite;
-mod script;
+//! The entry point for fuzzing a whole IPC process, a member of a native DIF.
 
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use carina_ipcp::api::{Command, Event, FlowKey, N1Port, N1Properties, RibOp};
+use carina_ipcp::config::{Config, DifConfig, PolicySpec};
+use carina_ipcp::security::{AuthStep, Authenticator, PolicyRow, SduProtection, Toolbox};
+use carina_ipcp::{Catalogue, Cause, Dialects, Ipcp};
 use carina_time::{Duration, Instant};
 use carina_wire::dif::{
     Address, CepId, Dialect, NEIGHBOUR_CHECK_BYTES, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax,
     append_neighbour_check,
 };
 use carina_wire::{Bytes, FlowSpec, Payload};
-
-use crate::api::{Command, Event, FlowKey, N1Port, N1Properties, RibOp};
-use crate::config::{Config, DifConfig, PolicySpec};
-use crate::security::{AuthStep, Authenticator, PolicyRow, SduProtection, Toolbox};
-use crate::{Catalogue, Cause, Ipcp};
 
 /// Gives a member of a DIF what the bytes say: PDUs as they are, PDUs with a good header around
 /// what is said, SDUs, orders, time. Whatever comes, the member must not panic, must come to rest,
@@ -54,6 +49,7 @@ pub fn ipcp(script: &[u8]) {
     works_still(&mut member, now);
 }
 
+const NATIVE: Dialects = Dialects::new(&[crate::DIALECT]);
 const SECOND: Duration = Duration::from_secs(1);
 const STEPS_MAX: usize = 400;
 const TIMEOUTS: usize = 200;
@@ -71,7 +67,7 @@ fn member() -> Option<Ipcp<Bytes>> {
             ..DifConfig::default()
         }),
     };
-    let mut member = Ipcp::new(config, Box::new(Open), Catalogue::standard(), 1).ok()?;
+    let mut member = Ipcp::new(NATIVE, config, Box::new(Open), Catalogue::standard(), 1).ok()?;
     member.handle(Instant::from_nanos(1), Command::Bootstrap);
     member.handle(
         Instant::from_nanos(1),
@@ -263,8 +259,8 @@ fn works_still(member: &mut Ipcp<Bytes>, now: Instant) {
     assert!(is_delivered, "a flow within the member does not work");
 }
 
-/// Neither authentication nor protection.
-pub(crate) struct Open;
+/// A toolbox with neither authentication nor protection.
+pub struct Open;
 
 struct Agreed;
 

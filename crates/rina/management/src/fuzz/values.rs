@@ -7,7 +7,7 @@ use alloc::collections::BTreeMap;
 use carina_cdap::Message;
 use carina_time::Instant;
 
-use super::schema;
+use crate::schema;
 
 /// Values of the exchange that makes neighbours, of enrollment, of replicated entries, of flows
 /// and of the RIB.

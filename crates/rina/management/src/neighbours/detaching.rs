@@ -11,11 +11,11 @@
 use alloc::string::{String, ToString};
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::{Event, N1Port};
+use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_time::{Duration, Instant};
 
 use super::super::Management;
-use crate::api::{Event, N1Port};
-use crate::data_transfer::api::DataTransfer;
 
 /// How long the last message has to leave, and its answer to come.
 const DETACH_GRACE: Duration = Duration::from_millis(500);

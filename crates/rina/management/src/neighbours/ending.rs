@@ -2,12 +2,12 @@
 
 use alloc::string::ToString;
 
+use carina_ipcp::api::{Event, N1Port};
+use carina_ipcp::data_transfer::api::{DataTransfer, Owner};
 use carina_time::Instant;
 
 use super::super::Management;
 use super::{RELEASED_GRACE, Stage};
-use crate::api::{Event, N1Port};
-use crate::data_transfer::api::{DataTransfer, Owner};
 
 impl Management {
     /// Ends the channel over `n1`.

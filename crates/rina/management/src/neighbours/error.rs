@@ -4,11 +4,12 @@ use alloc::string::String;
 use core::error::Error;
 use core::fmt;
 
-use crate::cause::Cause;
-use crate::data_transfer::{ConnectionError, SettingsError};
-use crate::layer_management::access_control::IdentityMismatch;
-use crate::layer_management::schema::result;
-use crate::policy::PolicyError;
+use carina_ipcp::Cause;
+use carina_ipcp::data_transfer::{ConnectionError, SettingsError};
+use carina_ipcp::policy::PolicyError;
+
+use crate::access_control::IdentityMismatch;
+use crate::schema::result;
 
 /// Why an attempt does not go on at this side.
 #[derive(Clone, Debug, PartialEq, Eq)]

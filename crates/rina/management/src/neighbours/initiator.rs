@@ -8,6 +8,11 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::{Event, N1Port};
+use carina_ipcp::config::DifConfig;
+use carina_ipcp::data_transfer::api::{DataTransfer, Owner};
+use carina_ipcp::policy::component;
+use carina_ipcp::trace::TraceEvent;
 use carina_time::{Duration, Instant};
 use carina_wire::dif::CepId;
 
@@ -15,11 +20,6 @@ use super::super::Management;
 use super::super::schema::{self, Greeting, Object, Piece, result};
 use super::error::AttemptError;
 use super::{AuthState, REPEAT_FIRST, REPEAT_MAX, is_none};
-use crate::api::{Event, N1Port};
-use crate::config::DifConfig;
-use crate::data_transfer::api::{DataTransfer, Owner};
-use crate::policy::component;
-use crate::trace::TraceEvent;
 
 /// Longest configuration of a DIF in bytes.
 const CONFIG_MAX: u32 = 65_536;
@@ -228,7 +228,7 @@ impl Management {
             initiator.repeat_at = now + initiator.repeat_after;
             let last = initiator.last.clone();
             self.log.count("repeated");
-            dt.send_management(now, crate::data_transfer::api::Target::N1(n1), &last);
+            dt.send_management(now, carina_ipcp::data_transfer::api::Target::N1(n1), &last);
         }
     }
 

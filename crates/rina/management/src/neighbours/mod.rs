@@ -34,15 +34,15 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Connection, Limits, Message, Opcode, Rules};
+use carina_ipcp::api::{Event, N1Port, N1Properties};
+use carina_ipcp::config::DifConfig;
+use carina_ipcp::data_transfer::api::{DataTransfer, Owner, Target};
+use carina_ipcp::security::Authenticator;
 use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
 
 use super::Management;
 use super::schema::Object;
-use crate::api::{Event, N1Port, N1Properties};
-use crate::config::DifConfig;
-use crate::data_transfer::api::{DataTransfer, Owner, Target};
-use crate::security::Authenticator;
 
 use detaching::Detaching;
 pub(super) use initiator::Initiator;
@@ -128,9 +128,9 @@ pub(super) enum Stage {
 
 /// What an IPCP that joins has learned so far.
 pub(super) struct Joining {
-    pub(in super::super) config: DifConfig,
+    pub(super) config: DifConfig,
     /// Address and identity of the DIF, from M_START_R.
-    pub(in super::super) given: Option<(u64, u64)>,
+    pub(super) given: Option<(u64, u64)>,
     pub(super) until: Instant,
 }
 

@@ -4,15 +4,16 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use carina_ipcp::Cause;
+use carina_ipcp::api::N1Port;
+use carina_ipcp::config::PolicySpec;
+use carina_ipcp::policy::component;
+use carina_ipcp::security::{Authenticator, SduProtection};
+
 use super::super::Management;
 use super::super::entries::Kind;
 use super::super::schema::{self, Greeting};
 use super::error::{AttemptError, TooSmall};
-use crate::api::N1Port;
-use crate::cause::Cause;
-use crate::config::PolicySpec;
-use crate::policy::component;
-use crate::security::{Authenticator, SduProtection};
 
 impl Management {
     /// What this IPCP says of itself over `n1`.
@@ -87,7 +88,7 @@ impl Management {
         is_exposed: bool,
         is_initiator: bool,
         secret: Option<&[u8; 32]>,
-        config: &crate::DifConfig,
+        config: &carina_ipcp::DifConfig,
     ) -> Result<Option<Box<dyn SduProtection>>, AttemptError> {
         let spec = config
             .policies

@@ -8,6 +8,10 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::N1Port;
+use carina_ipcp::data_transfer::api::{DataTransfer, Target};
+use carina_ipcp::policy::component;
+use carina_ipcp::trace::TraceEvent;
 use carina_time::Instant;
 
 use super::super::Management;
@@ -17,10 +21,6 @@ use super::super::leaving::EXPULSION_TIME;
 use super::super::schema::{self, Greeting, Object, Piece, result};
 use super::error::{Refusal, TooSmall};
 use super::{AuthState, Initiator, MAX_PDU_MAX, PROTECTION_RESERVE};
-use crate::api::N1Port;
-use crate::data_transfer::api::{DataTransfer, Target};
-use crate::policy::component;
-use crate::trace::TraceEvent;
 
 /// An attempt of the other side, which is its initiator.
 pub(in super::super) struct Responder {

@@ -3,12 +3,12 @@
 use alloc::format;
 use alloc::vec::Vec;
 
+use carina_ipcp::api::N1Port;
+use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_time::{Duration, Instant};
 
 use super::super::Management;
 use super::{Initiator, N1, Stage};
-use crate::api::N1Port;
-use crate::data_transfer::api::DataTransfer;
 
 impl Management {
     /// Schedules another attempt after a pause, longer each time.

@@ -3,14 +3,14 @@
 
 use alloc::string::ToString;
 
+use carina_ipcp::api::{Event, N1Port};
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::layer::TO_ITSELF;
 use carina_time::Instant;
 
 use super::super::Management;
 use super::super::schema::Greeting;
 use super::{Initiator, N1};
-use crate::api::{Event, N1Port};
-use crate::data_transfer::api::DataTransfer;
-use crate::layer::TO_ITSELF;
 
 impl Management {
     /// Whether an M_CONNECT is of this IPCP itself, and not of another with its name.

@@ -3,10 +3,10 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use carina_ipcp::config::{DifConfig, FieldWidths, PolicySpec, QosCube, RateConfig, WindowConfig};
 use prost::Message;
 
 use super::values::{decode, encode};
-use crate::config::{DifConfig, FieldWidths, PolicySpec, QosCube, RateConfig, WindowConfig};
 
 #[derive(Clone, PartialEq, Eq, Message)]
 struct ParamValue {

@@ -6,7 +6,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use crate::rib_view::escape;
+use carina_ipcp::rib_view::escape;
 
 /// What an object name means.
 #[derive(Clone, Debug, PartialEq, Eq)]

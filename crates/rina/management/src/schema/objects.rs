@@ -3,10 +3,10 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use carina_ipcp::api::{RibObject, Scalar};
 use prost::Message;
 
 use super::values::{decode, encode};
-use crate::api::{RibObject, Scalar};
 
 #[derive(Clone, PartialEq, Eq, Message)]
 struct FieldValue {

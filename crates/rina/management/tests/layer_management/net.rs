@@ -1,7 +1,7 @@
 //! Members of native DIFs wired to one another.
 
 use carina_ipcp::security::{AuthStep, Authenticator, PolicyRow, Reject, SduProtection, Toolbox};
-use carina_ipcp::{Cause, Command, Config, DifConfig, FlowKey, PolicySpec};
+use carina_ipcp::{Cause, Command, Config, Dialects, DifConfig, FlowKey, PolicySpec};
 use carina_time::Instant;
 use carina_wire::dif::Dialect;
 
@@ -14,6 +14,9 @@ use carina_wire::dif::Dialect;
 mod dialects;
 
 pub use dialects::*;
+
+/// What members speak.
+const DIALECTS: Dialects = Dialects::new(&[carina_management::DIALECT]);
 
 const BELOW: Below = Below {
     dif: "below",

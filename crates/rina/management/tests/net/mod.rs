@@ -1,6 +1,7 @@
 //! Members wired to one another, on a clock of their own: the same for every dialect.
 //!
-//! A test crate adds what its dialect has of its own (configurations, toolboxes) in its `net.rs`.
+//! A test crate adds what its dialect has of its own (`DIALECTS`, configurations, toolboxes) in its
+//! `net.rs`.
 
 mod asking;
 
@@ -125,7 +126,13 @@ impl Net {
         toolbox: impl Toolbox + 'static,
         seed: u64,
     ) {
-        let ipcp = Ipcp::new(config, Box::new(toolbox), Catalogue::empty(), seed);
+        let ipcp = Ipcp::new(
+            super::DIALECTS,
+            config,
+            Box::new(toolbox),
+            Catalogue::empty(),
+            seed,
+        );
         let ipcp = ipcp.expect("a good config");
         self.members.insert(known_as.to_string(), ipcp);
     }

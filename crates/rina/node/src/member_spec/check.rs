@@ -3,6 +3,7 @@
 
 use carina_api::AppName;
 use carina_api::control::{DifCreate, DifRole};
+use carina_dialects::DIALECTS;
 use carina_ipcp::{
     Catalogue, Command, Config as IpcpConfig, Event as MemberEvent, Ipcp, PolicySpec,
 };
@@ -69,7 +70,7 @@ impl MemberSpec {
 /// Checks a configuration with an IPCP that is made for this alone.
 fn trial_run(config: &IpcpConfig, role: DifRole) -> Result<(), MemberSpecError> {
     let tools = Box::new(Tools::new(Credentials::default()));
-    let mut ipcp = Ipcp::<Bytes>::new(config.clone(), tools, Catalogue::empty(), 0)
+    let mut ipcp = Ipcp::<Bytes>::new(DIALECTS, config.clone(), tools, Catalogue::empty(), 0)
         .map_err(|error| MemberSpecError::Ipcp(error.to_string()))?;
     if role == DifRole::Create {
         ipcp.handle(Instant::ZERO, Command::Bootstrap);

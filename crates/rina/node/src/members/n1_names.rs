@@ -1,5 +1,6 @@
 //! Names of members in their N-1 DIFs.
 
+use carina_dialects::DIALECTS;
 use carina_ipcp::ConnectReader;
 
 use super::*;
@@ -65,7 +66,7 @@ impl Core {
     /// What knows the first PDU that a member's peers send, in the format of its DIF.
     pub fn connect_reader(&self, id: IpcpId) -> Option<ConnectReader> {
         let member = self.ipcps.member(id)?;
-        ConnectReader::new(member.dialect, member.known_config())
+        ConnectReader::new(DIALECTS, member.dialect, member.known_config())
     }
 
     /// Takes a member's names and N-1 flows away; another member of this system takes over the

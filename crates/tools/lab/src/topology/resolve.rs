@@ -264,7 +264,7 @@ fn known_policy(
     let theirs = spec.name.clone();
     let mut spec = like_of(&component, spec);
     let mut catalogue = Catalogue::standard();
-    carina_ipcp::layer_management::describe(&mut catalogue);
+    carina_management::describe(&mut catalogue);
     if spec.name != theirs {
         let params = std::mem::take(&mut spec.params);
         let like = catalogue.judge(&component, &spec);

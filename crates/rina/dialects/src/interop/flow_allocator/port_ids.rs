@@ -1,9 +1,9 @@
 //! Port-ids, which are the keys of flows: which one is free, and which rests after its flow.
 
+use carina_ipcp::api::FlowKey;
 use carina_time::Instant;
 
 use super::{Codec, Flow, FlowAllocator, Role};
-use crate::api::FlowKey;
 
 impl<C: Codec> FlowAllocator<C> {
     /// The lowest port-id that is free and has rested.

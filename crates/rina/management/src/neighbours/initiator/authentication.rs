@@ -3,18 +3,18 @@
 use alloc::string::ToString;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::N1Port;
+use carina_ipcp::config::PolicySpec;
+use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_ipcp::security::AuthStep;
 use carina_time::Instant;
 
 use super::State;
-use crate::api::N1Port;
-use crate::config::PolicySpec;
-use crate::data_transfer::api::DataTransfer;
-use crate::layer_management::Management;
-use crate::layer_management::access_control::IdentityMismatch;
-use crate::layer_management::neighbours::AuthState;
-use crate::layer_management::neighbours::error::AttemptError;
-use crate::layer_management::schema::{self, Greeting, Object};
-use crate::security::AuthStep;
+use crate::Management;
+use crate::access_control::IdentityMismatch;
+use crate::neighbours::AuthState;
+use crate::neighbours::error::AttemptError;
+use crate::schema::{self, Greeting, Object};
 
 impl Management {
     /// An authentication message of the responder.

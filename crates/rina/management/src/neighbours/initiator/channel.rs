@@ -6,15 +6,15 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::N1Port;
+use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner};
 use carina_time::Instant;
 use carina_wire::dif::{Address, CepId};
 
 use super::{Initiator, State};
-use crate::api::N1Port;
-use crate::data_transfer::api::{DataTransfer, Open, Owner};
-use crate::layer_management::neighbours::{Joining, Stage, Up};
-use crate::layer_management::schema::{self, ChannelEnd, Object};
-use crate::layer_management::{Management, qos};
+use crate::neighbours::{Joining, Stage, Up};
+use crate::schema::{self, ChannelEnd, Object};
+use crate::{Management, qos};
 
 impl Management {
     pub(super) fn open_channel(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {

@@ -4,16 +4,16 @@ use alloc::format;
 use alloc::string::ToString;
 
 use carina_cdap::{Message, Opcode};
+use carina_ipcp::api::N1Port;
+use carina_ipcp::data_transfer::api::{DataTransfer, Target};
+use carina_ipcp::security::AuthStep;
 use carina_time::Instant;
 
 use super::Responder;
-use crate::api::N1Port;
-use crate::data_transfer::api::{DataTransfer, Target};
-use crate::layer_management::Management;
-use crate::layer_management::access_control::IdentityMismatch;
-use crate::layer_management::neighbours::AuthState;
-use crate::layer_management::schema::{self, Greeting, Object, result};
-use crate::security::AuthStep;
+use crate::Management;
+use crate::access_control::IdentityMismatch;
+use crate::neighbours::AuthState;
+use crate::schema::{self, Greeting, Object, result};
 
 impl Management {
     /// An authentication message, of either side.

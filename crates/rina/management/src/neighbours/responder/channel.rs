@@ -4,16 +4,16 @@ use alloc::format;
 use alloc::string::ToString;
 
 use carina_cdap::Message;
+use carina_ipcp::api::N1Port;
+use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, Target};
 use carina_time::Instant;
 use carina_wire::dif::{Address, CepId};
 
 use super::Responder;
-use crate::api::N1Port;
-use crate::data_transfer::api::{DataTransfer, Open, Owner, Target};
-use crate::layer_management::neighbours::error::AttemptError;
-use crate::layer_management::neighbours::{Stage, Up};
-use crate::layer_management::schema::{self, ChannelEnd, result};
-use crate::layer_management::{Management, qos};
+use crate::neighbours::error::AttemptError;
+use crate::neighbours::{Stage, Up};
+use crate::schema::{self, ChannelEnd, result};
+use crate::{Management, qos};
 
 impl Management {
     /// M_START of the channel.

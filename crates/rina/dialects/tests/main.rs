@@ -1,0 +1,6 @@
+//! Tests of whole IPC processes of rlite's and IRATI's dialects, wired to one another on a virtual
+//! clock.
+
+mod connect_reader;
+mod irati;
+mod rlite;
