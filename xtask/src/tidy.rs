@@ -221,13 +221,47 @@ fn links(source: &Source, root: &Path, breaches: &mut Vec<(usize, String)>) {
             .skip(1)
             .filter_map(|rest| rest.split(')').next())
         {
-            let file = target.split('#').next().unwrap_or_default();
-            let outside = target.contains("://") || target.starts_with("mailto:");
-            if !file.is_empty() && !outside && !root.join(here).join(file).exists() {
+            let (file, section) = target.split_once('#').unwrap_or((target, ""));
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            let page = root.join(here).join(file);
+            if !file.is_empty() && !page.exists() {
                 breaches.push((index + 1, format!("the link to {file} leads nowhere")));
+            } else if !section.is_empty() && !has_section(source, &page, file, section) {
+                let what = format!("the link to {target}: the page has no section #{section}");
+                breaches.push((index + 1, what));
             }
         }
     }
+}
+
+/// Whether the page that a link names, or this page if `file` is empty, has such a section.
+fn has_section(source: &Source, page: &Path, file: &str, section: &str) -> bool {
+    let read = match file.is_empty() {
+        true => Ok(source.text.clone()),
+        false => std::fs::read_to_string(page),
+    };
+    // Sections of other files, such as lines of code, are not checked.
+    let is_page = file.is_empty() || file.ends_with(".md");
+    !is_page || read.is_ok_and(|text| sections(&text).any(|name| name == section))
+}
+
+/// The names by which links reach the headings of a page: lower case, without punctuation, with
+/// `-` for a space.
+fn sections(page: &str) -> impl Iterator<Item = String> {
+    let mut is_drawing = false;
+    let headings = page.lines().filter(move |line| {
+        is_drawing ^= line.starts_with("```");
+        !is_drawing && line.starts_with('#')
+    });
+    headings.map(|line| {
+        let heading = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = heading
+            .chars()
+            .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.collect::<String>().replace(' ', "-")
+    })
 }
 
 /// Whether the map of the code means a file or directory of this repository by `name`.
@@ -449,10 +483,21 @@ mod tests {
     }
 
     #[test]
+    fn link_to_a_section_that_is_missing_is_a_breach() {
+        let page = "# A `b`, and C\n[here](#a-b-and-c), [gone](#a-b)\n";
+        assert_eq!(
+            found("docs/a.md", page),
+            ["2 the link to #a-b: the page has no section #a-b"]
+        );
+        let sections: Vec<String> = sections("```sh\n# no\n```\n### The DIF's end\n").collect();
+        assert_eq!(sections, ["the-difs-end"]);
+    }
+
+    #[test]
     fn overlong_file_and_dead_link_are_breaches() {
         let long = format!("//! A.\n{}", "fn a() {}\n".repeat(HARD_LINES));
         assert_eq!(found("crates/a/src/b.rs", &long).len(), 1);
-        let page = "[a](gone.md) [b](https://example.org) [c](#here)\n";
+        let page = "[a](gone.md) [b](https://example.org) [c](#here)\n# Here\n";
         assert_eq!(
             found("docs/a.md", page),
             ["1 the link to gone.md leads nowhere"]

@@ -1,8 +1,8 @@
-//! `docs/tutorials/tutorial.md` and `docs/tutorials/vnet.md`, followed line by line: the commands
-//! of each run in one shell, and what it shows is looked for in what they say.
+//! Pages of `docs/` that a test follows line by line: all commands of a page run in one shell, and
+//! the output that the page shows is searched for in what they print.
 //!
-//! The shell has a network, a `/run` and process numbers of its own, so that it meets nothing that
-//! is there and nothing stays behind, however it ends.
+//! The shell has a network, a `/run` and process numbers of its own. It meets nothing of the
+//! machine, and nothing of it remains, however it ends.
 
 // Helpers of tests may panic as tests may.
 #![allow(clippy::unwrap_used)]
@@ -38,8 +38,23 @@ fn the_tutorial_is_as_it_says() {
 }
 
 #[test]
-fn the_page_of_virtual_networks_is_as_it_says() {
-    is_as_it_says("docs/tutorials/vnet.md", 3);
+fn tutorial_of_virtual_networks_is_as_it_says() {
+    is_as_it_says("docs/tutorials/vnet.md", 9);
+}
+
+#[test]
+fn page_of_operating_virtual_networks_is_as_it_says() {
+    is_as_it_says("docs/how-to/vnet-operate.md", 3);
+}
+
+#[test]
+fn page_of_users_of_virtual_networks_is_as_it_says() {
+    is_as_it_says("docs/how-to/vnet-users.md", 0);
+}
+
+#[test]
+fn page_of_networks_of_dif_links_is_as_it_says() {
+    is_as_it_says("docs/how-to/vnet-dif.md", 0);
 }
 
 /// Follows a page that has more than so many steps.
@@ -150,7 +165,8 @@ fn apart(command: &str) -> Command {
     }
     all.args(["--net", "--mount", "--pid", "--fork", "--kill-child"]);
     all.args(["--mount-proc", "bash", "-c"]);
-    all.arg(format!("mount -t tmpfs tmpfs /run && {command}"));
+    let prepare = "mount -t tmpfs tmpfs /run && ip link set lo up";
+    all.arg(format!("{prepare} && {command}"));
     all.stdin(Stdio::null());
     all
 }

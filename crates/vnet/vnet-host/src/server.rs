@@ -1,4 +1,4 @@
-//! `vnet.sock`: HTTP/1.1 and JSON over a Unix socket. `docs/tutorials/vnet.md` has the paths.
+//! `vnet.sock`: HTTP/1.1 and JSON over a Unix socket. `docs/reference/vnet.md` lists the paths.
 
 mod access;
 mod answers;
@@ -401,7 +401,7 @@ async fn remove(State(service): Shared, Path(name): Path<String>) -> Response {
 }
 
 async fn unknown_path() -> Response {
-    let what = "there is no such path; docs/tutorials/vnet.md has those that there are";
+    let what = "there is no such path; docs/reference/vnet.md lists all paths";
     refusal(&ErrorBody::new(ErrorCode::NotFound, what))
 }
 

@@ -9,7 +9,7 @@
 //!
 //! [`vno`], [`vnp`] and [`pip`] are the roles, [`message`] what they say to one another. They are
 //! machines without I/O: time, randomness and the [`store`] are arguments.
-//! `docs/how-to/vnet-roles.md` says what they keep to.
+//! `docs/explanation/vnet.md` describes how they work together.
 #![forbid(unsafe_code)]
 
 pub mod division;

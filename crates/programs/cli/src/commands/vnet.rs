@@ -327,8 +327,8 @@ pub enum VnetCommand {
     Agent(agent::AgentArgs),
     /// Serve roles of virtual networks: any set of PIPs, VNPs and VNOs that a file names
     #[command(
-        after_help = "Example:\n  carina vnet serve roles.toml\n\ndocs/vnet-roles.md shows \
-        such a file. Ctrl-C ends it; the networks go on."
+        after_help = "Example:\n  carina vnet serve roles.toml\n\ndocs/reference/vnet-roles.md lists \
+        the keys of the file. Ctrl-C ends the roles; the networks keep running."
     )]
     Serve {
         /// The file, in TOML

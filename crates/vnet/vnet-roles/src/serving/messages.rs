@@ -76,7 +76,7 @@ async fn hear<M: Machine>(
 
 /// Answers a request for a path that is not there.
 pub async fn unknown_path() -> Response {
-    let what = "there is no such path; docs/how-to/vnet-roles.md has those that there are";
+    let what = "there is no such path; docs/reference/vnet-roles.md lists all paths";
     refusal(&ErrorBody::new(ErrorCode::NotFound, what))
 }
 

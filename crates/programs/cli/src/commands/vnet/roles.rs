@@ -49,7 +49,7 @@ pub struct ServedArgs {
 pub struct PipArgs {
     #[command(flatten)]
     served: ServedArgs,
-    /// What it owns: a file in TOML (docs/how-to/vnet-roles.md)
+    /// The TOML file that lists its hosts, links and borders (docs/reference/vnet-roles.md)
     #[arg(long, value_name = "FILE")]
     inventory: PathBuf,
     /// Serve a page for people, with hosts and what is on them, at this address of the loopback
