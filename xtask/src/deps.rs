@@ -1,4 +1,5 @@
-//! Who may depend on what, under which licences, and without duplicates where packets fly.
+//! Which crate may depend on what, under which licences, without duplicates in the data path, and
+//! with a row in the page of dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::licence;
+use crate::{dependencies_page, licence};
 
 /// Returns one line for each breach of the rules below.
 pub fn check(root: &Path) -> Vec<String> {
@@ -15,6 +16,10 @@ pub fn check(root: &Path) -> Vec<String> {
             let mut breaches = rows(&metadata);
             breaches.extend(licences(&metadata));
             breaches.extend(duplicates(&metadata));
+            match std::fs::read_to_string(root.join(dependencies_page::PAGE)) {
+                Ok(page) => breaches.extend(dependencies_page::breaches(&metadata, &page)),
+                Err(error) => breaches.push(format!("{}: {error}", dependencies_page::PAGE)),
+            }
             breaches
         }
         Err(error) => vec![format!("cargo metadata: {error}")],

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod dependencies_page;
 mod deps;
 mod leftovers;
 mod licence;
@@ -80,8 +81,8 @@ fn root() -> PathBuf {
 }
 
 const USAGE: &str = "cargo xtask CHORE, where CHORE is one of
-  tidy    file length, names, prose, columns, links, unsafe, cycles between modules
-  deps    allowed dependencies, licences, duplicate versions
+  tidy    file length, names, prose, columns, links and sections, unsafe, cycles between modules
+  deps    allowed dependencies, licences, duplicate versions, the page of dependencies
   loc     lines of code of each side of VMPI-LL
   cycles  modules that need one another in a circle, at every level
   test    every test, and `N passed, N failed, N skipped`
