@@ -24,9 +24,9 @@ use carina_ipcp::security::{AuthStep, Authenticator, Toolbox, XOR_PASSWORD};
 use carina_time::Instant;
 
 use super::Irati;
-use super::enrollee::{STEP_TIMEOUT, context};
+use super::enrollee::context;
 use super::error::ChallengeError;
-use super::n1::{Failure, Stage};
+use super::n1::{Failure, STEP_TIMEOUT, Stage};
 use super::objects::{self, result};
 use super::unsupported::Unsupported;
 use super::values::{self, Text};

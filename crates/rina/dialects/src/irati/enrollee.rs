@@ -32,16 +32,14 @@ use carina_cdap::{Auth, Message, Opcode};
 use carina_ipcp::api::{N1Port, N1Properties};
 use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_ipcp::trace::TraceEvent;
-use carina_time::{Duration, Instant};
+use carina_time::Instant;
 use carina_wire::check_name;
 
 use super::Irati;
-use super::n1::{Failure, Peer, Stage};
+use super::n1::{Failure, Peer, STEP_TIMEOUT, Stage};
 use super::objects::{self, class, result};
 use super::values::{self, EnrollmentInformation, Naming, Neighbour, Neighbours};
 
-/// How long a step may take.
-pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Objects that an IPCP that joins remembers until it is a member.
 const LEARNED_MAX: usize = 256;
 

@@ -12,9 +12,9 @@ use carina_management::Operation;
 use carina_time::Instant;
 use carina_wire::check_name;
 
-use super::enrollee::{STEP_TIMEOUT, context, refusal};
+use super::enrollee::{context, refusal};
 use super::error::Refusal;
-use super::n1::{Peer, Stage};
+use super::n1::{Peer, STEP_TIMEOUT, Stage};
 use super::objects::{self, class, result};
 use super::values::{self, EnrollmentInformation, Neighbour, Neighbours};
 use super::{Irati, authentication};

@@ -10,9 +10,11 @@ use carina_ipcp::api::N1Properties;
 use carina_ipcp::security::Authenticator;
 use carina_time::{Duration, Instant};
 
-use super::enrollee::STEP_TIMEOUT;
 use super::objects::result;
 use crate::interop::link_state::Key;
+
+/// How long a step of an enrollment may take.
+pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Pause before the next attempt.
 pub(super) const RETRY_SOON: Duration = Duration::from_millis(500);

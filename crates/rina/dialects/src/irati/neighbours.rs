@@ -12,8 +12,7 @@ use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
 
 use super::Irati;
-use super::enrollee::STEP_TIMEOUT;
-use super::n1::{Failure, N1, Peer, RETRY_SOON, Stage, WantedN1};
+use super::n1::{Failure, N1, Peer, RETRY_SOON, STEP_TIMEOUT, Stage, WantedN1};
 use super::objects;
 
 /// Attempts to enroll in a row before it counts as failed.

@@ -18,20 +18,12 @@ use carina_ipcp::api::N1Port;
 use carina_ipcp::data_transfer::api::{DataTransfer, Target};
 use carina_time::{Duration, Instant};
 
-use super::neighbours::{INITIATOR_WAIT, Stage};
+use super::n1::{Crossed, INITIATOR_WAIT, Stage};
 use super::{RULES, Rlite};
 use crate::interop::names::Name;
 
 /// How long the other side has for the answer to this side's M_CONNECT, after its own has come.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
-
-/// What an IPCP has done with an M_CONNECT that crossed its own.
-pub(super) enum Crossed {
-    /// It is answered when this side's own fails.
-    Held(Box<Message>),
-    /// This side's own is sent again.
-    Refused,
-}
 
 impl Rlite {
     /// Resolves the crossing of two attempts, if the M_CONNECT of `name` is one. True when this

@@ -9,7 +9,7 @@ use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_time::{Duration, Instant};
 
 use super::Rlite;
-use super::neighbours::{Stage, connection};
+use super::n1::{Stage, connection};
 
 impl Rlite {
     /// A neighbour says nothing, or its N-1 flow does not work: the binder is to make another.

@@ -9,7 +9,7 @@ use carina_ipcp::api::N1Port;
 use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_time::{Duration, Instant};
 
-use super::neighbours::{N1, Stage};
+use super::n1::{N1, Stage};
 use super::objects::{class, name};
 use super::values::{
     Candidate, Candidates, DirectoryEntries, DirectoryEntry, LowerFlow, LowerFlows, SLICE, value,

@@ -31,18 +31,11 @@ use carina_time::Instant;
 use carina_wire::dif::Dialect;
 
 use super::error::WidthMismatch;
-use super::neighbours::{STEP_TIMEOUT, Stage, connection};
+use super::n1::{EnrolleeState, STEP_TIMEOUT, Stage, connection};
 use super::objects::{PolicyObject, class, component_of, name};
 use super::values::{Constants, EnrollmentInfo, is_name, value, value_of};
 use super::{RULES, Rlite};
 use crate::interop::names::Name;
-
-/// What an enrollee has received so far.
-pub(super) struct EnrolleeState {
-    address: u64,
-    config: DifConfig,
-    policies: super::Policies,
-}
 
 impl Rlite {
     /// M_CONNECT: the first message of an attempt.

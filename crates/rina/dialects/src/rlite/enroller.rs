@@ -16,7 +16,7 @@ use carina_time::{Duration, Instant};
 use super::detaching::RELEASE_GRACE;
 use super::dissemination::candidate;
 use super::error::Refusal;
-use super::neighbours::{INITIATOR_WAIT, N1, STEP_TIMEOUT, Stage, connection};
+use super::n1::{Assignment, INITIATOR_WAIT, N1, STEP_TIMEOUT, Stage, connection};
 use super::objects::{class, name};
 use super::values::{Constants, EnrollmentInfo, is_name, value, value_of};
 use super::{Member, Rlite};
@@ -30,15 +30,6 @@ const DUPLICATE_WINDOW: Duration = Duration::from_millis(500);
 
 /// Largest PDU that constants name; what an N-1 flow carries counts.
 const MAX_PDU: u32 = 65_536;
-
-/// An address that others may object to, for an IPCP that enrolls.
-pub(super) struct Assignment {
-    /// The M_START to answer.
-    pub(super) request: Message,
-    pub(super) info: EnrollmentInfo,
-    pub(super) proposed: u64,
-    pub(super) proposals: u32,
-}
 
 impl Rlite {
     /// M_CONNECT: an attempt of the other side begins, perhaps anew.

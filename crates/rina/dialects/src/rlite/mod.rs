@@ -30,6 +30,7 @@ mod enroller;
 mod error;
 mod flow_allocation;
 mod flow_values;
+mod n1;
 mod neighbours;
 mod objects;
 mod own_membership;
@@ -70,7 +71,7 @@ use crate::interop::names;
 use addresses::OutdatedAddress;
 use flow_allocation::RliteFlows;
 pub(crate) use flow_allocation::a_data;
-use neighbours::N1;
+use n1::N1;
 use policies::Policies;
 use wanted_n1s::WantedN1;
 

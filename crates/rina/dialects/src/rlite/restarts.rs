@@ -18,7 +18,7 @@ use carina_ipcp::api::{Event, N1Port};
 use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_time::Instant;
 
-use super::neighbours::{STEP_TIMEOUT, Stage};
+use super::n1::{FormerLife, STEP_TIMEOUT, Stage};
 use super::{ADDRESS_OF_NEW, Rlite};
 use crate::interop::link_state::LinkReport;
 
@@ -28,15 +28,6 @@ enum Life {
     Same,
     New,
     Unclear,
-}
-
-/// What was known of a neighbour before it enrolled, for as long as its life is unclear.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FormerLife {
-    /// Sequence number of its lower flow to this member.
-    seq: u64,
-    /// When it enrolled: later flows are not of that life.
-    until: Instant,
 }
 
 impl Rlite {

@@ -11,7 +11,7 @@ use carina_time::{Duration, Instant};
 use carina_wire::check_name;
 
 use super::dissemination::directory_entry;
-use super::neighbours::Stage;
+use super::n1::Stage;
 use super::objects::{class, name};
 use super::values::{
     Candidate, Candidates, DirectoryEntries, DirectoryEntry, ENTRIES_MAX, LowerFlow, LowerFlows,

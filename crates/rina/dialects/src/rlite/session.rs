@@ -9,7 +9,7 @@ use carina_ipcp::api::N1Port;
 use carina_ipcp::data_transfer::api::{DataTransfer, Target};
 use carina_time::Instant;
 
-use super::neighbours::Stage;
+use super::n1::Stage;
 use super::objects::{class, name};
 use super::{RULES, Rlite};
 

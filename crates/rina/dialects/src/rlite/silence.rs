@@ -23,7 +23,7 @@ use carina_ipcp::api::N1Port;
 use carina_ipcp::data_transfer::api::{DataTransfer, Target};
 use carina_time::{Duration, Instant};
 
-use super::neighbours::{Stage, connection, contact};
+use super::n1::{Stage, connection, contact};
 use super::{RULES, Rlite};
 
 /// rlite says nothing to PDUs that it does not understand.

@@ -10,7 +10,7 @@ use carina_ipcp::layer::TO_ITSELF;
 use carina_time::Instant;
 
 use super::Rlite;
-use super::neighbours::Stage;
+use super::n1::Stage;
 use crate::interop::names::Name;
 
 impl Rlite {

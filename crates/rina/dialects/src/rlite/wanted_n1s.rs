@@ -4,7 +4,7 @@ use carina_ipcp::api::{Event, N1Properties};
 use carina_time::{Duration, Instant};
 
 use super::Rlite;
-use super::neighbours::{RETRY_FIRST, RETRY_MAX, contact};
+use super::n1::{RETRY_FIRST, RETRY_MAX, contact};
 
 /// N-1 flows that are wanted again at most.
 const WANTED_N1S_MAX: usize = 256;
