@@ -16,6 +16,7 @@
 
 #![no_std]
 #![forbid(unsafe_code)]
+#![deny(unreachable_pub)]
 
 extern crate alloc;
 

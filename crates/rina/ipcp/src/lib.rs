@@ -25,6 +25,7 @@
 
 #![no_std]
 #![forbid(unsafe_code)]
+#![deny(unreachable_pub)]
 
 extern crate alloc;
 

@@ -40,7 +40,7 @@ impl Tracer {
 
     /// Reports the event that `make` builds; `make` is not called when tracing is off.
     #[inline]
-    pub fn emit<'a>(&self, now: Instant, make: impl FnOnce() -> TraceEvent<'a>) {
+    pub(crate) fn emit<'a>(&self, now: Instant, make: impl FnOnce() -> TraceEvent<'a>) {
         if let Some(sink) = &self.0 {
             sink.on_event(now, &make());
         }

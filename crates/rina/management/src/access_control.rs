@@ -33,11 +33,11 @@ pub trait AccessControl: Send {
 
 /// Allows every operation.
 #[derive(Debug)]
-pub struct AllowAll;
+pub(crate) struct AllowAll;
 
 /// Lists of patterns; `*` stands for any characters.
 #[derive(Debug)]
-pub struct List {
+pub(crate) struct List {
     join: Vec<String>,
     flows: Vec<(String, String)>,
     write: Vec<String>,
@@ -70,7 +70,7 @@ impl List {
     ///
     /// # Errors
     /// An element of `flows` is not `FROM>TO`.
-    pub fn new(params: &Params) -> Result<List, RuleError> {
+    pub(crate) fn new(params: &Params) -> Result<List, RuleError> {
         let list = |name: &str| {
             let words = params.text(name).split(',').map(str::trim);
             words

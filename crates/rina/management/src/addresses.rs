@@ -29,17 +29,17 @@ pub trait AddressAssignment: Send {
 
 /// Any free address.
 #[derive(Debug)]
-pub struct Draw;
+pub(crate) struct Draw;
 
 /// The lowest free address. Members that assign at the same time may choose the same.
 #[derive(Debug)]
-pub struct Sequential;
+pub(crate) struct Sequential;
 
 /// Every member assigns from a block that belongs to its own address alone: `size` addresses from
 /// `size` times its address on. So members that cannot talk to one another do not assign the same
 /// one. Members beyond the last block draw.
 #[derive(Debug)]
-pub struct Blocks {
+pub(crate) struct Blocks {
     /// Addresses in a block.
     pub size: u64,
 }

@@ -25,6 +25,7 @@
 
 #![no_std]
 #![forbid(unsafe_code)]
+#![deny(unreachable_pub)]
 
 extern crate alloc;
 
@@ -74,10 +75,10 @@ use carina_time::{Duration, Instant};
 use carina_wire::dif::{Address, Dialect};
 use carina_wire::{FlowSpec, check_name};
 
-pub use access_control::{AccessControl, AllowAll, List, Operation, RuleError};
-pub use addresses::{AddressAssignment, Blocks, Draw, Sequential, View};
-pub use policies::{DirectoryPolicy, EnrollmentPolicy, describe};
-pub use qos::{BestFit, FirstFit, QosSelection};
+pub use access_control::{AccessControl, Operation, RuleError};
+pub use addresses::{AddressAssignment, View};
+pub use policies::describe;
+pub use qos::QosSelection;
 
 use directory::Directory;
 use entries::{REFRESH_INTERVAL, Store};
@@ -116,7 +117,7 @@ const ROUTES_KNOWN_AFTER: Duration = Duration::from_secs(10);
 /// Management of one IPC process.
 ///
 /// See [`LayerManagement`].
-pub struct Management {
+pub(crate) struct Management {
     own: String,
     dif: String,
     given: Option<DifConfig>,
@@ -172,7 +173,7 @@ impl Management {
     ///
     /// # Errors
     /// A name is not well formed, or a policy of the configuration does not exist.
-    pub fn new(
+    pub(crate) fn new(
         config: Config,
         toolbox: Box<dyn Toolbox>,
         catalogue: Catalogue,

@@ -14,7 +14,7 @@ use super::qos::{BestFit, BoxedSelection, FirstFit};
 
 /// How registrations are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DirectoryPolicy {
+pub(crate) enum DirectoryPolicy {
     /// Every member knows all registrations.
     Replicated,
     /// Two members, chosen by the name, know a registration; the others ask them.
@@ -28,7 +28,7 @@ pub enum DirectoryPolicy {
 
 /// Limits of enrollment and of what follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EnrollmentPolicy {
+pub(crate) struct EnrollmentPolicy {
     /// How long a step may take.
     pub step_timeout: Duration,
     /// Longest pause between attempts.

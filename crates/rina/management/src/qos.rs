@@ -17,11 +17,11 @@ pub trait QosSelection: Send {
 
 /// Takes the first cube that meets the specification, in the DIF's order.
 #[derive(Debug)]
-pub struct FirstFit;
+pub(crate) struct FirstFit;
 
 /// Takes the cube that promises least beyond the specification.
 #[derive(Debug)]
-pub struct BestFit;
+pub(crate) struct BestFit;
 
 impl QosSelection for FirstFit {
     fn choose(&self, _spec: &FlowSpec, _cubes: &[&QosCube]) -> usize {

@@ -18,11 +18,11 @@ use carina_ipcp::Cause;
 use carina_ipcp::policy::{Catalogue, Descriptor, Param, Params, PolicyError, component};
 
 /// Name of the policy.
-pub const KNOWN_ADDRESSES: &str = "known-addresses";
+pub(crate) const KNOWN_ADDRESSES: &str = "known-addresses";
 
 /// A policy of component `address-assignment`: addresses by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KnownAddresses {
+pub(crate) struct KnownAddresses {
     /// Addresses by name, or by name and instance with `|` between.
     by_name: BTreeMap<String, u64>,
     ranges: Vec<Range>,
@@ -37,7 +37,7 @@ struct Range {
 }
 
 /// Adds the policy to a catalogue.
-pub fn describe(catalogue: &mut Catalogue) {
+pub(crate) fn describe(catalogue: &mut Catalogue) {
     let param = |name, default, help| Param {
         name,
         default,
@@ -67,7 +67,7 @@ pub fn describe(catalogue: &mut Catalogue) {
 /// Why an IPCP is not given an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum AddressError {
+pub(crate) enum AddressError {
     /// The address of the table does not fit the DIF's width.
     TooWide {
         /// The IPCP.
@@ -171,7 +171,7 @@ impl KnownAddresses {
     ///
     /// # Errors
     /// The first malformed entry, with what it should look like.
-    pub fn new(params: &Params) -> Result<KnownAddresses, TableError> {
+    pub(crate) fn new(params: &Params) -> Result<KnownAddresses, TableError> {
         let mut known = KnownAddresses::default();
         for entry in entries(params.text("addresses")) {
             let pair = entry.rsplit_once('=');

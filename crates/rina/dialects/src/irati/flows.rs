@@ -19,7 +19,6 @@
 
 use alloc::format;
 use alloc::string::{String, ToString};
-use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
 use carina_ipcp::Cause;
@@ -489,7 +488,8 @@ impl Irati {
 }
 
 /// A-DATA, encoded: `message` from one member to another.
-pub(crate) fn a_data(src: u64, dst: u64, message: Vec<u8>) -> Vec<u8> {
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn a_data(src: u64, dst: u64, message: alloc::vec::Vec<u8>) -> alloc::vec::Vec<u8> {
     let data = AData { src, dst, message };
     let outer = objects::request(Opcode::Write, objects::A_DATA, objects::A_DATA, &data);
     objects::RULES.encode(&outer)

@@ -62,19 +62,19 @@ use carina_time::{Duration, Instant};
 use carina_wire::dif::{Address, Dialect};
 use carina_wire::{FlowSpec, check_name};
 
-pub(crate) use addresses::KNOWN_ADDRESSES;
-use addresses::KnownAddresses;
-use addresses::describe;
-
 use crate::interop::directory::Directory;
 use crate::interop::flow_allocator::FlowAllocator;
 use crate::interop::names;
+use addresses::{KnownAddresses, describe};
 use authentication::Authentication;
 use flows::FlowCodec;
-pub(crate) use flows::a_data;
 use links::Topology;
 use n1::{N1, WantedN1};
 use unsupported::Unsupported;
+
+pub(crate) use addresses::KNOWN_ADDRESSES;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use flows::a_data;
 
 /// The dialect of IRATI.
 pub(crate) const DIALECT: DialectProfile = DialectProfile {
@@ -112,7 +112,7 @@ const OWN_MAX: usize = 64;
 /// Management of one IPC process.
 ///
 /// See [`LayerManagement`].
-pub struct Irati {
+pub(crate) struct Irati {
     own: String,
     dif: String,
     config: DifConfig,
@@ -153,7 +153,7 @@ impl Irati {
     ///
     /// # Errors
     /// A name is not well formed, or a policy of the configuration does not exist in this dialect.
-    pub fn new(
+    pub(crate) fn new(
         config: Config,
         toolbox: Box<dyn Toolbox>,
         catalogue: Catalogue,

@@ -70,10 +70,12 @@ use crate::interop::link_state::{self, LinkState, ReachableMember};
 use crate::interop::names;
 use addresses::OutdatedAddress;
 use flow_allocation::RliteFlows;
-pub(crate) use flow_allocation::a_data;
 use n1::N1;
 use policies::Policies;
 use wanted_n1s::WantedN1;
+
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use flow_allocation::a_data;
 
 /// The dialect of rlite.
 pub(crate) const DIALECT: DialectProfile = DialectProfile {

@@ -203,7 +203,7 @@ impl<P: Payload> DataPath<P> {
     /// Something waits for management.
     #[inline]
     #[must_use]
-    pub fn has_events(&self) -> bool {
+    pub(crate) fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 

@@ -124,7 +124,7 @@ impl Catalogue {
     }
 
     /// Adds the policies that a toolbox makes. They hold for N-1 flows to come.
-    pub fn describe_toolbox(&mut self, toolbox: &dyn Toolbox) {
+    pub(crate) fn describe_toolbox(&mut self, toolbox: &dyn Toolbox) {
         let judge = toolbox.judge();
         for (component, name, help, params) in toolbox.list() {
             let params = params

@@ -22,7 +22,7 @@ pub trait ForwardingPolicy {
 
 /// Policy `ecmp`: connections spread over all next hops; each keeps its path.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Ecmp {
+pub(crate) struct Ecmp {
     /// Over N-1 flows.
     pub spread: Spread,
 }
@@ -39,7 +39,7 @@ impl ForwardingPolicy for Ecmp {
 
 /// Policy `single`: everything takes the first next hop.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Single {
+pub(crate) struct Single {
     /// Over N-1 flows.
     pub spread: Spread,
 }

@@ -72,7 +72,7 @@ impl Params {
     ///
     /// # Errors
     /// The value is not one of `words`.
-    pub fn one_of(&self, name: &str, words: &[&str]) -> Result<usize, PolicyError> {
+    pub(crate) fn one_of(&self, name: &str, words: &[&str]) -> Result<usize, PolicyError> {
         let value = self.text(name);
         words.iter().position(|word| *word == value).ok_or_else(|| {
             let words = words.iter().map(ToString::to_string).collect();

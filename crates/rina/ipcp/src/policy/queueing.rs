@@ -39,7 +39,7 @@ pub trait QueuePolicy {
 
 /// Policy `tail-drop`: a PDU that finds the queue full is dropped.
 #[derive(Clone, Copy, Debug)]
-pub struct TailDrop {
+pub(crate) struct TailDrop {
     /// Longest queue in PDUs.
     pub pdus: u32,
     /// Longest queue in bytes.
@@ -67,7 +67,7 @@ impl QueuePolicy for TailDrop {
 /// Policy `ecn-mark`: a PDU that finds more than a threshold is marked when its cube allows it,
 /// and dropped only when the queue is full.
 #[derive(Clone, Copy, Debug)]
-pub struct EcnMark {
+pub(crate) struct EcnMark {
     /// PDUs from which on to mark.
     pub mark_pdus: u32,
     /// Bytes from which on to mark.
@@ -98,7 +98,7 @@ impl QueuePolicy for EcnMark {
 /// Below `least` nothing happens, above `most` every PDU is hit, between them the share grows to
 /// `share`. A hit marks where the cube allows it and drops otherwise.
 #[derive(Clone, Debug)]
-pub struct Red {
+pub(crate) struct Red {
     /// Average length at which hits begin.
     pub least: u32,
     /// Average length from which on every PDU is hit.
@@ -116,7 +116,7 @@ pub struct Red {
 impl Red {
     /// A policy without history.
     #[must_use]
-    pub fn new(least: u32, most: u32, share: u32, shift: u32, full: TailDrop) -> Red {
+    pub(crate) fn new(least: u32, most: u32, share: u32, shift: u32, full: TailDrop) -> Red {
         Red {
             least,
             most: most.max(least + 1),

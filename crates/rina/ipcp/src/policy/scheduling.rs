@@ -36,7 +36,7 @@ pub trait Scheduler {
 
 /// Policy `fifo`: PDUs leave in the order in which they came.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Fifo;
+pub(crate) struct Fifo;
 
 impl Scheduler for Fifo {
     fn choose(&mut self, classes: &[Class], waiting: u64) -> usize {
@@ -46,7 +46,7 @@ impl Scheduler for Fifo {
 
 /// Policy `strict-priority`: the most urgent class first; among equals, first come, first served.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct StrictPriority;
+pub(crate) struct StrictPriority;
 
 impl Scheduler for StrictPriority {
     fn choose(&mut self, classes: &[Class], waiting: u64) -> usize {
@@ -60,7 +60,7 @@ impl Scheduler for StrictPriority {
 /// each round a class that has PDUs may send `quantum · weight` bytes; what it does not use while
 /// PDUs still wait is added to its next round.
 #[derive(Clone, Debug)]
-pub struct WeightedFair {
+pub(crate) struct WeightedFair {
     quantum: u32,
     deficits: Vec<u64>,
     current: usize,
@@ -71,7 +71,7 @@ pub struct WeightedFair {
 impl WeightedFair {
     /// Shares in units of `quantum` bytes. The longest PDU or more makes each step short.
     #[must_use]
-    pub fn new(quantum: u32) -> WeightedFair {
+    pub(crate) fn new(quantum: u32) -> WeightedFair {
         WeightedFair {
             quantum: quantum.max(1),
             deficits: Vec::new(),
