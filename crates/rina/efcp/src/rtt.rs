@@ -212,12 +212,12 @@ const FLOOR: ParamInfo = ParamInfo {
 const LIST: &[PolicyInfo] = &[
     PolicyInfo {
         name: "smoothed",
-        help: "Smoothed mean, and deviation for the timeout (RFC 6298).",
+        help: "Smoothed mean of the samples; the timeout adds their deviation (RFC 6298).",
         params: &[INITIAL, FLOOR],
     },
     PolicyInfo {
         name: "minimum",
-        help: "The smallest recent sample; the timeout is that of smoothed.",
+        help: "Smallest recent sample; the timeout is that of `smoothed`.",
         params: &[
             INITIAL,
             FLOOR,

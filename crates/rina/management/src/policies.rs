@@ -55,7 +55,7 @@ fn routing(catalogue: &mut Catalogue) {
             .map(|(name, default, help)| param(name, default, help))
             .collect();
         let help = match *name {
-            "static" => "Routes are parameters.",
+            "static" => "Takes routes from its parameters.",
             _ => "Every member knows all links and computes shortest paths.",
         };
         let name = *name;
@@ -70,7 +70,7 @@ fn routing(catalogue: &mut Catalogue) {
 
 fn addresses(catalogue: &mut Catalogue) {
     let place = component::ADDRESS_ASSIGNMENT;
-    let help = "Each member assigns from the block that belongs to its own address.";
+    let help = "Each member assigns addresses from the block that belongs to its own address.";
     let size = param("size", "16", "Addresses in a block, 2 to 65536.");
     catalogue.register::<BoxedAssignment>(live(place, "blocks", help, vec![size]), |params| {
         Ok(Box::new(Blocks {
@@ -96,16 +96,16 @@ fn directory(catalogue: &mut Catalogue) {
     catalogue.register(fixed("replicated", help, vec![]), |_| {
         Ok(DirectoryPolicy::Replicated)
     });
-    let help = "Two members, chosen by the name, know a registration.";
+    let help = "Two members, chosen by a hash of the name, store a registration.";
     let cache = param(
         "cache-ms",
         "30000",
-        "How long an answer is believed, 0 to 3600000.",
+        "Time for which an answer is cached in ms, 0 to 3600000.",
     );
     let names = param(
         "names-max",
         "65536",
-        "Registrations that a member holds at most, 1 to 65536.",
+        "Most registrations that a member stores for others, 1 to 65536.",
     );
     catalogue.register(fixed("on-demand", help, vec![cache, names]), |params| {
         let cache_time = Duration::from_millis(params.uint("cache-ms", 0, 3_600_000)?);
@@ -119,11 +119,11 @@ fn directory(catalogue: &mut Catalogue) {
 
 fn selection(catalogue: &mut Catalogue) {
     let place = component::QOS_SELECTION;
-    let help = "The first cube, in the DIF's order, that meets the specification.";
+    let help = "Takes the first cube, in the DIF's order, that meets the specification.";
     catalogue.register::<BoxedSelection>(live(place, "first-fit", help, vec![]), |_| {
         Ok(Box::new(FirstFit))
     });
-    let help = "The cube that promises least beyond the specification.";
+    let help = "Takes the cube that exceeds the specification least.";
     catalogue.register::<BoxedSelection>(live(place, "best-fit", help, vec![]), |_| {
         Ok(Box::new(BestFit))
     });
@@ -131,24 +131,24 @@ fn selection(catalogue: &mut Catalogue) {
 
 fn access(catalogue: &mut Catalogue) {
     let place = component::ACCESS_CONTROL;
-    let help = "Everybody may do everything.";
+    let help = "Every IPCP and every application may do everything.";
     catalogue.register::<BoxedAccess>(live(place, "allow-all", help, vec![]), |_| {
         Ok(Box::new(AllowAll))
     });
-    let help = "Patterns of names, separated by commas; `*` stands for any characters.";
+    let help = "Lists of name patterns, separated by commas; `*` matches any characters.";
     let params = vec![
-        param("join", "*", "IPCPs that may join or be neighbours."),
+        param("join", "*", "IPCPs that may join or become neighbours."),
         param(
             "flows",
             "*>*",
-            "FROM>TO: applications that may call applications of this member.",
+            "FROM>TO: which applications may request flows to which applications of this member.",
         ),
         param(
             "write",
             "",
             "IPCPs that may change policies of this member.",
         ),
-        param("expel", "", "IPCPs that may make members leave."),
+        param("expel", "", "IPCPs that may expel members."),
     ];
     catalogue.register::<BoxedAccess>(live(place, "list", help, params), |params| {
         Ok(Box::new(List::new(params)?))
@@ -161,20 +161,24 @@ fn enrollment(catalogue: &mut Catalogue) {
         (
             "reconnecting",
             true,
-            "A lost neighbour is sought again, with growing pauses.",
+            "The member tries to reach a lost neighbour again, with growing pauses.",
         ),
-        ("once", false, "A lost neighbour is not sought again."),
+        (
+            "once",
+            false,
+            "The member does not try to reach a lost neighbour again.",
+        ),
     ] {
         let params = vec![
             param(
                 "step-ms",
                 "10000",
-                "How long a step may take, 100 to 600000.",
+                "Time limit of a step in ms, 100 to 600000.",
             ),
             param(
                 "retry-max-ms",
                 "30000",
-                "Longest pause between attempts, 100 to 3600000.",
+                "Longest pause between attempts in ms, 100 to 3600000.",
             ),
         ];
         catalogue.register(live(place, name, help, params), move |params| {

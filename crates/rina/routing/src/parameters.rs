@@ -13,28 +13,28 @@ use crate::message::Address;
 
 /// Parameters with defaults and meaning.
 pub const PARAMETERS: &[(&str, &str, &str)] = &[
-    ("ecmp", "true", "share load over ways of equal cost"),
+    ("ecmp", "true", "spread load over paths of equal cost"),
     (
         "max_paths",
         "8",
-        "next hops of one destination at most, 1 to 64",
+        "most next hops for one destination, 1 to 64",
     ),
     ("lfa", "true", "compute loop-free alternates"),
     (
         "delay_ms",
         "10",
-        "wait for more news before computing; own links do not wait",
+        "wait for further changes before computing; changes of own links do not wait",
     ),
-    ("hold_ms", "100", "time between two computations at least"),
+    ("hold_ms", "100", "shortest time between two computations"),
     (
         "max_age_s",
         "900",
-        "age at which an object is forgotten, 1 to 86400",
+        "age at which an object is deleted, 1 to 86400",
     ),
     (
         "refresh_s",
         "300",
-        "age at which own objects are made anew; at most half of max_age_s",
+        "age at which a member refreshes its own objects; at most half of max_age_s",
     ),
     (
         "sync_s",
@@ -44,9 +44,9 @@ pub const PARAMETERS: &[(&str, &str, &str)] = &[
     (
         "max_objects",
         "65536",
-        "objects in the database at most, 16 or more",
+        "most objects in the database, 16 or more",
     ),
-    ("batch", "32", "objects in one message at most, 1 to 1000"),
+    ("batch", "32", "most objects in one message, 1 to 1000"),
 ];
 
 /// The same, understood.

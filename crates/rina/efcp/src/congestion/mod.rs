@@ -132,13 +132,13 @@ const INITIAL: ParamInfo = ParamInfo {
 const LIST: &[PolicyInfo] = &[
     PolicyInfo {
         name: "cubic",
-        help: "CUBIC (RFC 9438): growth by the time since the last loss.",
+        help: "CUBIC (RFC 9438): the window grows by the time since the last loss.",
         params: &[
             INITIAL,
             ParamInfo {
                 name: "keep-percent",
                 default: "70",
-                help: "What remains of the window after a loss, in percent, 10 to 95.",
+                help: "Percent of the window that is kept after a loss, 10 to 95.",
             },
         ],
     },
@@ -150,30 +150,30 @@ const LIST: &[PolicyInfo] = &[
             ParamInfo {
                 name: "increase",
                 default: "1",
-                help: "PDUs that the window grows by in a round trip, 1 to 1000.",
+                help: "PDUs added to the window in each round trip, 1 to 1000.",
             },
             ParamInfo {
                 name: "decrease-percent",
                 default: "50",
-                help: "What a loss takes off the window, in percent, 1 to 90.",
+                help: "Percent of the window that a loss removes, 1 to 90.",
             },
         ],
     },
     PolicyInfo {
         name: "dctcp",
-        help: "DCTCP (RFC 8257): shrinks by the share of marked PDUs; for cubes with ECN.",
+        help: "DCTCP (RFC 8257): the window shrinks by the share of marked PDUs; for cubes with ECN.",
         params: &[
             INITIAL,
             ParamInfo {
                 name: "gain-shift",
                 default: "4",
-                help: "A round trip's share of marks counts as 1/2^shift, 0 to 10.",
+                help: "Weight of the latest round trip in the average share of marks: 1/2^shift, 0 to 10.",
             },
         ],
     },
     PolicyInfo {
         name: "none",
-        help: "Only flow control limits what is in flight.",
+        help: "Only flow control limits the PDUs in flight.",
         params: &[],
     },
 ];

@@ -84,17 +84,17 @@ impl Delimiting {
 const LIST: &[PolicyInfo] = &[
     PolicyInfo {
         name: "standard",
-        help: "Long SDUs are fragmented, small ones share a UDF.",
+        help: "Fragments long SDUs, and puts several small ones into one UDF.",
         params: &[],
     },
     PolicyInfo {
         name: "none",
-        help: "An SDU is one UDF without a header, or is refused.",
+        help: "Each SDU is one UDF without a header; longer SDUs are refused.",
         params: &[],
     },
     PolicyInfo {
         name: "flag-byte",
-        help: "A byte marks first and last fragments, as in IRATI.",
+        help: "A byte marks the first and the last fragment, as in IRATI.",
         params: &[],
     },
 ];

@@ -103,7 +103,7 @@ pub(crate) struct Red {
     pub least: u32,
     /// Average length from which on every PDU is hit.
     pub most: u32,
-    /// Share of PDUs hit just below `most`, in 1/10000.
+    /// Share of PDUs marked or dropped just below `most`, in 1/10000.
     pub share: u32,
     /// The average moves by 1/2^`shift` of the difference with each PDU.
     pub shift: u32,

@@ -34,7 +34,7 @@ pub trait Scheduler {
     fn choose(&mut self, classes: &[Class], waiting: u64) -> usize;
 }
 
-/// Policy `fifo`: PDUs leave in the order in which they came.
+/// Policy `fifo`: serves PDUs in the order of their arrival.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fifo;
 

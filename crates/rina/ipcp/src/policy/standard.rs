@@ -34,19 +34,19 @@ fn scheduling(catalogue: &mut Catalogue) {
         };
     add(
         "strict-priority",
-        "The most urgent class first (cube field `priority`); equals by arrival.",
+        "Serves the most urgent class first (cube field `priority`), equal ones by arrival.",
         vec![],
         |_| Ok(Box::new(StrictPriority)),
     );
     add(
         "fifo",
-        "PDUs leave in the order in which they came.",
+        "Serves PDUs in the order of their arrival.",
         vec![],
         |_| Ok(Box::new(Fifo)),
     );
     add(
         "weighted-fair",
-        "Deficit round robin: bytes are shared by the cubes' `weight`.",
+        "Deficit round robin: classes share the bytes by the `weight` of their cubes.",
         vec![param(
             "quantum",
             "2048",
@@ -80,12 +80,12 @@ fn queueing(catalogue: &mut Catalogue) {
                 param(
                     "own-pdus",
                     "128",
-                    "Queue of a class in PDUs from which on own flows wait, 1 to 1000000.",
+                    "PDUs in a class at which own flows wait, 1 to 1000000.",
                 ),
                 param(
                     "own-bytes",
                     "262144",
-                    "Queue of a class in bytes from which on own flows wait, 1024 to 2^32.",
+                    "Bytes in a class at which own flows wait, 1024 to 2^32.",
                 ),
             ];
             params.extend::<Vec<Param>>(own);
@@ -93,17 +93,17 @@ fn queueing(catalogue: &mut Catalogue) {
         };
     add(
         "ecn-mark",
-        "PDUs that find a queue above a threshold are marked; dropped when full.",
+        "Marks PDUs that arrive at a queue above a threshold, and drops them when the queue is full.",
         vec![
             param(
                 "mark-pdus",
                 "64",
-                "PDUs from which on to mark, 1 to 1000000.",
+                "Queue length in PDUs at which marking starts, 1 to 1000000.",
             ),
             param(
                 "mark-bytes",
                 "131072",
-                "Bytes from which on to mark, 1 to 2^32.",
+                "Queue length in bytes at which marking starts, 1 to 2^32.",
             ),
         ],
         |params| {
@@ -116,29 +116,33 @@ fn queueing(catalogue: &mut Catalogue) {
     );
     add(
         "tail-drop",
-        "PDUs that find a full queue are dropped.",
+        "Drops PDUs that arrive at a full queue.",
         vec![],
         |params| Ok(Box::new(full(params)?)),
     );
     add(
         "red",
-        "Random early detection: a longer average queue marks or drops more.",
+        "Random early detection: marks or drops more PDUs as the average queue grows.",
         vec![
             param(
                 "least",
                 "32",
-                "Average length in PDUs at which it begins, 1 to 1000000.",
+                "Average length in PDUs at which marking or dropping starts, 1 to 1000000.",
             ),
             param(
                 "most",
                 "256",
-                "Average length from which on every PDU is hit, 2 to 1000000.",
+                "Average length in PDUs at which every PDU is marked or dropped, 2 to 1000000.",
             ),
-            param("share", "1000", "PDUs hit just below `most`, in 1/10000."),
+            param(
+                "share",
+                "1000",
+                "Share of PDUs marked or dropped just below `most`, in 1/10000.",
+            ),
             param(
                 "shift",
                 "6",
-                "The average moves by 1/2^shift with each PDU, 0 to 16.",
+                "Weight of each PDU in the average: 1/2^shift, 0 to 16.",
             ),
         ],
         |params| {
@@ -160,24 +164,28 @@ fn forwarding(catalogue: &mut Catalogue) {
             let params = vec![param(
                 "multi-homing",
                 "flow",
-                "N-1 flow of several to a neighbour: by `flow` or `least-queue`.",
+                "How to choose among several N-1 flows to a neighbour: `flow` or `least-queue`.",
             )];
             catalogue.register(live(component::FORWARDING, name, help, params), make);
         };
     add(
         "ecmp",
-        "Connections spread over all next hops of equal cost; each keeps its path.",
+        "Spreads connections over all next hops of equal cost; each connection keeps its path.",
         |params| {
             Ok(Box::new(Ecmp {
                 spread: spread(params)?,
             }))
         },
     );
-    add("single", "Everything takes the first next hop.", |params| {
-        Ok(Box::new(Single {
-            spread: spread(params)?,
-        }))
-    });
+    add(
+        "single",
+        "Sends all PDUs to the first next hop.",
+        |params| {
+            Ok(Box::new(Single {
+                spread: spread(params)?,
+            }))
+        },
+    );
 }
 
 /// The policies of EFCP and of delimiting.
