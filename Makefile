@@ -5,29 +5,47 @@ TARGET := x86_64-unknown-linux-gnu
 CARINA := target/$(TARGET)/release/carina
 
 # Where `make install` puts things; DESTDIR goes in front, as packagers have it.
-PREFIX := /usr/local
-LIBRARIES := target/$(TARGET)/release/c
+export PREFIX := /usr/local
+export DESTDIR
 
-.PHONY: build demo test check install packages test-packages clean
+# How programs are compiled: release, or dist, which takes longer and makes them smaller.
+PROFILE := release
+BUILT = target/$(TARGET)/$(PROFILE)
+
+.PHONY: build all demo test check install uninstall package test-package packages test-packages clean
 
 # Static programs (scripts/static-program): they run on this host and in any guest.
 build: packages
 	@echo "Compiling the programs. The first time takes about 8 minutes on two processors."
 	cargo build --locked --release --target $(TARGET) --package carina-cli
 
-# The program, and librina for C programs: cc prog.c $(pkg-config --cflags --libs rina).
-install: build
-	cargo rustc --locked --release --target $(TARGET) --package carina-client --lib \
+# All that is installed: programs, librina for C programs, manual pages and completions.
+all: packages
+	@echo "Compiling everything with profile $(PROFILE). The first time, release takes about 8"
+	@echo "minutes on two processors and dist about 25."
+	cargo build --locked --profile $(PROFILE) --target $(TARGET) --package carina-cli \
+		--package carina-pages
+	cargo rustc --locked --profile $(PROFILE) --target $(TARGET) --package carina-client --lib \
 		--crate-type staticlib
-	scripts/librina target/$(TARGET)/release/libcarina_client.a $(LIBRARIES) $(PREFIX)
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include/rina \
-		$(DESTDIR)$(PREFIX)/lib/pkgconfig
-	install $(CARINA) $(CARINA)-guest $(CARINA)-tools $(DESTDIR)$(PREFIX)/bin/
-	install -m 644 include/rina/api.h $(DESTDIR)$(PREFIX)/include/rina/
-	install -m 644 $(LIBRARIES)/librina.a $(DESTDIR)$(PREFIX)/lib/
-	install -m 755 $(LIBRARIES)/librina.so.1 $(DESTDIR)$(PREFIX)/lib/
-	ln -sf librina.so.1 $(DESTDIR)$(PREFIX)/lib/librina.so
-	install -m 644 $(LIBRARIES)/rina.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/
+
+# cc prog.c $(pkg-config --cflags --libs rina)
+install: all
+	scripts/install $(BUILT)
+
+uninstall:
+	scripts/install --remove
+
+# Debian packages in target/packages; `make package PROFILE=release` compiles faster.
+package: PROFILE := dist
+package: all
+	rm -rf target/packages
+	scripts/package $(BUILT) target/packages
+
+# Installs, uses and removes the packages in a new Debian system: as root, from apt's archive.
+test-package: PROFILE := dist
+test-package: package
+	@scripts/packages package
+	scripts/test-package target/packages
 
 # Boots a VM, pings it, and draws figure 4a of S. Vrijders and others, "Reducing Complexity of
 # Virtual Machine Networking": fig4a.svg, fig4a.json.

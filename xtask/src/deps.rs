@@ -299,6 +299,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-host carina-vnet-roles carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
          carina-wire carina-netdev carina-nic carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
+    ("carina-pages", "carina-cli clap clap_complete clap_mangen"),
     (
         "carina-fuzz",
         "carina-time carina-wire carina-api carina-sys carina-ring carina-vring carina-vhost-user carina-vmpi carina-node carina-cdap \

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use carina_api::control::Client;
 use carina_api::paths::RunDir;
 use carina_client::Node;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::{Attempt, EXIT_UNREAD, EXIT_USAGE, Failure, Outcome};
 use crate::tool::Tools;
@@ -354,6 +354,23 @@ pub fn guest() -> ExitCode {
     main(|cli: GuestCli| (cli.shared.json, run_of_node(&cli.shared, cli.command)))
 }
 
+/// The command lines of the programs `carina`, `carina-guest` and `carina-tools`, as manual pages
+/// and completions need them.
+#[must_use]
+pub fn definitions() -> [clap::Command; 3] {
+    let of_tools = Cli::command().name("carina-tools").bin_name("carina-tools");
+    [
+        Cli::command(),
+        GuestCli::command()
+            .name("carina-guest")
+            .bin_name("carina-guest"),
+        of_tools.about(ABOUT_TOOLS).long_about(ABOUT_TOOLS),
+    ]
+}
+
+const ABOUT_TOOLS: &str = "Measure, simulate and convert. carina starts this program for bench, demo, \
+    dissect, import and sim";
+
 /// Parses the command line of this process and does what it says: `run` returns whether results
 /// are JSON, and what came out.
 fn main<C: Parser>(run: impl FnOnce(C) -> (bool, Outcome)) -> ExitCode {
@@ -385,7 +402,6 @@ fn main<C: Parser>(run: impl FnOnce(C) -> (bool, Outcome)) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn command_lines_are_consistent() {
