@@ -256,6 +256,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-api carina-sys carina-ring libc rustix serde serde_json thiserror",
     ),
     ("carina-guest", ""),
+    ("carina-namespaces", "carina-sys rustix serde thiserror"),
     (
         "carina-vm",
         "carina-api carina-netdev carina-sys rustix serde serde_json thiserror base64 xxhash-rust",
@@ -275,7 +276,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-lab",
-        "carina-api carina-ipcp carina-management carina-node carina-sys carina-vm rustix serde serde_json thiserror",
+        "carina-api carina-ipcp carina-management carina-namespaces carina-node carina-sys carina-vm rustix serde serde_json thiserror",
     ),
     (
         "carina-vnet-access",
@@ -285,18 +286,18 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "carina-vnet-host",
         "carina-api carina-apps carina-client carina-dissect carina-embed carina-engine carina-frame \
-         carina-lab carina-netdev carina-ports carina-sys carina-time carina-vm carina-vnet \
+         carina-namespaces carina-netdev carina-ports carina-sys carina-time carina-vm carina-vnet \
          carina-vnet-access carina-wire aws-lc-rs axum base64 rustix serde serde_json thiserror tokio tracing",
     ),
     (
         "carina-bench",
-        "carina-api carina-apps carina-client carina-embed carina-engine carina-frame carina-lab carina-lua carina-lwaftr carina-measure carina-ports \
+        "carina-api carina-apps carina-client carina-embed carina-engine carina-frame carina-lab carina-lua carina-lwaftr carina-measure carina-namespaces carina-ports \
          carina-sys carina-time carina-vm carina-vnet carina-vnet-host carina-vnet-roles \
          carina-wire plotters rustix serde serde_json thiserror",
     ),
     (
         "carina-cli",
-        "carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-host carina-vnet-roles carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
+        "carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-host carina-vnet-roles carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
          carina-wire carina-netdev carina-nic carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     ("carina-pages", "carina-cli clap clap_complete clap_mangen"),

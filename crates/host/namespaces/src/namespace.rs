@@ -1,4 +1,4 @@
-//! Network namespaces and the links between them, made with `ip`, by root or in a user namespace.
+//! Network namespaces and veth pairs between them, made with `ip`, by root or in a user namespace.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Attempt, Error, Result};
 use crate::process::Process;
-use crate::topology::{Link, Topology};
 
 /// The right to make network namespaces: root has it; for other users a process holds a user
 /// namespace open in which they have it.
@@ -249,91 +248,8 @@ mount -t tmpfs netns /run/netns
 /// What statfs(2) says of the file of a namespace.
 const NSFS_MAGIC: u64 = 0x6e73_6673;
 
-/// The name of a system's namespace.
-pub fn of_system(lab: &str, system: &str) -> String {
-    format!("carina-{lab}-{system}")
-}
-
-/// The name of the namespace with the bridges.
-pub fn of_bridges(lab: &str) -> String {
-    format!("carina-{lab}.links")
-}
-
-/// The names of all namespaces of a lab.
-pub fn names(lab: &str, topology: &Topology) -> Vec<String> {
-    let systems = topology
-        .namespaces()
-        .map(|system| of_system(lab, &system.name));
-    let bridges = topology
-        .links
-        .iter()
-        .any(is_bridged)
-        .then(|| of_bridges(lab));
-    systems.chain(bridges).collect()
-}
-
-/// Whether a link is a bridge: it joins more than two systems.
-pub fn is_bridged(link: &Link) -> bool {
-    link.ends.len() > 2
-}
-
-/// The arguments of `ip` that make all namespaces and links, in order.
-pub fn commands(lab: &str, topology: &Topology) -> Vec<Vec<String>> {
-    let mut all = Vec::new();
-    let mut add = |text: String| all.push(text.split(' ').map(str::to_owned).collect());
-    for name in names(lab, topology) {
-        new_namespace(&name).into_iter().for_each(&mut add);
-    }
-    let bridges = of_bridges(lab);
-    for (index, link) in topology.links.iter().enumerate() {
-        let mtu = link
-            .mtu
-            .map_or_else(String::new, |mtu| format!(" mtu {mtu}"));
-        let places: Vec<(String, &str)> = link
-            .ends
-            .iter()
-            .map(|end| (of_system(lab, &end.system), end.interface.as_str()))
-            .collect();
-        let addresses: Vec<String> = link
-            .ends
-            .iter()
-            .zip(&places)
-            .filter_map(|(end, (namespace, interface))| {
-                let address = end.address?;
-                Some(format!(
-                    "-n {namespace} address add {address} dev {interface}"
-                ))
-            })
-            .collect();
-        if let [(a, at_a), (b, at_b)] = &places[..] {
-            veth_pair([a, at_a], [b, at_b], &mtu)
-                .into_iter()
-                .for_each(&mut add);
-            addresses.into_iter().for_each(&mut add);
-            continue;
-        }
-        let bridge = format!("br{index}");
-        add(format!(
-            "-n {bridges} link add name {bridge}{mtu} type bridge"
-        ));
-        add(format!("-n {bridges} link set dev {bridge} up"));
-        for (number, (namespace, interface)) in places.iter().enumerate() {
-            let port = format!("p{index}.{number}");
-            add(format!(
-                "link add name {interface}{mtu} netns {namespace} type veth peer name \
-                 {port}{mtu} netns {bridges}"
-            ));
-            add(format!("-n {bridges} link set dev {port} master {bridge}"));
-            add(format!("-n {bridges} link set dev {port} up"));
-            add(format!("-n {namespace} link set dev {interface} up"));
-        }
-        addresses.into_iter().for_each(&mut add);
-    }
-    all
-}
-
 /// The arguments of `ip` that make a namespace.
-fn new_namespace(name: &str) -> [String; 2] {
+pub fn new_namespace(name: &str) -> [String; 2] {
     [
         format!("netns add {name}"),
         format!("-n {name} link set dev lo up"),
@@ -342,7 +258,7 @@ fn new_namespace(name: &str) -> [String; 2] {
 
 /// The arguments of `ip` that join two namespaces by a veth pair; each end is a namespace and the
 /// name of the interface in it.
-fn veth_pair([a, at_a]: [&str; 2], [b, at_b]: [&str; 2], mtu: &str) -> [String; 3] {
+pub fn veth_pair([a, at_a]: [&str; 2], [b, at_b]: [&str; 2], mtu: &str) -> [String; 3] {
     [
         format!("link add name {at_a}{mtu} netns {a} type veth peer name {at_b}{mtu} netns {b}"),
         format!("-n {a} link set dev {at_a} up"),
@@ -470,8 +386,7 @@ mod tests {
 
     #[test]
     fn keeper_ends_with_its_maker_until_it_is_to_stay() {
-        let name = format!("keeper-{}", std::process::id());
-        let directory = crate::scratch::Scratch::new(&name).unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let made = || match hold_namespaces(directory.path()) {
             Err(Error::UserNamespacesForbidden(said)) => {
                 println!("SKIP: no user namespaces here: {said}");

@@ -1,6 +1,7 @@
 //! What can go wrong with a guest, said so that it can be put right.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +82,45 @@ pub enum Error {
     /// The guest's answer on the command port could not be understood.
     #[error("guest: {0}")]
     Guest(String),
+    /// A running machine cannot be found or connected to.
+    #[error("reaching VM {vm}: {source}")]
+    Unreachable {
+        /// The VM.
+        vm: String,
+        /// Why.
+        source: Box<Error>,
+    },
+    /// No machine of this name runs.
+    #[error("no VM {0} started by Carina runs here")]
+    NoMachine(String),
+    /// A guest does not answer.
+    #[error("VM {vm}: {what}: {}", if *is_closed {
+        "it has ended, or another process talks to it".to_owned()
+    } else {
+        format!("no answer within {} s", limit.as_secs_f32())
+    })]
+    Silent {
+        /// The VM.
+        vm: String,
+        /// What was attempted.
+        what: String,
+        /// The connection was closed; it timed out otherwise.
+        is_closed: bool,
+        /// How long the answer was waited for.
+        limit: Duration,
+    },
+    /// A command in a guest failed.
+    #[error("in VM {vm}: `{command}` ended with {status}: {said}")]
+    GuestCommand {
+        /// The VM.
+        vm: String,
+        /// The command.
+        command: String,
+        /// Its exit status.
+        status: i32,
+        /// What it wrote to standard error.
+        said: String,
+    },
 }
 
 /// The result of this crate's functions.

@@ -1,15 +1,13 @@
-//! Guests: their image, boot, commands inside, and the node inside.
+//! A running guest of any process: it is found by the record of its machine and reached through
+//! its second serial port.
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
-use carina_api::control::{Client, IpcpInfo, LinkState};
-use carina_vm::shell::{NoAnswer, SILENCE, Shell};
-use carina_vm::{Boot, Cache, Image, Machine, Output, Record};
-
-use crate::error::{Attempt, Error, Result};
-use crate::record::LabDir;
-use crate::topology::Vm;
+use crate::error::{Error, Result};
+use crate::running::Output;
+use crate::shell::{NoAnswer, SILENCE, Shell};
+use crate::state;
 
 /// How long a guest may take to boot; under translation it is slow.
 pub const BOOT: Duration = Duration::from_secs(180);
@@ -28,82 +26,22 @@ pub struct Guest {
     shell: Shell,
 }
 
-/// The kernel and the image that guests boot.
-#[derive(Debug)]
-pub struct GuestImage {
-    cache: Cache,
-    boot: Boot,
-}
-
-impl GuestImage {
-    /// Obtains the kernel and packs the image.
-    ///
-    /// # Errors
-    /// Something is missing.
-    pub fn prepare(program: &Path) -> Result<Self> {
-        let cache = Cache::default_location().attempt("opening the cache")?;
-        let image = Image::new()
-            .program("/bin/carina", program)
-            .attempt("packing carina")?;
-        let boot = Boot::prepare(&cache, &image).attempt("preparing the guest")?;
-        Ok(Self { cache, boot })
-    }
-
-    /// A machine that boots it.
-    ///
-    /// # Errors
-    /// The name is not well formed.
-    pub fn machine(&self, name: &str, directory: impl Into<PathBuf>) -> Result<Machine> {
-        let machine = Machine::new(name, directory).attempt("naming the VM")?;
-        Ok(machine.boot(self.boot.clone()))
-    }
-
-    /// The cache that the image lies in.
-    pub fn cache(&self) -> &Cache {
-        &self.cache
-    }
-
-    /// Starts a machine for which its host's node has a port. The machine outlives this process.
-    ///
-    /// # Errors
-    /// QEMU does not start.
-    pub fn start(&self, dir: &LabDir, name: &str, vm: &Vm, config: &str) -> Result<Record> {
-        let host = dir.run_dir(&vm.host);
-        let port = Client::new(host.control_sock())
-            .vm(name)
-            .attempt(format!("asking {} for the port of VM {name}", vm.host))?;
-        let running = self
-            .machine(name, host.vm_dir())?
-            .memory_mib(vm.memory_mib)
-            .cpus(vm.cpus)
-            .vmpi(port.vmpi, &port.qemu_socket)
-            .node_config(config)
-            .start(&self.cache)
-            .attempt(format!("starting QEMU for {name}"))?;
-        Ok(running.detach())
-    }
-}
-
 impl Guest {
-    /// Reaches the guest of a running lab, once it has booted.
-    ///
-    /// # Errors
-    /// Its machine does not run, or does not answer.
-    pub fn reach(dir: &LabDir, name: &str, vm: &Vm) -> Result<Self> {
-        Self::reach_machine(&dir.run_dir(&vm.host).vm_dir(), name, None)
-    }
-
     /// Reaches the guest of a machine recorded in `directory`, once it has booted, for which it has
     /// `limit`; without one, as long as the slowest boot of Carina's own guest takes. A disk of the
     /// user's may have nothing that answers.
     ///
     /// # Errors
     /// The machine does not run, or does not answer.
-    pub fn reach_machine(directory: &Path, name: &str, limit: Option<Duration>) -> Result<Self> {
-        let machines = carina_vm::list(directory).attempt("listing machines")?;
+    pub fn reach(directory: &Path, name: &str, limit: Option<Duration>) -> Result<Self> {
+        let reaching = |source: Error| Error::Unreachable {
+            vm: name.to_owned(),
+            source: Box::new(source),
+        };
+        let machines = state::list(directory).map_err(reaching)?;
         let record = machines.into_iter().find(|record| record.name == name);
         let record = record.ok_or_else(|| Error::NoMachine(name.to_owned()))?;
-        let shell = Shell::connect(&record.agent).attempt(format!("reaching VM {name}"))?;
+        let shell = Shell::connect(&record.agent).map_err(reaching)?;
         let name = name.to_owned();
         let guest = Self { name, shell };
         // The first bytes of a connection may be lost; the request is repeated until an answer.
@@ -179,31 +117,12 @@ impl Guest {
         Ok(())
     }
 
-    /// Applies a configuration to its node.
-    ///
-    /// # Errors
-    /// The node refuses.
-    pub fn apply(&self, config: &str) -> Result<()> {
-        self.put("/etc/carina.toml", config)?;
-        self.must_run("carina apply /etc/carina.toml").map(drop)
-    }
-
-    /// The IPCPs of its node.
-    ///
-    /// # Errors
-    /// The node does not answer.
-    pub fn ipcps(&self) -> Result<Vec<IpcpInfo>> {
-        let output = self.must_run("carina ipcp list --json")?;
-        serde_json::from_slice(&output.stdout)
-            .attempt(format!("reading what the node in VM {} says", self.name))
-    }
-
     fn silent(&self, what: impl Into<String>, answer: NoAnswer, limit: Duration) -> Error {
         let mut what = what.into();
         if answer == NoAnswer::Silent {
             what.push_str(": the guest no longer answers while it runs");
         }
-        Error::GuestSilent {
+        Error::Silent {
             vm: self.name.clone(),
             what,
             is_closed: answer == NoAnswer::Closed,
@@ -215,31 +134,6 @@ impl Guest {
     }
 }
 
-/// Waits until the node in a guest is attached to the node of its host. `pause` waits between two
-/// looks.
-///
-/// # Errors
-/// It is not attached in time, or `pause` fails.
-pub fn wait_for_link(
-    dir: &LabDir,
-    name: &str,
-    vm: &Vm,
-    pause: impl Fn() -> Result<()>,
-) -> Result<()> {
-    let host = Client::new(dir.run_dir(&vm.host).control_sock());
-    let deadline = Instant::now() + BOOT;
-    while Instant::now() < deadline {
-        let port = host
-            .vm(name)
-            .attempt(format!("asking {} for {name}", vm.host))?;
-        if port.state == LinkState::Up {
-            return Ok(());
-        }
-        pause()?;
-    }
-    Err(Error::GuestNotAttached(name.to_owned()))
-}
-
 /// The guest's agent says this of a command whose text has not come.
 const LOST: &str = "the text of command ";
 const ATTEMPTS: u32 = 5;
@@ -247,5 +141,5 @@ const ATTEMPTS: u32 = 5;
 /// Bytes of a file in one command.
 const PUT_BYTES: usize = 800;
 
-/// A command that asks the guest's own node.
+/// How long a command may take that the guest must run.
 const COMMAND: Duration = Duration::from_secs(60);

@@ -40,6 +40,14 @@ use escape::escape;
 
 use crate::error::{Context, Result};
 
+/// Quotes words for a shell.
+pub fn shell_words(words: &[impl AsRef<str>]) -> String {
+    let quoted = words
+        .iter()
+        .map(|word| format!("'{}'", word.as_ref().replace('\'', "'\\''")));
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
 /// A connection to the command port of one guest; usable from several threads.
 #[derive(Debug)]
 pub struct Shell {

@@ -140,7 +140,7 @@ macro_rules! failures {
     )*};
 }
 
-failures!(TransportError, TrialError, FigureError);
+failures!(TransportError, TrialError, FigureError, carina_vm::Error);
 
 /// Whether an error is a node's refusal for a reason that stays, or a configuration that says what
 /// no node can do.

@@ -13,6 +13,9 @@ pub enum Error {
     /// A node, a guest or a namespace.
     #[error(transparent)]
     Lab(#[from] carina_lab::Error),
+    /// A namespace, or a process in it.
+    #[error(transparent)]
+    Host(#[from] carina_namespaces::Error),
     /// A measurement.
     #[error(transparent)]
     Trial(#[from] TrialError),

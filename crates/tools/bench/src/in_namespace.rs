@@ -1,6 +1,6 @@
 //! What is done on a thread in a network namespace.
 
-use carina_lab::namespace_file;
+use carina_namespaces::namespace_file;
 use carina_sys::NetworkNamespace;
 
 use crate::error::{Attempt, Result};

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use carina_lab::Namespace;
+use carina_namespaces::Namespace;
 use carina_sys::end_with_parent;
 
 use crate::error::{Attempt, Error, Result};
@@ -112,7 +112,7 @@ impl Program {
     /// # Errors
     /// It ends with an error, or not within [`END`].
     pub(crate) fn end(mut self) -> Result<String> {
-        let process = carina_lab::Process::of_child(&self.child)?;
+        let process = carina_namespaces::Process::of_child(&self.child)?;
         process.interrupt();
         let mut output = self.child.stdout.take();
         let reader = std::thread::spawn(move || {

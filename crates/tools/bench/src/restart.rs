@@ -13,8 +13,9 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use carina_lab::{GuestImage, NamespaceAccess, Scratch, TestGuest};
+use carina_lab::{GuestImage, Scratch, TestGuest};
 use carina_measure::results::{Metric, OURS, Results, Samples, machine};
+use carina_namespaces::NamespaceAccess;
 use carina_vm::{Backend, Model, Nic, mac_text};
 
 use self::pinger::Pinger;

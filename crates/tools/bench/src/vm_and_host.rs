@@ -40,8 +40,8 @@ pub enum CardNetwork {
 }
 
 /// Replaces this process by the same command with `--in-network-namespace`, in a network namespace
-/// of its own; see [`carina_lab::enter_private`]. Returns [`CardNetwork::User`] where the system
-/// does not allow that, and [`CardNetwork::Bridge`] if the process `is_inside` already.
+/// of its own; see [`carina_namespaces::enter_private`]. Returns [`CardNetwork::User`] where the
+/// system does not allow that, and [`CardNetwork::Bridge`] if the process `is_inside` already.
 ///
 /// # Errors
 /// The guest's kernel cannot be obtained, or the command cannot be replaced.
@@ -49,7 +49,7 @@ pub fn enter_network(is_inside: bool, progress: Progress) -> Result<CardNetwork>
     if is_inside {
         return Ok(CardNetwork::Bridge);
     }
-    if !carina_lab::can_enter_private() {
+    if !carina_namespaces::can_enter_private() {
         progress.step(
             "no network namespace with taps can be made here: virtio-net and e1000 are plugged \
              into QEMU's own network",
@@ -70,10 +70,10 @@ pub fn enter_network(is_inside: bool, progress: Progress) -> Result<CardNetwork>
 pub fn require_namespaces(is_inside: bool) -> Result<()> {
     if is_inside {
         Ok(())
-    } else if carina_lab::can_enter_private() {
+    } else if carina_namespaces::can_enter_private() {
         Err(run_inside())
     } else {
-        Err(carina_lab::Error::PrivateForbidden.into())
+        Err(carina_namespaces::Error::PrivateForbidden.into())
     }
 }
 
@@ -81,7 +81,7 @@ pub fn require_namespaces(is_inside: bool) -> Result<()> {
 fn run_inside() -> Error {
     let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
     arguments.push("--in-network-namespace".into());
-    carina_lab::enter_private(&arguments).into()
+    carina_namespaces::enter_private(&arguments).into()
 }
 
 /// As [`enter_network`], for benches that need namespaces.
@@ -91,7 +91,7 @@ fn run_inside() -> Error {
 pub fn require_network(is_inside: bool, progress: Progress) -> Result<()> {
     match enter_network(is_inside, progress)? {
         CardNetwork::Bridge => Ok(()),
-        CardNetwork::User => Err(carina_lab::Error::PrivateForbidden.into()),
+        CardNetwork::User => Err(carina_namespaces::Error::PrivateForbidden.into()),
     }
 }
 

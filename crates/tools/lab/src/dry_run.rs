@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::namespace;
+use crate::links;
 use crate::topology::Topology;
 
 /// The steps that make a lab.
@@ -18,7 +18,7 @@ pub struct DryRun<'a> {
 impl<'a> DryRun<'a> {
     /// The commands of a lab named `lab`.
     pub fn new(lab: &str, topology: &'a Topology) -> Self {
-        let commands = namespace::commands(lab, topology);
+        let commands = links::commands(lab, topology);
         let mut commands: Vec<String> = commands
             .iter()
             .map(|words| format!("ip {}", words.join(" ")))
@@ -60,10 +60,7 @@ impl<'a> DryRun<'a> {
 }
 
 fn in_system(lab: &str, system: &str, command: &str) -> String {
-    format!(
-        "ip netns exec {} {command}",
-        namespace::of_system(lab, system)
-    )
+    format!("ip netns exec {} {command}", links::of_system(lab, system))
 }
 
 fn any_system(lab: &str, topology: &Topology, system: &str, command: &str) -> String {

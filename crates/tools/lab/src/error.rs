@@ -1,7 +1,6 @@
 //! Why a lab could not be made, reached or removed.
 
 use std::io;
-use std::process::ExitStatus;
 use std::time::Duration;
 
 use carina_api::NameError;
@@ -21,6 +20,12 @@ pub enum Error {
         /// The place in the file, and what would be right.
         source: LoadError,
     },
+    /// A namespace, or a process in it.
+    #[error(transparent)]
+    Host(#[from] carina_namespaces::Error),
+    /// A guest that is reached, or a command in it.
+    #[error(transparent)]
+    Guest(#[from] carina_vm::Error),
     /// A file or a process of this system.
     #[error("{what}: {source}")]
     System {
@@ -77,60 +82,15 @@ pub enum Error {
         /// What it wrote to standard error.
         said: String,
     },
-    /// A command in a guest failed.
-    #[error("in VM {vm}: `{command}` ended with {status}: {said}")]
-    GuestCommand {
-        /// The VM.
-        vm: String,
-        /// The command.
-        command: String,
-        /// Its exit status.
-        status: i32,
-        /// What it wrote to standard error.
-        said: String,
-    },
-    /// A guest does not answer.
-    #[error("VM {vm}: {what}: {}", if *is_closed {
-        "it has ended, or another process talks to it".to_owned()
-    } else {
-        format!("no answer within {} s", limit.as_secs_f32())
-    })]
-    GuestSilent {
-        /// The VM.
-        vm: String,
-        /// What was attempted.
-        what: String,
-        /// The connection was closed; it timed out otherwise.
-        is_closed: bool,
-        /// How long the answer was waited for.
-        limit: Duration,
-    },
     /// The node in a guest has not attached to that of its host.
     #[error("the node in VM {0} has not attached; see /var/log/carina.log in it")]
     GuestNotAttached(String),
-    /// No machine of this name runs.
-    #[error("no VM {0} started by Carina runs here")]
-    NoMachine(String),
     /// The kernel does not let this user make namespaces.
     #[error(
         "{0}: network namespaces are not allowed here; root in a container needs \
              CAP_SYS_ADMIN and CAP_NET_ADMIN"
     )]
     NamespacesForbidden(String),
-    /// The kernel does not let this user make a user namespace.
-    #[error(
-        "an ordinary user needs user namespaces to make a lab, and they are not allowed \
-             here ({0}): run it as root, or allow them \
-             (sysctl kernel.unprivileged_userns_clone=1, \
-             kernel.apparmor_restrict_unprivileged_userns=0)"
-    )]
-    UserNamespacesForbidden(String),
-    /// The system allows no private network namespace with taps.
-    #[error(
-        "no network namespaces with taps can be made here: run as root, or allow user \
-             namespaces"
-    )]
-    PrivateForbidden,
     /// A namespace that a new lab needs is there and belongs to no lab.
     #[error(
         "there is a network namespace {namespace} that no lab knows; `carina lab down {lab}` \
@@ -179,14 +139,6 @@ pub enum Error {
         /// What was awaited.
         what: String,
     },
-    /// A child process ended that should run.
-    #[error("{what} ended at once: {status}")]
-    ChildEnded {
-        /// The child.
-        what: String,
-        /// How it ended.
-        status: ExitStatus,
-    },
     /// A node has no member of a DIF.
     #[error("{system} has no member of {dif}")]
     NoMember {
@@ -212,9 +164,6 @@ pub enum Error {
         /// For how long.
         limit: Duration,
     },
-    /// A process has no entry in `/proc`.
-    #[error("there is no process {0}")]
-    NoProcess(u32),
     /// An error with what the processes involved have said.
     #[error("{source}{context}")]
     With {

@@ -10,8 +10,9 @@
 //! systems. A record on disk names everything that exists, so that any other process can take the
 //! lab down, also after a crash.
 //!
-//! Benches and tests that need less than a topology, or more, take the parts: [`TestNode`],
-//! [`TestGuest`], [`Namespace`], [`ChildProcess`]. These end with their values.
+//! Benches and tests that need less than a topology, or more, take the parts: [`TestNode`] and
+//! [`TestGuest`], and the namespaces and processes of the crate `carina-namespaces`. These end with
+//! their values.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -32,11 +33,10 @@ mod down;
 mod dry_run;
 mod error;
 pub mod fuzz;
-mod guest;
-mod namespace;
+mod guests;
+mod links;
 mod node;
 mod picture;
-mod process;
 mod record;
 mod running;
 mod scratch;
@@ -45,18 +45,14 @@ mod test_guest;
 mod topology;
 
 pub use cpus::{CpuHalves, GuestCpu, Host};
-pub use down::{end_processes_in, remove_namespaces, remove_strays, take_down};
+pub use down::{remove_strays, take_down};
 pub use dry_run::DryRun;
 pub use error::{Error, Result};
-pub use guest::{Guest, GuestImage};
-pub use namespace::{
-    Namespace, NamespaceAccess, can_enter_private, enter_private, is_namespace, namespace_file,
-};
+pub use guests::{GuestImage, reach_guest};
 pub use node::{Network, TestNode};
 pub use picture::{Drawing, DrawnEdge, DrawnSystem, svg};
-pub use process::{ChildProcess, Process, run_within};
 pub use record::{AppRecord, LabDir, Labs, Record};
-pub use running::{Options, Running, command_in, shell_words, up};
+pub use running::{Options, Running, command_in, up};
 pub use scratch::{Scratch, remove_all as remove_scratch};
 pub use status::{AppStatus, Status, SystemStatus, status};
 pub use test_guest::{GuestSpec, TestGuest};

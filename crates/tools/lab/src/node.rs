@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 use carina_api::control::{Client, DifCreate, DifRole, IpcpCreate, IpcpType, MemberState};
 use carina_api::paths::RunDir;
 use carina_api::{AppName, DifName, LocalName};
+use carina_namespaces::{ChildProcess, Namespace, NamespaceAccess, run_within};
 use carina_sys::end_with_parent;
 
 use crate::error::{Attempt, Error, Result};
-use crate::namespace::{Namespace, NamespaceAccess};
-use crate::process::{ChildProcess, run_within};
 use crate::scratch::Scratch;
 
 /// The network namespace of a node and its applications.
@@ -107,9 +106,10 @@ impl TestNode {
     /// `ip` is missing or fails.
     pub fn ip(&self, arguments: &[&str]) -> Result<()> {
         match &self.namespace {
-            Some(namespace) => namespace.ip(arguments),
-            None => NamespaceAccess::of_root().ip(arguments).map(drop),
+            Some(namespace) => namespace.ip(arguments)?,
+            None => NamespaceAccess::of_root().ip(arguments).map(drop)?,
         }
+        Ok(())
     }
 
     /// Joins two nodes by a veth pair with these names.
@@ -118,7 +118,7 @@ impl TestNode {
     /// One has no namespace of its own, or `ip` fails.
     pub fn connect(&self, interface: &str, peer: &TestNode, peer_interface: &str) -> Result<()> {
         let namespace = self.own_namespace()?;
-        namespace.connect(interface, peer.own_namespace()?, peer_interface)
+        Ok(namespace.connect(interface, peer.own_namespace()?, peer_interface)?)
     }
 
     /// Makes a bridge in its network namespace.
@@ -290,9 +290,9 @@ impl TestNode {
             let processes = self.children.iter_mut().chain([&mut self.process]);
             let ended = processes
                 .map(ChildProcess::check_alive)
-                .find_map(Result::err);
+                .find_map(std::result::Result::err);
             if let Some(error) = ended {
-                return Err(error.with(format!("\n{}", self.logs())));
+                return Err(Error::from(error).with(format!("\n{}", self.logs())));
             }
             if Instant::now() > deadline {
                 let what = what.to_owned();
@@ -332,7 +332,8 @@ fn start_child(
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log);
-    ChildProcess::start(&mut command, format!("carina {}", arguments.join(" ")))
+    let child = ChildProcess::start(&mut command, format!("carina {}", arguments.join(" ")))?;
+    Ok(child)
 }
 
 fn program_in(namespace: Option<&Namespace>, program: &str) -> Command {

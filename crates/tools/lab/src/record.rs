@@ -14,11 +14,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use carina_api::paths::RunDir;
+use carina_namespaces::{NamespaceAccess, Process};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Attempt, Error, Result};
-use crate::namespace::NamespaceAccess;
-use crate::process::Process;
 use crate::topology::Topology;
 
 /// The directory of all labs of this user.

@@ -18,13 +18,14 @@ use std::time::{Duration, Instant};
 
 use carina_api::AppName;
 use carina_api::control::{Client, IpcpInfo, RibObject};
+use carina_namespaces::{ChildProcess, GRACE, NamespaceAccess, Process, end_all};
 use carina_sys::end_with_parent;
+use carina_vm::shell::shell_words;
 
 use crate::down::take_down;
 use crate::error::{Attempt, Error, Result};
-use crate::guest::Guest;
-use crate::namespace::{self, NamespaceAccess};
-use crate::process::{ChildProcess, GRACE, Process, end_all};
+use crate::guests::{ipcps, reach_guest};
+use crate::links;
 use crate::record::{AppRecord, LabDir, Labs, Record};
 use crate::topology::config::node_config;
 use crate::topology::{Dif, Topology, Vm};
@@ -136,7 +137,7 @@ impl Running {
             let apps: Vec<carina_api::control::AppInfo> = match self.machine(system) {
                 None => self.control(system).apps().unwrap_or_default(),
                 Some(vm) => {
-                    let guest = Guest::reach(&self.dir, system, vm)?;
+                    let guest = reach_guest(&self.dir, system, vm)?;
                     let output = guest.must_run("carina app list --json")?;
                     serde_json::from_slice(&output.stdout).attempt("reading a list of apps")?
                 }
@@ -154,7 +155,7 @@ impl Running {
     pub fn exec(&self, system: &str, words: &[&str]) -> Result<Output> {
         use std::os::unix::process::ExitStatusExt;
         if let Some(vm) = self.machine(system) {
-            let guest = Guest::reach(&self.dir, system, vm)?;
+            let guest = reach_guest(&self.dir, system, vm)?;
             let text = shell_words(words);
             let output = self.unless_interrupted(move || guest.run(&text, EXEC))??;
             let status = std::process::ExitStatus::from_raw(output.status << 8);
@@ -221,7 +222,7 @@ impl Running {
     /// The node does not answer.
     pub fn ipcps(&self, system: &str) -> Result<Vec<IpcpInfo>> {
         match self.machine(system) {
-            Some(vm) => Guest::reach(&self.dir, system, vm)?.ipcps(),
+            Some(vm) => ipcps(&reach_guest(&self.dir, system, vm)?, system),
             None => self
                 .control(system)
                 .ipcps()
@@ -237,7 +238,7 @@ impl Running {
         let what = || format!("reading /members of DIF {dif} in {system}");
         let objects: Vec<RibObject> = match self.machine(system) {
             Some(vm) => {
-                let guest = Guest::reach(&self.dir, system, vm)?;
+                let guest = reach_guest(&self.dir, system, vm)?;
                 let dif = shell_words(&[dif]);
                 let read = format!("carina --json rib list /members --depth 1 --dif {dif}");
                 serde_json::from_slice(&guest.must_run(&read)?.stdout).attempt(what())?
@@ -377,7 +378,7 @@ pub fn command_in(
     system: &str,
     program: impl AsRef<std::ffi::OsStr>,
 ) -> Command {
-    let namespace = namespace::of_system(&record.name, system);
+    let namespace = links::of_system(&record.name, system);
     let mut command = record.access().command_in(&namespace, program);
     let mut paths = vec![dir.programs()];
     if let Some(path) = std::env::var_os("PATH") {
@@ -391,14 +392,6 @@ pub fn command_in(
         .env("CARINA_LAB", &record.name)
         .env("CARINA_SYSTEM", system);
     command
-}
-
-/// Quotes words for a shell.
-pub fn shell_words(words: &[impl AsRef<str>]) -> String {
-    let quoted = words
-        .iter()
-        .map(|word| format!("'{}'", word.as_ref().replace('\'', "'\\''")));
-    quoted.collect::<Vec<_>>().join(" ")
 }
 
 /// The path of a file of credentials in a guest.

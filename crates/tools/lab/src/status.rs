@@ -1,11 +1,11 @@
 //! The state of a running lab: systems, IPCPs, applications.
 
 use carina_api::control::{Client, IpcpInfo};
+use carina_namespaces::Process;
 use serde::Serialize;
 
 use crate::error::{Attempt, Result};
-use crate::guest::Guest;
-use crate::process::Process;
+use crate::guests::{ipcps, reach_guest};
 use crate::record::{LabDir, Record};
 use crate::topology::Topology;
 
@@ -90,14 +90,14 @@ fn ask(dir: &LabDir, record: &Record, topology: &Topology, system: &str) -> (Str
         .and_then(|system| system.vm.as_ref());
     match vm {
         Some(vm) => {
-            let guest = Guest::reach(dir, system, vm);
-            let answer = guest.and_then(|guest| guest.ipcps());
+            let guest = reach_guest(dir, system, vm);
+            let answer = guest.and_then(|guest| ipcps(&guest, system));
             (format!("VM on {}", vm.host), answer)
         }
         None => {
             let node = Client::new(dir.run_dir(system).control_sock());
             let answer = node.ipcps().attempt(format!("asking the node of {system}"));
-            (crate::namespace::of_system(&record.name, system), answer)
+            (crate::links::of_system(&record.name, system), answer)
         }
     }
 }

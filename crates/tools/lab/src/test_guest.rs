@@ -8,7 +8,7 @@ use carina_api::{DifName, LocalName};
 use carina_vm::{Backend, Machine, Nic, Output, Running, mac_text};
 
 use crate::error::{Attempt, Error, Result};
-use crate::guest::GuestImage;
+use crate::guests::GuestImage;
 use crate::node::TestNode;
 use crate::topology::hv_dif;
 
@@ -140,12 +140,12 @@ impl TestGuest {
         if output.is_success() {
             return Ok(output.text());
         }
-        Err(Error::GuestCommand {
+        Err(Error::Guest(carina_vm::Error::GuestCommand {
             vm: self.name.clone(),
             command: command.to_owned(),
             status: output.status,
             said: output.error_text(),
-        })
+        }))
     }
 
     /// Runs a shell command to its end.

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use carina_apps::runner::GraphRunner;
 use carina_engine::frames::{Graph, LinkCounts, LinkName};
 use carina_frame::PoolConfig;
-use carina_lab::NamespaceAccess;
+use carina_namespaces::NamespaceAccess;
 use carina_sys::EventFd;
 use carina_time::Duration;
 use rustix::process::Pid;
@@ -78,13 +78,13 @@ impl DataPlane {
     /// The engine has ended, or the name is in use.
     pub fn name_namespace(&self) -> Result<bool> {
         let (namespace, thread) = &self.inside;
-        if carina_lab::is_namespace(namespace) {
+        if carina_namespaces::is_namespace(namespace) {
             return Ok(false);
         }
         if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
             return Err(Error::Ended(ENGINE));
         }
-        let path = carina_lab::namespace_file(namespace);
+        let path = carina_namespaces::namespace_file(namespace);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             removed => removed.attempt(format!("removing {}", path.display()))?,

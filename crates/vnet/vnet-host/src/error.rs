@@ -21,7 +21,10 @@ pub enum Error {
     },
     /// A namespace, a link or a program.
     #[error(transparent)]
-    Lab(#[from] carina_lab::Error),
+    Host(#[from] carina_namespaces::Error),
+    /// A running guest that is reached, or a command in it.
+    #[error(transparent)]
+    Guest(#[from] carina_vm::Error),
     /// A guest, its image or its QEMU.
     #[error("{what}: {source}")]
     Vm {

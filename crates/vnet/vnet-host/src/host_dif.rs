@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use carina_api::control::{Client, IpcpInfo, MemberState};
 use carina_api::paths::RunDir;
-use carina_lab::Process;
+use carina_namespaces::Process;
 use carina_sys::end_with_parent;
 
 use crate::directory::Vnets;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 
-use carina_lab::{NamespaceAccess, namespace_file};
+use carina_namespaces::{NamespaceAccess, namespace_file};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::{Attempt, Error, Result};

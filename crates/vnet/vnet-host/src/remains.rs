@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use carina_lab::{NamespaceAccess, is_namespace, remove_namespaces};
+use carina_namespaces::{NamespaceAccess, is_namespace, remove_namespaces};
 use carina_vnet::document::Kind;
 use carina_vnet::host_part::{HostPart, NodePart, VnetId};
 

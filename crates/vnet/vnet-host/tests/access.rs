@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use carina_apps::runner::GraphRunner;
 use carina_engine::frames::Graph;
 use carina_frame::PoolConfig;
-use carina_lab::namespace_file;
+use carina_namespaces::namespace_file;
 use carina_ports::tun::TunConfig;
 use carina_sys::NetworkNamespace;
 use carina_vnet::division::{Placement, divide};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use carina_api::paths::RunDir;
 use carina_engine::counter_file;
-use carina_lab::namespace_file;
+use carina_namespaces::namespace_file;
 use carina_sys::NetworkNamespace;
 use carina_vnet::division::{Placement, divide};
 use carina_vnet::document::{Carrier, Document, Form};

@@ -11,7 +11,7 @@ use carina_apps::bridge::BridgeConfig;
 use carina_apps::runner::GraphRunner;
 use carina_engine::frames::Graph;
 use carina_frame::PoolConfig;
-use carina_lab::{NamespaceAccess, namespace_file};
+use carina_namespaces::{NamespaceAccess, namespace_file};
 use carina_ports::af_packet::AfPacketConfig;
 use carina_vnet_host::{Agent, HostSettings, Underlay};
 

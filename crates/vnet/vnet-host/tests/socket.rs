@@ -203,9 +203,9 @@ fn command_ends_when_the_connection_of_its_caller_does() {
         .trim()
         .parse()
         .unwrap();
-    assert!(carina_lab::Process::numbered(pid).is_some());
+    assert!(carina_namespaces::Process::numbered(pid).is_some());
     drop(caller);
-    while carina_lab::Process::numbered(pid).is_some() {
+    while carina_namespaces::Process::numbered(pid).is_some() {
         assert!(Instant::now() < deadline, "{pid} runs on");
         std::thread::sleep(Duration::from_millis(10));
     }

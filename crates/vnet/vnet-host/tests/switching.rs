@@ -1,7 +1,7 @@
 //! Nodes that end, are stopped and started, and links that are taken down.
 
 use carina_api::paths::RunDir;
-use carina_lab::NamespaceAccess;
+use carina_namespaces::NamespaceAccess;
 use carina_vnet::document::{Document, Form};
 use carina_vnet::host_part::{LinkState, NodeState};
 use carina_vnet_host::agent::switching::NodeSwitch;
@@ -218,7 +218,7 @@ fn namespace_of_ports_removed_by_hand_has_its_name_again() {
     let removes = || access.ip(&["netns", "del", &ports]).unwrap();
     removes();
     let deadline = std::time::Instant::now() + LIMIT;
-    while !carina_lab::is_namespace(&ports) {
+    while !carina_namespaces::is_namespace(&ports) {
         assert!(std::time::Instant::now() < deadline, "it has no name");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
@@ -228,10 +228,10 @@ fn namespace_of_ports_removed_by_hand_has_its_name_again() {
     ready(&agent);
     // A change does not wait until it is looked after; a file is no namespace.
     removes();
-    std::fs::write(carina_lab::namespace_file(&ports), "").unwrap();
+    std::fs::write(carina_namespaces::namespace_file(&ports), "").unwrap();
     agent.apply(&document).unwrap();
     ready(&agent);
-    assert!(carina_lab::is_namespace(&ports));
+    assert!(carina_namespaces::is_namespace(&ports));
     passes(&agent, "a", "10.0.0.6");
     assert_eq!(left_of(&made.vnet.to_string()), there);
     agent.remove("sw").unwrap();
@@ -307,15 +307,15 @@ fn namespace_removed_by_hand_is_made_again_with_its_links() {
     let made = ready(&agent);
     let removed = format!("cv-{}-b", made.vnet);
     let access = NamespaceAccess::of_root();
-    carina_lab::remove_namespaces(&access, std::slice::from_ref(&removed)).unwrap();
+    carina_namespaces::remove_namespaces(&access, std::slice::from_ref(&removed)).unwrap();
     let replaced = (Action::Replace, "node b".to_owned());
     assert_eq!(planned(&agent, &document), [replaced]);
     agent.apply(&document).unwrap();
     ready(&agent);
     passes(&agent, "a", "10.0.0.6");
     // A file in its place that names no namespace is no node either.
-    carina_lab::remove_namespaces(&access, std::slice::from_ref(&removed)).unwrap();
-    std::fs::write(carina_lab::namespace_file(&removed), "").unwrap();
+    carina_namespaces::remove_namespaces(&access, std::slice::from_ref(&removed)).unwrap();
+    std::fs::write(carina_namespaces::namespace_file(&removed), "").unwrap();
     drop(agent);
     let agent = Agent::new(&run_dir).unwrap();
     ready(&agent);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use carina_api::paths::RunDir;
-use carina_lab::NamespaceAccess;
+use carina_namespaces::NamespaceAccess;
 use carina_vnet_host::Agent;
 use carina_vnet_host::report::{VnetReport, VnetState};
 use tempfile::TempDir;

@@ -106,7 +106,7 @@ fn ping_with(setup: &VmAndHost, options: &[&str]) -> Outcome {
     let mut command = Command::new(program);
     command.args(["ping", ECHO_SERVER]).args(options);
     command.arg("--run").arg(setup.path());
-    let output = carina_lab::run_within(&mut command, "carina ping", PING)
+    let output = carina_namespaces::run_within(&mut command, "carina ping", PING)
         .map_err(|error| failed(error.to_string()))?;
     // The table goes to standard output alone, so that `--json` stays JSON.
     progress(String::from_utf8_lossy(&output.stdout).trim_end());

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use carina_api::LocalName;
 use carina_lab::{
-    DryRun, Guest, LabDir, Labs, Options, Record, Topology, TopologyError, command_in,
-    remove_strays, shell_words, status, svg, take_down, up,
+    DryRun, LabDir, Labs, Options, Record, Topology, TopologyError, command_in, reach_guest,
+    remove_strays, status, svg, take_down, up,
 };
 use carina_measure::table::Table;
+use carina_vm::Guest;
+use carina_vm::shell::shell_words;
 use clap::Subcommand;
 
 use crate::Shared;
@@ -343,7 +345,7 @@ fn exec(args: ExecArgs) -> Outcome {
         .system(system)
         .and_then(|system| system.vm.as_ref());
     if let Some(vm) = vm {
-        let guest = Guest::reach(&dir, system, vm)?;
+        let guest = reach_guest(&dir, system, vm)?;
         return exec_in_guest(&guest, &args.command);
     }
     let program = match args.command[0].as_str() {

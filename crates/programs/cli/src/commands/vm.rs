@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use carina_api::LocalName;
 use carina_api::control::{Client, ClientError, LinkState, VmCreate, VmInfo, VmpiKind};
-use carina_lab::Guest;
 use carina_measure::duration::parse_ns;
 use carina_measure::table::Table;
+use carina_vm::Guest;
 use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic, Record};
 use carina_wire::ether::Mac;
 use clap::Subcommand;
@@ -185,7 +185,7 @@ pub fn run(shared: &Shared, command: VmCommand) -> Outcome {
         VmCommand::Console { name } => console(shared, &name),
         VmCommand::Exec { name, command } => {
             let limit = shared.wait.map(|_| shared.wait_limit());
-            let guest = Guest::reach_machine(&shared.run_dir().vm_dir(), name.as_str(), limit)?;
+            let guest = Guest::reach(&shared.run_dir().vm_dir(), name.as_str(), limit)?;
             exec_in_guest(&guest, &command)
         }
         VmCommand::List => list(shared),

@@ -378,7 +378,7 @@ fn generated_frames_pass_the_generated_configuration() {
 
 #[test]
 fn demo_fetches_a_page_and_draws_goodput() {
-    if !carina_lab::can_enter_private() {
+    if !carina_namespaces::can_enter_private() {
         eprintln!("SKIP: no namespaces can be made here");
         return;
     }

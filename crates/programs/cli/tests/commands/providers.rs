@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use carina_lab::{Namespace, NamespaceAccess, namespace_file};
+use carina_namespaces::{Namespace, NamespaceAccess, namespace_file};
 use carina_sys::NetworkNamespace;
 use carina_vnet::document::{Document, Form};
 use carina_vnet::vno::Seen;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use carina_lab::{Namespace, NamespaceAccess, namespace_file};
+use carina_namespaces::{Namespace, NamespaceAccess, namespace_file};
 use carina_sys::NetworkNamespace;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use carina_lab::{NamespaceAccess, namespace_file};
+use carina_namespaces::{NamespaceAccess, namespace_file};
 use carina_sys::NetworkNamespace;
 use rustix::process::Signal;
 

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use carina_lab::{Namespace, namespace_file};
+use carina_namespaces::{Namespace, namespace_file};
 use carina_sys::NetworkNamespace;
 use carina_vnet::document::Form;
 use carina_vnet::message::Condition;

@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::process::Stdio;
 
-use carina_lab::namespace_file;
+use carina_namespaces::namespace_file;
 use carina_sys::NetworkNamespace;
 use rustix::process::Signal;
 

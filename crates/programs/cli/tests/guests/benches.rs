@@ -12,7 +12,7 @@ use crate::house::{BOOT, CARINA, SOON, told, until};
 
 /// Whether taps can be made here.
 fn has_network() -> bool {
-    let has = carina_lab::can_enter_private();
+    let has = carina_namespaces::can_enter_private();
     if !has {
         println!("SKIP: no network namespaces with taps here");
     }

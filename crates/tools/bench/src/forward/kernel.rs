@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use carina_lab::NamespaceAccess;
+use carina_namespaces::NamespaceAccess;
 
 use super::flow::prefix_of;
 use super::veths::Veths;

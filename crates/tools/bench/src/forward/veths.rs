@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use carina_engine::counter_file::CounterFile;
 use carina_engine::frames::{Graph, Workers};
 use carina_frame::PoolConfig;
-use carina_lab::{NamespaceAccess, remove_namespaces};
+use carina_namespaces::{NamespaceAccess, remove_namespaces};
 use carina_ports::af_packet::AfPacketConfig;
 
 use super::flow::Flows;

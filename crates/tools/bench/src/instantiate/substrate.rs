@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use carina_lab::{Namespace, NamespaceAccess};
+use carina_namespaces::{Namespace, NamespaceAccess};
 use carina_vnet::pip::inventory::Discovery;
 use carina_vnet_roles::calling::address::Address;
 use carina_vnet_roles::identity::{Identity, Role};

@@ -4,12 +4,12 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use carina_api::control::MemberState;
+use carina_namespaces::{ChildProcess, hold_namespaces};
 
 use super::{Running, guest_path};
 use crate::error::{Attempt, Error, Result};
-use crate::guest::{Guest, GuestImage, wait_for_link};
-use crate::namespace::{self, hold_namespaces};
-use crate::process::ChildProcess;
+use crate::guests::{GuestImage, apply, reach_guest, wait_for_link};
+use crate::links;
 use crate::record::AppRecord;
 use crate::topology::{App, Dif, Vm};
 
@@ -39,7 +39,7 @@ impl Running {
             keeper.stay()?;
         }
         let access = self.access();
-        let wanted = namespace::names(&self.record.name, &self.topology);
+        let wanted = links::names(&self.record.name, &self.topology);
         let there = access.list()?;
         if let Some(name) = wanted.iter().find(|name| there.contains(name)) {
             return Err(Error::StrayNamespace {
@@ -54,7 +54,7 @@ impl Running {
             "{} network namespaces, {links} links",
             self.record.namespaces.len()
         ));
-        for words in namespace::commands(&self.record.name, &self.topology) {
+        for words in links::commands(&self.record.name, &self.topology) {
             access.ip(&words).map_err(name_the_right)?;
         }
         self.wait_for_carrier()
@@ -64,7 +64,7 @@ impl Running {
     fn wait_for_carrier(&self) -> Result<()> {
         let access = self.access();
         for system in self.topology.namespaces() {
-            let namespace = namespace::of_system(&self.record.name, &system.name);
+            let namespace = links::of_system(&self.record.name, &system.name);
             let words = ["-n", &namespace, "-o", "link", "show"].map(str::to_owned);
             self.wait(&format!("the links of {} to be up", system.name), || {
                 let said = access.ip(&words)?;
@@ -125,11 +125,11 @@ impl Running {
         }
         for (name, vm) in &machines {
             // QEMU makes its sockets a moment after it was started.
-            let mut guest = Guest::reach(&self.dir, name, vm);
+            let mut guest = reach_guest(&self.dir, name, vm);
             let deadline = Instant::now() + self.options.patience;
             while guest.is_err() && Instant::now() < deadline {
                 self.pause()?;
-                guest = Guest::reach(&self.dir, name, vm);
+                guest = reach_guest(&self.dir, name, vm);
             }
             guest?;
             wait_for_link(&self.dir, name, vm, || self.pause())?;
@@ -185,14 +185,14 @@ impl Running {
     }
 
     fn apply_in_guest(&self, dif: &Dif, system: &str, vm: &Vm, text: &str) -> Result<()> {
-        let guest = Guest::reach(&self.dir, system, vm)?;
+        let guest = reach_guest(&self.dir, system, vm)?;
         if let Some((_, files)) = dif.auth.as_deref().and_then(|auth| auth.split_once(':')) {
             for file in files.split(',') {
                 let text = std::fs::read_to_string(file).attempt(format!("reading {file}"))?;
                 guest.put(&guest_path(file), &text)?;
             }
         }
-        guest.apply(text)
+        apply(&guest, text)
     }
 
     /// Waits until members that share a link with no third are neighbours. A missing neighbour is
@@ -269,7 +269,7 @@ impl Running {
         let number = self.record.apps.len();
         let process = match self.machine(&app.system) {
             Some(vm) => {
-                let guest = Guest::reach(&self.dir, &app.system, vm)?;
+                let guest = reach_guest(&self.dir, &app.system, vm)?;
                 let command = &app.command;
                 guest.must_run(&format!(
                     "({command}) </dev/null >/var/log/app-{number} 2>&1 &"
@@ -311,11 +311,11 @@ impl Running {
 }
 
 /// Names the missing right where the kernel refused for want of one.
-fn name_the_right(error: Error) -> Error {
+fn name_the_right(error: carina_namespaces::Error) -> Error {
     let text = error.to_string();
     match text.contains("not permitted") || text.contains("denied") {
         true => Error::NamespacesForbidden(text),
-        false => error,
+        false => error.into(),
     }
 }
 

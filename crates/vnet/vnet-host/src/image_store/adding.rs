@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest;
-use carina_lab::run_within;
+use carina_namespaces::run_within;
 use carina_vnet::document::is_name;
 use serde::Deserialize;
 
@@ -270,7 +270,7 @@ mod tests {
             disk: disk.clone(),
             ..NewImage::default()
         };
-        if let Err(Error::Lab(error)) = store.add(&new("one")) {
+        if let Err(Error::Host(error)) = store.add(&new("one")) {
             // This machine has no qemu-img; CI has.
             assert!(error.to_string().contains("qemu-utils"), "{error}");
             return;

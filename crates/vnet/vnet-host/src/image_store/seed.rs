@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use carina_lab::run_within;
+use carina_namespaces::run_within;
 use carina_vnet::host_part::{NodePart, VnetId};
 
 use crate::error::{Attempt, Error, Result};

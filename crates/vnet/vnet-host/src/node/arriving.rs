@@ -16,7 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use carina_lab::namespace_file;
+use carina_namespaces::namespace_file;
 use carina_vm::{Hardware, NicId, Running};
 use carina_vnet::host_part::{HostPart, NodePart};
 use serde::{Deserialize, Serialize};

@@ -182,7 +182,7 @@ mod tests {
             pid.trim().parse().unwrap()
         });
         let deadline = Instant::now() + LIMIT;
-        while carina_lab::Process::numbered(pid).is_some() {
+        while carina_namespaces::Process::numbered(pid).is_some() {
             assert!(Instant::now() < deadline, "{pid} runs on");
             std::thread::sleep(LOOK);
         }

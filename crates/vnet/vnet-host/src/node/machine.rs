@@ -9,7 +9,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use carina_lab::{Guest, namespace_file, shell_words};
+use carina_namespaces::namespace_file;
+use carina_vm::Guest;
+use carina_vm::shell::shell_words;
 use carina_vm::{Backend, Cache, Machine, Model, Nic, NicId, Running, Templates};
 use carina_vnet::document;
 use carina_vnet::host_part::{InterfacePart, NodePart};
@@ -87,7 +89,7 @@ impl MachineNode {
                     go_on(&record)?;
                     BOOT
                 };
-                let guest = Guest::reach_machine(&machines, &part.name, Some(limit))?;
+                let guest = Guest::reach(&machines, &part.name, Some(limit))?;
                 (Access::Found(guest), record.console)
             }
             None => {

@@ -188,7 +188,7 @@ impl Move<'_> {
             }
         }
         if let Access::Started(Started { running: there, .. }) = &mut *self.access {
-            let network = carina_lab::namespace_file(&ports_namespace(site.whole.vnet));
+            let network = carina_namespaces::namespace_file(&ports_namespace(site.whole.vnet));
             there
                 .adopt(machines, &name, Some(&network))
                 .attempt(what())?;

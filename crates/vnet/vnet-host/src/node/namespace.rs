@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use carina_lab::{
+use carina_namespaces::{
     ChildProcess, NamespaceAccess, end_processes_in, is_namespace, remove_namespaces,
 };
 use carina_vnet::host_part::{NodePart, VnetId};

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use carina_lab::shell_words;
+use carina_vm::shell::shell_words;
 use carina_vnet_host::Vnets;
 use carina_vnet_host::report::{Exec, ExecReply};
 

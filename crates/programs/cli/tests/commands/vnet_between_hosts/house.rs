@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use carina_lab::Namespace;
+use carina_namespaces::Namespace;
 use serde_json::Value;
 
 use super::{BEYOND, HOSTS, LIMIT, PROCESSES, STILL, TRIES, WAIT, other};

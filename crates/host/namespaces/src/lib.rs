@@ -1,0 +1,33 @@
+//! Network namespaces of this host, and the processes that run in them.
+//!
+//! ```text
+//!   NamespaceAccess --ip, nsenter--> namespaces --remove_namespaces--> removed
+//!         |                              |
+//!      hold_namespaces (user)        Process, ChildProcess: started, watched, ended
+//! ```
+//!
+//! Labs, benches and the agent of virtual networks all make namespaces with `ip` and start
+//! processes in them. Root does so directly. For an ordinary user, a process holds a user namespace
+//! open in which that user may ([`hold_namespaces`]).
+//!
+//! [`Process`] names a process by its number and its start time, so that a record on disk never
+//! names a stranger. [`ChildProcess`] and [`Namespace`] end with their values.
+//!
+//! Deliberately absent: topologies, nodes and guests. This crate takes names and makes what they
+//! name.
+
+#![forbid(unsafe_code)]
+#![deny(unreachable_pub)]
+
+mod error;
+mod namespace;
+mod process;
+mod removal;
+
+pub use error::{Error, Result};
+pub use namespace::{
+    Keeper, Namespace, NamespaceAccess, can_enter_private, enter_private, hold_namespaces,
+    is_namespace, namespace_file, new_namespace, veth_pair,
+};
+pub use process::{ChildProcess, GRACE, Process, end_all, run_within};
+pub use removal::{end_processes_in, remove_namespaces};

@@ -1,0 +1,121 @@
+//! The guests of labs and benches: their image and boot, and the node inside.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use carina_api::control::{Client, IpcpInfo, LinkState};
+use carina_vm::{BOOT, Boot, Cache, Guest, Image, Machine, Record};
+
+use crate::error::{Attempt, Error, Result};
+use crate::record::LabDir;
+use crate::topology::Vm;
+
+/// The kernel and the image that guests boot.
+#[derive(Debug)]
+pub struct GuestImage {
+    cache: Cache,
+    boot: Boot,
+}
+
+impl GuestImage {
+    /// Obtains the kernel and packs the image.
+    ///
+    /// # Errors
+    /// Something is missing.
+    pub fn prepare(program: &Path) -> Result<Self> {
+        let cache = Cache::default_location().attempt("opening the cache")?;
+        let image = Image::new()
+            .program("/bin/carina", program)
+            .attempt("packing carina")?;
+        let boot = Boot::prepare(&cache, &image).attempt("preparing the guest")?;
+        Ok(Self { cache, boot })
+    }
+
+    /// A machine that boots it.
+    ///
+    /// # Errors
+    /// The name is not well formed.
+    pub fn machine(&self, name: &str, directory: impl Into<PathBuf>) -> Result<Machine> {
+        let machine = Machine::new(name, directory).attempt("naming the VM")?;
+        Ok(machine.boot(self.boot.clone()))
+    }
+
+    /// The cache that the image lies in.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// Starts a machine for which its host's node has a port. The machine outlives this process.
+    ///
+    /// # Errors
+    /// QEMU does not start.
+    pub fn start(&self, dir: &LabDir, name: &str, vm: &Vm, config: &str) -> Result<Record> {
+        let host = dir.run_dir(&vm.host);
+        let port = Client::new(host.control_sock())
+            .vm(name)
+            .attempt(format!("asking {} for the port of VM {name}", vm.host))?;
+        let running = self
+            .machine(name, host.vm_dir())?
+            .memory_mib(vm.memory_mib)
+            .cpus(vm.cpus)
+            .vmpi(port.vmpi, &port.qemu_socket)
+            .node_config(config)
+            .start(&self.cache)
+            .attempt(format!("starting QEMU for {name}"))?;
+        Ok(running.detach())
+    }
+}
+
+/// Reaches the guest of a running lab, once it has booted.
+///
+/// # Errors
+/// Its machine does not run, or does not answer.
+pub fn reach_guest(dir: &LabDir, name: &str, vm: &Vm) -> Result<Guest> {
+    let machines = dir.run_dir(&vm.host).vm_dir();
+    Ok(Guest::reach(&machines, name, None)?)
+}
+
+/// Applies a configuration to the node in a guest.
+///
+/// # Errors
+/// The node refuses.
+pub fn apply(guest: &Guest, config: &str) -> Result<()> {
+    guest.put("/etc/carina.toml", config)?;
+    guest.must_run("carina apply /etc/carina.toml")?;
+    Ok(())
+}
+
+/// The IPCPs of the node in a guest.
+///
+/// # Errors
+/// The node does not answer.
+pub fn ipcps(guest: &Guest, name: &str) -> Result<Vec<IpcpInfo>> {
+    let output = guest.must_run("carina ipcp list --json")?;
+    serde_json::from_slice(&output.stdout)
+        .attempt(format!("reading what the node in VM {name} says"))
+}
+
+/// Waits until the node in a guest is attached to the node of its host. `pause` waits between two
+/// looks.
+///
+/// # Errors
+/// It is not attached in time, or `pause` fails.
+pub fn wait_for_link(
+    dir: &LabDir,
+    name: &str,
+    vm: &Vm,
+    pause: impl Fn() -> Result<()>,
+) -> Result<()> {
+    let host = Client::new(dir.run_dir(&vm.host).control_sock());
+    let deadline = Instant::now() + BOOT;
+    while Instant::now() < deadline {
+        let port = host
+            .vm(name)
+            .attempt(format!("asking {} for {name}", vm.host))?;
+        if port.state == LinkState::Up {
+            return Ok(());
+        }
+        pause()?;
+    }
+    Err(Error::GuestNotAttached(name.to_owned()))
+}
