@@ -21,8 +21,8 @@ build: packages
 
 # All that is installed: programs, librina for C programs, manual pages and completions.
 all: packages
-	@echo "Compiling everything with profile $(PROFILE). The first time, release takes about 8"
-	@echo "minutes on two processors and dist about 25."
+	@echo "Compiling everything with profile $(PROFILE). The first time, release takes about 9"
+	@echo "minutes on two processors; dist takes some minutes more for each of four programs."
 	cargo build --locked --profile $(PROFILE) --target $(TARGET) --package carina-cli \
 		--package carina-pages
 	cargo rustc --locked --profile $(PROFILE) --target $(TARGET) --package carina-client --lib \
