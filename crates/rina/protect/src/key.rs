@@ -255,6 +255,9 @@ fn parse_line<'a>(line: &'a str, kind: &str, place: &str) -> Result<([u8; 32], &
     let Some(bytes) = bytes.and_then(|bytes| bytes.try_into().ok()) else {
         return fail("the key is not 32 bytes in base 64");
     };
+    if bytes == [0; 32] {
+        return fail("the key is all zeros; `carina key generate` makes one");
+    }
     match name {
         Some(name) if is_name(name) && words.next().is_none() => Ok((bytes, name)),
         Some(_) => fail("the name of a key is one word"),

@@ -233,6 +233,9 @@ impl AccessPoint {
         key: PublicKey,
         sink: &mut impl Sink,
     ) -> Result<(), Discard> {
+        if key == self.own.public() {
+            return Err(Discard::OwnKey);
+        }
         if let Some(peer) = self.peers.get_mut(&key) {
             return peer.receive(now, from, datagram, (self.mtu, &mut self.buffer), sink);
         }

@@ -30,6 +30,8 @@ discards! {
     UnderLoad = "drop_under_load",
     /// A handshake that does not decrypt.
     Handshake = "drop_handshake",
+    /// A handshake of a system that has the access point's own key.
+    OwnKey = "drop_own_key",
     /// A datagram of a session that is not there, or not any more.
     Session = "drop_session",
     /// A datagram that does not decrypt, or came before.

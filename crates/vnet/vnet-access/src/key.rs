@@ -139,7 +139,9 @@ impl HostKeys {
         let mut lines = text.lines();
         let mut key = || Some(PrivateKey(decode(lines.next()?)?.try_into().ok()?));
         let (signing, tunnel) = (key()?, key()?);
-        Some(HostKeys { signing, tunnel })
+        // Keys of zeros protect nothing, and each use needs a key of its own.
+        let is_right = signing != tunnel && ![&signing, &tunnel].contains(&&PrivateKey([0; 32]));
+        is_right.then_some(HostKeys { signing, tunnel })
     }
 
     /// The key of the tunnels.
@@ -213,10 +215,16 @@ impl TryFrom<String> for PublicKey {
 
     fn try_from(text: String) -> Result<PublicKey, String> {
         let bytes = decode(&text).and_then(|bytes| bytes.try_into().ok());
-        bytes.map(PublicKey).ok_or_else(|| {
+        let Some(bytes) = bytes else {
             let beginning: String = text.chars().take(60).collect();
-            format!("{beginning:?}: a key is 43 letters of base 64 for URLs")
-        })
+            return Err(format!(
+                "{beginning:?}: a key is 43 letters of base 64 for URLs"
+            ));
+        };
+        match bytes == [0; 32] {
+            true => Err("a key of zeros protects nothing: a key is random".to_owned()),
+            false => Ok(PublicKey(bytes)),
+        }
     }
 }
 
@@ -244,9 +252,26 @@ mod tests {
         let signer = keys.signer().unwrap();
         assert!(signer.has_signed(b"text", &signature));
         assert!(!signer.has_signed(b"Text", &signature));
-        fs::write(&path, "something\n").unwrap();
-        let error = HostKeys::at(&path).unwrap_err().to_string();
-        assert!(error.contains("remove the file"), "{error}");
+        let [zeros, one, two] = [0, 1, 2].map(|byte| encode(&[byte; 32]));
+        for text in [
+            "something\n".to_owned(),
+            format!("{zeros}\n{one}\n"),
+            format!("{one}\n{zeros}\n"),
+            format!("{one}\n{one}\n"),
+        ] {
+            fs::write(&path, text).unwrap();
+            let error = HostKeys::at(&path).unwrap_err().to_string();
+            assert!(error.contains("remove the file"), "{error}");
+        }
+        fs::write(&path, format!("{one}\n{two}\n")).unwrap();
+        HostKeys::at(&path).unwrap();
+    }
+
+    #[test]
+    fn public_keys_of_zeros_are_refused() {
+        let read = |byte: u8| PublicKey::try_from(encode(&[byte; 32]));
+        assert!(read(1).is_ok());
+        assert!(read(0).unwrap_err().contains("zeros"));
     }
 
     #[test]

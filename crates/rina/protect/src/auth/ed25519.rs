@@ -157,6 +157,10 @@ impl State {
     ) -> Result<String, AuthError> {
         let (identity, rest) = signed.split_at(32);
         let (signature, mac) = rest.split_at(64);
+        if identity == self.identity.public() {
+            let key = crate::key::public_text(identity);
+            return Err(AuthError::OwnKey { key });
+        }
         let name = self.allowed.name(identity);
         let name = name.ok_or_else(|| AuthError::NotAllowed {
             key: crate::key::public_text(identity),

@@ -55,6 +55,15 @@ pub enum AuthError {
         /// The public key, as text.
         key: String,
     },
+    /// The other side has this member's own key.
+    #[error(
+        "the other side has this member's own key, `{key}`: each member needs a key of its own; \
+         `carina key generate` makes one"
+    )]
+    OwnKey {
+        /// The public key, as text.
+        key: String,
+    },
     /// The signature does not verify.
     #[error("the signature of `{name}` is wrong")]
     Signature {

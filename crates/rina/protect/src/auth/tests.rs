@@ -289,6 +289,14 @@ fn the_responder_refuses_a_wrong_password_before_its_own_proof() {
 }
 
 #[test]
+fn member_with_the_same_key_is_refused() {
+    let make = ed25519("alice", "alice", &["alice", "bob"]);
+    let (initiator, ..) = honest(&make, 1);
+    let said = initiator.failed.expect("refused");
+    assert!(said.contains("this member's own key"), "{said}");
+}
+
+#[test]
 fn key_that_is_not_allowed_is_refused_with_its_text() {
     let make = ed25519("alice", "bob", &["bob", "carol"]);
     let (a, b, _) = honest(&make, 1);

@@ -46,6 +46,10 @@ fn errors_say_what_and_where() {
         (format!("ed25519 {key} two words"), "one word"),
         (format!("ed25519 {} m", &key[..40]), "32 bytes"),
         ("ed25519 !!! m".into(), "32 bytes"),
+        (
+            format!("ed25519 {} m", base64::encode(&[0; 32])),
+            "list:1: the key is all zeros",
+        ),
         (format!("ed25519-private {key} m"), "private key"),
     ] {
         let error = Allowed::parse(&text, "list").expect_err("a bad list");

@@ -209,6 +209,15 @@ fn guest_can_ask_and_nothing_else() {
 }
 
 #[test]
+fn system_with_the_access_points_own_key_is_discarded() {
+    let mut point = Point::new(100);
+    let mut twin = User::new(100, &point);
+    twin.send(&udp(twin.address, OWN, 10));
+    point.talk(&mut twin);
+    assert_eq!(point.discards(), [(Discard::OwnKey, 1)]);
+}
+
+#[test]
 fn guests_are_bounded_and_users_come_in_nevertheless() {
     let mut point = Point::new(200);
     for number in 1..=GUESTS_MAX as u8 + 3 {
