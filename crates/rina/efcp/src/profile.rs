@@ -339,24 +339,8 @@ mod tests {
             let late_again = (late.seq, late.drf, 0);
             for (seq, drf, number) in [(last.seq, last.drf, first), late_again, late_again] {
                 let udf = Bytes::from(u64::to_be_bytes(number).to_vec());
-                let pci = Pci {
-                    kind: last.kind,
-                    dst: Address(1),
-                    src: Address(2),
-                    qos: QosId(0),
-                    dst_cep: CepId(1),
-                    src_cep: CepId(1),
-                    drf,
-                    ecn: false,
-                    seq,
-                };
-                let _ = receiver.receive(NOW, &pci, None, Some(udf));
-                receiver.end_of_burst(NOW);
-                while let Some(udf) = receiver.poll_deliver() {
-                    let mut bytes = [0; 8];
-                    udf.udf.copy_prefix(&mut bytes);
-                    read.push(u64::from_be_bytes(bytes));
-                }
+                let _ = receiver.receive(NOW, &data_pci(seq, drf), None, Some(udf));
+                read.extend(delivered(&mut receiver));
             }
             assert_eq!(read, [first]);
         }
