@@ -158,7 +158,7 @@ fn stays(error: &(dyn std::error::Error + 'static)) -> bool {
     if let Some(Error::Refused(body)) = error.downcast_ref() {
         return body.is_final;
     }
-    if let Some(NodeError::Config(body)) = error.downcast_ref() {
+    if let Some(NodeError::Config { error: body, .. }) = error.downcast_ref() {
         return body.is_final;
     }
     matches!(
@@ -208,7 +208,10 @@ mod tests {
         assert_eq!(code(wrong("hop = 1")), EXIT_REFUSED);
         let unread = carina_node::config::Config::load("/nonexistent/c.toml".as_ref());
         assert_eq!(code(unread.unwrap_err()), EXIT_FAILED);
-        let config = |code| NodeError::Config(ErrorBody::new(code, "m"));
+        let config = |code| NodeError::Config {
+            path: None,
+            error: ErrorBody::new(code, "m"),
+        };
         let code = |error: NodeError| Err::<(), _>(error).attempt("x").unwrap_err().code();
         assert_eq!(code(config(ErrorCode::BadRequest)), EXIT_REFUSED);
         assert_eq!(code(config(ErrorCode::LimitReached)), EXIT_FAILED);

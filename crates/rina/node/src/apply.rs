@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use carina_api::control::{Applied, EventKind, IpcpCreate, VmCreate};
 use carina_api::{DifName, ErrorBody, IpcpId, LocalName};
+use toml::Spanned;
 
 use crate::apply::plan::Plan;
 use crate::config::{Config, Limits, Placement};
@@ -26,6 +27,9 @@ use crate::rules::Rules;
 use crate::vm_port::default_dif;
 
 mod plan;
+mod wishes;
+
+pub use self::wishes::check_alone;
 
 impl Core {
     /// Makes the node what the configuration says: what is missing is made, what is not in it is
@@ -210,12 +214,16 @@ impl Steps {
             steps.in_the_way(core, claim).is_empty()
         };
         let (free, bound): (Vec<_>, Vec<_>) = plan
+            .wishes
             .ipcps
             .into_iter()
+            .map(Spanned::into_inner)
             .partition(|create| is_free(self, core, &Claim::of_shim(create)));
         let (free_vms, bound_vms): (Vec<_>, Vec<_>) = plan
+            .wishes
             .vms
             .into_iter()
+            .map(Spanned::into_inner)
             .partition(|create| is_free(self, core, &Claim::of_vm(create)));
         for create in free {
             let id = core.create_ipcp(create)?;
@@ -237,7 +245,7 @@ impl Steps {
             let id = soon(|| core.create_vm(create.clone()))?;
             self.note_made(core, id);
         }
-        for spec in plan.members {
+        for spec in plan.wishes.members.into_iter().map(Spanned::into_inner) {
             let gone = self.in_the_way(core, &Claim::of_member(&spec, &core.name));
             let prepared = core.prepare_member(spec, &gone)?;
             self.remove(core, &gone);
@@ -248,7 +256,7 @@ impl Steps {
             let Some(former) = core.ipcps.member(id).map(|member| member.made_from.clone()) else {
                 continue;
             };
-            core.rebase_member(id, &wanted)?;
+            core.rebase_member(id, wanted.get_ref())?;
             self.done.push(Step::Rebased(id, former));
         }
         // Nothing from here on can fail.

@@ -3,10 +3,10 @@
 //! The keys are described in `docs/reference/configuration.md`.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use carina_api::control::{IpcpCreate, IpcpType, VmCreate};
-use carina_api::line_counter::line_of;
 use carina_api::toml_fault::TomlFault;
 use carina_api::{DifName, LocalName};
 use carina_dataplane::{WORKERS_MAX, Workers};
@@ -17,9 +17,12 @@ use toml::Spanned;
 use crate::ipcp_kinds;
 use crate::member_spec::MemberSpec;
 use crate::rules::Rule;
-use crate::vm_port::region_bytes;
+use crate::vm_port::{check_socket, region_bytes};
 
+mod origin;
 mod rings;
+
+pub use self::origin::Origin;
 
 /// What a node is made from.
 #[derive(Default, Debug, Clone, PartialEq, Deserialize)]
@@ -43,6 +46,9 @@ pub struct Config {
     /// Access rules; the first that fits decides.
     #[serde(default, rename = "rule")]
     pub rules: Vec<Rule>,
+    /// The file and its lines, for errors.
+    #[serde(skip)]
+    pub origin: Origin,
 }
 
 /// The table `[node]`.
@@ -109,12 +115,12 @@ pub enum ConfigError {
         text: String,
     },
     /// The parts do not fit together.
-    #[error("configuration{}: line {line}: {what}", in_file(path))]
+    #[error("configuration{}: {}{what}", in_file(path), on_line(*line))]
     Meaning {
         /// The file, when there is one.
         path: Option<PathBuf>,
-        /// The line, counted from 1.
-        line: usize,
+        /// The line, counted from 1; `None` for a part that is in no file.
+        line: Option<usize>,
         /// What is wrong and what would be right.
         what: String,
     },
@@ -146,7 +152,7 @@ impl Config {
         if text.len() > TEXT_BYTES_MAX {
             return Err(Self::too_long(path, text.len()));
         }
-        let config: Self = toml::from_str(text).map_err(|e| ConfigError::Parse {
+        let mut config: Self = toml::from_str(text).map_err(|e| ConfigError::Parse {
             path: path.map(Into::into),
             text: match e.span() {
                 Some(_) => {
@@ -157,12 +163,26 @@ impl Config {
                 None => format!("nested too deeply: {}", e.message()),
             },
         })?;
-        config.check().map_err(|(at, what)| ConfigError::Meaning {
-            path: path.map(Into::into),
-            line: line_of(text, at),
-            what,
-        })?;
+        config.origin = Origin::new(text, path);
+        let checked = config.check();
+        checked.map_err(|(at, what)| config.meaning_error(&(at..at + 1), what))?;
         Ok(config)
+    }
+
+    /// The error of a part of this configuration.
+    pub(crate) fn meaning_error(&self, span: &Range<usize>, what: String) -> ConfigError {
+        ConfigError::Meaning {
+            path: self.origin.path().map(Into::into),
+            line: self.origin.line_of(span),
+            what,
+        }
+    }
+
+    /// Adds the IPCPs of a configuration from another text. Errors about them have no line.
+    pub fn add_ipcps(&mut self, other: Config) {
+        let added = other.ipcps.into_iter().map(Spanned::into_inner);
+        self.ipcps
+            .extend(added.map(|create| Spanned::new(0..0, create)));
     }
 
     /// Whether the implicit loopback IPCP is to be made.
@@ -184,6 +204,11 @@ impl Config {
             .iter()
             .filter_map(|d| Some((d.span().start, d.get_ref().ipcp.as_ref()?)));
         for (at, name) in ipcps.chain(vms).chain(members) {
+            if name.as_str() == LOOPBACK && self.wants_implicit_loopback() {
+                let what = "the name loopback is that of the IPCP of the DIF local, which every node \
+                            has; use another, or set `loopback = false` in [node]";
+                return Err((at, what.to_owned()));
+            }
             if !names.insert(name) {
                 return Err((
                     at,
@@ -202,8 +227,9 @@ impl Config {
                 .map_err(|error| (dif.span().start, error.to_string()))?;
         }
         for vm in &self.vms {
-            region_bytes(vm.get_ref().region_bytes)
-                .map_err(|error| (vm.span().start, error.to_string()))?;
+            let (at, new) = (vm.span().start, vm.get_ref());
+            region_bytes(new.region_bytes).map_err(|error| (at, error.to_string()))?;
+            check_socket(new).map_err(|error| (at, format!("VM {}: {error}", new.name)))?;
         }
         Ok(())
     }
@@ -293,10 +319,18 @@ impl Default for Limits {
     }
 }
 
-fn in_file(path: &Option<PathBuf>) -> String {
+pub(crate) fn in_file(path: &Option<PathBuf>) -> String {
     path.as_ref()
         .map_or(String::new(), |path| format!(" {}", path.display()))
 }
+
+/// The line of an error, before its text.
+pub(crate) fn on_line(line: Option<usize>) -> String {
+    line.map_or(String::new(), |line| format!("line {line}: "))
+}
+
+/// The name of the IPCP that a node has without configuration.
+pub const LOOPBACK: &str = "loopback";
 
 /// Longest configuration, in bytes.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;

@@ -13,6 +13,7 @@ use carina_vmpi::ll::PciAddress;
 use carina_wire::pcapng::LinkType;
 
 use crate::ipcps::{Ipcps, Process};
+use crate::sdu_capacity::SduCapacity;
 
 mod error;
 mod graph_port;
@@ -108,14 +109,14 @@ const KINDS: [Kind; 6] = [
     Kind {
         kind: IpcpType::Udp,
         word: "udp",
-        check: network::check_ip,
+        check: network::check_udp,
         open: network::open_udp,
         capture: Some(LinkType::SDU),
     },
     Kind {
         kind: IpcpType::Tcp,
         word: "tcp",
-        check: network::check_ip,
+        check: network::check_tcp,
         open: network::open_tcp,
         capture: Some(LinkType::SDU),
     },
@@ -172,13 +173,30 @@ pub fn open(
     (row(create.kind).open)(create, &context)
 }
 
-/// Checks that the IPCPs of one configuration do not take each other's frames.
+/// Checks that an IPCP does not take the frames or the address of others.
 ///
 /// # Errors
-/// The first Ethernet shim whose frames are those of another.
-pub fn check_together(all: &[IpcpCreate]) -> Result<(), ErrorBody> {
-    let mut one_by_one = all.iter().enumerate();
-    one_by_one.try_for_each(|(index, create)| network::check_alone(create, &all[..index]))
+/// The Ethernet shim with the same frames, or the shim over IP with the same address.
+pub fn check_beside<'a>(
+    create: &IpcpCreate,
+    others: impl Iterator<Item = &'a IpcpCreate> + Clone,
+) -> Result<(), ErrorBody> {
+    network::check_alone(create, others.clone())?;
+    network::check_listener(create, others)
+}
+
+/// What an N-1 flow of such an IPCP takes, as far as its configuration tells.
+pub fn expected_capacity(create: &IpcpCreate) -> SduCapacity {
+    let is_exposed = matches!(create.kind, IpcpType::Eth | IpcpType::Udp | IpcpType::Tcp);
+    let bytes = match is_exposed {
+        true => network::sdu_bytes_max(create),
+        false => usize::MAX,
+    };
+    SduCapacity {
+        whole: bytes,
+        uncut: bytes,
+        is_exposed,
+    }
 }
 
 /// Whether two IPCPs are over the same device, interface or port, so that the second of them cannot

@@ -42,6 +42,7 @@ mod rib_queries;
 mod rib_requests;
 mod rules;
 mod run_directory;
+mod sdu_capacity;
 mod seed;
 mod start;
 mod stopping;

@@ -104,6 +104,20 @@ impl MemberSpec {
         local_stem(&format!("{}.{system}", self.name))
     }
 
+    /// The first free name made of DIF and system, where none is given.
+    pub fn free_ipcp_name(
+        &self,
+        system: &str,
+        is_free: impl Fn(&str) -> bool,
+    ) -> Option<LocalName> {
+        let stem = self.default_ipcp_name(system);
+        let numbered = (2..).map(|number| format!("{stem}.{number}"));
+        std::iter::once(stem.clone())
+            .chain(numbered)
+            .map_while(|name| LocalName::new(name).ok())
+            .find(|name| is_free(name.as_str()))
+    }
+
     /// The member to ask for admission.
     pub fn first_contact(&self) -> AppName {
         match &self.via {

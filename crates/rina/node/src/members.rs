@@ -158,17 +158,10 @@ impl Core {
                 false => Err(IpcpError::NameInUse(name.clone()).into()),
             };
         }
-        let stem = new.default_ipcp_name(&self.name);
-        let numbered = (2..).map(|number| format!("{stem}.{number}"));
-        std::iter::once(stem.clone())
-            .chain(numbered)
-            .take(crate::ipcps::IPCPS_MAX)
-            .filter_map(|name| LocalName::new(name).ok())
-            .find(|name| is_free(name.as_str()))
-            .ok_or_else(|| {
-                let what = format!("no name is free for a member of {}; give one", new.name);
-                ErrorBody::new(ErrorCode::DuplicateName, what)
-            })
+        new.free_ipcp_name(&self.name, is_free).ok_or_else(|| {
+            let what = format!("no name is free for a member of {}; give one", new.name);
+            ErrorBody::new(ErrorCode::DuplicateName, what)
+        })
     }
 
     /// Ends a member of a DIF in this system.

@@ -21,7 +21,8 @@ use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::config::{Config, Placement};
+use crate::apply::check_alone;
+use crate::config::{Config, ConfigError, Placement, in_file};
 use crate::connections::Connections;
 use crate::core::Core;
 use crate::endpoints::Endpoints;
@@ -55,14 +56,30 @@ pub enum NodeError {
         source: io::Error,
     },
     /// An IPCP or VM of the configuration cannot be made.
-    #[error("configuration: {0}")]
-    Config(ErrorBody),
+    #[error("configuration{}: {error}", in_file(path))]
+    Config {
+        /// The file, when there is one.
+        path: Option<PathBuf>,
+        /// The line, what is wrong, and what would be right.
+        error: ErrorBody,
+    },
     /// The node ended by itself; its log says why.
     #[error("the node ended by itself")]
     Ended,
 }
 
 impl Node {
+    /// Checks a configuration as a node does when it starts. Reads the files of credentials that
+    /// the configuration names, and opens no device and no socket: a node starts with an accepted
+    /// configuration if the system gives it those.
+    ///
+    /// # Errors
+    /// [`ConfigError::Meaning`].
+    pub fn check(config: &Config) -> Result<(), ConfigError> {
+        let name = config.node.name.clone().unwrap_or_else(host_name);
+        check_alone(config, &name)
+    }
+
     /// Runs a node until SIGTERM or SIGINT; it passes over SIGHUP.
     ///
     /// # Errors
@@ -273,7 +290,9 @@ impl CoreParts {
             message: Vec::new(),
         };
         core.watch().map_err(io_error("epoll"))?;
-        core.apply(config).map_err(NodeError::Config)?;
+        let path = config.origin.path().map(Into::into);
+        let applied = core.apply(config);
+        applied.map_err(|error| NodeError::Config { path, error })?;
         core.adopt_vms()?;
         Ok(core)
     }

@@ -3,6 +3,7 @@
 mod below;
 mod between;
 mod capture;
+mod checked;
 mod dif;
 mod ethernet;
 mod faults;

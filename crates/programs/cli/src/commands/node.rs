@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use carina_node::Node;
 use carina_node::config::Config;
 use rustix::process::setpriority_process;
+use serde_json::json;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -13,11 +14,13 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::log_writer;
+use crate::report::{print_json, print_line};
 
 /// Run the node (IPC Manager) of this system in the foreground
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina node\n  carina node --config /etc/carina.toml\n  \
+    carina node --config /etc/carina.toml --check\n  \
     carina node --guest\n\nSIGTERM and SIGINT end it; a restart finds what the \
     last one left. It continues when its\nterminal is closed and when its log cannot be \
     written.\n\n\
@@ -31,6 +34,9 @@ pub struct NodeArgs {
     /// Configuration file in TOML; unknown keys are refused
     #[arg(long, short)]
     config: Option<PathBuf>,
+    /// Check the configuration and end: what is accepted runs where its devices can be had
+    #[arg(long)]
+    check: bool,
     /// In a VM: make an hv IPCP over the first shared-memory device
     #[arg(long)]
     guest: bool,
@@ -73,12 +79,24 @@ pub fn run(shared: &Shared, args: NodeArgs) -> Outcome {
             serde_json::to_string(args.guest_dif.as_str()).map_err(failed)?
         );
         let guest = Config::parse(&text, None).attempt("the IPCP of --guest")?;
-        config.ipcps.extend(guest.ipcps);
+        config.add_ipcps(guest);
+    }
+    if args.check {
+        return check(shared, &config);
     }
     if let Some(run) = &shared.run {
         config.node.run_dir = Some(run.clone());
     }
     Node::run(config).attempt("running the node")
+}
+
+fn check(shared: &Shared, config: &Config) -> Outcome {
+    Node::check(config).attempt("running the node")?;
+    let (ipcps, vms, difs) = (config.ipcps.len(), config.vms.len(), config.difs.len());
+    if shared.json {
+        return print_json(&json!({ "ipcps": ipcps, "vms": vms, "difs": difs }));
+    }
+    print_line(format!("IPCPs {ipcps}, VMs {vms}, DIFs {difs}"))
 }
 
 /// What `CARINA_LOG` selects: levels, and `TARGET=LEVEL`, between commas.

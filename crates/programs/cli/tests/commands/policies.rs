@@ -112,10 +112,22 @@ fn bad_configuration_is_refused_at_start_and_by_apply() {
         .arg("--run")
         .arg(other)
         .args(["node", "--config", path]);
-    let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(said.contains("a whole number from"), "{said}");
+    let judge = |command: &mut Command| {
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        said
+    };
+    assert!(judge(&mut command).contains("a whole number from"));
+    std::fs::write(
+        &file,
+        "[[dif]]\nname = \"n\"\nrole = \"create\"\nover = [\"x\"]\n",
+    )
+    .unwrap();
+    let place = format!("configuration {path}: line 1: [[dif]] n: this system is in no DIF x");
+    for said in [judge(&mut command), judge(command.arg("--check"))] {
+        assert!(said.contains(&place), "{said}");
+    }
 }
 
 #[test]

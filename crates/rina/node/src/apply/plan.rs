@@ -1,19 +1,19 @@
 //! What a configuration would do to the node, and whether it can.
 
-use carina_api::control::{Applied, IpcpCreate, IpcpType, VmCreate};
-use carina_api::{AppName, DifName, ErrorBody, ErrorCode, IpcpId, LocalName};
+use std::collections::BTreeMap;
+
+use carina_api::control::{Applied, IpcpCreate};
+use carina_api::{DifName, ErrorBody, ErrorCode, IpcpId, LocalName};
 use toml::Spanned;
 
 use super::Settings;
+use super::wishes::{Fault, Wishes, World, of_dif};
 use crate::config::{Config, Placement};
 use crate::core::Core;
-use crate::ipcp_kinds;
-use crate::ipcps::{IPCPS_MAX, IpcpError};
 use crate::layers::{Layer, check_below};
-use crate::member_spec::{MemberSpec, load_auth};
-use crate::members::{bad_request, check_rules};
+use crate::member_spec::{MemberSpec, app_name};
+use crate::members::check_rules;
 use crate::rules::Rules;
-use crate::vm_port::default_dif;
 
 /// The way from what the node is to what a configuration says.
 pub struct Plan {
@@ -21,14 +21,10 @@ pub struct Plan {
     pub applied: Applied,
     /// IPCPs that are not wanted, those above before those below.
     pub leaving: Vec<IpcpId>,
-    /// Shims to make.
-    pub ipcps: Vec<IpcpCreate>,
-    /// VM ports to make.
-    pub vms: Vec<VmCreate>,
-    /// Members to make, in order.
-    pub members: Vec<MemberSpec>,
+    /// What is to be made.
+    pub wishes: Wishes,
     /// Members that get and lose N-1 DIFs.
-    pub rebased: Vec<(IpcpId, MemberSpec)>,
+    pub rebased: Vec<(IpcpId, Spanned<MemberSpec>)>,
 }
 
 impl Plan {
@@ -38,15 +34,9 @@ impl Plan {
     /// The first part of the configuration that cannot be, and why.
     pub fn of(core: &Core, config: Config) -> Result<(Settings, Plan), ErrorBody> {
         check_node(core, &config)?;
-        let mut ipcps = Vec::new();
-        if config.wants_implicit_loopback() {
-            ipcps.push(implicit_loopback());
-        }
-        ipcps.extend(config.ipcps.into_iter().map(Spanned::into_inner));
         // Checked whole, for those that stay count.
-        ipcp_kinds::check_together(&ipcps)?;
-        let node_uid = rustix::process::geteuid().as_raw();
-        let rules = Rules::new(config.rules, node_uid);
+        let in_text = |fault: Fault| fault.on_its_line(&config);
+        let (wishes, rules) = Wishes::of(&config).map_err(in_text)?;
         let placement = config.node.placement();
         let mut plan = Plan {
             applied: Applied {
@@ -54,9 +44,7 @@ impl Plan {
                 ..Applied::default()
             },
             leaving: Vec::new(),
-            ipcps,
-            vms: config.vms.into_iter().map(Spanned::into_inner).collect(),
-            members: config.difs.into_iter().map(Spanned::into_inner).collect(),
+            wishes,
             rebased: Vec::new(),
         };
         for id in core.ipcps.ids().into_iter().rev() {
@@ -69,7 +57,7 @@ impl Plan {
         plan.applied.extended.reverse();
         plan.applied.retracted.reverse();
         plan.rebased.reverse();
-        plan.judge(core, &rules)?;
+        plan.judge(core, &rules).map_err(in_text)?;
         let settings = Settings {
             rules,
             limits: config.limits,
@@ -89,12 +77,12 @@ impl Plan {
             return false;
         }
         let kept = match (&ipcp.vm, &ipcp.member) {
-            (Some(vm), _) => take(&mut self.vms, |wanted| vm.matches_spec(wanted)).is_some(),
+            (Some(vm), _) => take(&mut self.wishes.vms, |wanted| vm.matches_spec(wanted)).is_some(),
             (None, Some(member)) => {
                 let made_from = &member.made_from;
-                let same = take(&mut self.members, |wanted| wanted == made_from);
-                let found =
-                    same.or_else(|| take(&mut self.members, |wanted| wanted.rebases(made_from)));
+                let members = &mut self.wishes.members;
+                let same = take(members, |wanted| wanted == made_from);
+                let found = same.or_else(|| take(members, |wanted| wanted.rebases(made_from)));
                 return found.is_some_and(|wanted| {
                     self.keep_member(id, ipcp.name.clone(), &made_from.over, wanted);
                     true
@@ -102,7 +90,7 @@ impl Plan {
             }
             (None, None) => {
                 let is_it = |wanted: &IpcpCreate| Some(wanted) == ipcp.made_from.as_ref();
-                take(&mut self.ipcps, is_it).is_some()
+                take(&mut self.wishes.ipcps, is_it).is_some()
             }
         };
         if kept {
@@ -111,9 +99,16 @@ impl Plan {
         kept
     }
 
-    fn keep_member(&mut self, id: IpcpId, name: LocalName, has: &[DifName], wanted: MemberSpec) {
-        let gains = wanted.over.iter().any(|dif| !has.contains(dif));
-        let loses = has.iter().any(|dif| !wanted.over.contains(dif));
+    fn keep_member(
+        &mut self,
+        id: IpcpId,
+        name: LocalName,
+        has: &[DifName],
+        wanted: Spanned<MemberSpec>,
+    ) {
+        let over = &wanted.get_ref().over;
+        let gains = over.iter().any(|dif| !has.contains(dif));
+        let loses = has.iter().any(|dif| !over.contains(dif));
         for (is_so, list) in [
             (gains, &mut self.applied.extended),
             (loses, &mut self.applied.retracted),
@@ -129,7 +124,7 @@ impl Plan {
     }
 
     /// Checks what is to be made against what there will be.
-    fn judge(&self, core: &Core, rules: &Rules) -> Result<(), ErrorBody> {
+    fn judge(&self, core: &Core, rules: &Rules) -> Result<(), Fault> {
         let mut world: Vec<Layer> = Vec::new();
         for id in core.ipcps.ids() {
             let ipcp = &core.ipcps[id];
@@ -138,7 +133,7 @@ impl Plan {
             }
             let rebased = self.rebased.iter().find(|(rebased, _)| *rebased == id);
             let spec = match (rebased, &ipcp.member) {
-                (Some((_, wanted)), _) => Some(wanted),
+                (Some((_, wanted)), _) => Some(wanted.get_ref()),
                 (None, member) => member.as_ref().map(|member| &member.made_from),
             };
             world.push(match spec {
@@ -146,69 +141,26 @@ impl Plan {
                 None => Layer::of_shim(&ipcp.name, ipcp.dif.clone()),
             });
         }
-        for create in &self.ipcps {
-            world.push(Layer::of_shim(&create.name, create.dif.clone()));
-        }
-        for create in &self.vms {
-            let dif = create.dif.clone().or_else(|| default_dif(&create.name));
-            let dif = dif.ok_or_else(|| {
-                let what = format!("VM {}: the name is too long for its DIF's", create.name);
-                ErrorBody::new(ErrorCode::BadRequest, what)
-            })?;
-            world.push(Layer::of_shim(&create.name, dif));
-        }
-        if world.len() + self.members.len() > IPCPS_MAX {
-            return Err(IpcpError::TooMany.into());
-        }
-        for spec in &self.members {
-            let ipcp = judge_member(core, rules, spec, &world)?;
-            world.push(Layer::of_member(ipcp, spec));
-        }
-        for (id, wanted) in &self.rebased {
-            let own = member_name(core.ipcps[*id].name.as_str())?;
-            check_below(wanted, &world)
+        let mut world = World {
+            layers: world,
+            capacities: BTreeMap::new(),
+        };
+        self.wishes.judge(&core.name, rules, &mut world)?;
+        for (id, part) in &self.rebased {
+            let (own, wanted) = (app_name(&core.ipcps[*id].name), part.get_ref());
+            check_below(wanted, &world.layers)
                 .and_then(|()| check_rules(rules, &own, &wanted.name, &wanted.over))
-                .map_err(|error| of_dif(wanted, error))?;
+                .map_err(|error| of_dif(wanted, error))
+                .map_err(Fault::of(part))?;
         }
         Ok(())
     }
 }
 
-/// Checks a member that is to be made; gives the name of its IPCP.
-fn judge_member(
-    core: &Core,
-    rules: &Rules,
-    spec: &MemberSpec,
-    world: &[Layer],
-) -> Result<String, ErrorBody> {
-    check_below(spec, world).map_err(|error| of_dif(spec, error))?;
-    let (authentication, _) =
-        load_auth(spec.auth.as_deref()).map_err(|error| bad_request(error.of(&spec.name)))?;
-    spec.check_for(&core.name, authentication)
-        .map_err(bad_request)?;
-    let ipcp = match &spec.ipcp {
-        Some(name) => name.to_string(),
-        None => spec.default_ipcp_name(&core.name),
-    };
-    let own = member_name(&ipcp)?;
-    check_rules(rules, &own, &spec.name, &spec.over).map_err(|error| of_dif(spec, error))?;
-    Ok(ipcp)
-}
-
 /// Takes the first that is meant out of a list.
-fn take<T>(list: &mut Vec<T>, is_meant: impl Fn(&T) -> bool) -> Option<T> {
-    let at = list.iter().position(is_meant)?;
+fn take<T>(list: &mut Vec<Spanned<T>>, is_meant: impl Fn(&T) -> bool) -> Option<Spanned<T>> {
+    let at = list.iter().position(|part| is_meant(part.get_ref()))?;
     Some(list.remove(at))
-}
-
-fn member_name(text: &str) -> Result<AppName, ErrorBody> {
-    AppName::new(text).map_err(|error| ErrorBody::new(ErrorCode::BadRequest, error.to_string()))
-}
-
-/// The refusal with the `[[dif]]` that it is about.
-fn of_dif(spec: &MemberSpec, error: ErrorBody) -> ErrorBody {
-    let message = format!("[[dif]] {}: {}", spec.name, error.message);
-    ErrorBody { message, ..error }
 }
 
 fn check_node(core: &Core, config: &Config) -> Result<(), ErrorBody> {
@@ -237,13 +189,4 @@ fn check_node(core: &Core, config: &Config) -> Result<(), ErrorBody> {
         }
         _ => Ok(()),
     }
-}
-
-/// The IPCP that a node has without configuration.
-fn implicit_loopback() -> IpcpCreate {
-    IpcpCreate::new(
-        LocalName::new("loopback").expect("a valid name"),
-        IpcpType::Loopback,
-        DifName::new("local").expect("a valid name"),
-    )
 }

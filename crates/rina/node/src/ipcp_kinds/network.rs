@@ -84,11 +84,18 @@ pub(super) fn check_eth(create: &IpcpCreate) -> Result<(), SpecError> {
     check_fault(create)
 }
 
-/// Checks the fields of a shim over UDP or TCP.
-pub(super) fn check_ip(create: &IpcpCreate) -> Result<(), SpecError> {
+/// Checks the fields of a shim over UDP.
+pub(super) fn check_udp(create: &IpcpCreate) -> Result<(), SpecError> {
     check_no_hv_keys(create)?;
-    listen_address(create)?;
-    check_fault(create)
+    check_fault(create)?;
+    let checked = udp_config(create)?.check();
+    checked.map_err(|error| SpecError::Open(error.to_string()))
+}
+
+/// Checks the fields of a shim over TCP.
+pub(super) fn check_tcp(create: &IpcpCreate) -> Result<(), SpecError> {
+    check_no_hv_keys(create)?;
+    tcp_config(create).map(drop)
 }
 
 fn check_fault(create: &IpcpCreate) -> Result<(), SpecError> {
@@ -133,11 +140,49 @@ pub(super) fn share_wire(one: &IpcpCreate, other: &IpcpCreate) -> bool {
     wire.is_some() && wire == wire_of(other)
 }
 
+/// Checks that no other shim over IP listens on the same address.
+///
+/// # Errors
+/// The shim that has it.
+pub(super) fn check_listener<'a>(
+    create: &IpcpCreate,
+    others: impl IntoIterator<Item = &'a IpcpCreate>,
+) -> Result<(), ErrorBody> {
+    let has_sockets = matches!(create.kind, IpcpType::Udp | IpcpType::Tcp);
+    let is_same = |other: &&IpcpCreate| other.kind == create.kind && share_address(create, other);
+    let Some(other) = others
+        .into_iter()
+        .find(|other| has_sockets && is_same(other))
+    else {
+        return Ok(());
+    };
+    let listen = create.listen.as_deref().unwrap_or(LISTEN_DEFAULT);
+    let what = format!(
+        "IPCP {}: IPCP {} listens on {listen} already; another port or address can be given as \
+         `listen`",
+        create.name, other.name
+    );
+    Err(ErrorBody::new(ErrorCode::Conflict, what))
+}
+
+/// Whether two shims over IP cannot both have their sockets.
+fn share_address(one: &IpcpCreate, other: &IpcpCreate) -> bool {
+    let addresses = (listen_address(one), listen_address(other));
+    let (Ok(one), Ok(other)) = addresses else {
+        return false;
+    };
+    one.is_ipv4() == other.is_ipv4() && share_port_of(one, other)
+}
+
 /// Whether two shims over IP listen on the same address, or one of them on all addresses.
 pub(super) fn share_port(one: &IpcpCreate, other: &IpcpCreate) -> bool {
     let (Ok(one), Ok(other)) = (listen_address(one), listen_address(other)) else {
         return false;
     };
+    share_port_of(one, other)
+}
+
+fn share_port_of(one: SocketAddr, other: SocketAddr) -> bool {
     let is_same = one.ip() == other.ip();
     let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() == other.port() && one.port() != 0 && (is_same || is_any)
@@ -150,6 +195,19 @@ fn wire_of(create: &IpcpCreate) -> Option<(&str, u16)> {
         // Such a port has all frames, of whichever VLAN.
         (None, Some(port)) => Some((graph_port::place(port)?, 0)),
         (None, None) => None,
+    }
+}
+
+/// Longest SDU in bytes of a shim over a network, as far as its configuration tells: the MTU of an
+/// interface may be less.
+pub(super) fn sdu_bytes_max(create: &IpcpCreate) -> usize {
+    match create.kind {
+        IpcpType::Udp => udp_config(create).map_or(usize::MAX, |config| config.sdu_max),
+        IpcpType::Tcp => tcp_config(create).map_or(usize::MAX, |config| match config.framing {
+            StreamFraming::Short => config.framing.piece_bytes_max(),
+            StreamFraming::Long => usize::MAX,
+        }),
+        _ => create.sdu_max.unwrap_or(usize::MAX),
     }
 }
 
@@ -208,6 +266,11 @@ fn eth_medium(create: &IpcpCreate, graphs: &Path) -> Result<Medium, SpecError> {
 }
 
 fn udp_medium(create: &IpcpCreate) -> Result<Medium, SpecError> {
+    let opened = udp_config(create)?.open();
+    opened.map_err(|error| SpecError::Open(error.to_string()))
+}
+
+fn udp_config(create: &IpcpCreate) -> Result<UdpConfig, SpecError> {
     let framing = match create.framing.unwrap_or_default() {
         Framing::Native => UdpFraming::Native,
         Framing::Rlite => UdpFraming::Rlite,
@@ -221,12 +284,15 @@ fn udp_medium(create: &IpcpCreate) -> Result<Medium, SpecError> {
         config.timeout_ns = ms.saturating_mul(1_000_000);
     }
     config.fault = create.fault.as_ref().map(plan_of).transpose()?;
-    config
-        .open()
-        .map_err(|error| SpecError::Open(error.to_string()))
+    Ok(config)
 }
 
 fn tcp_medium(create: &IpcpCreate) -> Result<Medium, SpecError> {
+    let opened = tcp_config(create)?.open();
+    opened.map_err(|error| SpecError::Open(error.to_string()))
+}
+
+fn tcp_config(create: &IpcpCreate) -> Result<TcpConfig, SpecError> {
     let framing = match create.framing.unwrap_or_default() {
         Framing::Native => StreamFraming::Long,
         Framing::Rlite => StreamFraming::Short,
@@ -236,9 +302,7 @@ fn tcp_medium(create: &IpcpCreate) -> Result<Medium, SpecError> {
     if let Some(ms) = create.timeout_ms {
         config.timeout_ns = ms.saturating_mul(1_000_000);
     }
-    config
-        .open()
-        .map_err(|error| SpecError::Open(error.to_string()))
+    Ok(config)
 }
 
 fn peers_of(create: &IpcpCreate) -> Vec<(AppName, String)> {

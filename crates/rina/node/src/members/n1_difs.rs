@@ -4,40 +4,9 @@
 //! resolves it before the DIF begins. A DIF over normal DIFs of which this system is no member yet
 //! begins when it is.
 
-use carina_ipcp::policy::component::SDU_PROTECTION;
-
-use thiserror::Error;
-
 use super::*;
 use crate::ipcps::Ipcp;
-
-/// What an N-1 flow of a DIF takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SduCapacity {
-    /// Longest SDU in bytes.
-    whole: usize,
-    /// Longest SDU in bytes that the DIF does not cut into several PDUs of its own.
-    uncut: usize,
-    /// Others can listen, so that what is protected at all is protected here.
-    is_exposed: bool,
-}
-
-/// Why a DIF has no longest PDU.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub(super) enum MaxPduError {
-    /// It is not known yet what this N-1 DIF carries.
-    #[error("the longest SDU of {0} is not known yet")]
-    Unknown(DifName),
-    #[error("{dif} carries {bytes} bytes at a time; a DIF over it needs {needed}")]
-    TooSmall {
-        dif: DifName,
-        bytes: usize,
-        needed: usize,
-    },
-    /// The longest PDU as configured does not go through an N-1 DIF.
-    #[error("{0}")]
-    Conflict(String),
-}
+use crate::sdu_capacity::{self, MaxPduError, SduCapacity, longest_pdu};
 
 impl Core {
     /// What every N-1 flow in this DIF takes that begins in this system; `None` while no member of
@@ -50,11 +19,7 @@ impl Core {
         // A member that is not enrolled yet will learn what another of the DIF knows.
         let known = self.ipcps.values().filter(is_there);
         let known = known.filter_map(|ipcp| self.capacity_of(ipcp));
-        known.reduce(|a, b| SduCapacity {
-            whole: a.whole.min(b.whole),
-            uncut: a.uncut.min(b.uncut),
-            is_exposed: a.is_exposed || b.is_exposed,
-        })
+        known.reduce(SduCapacity::least)
     }
 
     /// Longest SDU in bytes that a flow of an application takes in this IPCP's DIF; [`usize::MAX`]
@@ -85,56 +50,18 @@ impl Core {
         };
         let config = member.known_config()?;
         let max_pdu = match config.max_pdu {
-            0 => self.longest_pdu(&member.made_from.over, config).ok()?,
+            0 => {
+                let capacity = |dif: &DifName| self.capacity_in(dif);
+                longest_pdu(&member.made_from.over, config, &capacity).ok()?
+            }
             known => known,
         };
-        let uncut = config.sdu_in_one_pdu(member.dialect, max_pdu as usize);
-        let whole = match config.fragments() {
-            true => usize::MAX,
-            false => uncut,
-        };
-        Some(SduCapacity {
-            whole,
-            uncut,
+        Some(SduCapacity::of_member(
+            config,
+            member.dialect,
+            max_pdu,
             is_exposed,
-        })
-    }
-
-    /// The longest PDU that goes through all of these DIFs without being cut.
-    fn longest_pdu(&self, over: &[DifName], config: &DifConfig) -> Result<u32, MaxPduError> {
-        let protection = config.policies.get(SDU_PROTECTION);
-        let is_protected = protection.is_some_and(|spec| !matches!(&*spec.name, "" | "none"));
-        let mut least = MAX_PDU_MOST;
-        for dif in over {
-            let Some(capacity) = self.capacity_in(dif) else {
-                return Err(MaxPduError::Unknown(dif.clone()));
-            };
-            let reserve = match is_protected && capacity.is_exposed {
-                true => PROTECTION_RESERVE,
-                false => 0,
-            };
-            let bytes = capacity.uncut.saturating_sub(reserve);
-            if bytes < MAX_PDU_LEAST {
-                return Err(MaxPduError::TooSmall {
-                    dif: dif.clone(),
-                    bytes: capacity.uncut,
-                    needed: MAX_PDU_LEAST + reserve,
-                });
-            }
-            least = least.min(bytes);
-        }
-        Ok(least as u32)
-    }
-
-    /// Why this DIF cannot carry PDUs of `max_pdu` bytes, when it is known that it cannot.
-    fn pdu_size_conflict(&self, name: &DifName, max_pdu: u32, below: &DifName) -> Option<String> {
-        let whole = self.capacity_in(below)?.whole;
-        (whole < max_pdu as usize).then(|| {
-            format!(
-                "{below} carries {whole} bytes and the longest PDU of DIF {name} has {max_pdu}; \
-                 use another N-1 DIF, or make the DIF with a max_pdu that fits"
-            )
-        })
+        ))
     }
 
     /// Why a member's DIF cannot use an N-1 DIF, when that is known.
@@ -147,7 +74,8 @@ impl Core {
         if config.max_pdu == 0 {
             return None;
         }
-        self.pdu_size_conflict(&member.made_from.name, config.max_pdu, below)
+        let capacity = self.capacity_in(below)?;
+        capacity.conflict(&member.made_from.name, config.max_pdu, below)
     }
 
     /// Resolves the longest PDU of a DIF that begins here; gives the N-1 DIF to wait for, where
@@ -160,25 +88,7 @@ impl Core {
         new: &MemberSpec,
         config: &mut DifConfig,
     ) -> Result<Option<DifName>, MaxPduError> {
-        if config.max_pdu != 0 {
-            let pdu_size_conflict =
-                |below| self.pdu_size_conflict(&new.name, config.max_pdu, below);
-            return match new.over.iter().find_map(pdu_size_conflict) {
-                Some(what) => Err(MaxPduError::Conflict(what)),
-                None => Ok(None),
-            };
-        }
-        if new.role == DifRole::Join {
-            return Ok(None);
-        }
-        match self.longest_pdu(&new.over, config) {
-            Ok(bytes) => {
-                config.max_pdu = bytes;
-                Ok(None)
-            }
-            Err(MaxPduError::Unknown(dif)) => Ok(Some(dif)),
-            Err(error) => Err(error),
-        }
+        sdu_capacity::resolve_max_pdu(new, config, &|dif| self.capacity_in(dif))
     }
 
     /// Starts the members that have waited for this.
@@ -251,7 +161,8 @@ impl Core {
             .iter()
             .filter(is_new)
             .filter_map(|dif| {
-                let what = self.pdu_size_conflict(&ipcp.dif, config.max_pdu, dif)?;
+                let capacity = self.capacity_in(dif)?;
+                let what = capacity.conflict(&ipcp.dif, config.max_pdu, dif)?;
                 Some((dif.clone(), what))
             })
             .collect();
@@ -333,10 +244,3 @@ impl Core {
         }
     }
 }
-
-/// Room for what SDU protection adds to a PDU, in bytes.
-const PROTECTION_RESERVE: usize = 64;
-
-/// Shortest and longest PDU that a DIF may have as its longest, in bytes.
-const MAX_PDU_LEAST: usize = 128;
-const MAX_PDU_MOST: usize = 65_535;

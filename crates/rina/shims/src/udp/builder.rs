@@ -58,16 +58,12 @@ impl UdpConfig {
         }
     }
 
-    /// Opens the socket: the builder for the data plane, and the quality its flows offer.
+    /// Checks the settings, alone and beside one another. Opens nothing.
     ///
     /// # Errors
     /// What is wrong and what would be right.
-    pub fn open(self) -> Result<(Box<dyn IpcpBuilder>, QosOffered), ShimError> {
-        let head = match self.framing {
-            UdpFraming::Native => SDU_HEADER_BYTES,
-            UdpFraming::Rlite => 0,
-        };
-        let limit = carina_netdev::DATAGRAM_BYTES_MAX - head;
+    pub fn check(&self) -> Result<(), ShimError> {
+        let limit = carina_netdev::DATAGRAM_BYTES_MAX - self.header_bytes();
         if !(64..=limit).contains(&self.sdu_max) {
             return Err(ShimError::SduMax {
                 bytes: self.sdu_max,
@@ -77,8 +73,25 @@ impl UdpConfig {
         if let Some(plan) = &self.fault {
             plan.check()?;
         }
+        Ok(())
+    }
+
+    /// Bytes in front of an SDU.
+    fn header_bytes(&self) -> usize {
+        match self.framing {
+            UdpFraming::Native => SDU_HEADER_BYTES,
+            UdpFraming::Rlite => 0,
+        }
+    }
+
+    /// Opens the socket: the builder for the data plane, and the quality its flows offer.
+    ///
+    /// # Errors
+    /// As of [`UdpConfig::check`], or the address cannot be had.
+    pub fn open(self) -> Result<(Box<dyn IpcpBuilder>, QosOffered), ShimError> {
+        self.check()?;
         // Control datagrams carry two names; they fit whatever the SDUs are.
-        let bytes_max = (self.sdu_max + head).max(CONTROL_BYTES_MAX);
+        let bytes_max = (self.sdu_max + self.header_bytes()).max(CONTROL_BYTES_MAX);
         let socket = DatagramSocket::bind(self.listen, bytes_max)?;
         let resolver = AddressResolver::open(self.peers.clone(), UDP_PORT)
             .map_err(ShimError::system("the address resolver"))?;

@@ -1,0 +1,217 @@
+//! What a configuration asks for, and whether it can be as far as the configuration tells.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use carina_api::control::{IpcpCreate, IpcpType, VmCreate};
+use carina_api::{DifName, ErrorBody, ErrorCode, LocalName};
+use toml::Spanned;
+
+use crate::config::{Config, ConfigError, LOOPBACK, on_line};
+use crate::ipcp_kinds::{self, expected_capacity};
+use crate::ipcps::{IPCPS_MAX, IpcpError};
+use crate::layers::{Layer, check_below};
+use crate::member_spec::{MemberSpec, app_name, load_auth, wire_dialect};
+use crate::members::{bad_request, check_rules};
+use crate::rules::Rules;
+use crate::sdu_capacity::{SduCapacity, resolve_max_pdu};
+use crate::vm_port::default_dif;
+
+/// What a configuration asks for.
+pub struct Wishes {
+    /// Shims.
+    pub ipcps: Vec<Spanned<IpcpCreate>>,
+    /// VM ports.
+    pub vms: Vec<Spanned<VmCreate>>,
+    /// Members, in the order in which they are made.
+    pub members: Vec<Spanned<MemberSpec>>,
+}
+
+/// Why a part of a configuration cannot be, and where it stands in the text.
+pub struct Fault {
+    /// The place of the part in bytes; empty for a part that the text does not contain.
+    pub span: Range<usize>,
+    /// What is wrong.
+    pub error: ErrorBody,
+}
+
+impl Fault {
+    /// Adds the place of a part to its errors.
+    pub fn of<T>(part: &Spanned<T>) -> impl FnOnce(ErrorBody) -> Fault {
+        let span = part.span();
+        |error| Fault { span, error }
+    }
+
+    /// The error with the line of the part in `config`.
+    pub fn on_its_line(self, config: &Config) -> ErrorBody {
+        let line = on_line(config.origin.line_of(&self.span));
+        let message = format!("{line}{}", self.error.message);
+        ErrorBody {
+            message,
+            ..self.error
+        }
+    }
+}
+
+/// The IPCPs of a node, as far as they are known before they are made.
+#[derive(Default)]
+pub struct World {
+    /// The layers of all of them.
+    pub layers: Vec<Layer>,
+    /// What DIFs carry that are to be made.
+    pub capacities: BTreeMap<DifName, SduCapacity>,
+}
+
+/// What a node called `system` that has no IPCPs would refuse of a configuration. It reads the
+/// files that `auth` names; it opens no device and no socket.
+///
+/// # Errors
+/// The first part of the configuration that cannot be, and why.
+pub fn check_alone(config: &Config, system: &str) -> Result<(), ConfigError> {
+    let judged = Wishes::of(config)
+        .and_then(|(wishes, rules)| wishes.judge(system, &rules, &mut World::default()));
+    judged.map_err(|fault| config.meaning_error(&fault.span, fault.error.message))
+}
+
+impl Wishes {
+    /// What a configuration asks for, and its rules.
+    ///
+    /// # Errors
+    /// Two shims that would take each other's frames or addresses.
+    pub fn of(config: &Config) -> Result<(Wishes, Rules), Fault> {
+        let mut ipcps = Vec::new();
+        if config.wants_implicit_loopback() {
+            ipcps.push(implicit_loopback());
+        }
+        ipcps.extend(config.ipcps.iter().cloned());
+        for (index, create) in ipcps.iter().enumerate() {
+            let before = ipcps[..index].iter().map(Spanned::get_ref);
+            ipcp_kinds::check_beside(create.get_ref(), before).map_err(Fault::of(create))?;
+        }
+        let node_uid = rustix::process::geteuid().as_raw();
+        let rules = Rules::new(config.rules.clone(), node_uid);
+        let wishes = Wishes {
+            ipcps,
+            vms: config.vms.clone(),
+            members: config.difs.clone(),
+        };
+        Ok((wishes, rules))
+    }
+
+    /// Checks what is to be made against `world`, and adds it there.
+    ///
+    /// # Errors
+    /// The first part that cannot be, and why.
+    pub fn judge(&self, system: &str, rules: &Rules, world: &mut World) -> Result<(), Fault> {
+        for part in &self.ipcps {
+            let create = part.get_ref();
+            let capacity = expected_capacity(create);
+            let added = world.add_shim(&create.name, create.dif.clone(), capacity);
+            added.map_err(Fault::of(part))?;
+        }
+        for part in &self.vms {
+            world.add_vm(part.get_ref()).map_err(Fault::of(part))?;
+        }
+        for part in &self.members {
+            let added = world.add_member(system, rules, part.get_ref());
+            let added = added.map_err(|error| of_dif(part.get_ref(), error));
+            added.map_err(Fault::of(part))?;
+        }
+        Ok(())
+    }
+}
+
+impl World {
+    fn is_free(&self, name: &str) -> bool {
+        self.layers.iter().all(|layer| layer.ipcp != name)
+    }
+
+    fn add_layer(&mut self, layer: Layer) -> Result<(), ErrorBody> {
+        if self.layers.len() >= IPCPS_MAX {
+            return Err(IpcpError::TooMany.into());
+        }
+        self.layers.push(layer);
+        Ok(())
+    }
+
+    fn add_vm(&mut self, create: &VmCreate) -> Result<(), ErrorBody> {
+        let dif = create.dif.clone().or_else(|| default_dif(&create.name));
+        let dif = dif.ok_or_else(|| {
+            let what = format!("VM {}: the name is too long for its DIF's", create.name);
+            ErrorBody::new(ErrorCode::BadRequest, what)
+        })?;
+        self.add_shim(&create.name, dif, SduCapacity::ANY)
+    }
+
+    fn add_shim(
+        &mut self,
+        name: &LocalName,
+        dif: DifName,
+        capacity: SduCapacity,
+    ) -> Result<(), ErrorBody> {
+        if !self.is_free(name.as_str()) {
+            return Err(IpcpError::NameInUse(name.clone()).into());
+        }
+        self.add_layer(Layer::of_shim(name, dif.clone()))?;
+        self.add_capacity(dif, capacity);
+        Ok(())
+    }
+
+    fn add_capacity(&mut self, dif: DifName, capacity: SduCapacity) {
+        let known = self.capacities.entry(dif).or_insert(capacity);
+        *known = known.least(capacity);
+    }
+
+    fn add_member(
+        &mut self,
+        system: &str,
+        rules: &Rules,
+        spec: &MemberSpec,
+    ) -> Result<(), ErrorBody> {
+        check_below(spec, &self.layers)?;
+        let is_free = |name: &str| self.is_free(name);
+        let name = match &spec.ipcp {
+            Some(name) if !is_free(name.as_str()) => {
+                return Err(IpcpError::NameInUse(name.clone()).into());
+            }
+            Some(name) => name.clone(),
+            None => spec.free_ipcp_name(system, is_free).ok_or_else(|| {
+                let what = "no name is free for its IPCP; give one";
+                ErrorBody::new(ErrorCode::DuplicateName, what)
+            })?,
+        };
+        let own = app_name(&name);
+        check_rules(rules, &own, &spec.name, &spec.over)?;
+        let (authentication, _) = load_auth(spec.auth.as_deref()).map_err(bad_request)?;
+        let config = spec.prepare(&own, authentication).map_err(bad_request)?;
+        self.add_layer(Layer::of_member(name.to_string(), spec))?;
+        let Some(mut config) = config.dif_config else {
+            return Ok(());
+        };
+        let capacities = &self.capacities;
+        let resolved = resolve_max_pdu(spec, &mut config, &|dif| capacities.get(dif).copied());
+        resolved.map_err(|error| ErrorBody::new(ErrorCode::BadRequest, error.to_string()))?;
+        if config.max_pdu != 0 {
+            let dialect = wire_dialect(spec.dialect);
+            let capacity = SduCapacity::of_member(&config, dialect, config.max_pdu, false);
+            self.add_capacity(spec.name.clone(), capacity);
+        }
+        Ok(())
+    }
+}
+
+/// The refusal with the `[[dif]]` that it is about.
+pub fn of_dif(spec: &MemberSpec, error: ErrorBody) -> ErrorBody {
+    let message = format!("[[dif]] {}: {}", spec.name, error.message);
+    ErrorBody { message, ..error }
+}
+
+/// The IPCP that a node has without configuration.
+fn implicit_loopback() -> Spanned<IpcpCreate> {
+    let create = IpcpCreate::new(
+        LocalName::new(LOOPBACK).expect("a valid name"),
+        IpcpType::Loopback,
+        DifName::new("local").expect("a valid name"),
+    );
+    Spanned::new(0..0, create)
+}

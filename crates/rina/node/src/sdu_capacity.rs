@@ -1,0 +1,160 @@
+//! What N-1 DIFs carry, and the longest PDU of a DIF that goes through all of them.
+
+use carina_api::DifName;
+use carina_api::control::DifRole;
+use carina_ipcp::DifConfig;
+use carina_ipcp::policy::component::SDU_PROTECTION;
+use carina_wire::dif::Dialect;
+use thiserror::Error;
+
+use crate::member_spec::MemberSpec;
+
+/// What an N-1 flow of a DIF takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SduCapacity {
+    /// Longest SDU in bytes.
+    pub whole: usize,
+    /// Longest SDU in bytes that the DIF does not cut into several PDUs of its own.
+    pub uncut: usize,
+    /// Others can listen, so that what is protected at all is protected here.
+    pub is_exposed: bool,
+}
+
+/// Why a DIF has no longest PDU.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum MaxPduError {
+    /// It is not known yet what this N-1 DIF carries.
+    #[error("the longest SDU of {0} is not known yet")]
+    Unknown(DifName),
+    #[error("{dif} carries {bytes} bytes at a time; a DIF over it needs {needed}")]
+    TooSmall {
+        dif: DifName,
+        bytes: usize,
+        needed: usize,
+    },
+    /// The longest PDU as configured does not go through an N-1 DIF.
+    #[error("{0}")]
+    Conflict(String),
+}
+
+/// The capacity of an N-1 DIF by its name; `None` while it is not known.
+pub type CapacityIn<'a> = &'a dyn Fn(&DifName) -> Option<SduCapacity>;
+
+impl SduCapacity {
+    /// That of shared memory, where the medium sets no bound that is known before it is open.
+    pub const ANY: SduCapacity = SduCapacity {
+        whole: usize::MAX,
+        uncut: usize::MAX,
+        is_exposed: false,
+    };
+
+    /// What flows of a normal DIF take whose longest PDU is known.
+    pub fn of_member(
+        config: &DifConfig,
+        dialect: Dialect,
+        max_pdu: u32,
+        is_exposed: bool,
+    ) -> SduCapacity {
+        let uncut = config.sdu_in_one_pdu(dialect, max_pdu as usize);
+        let whole = match config.fragments() {
+            true => usize::MAX,
+            false => uncut,
+        };
+        SduCapacity {
+            whole,
+            uncut,
+            is_exposed,
+        }
+    }
+
+    /// What flows of both take.
+    pub fn least(self, other: SduCapacity) -> SduCapacity {
+        SduCapacity {
+            whole: self.whole.min(other.whole),
+            uncut: self.uncut.min(other.uncut),
+            is_exposed: self.is_exposed || other.is_exposed,
+        }
+    }
+
+    /// Why the N-1 DIF `below`, which carries this, cannot carry PDUs of `max_pdu` bytes.
+    pub fn conflict(self, name: &DifName, max_pdu: u32, below: &DifName) -> Option<String> {
+        let whole = self.whole;
+        (whole < max_pdu as usize).then(|| {
+            format!(
+                "{below} carries {whole} bytes and the longest PDU of DIF {name} has {max_pdu}; \
+                 use another N-1 DIF, or make the DIF with a max_pdu that fits"
+            )
+        })
+    }
+}
+
+/// The longest PDU that goes through all of these DIFs without being cut.
+///
+/// # Errors
+/// What one of them carries is not known, or too little.
+pub fn longest_pdu(
+    over: &[DifName],
+    config: &DifConfig,
+    capacity_in: CapacityIn<'_>,
+) -> Result<u32, MaxPduError> {
+    let protection = config.policies.get(SDU_PROTECTION);
+    let is_protected = protection.is_some_and(|spec| !matches!(&*spec.name, "" | "none"));
+    let mut least = MAX_PDU_MOST;
+    for dif in over {
+        let Some(capacity) = capacity_in(dif) else {
+            return Err(MaxPduError::Unknown(dif.clone()));
+        };
+        let reserve = match is_protected && capacity.is_exposed {
+            true => PROTECTION_RESERVE,
+            false => 0,
+        };
+        let bytes = capacity.uncut.saturating_sub(reserve);
+        if bytes < MAX_PDU_LEAST {
+            return Err(MaxPduError::TooSmall {
+                dif: dif.clone(),
+                bytes: capacity.uncut,
+                needed: MAX_PDU_LEAST + reserve,
+            });
+        }
+        least = least.min(bytes);
+    }
+    Ok(least as u32)
+}
+
+/// Resolves the longest PDU of a DIF that begins here; gives the N-1 DIF to wait for, where it is
+/// not known yet.
+///
+/// # Errors
+/// What was configured does not go through one of the N-1 DIFs, or nothing does.
+pub fn resolve_max_pdu(
+    new: &MemberSpec,
+    config: &mut DifConfig,
+    capacity_in: CapacityIn<'_>,
+) -> Result<Option<DifName>, MaxPduError> {
+    if config.max_pdu != 0 {
+        let max_pdu = config.max_pdu;
+        let conflict = |below| capacity_in(below)?.conflict(&new.name, max_pdu, below);
+        return match new.over.iter().find_map(conflict) {
+            Some(what) => Err(MaxPduError::Conflict(what)),
+            None => Ok(None),
+        };
+    }
+    if new.role == DifRole::Join {
+        return Ok(None);
+    }
+    match longest_pdu(&new.over, config, capacity_in) {
+        Ok(bytes) => {
+            config.max_pdu = bytes;
+            Ok(None)
+        }
+        Err(MaxPduError::Unknown(dif)) => Ok(Some(dif)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Room for what SDU protection adds to a PDU, in bytes.
+const PROTECTION_RESERVE: usize = 64;
+
+/// Shortest and longest PDU that a DIF may have as its longest, in bytes.
+const MAX_PDU_LEAST: usize = 128;
+const MAX_PDU_MOST: usize = 65_535;
