@@ -159,6 +159,30 @@ pub fn first_queue(config: &Config) -> Result<&Queue, CheckError> {
     config.queues().next().ok_or(CheckError::NoQueue)
 }
 
+/// Checks that an AFTR can run with each queue of a configuration, as a graph with it does.
+///
+/// # Errors
+/// There is no queue, or a filter cannot be compiled.
+pub fn check(loaded: &Loaded, rules: Rules) -> Result<(), CheckError> {
+    first_queue(&loaded.config)?;
+    let pool = Pool::new(PoolConfig {
+        frames: 1,
+        frame_bytes: LONGEST_FRAME,
+    })?;
+    let table = Arc::new(loaded.table.clone());
+    let mut queues = loaded.config.queues();
+    queues.try_for_each(|queue| {
+        Aftr::new(
+            &loaded.config,
+            queue,
+            Arc::clone(&table),
+            rules,
+            pool.clone(),
+        )?;
+        Ok(())
+    })
+}
+
 /// Runs frames through, each at its time; of two at the same time the external one is first.
 ///
 /// # Errors

@@ -5,6 +5,7 @@
 
 mod app;
 mod binding;
+mod checked;
 mod extensions;
 mod fragments;
 mod harness;

@@ -40,11 +40,13 @@ pub enum LwaftrCommand {
         carina lwaftr run --conf lwaftr.conf --v4 eth1 --v6 eth2 --workers 3 --cpu 0,1,2,3\n\n\
         Needs CAP_NET_RAW for an interface, CAP_NET_ADMIN for a tap. Exit code 3: the file is wrong.")]
     Run(Box<running::RunArgs>),
-    /// Run the frames of two captures through an AFTR, and compare what leaves
+    /// Check a configuration; run the frames of two captures through it, and compare what leaves
     #[command(after_help = "Examples:\n  \
+        carina lwaftr check lwaftr.conf\n  \
         carina lwaftr check lwaftr.conf in4.pcap in6.pcap out4.pcap out6.pcap counters\n  \
         carina lwaftr check --write lwaftr.conf in4.pcap in6.pcap out4.pcap out6.pcap counters\n\n\
-        Exit code 1: something else left, or was counted. Frames come at the times of their \
+        Exit code 3: the configuration is wrong, as for lwaftr run; 1: something else left, or was \
+        counted. Frames come at the times of their \
         captures, each counted from its first frame. Packets that were captured without MAC \
         addresses are sent to those of the configuration; what leaves is compared with Ethernet \
         frames. Files with packets that are not whole are refused.")]
@@ -147,13 +149,14 @@ pub struct CheckArgs {
     #[command(flatten)]
     source: Source,
     /// Frames that come from the Internet: a capture, pcap or pcapng
-    in4: PathBuf,
+    #[arg(requires = "out6")]
+    in4: Option<PathBuf>,
     /// Frames that come from the access network
-    in6: PathBuf,
+    in6: Option<PathBuf>,
     /// Frames that should leave towards the Internet
-    out4: PathBuf,
+    out4: Option<PathBuf>,
     /// Frames that should leave towards the access network
-    out6: PathBuf,
+    out6: Option<PathBuf>,
     /// Counters and the values that they should have: a line `name value` each, or Snabb's table
     counters: Option<PathBuf>,
     /// Both sides are on one segment
@@ -279,7 +282,18 @@ fn inputs(conf: &Path, loaded: &Loaded, [in4, in6]: [&Path; 2]) -> Result<[Frame
 
 fn check(shared: &Shared, args: &CheckArgs) -> Outcome {
     let loaded = args.source.load()?;
-    let [external, internal] = inputs(&args.source.conf, &loaded, [&args.in4, &args.in6])?;
+    let conf = args.source.conf.display();
+    carina_lwaftr::check::check(&loaded, args.source.way.rules())
+        .map_err(|error| refused(format!("{conf}: {error}")))?;
+    let captures = (&args.in4, &args.in6, &args.out4, &args.out6);
+    let (Some(in4), Some(in6), Some(out4), Some(out6)) = captures else {
+        let softwires = loaded.table.len();
+        return match shared.json {
+            true => print_json(&json!({ "softwires": softwires })),
+            false => print_line(format!("{softwires} softwires")),
+        };
+    };
+    let [external, internal] = inputs(&args.source.conf, &loaded, [in4, in6])?;
     let inputs = Inputs {
         external,
         internal,
@@ -287,7 +301,7 @@ fn check(shared: &Shared, args: &CheckArgs) -> Outcome {
     };
     let ran = carina_lwaftr::check::run(&loaded, args.source.way.rules(), &inputs);
     let ran = ran.map_err(failed)?;
-    let sides = [(&args.out4, &ran.external), (&args.out6, &ran.internal)];
+    let sides = [(out4, &ran.external), (out6, &ran.internal)];
     if args.write {
         for (file, frames) in sides {
             let written = fs::write(file, write_frames(frames));

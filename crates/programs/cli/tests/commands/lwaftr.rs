@@ -282,6 +282,15 @@ fn check_compares_what_leaves_and_what_is_counted() {
             "next-hop { mac 02:00:00:00:00:09; }",
         );
     write("conf", text.as_bytes());
+    let alone = check(directory.path(), &["conf"]);
+    assert!(alone.status.success(), "{alone:?}");
+    write(
+        "wrong",
+        text.replace("mtu 1500", "ingress-filter \"ip and\"")
+            .as_bytes(),
+    );
+    let wrong = check(directory.path(), &["wrong"]);
+    assert_eq!(wrong.status.code(), Some(3), "{wrong:?}");
     write("in4", &pcap(&[DATAGRAM]));
     write("in6", &pcap(&[]));
     let files = ["conf", "in4", "in6", "out4", "out6", "counters"];
