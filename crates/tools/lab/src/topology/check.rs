@@ -3,9 +3,10 @@
 use carina_api::control::{Dialect, DifCreate, DifRole};
 use carina_api::{DifName, LocalName};
 use carina_ipcp::policy::component::ADDRESS_ASSIGNMENT;
+use carina_node::{Config, ConfigError, Node};
 use serde_json::Value;
 
-use super::config::member_config;
+use super::config::{member_config, node_config};
 use super::token::error_at;
 use super::{Dif, Topology, TopologyError};
 
@@ -23,6 +24,28 @@ impl Topology {
         }
         Ok(())
     }
+}
+
+/// Checks the configurations of the nodes as these do when they start. Credentials are checked
+/// apart, by [`Topology::check_credentials`].
+///
+/// # Errors
+/// The first system whose node would not start, and why.
+pub(super) fn check_nodes(topology: &Topology) -> Result<(), TopologyError> {
+    let difs: Vec<&Dif> = topology.difs.iter().collect();
+    for system in &topology.systems {
+        let text = node_config(topology, &system.name, &difs, |_| "none".to_owned());
+        let checked = Config::parse(&text, None).and_then(|config| Node::check(&config));
+        checked.map_err(|error| {
+            // The line is one of a text that the user did not write.
+            let what = match error {
+                ConfigError::Meaning { what, .. } => what,
+                error => error.to_string(),
+            };
+            error_at(system.at, format!("system {}: {what}", system.name))
+        })?;
+    }
+    Ok(())
 }
 
 /// Checks the configuration of a DIF.

@@ -23,6 +23,8 @@ mod resolve;
 pub(crate) mod token;
 
 #[cfg(test)]
+mod dialect_tests;
+#[cfg(test)]
 mod tests;
 
 pub use address::Address;

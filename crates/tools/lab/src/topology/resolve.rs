@@ -39,6 +39,7 @@ pub fn resolve(draft: Draft) -> Result<Topology, TopologyError> {
     topology.difs = order_difs(draft.difs, configs, topology.shims())?;
     lower::fit_to_links(&mut topology)?;
     topology.difs.iter().try_for_each(check::check_dif)?;
+    check::check_nodes(&topology)?;
     Ok(topology)
 }
 
