@@ -27,6 +27,13 @@ pub struct Capacity {
 }
 
 impl Capacity {
+    /// More than any document asks for.
+    pub const MOST: Capacity = Capacity {
+        cpus: u32::MAX as u64,
+        memory_mib: u32::MAX as u64,
+        nics: u32::MAX as u64,
+    };
+
     /// What this machine has: sixteen virtual processors for each of its own, and the memory that
     /// is available now but for a tenth.
     #[must_use]
@@ -65,10 +72,7 @@ impl Capacity {
         others: impl Iterator<Item = &'a HostPart>,
     ) -> Result<()> {
         let left = self.beside(others);
-        let refuse = |reason: String| Error::NotAdmitted {
-            vnet: document.vnet.name.clone(),
-            reason,
-        };
+        let refuse = |reason| not_admitted(document, reason);
         let request = request_of(document).map_err(refuse)?;
         let host = Host {
             cpu: left.cpus,
@@ -88,6 +92,22 @@ impl Capacity {
             places: Vec::new(),
         };
         Err(refuse(insufficient(&residual, &request, &names).message))
+    }
+}
+
+/// Checks that what a document asks for can be asked of hosts.
+///
+/// # Errors
+/// The request is beyond what any host could have.
+pub fn check_request(document: &Document) -> Result<()> {
+    let request = request_of(document).map(drop);
+    request.map_err(|reason| not_admitted(document, reason))
+}
+
+fn not_admitted(document: &Document, reason: String) -> Error {
+    Error::NotAdmitted {
+        vnet: document.vnet.name.clone(),
+        reason,
     }
 }
 

@@ -4,12 +4,15 @@
 use std::fs;
 
 use carina_vnet::document::{Document, Kind, Via};
-use carina_vnet::host_part::{Far, HostLimits, HostPart, NodePart};
+use carina_vnet::host_part::{Far, HostLimits, HostPart, NodePart, VnetId};
+use carina_vnet::layout::Layout;
 
-use crate::admission::Capacity;
+use crate::admission::{Capacity, check_request};
+use crate::alone::record_of;
 use crate::error::{Error, Result};
 use crate::image_store::{ImageStore, OWN};
-use crate::node::{MACHINE_INTERFACES_MAX, member_mib};
+pub use crate::node::MACHINE_INTERFACES_MAX;
+use crate::node::member_mib;
 
 /// Judges networks of operators at a host.
 #[derive(Clone, Debug)]
@@ -52,6 +55,26 @@ impl Judge {
 /// A node is beyond the limits of this host, or a link has no end from which it can be probed.
 pub fn check(part: &HostPart) -> Result<()> {
     check_part(&limits_of_this_host(), part)
+}
+
+/// Checks that hosts with the images of a document, and with room for its nodes, could make it. How
+/// many hosts it needs is their matter.
+///
+/// # Errors
+/// The document cannot be divided into parts, or no host can make one of its nodes.
+pub fn check_document(document: &Document) -> Result<()> {
+    let document = &document.extended();
+    let layout = Layout::of(document, &Layout::default());
+    let part = record_of(document, VnetId::new(0), 0, layout)?.part;
+    check_cards(document)?;
+    check_request(document)?;
+    let limits = HostLimits {
+        images: part.nodes.iter().map(|node| node.image.clone()).collect(),
+        // The memory that members need depends on how a host's program was built.
+        interfaces_max: MACHINE_INTERFACES_MAX,
+        ..HostLimits::none()
+    };
+    Ok(limits.check(&part)?)
 }
 
 /// What only this host knows of the nodes that it can make.

@@ -3,6 +3,7 @@
 
 mod access;
 mod browser;
+mod checked;
 mod driver;
 mod half_done;
 mod hosts;

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use carina_vnet::document::{Document, Form, XML_SCHEMA};
+use carina_vnet_host::judgement::check_document;
 use clap::Args;
 use serde_json::json;
 
@@ -55,6 +56,8 @@ impl Source {
 /// The file cannot be read, or the document is wrong.
 pub fn check(shared: &Shared, source: &Source) -> Outcome {
     let document = source.read()?;
+    check_document(&document)
+        .map_err(|error| refused(format!("{}: {error}", source.file.display())))?;
     let name = &document.vnet.name;
     let (nodes, links) = (document.node.len(), document.link.len());
     let (access, tests) = (document.access.len(), document.test.len());
