@@ -140,12 +140,13 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 /// docs/reference/dependencies.md gives its reason.
 const ALLOWED: &[(&str, &str)] = &[
     ("carina-time", ""),
+    ("carina-text", "serde_json strsim thiserror toml"),
     ("carina-random", "rand_xoshiro"),
     ("carina-wire", "crc32fast"),
     ("carina-sys", "libc rustix"),
     (
         "carina-api",
-        "carina-wire carina-sys serde serde_json strsim thiserror toml",
+        "carina-wire carina-sys serde serde_json thiserror",
     ),
     ("carina-ring", "carina-sys rustix thiserror"),
     ("carina-ring-model", "carina-sys thiserror loom"),
@@ -203,7 +204,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("carina-embed", "carina-random carina-time thiserror"),
     (
         "carina-apps",
-        "carina-api carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-netdev \
+        "carina-text carina-api carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-netdev \
          aws-lc-rs serde thiserror toml",
     ),
     (
@@ -217,11 +218,11 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-vnet",
-        "carina-api carina-embed carina-random carina-time carina-wire quick-xml serde serde_json thiserror toml",
+        "carina-text carina-api carina-embed carina-random carina-time carina-wire quick-xml serde serde_json thiserror toml",
     ),
     (
         "carina-vnet-roles",
-        "carina-api carina-client carina-random carina-sys carina-time carina-vnet carina-vnet-host axum base64 rcgen rusqlite \
+        "carina-text carina-api carina-client carina-random carina-sys carina-time carina-vnet carina-vnet-host axum base64 rcgen rusqlite \
          rustix rustls rustls-webpki serde serde_json thiserror tokio tokio-rustls toml",
     ),
     (
@@ -231,7 +232,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-nfv",
-        "carina-api carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-apps carina-netdev carina-nic carina-ports \
+        "carina-text carina-api carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-apps carina-netdev carina-nic carina-ports \
          carina-measure serde thiserror toml",
     ),
     (
@@ -246,7 +247,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-node",
-        "carina-time carina-wire carina-api carina-sys carina-ring carina-vmpi carina-dialects carina-ipcp \
+        "carina-text carina-time carina-wire carina-api carina-sys carina-ring carina-vmpi carina-dialects carina-ipcp \
          carina-protect \
          carina-netdev carina-engine carina-dataplane carina-shims carina-apps carina-ports rustix \
          serde serde_json toml thiserror tracing tokio axum wildmatch",
@@ -267,16 +268,16 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-import",
-        "carina-api carina-ipcp carina-lab carina-node carina-time carina-vnet carina-wire saphyr-parser serde serde_json thiserror",
+        "carina-text carina-api carina-ipcp carina-lab carina-node carina-time carina-vnet carina-wire saphyr-parser serde serde_json thiserror",
     ),
     (
         "carina-measure",
-        "carina-random carina-api carina-sys carina-ring carina-client rustix serde serde_json thiserror \
+        "carina-text carina-random carina-api carina-sys carina-ring carina-client rustix serde serde_json thiserror \
          plotters",
     ),
     (
         "carina-lab",
-        "carina-api carina-ipcp carina-management carina-namespaces carina-node carina-sys carina-vm rustix serde serde_json thiserror",
+        "carina-text carina-api carina-ipcp carina-management carina-namespaces carina-node carina-sys carina-vm rustix serde serde_json thiserror",
     ),
     (
         "carina-vnet-access",
@@ -291,13 +292,13 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-bench",
-        "carina-api carina-apps carina-client carina-embed carina-engine carina-frame carina-lab carina-lua carina-lwaftr carina-measure carina-namespaces carina-ports \
+        "carina-text carina-api carina-apps carina-client carina-embed carina-engine carina-frame carina-lab carina-lua carina-lwaftr carina-measure carina-namespaces carina-ports \
          carina-sys carina-time carina-vm carina-vnet carina-vnet-host carina-vnet-roles \
          carina-wire plotters rustix serde serde_json thiserror",
     ),
     (
         "carina-cli",
-        "carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-host carina-vnet-roles carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
+        "carina-text carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-host carina-vnet-roles carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
          carina-wire carina-netdev carina-nic carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     ("carina-pages", "carina-cli clap clap_complete clap_mangen"),

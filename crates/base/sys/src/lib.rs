@@ -21,6 +21,7 @@ mod numa;
 mod process;
 mod processor;
 mod socket;
+mod stop;
 mod succession;
 
 pub use crate::clock::{CpuClock, cpu_time_ns, monotonic_ns};
@@ -46,4 +47,5 @@ pub use crate::socket::{
     Credentials, accept_seqpacket, connect_seqpacket, connect_stream, listen_seqpacket,
     peer_credentials, peer_has_unread, socketpair_seqpacket,
 };
+pub use crate::stop::{ReloadSignal, StopSignal};
 pub use crate::succession::{SUCCESSION, listen_tcp, lock_file};

@@ -14,7 +14,6 @@ mod interface;
 mod offload;
 mod packet;
 mod resolve;
-mod stop;
 mod submission;
 mod tap;
 mod tcp;
@@ -36,7 +35,6 @@ pub use packet::{
     Layout, MAC_HEADER_BYTES, PacketSocket, Received, TAG_BYTES, Tag, VNET_HEADER_BYTES,
 };
 pub use resolve::{address_of_host, host_of_address};
-pub use stop::{ReloadSignal, StopSignal};
 pub use tap::{TAP_BURST, Tap, TapLayer, TapOffload, TapResult};
 pub use tcp::{accept_stream, connect_stream, listen_stream};
 pub use udp::{DATAGRAM_BYTES_MAX, DatagramSocket};

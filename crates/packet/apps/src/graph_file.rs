@@ -26,8 +26,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use carina_api::toml_fault::{TomlFault, line_of_keys, words_of};
 use carina_engine::frames::{AnyConfig, AppConfig, Graph, GraphError, WORKERS_MAX};
+use carina_text::toml_fault::{TomlFault, line_of_keys, words_of};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 

@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use carina_client::FlowSpec;
-use carina_measure::duration::{DurationError, parse_ns};
 use carina_measure::traffic::{ParseError, Rate, share};
+use carina_text::duration::{DurationError, parse_ns};
 
 /// A flow specification: one of three by name, and fields that differ from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

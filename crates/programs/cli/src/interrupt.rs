@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use carina_netdev::StopSignal;
+use carina_sys::StopSignal;
 use carina_sys::{Epoll, Interest};
 
 use crate::failure::Failure;

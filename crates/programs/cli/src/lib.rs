@@ -88,7 +88,7 @@ pub struct Shared {
     pub run: Option<PathBuf>,
     /// Time to wait for a node to start, a DIF to be joined, a name to become known, a guest or a
     /// node to answer. A node that runs has 20 s to answer without it, and 5 s with less
-    #[arg(long, global = true, value_name = "TIME", value_parser = carina_measure::duration::parse_ns)]
+    #[arg(long, global = true, value_name = "TIME", value_parser = carina_text::duration::parse_ns)]
     pub wait: Option<u64>,
 }
 

@@ -9,15 +9,10 @@
 pub mod control;
 pub mod error;
 pub mod ipc;
-pub mod line_counter;
 pub mod names;
 pub mod paths;
 pub mod qemu;
 pub mod spec;
-pub mod spelling;
-pub mod toml;
-#[cfg(feature = "toml")]
-pub mod toml_fault;
 
 pub use error::{ErrorBody, ErrorCode};
 pub use names::{AppName, DifName, IpcpId, LocalName, NameError, PortId};

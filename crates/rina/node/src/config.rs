@@ -7,9 +7,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use carina_api::control::{IpcpCreate, IpcpType, VmCreate};
-use carina_api::toml_fault::TomlFault;
 use carina_api::{DifName, LocalName};
 use carina_dataplane::{WORKERS_MAX, Workers};
+use carina_text::toml_fault::TomlFault;
 use serde::Deserialize;
 use thiserror::Error;
 use toml::Spanned;

@@ -16,8 +16,8 @@ use carina_api::{AppName, DifName};
 use carina_client::{Error as ClientError, FlowSpec, Node, Registration};
 use carina_lab::{Network, TestNode};
 use carina_measure::results::{Metric, OURS, Results, Samples, machine};
-use carina_measure::table::{Table, short};
 use carina_sys::{Epoll, Interest, raise_nofile_limit};
+use carina_text::table::{Table, short};
 
 use crate::Progress;
 use crate::error::{Attempt, Error, Result};

@@ -19,7 +19,7 @@ mod toml;
 pub mod vnets;
 
 use carina_api::control::{Dialect, DifRole, IpcpCreate};
-use carina_api::spelling::nearest;
+use carina_text::spelling::nearest;
 use serde_json::{Map, Value};
 
 pub use crate::error::{ImportError, JsonError, YamlError};

@@ -189,7 +189,7 @@ fn an_interface_has_a_name_that_linux_knows() {
 fn what_is_quoted_is_a_string_of_toml() {
     let odd: String = (0..0x100_u32).filter_map(char::from_u32).collect();
     let of = |interface: &str| {
-        let quoted = carina_api::toml::quoted(interface);
+        let quoted = carina_text::toml::quoted(interface);
         let text =
             format!("[[ipcp]]\nname = \"e\"\ntype = \"eth\"\ndif = \"1\"\ninterface = {quoted}\n");
         let config = Config::parse(&text, None).unwrap_or_else(|error| panic!("{error}\n{text}"));

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use carina_api::control::DifRole;
-use carina_api::toml::{inline, quoted};
+use carina_text::toml::{inline, quoted};
 use serde_json::Value;
 
 use super::{Draft, Member};

@@ -1,24 +1,22 @@
 //! Measurement of flows: the traffic that is generated, the transports that carry it, the loops
-//! that send and receive it on two systems, and the statistics, tables and figures of the result.
+//! that send and receive it on two systems, and the statistics and figures of the result.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`traffic`], [`duration`] | sizes, rates and times as they stand on a command line |
+//! | [`traffic`] | sizes and rates as they stand on a command line |
 //! | [`transport`] | a flow, and what it is compared with: UDP, TCP, Unix sockets, bare rings |
 //! | [`trial`] | one measurement between a client and a server |
 //! | [`sequence`], [`summary`] | loss and reordering; mean, percentiles, confidence |
 //! | [`ratio`] | two systems measured in pairs: median and interval of their ratio |
-//! | [`results`], [`table`], [`figure`] | what benches report |
+//! | [`results`], [`figure`] | what benches report |
 #![forbid(unsafe_code)]
 
-pub mod duration;
 pub mod figure;
 pub mod random;
 pub mod ratio;
 pub mod results;
 pub mod sequence;
 pub mod summary;
-pub mod table;
 pub mod traffic;
 pub mod transport;
 pub mod trial;

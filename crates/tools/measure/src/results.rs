@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::table::{Table, short, size};
 use crate::ratio::Ratio;
 use crate::summary::Summary;
+use carina_text::table::{Table, short, size};
 
 /// What is measured. The name is the name in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

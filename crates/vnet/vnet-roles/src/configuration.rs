@@ -31,7 +31,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use carina_api::toml_fault::TomlFault;
+use carina_text::toml_fault::TomlFault;
 use carina_vnet::pip::inventory::Inventory;
 use carina_vnet::vnp::NETWORKS_PER_VNO;
 use carina_vnet::whole::Whole;

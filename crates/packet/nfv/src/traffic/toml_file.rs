@@ -16,9 +16,9 @@
 
 use std::fmt;
 
-use carina_api::line_counter::line_of;
-use carina_api::toml_fault::TomlFault;
 use carina_apps::pcap_filter::StateConfig;
+use carina_text::line_counter::line_of;
+use carina_text::toml_fault::TomlFault;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};

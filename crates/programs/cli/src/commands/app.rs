@@ -1,6 +1,6 @@
 //! `carina app`: the registered applications.
 
-use carina_measure::table::Table;
+use carina_text::table::Table;
 use clap::Subcommand;
 
 use crate::Shared;

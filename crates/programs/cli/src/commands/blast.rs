@@ -6,8 +6,6 @@ use std::time::Instant;
 
 use carina_apps::capture_file::CaptureFileError;
 use carina_frame::PoolConfig;
-use carina_measure::duration::parse_ns;
-use carina_measure::table::{Table, short};
 use carina_measure::traffic::{Rate, share};
 use carina_nfv::blast::{
     BlastError, Blaster, Blasting, FileNotes, Mix, Outcome as Trial, Packets, PacketsError, Search,
@@ -16,6 +14,8 @@ use carina_nfv::blast::{
 use carina_nfv::destination::Destination;
 use carina_nfv::port::PortSpec;
 use carina_sys::pin_to_cpu;
+use carina_text::duration::parse_ns;
+use carina_text::table::{Table, short};
 use carina_time::Duration;
 use carina_wire::capture::Stations;
 use carina_wire::ether::Mac;

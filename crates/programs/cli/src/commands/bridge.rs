@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use carina_api::{AppName, DifName};
 use carina_client::{Allocation, Error, Flow, FlowRequest, Node, Registration};
 use carina_measure::trial::target::may_succeed_later;
-use carina_netdev::StopSignal;
+use carina_sys::StopSignal;
 use carina_sys::{Epoll, EventFd, Interest, monotonic_ns};
 use serde_json::{Value, json};
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use carina_bench::hv::{self, HvOptions};
 use carina_bench::vm_and_host::{VmAndHost, enter_network};
-use carina_measure::duration::parse_ns;
 use carina_measure::figure::draw;
 use carina_measure::results::OURS;
+use carina_text::duration::parse_ns;
 
 use crate::Shared;
 use crate::commands::measured::{PROGRESS, all_measured, show};

@@ -9,7 +9,7 @@ mod show;
 
 use carina_api::control::LinkState;
 use carina_api::{DifName, LocalName};
-use carina_measure::table::Table;
+use carina_text::table::Table;
 use clap::Subcommand;
 
 use super::ipcp::kind_word;

@@ -2,7 +2,7 @@
 
 use carina_api::PortId;
 use carina_api::control::FlowState;
-use carina_measure::table::Table;
+use carina_text::table::Table;
 use clap::Subcommand;
 
 use crate::Shared;

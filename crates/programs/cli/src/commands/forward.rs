@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use carina_frame::PoolConfig;
-use carina_measure::duration::parse_ns;
-use carina_measure::table::{Table, short};
 use carina_nfv::forward::{
     By, Destination, ForwardCounts, ForwardError, Forwarder, Forwarding, Next, PortCounts, Routes,
     Station,
 };
 use carina_nfv::port::PortSpec;
 use carina_sys::pin_to_cpu;
+use carina_text::duration::parse_ns;
+use carina_text::table::{Table, short};
 use carina_time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::json;

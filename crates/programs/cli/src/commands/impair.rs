@@ -1,8 +1,8 @@
 //! `carina impair`: joins two interfaces and impairs what passes.
 
-use carina_measure::duration::parse_ns;
 use carina_measure::traffic::{Rate, share};
 use carina_netdev::FaultPlan;
+use carina_text::duration::parse_ns;
 use clap::Args;
 
 use super::wire_bridge::{self, Pace};

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use carina_import::{Draft, Note, irati, rlite};
-use carina_measure::table::Table;
+use carina_text::table::Table;
 use clap::Subcommand;
 use serde_json::json;
 

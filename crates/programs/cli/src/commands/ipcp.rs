@@ -6,7 +6,7 @@ use carina_api::control::{
     ArpDialect, Framing, HvSide, IpcpCreate, IpcpType, LinkState, PeerAddress,
 };
 use carina_api::{DifName, LocalName};
-use carina_measure::table::Table;
+use carina_text::table::Table;
 use clap::{Subcommand, ValueEnum};
 use serde_json::{Map, Value};
 

@@ -12,7 +12,7 @@ use carina_lab::{
     DryRun, LabDir, Labs, Options, Record, Topology, TopologyError, command_in, reach_guest,
     remove_strays, status, svg, take_down, up,
 };
-use carina_measure::table::Table;
+use carina_text::table::Table;
 use carina_vm::Guest;
 use carina_vm::shell::shell_words;
 use clap::Subcommand;

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use carina_apps::graph_file::Kind;
 use carina_frame::PoolConfig;
-use carina_measure::duration::parse_ns;
 use carina_nfv::port::PortSpec;
 use carina_nfv::traffic::graph::{graph, port_kinds};
 use carina_nfv::traffic::{Defaults, Traffic, TrafficPort, read, uplink_of};
+use carina_text::duration::parse_ns;
 use clap::{Args, Subcommand};
 use serde_json::json;
 

@@ -1,9 +1,9 @@
 //! `carina nic`: network cards on the PCI bus: who has them, and how they go back to the kernel.
 
-use carina_measure::table::Table;
 use carina_nic::binding::{self, BindError, Record};
 use carina_nic::driver_for;
 use carina_nic::pci::{self, PciDevice, parse_address};
+use carina_text::table::Table;
 use clap::Subcommand;
 use serde_json::{Value, json};
 

@@ -29,7 +29,7 @@ pub struct OutputArgs {
     #[arg(long, short, value_name = "PACKETS")]
     count: Option<u64>,
     /// End after this time
-    #[arg(long = "for", value_name = "TIME", value_parser = carina_measure::duration::parse_ns)]
+    #[arg(long = "for", value_name = "TIME", value_parser = carina_text::duration::parse_ns)]
     hold: Option<u64>,
 }
 

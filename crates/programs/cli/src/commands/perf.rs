@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use carina_api::{AppName, DifName};
 use carina_client::FlowSpec;
-use carina_measure::duration::parse_ns;
 use carina_measure::sequence::Tally;
 use carina_measure::summary::Summary;
-use carina_measure::table::{Table, short, size};
 use carina_measure::traffic::{Arrivals, Rate, Sizes, Sweep};
 use carina_measure::trial::client::{Trial, TrialClient};
 use carina_measure::trial::job::{Direction, Job, SideReport, Via};
 use carina_measure::trial::server::{Event, Scope, serve};
 use carina_measure::trial::target::Target;
+use carina_text::duration::parse_ns;
+use carina_text::table::{Table, short, size};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::{Value, json};
 

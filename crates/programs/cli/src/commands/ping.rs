@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use carina_api::{AppName, DifName};
 use carina_client::{Error, Flow};
-use carina_measure::duration::parse_ns;
 use carina_measure::summary::Summary;
-use carina_measure::table::short;
 use carina_measure::traffic::{SDU_MAX, bytes};
 use carina_measure::transport::flow::FlowTransport;
 use carina_measure::transport::{Arrival, Transport};
 use carina_measure::trial::payload::Payload;
 use carina_measure::trial::target::Target;
 use carina_sys::monotonic_ns;
+use carina_text::duration::parse_ns;
+use carina_text::table::short;
 use serde::Serialize;
 
 use crate::Shared;

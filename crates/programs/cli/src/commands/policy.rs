@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use carina_api::DifName;
 use carina_api::control::{Dialect, RibWrite};
-use carina_measure::table::Table;
+use carina_text::table::Table;
 use clap::Subcommand;
 use serde_json::Value;
 

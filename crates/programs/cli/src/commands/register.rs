@@ -19,7 +19,7 @@ pub struct RegisterArgs {
     #[arg(long)]
     dif: Option<DifName>,
     /// Unregister the name after this time
-    #[arg(long = "for", value_name = "TIME", value_parser = carina_measure::duration::parse_ns)]
+    #[arg(long = "for", value_name = "TIME", value_parser = carina_text::duration::parse_ns)]
     hold: Option<u64>,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use carina_api::control::RibObject;
-use carina_measure::table::Table;
+use carina_text::table::Table;
 use clap::Subcommand;
 use serde_json::Value;
 

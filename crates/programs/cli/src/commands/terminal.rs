@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use carina_netdev::StopSignal;
+use carina_sys::StopSignal;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 

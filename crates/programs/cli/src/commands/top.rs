@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use carina_api::paths::RunDir;
 use carina_engine::counters::{Kind, Snapshot, Value, read};
-use carina_measure::duration::parse_ns;
-use carina_measure::table::{Table, short};
+use carina_text::duration::parse_ns;
+use carina_text::table::{Table, short};
 use serde::Serialize;
 
 use self::graphs::GraphSample;

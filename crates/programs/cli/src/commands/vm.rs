@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use carina_api::LocalName;
 use carina_api::control::{Client, ClientError, LinkState, VmCreate, VmInfo, VmpiKind};
-use carina_measure::duration::parse_ns;
-use carina_measure::table::Table;
+use carina_text::duration::parse_ns;
+use carina_text::table::Table;
 use carina_vm::Guest;
 use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic, Record};
 use carina_wire::ether::Mac;

@@ -3,10 +3,11 @@
 
 use std::os::fd::AsFd;
 
-use carina_measure::duration::parse_ns;
-use carina_measure::table::Table;
-use carina_netdev::{Bridge, BridgeCounts, Change, FaultPlan, StopSignal};
+use carina_netdev::{Bridge, BridgeCounts, Change, FaultPlan};
+use carina_sys::StopSignal;
 use carina_sys::monotonic_ns;
+use carina_text::duration::parse_ns;
+use carina_text::table::Table;
 use serde_json::{Value, json};
 
 use crate::Shared;

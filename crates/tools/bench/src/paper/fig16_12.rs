@@ -15,7 +15,7 @@ use carina_client::{Flow, FlowSpec};
 use carina_lab::{Network, TestNode};
 use carina_measure::results::{Metric, Row};
 use carina_measure::summary::{Summary, regression};
-use carina_measure::table::{Table, short};
+use carina_text::table::{Table, short};
 
 use super::plots::{self, Labels, Point, Spread};
 use super::{CaseResults, PaperOptions};

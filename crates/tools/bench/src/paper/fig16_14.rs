@@ -17,7 +17,7 @@ use carina_api::control::DifRole;
 use carina_client::FlowSpec;
 use carina_lab::{CpuHalves, Host, Network, TestNode};
 use carina_measure::results::{Metric, Row};
-use carina_measure::table::{Table, short, size};
+use carina_text::table::{Table, short, size};
 
 use super::client::client_on;
 use super::goal::Goal;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use carina_measure::figure;
 use carina_measure::results::{Metric, Results, Row};
-use carina_measure::table::{Table, short, size};
+use carina_text::table::{Table, short, size};
 
 use serde_json::Value;
 

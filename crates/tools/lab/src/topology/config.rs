@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use carina_api::control::{Dialect, FaultSpec};
-use carina_api::toml::{inline, quoted};
 use carina_ipcp::DifConfig;
 use carina_ipcp::policy::component::ADDRESS_ASSIGNMENT;
+use carina_text::toml::{inline, quoted};
 use serde_json::{Map, Value};
 
 use super::Address;

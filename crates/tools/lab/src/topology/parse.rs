@@ -7,7 +7,7 @@ mod udp;
 use std::collections::BTreeMap;
 
 use carina_api::control::Dialect;
-use carina_api::spelling::nearest;
+use carina_text::spelling::nearest;
 use serde_json::{Map, Value};
 
 use super::address::Address;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use carina_api::control::Dialect;
-use carina_api::spelling::nearest;
 use carina_ipcp::{Catalogue, DifConfig, PolicySpec, QosCube};
+use carina_text::spelling::nearest;
 use serde_json::{Map, Value};
 
 use super::check;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use carina_api::spelling::nearest;
+use carina_text::spelling::nearest;
 
 use super::fault::{Fault, Finding, Lines, Place};
 use super::limits::{

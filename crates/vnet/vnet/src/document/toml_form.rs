@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use carina_api::line_counter::LineCounter;
-use carina_api::toml::{inline, quoted};
-use carina_api::toml_fault::TomlFault;
+use carina_text::line_counter::LineCounter;
+use carina_text::toml::{inline, quoted};
+use carina_text::toml_fault::TomlFault;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;

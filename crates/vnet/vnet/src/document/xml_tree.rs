@@ -4,8 +4,8 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use carina_api::line_counter::LineCounter;
-use carina_api::spelling::nearest;
+use carina_text::line_counter::LineCounter;
+use carina_text::spelling::nearest;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 use serde::Deserialize;

@@ -7,8 +7,8 @@ use carina_bench::comparison::Pin;
 use carina_bench::hv::{self, HvOptions};
 use carina_bench::paper::Case;
 use carina_bench::{Options, vm_and_host};
-use carina_measure::duration::parse_ns;
 use carina_measure::traffic::bytes;
+use carina_text::duration::parse_ns;
 
 use super::PROGRESS;
 use crate::failure::{Failure, usage};

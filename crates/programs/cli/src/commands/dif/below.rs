@@ -3,7 +3,7 @@
 
 use carina_api::DifName;
 use carina_api::control::{IpcpInfo, N1Info, N1State, RibObject};
-use carina_measure::table::Table;
+use carina_text::table::Table;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use carina_api::DifName;
 use carina_api::control::RibObject;
-use carina_measure::table::Table;
+use carina_text::table::Table;
 use serde::Serialize;
 
 use super::show::ago_text;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use carina_api::control::{Client, ClientError, RibObject};
 use carina_api::{DifName, ErrorCode};
-use carina_measure::table::Table;
+use carina_text::table::Table;
 use serde_json::{Map, Value};
 
 use super::below;

@@ -6,7 +6,7 @@ use carina_api::control::{IpcpInfo, LinkState, MemberState};
 use carina_lab::{DryRun, Link, LinkEnd, Member, Status, Topology};
 
 use crate::commands::ipcp::kind_word;
-use carina_measure::table::Table;
+use carina_text::table::Table;
 
 /// The tables of a topology, and the commands that would make it.
 pub fn dry_run_text(dry_run: &DryRun<'_>) -> String {

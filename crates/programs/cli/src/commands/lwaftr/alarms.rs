@@ -2,7 +2,7 @@
 
 use carina_lwaftr::alarms::{Alarm, OperatorState, Purge, Severity};
 use carina_lwaftr::channel::Verb;
-use carina_measure::table::Table;
+use carina_text::table::Table;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use serde_json::json;

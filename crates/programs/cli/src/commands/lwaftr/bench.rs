@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use carina_bench::lwaftr::captures::{CaptureBench, Passage};
-use carina_measure::duration::parse_ns;
+use carina_text::duration::parse_ns;
 
 use super::{Source, inputs};
 use crate::Shared;

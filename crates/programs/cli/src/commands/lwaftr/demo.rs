@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use carina_bench::lwaftr_demo::{CASE, LwaftrDemo, Report, SYSTEMS, draw};
 use carina_bench::vm_and_host::require_namespaces;
-use carina_measure::duration::parse_ns;
 use carina_measure::results::Metric;
-use carina_measure::table::Table;
+use carina_text::duration::parse_ns;
+use carina_text::table::Table;
 
 use crate::Shared;
 use crate::commands::measured::PROGRESS;

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use carina_engine::counter_file;
 use carina_lwaftr::channel::Server;
-use carina_measure::duration::parse_ns;
-use carina_measure::table::Table as Shown;
-use carina_netdev::ReloadSignal;
 use carina_nfv::port::PortSpec;
+use carina_sys::ReloadSignal;
+use carina_text::duration::parse_ns;
+use carina_text::table::Table as Shown;
 use carina_time::Duration;
 use serde_json::{Map, Value, json};
 

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use carina_bench::nfv_demo::hops::{HopsOptions, draw};
 use carina_bench::nfv_demo::{NfvDemo, Report};
-use carina_measure::duration::parse_ns;
 use carina_measure::results::{Metric, Results};
-use carina_measure::table::{Table, short};
+use carina_text::duration::parse_ns;
+use carina_text::table::{Table, short};
 use serde_json::json;
 
 use crate::Shared;

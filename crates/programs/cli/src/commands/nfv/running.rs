@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use carina_apps::runner::GraphRunner;
 use carina_engine::counter_file;
-use carina_measure::duration::parse_ns;
-use carina_netdev::ReloadSignal;
 use carina_nfv::traffic::Traffic;
 use carina_nfv::traffic::changes::Changes;
 use carina_nfv::traffic::counts::TrafficCounts;
 use carina_nfv::traffic::graph::{graph, port_kinds};
 use carina_nfv::traffic::placement::Placement;
+use carina_sys::ReloadSignal;
+use carina_text::duration::parse_ns;
 use carina_time::Duration;
 
 use super::record::{self, Record};

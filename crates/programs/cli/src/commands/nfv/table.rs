@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use carina_measure::table::{Table, short};
 use carina_nfv::traffic::counts::{PortCounts, TrafficCounts};
+use carina_text::table::{Table, short};
 use serde_json::{Value, json};
 
 /// What happened between two looks, or since the start.

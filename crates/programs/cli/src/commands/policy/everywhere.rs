@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use carina_api::control::{Client, ClientError, RibObject, RibWrite};
-use carina_measure::table::Table;
+use carina_text::table::Table;
 use serde::Serialize;
 use serde_json::json;
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use carina_measure::results::machine;
-use carina_measure::table::{Table, short};
 use carina_sim::scale::{Layout, Progress, Report, Size, measure};
+use carina_text::table::{Table, short};
 use serde::Serialize;
 
 use super::figure;

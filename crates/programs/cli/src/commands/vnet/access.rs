@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use carina_measure::table::Table;
+use carina_text::table::Table;
 use carina_vnet::document::Span;
 use carina_vnet_host::access::{AccessReport, AtAddress, Right, TokenWanted, UserReport};
 

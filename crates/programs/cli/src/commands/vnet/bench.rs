@@ -9,7 +9,7 @@ use carina_bench::instantiate::{self, Case, InstantiateOptions};
 use carina_bench::vm_and_host::{require_namespaces, require_network};
 use carina_embed::cases::{ETA_MAX, ETA_MIN, Setting, Topology};
 use carina_measure::results::{Metric, Results};
-use carina_measure::table::{Table, short};
+use carina_text::table::{Table, short};
 use clap::Subcommand;
 
 use crate::Shared;

@@ -11,7 +11,7 @@ use crate::failure::{Failure, failed};
 pub struct DeadlineArgs {
     /// Fail when the network is not ready within this time [default: 20m, and the time of its
     /// queue]
-    #[arg(long, value_name = "TIME", value_parser = carina_measure::duration::parse_ns)]
+    #[arg(long, value_name = "TIME", value_parser = carina_text::duration::parse_ns)]
     deadline: Option<u64>,
 }
 

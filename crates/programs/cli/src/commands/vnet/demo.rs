@@ -1,6 +1,6 @@
 //! `carina vnet demo`: six virtual machines on demand, beside the published figures.
 
-use carina_measure::table::{Table, short};
+use carina_text::table::{Table, short};
 use carina_vnet::document::{Boot, Document, Form};
 use carina_vnet_host::client::{Client, REMOVAL};
 use carina_vnet_host::progress::Phase;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use carina_measure::table::{Table, size};
+use carina_text::table::{Table, size};
 use carina_vnet_host::Error;
 use carina_vnet_host::image_store::{ImageStore, NewImage};
 use clap::Subcommand;

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use carina_measure::table::Table;
+use carina_text::table::Table;
 use carina_vnet_host::impairment::{Impairment, LinkImpairment};
 use carina_vnet_host::link_name::NamedLink;
 use carina_vnet_host::report::{LinkReport, VnetReport};

@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use carina_api::control::ClientError;
-use carina_measure::table::{Table, short};
+use carina_text::table::{Table, short};
 use carina_vnet::host_part::{LinkState, NodeState};
 use carina_vnet_host::client::{Client, REMOVAL};
 use carina_vnet_host::directory::is_part_name;

@@ -1,7 +1,7 @@
 //! `carina vnet plan`: what `up` or `apply` would do.
 
 use carina_api::control::ClientError;
-use carina_measure::table::Table;
+use carina_text::table::Table;
 use carina_vnet_host::judgement::Judge;
 use carina_vnet_host::plan::{Action, Plan};
 use carina_vnet_host::{Record, Vnets, remains};

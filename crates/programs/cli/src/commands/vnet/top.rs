@@ -1,6 +1,6 @@
 //! `carina vnet top`: live rates of the links of a network.
 
-use carina_measure::table::short;
+use carina_text::table::short;
 use carina_vnet_host::client::Client;
 use carina_vnet_host::report::{LinkReport, Passed, VnetReport};
 use carina_vnet_roles::operator;

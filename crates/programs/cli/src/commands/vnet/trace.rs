@@ -1,6 +1,6 @@
 //! `carina vnet trace`: the way from a node to another, and where echos are dropped on it.
 
-use carina_measure::table::{Table, short};
+use carina_text::table::{Table, short};
 use carina_vnet_host::way::{Act, Direction, Way, WayQuery};
 
 use super::network::{client, report_of};

@@ -1,6 +1,6 @@
 //! `carina vnet where`: nodes on this host.
 
-use carina_measure::table::Table;
+use carina_text::table::Table;
 use carina_vnet_host::Vnets;
 use carina_vnet_host::whereabouts::{self, Whereabouts};
 

@@ -1,6 +1,6 @@
 //! `carina vnet grant`, `grants`: what an operator lets others do with its networks.
 
-use carina_measure::table::Table;
+use carina_text::table::Table;
 use carina_vnet::document::Span;
 use carina_vnet::grant::{Grant, Verb};
 

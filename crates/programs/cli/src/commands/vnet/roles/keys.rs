@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use carina_measure::table::Table;
+use carina_text::table::Table;
 use carina_vnet_roles::identity::{Identity, Role};
 use carina_vnet_roles::keys::KeyDir;
 use clap::Subcommand;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use carina_measure::table::Table;
+use carina_text::table::Table;
 use carina_vnet::document::Document;
 use carina_vnet::message::Condition;
 use carina_vnet::vno::Seen;
