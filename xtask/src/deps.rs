@@ -140,7 +140,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 /// docs/reference/dependencies.md gives its reason.
 const ALLOWED: &[(&str, &str)] = &[
     ("carina-time", ""),
-    ("carina-text", "serde_json strsim thiserror toml"),
+    ("carina-text", "serde serde_json strsim thiserror toml"),
     ("carina-random", "rand_xoshiro"),
     ("carina-wire", "crc32fast"),
     ("carina-sys", "libc rustix"),
