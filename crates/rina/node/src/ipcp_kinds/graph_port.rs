@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use carina_api::control::IpcpCreate;
+#[cfg(feature = "ports")]
 use carina_apps::graph_file::read_app;
 use carina_engine::frames::AnyConfig;
 use carina_shims::PortConfig;
@@ -96,6 +97,7 @@ fn mac(create: &IpcpCreate) -> Result<Option<Mac>, SpecError> {
     mac.map(Some).ok_or_else(|| SpecError::Mac(text.clone()))
 }
 
+#[cfg(feature = "ports")]
 fn app(port: &Port) -> Result<Arc<dyn AnyConfig>, SpecError> {
     let wrong = |what: String| SpecError::Port(what);
     let kinds = carina_ports::KINDS;
@@ -118,9 +120,19 @@ fn app(port: &Port) -> Result<Arc<dyn AnyConfig>, SpecError> {
     read_app("port", table, &kinds).map_err(|error| wrong(error.to_string()))
 }
 
+/// This program is built without ports.
+#[cfg(not(feature = "ports"))]
+fn app(port: &Port) -> Result<Arc<dyn AnyConfig>, SpecError> {
+    let kind = port.get("kind").and_then(Value::as_str).unwrap_or_default();
+    Err(SpecError::Port(format!(
+        "kind = {kind:?}: this program has no ports of graphs, as that of guests; name an interface"
+    )))
+}
+
 /// What the names of files of counters begin with. Tools show what stands behind the last `+`.
 const FILE_PREFIX: &str = "ipcp+";
 
+#[cfg(feature = "ports")]
 const TUN: &str = "tun";
 
 #[cfg(test)]
@@ -139,6 +151,7 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "ports")]
     #[test]
     fn ports_are_checked_with_their_own_keys() {
         let card = json!({ "kind": "vhost_user", "socket": "/run/card", "queues": 2 });
