@@ -1,9 +1,10 @@
-//! What packets of a user may pass an access point, by the rights of their token.
+//! Filters the packets of an end user at an access point, by the rights in the user's token.
 //!
-//! A user with the right `dif` speaks to one port of UDP at the access point's node, where the shim
-//! of the network's DIF listens; one with the right `ip` speaks to all else. So the DIF is closed
-//! to those who have IP alone, also at other access points of the network, and the network's IP to
-//! those who are members alone.
+//! The right `dif` admits packets to and from one UDP port ([`SHIM_PORT`]) of the access point's
+//! node, where the shim of the network's DIF listens. The right `ip` admits all packets except
+//! those of that port at any address. So a user with `ip` alone cannot reach the DIF, not even at
+//! another access point of the network. A user with `dif` alone cannot send IP packets into the
+//! network.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -12,17 +13,18 @@ use carina_wire::inet::{Ipv4Header, PROTOCOL_UDP};
 
 use crate::token::Right;
 
-/// What packets of a user may pass.
+/// Which packets of an end user an access point lets pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passage {
-    /// All packets of IP, but those of shims.
+    /// All IP packets pass, except those of UDP port [`SHIM_PORT`].
     pub ip: bool,
-    /// Those of the shim of the node with this address.
+    /// Packets of UDP port [`SHIM_PORT`] at this address pass. `None`: at no address.
     pub shim_at: Option<Ipv4Addr>,
 }
 
 impl Passage {
-    /// What rights give at a node with this address.
+    /// Computes which packets pass, from the rights in a user's token and the IPv4 address of the
+    /// access point's node. Without the rights `ip` and `dif`, no packet passes.
     #[must_use]
     pub fn of(rights: &BTreeSet<Right>, node: Ipv4Addr) -> Passage {
         Passage {
@@ -31,13 +33,13 @@ impl Passage {
         }
     }
 
-    /// Whether a packet of the user passes.
+    /// Whether a packet that the user sends passes.
     pub(crate) fn lets_in(self, header: &Ipv4Header, packet: &[u8]) -> bool {
         let at = Ipv4Addr::from(header.destination);
         self.lets(at, shim(header, packet, DESTINATION))
     }
 
-    /// Whether a packet for the user passes.
+    /// Whether a packet that is addressed to the user passes.
     pub(crate) fn lets_out(self, header: &Ipv4Header, packet: &[u8]) -> bool {
         let at = Ipv4Addr::from(header.source);
         self.lets(at, shim(header, packet, SOURCE))
@@ -47,24 +49,26 @@ impl Passage {
         match packet {
             Shim::Yes => self.shim_at == Some(at),
             Shim::No => self.ip,
-            // The fragment with the ports decides about the others, which are nothing without it.
+            // The first fragment has the ports and decides: without it the receiver cannot
+            // reassemble the others.
             Shim::Later => self.ip || self.shim_at == Some(at),
             Shim::Cut => false,
         }
     }
 }
 
-/// Whether a packet is one of a shim.
+/// Whether a packet belongs to a shim.
 enum Shim {
     Yes,
     No,
-    /// A fragment that does not have the ports.
+    /// A later fragment, which has no ports.
     Later,
-    /// Too short for ports.
+    /// A UDP packet that is too short to have ports.
     Cut,
 }
 
-/// Looks at the port of UDP that stands so many bytes into its header.
+/// Compares one UDP port of a packet with [`SHIM_PORT`]. `place` is the offset of the port in the
+/// UDP header, in bytes.
 fn shim(header: &Ipv4Header, packet: &[u8], place: usize) -> Shim {
     if header.protocol != PROTOCOL_UDP {
         return Shim::No;
@@ -83,12 +87,12 @@ fn shim(header: &Ipv4Header, packet: &[u8], place: usize) -> Shim {
     }
 }
 
-/// The port of UDP where shims listen, which is the default of theirs.
+/// The UDP port where shims listen: the default port of the UDP shim.
 pub const SHIM_PORT: u16 = 3359;
-/// Where ports stand in a header of UDP (RFC 768).
+/// Offsets of the ports in a UDP header, in bytes (RFC 768).
 const SOURCE: usize = 0;
 const DESTINATION: usize = 2;
-/// Of the two bytes with flags and offset (RFC 791).
+/// Mask of the fragment offset in bytes 6 and 7 of an IPv4 header (RFC 791).
 const FRAGMENT_OFFSET: u16 = 0x1fff;
 
 #[cfg(test)]
