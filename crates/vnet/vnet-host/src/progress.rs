@@ -1,4 +1,4 @@
-//! How far the making of a network is, for those who wait for it.
+//! Progress of a network's creation, for callers that wait for it: status, phases and events.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,19 +12,19 @@ use serde::{Deserialize, Serialize};
 use crate::bell::Bell;
 use crate::error::{Error, Result};
 
-/// The phases of an instantiation, in their order.
+/// The phases of creating a network, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// Hosts are found for nodes.
+    /// Choose hosts for nodes.
     Discovery,
-    /// Namespaces, ports and the engine between them.
+    /// Create namespaces and ports, and start the engine that connects the ports.
     Tunnels,
-    /// Nodes are made, boot, and get their addresses.
+    /// Create nodes, boot them, and give them their addresses.
     Nodes,
-    /// Consoles answer.
+    /// Wait until every console answers.
     Consoles,
-    /// Probes pass every link both ways.
+    /// Wait until a probe has passed every link in both directions.
     Probes,
 }
 
@@ -34,23 +34,23 @@ pub enum Phase {
 pub struct PhaseTime {
     /// The phase.
     pub phase: Phase,
-    /// How long it took, ms.
+    /// Duration of the phase, in ms.
     pub took_ms: f64,
 }
 
-/// Something that happened to a network.
+/// An entry in the event log of a network, such as the end of a phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Event {
-    /// Its number, from 1.
+    /// Position in the log, counted from 1.
     pub number: u64,
-    /// When, ms after the agent took the network up.
+    /// Time of the event, in ms since the agent created the network or took it over.
     pub at_ms: u64,
-    /// What happened.
+    /// Text for people that describes the event.
     pub what: String,
 }
 
-/// How far a network is, shared by the thread that makes it and those that ask.
+/// Progress of a network: the thread that creates the network writes it, other threads read it.
 #[derive(Debug)]
 pub struct Progress {
     began: Instant,
@@ -66,7 +66,7 @@ struct State {
     status: HostStatus,
     phases: Vec<PhaseTime>,
     events: VecDeque<Event>,
-    /// Those of them that strangers have caused.
+    /// Numbers of the events that callers without rights have caused.
     of_strangers: VecDeque<u64>,
     last: u64,
     /// Moves of nodes to and from other hosts, by number.
@@ -74,7 +74,7 @@ struct State {
 }
 
 impl Progress {
-    /// Nothing of a part is made yet.
+    /// Progress of a part of which nothing exists yet.
     #[must_use]
     pub fn new(part: &HostPart) -> Progress {
         Progress::with_bell(part, Arc::default())
@@ -99,12 +99,12 @@ impl Progress {
         }
     }
 
-    /// The time from which events count.
+    /// Time since this value was created. [`Event::at_ms`] counts from the same moment.
     pub(crate) fn age(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// What the host says of its part now.
+    /// Current status of the nodes and links on this host.
     #[must_use]
     pub fn status(&self) -> HostStatus {
         self.lock().status.clone()
@@ -115,7 +115,7 @@ impl Progress {
         self.lock().moves.clone()
     }
 
-    /// Notes how far a move is; it is forgotten with none.
+    /// Records the state of a move. `None` removes the record.
     pub(crate) fn set_move(&self, number: u64, state: Option<MoveState>) {
         let mut all = self.lock();
         match state {
@@ -132,7 +132,7 @@ impl Progress {
         self.lock().phases.clone()
     }
 
-    /// The events after a number, at once or when there is one, at the latest after `wait`.
+    /// Returns the events with a number above `since`. Waits up to `wait` if there is none yet.
     #[must_use]
     pub fn events(&self, since: u64, wait: Duration) -> Vec<Event> {
         let state = self.lock();
@@ -144,14 +144,14 @@ impl Progress {
         after.cloned().collect()
     }
 
-    /// Tells what happened.
+    /// Appends an event and wakes the threads that wait for one.
     pub fn tell(&self, what: impl Into<String>) {
         self.lock().add(self.began.elapsed(), what.into());
         self.changed.notify_all();
     }
 
-    /// Tells what someone has caused who has no right here. Of such events few are kept, so that
-    /// they leave the others their room.
+    /// Appends an event that a caller without rights has caused. The log keeps only the latest few
+    /// of such events, so that they cannot displace the others.
     pub fn tell_of_stranger(&self, what: impl Into<String>) {
         let mut state = self.lock();
         state.add(self.began.elapsed(), what.into());
@@ -166,20 +166,20 @@ impl Progress {
         self.changed.notify_all();
     }
 
-    /// Rings the bell: something has changed that others ask for.
+    /// Rings the bell: the status has changed.
     pub(crate) fn ring(&self) {
         self.bell.ring();
     }
 
-    /// Has the making end at its next step.
+    /// Requests that the creation stops at its next step.
     pub fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::Release);
     }
 
-    /// Whether the making goes on.
+    /// Checks that the creation was not cancelled.
     ///
     /// # Errors
-    /// It was cancelled.
+    /// [`Error::Cancelled`] after [`Progress::cancel`].
     pub fn check(&self) -> Result<()> {
         match self.is_cancelled.load(Ordering::Acquire) {
             true => Err(Error::Cancelled),
@@ -187,7 +187,7 @@ impl Progress {
         }
     }
 
-    /// Another part is wanted: what it shares with the one before keeps its status.
+    /// Begins a change to another part. Nodes and links that both parts have keep their status.
     pub(crate) fn begin(&self, part: &HostPart) {
         let mut state = self.lock();
         let mut status = part.absent();
@@ -203,7 +203,7 @@ impl Progress {
         self.bell.ring();
     }
 
-    /// Does the work of a phase and notes how long it took.
+    /// Does the work of a phase and records its duration.
     pub(crate) fn phase(&self, phase: Phase, work: impl FnOnce() -> Result<()>) -> Result<()> {
         self.check()?;
         let began = Instant::now();
@@ -212,7 +212,7 @@ impl Progress {
         Ok(())
     }
 
-    /// Notes how long a phase took.
+    /// Records the duration of a phase.
     pub fn note(&self, phase: Phase, took: Duration) {
         let took_ms = took.as_secs_f64() * 1000.0;
         self.lock().phases.push(PhaseTime { phase, took_ms });

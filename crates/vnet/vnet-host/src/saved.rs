@@ -1,12 +1,13 @@
 //! A network in a directory: its document, its layout, and the state of its machines.
 //!
 //! ```text
-//!   DIR/vnet.json     what it is; written last, so that one that is not whole is known as such
+//!   DIR/vnet.json     the manifest; written last, so a directory without it is incomplete
 //!   DIR/NODE.guest    memory, processors and devices of a machine, as QEMU sends them
 //! ```
 //!
-//! What is restored has the uid, numbers and addresses that it had. The hashes find damage, not
-//! malice: who can write there decides what the machines do, as with a disk image.
+//! A restored network has the uid, numbers and addresses of the saved one. The hashes detect
+//! damage, not malice: a user who can write to the directory controls the machines, as with a disk
+//! image.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};
@@ -30,23 +31,23 @@ use crate::switched_off::{self, SwitchedOff};
 
 pub use crate::saved_error::SavedError;
 
-/// What a directory with a network says of itself.
+/// Content of `vnet.json`: the description of a saved network, without the states of its machines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// That it is one.
+    /// Constant that identifies the file as such a manifest.
     pub format: String,
-    /// In which version.
+    /// Version of the format.
     pub version: u32,
     /// The uid of the network.
     pub vnet: VnetId,
-    /// What is wanted of it.
+    /// Document that describes the network.
     pub document: Document,
     /// Numbers and interfaces of its links.
     pub layout: Layout,
-    /// Its machines.
+    /// Virtual machines of the network, by the names of their nodes.
     pub machines: BTreeMap<String, SavedNode>,
-    /// What impairs its links.
+    /// Impairments of its links, by number.
     #[serde(default, skip_serializing_if = "Impairments::is_empty")]
     pub impairments: Impairments,
     /// Links that its operator has taken down, by number.
@@ -58,15 +59,15 @@ pub struct Manifest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedNode {
-    /// What it sees.
+    /// Hardware of the machine, as its guest sees it.
     pub hardware: Hardware,
-    /// Which of its cards is which interface.
+    /// Number of the card of each interface, by the name of the interface.
     pub cards: BTreeMap<String, u32>,
-    /// Its state.
+    /// Size and hash of the file with the guest's state.
     pub guest: SavedGuest,
 }
 
-/// A network in a directory.
+/// A saved network: its directory, and the manifest in it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Saved {
@@ -75,7 +76,7 @@ pub struct Saved {
     manifest: Manifest,
 }
 
-/// Only what says whether it can be read at all.
+/// The fields that say whether this program can read the rest of a manifest.
 #[derive(Deserialize)]
 struct Head {
     #[serde(default)]
@@ -85,7 +86,7 @@ struct Head {
 }
 
 impl Manifest {
-    /// One of a network without machines so far.
+    /// Manifest of a network, still without machines.
     pub(crate) fn new(vnet: VnetId, document: &Document, layout: &Layout) -> Manifest {
         Manifest {
             format: FORMAT.to_owned(),
@@ -99,10 +100,10 @@ impl Manifest {
         }
     }
 
-    /// Reads one from a text, and says what is wrong with it.
+    /// Reads and checks a manifest. `path` is the file, for error messages.
     ///
     /// # Errors
-    /// It is no manifest, of another version, or contradicts itself.
+    /// The text is not a manifest, has another version, or contradicts itself.
     pub fn read(text: &[u8], path: &Path) -> std::result::Result<Manifest, SavedError> {
         let content = |what: String| SavedError::Content {
             path: path.to_owned(),
@@ -123,7 +124,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The text of it.
+    /// Writes the manifest as JSON.
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
         serde_json::to_vec_pretty(self).expect("a manifest has no keys but texts")
@@ -173,10 +174,10 @@ impl Manifest {
 }
 
 impl Saved {
-    /// Reads and checks what is in a directory, the states of machines, too.
+    /// Reads and checks a saved network: the manifest, and the states of all machines.
     ///
     /// # Errors
-    /// It is no saved network, or is damaged.
+    /// The directory contains no saved network, or is damaged.
     pub fn open(from: &Path) -> Result<Saved> {
         let path = from.join(MANIFEST);
         let what = || format!("reading {}", path.display());
@@ -208,10 +209,11 @@ impl Saved {
         })
     }
 
-    /// What a network is being restored from; none where it is not.
+    /// Returns the saved network from which a network is being restored. `None` if the network is
+    /// not being restored.
     pub(crate) fn of_network(dir: &VnetDir, record: &Record) -> Result<Option<Saved>> {
         if record.is_settled {
-            // An agent was killed before it had forgotten it.
+            // An agent was killed after the restore, before it removed the note.
             Saved::forget(dir)?;
             return Ok(None);
         }
@@ -223,8 +225,8 @@ impl Saved {
         }
     }
 
-    /// Has a network be restored from this, until [`Saved::forget`], with its impairments and the
-    /// links that were down.
+    /// Marks a network as being restored from this saved network, until [`Saved::forget`]. Also
+    /// writes the saved impairments and the links that were down.
     pub(crate) fn note(&self, dir: &VnetDir) -> Result<()> {
         let path = dir.restoring();
         let text = serde_json::to_vec(self).attempt("noting where a network comes from")?;
@@ -237,24 +239,24 @@ impl Saved {
         switched_off::write(dir, &off)
     }
 
-    /// The network is restored: nodes that are made anew boot.
+    /// Marks the network as restored: from now on, nodes that are recreated boot.
     pub(crate) fn forget(dir: &VnetDir) -> Result<()> {
         remove_file(&dir.restoring())
     }
 
-    /// What is in it.
+    /// The manifest.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// The record of the network, as it was.
+    /// Record of the network, with the uid and the layout that it had.
     pub(crate) fn record(&self) -> Result<Record> {
         let it = &self.manifest;
         record_of(&it.document, it.vnet, 1, it.layout.clone())
     }
 
-    /// A machine and the file with its state.
+    /// A machine and the file with its state. `None` if the network has no such machine.
     pub(crate) fn node(&self, name: &str) -> Option<(&SavedNode, PathBuf)> {
         let node = self.manifest.machines.get(name)?;
         Some((node, state_of(&self.from, name)))
@@ -266,7 +268,7 @@ pub(crate) fn state_of(directory: &Path, node: &str) -> PathBuf {
     directory.join(format!("{node}.guest"))
 }
 
-/// Makes the directory for a network that is to be saved.
+/// Creates the directory for a network that is to be saved. Only its owner has access to it.
 pub(crate) fn create(directory: &Path) -> Result<()> {
     let what = format!("making {}", directory.display());
     match DirBuilder::new().mode(0o700).create(directory) {
@@ -277,7 +279,7 @@ pub(crate) fn create(directory: &Path) -> Result<()> {
     }
 }
 
-/// Writes the manifest, which makes it whole.
+/// Writes the manifest, which makes the directory complete.
 pub(crate) fn complete(directory: &Path, manifest: &Manifest) -> Result<()> {
     let path = directory.join(MANIFEST);
     let part = directory.join(format!("{MANIFEST}.part"));

@@ -1,5 +1,6 @@
-//! What the operator of a network has stopped or taken down. It holds over changes and restarts of
-//! the agent, until the operator starts it or takes it up again.
+//! Nodes that the operator of a network has stopped, and links that the operator has taken down.
+//! They stay off across changes of the network and restarts of the agent, until the operator starts
+//! the node or takes the link up again.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::directory::VnetDir;
 use crate::error::{Attempt, Result};
 
-/// Nodes that are stopped, and links that are down.
+/// Nodes that the operator has stopped, and links that the operator has taken down.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwitchedOff {
@@ -24,14 +25,14 @@ pub struct SwitchedOff {
 }
 
 impl SwitchedOff {
-    /// Whether nothing is.
+    /// True if no node is stopped and no link is down.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.links.is_empty()
     }
 
-    /// Why a link carries nothing, if the operator is the reason: it is down, or a node at its end
-    /// is stopped.
+    /// Returns why a link is off: the operator has taken the link down, or has stopped a node at
+    /// one of its ends. `None` if neither is the case.
     #[must_use]
     pub fn reason(&self, link: &LinkPart) -> Option<String> {
         let mut ends = link.ends();
@@ -42,7 +43,7 @@ impl SwitchedOff {
         is_down.then(|| "its operator has taken it down".to_owned())
     }
 
-    /// Forgets nodes and links that a part does not have; whether there were any.
+    /// Removes nodes and links that `part` does not contain. Returns whether it removed any.
     pub(crate) fn keep_only(&mut self, part: &HostPart) -> bool {
         let before = self.clone();
         self.nodes.retain(|name| part.node(name).is_some());
@@ -52,7 +53,7 @@ impl SwitchedOff {
     }
 }
 
-/// Reads what is switched off in a network; nothing where there is no file.
+/// Reads which nodes and links of a network are off: none if the file does not exist.
 pub(crate) fn read(dir: &VnetDir) -> Result<SwitchedOff> {
     let path = dir.switched_off();
     let what = || format!("reading {}", path.display());
@@ -62,7 +63,7 @@ pub(crate) fn read(dir: &VnetDir) -> Result<SwitchedOff> {
     }
 }
 
-/// Writes what is switched off in a network, whole or not at all.
+/// Writes which nodes and links of a network are off. Replaces the file atomically.
 pub(crate) fn write(dir: &VnetDir, off: &SwitchedOff) -> Result<()> {
     let path = dir.switched_off();
     let part = path.with_extension("part");

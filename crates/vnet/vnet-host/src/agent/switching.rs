@@ -1,4 +1,4 @@
-//! Nodes that operators stop, start and restart, and links that they take down and up.
+//! Lets operators stop, start and restart nodes, and take links down and up.
 
 use std::time::{Duration, Instant};
 
@@ -8,20 +8,20 @@ use super::Agent;
 use crate::error::{Error, Result};
 use crate::report::{VnetReport, VnetState};
 
-/// What is done with a node.
+/// What to do with a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeSwitch {
-    /// It ends, and stays so until it is started.
+    /// End the node; it stays off until it is started.
     Stop,
-    /// It runs again, if it is stopped or has ended.
+    /// Start the node if it is stopped or has ended.
     Start,
-    /// It ends, and runs again.
+    /// End the node and start it again.
     Restart,
 }
 
 impl NodeSwitch {
-    /// The word for it, which is the last of a path and the name of a command.
+    /// The word for the action: the last part of its HTTP path, and the name of its command.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -36,7 +36,7 @@ impl Agent {
     /// Stops a node, or begins to start or restart it.
     ///
     /// # Errors
-    /// There is no such network or node, or it cannot be ended.
+    /// The network or the node does not exist, or the agent cannot end the node.
     pub fn switch_node(&self, name: &str, node: &str, what: NodeSwitch) -> Result<VnetReport> {
         let began = Instant::now();
         let network = self.network(name)?;
@@ -53,10 +53,10 @@ impl Agent {
         Ok(network.report())
     }
 
-    /// Takes a link down, or begins to take it up: then it is probed.
+    /// Takes a link down, or begins to take it up and to probe it.
     ///
     /// # Errors
-    /// There is no such network or link, or its ports cannot be changed.
+    /// The network or the link does not exist, or the agent cannot change its ports.
     pub fn switch_link(&self, name: &str, link: u32, is_up: bool) -> Result<VnetReport> {
         let began = Instant::now();
         let network = self.network(name)?;
@@ -67,10 +67,10 @@ impl Agent {
         Ok(network.report())
     }
 
-    /// As [`Agent::switch_link`], of the link at an interface of a node.
+    /// Like [`Agent::switch_link`], for the link at an interface of a node.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Agent::switch_link`], or the node has no such interface.
     pub fn switch_link_at(
         &self,
         name: &str,
@@ -81,10 +81,11 @@ impl Agent {
         self.switch_link(name, link, is_up)
     }
 
-    /// Waits until a change of a network has ended.
+    /// Waits until a network has finished changing: it is ready or degraded.
     ///
     /// # Errors
-    /// It has failed, with what is in the way, or has not ended within `limit`.
+    /// [`Error::NotReady`] with the reasons if the change has failed. [`Error::Timeout`] if the
+    /// network still changes after `limit`. Or there is no such network.
     pub fn wait_until_settled(&self, name: &str, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         loop {
