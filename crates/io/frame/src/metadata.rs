@@ -1,4 +1,4 @@
-//! What is known of a frame beside its bytes.
+//! Metadata of a frame: information beside its bytes.
 
 use carina_time::Instant;
 
@@ -13,10 +13,10 @@ pub struct Checksum {
     pub offset: u16,
 }
 
-/// How a frame longer than the MTU is to be cut.
+/// How to cut a frame that is longer than the MTU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segmentation {
-    /// What is cut.
+    /// Protocol of the frame.
     pub kind: SegmentationKind,
     /// Payload bytes of each segment.
     pub size: u16,
@@ -24,7 +24,7 @@ pub struct Segmentation {
     pub headers: u16,
 }
 
-/// What is cut into segments. (VIRTIO 1.2 §5.1.6, `gso_type`)
+/// Protocol of a frame that is cut into segments. (VIRTIO 1.2 §5.1.6, `gso_type`)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SegmentationKind {
     /// TCP over IPv4.
@@ -36,26 +36,26 @@ pub enum SegmentationKind {
     Udp,
 }
 
-/// All metadata of a frame; what is `None` or false is not known.
+/// All metadata of a frame. `None` and `false` mean that the value is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// Tag control information of a VLAN tag that was taken out, or is to be put in. (IEEE 802.1Q
-    /// §9.6)
+    /// Tag control information of a VLAN tag that a device has removed, or must insert. (IEEE
+    /// 802.1Q §9.6)
     pub vlan: Option<u16>,
-    /// A checksum that is still to be filled in.
+    /// A checksum that a device must still fill in.
     pub checksum: Option<Checksum>,
-    /// All checksums of the frame were checked and are right.
+    /// All checksums of the frame were checked and are correct.
     pub is_checksum_valid: bool,
-    /// The frame is still to be cut.
+    /// How the frame must still be cut into segments.
     pub segmentation: Option<Segmentation>,
-    /// Hash over the flow's addresses.
+    /// Hash over the addresses and ports of the frame's flow.
     pub hash: Option<u32>,
-    /// When the frame arrived.
+    /// Time at which the frame arrived at the host, by the clock of the engine. `None`: unknown;
+    /// the app `pcap_write` then uses the time at which it receives the frame.
     pub time: Option<Instant>,
 }
 
-/// Which of the stored values hold; part of a frame, so that a new one starts without any at no
-/// cost.
+/// Which of the stored values are valid. A new frame starts with none of them at no cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known(pub(crate) u8);
 

@@ -301,7 +301,8 @@ impl Aftr {
         }
     }
 
-    /// What has to leave; the caller takes it.
+    /// Frames to send, by side. The caller must take them: the AFTR appends frames to the lists and
+    /// removes none.
     pub fn outputs(&mut self) -> &mut Outputs {
         &mut self.out
     }
