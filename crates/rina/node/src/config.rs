@@ -24,14 +24,14 @@ mod rings;
 
 pub use self::origin::Origin;
 
-/// What a node is made from.
+/// Configuration of a node.
 #[derive(Default, Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The node itself.
     #[serde(default)]
     pub node: NodeConfig,
-    /// Bounds on what applications may ask for.
+    /// Limits on what applications may request.
     #[serde(default)]
     pub limits: Limits,
     /// IPCPs, in the order in which their DIFs are searched.
@@ -40,10 +40,10 @@ pub struct Config {
     /// VM ports; their DIFs are searched after those of `ipcps`.
     #[serde(default, rename = "vm")]
     pub vms: Vec<Spanned<VmCreate>>,
-    /// Members of normal DIFs, made after all others, in this order.
+    /// Members of normal DIFs. The node creates them after all other IPCPs, in this order.
     #[serde(default, rename = "dif")]
     pub difs: Vec<Spanned<MemberSpec>>,
-    /// Access rules; the first that fits decides.
+    /// Access rules; the first rule that matches decides.
     #[serde(default, rename = "rule")]
     pub rules: Vec<Rule>,
     /// The file and its lines, for errors.
@@ -55,17 +55,18 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NodeConfig {
-    /// The name given to peers; absent for the name of the host.
+    /// Name that peers see; default: the name of the host.
     pub name: Option<String>,
-    /// The run directory; absent for the default.
+    /// Run directory; default: see `docs/reference/configuration.md`.
     pub run_dir: Option<PathBuf>,
-    /// Whether there is a `loopback` IPCP in the DIF `local` without being configured.
+    /// Whether the node creates a `loopback` IPCP in the DIF `local` if none is configured.
     pub loopback: bool,
-    /// DIFs to search first, in this order.
+    /// DIFs in which the node first searches the destination of a flow, in this order, if the
+    /// application names no DIF. The other DIFs follow in the order of creation.
     pub dif_order: Vec<DifName>,
-    /// Data-plane threads; fixed while the node runs.
+    /// Number of data-plane threads; cannot change while the node runs.
     pub workers: Option<Spanned<usize>>,
-    /// The processor of each of them; none to leave them to the scheduler.
+    /// Processor of each data-plane thread; empty: the kernel's scheduler chooses.
     pub cpus: Vec<Spanned<usize>>,
     /// The worker of IPCPs and VMs, by their names.
     pub placement: BTreeMap<LocalName, Spanned<usize>>,
@@ -94,7 +95,7 @@ pub struct Limits {
     pub ring_bytes: u64,
 }
 
-/// Why a configuration is not one.
+/// Why a configuration is refused.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -106,7 +107,7 @@ pub enum ConfigError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// The text is not TOML, or not this TOML.
+    /// The text is not TOML, or has an unknown key or a wrong value.
     #[error("configuration{}: {text}", in_file(path))]
     Parse {
         /// The file, when there is one.
@@ -114,7 +115,7 @@ pub enum ConfigError {
         /// The line, the key and its value, and what would be right.
         text: String,
     },
-    /// The parts do not fit together.
+    /// Two tables contradict each other, or a value is not possible.
     #[error("configuration{}: {}{what}", in_file(path), on_line(*line))]
     Meaning {
         /// The file, when there is one.
@@ -185,13 +186,13 @@ impl Config {
             .extend(added.map(|create| Spanned::new(0..0, create)));
     }
 
-    /// Whether the implicit loopback IPCP is to be made.
+    /// Whether the node must create the implicit loopback IPCP.
     pub fn wants_implicit_loopback(&self) -> bool {
         let explicit = |ipcp: &Spanned<IpcpCreate>| ipcp.get_ref().kind == IpcpType::Loopback;
         self.node.loopback && !self.ipcps.iter().any(explicit)
     }
 
-    /// Checks what concerns several parts at once; an error carries its byte offset.
+    /// Checks what concerns several tables at once; an error carries its byte offset.
     fn check(&self) -> Result<(), (usize, String)> {
         let mut names: HashSet<&LocalName> = HashSet::new();
         let ipcps = self

@@ -38,7 +38,7 @@ pub struct Core {
     pub journal: Journal,
     pub rules: Rules,
     pub limits: Limits,
-    /// DIFs to search before all others.
+    /// DIFs to search before all others, for example for the destination of a flow.
     pub dif_order: Vec<DifName>,
     /// The data-plane threads, as configured.
     pub workers: Workers,
@@ -66,7 +66,8 @@ pub struct Core {
     /// Signalled for each request and for the stop.
     pub doorbell: EventFd,
     pub stop: Arc<AtomicBool>,
-    /// Room for one message, kept from event to event.
+    /// Buffer for one message of an application. The node reuses it, so that receiving a message
+    /// allocates nothing.
     pub message: Vec<u8>,
 }
 

@@ -1,4 +1,5 @@
-//! What a configuration asks for, and whether it can be as far as the configuration tells.
+//! The IPCPs, VM ports and members that a configuration asks for, and the checks of a configuration
+//! that need no running node.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,32 +18,35 @@ use crate::rules::Rules;
 use crate::sdu_capacity::{SduCapacity, resolve_max_pdu};
 use crate::vm_port::default_dif;
 
-/// What a configuration asks for.
+/// The IPCPs, VM ports and members that a configuration asks for.
 pub struct Wishes {
     /// Shims.
     pub ipcps: Vec<Spanned<IpcpCreate>>,
     /// VM ports.
     pub vms: Vec<Spanned<VmCreate>>,
-    /// Members, in the order in which they are made.
+    /// Members of normal DIFs, in the order in which the node creates them.
     pub members: Vec<Spanned<MemberSpec>>,
 }
 
-/// Why a part of a configuration cannot be, and where it stands in the text.
+/// Why a table of a configuration (`[[ipcp]]`, `[[vm]]`, `[[dif]]`) is refused, and its position in
+/// the text.
 pub struct Fault {
-    /// The place of the part in bytes; empty for a part that the text does not contain.
+    /// Position of the table, as a range of bytes; empty for a table that the text does not
+    /// contain.
     pub span: Range<usize>,
     /// What is wrong.
     pub error: ErrorBody,
 }
 
 impl Fault {
-    /// Adds the place of a part to its errors.
+    /// Returns a function that adds the position of a table (`[[ipcp]]`, `[[vm]]`, `[[dif]]`) to an
+    /// error about that table.
     pub fn of<T>(part: &Spanned<T>) -> impl FnOnce(ErrorBody) -> Fault {
         let span = part.span();
         |error| Fault { span, error }
     }
 
-    /// The error with the line of the part in `config`.
+    /// The error, with the line of the table in `config` in front of its message.
     pub fn on_its_line(self, config: &Config) -> ErrorBody {
         let line = on_line(config.origin.line_of(&self.span));
         let message = format!("{line}{}", self.error.message);
@@ -53,20 +57,20 @@ impl Fault {
     }
 }
 
-/// The IPCPs of a node, as far as they are known before they are made.
+/// The IPCPs of a node, as far as they are known before the node creates them.
 #[derive(Default)]
 pub struct World {
-    /// The layers of all of them.
+    /// The layer of each IPCP.
     pub layers: Vec<Layer>,
-    /// What DIFs carry that are to be made.
+    /// Longest SDUs of the DIFs that the node will create.
     pub capacities: BTreeMap<DifName, SduCapacity>,
 }
 
-/// What a node called `system` that has no IPCPs would refuse of a configuration. It reads the
-/// files that `auth` names; it opens no device and no socket.
+/// Checks a configuration as a node called `system` without IPCPs would check it. Reads the files
+/// that `auth` names; opens no device and no socket.
 ///
 /// # Errors
-/// The first part of the configuration that cannot be, and why.
+/// The first table of the configuration that the node would refuse, and the reason.
 pub fn check_alone(config: &Config, system: &str) -> Result<(), ConfigError> {
     let judged = Wishes::of(config)
         .and_then(|(wishes, rules)| wishes.judge(system, &rules, &mut World::default()));
@@ -74,10 +78,10 @@ pub fn check_alone(config: &Config, system: &str) -> Result<(), ConfigError> {
 }
 
 impl Wishes {
-    /// What a configuration asks for, and its rules.
+    /// Collects the IPCPs, VM ports and members of a configuration, and its access rules.
     ///
     /// # Errors
-    /// Two shims that would take each other's frames or addresses.
+    /// Two shims would receive each other's frames or use the same address.
     pub fn of(config: &Config) -> Result<(Wishes, Rules), Fault> {
         let mut ipcps = Vec::new();
         if config.wants_implicit_loopback() {
@@ -98,10 +102,10 @@ impl Wishes {
         Ok((wishes, rules))
     }
 
-    /// Checks what is to be made against `world`, and adds it there.
+    /// Checks every table against `world`, and adds its IPCP to `world`.
     ///
     /// # Errors
-    /// The first part that cannot be, and why.
+    /// The first table that is refused, and the reason.
     pub fn judge(&self, system: &str, rules: &Rules, world: &mut World) -> Result<(), Fault> {
         for part in &self.ipcps {
             let create = part.get_ref();
