@@ -1,4 +1,5 @@
-//! What a guest is asked for again and again: lines of a script that the agent obeys by itself.
+//! Frequent requests of the host to a guest. Each is a line of a script that the agent in the guest
+//! executes itself, without a shell.
 
 use std::net::Ipv4Addr;
 
@@ -15,49 +16,51 @@ pub struct Prefix {
     pub bits: u8,
 }
 
-/// One line.
+/// A request of the host to the agent in its guest: one line at the beginning of a script that the
+/// host sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// `carina_be NAME SECONDS SEED`: become another machine than the template: name, time since
-    /// 1970, and something to draw random numbers from.
+    /// `carina_be NAME SECONDS SEED`: take the identity of a clone: host name, time in seconds
+    /// since 1970, and a seed for random numbers.
     Be {
         name: String,
         seconds: i64,
         seed: String,
     },
-    /// `carina_card MAC MAC`: give the card with one address another.
+    /// `carina_card FROM TO`: change the MAC address of the card that has `from`.
     Card { from: Mac, to: Mac },
-    /// `carina_link MAC NAME ADDRESS/BITS MTU`: give the card with an address a name, the only IP
-    /// address, and an MTU, bring it up, and forward.
+    /// `carina_link MAC NAME ADDRESS/BITS MTU`: configure the card with this MAC address. Set its
+    /// name, its only IP address and its MTU (bytes), bring it up, and enable forwarding.
     Link {
         mac: Mac,
         name: String,
         address: Prefix,
         mtu: u32,
     },
-    /// `carina_via NEIGHBOUR ADDRESS/BITS...`: send by one neighbour to all of several prefixes.
+    /// `carina_via NEIGHBOUR ADDRESS/BITS...`: add routes to these prefixes over one neighbour.
     Via {
         neighbour: Ipv4Addr,
         prefixes: Vec<Prefix>,
     },
-    /// `carina_file MODE BASE64 PATH`: put a file at a path, with permissions in octal digits; `-`
-    /// says that it is empty.
+    /// `carina_file MODE BASE64 PATH`: write a file. `MODE` is its permissions in octal digits;
+    /// `BASE64` is its content, or `-` for an empty file.
     File {
         path: String,
         mode: u32,
         data: Vec<u8>,
     },
-    /// `carina_echo OWN NEIGHBOUR SECONDS [once]`: ask a neighbour for echos until one comes, or
-    /// for one, and say how long that took.
+    /// `carina_echo OWN NEIGHBOUR SECONDS [once]`: send echo requests from the address `OWN` to a
+    /// neighbour until one is answered, and report the round-trip time. With `once`, send one
+    /// request. Give up after `SECONDS`.
     Echo {
         own: Ipv4Addr,
         peer: Ipv4Addr,
         seconds: u64,
         asks: Asks,
     },
-    /// `carina_rehearse MAC OTHER-MAC ADDRESS/BITS NEIGHBOUR`: do with a card what a node does with
-    /// its cards, and leave it as it was. The first time costs an emulated guest many times as much
-    /// as any later one, since its code is translated then.
+    /// `carina_rehearse MAC OTHER-MAC ADDRESS/BITS NEIGHBOUR`: configure a card as a node does, and
+    /// undo that. In an emulated guest the first configuration takes much longer than later ones,
+    /// because QEMU then translates its code.
     Rehearse {
         mac: Mac,
         other: Mac,
@@ -66,10 +69,10 @@ pub enum Order {
     },
 }
 
-/// Splits a script into the orders that it begins with, and the rest, which is for a shell.
+/// Splits a script into the orders at its beginning, and the rest, which a shell runs.
 ///
 /// # Errors
-/// A line is no order though it begins like one: what is wrong with it.
+/// A line begins with `carina_` and is not a valid order. The error quotes the line.
 pub fn orders_of(script: &str) -> Result<(Vec<Order>, &str), String> {
     let mut orders = Vec::new();
     let mut rest = script;
@@ -136,7 +139,7 @@ fn order(line: &str) -> Option<Order> {
     words.next().is_none().then_some(order)
 }
 
-/// The path is all that is left of the line, spaces too.
+/// Parses a `file` order. The path is the rest of the line and may contain spaces.
 fn file(line: &str) -> Option<Order> {
     let mut words = line.splitn(4, ' ').skip(1);
     let mode = u32::from_str_radix(words.next()?, 8).ok()?;
@@ -158,7 +161,7 @@ fn mac(text: &str) -> Option<Mac> {
     words.next().is_none().then_some(mac)
 }
 
-/// The name of an interface, of which the kernel takes 15 bytes.
+/// Checks the name of an interface: at most 15 bytes, as in the kernel.
 fn interface(text: &str) -> Option<String> {
     let fits = text.len() <= 15 && !text.contains('/');
     fits.then(|| text.to_owned())

@@ -1,25 +1,25 @@
-//! Values of the fields of RIB objects.
+//! Values of fields of RIB objects.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// A field of an object.
+/// Value of one field of a RIB object, such as the number `1500` in `sdu_max = 1500`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scalar {
-    /// A whole number.
+    /// An integer from 0 on.
     Uint(u64),
-    /// A whole number with sign.
+    /// An integer that may be negative.
     Int(i64),
     /// Text.
     Text(String),
-    /// Yes or no.
+    /// True or false.
     Bool(bool),
     /// Several texts.
     List(Vec<String>),
 }
 
 impl Scalar {
-    /// As a parameter of a policy has it.
+    /// Writes the value as text, in the form of a policy's parameter: `true`, `-3`, `a,b`.
     #[must_use]
     pub fn to_text(&self) -> String {
         match self {

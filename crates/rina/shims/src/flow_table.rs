@@ -1,5 +1,4 @@
-//! The flows of a shim over a network, whatever the network: their links, their states, and the
-//! events about them.
+//! The flows of a shim IPCP over any network: their links, their states, and the events about them.
 //!
 //! ```text
 //!            ask                 open
@@ -32,7 +31,7 @@ pub(crate) struct Names {
     pub remote: AppName,
 }
 
-/// How far a flow has come.
+/// State of a flow's allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Requested of the network by this side.
@@ -46,9 +45,10 @@ pub(crate) enum Stage {
 /// Why a piece cannot be delivered now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
-    /// The reader has no room, or is not there yet: the IPCP is visited again when it has.
+    /// The reader has no room, or does not exist yet. The engine runs the IPCP again when the
+    /// reader has room.
     Reader,
-    /// No buffer is free; no event tells when one is.
+    /// No buffer is free. No event reports when one becomes free.
     Buffer,
 }
 
@@ -59,11 +59,11 @@ pub(crate) struct ShimFlow<X> {
     pub stage: Stage,
     /// The other side requested it.
     pub is_passive: bool,
-    /// When it began, or was opened, in ns.
+    /// Time of the request, or, once the flow is open, of the opening, in ns.
     pub since: u64,
     pub peer: X,
     links: Option<FlowLinks>,
-    /// SDUs that came before there was an application to take them.
+    /// SDUs that arrived before an application accepted the flow.
     waiting: VecDeque<Packet>,
     /// The last packet of the application was a piece of an SDU that is too long.
     is_in_pieces: bool,
@@ -76,7 +76,8 @@ pub(crate) struct FlowTable<X> {
     pub row: Row,
     /// Names registered here.
     pub names: BTreeSet<AppName>,
-    /// The IPCPs among them whose peers say in their first PDU who they are.
+    /// Those registered names that belong to IPCPs. A peer of an IPCP names itself in its first
+    /// PDU.
     pub connectable: Connectable,
     pub pool: Pool,
     /// Captures of SDUs.
@@ -89,7 +90,7 @@ pub(crate) struct FlowTable<X> {
 }
 
 impl<X> FlowTable<X> {
-    /// No flows yet.
+    /// Creates an empty table.
     pub fn new(context: AppContext) -> FlowTable<X> {
         FlowTable {
             id: context.id,
@@ -123,7 +124,8 @@ impl<X> FlowTable<X> {
         self.connectable.remove(name);
     }
 
-    /// The names of the flow that a packet begins: it is M_CONNECT to an IPCP that is registered.
+    /// The names of the flow that a packet begins. `None` unless the packet is an M_CONNECT to a
+    /// registered IPCP.
     pub fn connecting(&self, packet: &Packet) -> Option<Names> {
         let (local, remote) = self.connectable.read(packet)?;
         Some(Names { local, remote })
@@ -153,7 +155,7 @@ impl<X> FlowTable<X> {
         self.events.put(Event::LinkDown { ipcp, reason });
     }
 
-    /// Reports a new longest SDU.
+    /// Reports that the length of the longest SDU has changed.
     pub fn sdu_max_changed(&mut self, sdu_bytes_max: usize) {
         let ipcp = self.ipcp;
         self.events.put(Event::SduMaxChanged {
@@ -172,12 +174,12 @@ impl<X> FlowTable<X> {
         self.slots.get_mut(at)
     }
 
-    /// The place of a port.
+    /// Index of the flow with a port-id.
     pub fn index_of_port(&self, port: PortId) -> Option<usize> {
         self.by_port.get(&port).copied()
     }
 
-    /// The place of the flow whose application writes to `link`.
+    /// Index of the flow whose application writes to `link`.
     #[inline]
     pub fn index_of_link(&self, link: LinkId, links: &Links) -> Option<usize> {
         let at = (links.sink_cookie(link) as usize).checked_sub(1)?;
@@ -185,7 +187,7 @@ impl<X> FlowTable<X> {
         (ends.from_flow == link).then_some(at)
     }
 
-    /// The places of all flows.
+    /// Indices of all flows.
     pub fn indices(&self) -> Vec<usize> {
         self.by_port.values().copied().collect()
     }
@@ -203,7 +205,7 @@ impl<X> FlowTable<X> {
         Some(flow)
     }
 
-    /// Enters a flow that an application of this system requests.
+    /// Adds a flow that an application of this system requests. Returns its index.
     pub fn request(
         &mut self,
         now: u64,
@@ -227,7 +229,8 @@ impl<X> FlowTable<X> {
         at
     }
 
-    /// Enters a flow that the other side requests, and reports it. `None` when there are too many.
+    /// Adds a flow that the other side requests, reports it, and returns its index. `None` if the
+    /// table has [`FLOWS_MAX`] flows.
     pub fn add_incoming(&mut self, now: u64, names: Names, peer: X) -> Option<usize> {
         if self.len() >= FLOWS_MAX {
             self.row.add(Value::DropNoBuffer, 1);
@@ -265,8 +268,8 @@ impl<X> FlowTable<X> {
         }
     }
 
-    /// An application has accepted an incoming flow. `None` when the flow has ended in the
-    /// meantime, which the manager knows; the application's end is closed then.
+    /// Opens an incoming flow that an application has accepted. `None` if the flow has ended in the
+    /// meantime: the manager knows that already, and this call closes the application's end.
     pub fn accept(
         &mut self,
         now: u64,
@@ -301,8 +304,8 @@ impl<X> FlowTable<X> {
         }
     }
 
-    /// Gives an SDU to the flow's application, or keeps it until there is one. A reader that is too
-    /// slow loses it: a datagram network has no flow control.
+    /// Gives an SDU to the flow's application, or keeps it until an application accepts the flow.
+    /// If the application has no room, the SDU is dropped: a datagram network has no flow control.
     #[inline]
     pub fn deliver(&mut self, at: usize, packet: Packet, links: &mut Links) {
         self.taps.note(Direction::In, &[], &packet);
@@ -334,11 +337,11 @@ impl<X> FlowTable<X> {
         }
     }
 
-    /// Gives the application the first bytes of a frame, as many as its room and its link's piece
-    /// allow; `more` when more of the SDU follows behind the frame.
+    /// Gives the application the first bytes of a frame, at most its link's longest piece, and
+    /// returns how many. `more`: the SDU continues after the frame.
     ///
     /// # Errors
-    /// Why no byte was delivered; the frame is to be offered again.
+    /// Why no byte was delivered. The caller must offer the frame again.
     pub fn deliver_piece(
         &mut self,
         at: usize,
@@ -375,8 +378,8 @@ impl<X> FlowTable<X> {
         Ok(piece)
     }
 
-    /// Whether a packet of the application is an SDU that fits into `sdu_bytes_max`; one that does
-    /// not comes in pieces, and is counted as lost with the last.
+    /// Whether a packet of the application is a whole SDU of at most `sdu_bytes_max` bytes. A
+    /// longer SDU arrives in several packets (pieces); its last piece counts it as dropped.
     #[inline]
     pub fn fits(&mut self, at: usize, packet: &Packet, sdu_bytes_max: usize) -> bool {
         let Some(flow) = self.slots.get_mut(at) else {
@@ -408,8 +411,8 @@ impl<X> FlowTable<X> {
         self.events.put(Event::AllocateResult { port, result });
     }
 
-    /// Closes a flow from the side of the network: closes its links, or reports the end when it has
-    /// none yet.
+    /// Closes a flow because the network ended it: closes its links, or, if the flow has none yet,
+    /// reports its end.
     pub fn close(&mut self, at: usize, close: Close, links: &mut Links) -> Option<X> {
         let flow = self.remove(at)?;
         let lost = flow.waiting.len() as u64;
@@ -462,14 +465,16 @@ impl<X> FlowTable<X> {
         Some(flow.peer)
     }
 
-    /// States the credit of one flow anew.
+    /// Sets the credit of one flow. `credit.0` is the number of bytes, as rings count them, that
+    /// the application may send from now on. `credit.1` is the longest piece of an SDU that it may
+    /// send at once, in bytes.
     pub fn set_credit(&mut self, at: usize, credit: (u64, usize), links: &mut Links) {
         if let Some(ends) = self.get_mut(at).and_then(|flow| flow.links) {
             links.set_credit(ends.from_flow, credit.0, credit.1);
         }
     }
 
-    /// States the credit of all open flows anew.
+    /// Sets the credit of all open flows after it has changed. See [`FlowTable::set_credit`].
     pub fn restate_credit(&mut self, credit: (u64, usize), links: &mut Links) {
         for (_, flow) in &self.slots {
             if let Some(ends) = flow.links.filter(|_| flow.stage == Stage::Open) {
