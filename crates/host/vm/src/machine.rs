@@ -1,4 +1,4 @@
-//! A virtual machine before it starts: what it is made of, and its files.
+//! A virtual machine before it starts: its settings, and its files.
 
 mod command_line;
 mod confined;
@@ -54,12 +54,12 @@ impl Boot {
 }
 
 impl Boot {
-    /// Refuses less memory than such a guest needs to boot: its kernel has the image in memory, and
-    /// unpacks it into memory. A disk of the user is not looked at.
+    /// Checks that a guest with `memory_mib` MiB can boot: while its kernel unpacks the image,
+    /// memory holds the image twice. For a disk of the user there is no check.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] with the least that can do.
+    /// [`Error::Invalid`] with the minimum that is needed.
     pub fn check_memory(&self, memory_mib: u32) -> Result<()> {
         let Boot::Direct { initramfs, .. } = self else {
             return Ok(());
@@ -80,12 +80,12 @@ impl Boot {
     }
 }
 
-/// What a kernel needs for itself, at the least, in MiB.
+/// Minimum memory of a kernel without its image, in MiB.
 const KERNEL_MIB: u64 = 32;
 
-/// A machine in the making.
+/// Settings of a virtual machine that has not started.
 ///
-/// Everything it leaves on disk lies in the run directory as `NAME.*`.
+/// All its files are `NAME.*` in the run directory.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Machine {
@@ -160,7 +160,7 @@ impl Machine {
         })
     }
 
-    /// Sets what it boots; without this [`Machine::start`] is an error.
+    /// Sets what the machine boots. Without this setting [`Machine::start`] fails.
     pub fn boot(mut self, boot: Boot) -> Machine {
         self.boot = Some(boot);
         self
@@ -205,9 +205,9 @@ impl Machine {
         self
     }
 
-    /// Makes room for so many cards more while the machine runs ([`Running::add_nic`]). Its
-    /// virtio cards then sit on ports of their own as well, so that each can be removed. All in all
-    /// a machine has at most 16 such ports.
+    /// Reserves PCI ports for `free` more cards while the machine runs ([`Running::add_nic`]). Each
+    /// virtio card that the machine starts with then has a port of its own too, so that it can be
+    /// removed. A machine has at most 16 such ports.
     ///
     /// [`Running::add_nic`]: crate::Running::add_nic
     pub fn ports(mut self, free: u8) -> Machine {
@@ -243,16 +243,19 @@ impl Machine {
         self
     }
 
-    /// Has the guest run a shell command once it has booted, or as a clone once it has its
-    /// identity, with its output on the console. Several run one after the other.
+    /// Adds a shell command that the guest runs after its boot. A clone
+    /// ([`Machine::start_clone`]) does not boot: it runs the command after it has taken its
+    /// identity (name, addresses, files). Output goes to the guest's console. Several commands run
+    /// one after another, in the order of these calls.
     pub fn command(mut self, command: &str) -> Machine {
         self.commands.push(command.to_owned());
         self
     }
 
-    /// Has a clone run a script, as for [`Running::run`], with its identity, before its commands:
-    /// in the same request, which saves a round trip. Where the script exits with another status
-    /// than 0, the machine does not start. One that boots does not run it.
+    /// Sets a script, as for [`Running::run`], that a clone runs after it has taken its identity
+    /// and before its commands. Script and identity go to the guest in one request, which saves a
+    /// round trip. If the script exits with a status other than 0, the machine does not start. A
+    /// machine that boots does not run the script.
     ///
     /// [`Running::run`]: crate::Running::run
     pub fn when_cloned(mut self, script: &str) -> Machine {
@@ -266,8 +269,8 @@ impl Machine {
         self
     }
 
-    /// Gives the guest a node's configuration, and has it run `carina node` with it, again
-    /// whenever it ends.
+    /// Gives the guest a configuration with which it runs `carina node`. The guest restarts the
+    /// node whenever the node ends.
     pub fn node_config(mut self, toml: &str) -> Machine {
         self.runs_node = true;
         self.file("/etc/carina.toml", 0o644, toml)
@@ -279,30 +282,30 @@ impl Machine {
         self
     }
 
-    /// Has QEMU wait for a guest that another one sends over a socket, which QEMU makes
-    /// ([`Running::migrate`]). Both machines have the same memory and devices.
+    /// Makes QEMU listen on a new socket for a guest that another QEMU sends
+    /// ([`Running::migrate`]). Both machines must have the same memory and devices.
     ///
     /// [`Running::migrate`]: crate::Running::migrate
     pub fn incoming(self, socket: &Path) -> Machine {
         self.extra_args(["-incoming".to_owned(), format!("unix:{}", socket.display())])
     }
 
-    /// Starts QEMU by another program, which becomes QEMU by exec(2): its words come in front of
-    /// QEMU's.
+    /// Starts QEMU through another program, such as a sandbox, which then executes QEMU (exec(2)).
+    /// `words` is that program with its arguments; QEMU's command line follows them.
     pub fn launcher<I: IntoIterator<Item: Into<OsString>>>(mut self, words: I) -> Machine {
         self.launcher = words.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Says in which network namespace the taps of its cards are: the file that names it. QEMU is
-    /// started in it; one of a [`Pool`](crate::Pool), which runs elsewhere, is given its taps from
-    /// there.
+    /// Sets the network namespace with the taps of the machine's cards. `file` is the file that
+    /// names the namespace. QEMU starts in it. A QEMU of a [`Pool`](crate::Pool) already runs
+    /// elsewhere: Carina opens the taps in the namespace and hands them to it.
     pub fn network_namespace(mut self, file: impl Into<PathBuf>) -> Machine {
         self.network = Some(file.into());
         self
     }
 
-    /// Has the kernel kill QEMU when the *thread* that starts it ends, however it ends.
+    /// Makes the kernel kill QEMU when the *thread* that starts it ends, for whatever reason.
     pub fn dies_with_parent(mut self) -> Machine {
         self.dies_with_parent = true;
         self
@@ -316,7 +319,7 @@ impl Machine {
         &self.run_dir
     }
 
-    /// The cards with a cable.
+    /// The cards that are plugged in.
     pub(crate) fn plugged(&self) -> impl Iterator<Item = (NicId, &Nic)> {
         let all = (0..).map(NicId).zip(&self.nics);
         all.filter(|(_, nic)| nic.backend != Backend::Unplugged)
