@@ -12,36 +12,36 @@ use carina_wire::dif::Dialect;
 use crate::link::Profile;
 use carina_random::{Random, mix};
 
-/// What a scenario has to know of a dialect.
+/// Properties of a dialect that a scenario must respect.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     dialect: Dialect,
-    /// A management PDU that is lost is sent again. Where it is not, news comes with the next
-    /// refreshment, a request for a flow fails, and the end of a flow may never be heard.
+    /// Members retransmit lost management PDUs. If they do not, information arrives with the next
+    /// refresh, a request for a flow fails, and a member may never learn that a flow has ended.
     pub repeats_management: bool,
-    /// A caller that gives a request up says so to the called side, which may have accepted it.
+    /// A caller that gives up a request tells the called side, which may have accepted it.
     pub withdraws_requests: bool,
-    /// The end of a flow says whether all that was written before it was delivered.
+    /// The message that ends a flow tells whether all SDUs written before were delivered.
     pub reports_failures: bool,
-    /// Cables lose as before when all is healed.
+    /// Cables still lose PDUs after the last fault has been repaired.
     pub loses_in_peace: bool,
-    /// How many times as long trouble lasts: with three keep-alives of 20 or 30 s a member that is
-    /// dead for some seconds is never missed.
+    /// Factor by which faults last longer than with native members. With three keep-alives of 20 or
+    /// 30 s, members do not detect one that is dead for some seconds.
     pub slowness: u64,
-    /// Peace after which nothing of the trouble may be left to see, in ns: longer than any
-    /// retransmission goes on, and than members remember one that is silent.
+    /// Time without faults after which the faults must have no visible effect, in ns. It is longer
+    /// than any retransmission lasts, and longer than members remember a silent member.
     pub settle_ns: u64,
-    /// How often members say again what no member has asked for, in ns: a route that was missed is
-    /// known after that at the latest.
+    /// Interval at which members repeat unsolicited information, in ns. A member that missed a
+    /// route learns it within this time.
     pub refresh_ns: u64,
-    /// Time in ns after which closed flows must have left nothing behind.
+    /// Time after which a closed flow must have left nothing behind, in ns.
     pub part_ns: u64,
-    /// What is other than with native members, for people.
+    /// Differences from native members, as text for people.
     pub restrictions: &'static [&'static str],
 }
 
 impl Terms {
-    /// Those of a dialect.
+    /// The terms of a dialect.
     #[must_use]
     pub fn of(dialect: Dialect) -> Terms {
         let native = Terms {
@@ -86,8 +86,8 @@ impl Terms {
         }
     }
 
-    /// The cables of a seed as they are for this dialect. Where members cannot tell a damaged PDU
-    /// from a whole one, the DIF below does, as Ethernet: it is lost.
+    /// Adapts the cables of a seed to this dialect. If members cannot detect a damaged PDU, the
+    /// cable drops it, as Ethernet would.
     #[must_use]
     pub fn cable(self, drawn: Profile) -> Profile {
         match self.dialect {
@@ -100,8 +100,8 @@ impl Terms {
         }
     }
 
-    /// The cables once all is healed. Where the loss of a few PDUs has consequences that are seen
-    /// in the end, as it may be for keep-alives, nothing may be lost then.
+    /// The cables after the last fault has been repaired. If the loss of a few PDUs, such as
+    /// keep-alives, could change the final state, the cables lose nothing.
     #[must_use]
     pub fn peace(self, profile: Profile) -> Profile {
         if self.loses_in_peace {
@@ -114,7 +114,7 @@ impl Terms {
         }
     }
 
-    /// What members say of the ends of flows. `loses`: a PDU about one may be lost.
+    /// What members report when a flow ends. `loses`: cables may lose a PDU with such a report.
     #[must_use]
     pub(crate) fn flow_ends(self, config: &DifConfig, loses: bool) -> FlowEnds {
         let reliable = config.cubes.iter().filter(|cube| cube.retransmission);
@@ -127,7 +127,7 @@ impl Terms {
         }
     }
 
-    /// How long it may take until `members` have joined, in ns.
+    /// Time within which `members` members must have joined, in ns.
     #[must_use]
     pub fn join_ns(self, members: u64) -> u64 {
         if self.repeats_management {
@@ -152,7 +152,7 @@ impl Terms {
         }
     }
 
-    /// The configuration of a seed, as it is in this dialect.
+    /// Adapts the configuration of a seed to this dialect.
     #[must_use]
     pub fn config(
         self,
@@ -201,17 +201,19 @@ impl Terms {
     }
 }
 
-/// What members say of the ends of flows.
+/// What members report when a flow ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlowEnds {
-    /// They are sent once, and PDUs may be lost: the other end may not hear of one.
+    /// A member sends each report once, and PDUs may be lost: the other end may not learn of the
+    /// end.
     pub are_sent_once: bool,
-    /// The called side hears that its caller has given up the request.
+    /// The called side learns that the caller has given up its request.
     pub include_abandoned: bool,
-    /// They say whether it was a failure. Where they do not, an end that gave up what it could not
-    /// deliver, or left the DIF before, looks like one in order.
+    /// Reports tell whether the flow failed. If they do not, the end of a flow that gave up
+    /// undelivered SDUs, or whose member left the DIF, looks like a regular end.
     pub report_failures: bool,
-    /// How long a reliable flow tries to deliver at least, in ns.
+    /// Shortest time for which a reliable flow retransmits an SDU before it gives up, in ns: the
+    /// lowest R (`retransmit_ms`) of the DIF's reliable QoS cubes. 0: the DIF has none.
     pub patience_ns: u64,
 }
 

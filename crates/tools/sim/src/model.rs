@@ -33,13 +33,13 @@ pub enum Below {
 /// An N-1 flow that an IPCP is meant to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
-    /// Over what.
+    /// The cable or the IPCP that carries the flow.
     pub below: Below,
     /// Name of the IPCP at the other end.
     pub remote: String,
-    /// This side allocates the flow, and does so again when it is gone.
+    /// This side allocates the flow, and allocates it again after it has ended.
     pub is_initiator: bool,
-    /// The flow that is requested of a lower IPCP is reliable.
+    /// For a flow over an IPCP ([`Below::Ipcp`]): this side requests a reliable flow.
     pub is_reliable: bool,
 }
 

@@ -18,14 +18,14 @@ pub enum Lengths {
     Mixed(usize),
 }
 
-/// What a flow promises about its SDUs.
+/// Guarantees of a flow about the delivery of its SDUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
-    /// Each arrives, and once.
+    /// Each SDU arrives exactly once.
     pub loses_nothing: bool,
-    /// They arrive in order, and none twice.
+    /// SDUs arrive in order, and none arrives twice.
     pub in_order: bool,
-    /// A read gives exactly one SDU.
+    /// One read returns exactly one SDU.
     pub has_boundaries: bool,
 }
 
