@@ -29,20 +29,22 @@ use self::arguments::{
     DriversArgs, FlowsArgs, GuestArgs, HvArgs, LocalArgs, PaperArgs, RestartArgs,
 };
 
-/// Measure Carina beside other systems
+/// Measure Carina, and other systems for comparison
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// A VM and its host over either device for the VMPI, beside bare rings in the same memory, and
-    /// UDP over virtio-net and e1000
+    /// Measure messages between a VM and its host over each VMPI device; for comparison: bare rings
+    /// in the same memory, and UDP over virtio-net and e1000
     #[command(after_help = "Examples:\n  carina bench hv --json > hv.json\n  \
         carina bench hv --sizes 64,4000,1M --runs 7 --time 1s\n\nBoots one VM. As root, or where \
         user namespaces are allowed, the other systems are measured in the same boot.")]
     Hv(HvArgs),
-    /// Two processes of this host, beside a bare ring, Unix sockets, UDP and TCP
+    /// Measure flows between two processes of this host; for comparison: a bare ring, Unix sockets,
+    /// UDP and TCP
     #[command(after_help = "Examples:\n  carina bench local --json > local.json\n  \
         carina bench local --sizes 64,4000 --runs 9")]
     Local(LocalArgs),
-    /// Frames through graphs of apps on one core, beside DPDK's forwarding between null devices
+    /// Measure how many frames graphs of apps forward on one core; for comparison: DPDK's testpmd
+    /// between null devices
     #[command(
         after_help = "Examples:\n  carina bench engine --json > engine.json\n  \
         carina bench engine --cases source-sink,hop-1 --runs 9\n\nFrames have 64 bytes without \
@@ -50,8 +52,8 @@ pub enum BenchCommand {
         where dpdk-testpmd is installed (Debian: dpdk, dpdk-dev)."
     )]
     Engine(CaseArgs),
-    /// An AFTR on one core, packets in both directions, beside DPDK's forwarding between null
-    /// devices; and how long a million softwires take to load
+    /// Measure how many packets an AFTR forwards on one core, in both directions at once, and the
+    /// time to load a million softwires; for comparison: DPDK's testpmd between null devices
     #[command(
         after_help = "Examples:\n  carina bench lwaftr --json > lwaftr.json\n  \
         carina bench lwaftr --cases few-encap,few-decap --sizes 64 --runs 9\n\nFrames have 64, \
@@ -60,22 +62,23 @@ pub enum BenchCommand {
         dpdk, dpdk-dev)."
     )]
     Lwaftr(CaseArgs),
-    /// Frames through the rings of a vhost-user port, beside DPDK's net_vhost; the front end is
-    /// DPDK's virtio-user for both
+    /// Measure how many frames pass the rings of a vhost-user port; for comparison: DPDK's
+    /// net_vhost. The front end of both is DPDK's virtio-user
     #[command(after_help = "Examples:\n  carina bench vhost --json > vhost.json\n  \
         carina bench vhost --cases packed-guest-to-host --sizes 64,1500 --runs 9\n\nFrames have \
         64, 512, 1500 and 4000 bytes without --sizes; a third of the time goes before each \
         measurement, to warm up. It needs dpdk-testpmd (Debian: dpdk, dpdk-dev) and two \
         processors, and no privilege.")]
     Vhost(CaseArgs),
-    /// A stock guest's network card over Carina's back end, beside a tap of QEMU
+    /// Measure the network card of an unmodified guest over Carina's back end; for comparison: a
+    /// tap of QEMU
     #[command(after_help = "Examples:\n  carina bench guest --json > guest.json\n  \
         carina bench guest --cases udp-guest-to-host --sizes 64 --runs 9\n\nCases: \
         udp-guest-to-host, udp-host-to-guest, tcp-guest-to-host, tcp-host-to-guest; payloads have \
         64 and 1400 bytes without --sizes. As root, or where user namespaces are allowed.")]
     Guest(GuestArgs),
-    /// Drivers of network cards in a guest's user space, e1000e and virtio-net, beside those of the
-    /// guest's kernel
+    /// Measure Carina's drivers for e1000e and virtio-net in the user space of a guest; for
+    /// comparison: the drivers of the guest's kernel
     #[command(
         after_help = "Examples:\n  carina bench drivers --json > drivers.json\n  \
         carina bench drivers --cases e1000e-send --sizes 64 --runs 9\n\nCases: e1000e-send, \
@@ -83,15 +86,15 @@ pub enum BenchCommand {
         --sizes. Boots one VM; needs no privilege."
     )]
     Drivers(DriversArgs),
-    /// A guest's card while the guest is rebooted, its back end killed, or the guest moved to
-    /// another QEMU: packets lost, and the time without any
+    /// Measure packets lost, and the time without packets, at a guest's card while the guest
+    /// reboots, its back end is killed, or the guest moves to another QEMU
     #[command(
         after_help = "Examples:\n  carina bench restart --json > restart.json\n  \
         carina bench restart --cases migration-split --runs 3\n\nAs root, or where user \
         namespaces are allowed."
     )]
     Restart(RestartArgs),
-    /// Many flows open at once through one normal DIF: their pace and their memory
+    /// Measure how fast many flows through one normal DIF are allocated, and their memory
     #[command(after_help = "Examples:\n  carina bench flows --json > flows.json\n  \
         carina bench flows --flows 1000 --askers 1 --runs 5")]
     Flows(FlowsArgs),
@@ -101,8 +104,8 @@ pub enum BenchCommand {
         /// The name to register
         name: AppName,
     },
-    /// The measurements of Vrijders and others (2016) and Grasa and others (2017): VMs on one host
-    /// and on two, what a DIF costs, routing, mobility, a bad network
+    /// Repeat the measurements of Vrijders and others (2016) and Grasa and others (2017): VMs on
+    /// one host and on two, the cost of a DIF, routing, mobility, an impaired network
     #[command(after_help = "Examples:\n  carina bench paper --json > paper.json\n  \
         carina bench paper --cases fig16.14 --runs 7 --out figures\n\nAs root, or where user \
         namespaces are allowed: every system is a network namespace or a VM.")]

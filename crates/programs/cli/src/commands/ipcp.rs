@@ -79,13 +79,13 @@ struct NetworkArgs {
     /// VLAN id, 0 for frames without tag (type eth) [default: the DIF's name if that is a number]
     #[arg(long)]
     vlan: Option<u16>,
-    /// How names are written in ARP (type eth) [default: native]
+    /// Dialect in which ARP carries the names of applications (type eth) [default: native]
     #[arg(long, value_enum)]
     arp: Option<Arp>,
     /// Address to listen on (types udp, tcp) [default: 0.0.0.0:3359]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
-    /// How SDUs are framed (types udp, tcp) [default: native]
+    /// Format of SDUs in datagrams or in the stream (types udp, tcp) [default: native]
     #[arg(long, value_enum)]
     framing: Option<Frames>,
     /// The address of an application (types udp, tcp); may be repeated
@@ -98,19 +98,24 @@ struct NetworkArgs {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Arp {
+    /// Ethertype 0x0806, the parts of a name joined by `|`
     Native,
+    /// The same as native; rlite uses it
     Rlite,
+    /// Ethertype 0x4305, the four parts of a name joined by `/`
     Irati,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Frames {
+    /// With flow numbers; flows are allocated by name
     Native,
+    /// Bare SDUs, as in rlite and IRATI: one flow for each pair of addresses
     Rlite,
 }
 
-/// A port such as `kind=af_xdp,interface=eth1,queue=0`: values are numbers, `true`, `false`, and
-/// else words.
+/// Parses a port such as `kind=af_xdp,interface=eth1,queue=0`. A value is a number, `true`,
+/// `false`, or else text.
 fn graph_port(text: &str) -> Result<Map<String, Value>, ArgumentError> {
     let pairs = text.split(',').map(|pair| {
         let (key, value) = pair.split_once('=').ok_or(ArgumentError::GraphPort)?;

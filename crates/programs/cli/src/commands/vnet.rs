@@ -59,7 +59,10 @@ pub enum VnetCommand {
         carina --json vnet plan demo.toml\n\nNothing is done. Exit code 3: the document is wrong, \
         or the network does not fit.")]
     Plan(document::Source),
-    /// Remove networks and all that they are made of, also after their agent was killed
+    /// Remove a network with its nodes and links, even if its agent was killed
+    ///
+    /// Without a name it removes the only network. If there are several, it removes none and lists
+    /// their names; `--all` removes them all.
     #[command(
         after_help = "Examples:\n  carina vnet down\n  carina vnet down demo\n  \
         carina vnet down --all"
@@ -90,7 +93,7 @@ pub enum VnetCommand {
         It reads records: the agent need not run."
     )]
     Where {
-        /// The node [default: all]
+        /// Name of the node [default: all nodes]
         node: Option<String>,
         /// The network [default: all]
         #[arg(long)]
@@ -101,7 +104,7 @@ pub enum VnetCommand {
     Show {
         /// The network [default: the only one]
         name: Option<String>,
-        /// Write to this file [default: standard output]
+        /// Write the drawing, in SVG, to this file [default: standard output]
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
         #[command(flatten)]
@@ -112,7 +115,7 @@ pub enum VnetCommand {
     Events {
         /// The network [default: the only one]
         name: Option<String>,
-        /// Go on with what happens, until Ctrl-C
+        /// Also show new events as they happen, until Ctrl-C
         #[arg(long, short)]
         follow: bool,
         #[command(flatten)]
@@ -129,7 +132,7 @@ pub enum VnetCommand {
         Several can watch; who types first writes."
     )]
     Console {
-        /// The node
+        /// Name of the node
         node: String,
         /// The network [default: the only one]
         #[arg(long)]

@@ -19,10 +19,10 @@ pub struct PaperArgs {
     /// The cases [default: all]
     #[arg(long, value_delimiter = ',', value_enum)]
     pub(super) cases: Vec<PaperCase>,
-    /// How often everything is repeated
+    /// Number of runs of all measurements
     #[arg(long, default_value_t = 5)]
     pub(super) runs: usize,
-    /// How long each measurement sends
+    /// Duration of each measurement, such as 300ms
     #[arg(long, default_value = "300ms", value_parser = parse_ns)]
     pub(super) time: u64,
     /// SDU sizes in bytes [default: those of each figure]
@@ -41,10 +41,10 @@ pub struct PaperArgs {
 /// Options of `carina bench hv`.
 #[derive(Debug, clap::Args)]
 pub struct HvArgs {
-    /// How often everything is repeated
+    /// Number of runs of all measurements
     #[arg(long, default_value_t = 5)]
     pub(super) runs: usize,
-    /// How long each measurement sends
+    /// Duration of each measurement, such as 300ms
     #[arg(long, default_value = "300ms", value_parser = parse_ns)]
     pub(super) time: u64,
     /// SDU sizes in bytes [default: 0 to 4000 by 250, 64, 16k, 64k, 1M]
@@ -66,16 +66,16 @@ pub struct HvArgs {
 /// Options of `carina bench local`.
 #[derive(Debug, clap::Args)]
 pub struct LocalArgs {
-    /// How often everything is repeated
+    /// Number of runs of all measurements
     #[arg(long, default_value_t = 5)]
     pub(super) runs: usize,
-    /// How long each measurement sends
+    /// Duration of each measurement, such as 300ms
     #[arg(long, default_value = "250ms", value_parser = parse_ns)]
     pub(super) time: u64,
     /// SDU sizes in bytes [default: 64,512,1500,4000,65536]
     #[arg(long, value_delimiter = ',', value_parser = bytes)]
     pub(super) sizes: Vec<u64>,
-    /// Which systems have their two processes pinned to CPUs 0 and 1
+    /// Pin the two processes of these systems to CPUs 0 and 1
     #[arg(long, value_enum, default_value = "shared")]
     pub(super) pin: PinArg,
 }
@@ -83,10 +83,10 @@ pub struct LocalArgs {
 /// Options of the benches that have cases and sizes.
 #[derive(Debug, clap::Args)]
 pub struct CaseArgs {
-    /// How often everything is repeated
+    /// Number of runs of all measurements
     #[arg(long, default_value_t = 5)]
     pub(super) runs: usize,
-    /// How long each measurement lasts
+    /// Duration of each measurement, such as 300ms
     #[arg(long, default_value = "1s", value_parser = parse_ns)]
     pub(super) time: u64,
     /// Sizes in bytes: of frames without FCS, or of payloads [default: see below]
@@ -122,7 +122,7 @@ pub struct DriversArgs {
 /// Options of `carina bench restart`.
 #[derive(Debug, clap::Args)]
 pub struct RestartArgs {
-    /// How often everything is repeated
+    /// Number of runs of all measurements
     #[arg(long, default_value_t = 5)]
     pub(super) runs: usize,
     /// Cases [default: all]
@@ -135,25 +135,26 @@ pub struct RestartArgs {
 /// Options of `carina bench flows`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct FlowsArgs {
-    /// How many flows are open at once
+    /// Number of flows that are open at once
     #[arg(long, default_value_t = 10_000)]
     pub(super) flows: usize,
-    /// How many allocations are under way at once
+    /// Number of allocations that run at once
     #[arg(long, default_value_t = 16)]
     pub(super) askers: usize,
-    /// How often everything is repeated, each time with new nodes
+    /// Number of runs, each with new nodes
     #[arg(long, default_value_t = 3)]
     pub(super) runs: usize,
 }
 
-/// Which systems of `carina bench local` are pinned.
+/// Which systems of `carina bench local` run pinned: their two processes on CPUs 0 and 1. The
+/// systems are Carina, the limit (a bare shared-memory ring), Unix sockets, UDP and TCP.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(super) enum PinArg {
-    /// The limit only
+    /// Only the limit (a bare shared-memory ring)
     Limit,
-    /// The limit and Carina, which both share memory between the two CPUs
+    /// The limit and Carina, whose processes share memory
     Shared,
-    /// All of them. The kernel's transports are slower when pinned
+    /// All systems. Unix sockets, UDP and TCP are slower when pinned
     All,
 }
 

@@ -30,14 +30,16 @@ use crate::report::{print_json, print_line, progress};
 pub struct RunArgs {
     #[command(flatten)]
     source: Source,
-    /// End after this time [default: Ctrl-C]
+    /// End after this time, such as 10s or 1m [default: run until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_ns)]
     time: Option<u64>,
-    /// Show rates and drops of the ports this often; 0 shows none
+    /// Interval at which rates and drops of the ports are shown, such as 500ms, 10s or 1m (a bare
+    /// number is seconds); 0 shows none
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_ns)]
     every: u64,
-    /// Run on this processor, or on several: the first has uplink and switch, the others share the
-    /// ports
+    /// Run on these processors: uplink and switch on the first, the other ports spread over the
+    /// rest
+    /// [default: one thread, on any processor]
     #[arg(long, value_name = "CPU,...", value_delimiter = ',')]
     cpu: Vec<usize>,
     #[command(flatten)]
@@ -70,7 +72,8 @@ impl Process {
         })
     }
 
-    /// Becomes what the file says; a file that is wrong is reported and changes nothing.
+    /// Changes the ports to what the file describes. A file with errors is reported and changes
+    /// nothing.
     fn follow(&mut self, shared: &Shared, source: &Source) {
         let wanted = match source.read(shared) {
             Ok(wanted) => wanted,

@@ -94,12 +94,12 @@ pub struct AgentArgs {
     open_namespaces: bool,
 }
 
-/// A provider to serve.
+/// The PIP that this agent works for.
 struct Provider<'a> {
     name: &'a str,
-    /// Where its processes listen.
+    /// Addresses where the processes of the PIP listen.
     addresses: Vec<Address>,
-    /// The certificate for it.
+    /// Certificate and key of this host, with which the agent calls the PIP.
     tls: Tls,
 }
 
@@ -131,7 +131,7 @@ impl AgentArgs {
         self.host.clone().unwrap_or_else(own_name)
     }
 
-    /// The provider to serve, if one is named.
+    /// The PIP to work for. `None` without `--pip`.
     fn provider(&self, shared: &Shared) -> Result<Option<Provider<'_>>, Failure> {
         let (Some(pip), Some(keys)) = (&self.pip, &self.keys) else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! `carina vnet exec` and `console`: inside of a node.
+//! `carina vnet exec` and `console`: commands and consoles in a node.
 
 use std::io::Write;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub struct ExecArgs {
     /// The network [default: the only one]
     #[arg(long)]
     vnet: Option<String>,
-    /// The node
+    /// Name of the node in which to run the command
     node: String,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -31,10 +31,10 @@ pub struct ExecArgs {
     operator: OperatorArgs,
 }
 
-/// Runs a command in a node and ends with its exit code.
+/// Runs a command in a node and exits with the command's exit code.
 ///
 /// # Errors
-/// There is no such node, or it does not answer.
+/// The node does not exist or does not answer.
 pub fn exec(shared: &Shared, args: &ExecArgs) -> Outcome {
     let vno = args.operator.client(shared)?;
     // The agent, or the VNO, finds that the connection has ended.
@@ -82,7 +82,7 @@ pub fn exec(shared: &Shared, args: &ExecArgs) -> Outcome {
 /// Connects this terminal to the console of a node.
 ///
 /// # Errors
-/// There is no such node.
+/// The node does not exist.
 pub fn console(shared: &Shared, vnet: Option<&str>, node: &str) -> Outcome {
     let report = report_of(shared, vnet)?;
     if report.nodes.iter().all(|known| known.name != node) {
@@ -99,5 +99,5 @@ pub fn console(shared: &Shared, vnet: Option<&str>, node: &str) -> Outcome {
     terminal::connect(&path, &format!("node {node}"), shared.answer_limit())
 }
 
-/// How long a command may take without `--wait`.
+/// Time limit of a command without `--wait`.
 const EXEC: Duration = Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! `carina vnet migrate`, `save` and `restore`: nodes and networks that go on elsewhere.
+//! `carina vnet migrate`, `save` and `restore`: nodes and networks that continue elsewhere.
 
 use std::path::{Path, PathBuf};
 
@@ -16,18 +16,19 @@ use crate::report::{print_json, print_line};
 /// Options of `carina vnet migrate`.
 #[derive(Debug, clap::Args)]
 pub struct MigrateArgs {
-    /// The node, a virtual machine
+    /// Name of the node, which must be a virtual machine
     node: String,
     /// The network [default: the only one]
     #[arg(long)]
     vnet: Option<String>,
-    /// Move it to this host of a provider, whose operator asks its PIP
+    /// Move the node to this host of a provider (needs --pip and the keys of the PIP's operator)
+    /// [default: to another QEMU on its own host]
     #[arg(long, value_name = "HOST", requires = "pip")]
     to: Option<String>,
-    /// The PIP, at this ADDRESS:PORT or dif:NAME
+    /// Address of the provider's PIP: ADDRESS:PORT or dif:NAME
     #[arg(long, value_name = "ADDRESS", requires = "to", group = "called")]
     pip: Option<String>,
-    /// How long it may take until the node is at the other host
+    /// Give the move up if the node is not at the other host within this time
     #[arg(long, value_name = "TIME", default_value = "5m", requires = "to")]
     limit: Span,
     #[command(flatten)]
@@ -37,7 +38,7 @@ pub struct MigrateArgs {
 /// Moves a machine to another QEMU, of this host or another, while it runs.
 ///
 /// # Errors
-/// There is no such node, or it cannot be moved; then it goes on where it was.
+/// The node does not exist, or cannot be moved. It then keeps running where it was.
 pub fn migrate(shared: &Shared, args: &MigrateArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let what = || format!("moving node {}", args.node);

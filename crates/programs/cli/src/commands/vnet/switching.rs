@@ -14,7 +14,7 @@ use crate::report::{print_json, print_line};
 /// Options of `carina vnet stop`, `start` and `restart`.
 #[derive(Debug, clap::Args)]
 pub struct NodeArgs {
-    /// The node
+    /// Name of the node
     node: String,
     /// The network [default: the only one]
     #[arg(long)]
@@ -23,13 +23,13 @@ pub struct NodeArgs {
     operator: OperatorArgs,
 }
 
-/// What is done with a link.
+/// What to do with a link.
 #[derive(Debug, clap::Subcommand)]
 pub enum LinkCommand {
-    /// Take a link up again, and wait until a probe passes it
+    /// Take a link up, and wait until a probe passes it
     #[command(after_help = "Example:\n  carina vnet link up r1,r2")]
     Up(LinkArgs),
-    /// Take a link down: its interfaces lose their carriers, and nothing passes
+    /// Take a link down: its interfaces lose their carriers, and it carries no frames
     #[command(after_help = "Example:\n  carina vnet link down r1:eth0")]
     Down(LinkArgs),
 }

@@ -25,14 +25,16 @@ use carina_nfv::traffic::uplink_of;
 use super::RunArgs;
 use crate::failure::{Failure, failed, refused, usage};
 
-/// The name of the app in the graph, or with which the names of several begin.
+/// Name of the AFTR's app in the graph if there is one worker. With several workers their apps are
+/// `lwaftr-00`, `lwaftr-01` and so on.
 pub(super) const APP: &str = "lwaftr";
 
-/// The thread that has the ports; the worker of number N is on the thread N + 1.
+/// Number of the thread that runs the ports. Worker N runs on thread N + 1.
 const PORTS: usize = 0;
 
 impl RunArgs {
-    /// The graph of a configuration. A table that did not change stays the same one.
+    /// Builds the graph of a configuration. The graph shares the table of `used`, so a table that
+    /// did not change is not copied.
     pub(super) fn graph(
         &self,
         used: &Used,
@@ -157,7 +159,7 @@ impl RunArgs {
     }
 }
 
-/// The name of one worker's app.
+/// Name of the app of one of several workers.
 fn of_worker(worker: usize) -> String {
     format!("{APP}-{worker:02}")
 }

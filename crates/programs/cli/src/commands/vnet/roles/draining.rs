@@ -1,4 +1,4 @@
-//! `carina vnet drain`, `undrain`: hosts of a provider that all nodes leave.
+//! `carina vnet drain`, `undrain`: moves all nodes of a provider away from one of its hosts.
 
 use std::path::PathBuf;
 
@@ -13,15 +13,15 @@ use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
 
-/// A host of a provider, whose operator asks its PIP.
+/// Options that name a host and the PIP of its provider.
 #[derive(Debug, clap::Args)]
 pub struct HostArgs {
-    /// The host, as in the inventory
+    /// Name of the host, as in the inventory of its PIP
     host: String,
-    /// The PIP, at this ADDRESS:PORT or dif:NAME
+    /// Address of the PIP: ADDRESS:PORT or dif:NAME
     #[arg(long, value_name = "ADDRESS")]
     pip: String,
-    /// The directory of its operator's certificate and key (`carina vnet keys`)
+    /// Directory with the certificate and key of the PIP's operator (`carina vnet keys`)
     #[arg(long, value_name = "DIR")]
     keys: PathBuf,
 }
@@ -31,7 +31,7 @@ pub struct HostArgs {
 pub struct DrainArgs {
     #[command(flatten)]
     at: HostArgs,
-    /// How long it may take in all; a move that has begun comes to its end
+    /// Begin no more moves after this time, which counts for all nodes together
     #[arg(long, value_name = "TIME", default_value = "30m")]
     limit: Span,
 }
@@ -43,10 +43,10 @@ impl HostArgs {
     }
 }
 
-/// Has all nodes leave a host.
+/// Moves all nodes away from a host.
 ///
 /// # Errors
-/// A node cannot leave it, or has not.
+/// A node cannot move, or did not move.
 pub fn drain(shared: &Shared, args: &DrainArgs) -> Outcome {
     let host = &args.at.host;
     let request = DrainRequest {
@@ -64,10 +64,10 @@ pub fn drain(shared: &Shared, args: &DrainArgs) -> Outcome {
     }
 }
 
-/// Has a host take nodes again.
+/// Allows a host to take nodes again.
 ///
 /// # Errors
-/// It is not drained.
+/// The host is not drained.
 pub fn undrain(shared: &Shared, args: &HostArgs) -> Outcome {
     let undrained = args.client(shared)?.undrain(&args.host);
     undrained.attempt(format!("having host {} take nodes again", args.host))?;
