@@ -31,7 +31,7 @@ pub struct HostArgs {
 pub struct DrainArgs {
     #[command(flatten)]
     at: HostArgs,
-    /// Begin no more moves after this time, which counts for all nodes together
+    /// Time limit for all nodes together; a move that is not complete then is given up
     #[arg(long, value_name = "TIME", default_value = "30m")]
     limit: Span,
 }
