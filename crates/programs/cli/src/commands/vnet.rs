@@ -38,26 +38,28 @@ mod top;
 mod trace;
 mod whereabouts;
 
-/// Virtual networks on demand, from documents that say what is wanted
+/// Make and operate virtual networks that documents describe
 #[derive(Debug, Subcommand)]
 pub enum VnetCommand {
     /// Make the network that a document describes, and wait until it is ready
     ///
-    /// It is ready when the console of every node has answered and probes have passed every link
-    /// both ways. An agent is started where none runs; it ends with its last network.
+    /// A network is ready when the console of every node has answered, and probes have passed every
+    /// link in both directions. If no agent runs, this command starts one; that agent ends with its
+    /// last network.
     #[command(after_help = "Examples:\n  carina vnet up demo.toml\n  \
         carina --json vnet up demo.toml --keep\n\nExit code 3: the document is wrong, or the \
         network does not fit.")]
     Up(network::UpArgs),
-    /// Change a network to what a document says; only what differs is touched
+    /// Change a network to what a document describes; what does not differ stays as it is
     #[command(after_help = "Example:\n  carina vnet apply demo.toml")]
     Apply(network::ApplyArgs),
     /// Show what `up` or `apply` would do with a document, and whether it fits
     ///
-    /// + is made, ~ changes while it runs, -/+ ends and is made anew, - ends; each with its reason.
+    /// Each difference has a mark and a reason. Marks: `+` make, `~` change while it runs, `-` end,
+    /// `-/+` end and recreate.
     #[command(after_help = "Examples:\n  carina vnet plan demo.toml\n  \
-        carina --json vnet plan demo.toml\n\nNothing is done. Exit code 3: the document is wrong, \
-        or the network does not fit.")]
+        carina --json vnet plan demo.toml\n\nThe command changes nothing. Exit code 3: the document \
+        is wrong, or the network does not fit.")]
     Plan(document::Source),
     /// Remove a network with its nodes and links, even if its agent was killed
     ///
@@ -110,7 +112,7 @@ pub enum VnetCommand {
         #[command(flatten)]
         operator: OperatorArgs,
     },
-    /// Show what has happened to a network
+    /// Show the events of a network
     #[command(after_help = "Examples:\n  carina vnet events\n  carina vnet events demo --follow")]
     Events {
         /// The network [default: the only one]
@@ -142,33 +144,33 @@ pub enum VnetCommand {
     },
     /// Move a node to another QEMU while it runs, as after an upgrade of QEMU
     ///
-    /// Its interfaces at the new QEMU are there before it goes; its memory, connections and console
-    /// go with it. Echos from a neighbour that is a namespace, 1000 a second, count what is lost.
-    /// With `--to` the operator of a provider moves it to another of its hosts.
+    /// The node keeps its memory, connections and console. If a neighbour is a namespace, it sends
+    /// 1000 echo requests a second to count the losses. With `--to`, the operator of a provider
+    /// moves the node to another host of the provider.
     #[command(
         after_help = "Examples:\n  carina vnet migrate r1\n  carina --json vnet migrate r1 \
         --vnet demo\n  carina vnet migrate r1 --vnet demo --to h2 --pip 127.0.0.1:7101 --keys \
         keys\n\nA node that is a namespace cannot be moved. If the move fails, the node \
-        goes on where it was."
+        keeps running where it was."
     )]
     Migrate(keeping::MigrateArgs),
-    /// Have all nodes of a host of a provider move to its other hosts, as before work on it
+    /// Move all nodes of a provider's host to its other hosts, for example before maintenance
     ///
-    /// The host takes no new nodes from then on, until `undrain`. If a node cannot move, none does,
-    /// and each such node is named with the reason. Nodes move one after another.
+    /// The host takes no new nodes until `undrain`. Nodes move one after another. If a node cannot
+    /// move to any host, no node moves, and the command prints each such node with the reason.
     #[command(
         after_help = "Example:\n  carina vnet drain h1 --pip 127.0.0.1:7101 --keys keys\n\n\
-        Exit code 3: a node cannot move; 1: one has not moved for all that, and the host takes no \
-        new ones."
+        Exit code 3: a node cannot move, and the host takes new nodes as before. Exit code 1: some \
+        nodes have not moved; the host takes no new nodes, and the same command resumes."
     )]
     Drain(roles::draining::DrainArgs),
-    /// Have a host of a provider take nodes again
+    /// Allow a provider's host to take nodes again after `drain`
     #[command(after_help = "Example:\n  carina vnet undrain h1 --pip 127.0.0.1:7101 --keys keys")]
     Undrain(roles::draining::HostArgs),
     /// Save a network into a new directory while it runs: document, addresses, and its machines
     ///
-    /// Machines stand still meanwhile, all at once, and go on. Of nodes that are namespaces nothing
-    /// but what the document says is saved.
+    /// All virtual machines pause at the same time, and resume after the save. Of a node that is a
+    /// namespace, only its entry in the document is saved.
     #[command(
         after_help = "Example:\n  carina vnet save demo demo.saved\n\nThe directory is for its \
         owner alone: the memory of machines is in it."
@@ -176,24 +178,24 @@ pub enum VnetCommand {
     Save {
         /// The network
         name: String,
-        /// The directory, which is made
+        /// The directory to create; it must not exist
         directory: PathBuf,
     },
-    /// Make a network that was saved; its machines go on where they were saved
+    /// Make a saved network; its virtual machines resume from their saved state
     #[command(
         after_help = "Example:\n  carina vnet down demo && carina vnet restore demo.saved\n\n\
-        It has the addresses that it had. Exit code 3: the directory is damaged, or of something \
-        else."
+        The network keeps its addresses. Exit code 3: the directory is damaged, or is not a saved \
+        network."
     )]
     Restore {
-        /// The directory
+        /// The directory with the saved network
         directory: PathBuf,
     },
     /// Copy the frames that pass an end of a link, on the screen or into a file
     ///
-    /// What the node there sends is copied before the rate of the link bounds it, what it receives
-    /// as it receives it. The link never waits: frames that are not read in time are missed, and
-    /// counted.
+    /// Frames that the node sends are copied before the link limits their rate; frames that it
+    /// receives are copied as they arrive. The link does not wait for the capture: frames that are
+    /// not read in time are missing from it, and are counted.
     #[command(after_help = "Examples:\n  carina vnet capture r1:eth0\n  \
         carina vnet capture r1,r2 --write link.pcapng --for 10s\n  \
         carina vnet capture 0 --write - | tshark -r -\n\nA link is its number, one of its ends \
@@ -207,26 +209,26 @@ pub enum VnetCommand {
         --json one line per interval."
     )]
     Top(top::LinkTopArgs),
-    /// Follow echos from a node to another, hop by hop, and say where they are dropped
+    /// Follow echo requests from one node to another, hop by hop, and show where they are dropped
     ///
-    /// All ports of the network are watched meanwhile: a row for each place that an echo passes, by
-    /// the names of nodes and interfaces, and what the counters of a link say that dropped one.
+    /// The command watches all ports of the network. It prints a row for each interface that an
+    /// echo passes, and the counters of a link that dropped one.
     #[command(after_help = "Examples:\n  carina vnet trace r1 r3\n  \
         carina vnet trace r1 r3 --count 20\n\nExit code 1: not all were answered.")]
     Trace(trace::TraceArgs),
-    /// Make a link worse: late, lossy, slow; or show what is impaired
+    /// Impair a link (delay, loss, lower rate and others), or show the impaired links
     #[command(
         after_help = "Examples:\n  carina vnet impair r1,r2 delay=20ms loss=1%\n  \
         carina vnet impair r1:eth0 rate=1Mbps --one-way\n  carina vnet impair r1,r2 --clear\n  \
         carina vnet impair\n\nA link is its number, one of its ends (NODE:INTERFACE), or its nodes \
-        (NODE,NODE). Words: delay, jitter, loss, duplicate, reorder, rate. What is said replaces \
-        what was said before, and holds until it is cleared."
+        (NODE,NODE). Words: delay, jitter, loss, duplicate, reorder, rate. The words replace the \
+        previous impairment of the link, and hold until --clear."
     )]
     Impair(impair::ImpairArgs),
-    /// Stop a node; it stays so until `start`
+    /// Stop a node; it stays off until `start`
     ///
-    /// A machine ends as with its power off. In a namespace all processes end. The interfaces at
-    /// the other ends of its links lose their carriers.
+    /// A virtual machine ends as if its power were cut. In a namespace all processes end. The
+    /// interfaces at the other ends of the node's links lose their carriers.
     #[command(
         after_help = "Examples:\n  carina vnet stop r1\n  carina --json vnet stop r1 \
         --vnet demo\n  carina vnet stop r1 --vnet demo --vno 127.0.0.1:7099 --keys keys\n\n\
@@ -241,7 +243,7 @@ pub enum VnetCommand {
     Start(switching::NodeArgs),
     /// End a node and start it again, and wait until it runs
     ///
-    /// A machine boots, with the disk that it has. Other nodes are left as they are.
+    /// A virtual machine boots from its current disk. Other nodes keep running.
     #[command(
         after_help = "Examples:\n  carina vnet restart r1\n  carina --json vnet restart \
         r1 --vnet demo\n\nExit code 1: there is no such node, or it does not come to run."
@@ -255,9 +257,9 @@ pub enum VnetCommand {
         no probe passes it once it is up. `apply` leaves the link down."
     )]
     Link(switching::LinkCommand),
-    /// Let someone do something with a network of a VNO: a delegate, who has a certificate
+    /// Grant rights on a network of a VNO to a delegate (the holder of a delegate's certificate)
     ///
-    /// A grant replaces an earlier one of the same delegate, and goes with its network.
+    /// A grant replaces an earlier grant to the same delegate. It ends when its network is removed.
     #[command(
         after_help = "Examples:\n  carina vnet grant demo --to bob --may exec,console --node r1 \
         --vno 127.0.0.1:7099 --keys operator\n  carina vnet grant demo --to bob --withdraw --vno \
@@ -273,16 +275,17 @@ pub enum VnetCommand {
     Grants(roles::grants::GrantsArgs),
     /// Make a token with which an end user joins a network at an access point
     ///
-    /// The token says where the access point is and what its key is, and is good for one system of
-    /// the user: who has it can join. The document names access points and their users. A VNO's
-    /// provider says where users find the access point (`carina vnet agent --users-at`).
+    /// The token contains the addresses and the key of the access point. Any holder of the token
+    /// can join, from one system: the access point refuses a second one. The document names access
+    /// points and their users. A provider sets the address at which users reach the access point
+    /// (`carina vnet agent --users-at`).
     #[command(
         after_help = "Examples:\n  carina vnet token demo home --user alice --for 12h\n  \
         carina vnet token demo home --user alice --at 203.0.113.7 | ssh laptop carina vnet join -\n\
         \x20\x20carina vnet token demo home --user alice --vno 127.0.0.1:7099 --keys keys"
     )]
     Token(access::TokenArgs),
-    /// Take back all tokens of an end user, whose system is cut off
+    /// Revoke all tokens of an end user, and disconnect the user's system
     #[command(
         after_help = "Examples:\n  carina vnet revoke demo home --user alice\n  \
         carina vnet revoke demo home --user alice --vno 127.0.0.1:7099 --keys keys"
@@ -291,17 +294,17 @@ pub enum VnetCommand {
     /// List access points with their users
     #[command(after_help = "Examples:\n  carina vnet users\n  carina --json vnet users demo")]
     Users(access::UsersArgs),
-    /// Make this system one of a network, with a token, until it ends or Ctrl-C
+    /// Connect this system to a network with a token, until the token expires or Ctrl-C
     ///
-    /// All that is needed on the way to the access point is UDP over IP. An interface with the
-    /// user's address and routes to the network is made, and goes with the command. A token with
-    /// the right `dif` makes this system a member of the network's DIF: a node with the run
-    /// directory of this command runs as long as it does.
+    /// The system reaches the access point by UDP over IP. While the command runs, there is an
+    /// interface with the user's address and routes to the network. If the token has the right
+    /// `dif`, the command also runs a Carina node, in its run directory, as a member of the
+    /// network's DIF.
     #[command(
         after_help = "Examples:\n  carina vnet join eyJhbGciOiJFZERTQSJ9...\n  \
         carina vnet join - < token\n  carina --run /run/club vnet join - < token\n\n\
-        It needs root. Exit code 3: the token is refused, or is \
-        over; the words say why, and what helps."
+        It needs root. Exit code 3: the token is refused or has \
+        expired; the error says why, and what helps."
     )]
     Join(join::JoinArgs),
     /// Probe all links of a network, and try the tests of its document
@@ -319,10 +322,13 @@ pub enum VnetCommand {
         carina --json vnet demo --runs 10"
     )]
     Demo(demo::DemoArgs),
-    /// Hold the networks of this host, until Ctrl-C; they go on without it
+    /// Run the agent of this host, which makes networks and repairs them, until Ctrl-C
     ///
-    /// Parts of networks that a provider hands over have links to other hosts, over the underlay.
-    /// Their outer addresses are the agent's: it answers ARP for them.
+    /// Without an agent, nodes keep running, but their links carry nothing until the next agent
+    /// starts.
+    ///
+    /// Parts of networks that a PIP orders may have links to other hosts, over the underlay. The
+    /// agent owns the outer addresses of these links, and answers ARP for them.
     #[command(
         after_help = "Examples:\n  carina vnet agent\n  carina vnet agent --host h1 \
         --underlay eth1\n\n`carina vnet up` starts one where none runs."
@@ -356,16 +362,15 @@ pub enum VnetCommand {
         --vnp net=127.0.0.1:7100 --keys keys"
     )]
     Vno(roles::VnoArgs),
-    /// Make certificates, by which roles know each other
+    /// Issue and revoke the certificates by which roles, agents and operators identify themselves
     #[command(
         subcommand,
         after_help = "Example:\n  carina vnet keys ca keys && carina vnet keys issue keys pip uk"
     )]
     Keys(KeysCommand),
-    /// Read a document and say what is wrong with it, or what it asks for
+    /// Check a document, and list its errors, or how many nodes and links it asks for
     ///
-    /// A document says what is wanted of a virtual network; docs/reference/vnet-documents.md has
-    /// all of it.
+    /// A document describes a virtual network; see docs/reference/vnet-documents.md.
     #[command(
         after_help = "Examples:\n  carina vnet check demo.toml\n  carina --json vnet check \
         demo.xml\n\nExit code 3: the document is wrong."
@@ -383,19 +388,19 @@ pub enum VnetCommand {
     #[cfg(feature = "tools")]
     /// Read a network of another tool, and write it as a document
     ///
-    /// What a document has nothing like is listed on standard error, with its line and the reason.
+    /// Standard error lists what a document cannot express, with line and reason.
     #[command(
         after_help = "Examples:\n  carina vnet import two-hosts.lab --out two.toml\n  \
         carina vnet import srl02.clab.yml --rate 1Gbps\n  carina vnet import lab.conf\n  \
         carina vnet import request.xml --from rspec --to xml\n  \
-        carina --json vnet import Abilene.graphml\n\nExit code 3: the file is not what it is said \
-        to be, or what it describes is no document."
+        carina --json vnet import Abilene.graphml\n\nExit code 3: the file does not have the \
+        format, or no document can express its network."
     )]
     Import(import::ImportArgs),
-    /// Write a network that is there in the words of other tools
+    /// Write an existing network in a format of other tools
     ///
     /// rspec: a GENI manifest; rfc8345: a topology of RFC 8345 and 8346 in JSON; dot: for Graphviz;
-    /// svg: a picture. Nothing of the substrate stands in them.
+    /// svg: a picture. None of them shows hosts or their links.
     #[command(
         after_help = "Examples:\n  carina vnet export demo --to rspec --out manifest.xml\n  \
         carina vnet export --to rfc8345\n  carina vnet export --to dot | dot -Tpng > demo.png"
@@ -412,7 +417,7 @@ pub enum VnetCommand {
         xmllint --noout --schema vnet.xsd demo.xml")]
     Schema,
     #[cfg(feature = "tools")]
-    /// Measure parts of it beside published ones
+    /// Measure parts of virtual networks, and compare with published results
     #[command(
         subcommand,
         after_help = "Example:\n  carina vnet bench embed --topology geant --seeds 3"

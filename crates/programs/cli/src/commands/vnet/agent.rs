@@ -43,29 +43,29 @@ pub struct AgentArgs {
     /// End when the last network is removed
     #[arg(long)]
     transient: bool,
-    /// Keep so many machines ready for nodes with `boot = "pool"` [default: none]
+    /// Number of virtual machines to keep ready for nodes with `boot = "pool"` [default: 0]
     ///
-    /// They are of one processor and 128 MiB, with up to four links; other nodes are clones.
+    /// They fit nodes with one processor, 128 MiB and up to four links; other nodes are clones.
     #[arg(long, value_name = "MACHINES", default_value_t = 0, hide_default_value = true,
           value_parser = clap::value_parser!(u16).range(..=256))]
     pool: u16,
     /// The name of this host in the inventory of its provider [default: the system's]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// The interface over which links to other hosts leave
+    /// Interface that carries links to other hosts
     #[arg(long, value_name = "INTERFACE")]
     underlay: Option<String>,
-    /// The next hop of hosts that are not on its segment, with the length of the segment's prefix:
-    /// 192.0.2.254/24 [default: all are on it]
+    /// Next hop to hosts on other segments, with the prefix length of the underlay's segment, such
+    /// as 192.0.2.254/24 [default: all hosts are on one segment]
     #[arg(long, value_name = "ADDRESS/BITS", requires = "underlay")]
     gateway: Option<InterfaceAddress>,
-    /// An interface of this host that a node may have as its own (`nics`); say it for each
+    /// Interface of this host that a node may have as its own (`nics`); may be repeated
     #[arg(long = "nic", value_name = "INTERFACE")]
     nics: Vec<String>,
     /// Serve a page for people at this address of the loopback interface, such as 127.0.0.1:8080
     #[arg(long, value_name = "ADDRESS:PORT")]
     web: Option<SocketAddr>,
-    /// Serve this PIP, whose processes listen at these addresses
+    /// Work for this PIP: its name, and the addresses where its processes listen
     #[arg(
         long,
         value_name = "NAME=ADDRESS,...",
@@ -73,23 +73,23 @@ pub struct AgentArgs {
         conflicts_with = "transient"
     )]
     pip: Option<Party>,
-    /// The directory of the host's certificate and key (`carina vnet keys`)
+    /// Directory with the certificate and key of this host (`carina vnet keys`)
     #[arg(long, value_name = "DIR", requires = "pip")]
     keys: Option<PathBuf>,
-    /// Take nodes that move here from other hosts at this address, at which their agents reach it
+    /// Accept nodes that move here from other hosts, at this address of this host
     #[arg(long, value_name = "ADDRESS:PORT", requires = "pip")]
     moves: Option<SocketAddr>,
-    /// Where end users find this host, up to four times, as tokens for its access points say it
-    /// [default: its own addresses]
+    /// Address at which end users reach this host, for tokens of its access points; may be given up
+    /// to four times [default: the host's own addresses]
     ///
-    /// With a port where a translator of addresses is in between. `carina vnet token --at` says
-    /// others for one token.
+    /// Add the port if an address translator (NAT) forwards it. `carina vnet token --at` overrides
+    /// the addresses for one token.
     #[arg(long, value_name = "ADDRESS[:PORT]")]
     users_at: Vec<AtAddress>,
-    /// Let operators of the provider's networks run commands in nodes that are namespaces
+    /// Allow operators of networks to run commands in nodes that are namespaces [default: refuse]
     ///
-    /// Such a command has the files of this host, and its root. Nodes that are machines are open
-    /// without this.
+    /// Such a command runs as root with the files of this host. Virtual machines need no
+    /// permission.
     #[arg(long, requires = "pip")]
     open_namespaces: bool,
 }
