@@ -26,20 +26,20 @@ pub mod inside;
 pub mod keys;
 pub mod operator;
 
-/// What every role needs.
+/// Options that every role has.
 #[derive(Debug, clap::Args)]
 pub struct ServedArgs {
-    /// The role's name, as in its certificate
+    /// Name of the role, as in its certificate
     #[arg(long)]
     name: String,
-    /// Where it listens: ADDRESS:PORT, or dif:NAME for flows of a DIF
+    /// Address to listen on: ADDRESS:PORT, or dif:NAME for flows of a DIF
     #[arg(long, value_name = "ADDRESS")]
     listen: String,
-    /// Where its state is: a file, or etcd://ADDRESS:PORT,... [default: NAME.ROLE.db in the run
-    /// directory]
+    /// Store for the state of the role: a file, or etcd://ADDRESS:PORT,... [default: NAME.ROLE.db
+    /// in the run directory]
     #[arg(long, value_name = "STORE")]
     store: Option<StoreName>,
-    /// The directory of its certificate and key (`carina vnet keys`)
+    /// Directory with the certificate and key of the role (`carina vnet keys`)
     #[arg(long, value_name = "DIR")]
     keys: PathBuf,
 }
@@ -49,11 +49,11 @@ pub struct ServedArgs {
 pub struct PipArgs {
     #[command(flatten)]
     served: ServedArgs,
-    /// The TOML file that lists its hosts, links and borders (docs/reference/vnet-roles.md)
+    /// TOML file that lists hosts, links and borders of the PIP (docs/reference/vnet-roles.md)
     #[arg(long, value_name = "FILE")]
     inventory: PathBuf,
-    /// Serve a page for people, with hosts and what is on them, at this address of the loopback
-    /// interface, such as 127.0.0.1:8098
+    /// Serve a read-only page for a browser, with hosts and the nodes on them, on this loopback
+    /// address, such as 127.0.0.1:8098
     #[arg(long, value_name = "ADDRESS:PORT")]
     web: Option<SocketAddr>,
 }
@@ -63,10 +63,10 @@ pub struct PipArgs {
 pub struct VnpArgs {
     #[command(flatten)]
     served: ServedArgs,
-    /// A PIP that it leases from, and where that listens; may be given several times
+    /// Name and addresses of a PIP from which the VNP leases parts; may be repeated
     #[arg(long, value_name = "NAME=ADDRESS,...", required = true)]
     pip: Vec<Party>,
-    /// As many networks each VNO may have at a time
+    /// Largest number of networks that each VNO may have at a time
     #[arg(long, value_name = "COUNT", default_value_t = NETWORKS_PER_VNO)]
     networks_per_vno: usize,
 }
@@ -76,16 +76,16 @@ pub struct VnpArgs {
 pub struct VnoArgs {
     #[command(flatten)]
     served: ServedArgs,
-    /// Its VNP, and where that listens
+    /// Name and addresses of the VNP that makes the networks
     #[arg(long, value_name = "NAME=ADDRESS,...")]
     vnp: Party,
-    /// Serve a page for people, with the operator's networks, at this address of the loopback
-    /// interface, such as 127.0.0.1:8099
+    /// Serve a page for a browser, with the operator's networks, on this loopback address, such as
+    /// 127.0.0.1:8099
     #[arg(long, value_name = "ADDRESS:PORT")]
     web: Option<SocketAddr>,
 }
 
-/// A party that is called, and where its processes listen.
+/// Name of a role that this process calls, and the addresses of its processes.
 #[derive(Clone, Debug)]
 pub struct Party {
     /// Its name.
@@ -94,20 +94,20 @@ pub struct Party {
 }
 
 impl Party {
-    /// Where each of its processes listens.
+    /// Addresses of the processes.
     ///
     /// # Errors
-    /// One of them is no address.
+    /// A text is not an address.
     pub fn addresses(&self, shared: &Shared) -> Result<Vec<Address>, Failure> {
         let texts = self.addresses.iter();
         texts.map(|text| address(shared, text)).collect()
     }
 }
 
-/// An address, in a DIF by the node of the run directory.
+/// Parses an address. An address in a DIF is reached through the node of the run directory.
 ///
 /// # Errors
-/// The text is no address.
+/// The text is not an address.
 pub fn address(shared: &Shared, text: &str) -> Result<Address, Failure> {
     Address::new(text, &shared.run_dir().ipc_sock()).map_err(usage)
 }

@@ -12,7 +12,7 @@ use crate::Shared;
 use crate::failure::{Attempt, Outcome, refused};
 use crate::report::{print_json, print_line};
 
-/// Make certificates, by which roles know each other
+/// Issue and revoke the certificates by which roles, agents and operators identify themselves
 #[derive(Debug, Subcommand)]
 pub enum KeysCommand {
     /// Make an authority: a key that signs certificates, ca.key, and its own certificate, ca.pem
@@ -21,7 +21,7 @@ pub enum KeysCommand {
         /// The directory
         dir: PathBuf,
     },
-    /// Make a certificate and a key for a role, signed by an authority
+    /// Make a certificate and a key for a role, agent, operator or delegate, signed by an authority
     #[command(after_help = "Examples:\n  carina vnet keys issue keys pip uk\n  \
         carina vnet keys issue keys agent h1 --to h1-keys --days 90\n\nRoles: pip, vnp, vno; \
         agent, by the name of its host; operator, by the name of its VNO; delegate, whom operators \
@@ -30,21 +30,21 @@ pub enum KeysCommand {
     Issue {
         /// The directory of the authority
         dir: PathBuf,
-        /// What the certificate is for: pip, vnp, vno, agent, operator, delegate
+        /// Kind of holder: pip, vnp, vno, agent, operator, delegate
         role: Role,
-        /// The name: up to 32 of a to z, 0 to 9 and `-`
+        /// Name of the holder: up to 32 of a to z, 0 to 9 and `-`
         name: String,
-        /// For how many days it is valid
+        /// Number of days for which the certificate is valid
         #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(i64).range(1..=3650))]
         days: i64,
         /// Write to this directory [default: that of the authority]
         #[arg(long, value_name = "DIR")]
         to: Option<PathBuf>,
     },
-    /// Revoke all certificates of a role, and sign the list of what is revoked, revoked.pem
+    /// Revoke all certificates of a holder, and write the signed revocation list, revoked.pem
     ///
-    /// The list goes to where roles have their keys, beside ca.pem. Those that run read it within a
-    /// second, and end connections of what is revoked; those that are started read it then.
+    /// Copy the list to the key directories of roles and agents, beside ca.pem. Processes that run
+    /// read it within a second, and close connections to holders of revoked certificates.
     #[command(after_help = "Examples:
   carina vnet keys revoke keys agent h1
           cp keys/revoked.pem h2-keys/
@@ -53,12 +53,12 @@ A certificate that is issued later is valid.")]
     Revoke {
         /// The directory of the authority
         dir: PathBuf,
-        /// What the certificates are for: pip, vnp, vno, agent, operator, delegate
+        /// Kind of holder: pip, vnp, vno, agent, operator, delegate
         role: Role,
-        /// The name
+        /// Name of the holder
         name: String,
     },
-    /// List what is revoked
+    /// List revoked certificates: serial number, kind and name of the holder, time
     #[command(after_help = "Example:
   carina vnet keys revoked keys")]
     Revoked {
@@ -109,7 +109,7 @@ pub fn run(shared: &Shared, command: KeysCommand) -> Outcome {
     }
 }
 
-/// Lists what is revoked.
+/// Lists revoked certificates.
 fn revoked(shared: &Shared, keys: &KeyDir) -> Outcome {
     let all = keys.revocations().attempt("reading what is revoked")?;
     if shared.json {

@@ -21,12 +21,12 @@ use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line, progress};
 
-/// Which VNO is asked, instead of the agent of this host.
+/// Options that make a command ask a VNO instead of the agent of this host.
 #[derive(Debug, clap::Args)]
 pub struct OperatorArgs {
     /// Ask the VNO at this ADDRESS:PORT or dif:NAME [default: the agent of this host]
     ///
-    /// Delegates say the VNO's name, too: acme=192.0.2.1:7099.
+    /// With a delegate's certificate, also give the VNO's name: acme=192.0.2.1:7099.
     #[arg(
         long,
         value_name = "[NAME=]ADDRESS",
@@ -34,16 +34,16 @@ pub struct OperatorArgs {
         group = "called"
     )]
     vno: Option<String>,
-    /// The directory of the operator's, or delegate's, certificate and key (`carina vnet keys`)
+    /// Directory with the certificate and key of the operator or delegate (`carina vnet keys`)
     #[arg(long, value_name = "DIR", requires = "called")]
     keys: Option<PathBuf>,
 }
 
 impl OperatorArgs {
-    /// A client of the VNO, if one is named.
+    /// A client of the VNO. `None` without `--vno`.
     ///
     /// # Errors
-    /// There is no certificate of an operator.
+    /// The directory has no certificate of an operator or delegate.
     pub fn client(&self, shared: &Shared) -> Result<Option<Client>, Failure> {
         let (Some(vno), Some(keys)) = (&self.vno, &self.keys) else {
             return Ok(None);
@@ -61,7 +61,7 @@ impl OperatorArgs {
         }
     }
 
-    /// A client of the VNO, for what is asked of a VNO alone.
+    /// A client of the VNO, for commands that only a VNO can carry out.
     ///
     /// # Errors
     /// No VNO is named, or there is no certificate.
@@ -72,7 +72,7 @@ impl OperatorArgs {
         })
     }
 
-    /// A client of the PIP at an address, of which the operator has the name.
+    /// A client of the PIP at an address. The operator's certificate must have the name of the PIP.
     ///
     /// # Errors
     /// There is no certificate of an operator.
@@ -92,11 +92,11 @@ pub fn pip_client(shared: &Shared, pip: &str, keys: &Path) -> Result<PipClient, 
     client.attempt("reading the operator's keys")
 }
 
-/// Wants a network and waits until it is ready.
+/// Requests a network and waits until it is ready.
 ///
 /// # Errors
-/// It is refused, or Ctrl-C or the deadline comes first; then it is wanted no longer, unless
-/// `keeps`.
+/// The VNO refuses the network, or Ctrl-C or the deadline comes first. The network is then removed,
+/// unless `keeps`.
 pub fn up(
     shared: &Shared,
     client: &Client,
@@ -122,10 +122,10 @@ pub fn up(
     show(shared, &outcome?)
 }
 
-/// Wants a network to change, and waits until it is ready.
+/// Requests a change of a network, and waits until the network is ready.
 ///
 /// # Errors
-/// As [`up`]; the change is still wanted.
+/// As [`up`], but the VNO keeps the request.
 pub fn apply(shared: &Shared, client: &Client, document: &Document, deadline: Deadline) -> Outcome {
     let name = &document.vnet.name;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
@@ -168,10 +168,11 @@ fn follow(
     }
 }
 
-/// Wants networks no longer, and waits until nothing is left of them.
+/// Removes networks, and waits until nothing is left of them.
 ///
 /// # Errors
-/// There is no such network, or a provider does not answer in time; the VNO goes on.
+/// The network does not exist, or a provider does not answer in time. The VNO then continues to
+/// remove it.
 pub fn down(shared: &Shared, client: &Client, name: Option<&str>, all: bool) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let known = known(client)?;
@@ -328,7 +329,7 @@ fn reason(seen: &Seen) -> &str {
     reason.map_or("", |reason| reason.message.as_str())
 }
 
-/// In the order in which they come to hold.
+/// The conditions of a network, in the order in which they become true.
 const CONDITIONS: [Condition; 6] = [
     Condition::Admitted,
     Condition::Reserved,
@@ -339,7 +340,7 @@ const CONDITIONS: [Condition; 6] = [
 ];
 /// How long a wait for events lasts; Ctrl-C is looked for in between.
 const FOLLOW: Duration = Duration::from_millis(200);
-/// Between two looks at whether a network is gone.
+/// Interval of checks whether a network is removed.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a removal is waited for.
+/// Time limit for a removal.
 const REMOVAL: Duration = Duration::from_secs(120);
