@@ -58,8 +58,8 @@ pub enum VnetCommand {
     /// Each difference has a mark and a reason. Marks: `+` make, `~` change while it runs, `-` end,
     /// `-/+` end and recreate.
     #[command(after_help = "Examples:\n  carina vnet plan demo.toml\n  \
-        carina --json vnet plan demo.toml\n\nThe command changes nothing. Exit code 3: the document \
-        is wrong, or the network does not fit.")]
+        carina --json vnet plan demo.toml\n\nThe command changes nothing. Exit code 3: the \
+        document is wrong, or the network does not fit.")]
     Plan(document::Source),
     /// Remove a network with its nodes and links, even if its agent was killed
     ///
