@@ -27,6 +27,11 @@ all: packages
 		--package carina-pages
 	cargo rustc --locked --profile $(PROFILE) --target $(TARGET) --package carina-client --lib \
 		--crate-type staticlib
+	@# The program of guests is compiled once more, to be small (profile guest in Cargo.toml).
+	if [ $(PROFILE) = dist ]; then \
+		cargo build --locked --profile guest --target $(TARGET) --package carina-cli \
+			--no-default-features --bin carina-guest && \
+		cp --remove-destination target/$(TARGET)/guest/carina-guest $(BUILT)/; fi
 
 # cc prog.c $(pkg-config --cflags --libs rina)
 install: all

@@ -238,9 +238,10 @@ fn links(source: &Source, root: &Path, breaches: &mut Vec<(usize, String)>) {
 
 /// Whether the page that a link names, or this page if `file` is empty, has such a section.
 fn has_section(source: &Source, page: &Path, file: &str, section: &str) -> bool {
-    let read = match file.is_empty() {
-        true => Ok(source.text.clone()),
-        false => std::fs::read_to_string(page),
+    let read = if file.is_empty() {
+        Ok(source.text.clone())
+    } else {
+        std::fs::read_to_string(page)
     };
     // Sections of other files, such as lines of code, are not checked.
     let is_page = file.is_empty() || file.ends_with(".md");

@@ -364,16 +364,18 @@ pub fn enter_private(arguments: &[OsString]) -> Error {
 
 /// A shell script in new namespaces; its first argument is a directory for mounts.
 fn in_private_namespaces(script: &str) -> Command {
-    let namespaces: &[&str] = match rustix::process::geteuid().is_root() {
-        true => &["--mount", "--net"],
-        false => &["--user", "--map-root-user", "--mount", "--net"],
+    let namespaces: &[&str] = if rustix::process::geteuid().is_root() {
+        &["--mount", "--net"]
+    } else {
+        &["--user", "--map-root-user", "--mount", "--net"]
     };
     let mut command = Command::new("unshare");
     command.args(namespaces).args(["sh", "-ec", script, "sh"]);
     let mnt = Path::new("/mnt");
-    command.arg(match mnt.is_dir() {
-        true => mnt.to_owned(),
-        false => std::env::temp_dir(),
+    command.arg(if mnt.is_dir() {
+        mnt.to_owned()
+    } else {
+        std::env::temp_dir()
     });
     command
 }

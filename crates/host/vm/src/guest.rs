@@ -45,9 +45,10 @@ impl Guest {
         let name = name.to_owned();
         let guest = Self { name, shell };
         // The first bytes of a connection may be lost; the request is repeated until an answer.
-        let (limit, what) = match record.from_disk {
-            true => (limit.unwrap_or(DISK_ANSWER), AWAITED_OF_DISK),
-            false => (limit.unwrap_or(BOOT), AWAITED),
+        let (limit, what) = if record.from_disk {
+            (limit.unwrap_or(DISK_ANSWER), AWAITED_OF_DISK)
+        } else {
+            (limit.unwrap_or(BOOT), AWAITED)
         };
         guest
             .shell

@@ -69,7 +69,7 @@ impl StreamFraming {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a frame of {bytes} bytes; at most {PIECE_BYTES_MAX} are possible")]
 pub struct FrameTooLong {
-    /// Its length as stated.
+    /// The length that the header of the message states, bytes.
     pub bytes: u32,
 }
 

@@ -122,9 +122,10 @@ impl Failure {
             is_final |= stays(inner);
             source = inner.source();
         }
-        match is_final {
-            true => Failure::Refused(text),
-            false => Failure::Failed(text),
+        if is_final {
+            Failure::Refused(text)
+        } else {
+            Failure::Failed(text)
         }
     }
 }

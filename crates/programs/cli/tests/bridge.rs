@@ -244,12 +244,11 @@ fn a_reader_that_stops_holds_back_the_writer_and_loses_nothing() {
     while still.elapsed() < Duration::from_secs(2) {
         let held = sent * sdu.len() as u64;
         assert!(held <= HELD_MAX, "{sent} unread SDUs");
-        match mine.try_send(&sdu).unwrap() {
-            true => {
-                sent += 1;
-                still = Instant::now();
-            }
-            false => std::thread::sleep(Duration::from_millis(1)),
+        if mine.try_send(&sdu).unwrap() {
+            sent += 1;
+            still = Instant::now();
+        } else {
+            std::thread::sleep(Duration::from_millis(1))
         }
     }
     assert!(sent > 0);

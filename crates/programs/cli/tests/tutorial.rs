@@ -175,9 +175,10 @@ fn apart(command: &str) -> Command {
 fn permitted() -> Result<(), String> {
     let attempt = "ip netns add attempt && ip netns exec attempt true && ip netns del attempt";
     let output = apart(attempt).output().map_err(|error| error.to_string())?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 }
 

@@ -3,21 +3,15 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use clap::Command;
 use tempfile::TempDir;
 
-/// The pages, written once.
-fn pages() -> &'static Path {
-    static WRITTEN: OnceLock<TempDir> = OnceLock::new();
-    WRITTEN
-        .get_or_init(|| {
-            let directory = tempfile::tempdir().expect("a directory");
-            carina_pages::write(directory.path()).expect("written pages");
-            directory
-        })
-        .path()
+/// The pages, in a directory that is removed with the value.
+fn pages() -> TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    carina_pages::write(directory.path()).expect("written pages");
+    directory
 }
 
 fn packaging() -> PathBuf {
@@ -39,10 +33,11 @@ fn names(command: &Command, name: &str, found: &mut BTreeSet<String>) {
 
 #[test]
 fn every_visible_command_has_a_manual_page() {
+    let pages = pages();
     let [carina, _, _] = carina_cli::definitions();
     let mut wanted = BTreeSet::from(["carina-guest.1".to_owned(), "carina-tools.1".to_owned()]);
     names(&carina, "carina", &mut wanted);
-    let found: BTreeSet<String> = fs::read_dir(pages().join("man1"))
+    let found: BTreeSet<String> = fs::read_dir(pages.path().join("man1"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
@@ -52,12 +47,13 @@ fn every_visible_command_has_a_manual_page() {
 
 #[test]
 fn pages_name_only_pages_that_exist() {
-    for entry in fs::read_dir(pages().join("man1")).unwrap() {
+    let pages = pages();
+    for entry in fs::read_dir(pages.path().join("man1")).unwrap() {
         let path = entry.unwrap().path();
         let page = read(&path);
         for line in page.lines().filter_map(|line| line.strip_suffix("(1)")) {
             let named = format!("{}.1", line.replace("\\-", "-"));
-            let exists = pages().join("man1").join(&named).is_file();
+            let exists = pages.path().join("man1").join(&named).is_file();
             assert!(exists, "{} names {named}", path.display());
         }
     }
@@ -65,15 +61,17 @@ fn pages_name_only_pages_that_exist() {
 
 #[test]
 fn examples_of_help_are_in_the_page() {
-    let page = read(pages().join("man1/carina-vm-run.1"));
+    let pages = pages();
+    let page = read(pages.path().join("man1/carina-vm-run.1"));
     let notes = page.split(".SH NOTES\n.nf\n").nth(1).unwrap();
     assert!(notes.contains("\n  carina vm run a"), "{notes}");
 }
 
 #[test]
 fn pages_of_the_other_programs_use_their_own_names() {
+    let pages = pages();
     for name in ["carina-guest", "carina-tools"] {
-        let page = read(pages().join(format!("man1/{name}.1")));
+        let page = read(pages.path().join(format!("man1/{name}.1")));
         let roff = name.replace('-', "\\-");
         let synopsis = page.split(".SH SYNOPSIS").nth(1).unwrap();
         assert!(synopsis.lines().nth(1).unwrap().contains(&roff), "{page}");
@@ -82,6 +80,7 @@ fn pages_of_the_other_programs_use_their_own_names() {
 
 #[test]
 fn completions_of_each_shell_know_each_command() {
+    let pages = pages();
     for definition in carina_cli::definitions() {
         let name = definition.get_name();
         let files = [
@@ -90,7 +89,7 @@ fn completions_of_each_shell_know_each_command() {
             format!("fish/{name}.fish"),
         ];
         for file in files {
-            let completion = read(pages().join(&file));
+            let completion = read(pages.path().join(&file));
             for command in definition.get_subcommands().filter(|c| !c.is_hide_set()) {
                 assert!(completion.contains(command.get_name()), "{file}: {command}");
             }

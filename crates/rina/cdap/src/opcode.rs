@@ -78,7 +78,7 @@ impl Opcode {
         self as u8 % 2 == 1
     }
 
-    /// The answer to this request; an answer's is itself.
+    /// The opcode of the answer to a request. An opcode of an answer gives itself.
     #[must_use]
     pub fn response(self) -> Opcode {
         Opcode::ALL[usize::from(self as u8 | 1)]

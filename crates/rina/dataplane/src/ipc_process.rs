@@ -95,7 +95,7 @@ pub trait IpcProcess {
 /// A request for a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowRequest {
-    /// The port of the caller.
+    /// The port-id of the flow on this system.
     pub port: PortId,
     /// The calling application.
     pub local: AppName,

@@ -238,9 +238,10 @@ impl DifConfig {
             dialect,
             widths: self.widths.into(),
         };
-        let header = match self.fragments() {
-            true => carina_efcp::delimiting::WHOLE_HEADER,
-            false => 0,
+        let header = if self.fragments() {
+            carina_efcp::delimiting::WHOLE_HEADER
+        } else {
+            0
         };
         max_pdu.saturating_sub(syntax.pci_bytes(PduType::Data) + header)
     }

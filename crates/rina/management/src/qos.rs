@@ -97,9 +97,10 @@ pub(super) fn select<'a>(
 /// What a cube lacks for a specification.
 fn lack(cube: &QosCube, spec: &FlowSpec) -> Option<&'static str> {
     // With retransmission a gap is filled, unless the cube says how long a one is left as it is.
-    let gap = match cube.retransmission {
-        true => Some(cube.max_sdu_gap.unwrap_or(0)),
-        false => cube.max_sdu_gap,
+    let gap = if cube.retransmission {
+        Some(cube.max_sdu_gap.unwrap_or(0))
+    } else {
+        cube.max_sdu_gap
     };
     let is_whole = cube.retransmission && gap == Some(0);
     // A bound on gaps without retransmission delays delivery but brings nothing back.

@@ -127,9 +127,10 @@ impl Core {
                     ipcp.dif
                 );
                 // Where the name would have to be asked for, it is not known to exist.
-                match is_known || dif.is_some() {
-                    true => refusal = Some(ErrorBody::new(ErrorCode::SpecNotMet, what)),
-                    false => unasked = unasked.or(Some(what)),
+                if is_known || dif.is_some() {
+                    refusal = Some(ErrorBody::new(ErrorCode::SpecNotMet, what))
+                } else {
+                    unasked = unasked.or(Some(what))
                 }
             } else if is_known {
                 found.push(id);
@@ -160,18 +161,17 @@ impl Core {
             remote: end.remote.clone(),
             spec: end.spec,
         };
-        let to_plane = match self.ipcps[id].process.as_dyn().is_local() {
-            true => None,
-            false => {
-                let (channel_end, to_plane) = self.make_channel_end(port, &end)?;
-                if let Stage::Requested {
-                    channel_end: slot, ..
-                } = &mut end.stage
-                {
-                    *slot = Some(channel_end);
-                }
-                Some(to_plane)
+        let to_plane = if self.ipcps[id].process.as_dyn().is_local() {
+            None
+        } else {
+            let (channel_end, to_plane) = self.make_channel_end(port, &end)?;
+            if let Stage::Requested {
+                channel_end: slot, ..
+            } = &mut end.stage
+            {
+                *slot = Some(channel_end);
             }
+            Some(to_plane)
         };
         let Some(ipcp) = self.ipcps.get_mut(id) else {
             return Ok(());

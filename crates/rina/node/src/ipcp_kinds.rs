@@ -188,9 +188,10 @@ pub fn check_beside<'a>(
 /// What an N-1 flow of such an IPCP takes, as far as its configuration tells.
 pub fn expected_capacity(create: &IpcpCreate) -> SduCapacity {
     let is_exposed = matches!(create.kind, IpcpType::Eth | IpcpType::Udp | IpcpType::Tcp);
-    let bytes = match is_exposed {
-        true => network::sdu_bytes_max(create),
-        false => usize::MAX,
+    let bytes = if is_exposed {
+        network::sdu_bytes_max(create)
+    } else {
+        usize::MAX
     };
     SduCapacity {
         whole: bytes,

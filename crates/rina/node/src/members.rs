@@ -153,9 +153,10 @@ impl Core {
             holder.is_none_or(|id| gone.contains(&id))
         };
         if let Some(name) = &new.ipcp {
-            return match is_free(name.as_str()) {
-                true => Ok(name.clone()),
-                false => Err(IpcpError::NameInUse(name.clone()).into()),
+            return if is_free(name.as_str()) {
+                Ok(name.clone())
+            } else {
+                Err(IpcpError::NameInUse(name.clone()).into())
             };
         }
         new.free_ipcp_name(&self.name, is_free).ok_or_else(|| {

@@ -122,15 +122,14 @@ pub fn check_change(
     }
     let judged = catalogue.judge(component, &spec);
     let policy = judged.map_err(|error| bad(error.to_string()))?;
-    match policy.is_live {
-        true => Ok(()),
-        false => {
-            let what = format!(
-                "{component}: policy {} cannot be changed while the DIF runs",
-                policy.name
-            );
-            Err(ErrorBody::new(ErrorCode::Conflict, what).for_good())
-        }
+    if policy.is_live {
+        Ok(())
+    } else {
+        let what = format!(
+            "{component}: policy {} cannot be changed while the DIF runs",
+            policy.name
+        );
+        Err(ErrorBody::new(ErrorCode::Conflict, what).for_good())
     }
 }
 

@@ -56,9 +56,10 @@ impl SduCapacity {
         is_exposed: bool,
     ) -> SduCapacity {
         let uncut = config.sdu_in_one_pdu(dialect, max_pdu as usize);
-        let whole = match config.fragments() {
-            true => usize::MAX,
-            false => uncut,
+        let whole = if config.fragments() {
+            usize::MAX
+        } else {
+            uncut
         };
         SduCapacity {
             whole,
@@ -104,9 +105,10 @@ pub fn longest_pdu(
         let Some(capacity) = capacity_in(dif) else {
             return Err(MaxPduError::Unknown(dif.clone()));
         };
-        let reserve = match is_protected && capacity.is_exposed {
-            true => PROTECTION_RESERVE,
-            false => 0,
+        let reserve = if is_protected && capacity.is_exposed {
+            PROTECTION_RESERVE
+        } else {
+            0
         };
         let bytes = capacity.uncut.saturating_sub(reserve);
         if bytes < MAX_PDU_LEAST {

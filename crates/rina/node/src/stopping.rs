@@ -65,10 +65,11 @@ impl Core {
             others.any(|other| other.is_over(dif))
         };
         let (below, top): (Vec<IpcpId>, Vec<IpcpId>) = members.iter().copied().partition(carries);
-        match top.is_empty() {
+        if top.is_empty() {
             // No DIF is its own N-1 DIF; this ends the loop all the same.
-            true => (below, top),
-            false => (top, below),
+            (below, top)
+        } else {
+            (top, below)
         }
     }
 
@@ -102,10 +103,11 @@ impl Core {
     fn await_plane(&mut self, ready: &mut Vec<Ready>, limit: Duration) -> std::io::Result<()> {
         self.epoll.wait(ready, Some(limit.as_nanos() as u64))?;
         let plane = Token::Plane.pack();
-        match ready.iter().any(|ready| ready.token == plane) {
-            true => self.dispatch_data_plane_events(),
+        if ready.iter().any(|ready| ready.token == plane) {
+            self.dispatch_data_plane_events()
+        } else {
             // Another descriptor is ready and stays so.
-            false => std::thread::sleep(PAUSE.min(limit)),
+            std::thread::sleep(PAUSE.min(limit))
         }
         Ok(())
     }

@@ -70,9 +70,10 @@ pub struct SocketError;
 /// [`SocketError`].
 pub fn check_socket(create: &VmCreate) -> Result<(), SocketError> {
     let is_queues = create.vmpi == Some(VmpiKind::Virtqueue);
-    match create.socket.is_none() || is_queues {
-        true => Ok(()),
-        false => Err(SocketError),
+    if create.socket.is_none() || is_queues {
+        Ok(())
+    } else {
+        Err(SocketError)
     }
 }
 

@@ -232,9 +232,10 @@ fn replays_and_forgeries_are_counted_and_disturb_nothing() {
         eventually_or("nearly all of them are counted", || {
             let counted = count(&between.here, &counter) + count(&between.there, &counter);
             let done = done.load(Relaxed);
-            match counted <= done && counted * 10 >= done * 9 {
-                true => Ok(()),
-                false => Err(format!("{counted} of {done} as {reason}")),
+            if counted <= done && counted * 10 >= done * 9 {
+                Ok(())
+            } else {
+                Err(format!("{counted} of {done} as {reason}"))
             }
         });
         assert_eq!(notices(&between.here, reason), 1, "{reason}");

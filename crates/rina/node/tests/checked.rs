@@ -135,9 +135,10 @@ fn places(text: &str) -> Vec<(usize, usize)> {
         let start = at + 2;
         let rest = &text[start..];
         let line = rest.lines().next().unwrap_or_default();
-        let end = match rest.starts_with('[') {
-            true => line.len(),
-            false => line.find([',', '}']).unwrap_or(line.len()),
+        let end = if rest.starts_with('[') {
+            line.len()
+        } else {
+            line.find([',', '}']).unwrap_or(line.len())
         };
         if !text[..at].ends_with("listen ") && !rest.starts_with('{') {
             places.push((start, start + rest[..end].trim_end().len()));

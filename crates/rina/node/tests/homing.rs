@@ -50,9 +50,10 @@ fn neighbours_over(house: &House, name: &str, over: &str, neighbour: &str) {
     eventually_or(&format!("{neighbour} is a neighbour over {over}"), || {
         let info = member(house, name);
         let mut n1s = info.n1.iter();
-        match n1s.any(|n1| n1.dif == dif(over) && n1.neighbour.as_ref() == Some(&neighbour)) {
-            true => Ok(()),
-            false => Err(format!("{:?}", info.n1)),
+        if n1s.any(|n1| n1.dif == dif(over) && n1.neighbour.as_ref() == Some(&neighbour)) {
+            Ok(())
+        } else {
+            Err(format!("{:?}", info.n1))
         }
     });
 }
@@ -135,13 +136,14 @@ fn traffic_goes_on_when_one_n1_dif_is_retracted() {
     let gone_from = |house: &House, name: &str| {
         eventually_or("no N-1 flow is left there", || {
             let info = member(house, name);
-            match info
+            if info
                 .n1
                 .iter()
                 .any(|n1| n1.dif == dif("hv.x") && n1.port.is_some())
             {
-                true => Err(format!("{:?}", info.n1)),
-                false => Ok(()),
+                Err(format!("{:?}", info.n1))
+            } else {
+                Ok(())
             }
         });
     };

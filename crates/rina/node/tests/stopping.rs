@@ -83,9 +83,10 @@ impl Wire {
             let downs = events.into_iter();
             let downs = downs.filter(|event| event.kind == EventKind::NeighbourDown);
             lost = downs.map(|it| (it.subject, it.detail)).collect();
-            match lost.len() == count {
-                true => Ok(()),
-                false => Err(format!("{lost:?}")),
+            if lost.len() == count {
+                Ok(())
+            } else {
+                Err(format!("{lost:?}"))
             }
         });
         lost

@@ -15,7 +15,7 @@ pub struct Neighbour {
     pub kind: NeighbourKind,
     /// Where the packet comes from.
     pub source: [u8; 16],
-    /// Where it goes.
+    /// The destination address, IPv6.
     pub destination: [u8; 16],
     /// The address whose MAC address is asked for, or given.
     pub target: [u8; 16],

@@ -218,8 +218,9 @@ attempts!(
 );
 
 fn known(labs: &[String]) -> String {
-    match labs.is_empty() {
-        true => "no lab is up".to_owned(),
-        false => format!("there are: {}", labs.join(", ")),
+    if labs.is_empty() {
+        "no lab is up".to_owned()
+    } else {
+        format!("there are: {}", labs.join(", "))
     }
 }

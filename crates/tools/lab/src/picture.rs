@@ -124,9 +124,10 @@ fn junction(name: &str, (x, y): (f64, f64)) -> String {
 }
 
 fn boxed(system: &DrawnSystem, (x, y): (f64, f64)) -> String {
-    let (fill, corner) = match system.is_machine {
-        true => ("#d8ecd8", 0),
-        false => ("#dce8f6", 8),
+    let (fill, corner) = if system.is_machine {
+        ("#d8ecd8", 0)
+    } else {
+        ("#dce8f6", 8)
     };
     let (left, top) = (x - BOX.0 / 2.0, y - BOX.1 / 2.0);
     format!(

@@ -84,9 +84,10 @@ impl Labs {
             let kind = there.and_then(|path| rustix::fs::statfs(path).ok());
             kind.is_some_and(|kind| kind.f_type as u64 == TMPFS_MAGIC)
         };
-        match !is_memory(&beside) && is_memory(shared) {
-            true => Self(shared.join(format!("carina-labs-{}", uid.as_raw()))),
-            false => Self(beside.join("labs")),
+        if !is_memory(&beside) && is_memory(shared) {
+            Self(shared.join(format!("carina-labs-{}", uid.as_raw())))
+        } else {
+            Self(beside.join("labs"))
         }
     }
 

@@ -76,9 +76,10 @@ fn remove(path: &Path) {
 /// Memory of rings and regions lies in these directories: they belong on a tmpfs.
 fn base() -> PathBuf {
     let shared = PathBuf::from("/dev/shm");
-    match shared.is_dir() {
-        true => shared,
-        false => std::env::temp_dir(),
+    if shared.is_dir() {
+        shared
+    } else {
+        std::env::temp_dir()
     }
 }
 

@@ -48,7 +48,8 @@ pub struct AppStatus {
     pub is_running: Option<bool>,
 }
 
-/// Asks every node.
+/// The state of a lab: the IPCPs of each system, as its node answers, and the applications. For a
+/// node that does not answer, `trouble` has the reason.
 ///
 /// # Errors
 /// The lab's topology cannot be read.

@@ -221,12 +221,13 @@ impl AccessPoints {
         let points = self.lock();
         let point = self.find(&points, access)?;
         let port = point.listen.port();
-        let at = match wanted.at.is_empty() {
-            true => address::addresses(&self.netns)?
+        let at = if wanted.at.is_empty() {
+            address::addresses(&self.netns)?
                 .into_iter()
                 .map(|it| SocketAddr::new(it, port))
-                .collect(),
-            false => wanted.at.iter().map(|it| it.with_port(port)).collect(),
+                .collect()
+        } else {
+            wanted.at.iter().map(|it| it.with_port(port)).collect()
         };
         let now = unix_now();
         let what = (at, wanted.rights.clone());
@@ -281,9 +282,10 @@ impl AccessPoints {
             Error::NoAccess {
                 vnet: self.dir.name(),
                 access: access.to_owned(),
-                known: match known.is_empty() {
-                    true => "none".to_owned(),
-                    false => known.join(", "),
+                known: if known.is_empty() {
+                    "none".to_owned()
+                } else {
+                    known.join(", ")
                 },
             }
         })

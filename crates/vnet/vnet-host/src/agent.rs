@@ -417,9 +417,10 @@ impl Agent {
     }
 
     fn check_open(&self) -> Result<()> {
-        match self.is_ending.load(Ordering::Relaxed) {
-            true => Err(Error::Ending),
-            false => Ok(()),
+        if self.is_ending.load(Ordering::Relaxed) {
+            Err(Error::Ending)
+        } else {
+            Ok(())
         }
     }
 
@@ -438,9 +439,10 @@ fn find(networks: &BTreeMap<String, Arc<Network>>, name: &str) -> Result<Arc<Net
         let known: Vec<&str> = networks.keys().map(String::as_str).collect();
         Error::NoVnet {
             name: name.to_owned(),
-            known: match known.is_empty() {
-                true => "none".to_owned(),
-                false => known.join(", "),
+            known: if known.is_empty() {
+                "none".to_owned()
+            } else {
+                known.join(", ")
             },
         }
     })

@@ -94,13 +94,15 @@ impl Confinement {
             .iter()
             .map(|it| format!("group {}", it.display()));
         let has: Vec<String> = user.into_iter().chain(sandbox).chain(groups).collect();
-        let has = match has.is_empty() {
-            true => "nothing confines it".to_owned(),
-            false => format!("confined by {}", has.join(", ")),
+        let has = if has.is_empty() {
+            "nothing confines it".to_owned()
+        } else {
+            format!("confined by {}", has.join(", "))
         };
-        match self.lacks.is_empty() {
-            true => format!("node {node}: {has}"),
-            false => format!("node {node}: {has}; it lacks {}", self.lacks.join("; ")),
+        if self.lacks.is_empty() {
+            format!("node {node}: {has}")
+        } else {
+            format!("node {node}: {has}; it lacks {}", self.lacks.join("; "))
         }
     }
 
@@ -283,12 +285,11 @@ fn hierarchies_in(
             _ => continue,
         };
         let root = PathBuf::from(mount);
-        let (root, words) = match is_unified {
-            true => (root.clone(), controllers(&root)),
-            false => {
-                let words = kind.nth(1).unwrap_or_default().replace(',', " ");
-                (root.join(own_group(own, &words)), words)
-            }
+        let (root, words) = if is_unified {
+            (root.clone(), controllers(&root))
+        } else {
+            let words = kind.nth(1).unwrap_or_default().replace(',', " ");
+            (root.join(own_group(own, &words)), words)
         };
         let has = |limit: &Limit| words.split_whitespace().any(|it| it == limit.controller());
         let limits: Vec<Limit> = Limit::ALL.into_iter().filter(has).collect();

@@ -306,9 +306,10 @@ impl Error {
     #[must_use]
     pub fn state(&self) -> NodeState {
         let (reason, cause) = (self.to_string(), self.cause());
-        match self.is_final() {
-            true => NodeState::Refused { reason, cause },
-            false => NodeState::Failed { reason, cause },
+        if self.is_final() {
+            NodeState::Refused { reason, cause }
+        } else {
+            NodeState::Failed { reason, cause }
         }
     }
 

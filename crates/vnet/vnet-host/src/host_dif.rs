@@ -192,9 +192,10 @@ impl HostDif {
             .joined
             .get(&pair)
             .is_some_and(|at| at.elapsed() < ANEW);
-        match pair.is_first() || is_new {
-            true => Ok(()),
-            false => self.again(&mut state, pair),
+        if pair.is_first() || is_new {
+            Ok(())
+        } else {
+            self.again(&mut state, pair)
         }
     }
 

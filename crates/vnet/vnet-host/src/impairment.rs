@@ -128,18 +128,18 @@ pub(crate) fn splice(graph: &mut Graph, part: &HostPart, all: &Impairments) -> R
         };
         let here = link.ends().count();
         for (side, impairment) in (0..2).filter_map(|side| Some((side, impaired.of_side(side)?))) {
-            let after = match side < here {
-                true => PortName {
+            let after = if side < here {
+                PortName {
                     app: rate_app(link.number, side),
                     port: "output".to_owned(),
-                },
-                // Its bucket is elsewhere: what comes in is impaired before the port.
-                false => {
-                    let mut links = graph.links();
-                    let into = links.find(|it| is_port_app(&it.to.app, (link.number, 0)));
-                    let Some(into) = into else { continue };
-                    into.from.clone()
                 }
+            } else {
+                // Its bucket is elsewhere: what comes in is impaired before the port.
+
+                let mut links = graph.links();
+                let into = links.find(|it| is_port_app(&it.to.app, (link.number, 0)));
+                let Some(into) = into else { continue };
+                into.from.clone()
             };
             let seed = 2 * u64::from(link.number) + side as u64;
             let name = impair_app(link.number, side);

@@ -133,12 +133,13 @@ fn missing_capabilities() -> Option<String> {
         .iter()
         .filter(|(bit, _)| effective >> bit & 1 == 0);
     let missing: Vec<&str> = missing.map(|(_, name)| *name).collect();
-    match missing.is_empty() {
-        true => None,
-        false => Some(format!(
+    if missing.is_empty() {
+        None
+    } else {
+        Some(format!(
             "namespaces and interfaces need {}; run it as root",
             missing.join(" and ")
-        )),
+        ))
     }
 }
 

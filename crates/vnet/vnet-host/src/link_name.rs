@@ -53,9 +53,12 @@ impl<'a> NamedLink<'a> {
             }
         }
         let (vnet, name) = (report.name.clone(), name.to_owned());
-        let list = |links: Vec<String>| match links.is_empty() {
-            true => "none".to_owned(),
-            false => links.join(", "),
+        let list = |links: Vec<String>| {
+            if links.is_empty() {
+                "none".to_owned()
+            } else {
+                links.join(", ")
+            }
         };
         match found[..] {
             [only] => Ok(only),

@@ -249,14 +249,15 @@ fn read(output: &Output, dif: &str) -> Result<Option<MemberInfo>> {
 
 fn done(node: &Node, what: &str, script: &str, limit: Duration) -> Result<Output> {
     let output = node.run(script, limit)?;
-    match output.is_success() {
-        true => Ok(output),
-        false => Err(Error::NodeCommand {
+    if output.is_success() {
+        Ok(output)
+    } else {
+        Err(Error::NodeCommand {
             node: node.name().to_owned(),
             command: what.to_owned(),
             status: output.status,
             said: output.error_text(),
-        }),
+        })
     }
 }
 

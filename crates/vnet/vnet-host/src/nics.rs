@@ -46,12 +46,13 @@ pub(crate) fn chosen(part: &HostPart) -> impl Iterator<Item = (u32, String)> {
 pub(crate) fn probe(nic: &Nic) -> Result<Duration> {
     let name = name_of(nic)?;
     let found = within(|| Interface::named(name))?.map_err(Error::Underlay)?;
-    match found.is_up {
-        true => Ok(Duration::ZERO),
-        false => Err(Error::Unsupported {
+    if found.is_up {
+        Ok(Duration::ZERO)
+    } else {
+        Err(Error::Unsupported {
             what: format!("card {name} is down"),
             instead: "it has to be up, and its wire in it",
-        }),
+        })
     }
 }
 
@@ -64,12 +65,13 @@ pub(crate) fn look(name: &str) -> Result<()> {
             .output()
     };
     let output = within(list)?.attempt("listing addresses")?;
-    match output.stdout.is_empty() {
-        true => Ok(()),
-        false => Err(Error::Unsupported {
+    if output.stdout.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Unsupported {
             what: format!("interface {name} as a card of nodes"),
             instead: "it has an address, so that the host uses it itself",
-        }),
+        })
     }
 }
 

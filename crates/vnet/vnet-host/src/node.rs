@@ -114,14 +114,15 @@ impl Node {
             System::Machine(node) => {
                 let script = machine::configuration(part);
                 let output = node.run(&script, CONFIGURE)?;
-                match output.is_success() {
-                    true => Ok(()),
-                    false => Err(Error::NodeCommand {
+                if output.is_success() {
+                    Ok(())
+                } else {
+                    Err(Error::NodeCommand {
                         node: self.name.clone(),
                         command: "configuring its interfaces".to_owned(),
                         status: output.status,
                         said: output.error_text(),
-                    }),
+                    })
                 }
             }
         }

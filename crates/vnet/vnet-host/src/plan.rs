@@ -198,9 +198,10 @@ fn steps_of_link(steps: &Steps, old: Option<&LinkPart>, link: &LinkPart) -> Vec<
         Some(old) if steps.linked.contains(&link.number) => {
             let anew = link.ends().filter(|end| steps.ended.contains(&end.node));
             let anew: Vec<&str> = anew.map(|end| end.node.as_str()).collect();
-            let reason = match anew.is_empty() {
-                true => changes_of_link(old, link).join("; "),
-                false => format!("node {} is made anew", anew.join(" and ")),
+            let reason = if anew.is_empty() {
+                changes_of_link(old, link).join("; ")
+            } else {
+                format!("node {} is made anew", anew.join(" and "))
             };
             vec![step(Action::Replace, subject, reason)]
         }
@@ -228,9 +229,10 @@ fn rewired(steps: &Steps, part: &HostPart, node: &str) -> Option<String> {
         .flat_map(|link| link.ends())
         .filter(|end| end.node == node);
     let names: Vec<&str> = ends.map(|end| end.interface.as_str()).collect();
-    match names.is_empty() {
-        true => None,
-        false => Some(format!("{} is linked anew", names.join(", "))),
+    if names.is_empty() {
+        None
+    } else {
+        Some(format!("{} is linked anew", names.join(", ")))
     }
 }
 

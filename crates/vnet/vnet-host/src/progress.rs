@@ -132,7 +132,7 @@ impl Progress {
         self.lock().phases.clone()
     }
 
-    /// Returns the events with a number above `since`. Waits up to `wait` if there is none yet.
+    /// Returns the events with a number above `since`. Waits up to `wait` for the first.
     #[must_use]
     pub fn events(&self, since: u64, wait: Duration) -> Vec<Event> {
         let state = self.lock();
@@ -181,9 +181,10 @@ impl Progress {
     /// # Errors
     /// [`Error::Cancelled`] after [`Progress::cancel`].
     pub fn check(&self) -> Result<()> {
-        match self.is_cancelled.load(Ordering::Acquire) {
-            true => Err(Error::Cancelled),
-            false => Ok(()),
+        if self.is_cancelled.load(Ordering::Acquire) {
+            Err(Error::Cancelled)
+        } else {
+            Ok(())
         }
     }
 

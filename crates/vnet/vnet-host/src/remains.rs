@@ -78,9 +78,10 @@ pub fn ended_nodes(dir: &VnetDir, record: &Record) -> Result<Vec<EndedNode>> {
     living.retain(|name| is_namespace(name));
     let off = switched_off::read(dir)?;
     let there = nodes_there(dir, &record.part, &living)?;
-    let reason = match record.is_settled {
-        true => "it has ended",
-        false => "it is not there yet",
+    let reason = if record.is_settled {
+        "it has ended"
+    } else {
+        "it is not there yet"
     };
     let names = record.part.nodes.iter().map(|node| &node.name);
     let ended = names.filter(|name| !there.contains(name) && !off.nodes.contains(*name));

@@ -44,9 +44,10 @@ impl SecondPorts {
     }
 
     fn name(&self, first: String, end: LinkEnd) -> String {
-        match self.0.contains(&end) {
-            true => first + SECOND,
-            false => first,
+        if self.0.contains(&end) {
+            first + SECOND
+        } else {
+            first
         }
     }
 
@@ -58,9 +59,10 @@ impl SecondPorts {
 
     /// An end is at its second port, or at its first.
     pub fn set(&mut self, end: LinkEnd, is_second: bool) {
-        match is_second {
-            true => drop(self.0.insert(end)),
-            false => drop(self.0.remove(&end)),
+        if is_second {
+            self.0.insert(end);
+        } else {
+            self.0.remove(&end);
         }
     }
 
@@ -102,9 +104,10 @@ pub fn port_app_now(counters: &Path, link: u32, side: usize) -> String {
     let [first, second] = both_apps((link, side));
     let of_second = format!("{second}.");
     let all = counter_file::read(counters).unwrap_or_default();
-    match all.iter().any(|it| it.name.starts_with(&of_second)) {
-        true => second,
-        false => first,
+    if all.iter().any(|it| it.name.starts_with(&of_second)) {
+        second
+    } else {
+        first
     }
 }
 

@@ -386,12 +386,13 @@ async fn restore(State(service): Shared, body: Bytes) -> Response {
 /// The path that a request names; the agent's own directory is nothing to callers.
 fn path_in(body: &[u8]) -> Result<std::path::PathBuf, ErrorBody> {
     let at: AtPath = json_in(body)?;
-    match at.path.is_absolute() {
-        true => Ok(at.path),
-        false => Err(bad(format!(
+    if at.path.is_absolute() {
+        Ok(at.path)
+    } else {
+        Err(bad(format!(
             "{}: a path begins at the root",
             at.path.display()
-        ))),
+        )))
     }
 }
 

@@ -273,9 +273,10 @@ impl Vnet {
                 self.progress
                     .node(&node.name, |it| it.state = NodeState::Starting);
             }
-            let done = match is_new {
-                true => self.make_node(part, node),
-                false => self.change_node(part, node, &steps.linked),
+            let done = if is_new {
+                self.make_node(part, node)
+            } else {
+                self.change_node(part, node, &steps.linked)
             };
             let done = done.and_then(|()| self.make_member(part, node));
             self.progress.node(&node.name, |it| match &done {
@@ -388,9 +389,12 @@ impl Vnet {
 
     fn node(&self, name: &str) -> Result<Arc<Node>> {
         let found = lock(&self.nodes).get(name).map(Arc::clone);
-        found.ok_or_else(|| match lock(&self.off).nodes.contains(name) {
-            true => Error::NodeStopped(name.to_owned()),
-            false => self.no_node(name),
+        found.ok_or_else(|| {
+            if lock(&self.off).nodes.contains(name) {
+                Error::NodeStopped(name.to_owned())
+            } else {
+                self.no_node(name)
+            }
         })
     }
 

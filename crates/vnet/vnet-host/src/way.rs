@@ -99,7 +99,7 @@ pub enum Direction {
     Back,
 }
 
-/// What a node does with a frame.
+/// What a node of the network does with a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Act {
@@ -186,9 +186,10 @@ fn way_of(
     dropped: &dyn Fn(LinkEnd) -> Dropped,
 ) -> Way {
     let places = places(part, &route.spots, sightings);
-    let found = match echoes.answered < echoes.asked {
-        true => findings(part, &places, sightings, dropped),
-        false => Vec::new(),
+    let found = if echoes.answered < echoes.asked {
+        findings(part, &places, sightings, dropped)
+    } else {
+        Vec::new()
     };
     Way {
         from: from.to_owned(),
@@ -242,9 +243,10 @@ fn places(part: &HostPart, route: &[(Direction, Spot)], sightings: &Sightings) -
         if place.is_expected {
             latest = place.after_us.unwrap_or(latest).max(latest);
         }
-        let at = match place.is_expected {
-            true => latest,
-            false => place.after_us.unwrap_or(latest),
+        let at = if place.is_expected {
+            latest
+        } else {
+            place.after_us.unwrap_or(latest)
         };
         keyed.push((place.way, at, place));
     }

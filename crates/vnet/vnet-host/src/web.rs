@@ -148,9 +148,10 @@ async fn file(Path(name): Path<String>) -> Response {
         let what = "the page has no such part";
         return refusal(&ErrorBody::new(ErrorCode::NotFound, what));
     };
-    match name.ends_with(".css") {
-        true => sent("text/css; charset=utf-8", text),
-        false => sent("text/javascript; charset=utf-8", text),
+    if name.ends_with(".css") {
+        sent("text/css; charset=utf-8", text)
+    } else {
+        sent("text/javascript; charset=utf-8", text)
     }
 }
 

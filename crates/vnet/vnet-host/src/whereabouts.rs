@@ -58,9 +58,10 @@ pub fn nodes(vnets: &Vnets) -> Result<Vec<Whereabouts>> {
         let namespaces = remains::namespaces(part.vnet)?;
         let machines = carina_vm::list(&dir.machines()).attempt("listing machines")?;
         let ports = ports_namespace(part.vnet);
-        let second = match namespaces.contains(&ports) {
-            true => SecondPorts::among(&namespace::interfaces(&ports)?),
-            false => SecondPorts::default(),
+        let second = if namespaces.contains(&ports) {
+            SecondPorts::among(&namespace::interfaces(&ports)?)
+        } else {
+            SecondPorts::default()
         };
         for node in &part.nodes {
             let pid = machines

@@ -111,7 +111,8 @@ pub struct Counters {
     pub control_in: u64,
     /// Control messages sent.
     pub control_out: u64,
-    /// Credits for channels that are no longer there, names registered twice and the like.
+    /// Control messages of the peer that were discarded: credit for a channel that is closed, a
+    /// name that is registered already, and others that do not fit the state.
     pub control_ignored: u64,
     /// Links given up because the peer broke the protocol.
     pub violations: u64,

@@ -168,9 +168,10 @@ pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
             vm_and_host::require_network(args.in_network_namespace, PROGRESS)?;
             end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
             let options = PaperOptions {
-                cases: match args.cases.is_empty() {
-                    true => Case::ALL.to_vec(),
-                    false => args.cases.into_iter().map(Case::from).collect(),
+                cases: if args.cases.is_empty() {
+                    Case::ALL.to_vec()
+                } else {
+                    args.cases.into_iter().map(Case::from).collect()
                 },
                 runs: args.runs.max(1),
                 time_ns: args.time,
@@ -269,9 +270,10 @@ fn local(shared: &Shared, args: LocalArgs) -> Outcome {
 }
 
 fn show_paper(shared: &Shared, results: &PaperResults) -> Outcome {
-    match shared.json {
-        true => print_line(tables::to_json(results)?)?,
-        false => print_line(tables::to_text(results))?,
+    if shared.json {
+        print_line(tables::to_json(results)?)?
+    } else {
+        print_line(tables::to_text(results))?
     }
     all_measured(&results.results)
 }

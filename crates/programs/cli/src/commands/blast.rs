@@ -131,9 +131,10 @@ pub fn run(shared: &Shared, args: &BlastArgs) -> Outcome {
     if let Some(cpu) = args.cpu {
         pin_to_cpu(cpu).attempt(format!("running on processor {cpu}"))?;
     }
-    let count = match args.once {
-        true => Some(blaster.packets.round() as u64),
-        false => args.count,
+    let count = if args.once {
+        Some(blaster.packets.round() as u64)
+    } else {
+        args.count
     };
     let counters = OwnCounters::of_process(shared, "blast")?;
     let started = blaster.start(args.frames, &counters);
@@ -317,9 +318,10 @@ fn find(shared: &Shared, args: &BlastArgs, run: &mut Run, rate: Option<f64>) -> 
             "is_complete": !is_ended,
         }))?;
     } else {
-        let loss = match args.loss > 0.0 {
-            true => format!("with at most {} % loss", args.loss * 100.0),
-            false => "without loss".to_owned(),
+        let loss = if args.loss > 0.0 {
+            format!("with at most {} % loss", args.loss * 100.0)
+        } else {
+            "without loss".to_owned()
         };
         print_line(format!(
             "highest rate {loss}: {} Mpps, {} Gb/s, in {} trials",
@@ -328,9 +330,10 @@ fn find(shared: &Shared, args: &BlastArgs, run: &mut Run, rate: Option<f64>) -> 
             trials.len()
         ))?;
     }
-    match is_ended {
-        true => Err(Failure::Interrupted("the search was not over".to_owned())),
-        false => Ok(()),
+    if is_ended {
+        Err(Failure::Interrupted("the search was not over".to_owned()))
+    } else {
+        Ok(())
     }
 }
 
@@ -420,9 +423,10 @@ fn show(shared: &Shared, args: &BlastArgs, blasting: &Blasting) -> Outcome {
         table.row([String::new()].into_iter().chain(figures.map(us)));
         print_line(format!("\n{table}"))?;
     }
-    match args.histogram {
-        true => histogram(blasting),
-        false => Ok(()),
+    if args.histogram {
+        histogram(blasting)
+    } else {
+        Ok(())
     }
 }
 

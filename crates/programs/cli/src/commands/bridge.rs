@@ -408,9 +408,10 @@ impl<'a> Bridge<'a> {
     }
 
     fn tell(&self, words: String, event: Value) -> Outcome {
-        match self.shared.json {
-            true => print_json(&event),
-            false => print_line(words),
+        if self.shared.json {
+            print_json(&event)
+        } else {
+            print_line(words)
         }
     }
 }

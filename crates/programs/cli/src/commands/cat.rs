@@ -54,9 +54,10 @@ pub fn run(shared: &Shared, args: CatArgs) -> Outcome {
     let (mut sender, receiver) = open(shared, &args)?.split();
     let sdu_size = args.sdu_size.map(|size| size as usize);
     let from_stdin = std::thread::spawn(move || {
-        let sent = match args.recv_only {
-            true => Ok(Counted::default()),
-            false => input(&mut sender, sdu_size),
+        let sent = if args.recv_only {
+            Ok(Counted::default())
+        } else {
+            input(&mut sender, sdu_size)
         };
         // Between systems a flow ends as a whole. A side that has had nothing to say must not end
         // it under the one that still speaks.

@@ -33,9 +33,10 @@ pub fn run(shared: &Shared, command: FlowCommand) -> Outcome {
         FlowCommand::Close { port } => {
             node.deallocate_flow(PortId(port))
                 .attempt(format!("closing flow {port}"))?;
-            match shared.json {
-                true => print_json(&serde_json::json!({ "closed": port })),
-                false => print_line(format!("flow {port} is closed")),
+            if shared.json {
+                print_json(&serde_json::json!({ "closed": port }))
+            } else {
+                print_line(format!("flow {port} is closed"))
             }
         }
         FlowCommand::List => {

@@ -88,9 +88,10 @@ pub fn run(shared: &Shared, command: GraphCommand) -> Outcome {
             let rehearsed = graph.rehearse(frame_bytes);
             rehearsed.map_err(|error| refused(format!("{}: {error}", file.display())))?;
             let (apps, links) = (graph.apps().count(), graph.links().count());
-            match shared.json {
-                true => print_json(&json!({ "apps": apps, "links": links })),
-                false => print_line(format!("{apps} apps, {links} links")),
+            if shared.json {
+                print_json(&json!({ "apps": apps, "links": links }))
+            } else {
+                print_line(format!("{apps} apps, {links} links"))
             }
         }
         GraphCommand::Draw { file, out } => draw(shared, &file, out.as_deref()),
@@ -175,12 +176,11 @@ fn report(runner: &GraphRunner, stopped: &mut BTreeMap<String, String>) {
         has_stopped,
     } in notices
     {
-        match has_stopped {
-            false => progress(format!("app {app}: {text}")),
-            true => {
-                progress(format!("app {app} has stopped: {text}"));
-                stopped.insert(app, text);
-            }
+        if has_stopped {
+            progress(format!("app {app} has stopped: {text}"));
+            stopped.insert(app, text);
+        } else {
+            progress(format!("app {app}: {text}"))
         }
     }
     if missed > 0 {

@@ -31,7 +31,7 @@ pub struct ImpairArgs {
     /// Delay of every frame
     #[arg(long, default_value = "0s", value_parser = parse_ns)]
     delay: u64,
-    /// The delay differs by up to this much up or down
+    /// Each delay is longer or shorter than the delay by at most this time, such as 2ms
     #[arg(long, default_value = "0s", value_parser = parse_ns)]
     jitter: u64,
     /// Share of frames that are not delayed and so overtake others

@@ -36,7 +36,7 @@ pub enum ImportCommand {
 /// Options of `carina import rlite-ctl`.
 #[derive(Debug, clap::Args)]
 pub struct RliteArgs {
-    /// The script
+    /// The script of rlite-ctl
     script: PathBuf,
     #[command(flatten)]
     output: Output,
@@ -106,9 +106,12 @@ fn write(shared: &Shared, draft: &Draft, output: &Output) -> Outcome {
     }
     // Nothing but notes: the file is probably of another kind.
     let is_empty = draft.shims.is_empty() && draft.members.is_empty();
-    let outcome = || match is_empty && !draft.notes.is_empty() {
-        true => Err(failed("nothing was carried over")),
-        false => Ok(()),
+    let outcome = || {
+        if is_empty && !draft.notes.is_empty() {
+            Err(failed("nothing was carried over"))
+        } else {
+            Ok(())
+        }
     };
     if shared.json {
         let out = output.out.as_ref().map(|out| out.display().to_string());

@@ -161,20 +161,22 @@ pub fn run(shared: &Shared, command: IpcpCommand) -> Outcome {
             let made = node
                 .create_ipcp(&(*args).into())
                 .attempt("making the IPCP")?;
-            match shared.json {
-                true => print_json(&made),
-                false => print_line(format!(
+            if shared.json {
+                print_json(&made)
+            } else {
+                print_line(format!(
                     "{} is IPCP {} of DIF {}",
                     made.name, made.id, made.dif
-                )),
+                ))
             }
         }
         IpcpCommand::Destroy { name } => {
             node.destroy_ipcp(name.as_str())
                 .attempt("destroying the IPCP")?;
-            match shared.json {
-                true => print_json(&serde_json::json!({ "destroyed": name })),
-                false => print_line(format!("{name} is destroyed")),
+            if shared.json {
+                print_json(&serde_json::json!({ "destroyed": name }))
+            } else {
+                print_line(format!("{name} is destroyed"))
             }
         }
         IpcpCommand::List => {

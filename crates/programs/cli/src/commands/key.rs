@@ -50,8 +50,9 @@ pub fn run(shared: &Shared, command: &KeyCommand) -> Outcome {
             (file, read.attempt("reading a key")?)
         }
     };
-    match shared.json {
-        true => print_json(&serde_json::json!({ "file": file, "public": public })),
-        false => print_line(public),
+    if shared.json {
+        print_json(&serde_json::json!({ "file": file, "public": public }))
+    } else {
+        print_line(public)
     }
 }

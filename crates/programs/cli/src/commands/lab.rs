@@ -207,9 +207,10 @@ fn stem(file: &Path) -> String {
 
 /// The name of a lab that was given by its name or by its file.
 fn named(name: &str) -> String {
-    match name.contains('/') || name.ends_with(".lab") {
-        true => stem(Path::new(name)),
-        false => name.to_owned(),
+    if name.contains('/') || name.ends_with(".lab") {
+        stem(Path::new(name))
+    } else {
+        name.to_owned()
     }
 }
 
@@ -320,9 +321,10 @@ fn down(shared: &Shared, labs: &Labs, name: Option<&str>, all: bool) -> Outcome 
         let was_there = dir.path().exists();
         dir.remove()?;
         if gone.is_empty() && strays.is_empty() && !was_there {
-            return match shared.json {
-                true => print_json(&serde_json::json!({ "removed": [] })),
-                false => print_line(format!("there is nothing of a lab {name}")),
+            return if shared.json {
+                print_json(&serde_json::json!({ "removed": [] }))
+            } else {
+                print_line(format!("there is nothing of a lab {name}"))
             };
         }
         if gone.is_empty() {
@@ -370,14 +372,15 @@ pub fn exec_in_guest(guest: &Guest, command: &[String]) -> Outcome {
 
 fn show_status(shared: &Shared, dir: &LabDir, record: &Record) -> Outcome {
     let status = status(dir, record)?;
-    match shared.json {
-        true => print_json(&status),
-        false => print_line(format!(
+    if shared.json {
+        print_json(&status)
+    } else {
+        print_line(format!(
             "lab {}: {}\n\n{}",
             status.name,
             status.state,
             status_text(&status)
-        )),
+        ))
     }
 }
 
@@ -403,9 +406,10 @@ fn list(shared: &Shared, labs: &Labs) -> Outcome {
 fn show(shared: &Shared, file: &Path, picture: Option<&Path>) -> Outcome {
     let topology = load(file)?;
     let Some(picture) = picture else {
-        return match shared.json {
-            true => print_json(&topology),
-            false => print_line(topology_text(&topology)),
+        return if shared.json {
+            print_json(&topology)
+        } else {
+            print_line(topology_text(&topology))
         };
     };
     let drawn = svg(&stem(file), &topology);
@@ -418,9 +422,10 @@ fn show(shared: &Shared, file: &Path, picture: Option<&Path>) -> Outcome {
 fn check(shared: &Shared, file: &Path) -> Outcome {
     let topology = load_whole(file)?;
     let dry_run = DryRun::new(&stem(file), &topology);
-    match shared.json {
-        true => print_json(&dry_run),
-        false => print_line(dry_run_text(&dry_run)),
+    if shared.json {
+        print_json(&dry_run)
+    } else {
+        print_line(dry_run_text(&dry_run))
     }
 }
 

@@ -288,9 +288,10 @@ fn check(shared: &Shared, args: &CheckArgs) -> Outcome {
     let captures = (&args.in4, &args.in6, &args.out4, &args.out6);
     let (Some(in4), Some(in6), Some(out4), Some(out6)) = captures else {
         let softwires = loaded.table.len();
-        return match shared.json {
-            true => print_json(&json!({ "softwires": softwires })),
-            false => print_line(format!("{softwires} softwires")),
+        return if shared.json {
+            print_json(&json!({ "softwires": softwires }))
+        } else {
+            print_line(format!("{softwires} softwires"))
         };
     };
     let [external, internal] = inputs(&args.source.conf, &loaded, [in4, in6])?;

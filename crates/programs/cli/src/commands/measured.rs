@@ -24,12 +24,13 @@ impl From<carina_bench::Error> for Failure {
 /// # Errors
 /// What was not measured, and why.
 pub fn all_measured(results: &Results) -> Outcome {
-    match results.failures.is_empty() {
-        true => Ok(()),
-        false => Err(failed(format!(
+    if results.failures.is_empty() {
+        Ok(())
+    } else {
+        Err(failed(format!(
             "not measured: {}",
             results.failures.join("; ")
-        ))),
+        )))
     }
 }
 
@@ -55,9 +56,10 @@ pub fn show(
     for (case, metric, title) in tables {
         let table = results.table(case, *metric, &there);
         if !table.is_empty() {
-            let factors = match results.factors.is_empty() {
-                true => "",
-                false => "; ×: factor [95 % interval]",
+            let factors = if results.factors.is_empty() {
+                ""
+            } else {
+                "; ×: factor [95 % interval]"
             };
             print_line(format!(
                 "{case}: {title}; median [lowest..highest]{factors}\n{table}\n"

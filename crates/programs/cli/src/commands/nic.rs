@@ -114,9 +114,10 @@ fn list(shared: &Shared) -> Outcome {
             if card.has_iommu { "yes" } else { "no" }.to_owned(),
         ]);
     }
-    match cards.is_empty() {
-        true => print_line("no network card on a PCI bus"),
-        false => print_line(table),
+    if cards.is_empty() {
+        print_line("no network card on a PCI bus")
+    } else {
+        print_line(table)
     }
 }
 
@@ -170,8 +171,9 @@ fn show(shared: &Shared, what: &str, cards: &[(String, Record)]) -> Outcome {
         let driver = record.driver.as_deref().unwrap_or("no driver");
         print_line(format!("{address}: {what} {driver}"))?;
     }
-    match cards.is_empty() {
-        true => print_line("no card was taken"),
-        false => Ok(()),
+    if cards.is_empty() {
+        print_line("no card was taken")
+    } else {
+        Ok(())
     }
 }

@@ -115,9 +115,10 @@ fn listen(shared: &Shared, args: &PerfArgs) -> Outcome {
     let registered = shared.node()?.register(&args.name, args.dif.as_ref());
     let registration = registered.attempt(format!("registering {}", args.name))?;
     let json = shared.json;
-    match json {
-        true => print_json(&json!({ "registered": args.name }))?,
-        false => print_line(format!("perf server {} waits for clients", args.name))?,
+    if json {
+        print_json(&json!({ "registered": args.name }))?
+    } else {
+        print_line(format!("perf server {} waits for clients", args.name))?
     }
     let listener = move |event: Event<'_>| {
         if let Event::Failed(_) = event {
@@ -175,9 +176,10 @@ fn end_text(job: &Job, seen: &SideReport) -> String {
                     tally.duplicates, tally.reordered
                 )
             });
-            let damaged = match job.verify {
-                true => format!(", {} damaged", seen.damaged),
-                false => String::new(),
+            let damaged = if job.verify {
+                format!(", {} damaged", seen.damaged)
+            } else {
+                String::new()
             };
             let mbps = short(seen.goodput_mbps());
             let (sdus, bytes) = (seen.received, seen.received_bytes);
@@ -274,9 +276,10 @@ fn measure(shared: &Shared, args: &PerfArgs) -> Outcome {
             break;
         }
     }
-    match shared.json {
-        true => print_json(&results_json(args, &results))?,
-        false => print_line(results_text(args, &results))?,
+    if shared.json {
+        print_json(&results_json(args, &results))?
+    } else {
+        print_line(results_text(args, &results))?
     }
     judge(args, &results)
 }
@@ -322,9 +325,10 @@ fn judge(args: &PerfArgs, results: &[(Sizes, Trial)]) -> Result<(), Failure> {
         reasons.push(format!("{lost} SDUs lost, {damaged} damaged"));
     }
     reasons.extend(trials().find_map(Trial::stall));
-    match reasons.is_empty() {
-        true => Ok(()),
-        false => Err(failed(reasons.join("; "))),
+    if reasons.is_empty() {
+        Ok(())
+    } else {
+        Err(failed(reasons.join("; ")))
     }
 }
 
@@ -354,8 +358,8 @@ fn results_json(args: &PerfArgs, results: &[(Sizes, Trial)]) -> Value {
 }
 
 fn results_text(args: &PerfArgs, results: &[(Sizes, Trial)]) -> String {
-    let mut table = match args.echo {
-        true => Table::new([
+    let mut table = if args.echo {
+        Table::new([
             "SDU",
             "ROUNDS",
             "RTT min/avg/max us",
@@ -363,8 +367,9 @@ fn results_text(args: &PerfArgs, results: &[(Sizes, Trial)]) -> String {
             "p90",
             "p99",
             "CPU ns/SDU",
-        ]),
-        false => Table::new([
+        ])
+    } else {
+        Table::new([
             "SDU",
             "SENT",
             "RECEIVED",
@@ -374,12 +379,13 @@ fn results_text(args: &PerfArgs, results: &[(Sizes, Trial)]) -> String {
             "Mbit/s",
             "SDU/s",
             "CPU ns/SDU",
-        ]),
+        ])
     };
     for (sizes, trial) in results {
-        match args.echo {
-            true => table.row(echo_row(*sizes, trial)),
-            false => table.row(one_way_row(*sizes, trial)),
+        if args.echo {
+            table.row(echo_row(*sizes, trial))
+        } else {
+            table.row(one_way_row(*sizes, trial))
         };
     }
     table.to_string()
@@ -424,9 +430,10 @@ fn one_way_row(sizes: Sizes, trial: &Trial) -> [String; 9] {
         let tally = receiver.and_then(|seen| seen.tally.as_ref());
         tally.map_or_else(unknown, |tally| pick(tally).to_string())
     };
-    let sent = match trial.sender_reported() {
-        true => trial.sender().sent.to_string(),
-        false => unknown(),
+    let sent = if trial.sender_reported() {
+        trial.sender().sent.to_string()
+    } else {
+        unknown()
     };
     [
         sizes_text(&sizes),

@@ -125,9 +125,10 @@ fn ask(shared: &Shared, args: &PingArgs) -> Outcome {
             short(rtt_us)
         ))
     })?;
-    match shared.json {
-        true => print_json(&result)?,
-        false => print_line(summary_text(&result))?,
+    if shared.json {
+        print_json(&result)?
+    } else {
+        print_line(summary_text(&result))?
     }
     if result.damaged > 0 || result.received < result.sent {
         let lost = result.sent - result.received;
@@ -288,9 +289,10 @@ fn serve(shared: &Shared, args: &PingArgs) -> Outcome {
     end_server_with_signal().attempt(TAKING_SIGNALS)?;
     let registered = shared.node()?.register(&args.name, args.dif.as_ref());
     let mut registration = registered.attempt(format!("registering {}", args.name))?;
-    match shared.json {
-        true => print_json(&serde_json::json!({ "registered": args.name }))?,
-        false => print_line(format!("echo server {} waits for flows", args.name))?,
+    if shared.json {
+        print_json(&serde_json::json!({ "registered": args.name }))?
+    } else {
+        print_line(format!("echo server {} waits for flows", args.name))?
     }
     let quiet = args.quiet || shared.json;
     loop {

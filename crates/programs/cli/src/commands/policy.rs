@@ -192,9 +192,10 @@ fn set(
     let objects = node
         .rib(dif.map(DifName::as_str), member, &write.path, 0)
         .attempt(format!("reading {}", write.path))?;
-    match shared.json {
-        true => print_json(&objects),
-        false => print_line(fields_text(&objects)),
+    if shared.json {
+        print_json(&objects)
+    } else {
+        print_line(fields_text(&objects))
     }
 }
 

@@ -37,13 +37,14 @@ pub fn run(shared: &Shared, args: RegisterArgs) -> Outcome {
         .iter()
         .map(ToString::to_string)
         .collect();
-    match shared.json {
-        true => print_json(&serde_json::json!({ "registered": args.name, "difs": difs }))?,
-        false => print_line(format!(
+    if shared.json {
+        print_json(&serde_json::json!({ "registered": args.name, "difs": difs }))?
+    } else {
+        print_line(format!(
             "{} is registered in {}",
             args.name,
             difs.join(", ")
-        ))?,
+        ))?
     }
     let end = args
         .hold
@@ -63,9 +64,10 @@ pub fn run(shared: &Shared, args: RegisterArgs) -> Outcome {
             registration
                 .refuse(&request, "this name is only held by `carina register`")
                 .attempt("refusing a flow")?;
-            match shared.json {
-                true => print_json(&serde_json::json!({ "refused": request.remote }))?,
-                false => print_line(format!("refused a flow asked for by {}", request.remote))?,
+            if shared.json {
+                print_json(&serde_json::json!({ "refused": request.remote }))?
+            } else {
+                print_line(format!("refused a flow asked for by {}", request.remote))?
             }
         }
     }

@@ -97,9 +97,10 @@ pub fn run(shared: &Shared, command: &RibCommand) -> Outcome {
 
 /// A path of an object.
 fn rooted(text: &str) -> Result<String, ArgumentError> {
-    match text.starts_with('/') {
-        true => Ok(text.to_owned()),
-        false => Err(ArgumentError::NotRooted(text.to_owned())),
+    if text.starts_with('/') {
+        Ok(text.to_owned())
+    } else {
+        Err(ArgumentError::NotRooted(text.to_owned()))
     }
 }
 

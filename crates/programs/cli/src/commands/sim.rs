@@ -161,14 +161,15 @@ fn run_one(shared: &Shared, args: &RunArgs) -> Outcome {
         }
         print_line(summary(&outcome, took))?;
     }
-    match outcome.failures.is_empty() {
-        true => Ok(()),
-        false => Err(failed(format!(
+    if outcome.failures.is_empty() {
+        Ok(())
+    } else {
+        Err(failed(format!(
             "seed {}: {}\n{}",
             args.seed,
             outcome.failures.join("\n"),
             outcome.state
-        ))),
+        )))
     }
 }
 

@@ -94,9 +94,10 @@ pub fn show<L: Live<Row: Serialize>>(shared: &Shared, args: &TopArgs, live: &L) 
     while !interrupt.comes_within(interval).attempt(TAKING_SIGNALS)? {
         let after = (Instant::now(), live.look()?);
         let rates = live.rates(&before.1, &after.1, (after.0 - before.0).as_secs_f64());
-        match shared.json {
-            true => print_json(&serde_json::json!({ "rows": rates }))?,
-            false => print_line(plain::<L>(&rates))?,
+        if shared.json {
+            print_json(&serde_json::json!({ "rows": rates }))?
+        } else {
+            print_line(plain::<L>(&rates))?
         }
         if args.once {
             break;

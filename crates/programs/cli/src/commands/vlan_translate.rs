@@ -20,16 +20,16 @@ use crate::failure::{Outcome, usage};
     SIGINT and SIGTERM end it; it prints what has passed."
 )]
 pub struct VlanTranslateArgs {
-    /// The interface toward the network with other tags
+    /// The interface to the network whose VLAN tags have the Ethertype of --inner
     #[arg(value_name = "IF1")]
     first: String,
-    /// The interface toward the network with usual tags
+    /// The interface to the network whose VLAN tags have the Ethertype of --outer
     #[arg(value_name = "IF2")]
     second: String,
-    /// Ethertype of tags at IF1
+    /// Ethertype of the VLAN tags on IF1, the first interface
     #[arg(long, default_value = "0x7100", value_parser = ethertype)]
     inner: u16,
-    /// Ethertype of tags at IF2
+    /// Ethertype of the VLAN tags on IF2, the second interface
     #[arg(long, default_value = "0x8100", value_parser = ethertype)]
     outer: u16,
     #[command(flatten)]

@@ -268,12 +268,13 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
         attempt.take_back();
     }
     let record = booted?;
-    match shared.json {
-        true => print_json(&record)?,
-        false => print_line(format!(
+    if shared.json {
+        print_json(&record)?
+    } else {
+        print_line(format!(
             "VM {} runs ({}, QEMU {}), DIF {}",
             record.name, record.accel, record.pid, attempt.info.dif
-        ))?,
+        ))?
     }
     if args.console {
         console(shared, &args.name)
@@ -509,9 +510,10 @@ fn stop(shared: &Shared, name: &LocalName, grace: u64, keep_port: bool) -> Outco
         Duration::from_nanos(grace),
     );
     // A port without a machine is removed all the same; then the machine is not missed.
-    let removed = match keep_port {
-        true => Ok(()),
-        false => shared.control().destroy_vm(name.as_str()),
+    let removed = if keep_port {
+        Ok(())
+    } else {
+        shared.control().destroy_vm(name.as_str())
     };
     match (stopped, removed) {
         (Err(error), Err(_)) => return Err(error).attempt(format!("stopping VM {name}")),
@@ -520,9 +522,10 @@ fn stop(shared: &Shared, name: &LocalName, grace: u64, keep_port: bool) -> Outco
         }
         _ => {}
     }
-    match shared.json {
-        true => print_json(&serde_json::json!({ "stopped": name })),
-        false => print_line(format!("VM {name} is stopped")),
+    if shared.json {
+        print_json(&serde_json::json!({ "stopped": name }))
+    } else {
+        print_line(format!("VM {name} is stopped"))
     }
 }
 
@@ -549,9 +552,10 @@ fn args(
         let (dif, path) = (&info.dif, socket.display());
         let command =
             format!("carina ipcp create {name} --type hv --side guest --dif {dif} --socket {path}");
-        return match shared.json {
-            true => print_json(&serde_json::json!({ "command": command })),
-            false => print_line(command),
+        return if shared.json {
+            print_json(&serde_json::json!({ "command": command }))
+        } else {
+            print_line(command)
         };
     }
     let arguments = info.qemu_args;

@@ -47,9 +47,10 @@ pub fn run(
     let opened = Bridge::open(names, plans, changes);
     let mut bridge = opened.attempt(format!("joining {} and {}", names[0], names[1]))?;
     bridge.watch(stop.as_fd()).attempt("waiting for signals")?;
-    match shared.json {
-        true => print_json(&json!({ "joined": names }))?,
-        false => print_line(format!("{} and {} are joined", names[0], names[1]))?,
+    if shared.json {
+        print_json(&json!({ "joined": names }))?
+    } else {
+        print_line(format!("{} and {} are joined", names[0], names[1]))?
     }
     let start = monotonic_ns();
     let end = pace.duration.map(|ns| start.saturating_add(ns));

@@ -30,9 +30,10 @@ impl Loss {
         // Link and flows go down in one breath, and are noted in either order.
         let (down, flow) = (last("kind=LinkDown")?, last("kind=FlowClosed")?);
         let (down_at, flow_at) = (time_of_day(lines[down])?, time_of_day(lines[flow])?);
-        let closing = match flow < down {
-            true => Duration::ZERO,
-            false => since(down_at, flow_at),
+        let closing = if flow < down {
+            Duration::ZERO
+        } else {
+            since(down_at, flow_at)
         };
         let reason = lines[down].split("journal: ").nth(1)?.to_owned();
         let silent = reason

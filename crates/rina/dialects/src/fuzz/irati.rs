@@ -38,9 +38,10 @@ impl Peer for Other {
     fn of_side(is_admitting: bool) -> (Fuzzed, Other) {
         let admitting = ("test1.normal.DIF", 16);
         let joining = ("test2.normal.DIF", 17);
-        let (member, other) = match is_admitting {
-            true => (admitting, joining),
-            false => (joining, admitting),
+        let (member, other) = if is_admitting {
+            (admitting, joining)
+        } else {
+            (joining, admitting)
         };
         let mut config = DifConfig::of_dialect(Dialect::Irati);
         let table = "test1.normal.DIF=16, test2.normal.DIF=17";

@@ -35,9 +35,10 @@ struct Other;
 
 impl Peer for Other {
     fn of_side(is_admitting: bool) -> (Fuzzed, Other) {
-        let (own, remote) = match is_admitting {
-            true => ("ynorm.IPCP", "xnorm.IPCP"),
-            false => ("xnorm.IPCP", "ynorm.IPCP"),
+        let (own, remote) = if is_admitting {
+            ("ynorm.IPCP", "xnorm.IPCP")
+        } else {
+            ("xnorm.IPCP", "ynorm.IPCP")
         };
         let fuzzed = Fuzzed {
             config: Config {

@@ -300,9 +300,10 @@ impl<C: Codec> FlowAllocator<C> {
                 }
             }
             Err(reason) => {
-                let reason = match reason.is_empty() {
-                    true => format!("{} refused the flow", flow.member),
-                    false => reason.into(),
+                let reason = if reason.is_empty() {
+                    format!("{} refused the flow", flow.member)
+                } else {
+                    reason.into()
                 };
                 self.close(now, key, false, reason, dt);
             }

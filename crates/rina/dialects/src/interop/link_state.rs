@@ -155,9 +155,10 @@ impl LinkState {
                 && !self.limits.restart.is_zero()
                 && report.age + self.limits.restart < held.age;
             if !is_later && !has_restarted {
-                return match held.outranks(&report) {
-                    true => MergeOutcome::Old,
-                    false => MergeOutcome::Same,
+                return if held.outranks(&report) {
+                    MergeOutcome::Old
+                } else {
+                    MergeOutcome::Same
                 };
             }
         } else if report.age >= self.limits.age_max {

@@ -236,9 +236,10 @@ impl RibView {
         // A parent comes before what is below it; the order within one parent stays.
         self.objects.sort_by_key(|object| parent_of(&object.path));
         let found = in_scope(self.objects, path, scope);
-        match found.is_empty() {
-            true => Err(ReadError::NoObject(path.to_string())),
-            false => Ok(found),
+        if found.is_empty() {
+            Err(ReadError::NoObject(path.to_string()))
+        } else {
+            Ok(found)
         }
     }
 }

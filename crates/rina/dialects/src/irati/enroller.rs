@@ -183,9 +183,10 @@ impl Irati {
                 let text = format!("{:?} was not admitted: {reason}", peer.name);
                 self.log.notice("admission", &text);
                 // An entry that is missing is not made by waiting; an address becomes free.
-                let code = match self.addresses.knows(&peer.name, &peer.instance) {
-                    true => result::ERROR,
-                    false => result::ACCESS,
+                let code = if self.addresses.knows(&peer.name, &peer.instance) {
+                    result::ERROR
+                } else {
+                    result::ACCESS
                 };
                 self.refuse(now, n1, message, code, &reason, dt);
                 return self.disconnect(now, n1, &reason, false, dt);

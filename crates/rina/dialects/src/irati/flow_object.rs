@@ -417,9 +417,10 @@ impl FlowControl {
 
 impl Retransmission {
     fn of(cube: &QosCube) -> Retransmission {
-        let (times_max, initial_ms) = match cube.retransmission {
-            true => (RETRANSMISSIONS, RETRANSMISSION_MS),
-            false => (0, 0),
+        let (times_max, initial_ms) = if cube.retransmission {
+            (RETRANSMISSIONS, RETRANSMISSION_MS)
+        } else {
+            (0, 0)
         };
         Retransmission {
             time_max_ms: 0,
@@ -443,9 +444,12 @@ impl Retransmission {
 pub(super) fn choose<'a>(spec: &FlowSpec, cubes: &'a [QosCube]) -> Result<&'a QosCube, NoCube> {
     let wants_all = i32::try_from(spec.max_sdu_gap).is_ok();
     let has_dtcp = |cube: &QosCube| cube.window.is_some() || cube.rate.is_some();
-    let fits = |cube: &&QosCube| match wants_all {
-        true => cube.retransmission,
-        false => has_dtcp(cube) && !cube.retransmission,
+    let fits = |cube: &&QosCube| {
+        if wants_all {
+            cube.retransmission
+        } else {
+            has_dtcp(cube) && !cube.retransmission
+        }
     };
     cubes.iter().find(fits).ok_or(NoCube { wants_all })
 }
@@ -460,9 +464,10 @@ pub(super) struct NoCube {
 impl core::fmt::Display for NoCube {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str("the DIF has no QoS cube ")?;
-        f.write_str(match self.wants_all {
-            true => "with retransmission, which a limit on missing SDUs needs",
-            false => "with flow control and without retransmission",
+        f.write_str(if self.wants_all {
+            "with retransmission, which a limit on missing SDUs needs"
+        } else {
+            "with flow control and without retransmission"
         })
     }
 }

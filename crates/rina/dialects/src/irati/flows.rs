@@ -158,13 +158,17 @@ impl Irati {
         }
         // For a caller that is itself registered here this member comes last: an IPCP that calls
         // any member of its DIF is one of the holders of that DIF's name.
-        let own_cost = match self.directory.is_registered(local) {
-            true => u64::MAX,
-            false => 0,
+        let own_cost = if self.directory.is_registered(local) {
+            u64::MAX
+        } else {
+            0
         };
-        let cost = |holder: &u64| match *holder == self.address {
-            true => Some(own_cost),
-            false => self.topology.routes.get(holder).map(|(_, cost)| *cost),
+        let cost = |holder: &u64| {
+            if *holder == self.address {
+                Some(own_cost)
+            } else {
+                self.topology.routes.get(holder).map(|(_, cost)| *cost)
+            }
         };
         let reached = holders
             .iter()

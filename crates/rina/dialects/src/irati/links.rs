@@ -291,13 +291,17 @@ impl Irati {
     /// An entry of the database as an object; none when an address is not known.
     pub(super) fn flow_state(&self, now: Instant, key: &Key) -> Option<FlowState> {
         let report = self.topology.links.get(now, key)?;
-        let addresses = |name: &str| match name == self.own {
-            true => Some(alloc::vec![self.address]),
-            false => self.topology.members.get(name).cloned(),
+        let addresses = |name: &str| {
+            if name == self.own {
+                Some(alloc::vec![self.address])
+            } else {
+                self.topology.members.get(name).cloned()
+            }
         };
-        let ticks = match report.is_up {
-            true => report.age / TICK,
-            false => AGE_MAX + 1,
+        let ticks = if report.is_up {
+            report.age / TICK
+        } else {
+            AGE_MAX + 1
         };
         Some(FlowState {
             name: key.0.clone(),

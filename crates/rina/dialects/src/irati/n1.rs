@@ -206,9 +206,10 @@ impl N1 {
 
     /// Asks again soon; the side that did not ask for the N-1 flow gives the other a chance first.
     pub(super) fn retry_in(&mut self, now: Instant) {
-        let pause = match self.props.is_initiator {
-            true => RETRY_SOON,
-            false => STEP_TIMEOUT,
+        let pause = if self.props.is_initiator {
+            RETRY_SOON
+        } else {
+            STEP_TIMEOUT
         };
         self.retry_at = Some(now + pause);
     }

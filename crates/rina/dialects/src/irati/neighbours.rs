@@ -130,9 +130,10 @@ impl Irati {
         };
         if is_known || is_busy {
             flow.retry_at = Some(now + if is_known { RETRY_LATER } else { STEP_TIMEOUT });
-            flow.deferred_since = match is_known {
-                true => None,
-                false => flow.deferred_since.or(Some(now)),
+            flow.deferred_since = if is_known {
+                None
+            } else {
+                flow.deferred_since.or(Some(now))
             };
             return;
         }

@@ -99,9 +99,10 @@ impl Irati {
             let members = holders.into_iter().map(|holder| self.name_of(holder));
             shown.application(name, members.collect(), is_here);
         }
-        let address = |name: &String| match *name == self.own {
-            true => self.address,
-            false => {
+        let address = |name: &String| {
+            if *name == self.own {
+                self.address
+            } else {
                 let all = self.topology.members.get(name);
                 all.and_then(|all| all.first()).copied().unwrap_or_default()
             }

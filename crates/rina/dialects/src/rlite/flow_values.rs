@@ -52,13 +52,14 @@ impl Error for CubeError {}
 /// The specification that a flow is served by. A stream is only one in order and without gaps,
 /// which may be more than was asked for.
 pub(super) fn served_by(spec: FlowSpec) -> FlowSpec {
-    match spec.msg_boundaries {
-        true => spec,
-        false => FlowSpec {
+    if spec.msg_boundaries {
+        spec
+    } else {
+        FlowSpec {
             in_order: true,
             max_sdu_gap: 0,
             ..spec
-        },
+        }
     }
 }
 

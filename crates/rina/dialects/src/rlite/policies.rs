@@ -374,9 +374,10 @@ fn check_parameter(component: &Component, name: &str, value: &str) -> Result<(),
         });
     }
     if name == ADDRESS {
-        return match value.is_empty() || address(value).is_some() {
-            true => Ok(()),
-            false => Err(PolicyError::Address(value.to_string())),
+        return if value.is_empty() || address(value).is_some() {
+            Ok(())
+        } else {
+            Err(PolicyError::Address(value.to_string()))
         };
     }
     if !value.is_empty() && duration(value).is_none() {

@@ -54,9 +54,10 @@ const REFUSALS_MAX: usize = 64;
 impl Rlite {
     /// How long the M_CONNECT that is sent now is waited for.
     pub(super) fn connect_wait(&self, n1: N1Port) -> Duration {
-        match self.n1s.get(&n1).is_some_and(|flow| flow.has_released) {
-            true => LAST_CONNECT_WAIT,
-            false => CONNECT_WAIT,
+        if self.n1s.get(&n1).is_some_and(|flow| flow.has_released) {
+            LAST_CONNECT_WAIT
+        } else {
+            CONNECT_WAIT
         }
     }
 

@@ -138,7 +138,8 @@ impl<P: Payload> Delimiter<P> {
         Some(udf)
     }
 
-    /// UDFs that [`Delimiter::poll`] has, without what waits for company.
+    /// UDFs that [`Delimiter::poll`] would return now. Small SDUs that wait to share a UDF with
+    /// others do not count.
     #[must_use]
     pub fn len(&self) -> usize {
         self.out.len()

@@ -110,9 +110,10 @@ impl<P: Payload> Rmt<P> {
     pub(super) fn set_syntax(&mut self, syntax: Syntax, has_checksum: bool) {
         self.syntax = syntax;
         self.has_checksum = has_checksum;
-        (self.least, self.prepend_max) = match has_checksum {
-            true => (usize::MAX, 0),
-            false => (syntax.base_bytes(), PREPEND_MAX),
+        (self.least, self.prepend_max) = if has_checksum {
+            (usize::MAX, 0)
+        } else {
+            (syntax.base_bytes(), PREPEND_MAX)
         };
     }
 

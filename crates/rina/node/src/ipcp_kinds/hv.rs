@@ -18,9 +18,10 @@ pub(super) fn check_no_hv_keys(create: &IpcpCreate) -> Result<(), SpecError> {
         create.pci.is_some(),
         create.socket.is_some(),
     ];
-    match keys.contains(&true) {
-        true => Err(SpecError::KeyOfHv),
-        false => Ok(()),
+    if keys.contains(&true) {
+        Err(SpecError::KeyOfHv)
+    } else {
+        Ok(())
     }
 }
 

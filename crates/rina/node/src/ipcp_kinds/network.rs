@@ -337,13 +337,16 @@ fn vlan_of(create: &IpcpCreate) -> Result<u16, SpecError> {
 
 /// The plan of a fault layer.
 fn plan_of(spec: &FaultSpec) -> Result<FaultPlan, SpecError> {
-    let ns = |key: &'static str, ms: f64| match (0.0..=DELAY_MS_MAX).contains(&ms) {
-        true => Ok((ms * 1e6) as u64),
-        false => Err(SpecError::Delay {
-            key,
-            ms,
-            max: DELAY_MS_MAX,
-        }),
+    let ns = |key: &'static str, ms: f64| {
+        if (0.0..=DELAY_MS_MAX).contains(&ms) {
+            Ok((ms * 1e6) as u64)
+        } else {
+            Err(SpecError::Delay {
+                key,
+                ms,
+                max: DELAY_MS_MAX,
+            })
+        }
     };
     Ok(FaultPlan {
         loss: spec.loss,

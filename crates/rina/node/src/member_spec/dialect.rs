@@ -79,7 +79,7 @@ impl PartialWidths {
     }
 }
 
-/// The dialect as PDUs have it.
+/// The format of PDUs in a dialect.
 pub fn wire_dialect(dialect: Dialect) -> Wire {
     match dialect {
         Dialect::Native => Wire::Native,

@@ -163,9 +163,10 @@ impl Core {
         if member.unusable.contains_key(&dif) || !member.is_over(&dif) {
             return;
         }
-        let remote = match remote.as_str() == member.made_from.name.as_str() {
-            true => remote,
-            false => member.name_below(&remote),
+        let remote = if remote.as_str() == member.made_from.name.as_str() {
+            remote
+        } else {
+            member.name_below(&remote)
         };
         let is_same = |wanted: &WantedN1| wanted.dif == dif && wanted.remote == remote;
         if !member.wanted_n1.iter().any(is_same) {

@@ -86,9 +86,10 @@ impl Authenticator for Ed25519 {
 
 impl Steps for State {
     fn begin(&mut self) -> Result<AuthStep, AuthError> {
-        match self.is_initiator {
-            true => Ok(AuthStep::Send(write(KIND, 1, &[&self.ephemeral_public]))),
-            false => Err(AuthError::NoMessage),
+        if self.is_initiator {
+            Ok(AuthStep::Send(write(KIND, 1, &[&self.ephemeral_public])))
+        } else {
+            Err(AuthError::NoMessage)
         }
     }
 

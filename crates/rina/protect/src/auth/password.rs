@@ -81,9 +81,10 @@ impl Authenticator for Password {
 
 impl Steps for State {
     fn begin(&mut self) -> Result<AuthStep, AuthError> {
-        match self.is_initiator {
-            true => Ok(AuthStep::Send(write(KIND, 1, &[&self.nonce]))),
-            false => Err(AuthError::NoMessage),
+        if self.is_initiator {
+            Ok(AuthStep::Send(write(KIND, 1, &[&self.nonce])))
+        } else {
+            Err(AuthError::NoMessage)
         }
     }
 

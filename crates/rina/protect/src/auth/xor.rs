@@ -40,9 +40,10 @@ impl XorPassword {
                 policy: "xor-password",
             });
         }
-        let challenge = match is_initiator {
-            true => None,
-            false => Some(draw(password.len(), random)?),
+        let challenge = if is_initiator {
+            None
+        } else {
+            Some(draw(password.len(), random)?)
         };
         Ok(XorPassword {
             password: password.into(),
@@ -89,9 +90,10 @@ impl Authenticator for XorPassword {
             (Some(challenge), Some(reply)) => {
                 let is_right = self.mix(reply) == *challenge;
                 self.is_over = true;
-                match is_right {
-                    true => done(None),
-                    false => AuthStep::Fail("the other side has another password".into()),
+                if is_right {
+                    done(None)
+                } else {
+                    AuthStep::Fail("the other side has another password".into())
                 }
             }
             (_, None) => AuthStep::Fail(

@@ -108,9 +108,10 @@ impl Protection {
             Outer::Plain => Ok(()),
             Outer::Crc32 => {
                 let sum = u32::from_be_bytes(take(pdu)?);
-                match crc32fast::hash(pdu) == sum {
-                    true => Ok(()),
-                    false => Err(Reject::Checksum),
+                if crc32fast::hash(pdu) == sum {
+                    Ok(())
+                } else {
+                    Err(Reject::Checksum)
                 }
             }
             Outer::Aead(aead) => aead.unprotect(pdu),

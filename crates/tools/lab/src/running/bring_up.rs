@@ -313,9 +313,10 @@ impl Running {
 /// Names the missing right where the kernel refused for want of one.
 fn name_the_right(error: carina_namespaces::Error) -> Error {
     let text = error.to_string();
-    match text.contains("not permitted") || text.contains("denied") {
-        true => Error::NamespacesForbidden(text),
-        false => error.into(),
+    if text.contains("not permitted") || text.contains("denied") {
+        Error::NamespacesForbidden(text)
+    } else {
+        error.into()
     }
 }
 

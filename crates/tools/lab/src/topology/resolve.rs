@@ -126,9 +126,10 @@ fn resolve_link(index: usize, draft: DraftLink) -> Result<Link, TopologyError> {
 /// The link's name if the kernel accepts it as the name of an interface.
 fn interface_name(index: usize, link: &str) -> String {
     let is_taken = matches!(link, "lo" | "all" | "default" | "." | "..");
-    match link.len() <= INTERFACE_BYTES_MAX && !is_taken {
-        true => link.to_owned(),
-        false => format!("link{index}"),
+    if link.len() <= INTERFACE_BYTES_MAX && !is_taken {
+        link.to_owned()
+    } else {
+        format!("link{index}")
     }
 }
 

@@ -11,7 +11,7 @@ use crate::transport::error::Attempt;
 /// An application to reach, and how to ask for a flow to it.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// The node that is asked.
+    /// The node through which flows are allocated.
     pub node: Node,
     /// The name under which to ask.
     pub local: AppName,

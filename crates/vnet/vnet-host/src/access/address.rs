@@ -75,9 +75,10 @@ pub fn addresses(netns: &Path) -> Result<Vec<IpAddr>> {
     let mut found: Vec<IpAddr> = text.lines().filter_map(address).collect();
     found.sort_by_key(IpAddr::is_ipv6);
     found.truncate(ADDRESSES_MAX);
-    match found.is_empty() {
-        true => Err(Error::NoAddress),
-        false => Ok(found),
+    if found.is_empty() {
+        Err(Error::NoAddress)
+    } else {
+        Ok(found)
     }
 }
 

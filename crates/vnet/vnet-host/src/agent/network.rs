@@ -394,9 +394,10 @@ impl Shared {
     /// made just now is awaited, for its host is about as far as this one.
     fn pause(&self, vnet: &Vnet, made: Option<Instant>) -> Duration {
         let is_new = made.is_some_and(|made| made.elapsed() < NEW);
-        match is_new && !vnet.silent(&self.lock().record.part).is_empty() {
-            true => SOON,
-            false => LOOK_AFTER,
+        if is_new && !vnet.silent(&self.lock().record.part).is_empty() {
+            SOON
+        } else {
+            LOOK_AFTER
         }
     }
 

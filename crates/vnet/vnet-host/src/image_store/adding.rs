@@ -87,13 +87,14 @@ impl ImageStore {
         }
         let user_data = new.user_data.as_deref().map(|path| {
             let text = fs::read_to_string(path).attempt(format!("reading {}", path.display()))?;
-            match text.len() > USER_DATA_MAX {
-                true => Err(refuse(format!(
+            if text.len() > USER_DATA_MAX {
+                Err(refuse(format!(
                     "{} has {} bytes; user-data has at most {USER_DATA_MAX}",
                     path.display(),
                     text.len()
-                ))),
-                false => Ok(text),
+                )))
+            } else {
+                Ok(text)
             }
         });
         let kernel = match &new.kernel {

@@ -18,12 +18,11 @@ impl ImageStore {
         let what = || format!("opening {}", path.display());
         fs::create_dir_all(&self.0).attempt(what())?;
         let file = File::create(&path).attempt(what())?;
-        match lock_file(&file, LIMIT).attempt(what())? {
-            true => Ok(file),
-            false => {
-                let what = format!("another command changes {}", self.0.display());
-                Err(Error::Timeout { what, limit: LIMIT })
-            }
+        if lock_file(&file, LIMIT).attempt(what())? {
+            Ok(file)
+        } else {
+            let what = format!("another command changes {}", self.0.display());
+            Err(Error::Timeout { what, limit: LIMIT })
         }
     }
 

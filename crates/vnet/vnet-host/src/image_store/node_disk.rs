@@ -77,9 +77,10 @@ impl ImageStore {
             if is_of && Some(file.as_str()) != but {
                 let path = directory.join(file);
                 // What a seed is made of is a directory until it is made.
-                let removed = match path.is_dir() {
-                    true => fs::remove_dir_all(&path),
-                    false => fs::remove_file(&path),
+                let removed = if path.is_dir() {
+                    fs::remove_dir_all(&path)
+                } else {
+                    fs::remove_file(&path)
                 };
                 removed.attempt(format!("removing {}", path.display()))?;
             }

@@ -83,12 +83,13 @@ fn make(directory: &Path, path: &Path) -> Result<()> {
         .arg(path)
         .arg(directory);
     let output = run_within(&mut command, program, LIMIT)?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(Error::Tool {
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(Error::Tool {
             what: format!("`{program}` for {}", path.display()),
             said: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        }),
+        })
     }
 }
 

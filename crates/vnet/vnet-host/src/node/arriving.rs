@@ -173,9 +173,10 @@ impl Arrival {
     pub fn resume(&self) -> Result<()> {
         let what = || format!("resuming VM {}", self.note.node);
         let state = carina_vm::guest_state(self.running.record()).attempt(what())?;
-        match state.running {
-            true => Ok(()),
-            false => self.running.resume().attempt(what()),
+        if state.running {
+            Ok(())
+        } else {
+            self.running.resume().attempt(what())
         }
     }
 

@@ -52,12 +52,13 @@ pub fn run(command: &mut Command, what: &str, until: Until<'_>) -> Result<Output
     };
     let Some(status) = status else {
         end(&mut child);
-        return Err(match until.is_cancelled.load(Ordering::Acquire) {
-            true => Error::Ended("whoever waited for the command"),
-            false => Error::Timeout {
+        return Err(if until.is_cancelled.load(Ordering::Acquire) {
+            Error::Ended("whoever waited for the command")
+        } else {
+            Error::Timeout {
                 what: format!("{what} has not ended"),
                 limit: until.limit,
-            },
+            }
         });
     };
     let [stdout, stderr] = said.map(|said| all_of(&said));

@@ -104,16 +104,15 @@ impl MachineNode {
                 let (running, confinement) = started;
                 is_configured = running.times().is_some() || saved.is_some();
                 let console = running.record().console.clone();
-                let access = match running.record().from_disk {
-                    true => {
-                        running.detach();
-                        Access::Foreign(Some(confinement))
-                    }
-                    false => Access::Started(Started {
+                let access = if running.record().from_disk {
+                    running.detach();
+                    Access::Foreign(Some(confinement))
+                } else {
+                    Access::Started(Started {
                         running: Box::new(running),
                         cards: Mutex::new(cards),
                         confinement,
-                    }),
+                    })
                 };
                 (access, console)
             }
@@ -251,9 +250,10 @@ impl MachineNode {
             Asks::Once => {
                 let output = self.run(&format!("{command} once"), limit + ANSWER)?;
                 // A guest that an earlier version has started.
-                match output.error_text().starts_with("not understood") {
-                    true => again()?,
-                    false => output,
+                if output.error_text().starts_with("not understood") {
+                    again()?
+                } else {
+                    output
                 }
             }
         };

@@ -275,9 +275,10 @@ pub(super) fn nics(site: &Site<'_>, part: &NodePart, cards: &Cards) -> BTreeMap<
 pub(super) fn go_on(record: &Record) -> Result<()> {
     let what = || format!("resuming VM {}", record.name);
     let state = carina_vm::guest_state(record).attempt(what())?;
-    match state.running {
-        true => Ok(()),
-        false => carina_vm::resume_guest(record).attempt(what()),
+    if state.running {
+        Ok(())
+    } else {
+        carina_vm::resume_guest(record).attempt(what())
     }
 }
 

@@ -50,9 +50,10 @@ impl Node {
             }
             System::Machine(node) => {
                 let output = node.run(&sending(to, time, limit), limit + time + ANSWER)?;
-                match output.is_success() {
-                    true => Ok(()),
-                    false => Err(unreached(to, limit)),
+                if output.is_success() {
+                    Ok(())
+                } else {
+                    Err(unreached(to, limit))
                 }
             }
         }

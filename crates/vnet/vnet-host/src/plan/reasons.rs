@@ -28,9 +28,10 @@ pub fn node_words(node: &NodePart) -> String {
 
 /// Whether the image of a machine has a Carina node, which members of DIFs need.
 fn has_node(node: &NodePart) -> &'static str {
-    match node.founder.is_some() && node.kind == Kind::Vm {
-        true => "inside",
-        false => "none",
+    if node.founder.is_some() && node.kind == Kind::Vm {
+        "inside"
+    } else {
+        "none"
     }
 }
 
@@ -110,9 +111,12 @@ pub fn changes_of_document(old: &Document, new: &Document) -> Vec<PlannedStep> {
     note("lease", arrow(span(old), span(new)));
     let queue = |it: &Document| String::from(it.vnet.on_insufficient);
     note("on_insufficient", arrow(queue(old), queue(new)));
-    let counts = |old: usize, new: usize| match old == new {
-        true => format!("{new}, other ones"),
-        false => format!("{old} -> {new}"),
+    let counts = |old: usize, new: usize| {
+        if old == new {
+            format!("{new}, other ones")
+        } else {
+            format!("{old} -> {new}")
+        }
     };
     let tests = || counts(old.test.len(), new.test.len());
     note("tests", (old.test != new.test).then(tests));

@@ -342,10 +342,11 @@ pub(super) fn arrived(
         let (number, node) = (note.number, note.node.clone());
         let (is_here, generation) = (part.node(&node).is_some(), note.generation);
         let Some(arrival) = Arrival::found(dir, part, note.clone())? else {
-            match is_here {
+            if is_here {
                 // It may have its place already, and not run yet.
-                true => stay(dir, &node)?,
-                false => remove_named(part, &note.ports)?,
+                stay(dir, &node)?
+            } else {
+                remove_named(part, &note.ports)?
             }
             forget_arrival(dir, &node)?;
             continue;

@@ -13,9 +13,10 @@ impl Vnet {
         let mut all = lock(&self.impairments);
         let before = all.len();
         all.retain(|number, _| part.links.iter().any(|link| link.number == *number));
-        match all.len() == before {
-            true => Ok(()),
-            false => impairment::write(&self.dir, &all),
+        if all.len() == before {
+            Ok(())
+        } else {
+            impairment::write(&self.dir, &all)
         }
     }
 
@@ -62,17 +63,19 @@ impl Vnet {
             for side in [wanted.there, wanted.back].iter().flatten() {
                 side.check()?;
             }
-            match wanted.is_none() {
-                true => all.remove(&number),
-                false => all.insert(number, wanted),
+            if wanted.is_none() {
+                all.remove(&number)
+            } else {
+                all.insert(number, wanted)
             };
             impairment::write(&self.dir, &all)?;
             wanted.is_none()
         };
         self.plane.become_graph(self.graph(&part)?)?;
-        let verb = match is_none {
-            true => "is no longer impaired",
-            false => "is impaired",
+        let verb = if is_none {
+            "is no longer impaired"
+        } else {
+            "is impaired"
         };
         self.progress.tell(format!("link {number} {verb}"));
         Ok(())

@@ -141,10 +141,7 @@ impl Vnet {
     /// Waits until all members on this host are enrolled, and serves echos under their names.
     pub(super) fn join(&self, part: &HostPart) -> Result<()> {
         let has_far = has_far(part);
-        let limit = match has_far {
-            true => JOIN_FAR,
-            false => JOIN,
-        };
+        let limit = if has_far { JOIN_FAR } else { JOIN };
         let deadline = Instant::now() + limit;
         // One that is stopped joins when it is started.
         let nodes: Vec<&NodePart> = part
@@ -164,9 +161,10 @@ impl Vnet {
                 }
                 if Instant::now() > deadline {
                     // Members on another host may not be as far; probes say so.
-                    return match has_far {
-                        true => Ok(()),
-                        false => Err(not_enrolled(&wanted.name, member.as_ref(), limit)),
+                    return if has_far {
+                        Ok(())
+                    } else {
+                        Err(not_enrolled(&wanted.name, member.as_ref(), limit))
                     };
                 }
                 std::thread::sleep(LOOK_AGAIN);

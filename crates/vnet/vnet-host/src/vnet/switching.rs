@@ -76,9 +76,12 @@ impl Vnet {
                 link: number,
             });
         }
-        self.switch(|off| match is_up {
-            true => off.links.remove(&number),
-            false => off.links.insert(number),
+        self.switch(|off| {
+            if is_up {
+                off.links.remove(&number)
+            } else {
+                off.links.insert(number)
+            }
         })?;
         if is_up {
             self.progress.tell(format!("link {number} is taken up"));
@@ -146,9 +149,10 @@ impl Vnet {
     /// A node or link that comes later with the name or number of one that has gone is another one.
     pub(super) fn forget_switched_off(&self, part: &HostPart) -> Result<()> {
         let mut off = lock(&self.off);
-        match off.keep_only(part) {
-            true => switched_off::write(&self.dir, &off),
-            false => Ok(()),
+        if off.keep_only(part) {
+            switched_off::write(&self.dir, &off)
+        } else {
+            Ok(())
         }
     }
 }

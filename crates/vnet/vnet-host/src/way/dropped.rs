@@ -96,9 +96,10 @@ impl std::fmt::Display for Dropped {
             .filter(|(count, _)| *count > 0)
             .map(|(count, why)| format!("{count} {why}"))
             .collect();
-        match words.is_empty() {
-            true => Ok(()),
-            false => write!(f, "; dropped meanwhile: {}", words.join(", ")),
+        if words.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "; dropped meanwhile: {}", words.join(", "))
         }
     }
 }

@@ -87,9 +87,10 @@ fn asks(place: &Place, sightings: &Sightings) -> String {
         spot.link == place.link && spot.side == place.side && place.act == Act::Sends
     });
     let addresses: Vec<String> = here.map(|((_, address), _)| address.to_string()).collect();
-    match addresses.is_empty() {
-        true => String::new(),
-        false => format!(": it asks there who has {}", addresses.join(", ")),
+    if addresses.is_empty() {
+        String::new()
+    } else {
+        format!(": it asks there who has {}", addresses.join(", "))
     }
 }
 

@@ -76,13 +76,13 @@ impl Watch {
         counters: &Path,
         some: &[Spot],
     ) -> Result<Watch> {
-        let mut spots: Vec<Spot> = match part.links.len() <= LINKS_MAX {
-            true => part
-                .links
+        let mut spots: Vec<Spot> = if part.links.len() <= LINKS_MAX {
+            part.links
                 .iter()
                 .flat_map(|it| spots_of(it.number))
-                .collect(),
-            false => some.to_vec(),
+                .collect()
+        } else {
+            some.to_vec()
         };
         spots.sort();
         spots.dedup();

@@ -257,10 +257,11 @@ impl Capture {
     fn take(&self, packets: Vec<Captured>, reader: &Reader) -> bool {
         let mut state = lock(&self.state);
         let whole = reader.whole();
-        match state.is_full || state.file.len() + whole.len() > FILE_MAX {
+        if state.is_full || state.file.len() + whole.len() > FILE_MAX {
             // A file without one portion would lie about what passed.
-            true => state.is_full = true,
-            false => state.file.extend_from_slice(whole),
+            state.is_full = true
+        } else {
+            state.file.extend_from_slice(whole)
         }
         state.missed = reader.missed();
         let is_new = !packets.is_empty();

@@ -53,7 +53,7 @@ pub struct HostView {
     pub cpus: Share,
     /// Memory, MiB.
     pub memory_mib: Share,
-    /// Physical network cards.
+    /// Network cards of the host that are given to nodes, and how many there are.
     pub nics: Share,
 }
 

@@ -240,9 +240,10 @@ impl CaseArgs {
             cases,
             runs: self.runs.max(1),
             time_ns: self.time,
-            sizes: match self.sizes.is_empty() {
-                true => sizes.to_vec(),
-                false => self.sizes,
+            sizes: if self.sizes.is_empty() {
+                sizes.to_vec()
+            } else {
+                self.sizes
             },
             progress: PROGRESS,
         })

@@ -89,9 +89,10 @@ fn put(all: &mut Vec<Below>, dif: &DifName, member: &str, flows: Vec<N1Info>) {
         member: member.to_owned(),
         n1,
     };
-    match flows.is_empty() {
-        true => all.push(below(None)),
-        false => all.extend(flows.into_iter().map(|n1| below(Some(n1)))),
+    if flows.is_empty() {
+        all.push(below(None))
+    } else {
+        all.extend(flows.into_iter().map(|n1| below(Some(n1))))
     }
 }
 

@@ -305,9 +305,10 @@ pub fn expel(shared: &Shared, name: &DifName, member: &str) -> Outcome {
         .control()
         .expel(name.as_str(), member)
         .attempt(format!("expelling {member} from DIF {name}"))?;
-    match shared.json {
-        true => print_json(&json!({ "dif": name, "expelled": member })),
-        false => print_line(format!("{member} was asked to leave DIF {name}")),
+    if shared.json {
+        print_json(&json!({ "dif": name, "expelled": member }))
+    } else {
+        print_line(format!("{member} was asked to leave DIF {name}"))
     }
 }
 

@@ -82,14 +82,15 @@ pub fn run(shared: &Shared, args: &MapArgs) -> Outcome {
     if let Some(file) = &args.svg {
         std::fs::write(file, picture.svg(args.name.as_str()))
             .attempt(format!("writing {}", file.display()))?;
-        return match shared.json {
-            true => print_json(&picture),
-            false => print_line(format!(
+        return if shared.json {
+            print_json(&picture)
+        } else {
+            print_line(format!(
                 "{}: {} members, {} links",
                 file.display(),
                 picture.members.len(),
                 picture.links.len()
-            )),
+            ))
         };
     }
     match (shared.json, args.dot) {
@@ -148,9 +149,10 @@ impl Picture {
     fn name(&self, address: u64) -> String {
         let known = self.members.get(&address).cloned();
         let name = known.unwrap_or_else(|| format!("address {address}"));
-        match self.unreachable.contains(&address) {
-            true => format!("{name} (unreachable)"),
-            false => name,
+        if self.unreachable.contains(&address) {
+            format!("{name} (unreachable)")
+        } else {
+            name
         }
     }
 

@@ -183,9 +183,10 @@ fn fault_text(end: &LinkEnd) -> String {
         words.push(format!("{} Mbit/s", fault.rate_bps as f64 / 1e6));
     }
     if fault.delay_ms > 0.0 {
-        let jitter = match fault.jitter_ms > 0.0 {
-            true => format!(" ± {}", fault.jitter_ms),
-            false => String::new(),
+        let jitter = if fault.jitter_ms > 0.0 {
+            format!(" ± {}", fault.jitter_ms)
+        } else {
+            String::new()
         };
         words.push(format!("delay {}{jitter} ms", fault.delay_ms));
     }

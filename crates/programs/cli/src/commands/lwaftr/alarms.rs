@@ -166,9 +166,10 @@ pub fn run(shared: &Shared, command: AlarmsCommand) -> Outcome {
         }
     };
     let count = ask(shared, id.as_deref(), verb, path, value)?;
-    match shared.json {
-        true => print_json(&json!({ "alarms": count.parse::<u64>().unwrap_or(0) })),
-        false => print_line(format!("alarms: {count}")),
+    if shared.json {
+        print_json(&json!({ "alarms": count.parse::<u64>().unwrap_or(0) }))
+    } else {
+        print_line(format!("alarms: {count}"))
     }
 }
 

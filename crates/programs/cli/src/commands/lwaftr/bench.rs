@@ -63,9 +63,10 @@ pub fn run(shared: &Shared, args: &BenchArgs) -> Outcome {
         let time = left.min(LINE_EVERY);
         let passage = bench.run(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))?;
         let line = csv(&passage);
-        match shared.json {
-            true => print_json(&passage)?,
-            false => print_line(&line)?,
+        if shared.json {
+            print_json(&passage)?
+        } else {
+            print_line(&line)?
         }
         if let Some(file) = &args.bench_file {
             let _ = writeln!(lines, "{line}");

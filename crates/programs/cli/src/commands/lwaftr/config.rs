@@ -200,9 +200,10 @@ fn socket(shared: &Shared, id: Option<&str>) -> Result<PathBuf, Failure> {
 
 fn listed(running: &[(String, PathBuf)]) -> String {
     let pids: Vec<&str> = running.iter().map(|(pid, _)| pid.as_str()).collect();
-    match pids.is_empty() {
-        true => "none".to_owned(),
-        false => pids.join(", "),
+    if pids.is_empty() {
+        "none".to_owned()
+    } else {
+        pids.join(", ")
     }
 }
 

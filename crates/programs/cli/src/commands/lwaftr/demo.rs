@@ -46,9 +46,10 @@ pub fn run(shared: &Shared, args: &DemoArgs) -> Outcome {
     std::fs::write(&file, text).attempt(format!("writing {}", file.display()))?;
     let figure = args.out.join("lwaftr.svg");
     draw(&report.rates, &figure)?;
-    match shared.json {
-        true => print_json(&report)?,
-        false => show(&report)?,
+    if shared.json {
+        print_json(&report)?
+    } else {
+        show(&report)?
     }
     progress(format!("wrote {} and {}", figure.display(), file.display()));
     Ok(())

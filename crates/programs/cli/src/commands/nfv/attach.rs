@@ -48,9 +48,10 @@ struct SizeError;
 fn size(text: &str) -> Result<String, SizeError> {
     let digits = text.trim_end_matches(['K', 'M', 'G', 'T']);
     let is_right = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    match is_right && text.len() - digits.len() <= 1 {
-        true => Ok(text.to_owned()),
-        false => Err(SizeError),
+    if is_right && text.len() - digits.len() <= 1 {
+        Ok(text.to_owned())
+    } else {
+        Err(SizeError)
     }
 }
 
@@ -59,9 +60,10 @@ pub fn run(shared: &Shared, args: &AttachArgs) -> Outcome {
     let card = Card::of(&port).map_err(refused)?.with_mtu(args.mtu);
     if args.libvirt {
         let xml = card.libvirt();
-        return match shared.json {
-            true => print_json(&json!({ "libvirt": xml })),
-            false => print_line(xml.trim_end()),
+        return if shared.json {
+            print_json(&json!({ "libvirt": xml }))
+        } else {
+            print_line(xml.trim_end())
         };
     }
     let arguments = card.qemu(args.memory.as_deref(), args.emulated);
@@ -110,9 +112,10 @@ fn find(shared: &Shared, args: &AttachArgs) -> Result<TrafficPort, Failure> {
         }
     };
     found.ok_or_else(|| {
-        let known = match known.is_empty() {
-            true => "there are no ports".to_owned(),
-            false => format!("there are {}", known.join(", ")),
+        let known = if known.is_empty() {
+            "there are no ports".to_owned()
+        } else {
+            format!("there are {}", known.join(", "))
         };
         refused(format!("no port {:?}: {known}", args.port))
     })

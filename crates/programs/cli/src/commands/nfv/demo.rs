@@ -56,9 +56,10 @@ pub fn run(shared: &Shared, args: &DemoArgs) -> Outcome {
     std::fs::write(&file, text).attempt(format!("writing {}", file.display()))?;
     let figure = args.out.join("fig4.svg");
     draw(&rates, &figure)?;
-    match shared.json {
-        true => print_json(&json!({ "report": report, "hops": rates }))?,
-        false => print_line(format!("{}\n\n{}", seen(&report), by_hops(&rates)))?,
+    if shared.json {
+        print_json(&json!({ "report": report, "hops": rates }))?
+    } else {
+        print_line(format!("{}\n\n{}", seen(&report), by_hops(&rates)))?
     }
     progress(format!(
         "wrote {} and {} after {:.0} s",
@@ -66,9 +67,10 @@ pub fn run(shared: &Shared, args: &DemoArgs) -> Outcome {
         file.display(),
         started.elapsed().as_secs_f64()
     ));
-    match report.failures.is_empty() {
-        true => Ok(()),
-        false => Err(failed(report.failures.join("; "))),
+    if report.failures.is_empty() {
+        Ok(())
+    } else {
+        Err(failed(report.failures.join("; ")))
     }
 }
 

@@ -164,9 +164,10 @@ pub fn run(shared: &Shared, args: &RunArgs) -> Outcome {
         after: &process.counts()?,
         seconds: begin.elapsed().as_secs_f64(),
     };
-    match shared.json {
-        true => print_json(&period.json()),
-        false => print_line(period.table()),
+    if shared.json {
+        print_json(&period.json())
+    } else {
+        print_line(period.table())
     }
 }
 
@@ -203,9 +204,10 @@ pub fn show(shared: &Shared, over: u64) -> Outcome {
             print_line(format!("{file} (process {pid})\n{}", period.table()))?;
         }
     }
-    match shared.json {
-        true => print_json(&all),
-        false => Ok(()),
+    if shared.json {
+        print_json(&all)
+    } else {
+        Ok(())
     }
 }
 

@@ -77,14 +77,15 @@ fn write_all(node: &Client, write: &RibWrite, members: Vec<Member>) -> Vec<Row> 
         let work = || {
             let mut done = Vec::new();
             while let Some((member, is_reachable)) = next() {
-                done.push(match is_reachable {
-                    true => write_one(node, write, member),
-                    false => Row {
+                done.push(if is_reachable {
+                    write_one(node, write, member)
+                } else {
+                    Row {
                         member,
                         taken: false,
                         reason: Some("no way leads to it now".to_owned()),
                         is_final: false,
-                    },
+                    }
                 });
             }
             done

@@ -182,14 +182,17 @@ fn table(rows: &[Row]) -> Table {
             other.system == SYSTEMS[1].0 && (other.case, other.metric) == (row.case, row.metric)
         };
         let other = rows.iter().find(same);
-        let show = |row: &Row| match row.low == row.high {
-            true => short(row.median),
-            false => format!(
-                "{} [{}..{}]",
-                short(row.median),
-                short(row.low),
-                short(row.high)
-            ),
+        let show = |row: &Row| {
+            if row.low == row.high {
+                short(row.median)
+            } else {
+                format!(
+                    "{} [{}..{}]",
+                    short(row.median),
+                    short(row.low),
+                    short(row.high)
+                )
+            }
         };
         let factor = other.filter(|other| other.median > 0.0).map_or_else(
             || "-".to_owned(),

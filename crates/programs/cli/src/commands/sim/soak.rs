@@ -64,12 +64,13 @@ pub fn run(shared: &Shared, args: &SoakArgs) -> Outcome {
         print_line(format!("{done} seeds in {took:.0} s, {} failed", bad.len()))?;
     }
     let commands: Vec<&str> = bad.iter().map(|one| one.command.as_str()).collect();
-    match bad.is_empty() {
-        true => Ok(()),
-        false => Err(failed(format!(
+    if bad.is_empty() {
+        Ok(())
+    } else {
+        Err(failed(format!(
             "seeds that failed: {seeds:?}; look, with --trace for every event, with\n  {}",
             commands.join("\n  ")
-        ))),
+        )))
     }
 }
 

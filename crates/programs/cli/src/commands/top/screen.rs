@@ -209,9 +209,12 @@ impl<L: Live> Screen<'_, L> {
             0 => Constraint::Fill(1),
             width => Constraint::Length(width),
         });
-        let style = |row: &L::Row| match L::is_marked(row) {
-            false => Style::new(),
-            true => Style::new().yellow(),
+        let style = |row: &L::Row| {
+            if L::is_marked(row) {
+                Style::new().yellow()
+            } else {
+                Style::new()
+            }
         };
         let shown = self.rows.iter().skip(self.first).take(self.room);
         let rows = shown.map(|row| {

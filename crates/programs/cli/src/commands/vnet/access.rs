@@ -93,10 +93,11 @@ pub fn token(shared: &Shared, args: &TokenArgs) -> Outcome {
                 .attempt(what)?
         }
     };
-    match shared.json {
-        true => print_json(&made),
+    if shared.json {
+        print_json(&made)
+    } else {
         // Nothing else, so that it can be handed on.
-        false => print_line(made.token),
+        print_line(made.token)
     }
 }
 
@@ -117,9 +118,10 @@ pub fn revoke(shared: &Shared, args: &RevokeArgs) -> Outcome {
     if shared.json {
         return print_json(&done);
     }
-    let cut = match done.was_joined {
-        true => "is cut off",
-        false => "had not joined",
+    let cut = if done.was_joined {
+        "is cut off"
+    } else {
+        "had not joined"
     };
     print_line(format!("{user} {cut}: all tokens made so far are void"))
 }

@@ -159,9 +159,10 @@ fn bench_instantiate(shared: &Shared, args: &InstantiateArgs) -> Outcome {
         }
         measured => measured?,
     };
-    match shared.json {
-        true => print_json(&results)?,
-        false => show(&results, &INSTANTIATE)?,
+    if shared.json {
+        print_json(&results)?
+    } else {
+        show(&results, &INSTANTIATE)?
     }
     all_measured(&results)
 }
@@ -236,10 +237,7 @@ impl InstantiateArgs {
 }
 
 fn or_default<'a>(chosen: &'a [usize], default: &'a [usize]) -> &'a [usize] {
-    match chosen.is_empty() {
-        true => default,
-        false => chosen,
-    }
+    if chosen.is_empty() { default } else { chosen }
 }
 
 fn bench_embed(shared: &Shared, args: &EmbedArgs) -> Outcome {

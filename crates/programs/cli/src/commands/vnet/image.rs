@@ -88,16 +88,17 @@ fn add(shared: &Shared, store: &ImageStore, args: AddArgs) -> Outcome {
         Err(error @ Error::ImageRefused { .. }) => return Err(refused(error)),
         added => added.attempt("adding an image")?,
     };
-    match shared.json {
-        true => print_json(&image),
-        false => print_line(format!(
+    if shared.json {
+        print_json(&image)
+    } else {
+        print_line(format!(
             "{}: {}, {} in the file, {} as a disk, SHA-256 {}",
             image.name,
             image.format,
             size(image.bytes),
             size(image.virtual_bytes),
             image.disk
-        )),
+        ))
     }
 }
 

@@ -91,12 +91,13 @@ pub fn run(shared: &Shared, args: &ImpairArgs) -> Outcome {
         )));
     }
     let wanted = (!args.clear).then(|| together(&args.words));
-    let mut both = match args.one_way {
-        true => named.link.impairment,
-        false => LinkImpairment {
+    let mut both = if args.one_way {
+        named.link.impairment
+    } else {
+        LinkImpairment {
             there: wanted,
             back: wanted,
-        },
+        }
     };
     if args.one_way {
         *[&mut both.there, &mut both.back][named.side] = wanted;

@@ -84,9 +84,10 @@ fn token_text(argument: &str) -> Result<String, Failure> {
     // A token is shorter by far.
     let read = stdin.take(INPUT_MAX).read_to_string(&mut text);
     read.attempt("reading the token from standard input")?;
-    match text.trim().is_empty() {
-        true => Err(usage("there is no token on standard input")),
-        false => Ok(text),
+    if text.trim().is_empty() {
+        Err(usage("there is no token on standard input"))
+    } else {
+        Ok(text)
     }
 }
 
@@ -381,13 +382,14 @@ fn ip(words: &[&str]) -> Outcome {
     let mut command = Command::new("ip");
     let output = command.args(words).stdin(Stdio::null()).output();
     let output = output.attempt("running ip (it is in the package iproute2)")?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(failed(format!(
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(failed(format!(
             "`ip {}`: {}",
             words.join(" "),
             String::from_utf8_lossy(&output.stderr).trim()
-        ))),
+        )))
     }
 }
 

@@ -65,9 +65,10 @@ pub fn migrate(shared: &Shared, args: &MigrateArgs) -> Outcome {
             moved.attempt(what())?
         }
     };
-    match shared.json {
-        true => print_json(&report),
-        false => print_line(report),
+    if shared.json {
+        print_json(&report)
+    } else {
+        print_line(report)
     }
 }
 
@@ -91,12 +92,13 @@ pub fn save(shared: &Shared, name: &str, into: &Path) -> Outcome {
     for (node, bytes) in &report.machines {
         print_line(format!("  {node}: {:.1} MiB", *bytes as f64 / 1_048_576.0))?;
     }
-    match report.namespaces.is_empty() {
-        true => Ok(()),
-        false => print_line(format!(
+    if report.namespaces.is_empty() {
+        Ok(())
+    } else {
+        print_line(format!(
             "  of namespaces nothing but the document is saved: {}",
             report.namespaces.join(", ")
-        )),
+        ))
     }
 }
 

@@ -60,9 +60,12 @@ pub fn up(shared: &Shared, args: &UpArgs) -> Outcome {
     let name = &document.vnet.name;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let making = format!("making network {name}");
-    let (client, _) = ask_or_start(shared, &making, |client| match args.keep {
-        true => client.create(&document),
-        false => client.create_followed(&document),
+    let (client, _) = ask_or_start(shared, &making, |client| {
+        if args.keep {
+            client.create(&document)
+        } else {
+            client.create_followed(&document)
+        }
     })?;
     let deadline = args.deadline.of(&document);
     let outcome = follow_within(&client, name, &interrupt, deadline);
@@ -170,9 +173,10 @@ pub fn down(shared: &Shared, name: Option<&str>, all: bool) -> Outcome {
         // The provider would have them made again.
         known.retain(|name| !is_part_name(name));
     }
-    let names = match all {
-        true => known,
-        false => vec![chosen(name, &known)?],
+    let names = if all {
+        known
+    } else {
+        vec![chosen(name, &known)?]
     };
     for name in &names {
         let what = format!("removing network {name}");
@@ -242,9 +246,10 @@ pub fn events(shared: &Shared, name: Option<&str>, follows: bool) -> Outcome {
             .attempt(format!("asking for {name}"))?
         {
             seen = event.number;
-            match shared.json {
-                true => print_json(&event)?,
-                false => print_line(format!("{:>7} ms  {}", event.at_ms, event.what))?,
+            if shared.json {
+                print_json(&event)?
+            } else {
+                print_line(format!("{:>7} ms  {}", event.at_ms, event.what))?
             }
         }
         if !follows || interrupt.is_there().attempt(TAKING_SIGNALS)? {
@@ -367,9 +372,10 @@ pub fn client(shared: &Shared) -> Client {
 }
 
 fn show_report(shared: &Shared, report: &VnetReport) -> Outcome {
-    match shared.json {
-        true => print_json(report),
-        false => print_line(report_text(report)),
+    if shared.json {
+        print_json(report)
+    } else {
+        print_line(report_text(report))
     }
 }
 

@@ -20,9 +20,10 @@ use crate::report::{print_json, print_line};
 pub fn run(shared: &Shared, source: &Source) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let plan = plan(shared, source)?;
-    match shared.json {
-        true => print_json(&plan)?,
-        false => print_line(words(&plan))?,
+    if shared.json {
+        print_json(&plan)?
+    } else {
+        print_line(words(&plan))?
     }
     match plan.refusal {
         None => Ok(()),

@@ -122,12 +122,13 @@ impl std::str::FromStr for Party {
         };
         let (name, addresses) = text.split_once('=').ok_or_else(wrong)?;
         let addresses: Vec<String> = addresses.split(',').map(str::to_owned).collect();
-        match name.is_empty() || addresses.iter().any(|it| !it.contains(':')) {
-            true => Err(wrong()),
-            false => Ok(Party {
+        if name.is_empty() || addresses.iter().any(|it| !it.contains(':')) {
+            Err(wrong())
+        } else {
+            Ok(Party {
                 name: name.to_owned(),
                 addresses,
-            }),
+            })
         }
     }
 }

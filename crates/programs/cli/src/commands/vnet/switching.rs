@@ -77,9 +77,10 @@ pub fn node(shared: &Shared, args: &NodeArgs, what: NodeSwitch) -> Outcome {
     let Some(node) = report.nodes.iter().find(|it| it.name == args.node) else {
         return Err(failed(format!("node {} is gone meanwhile", args.node)));
     };
-    match shared.json {
-        true => print_json(node),
-        false => print_line(format!("node {}: {}", node.name, node_word(&node.state))),
+    if shared.json {
+        print_json(node)
+    } else {
+        print_line(format!("node {}: {}", node.name, node_word(&node.state)))
     }
 }
 
@@ -119,14 +120,13 @@ pub fn link(shared: &Shared, command: &LinkCommand) -> Outcome {
     let Some(link) = report.links.iter().find(|it| it.number == named.number) else {
         return Err(failed(format!("link {} is gone meanwhile", args.link)));
     };
-    match shared.json {
-        true => print_json(link),
-        false => {
-            let (number, ends) = (link.number, link.ends.join(" -- "));
-            print_line(format!(
-                "link {number} ({ends}): {}",
-                link_word(&link.state)
-            ))
-        }
+    if shared.json {
+        print_json(link)
+    } else {
+        let (number, ends) = (link.number, link.ends.join(" -- "));
+        print_line(format!(
+            "link {number} ({ends}): {}",
+            link_word(&link.state)
+        ))
     }
 }

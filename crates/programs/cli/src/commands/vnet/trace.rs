@@ -48,9 +48,10 @@ pub fn run(shared: &Shared, args: &TraceArgs) -> Outcome {
             client(shared).trace(&name, &query).attempt(what())?
         }
     };
-    match shared.json {
-        true => print_json(&way)?,
-        false => print_line(words(&way))?,
+    if shared.json {
+        print_json(&way)?
+    } else {
+        print_line(words(&way))?
     }
     match way.asked - way.answered {
         0 => Ok(()),
@@ -87,9 +88,10 @@ fn words(way: &Way) -> String {
             place.link.to_string(),
             place.seen.to_string(),
             after,
-            match place.is_expected {
-                true => String::new(),
-                false => "off the network's routes".to_owned(),
+            if place.is_expected {
+                String::new()
+            } else {
+                "off the network's routes".to_owned()
             },
         ]);
     }

@@ -23,17 +23,19 @@ pub fn run(shared: &Shared, node: Option<&str>, vnet: Option<&str>) -> Outcome {
     });
     if let (Some(node), true) = (node, found.is_empty()) {
         let of = vnet.map_or_else(String::new, |vnet| format!(" of network {vnet}"));
-        return Err(failed(match known.is_empty() {
-            true => format!("there is no node {node} here, nor any other"),
-            false => format!(
+        return Err(failed(if known.is_empty() {
+            format!("there is no node {node} here, nor any other")
+        } else {
+            format!(
                 "there is no node {node}{of} here; there are: {}",
                 known.join(", ")
-            ),
+            )
         }));
     }
-    match shared.json {
-        true => print_json(&found),
-        false => print_line(table(&found)),
+    if shared.json {
+        print_json(&found)
+    } else {
+        print_line(table(&found))
     }
 }
 

@@ -27,7 +27,7 @@ use crate::data_plane::runner_failure;
 use crate::failure::{Attempt, Failure, failed, refused, usage};
 use crate::report::progress;
 
-/// What runs, and what it is configured with.
+/// An AFTR that runs, and its configuration.
 pub(super) struct Process<'a> {
     args: &'a RunArgs,
     runner: GraphRunner,
@@ -103,9 +103,10 @@ impl<'a> Process<'a> {
         match followed {
             Ok(()) => {
                 let after = self.live.used();
-                let what = match before.config == after.config {
-                    true => "another table",
-                    false => "another configuration",
+                let what = if before.config == after.config {
+                    "another table"
+                } else {
+                    "another configuration"
                 };
                 let (before, after) = (before.table.len(), after.table.len());
                 progress(format!("{what}: {after} softwires, {before} before"));

@@ -54,9 +54,10 @@ pub fn drain(shared: &Shared, args: &DrainArgs) -> Outcome {
     };
     let drained = args.at.client(shared)?.drain(host, &request);
     let report = drained.attempt(format!("draining host {host}"))?;
-    match shared.json {
-        true => print_json(&report)?,
-        false => print_line(&report)?,
+    if shared.json {
+        print_json(&report)?
+    } else {
+        print_line(&report)?
     }
     match report.stayed.len() {
         0 => Ok(()),
@@ -71,8 +72,9 @@ pub fn drain(shared: &Shared, args: &DrainArgs) -> Outcome {
 pub fn undrain(shared: &Shared, args: &HostArgs) -> Outcome {
     let undrained = args.client(shared)?.undrain(&args.host);
     undrained.attempt(format!("having host {} take nodes again", args.host))?;
-    match shared.json {
-        true => print_json(&json!({ "host": args.host, "is_drained": false })),
-        false => print_line(format!("host {} takes nodes again", args.host)),
+    if shared.json {
+        print_json(&json!({ "host": args.host, "is_drained": false }))
+    } else {
+        print_line(format!("host {} takes nodes again", args.host))
     }
 }

@@ -96,16 +96,18 @@ pub fn run(shared: &Shared, command: KeysCommand) -> Outcome {
             let count = keys.revoke(&party);
             let count = count.attempt(format!("revoking the certificates of {party}"))?;
             let list = keys.path().join("revoked.pem");
-            return match shared.json {
-                true => print_json(&json!({ "list": list, "revoked": count })),
-                false => print_line(format!("{}: {count} revoked", list.display())),
+            return if shared.json {
+                print_json(&json!({ "list": list, "revoked": count }))
+            } else {
+                print_line(format!("{}: {count} revoked", list.display()))
             };
         }
         KeysCommand::Revoked { dir } => return revoked(shared, &KeyDir::new(dir)),
     };
-    match shared.json {
-        true => print_json(&json!({ "certificate": made })),
-        false => print_line(made.display()),
+    if shared.json {
+        print_json(&json!({ "certificate": made }))
+    } else {
+        print_line(made.display())
     }
 }
 

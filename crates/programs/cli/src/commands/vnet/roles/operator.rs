@@ -176,9 +176,10 @@ fn follow(
 pub fn down(shared: &Shared, client: &Client, name: Option<&str>, all: bool) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let known = known(client)?;
-    let names = match all {
-        true => known,
-        false => vec![chosen(name, &known)?],
+    let names = if all {
+        known
+    } else {
+        vec![chosen(name, &known)?]
     };
     for name in &names {
         let what = || format!("removing network {name}");
@@ -250,9 +251,10 @@ pub fn events(shared: &Shared, client: &Client, name: Option<&str>, follows: boo
         let events = client.events(&name, last, wait);
         for event in events.attempt(format!("asking for {name}"))? {
             last = event.number;
-            match shared.json {
-                true => print_json(&event)?,
-                false => print_line(format!("{:>7} ms  {}", event.at_ms, event.what))?,
+            if shared.json {
+                print_json(&event)?
+            } else {
+                print_line(format!("{:>7} ms  {}", event.at_ms, event.what))?
             }
         }
         if !follows || interrupt.is_there().attempt(TAKING_SIGNALS)? {
