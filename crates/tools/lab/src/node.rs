@@ -36,7 +36,7 @@ pub struct TestNode {
 impl TestNode {
     /// Starts a node and waits until it answers. It has no configuration file if `config` is
     /// `None`. The namespace of [`Network::Own`] takes the rights that root or
-    /// [`enter_private`](crate::enter_private) gives.
+    /// [`enter_private`](carina_namespaces::enter_private) gives.
     ///
     /// # Errors
     /// The namespace cannot be made, or the node does not start; the end of its log is in the
