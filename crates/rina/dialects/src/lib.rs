@@ -1,5 +1,5 @@
-//! Layer management of DIFs whose members may be those of other RINA stacks, and the list of all
-//! dialects that Carina speaks.
+//! The dialects in which a member speaks with members that run rlite or IRATI, and the list of all
+//! dialects.
 //!
 //! ```text
 //!   DIALECTS: native (carina-management), rlite, irati

@@ -152,17 +152,7 @@ impl Core {
             let holder = self.ipcps.named(name);
             holder.is_none_or(|id| gone.contains(&id))
         };
-        if let Some(name) = &new.ipcp {
-            return if is_free(name.as_str()) {
-                Ok(name.clone())
-            } else {
-                Err(IpcpError::NameInUse(name.clone()).into())
-            };
-        }
-        new.free_ipcp_name(&self.name, is_free).ok_or_else(|| {
-            let what = format!("no name is free for a member of {}; give one", new.name);
-            ErrorBody::new(ErrorCode::DuplicateName, what)
-        })
+        ipcp_name(new, &self.name, is_free)
     }
 
     /// Ends a member of a DIF in this system.
@@ -183,6 +173,28 @@ pub struct PreparedMember {
     builder: Box<NormalBuilder>,
     /// The N-1 DIF that it waits for before it begins.
     awaited: Option<DifName>,
+}
+
+/// The name of a member's IPCP: the given one, or the first free name made of DIF and `system`.
+///
+/// # Errors
+/// The given name is not free, or no name made of DIF and system is.
+pub fn ipcp_name(
+    new: &MemberSpec,
+    system: &str,
+    is_free: impl Fn(&str) -> bool,
+) -> Result<LocalName, ErrorBody> {
+    if let Some(name) = &new.ipcp {
+        return if is_free(name.as_str()) {
+            Ok(name.clone())
+        } else {
+            Err(IpcpError::NameInUse(name.clone()).into())
+        };
+    }
+    new.free_ipcp_name(system, is_free).ok_or_else(|| {
+        let what = format!("no name is free for a member of {}; give one", new.name);
+        ErrorBody::new(ErrorCode::DuplicateName, what)
+    })
 }
 
 /// Checks that the node's user may register a member and its DIF in these N-1 DIFs.

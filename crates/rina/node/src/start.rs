@@ -76,8 +76,7 @@ impl Node {
     /// # Errors
     /// [`ConfigError::Meaning`].
     pub fn check(config: &Config) -> Result<(), ConfigError> {
-        let name = config.node.name.clone().unwrap_or_else(host_name);
-        check_alone(config, &name)
+        check_alone(config, &node_name(config))
     }
 
     /// Runs a node until SIGTERM or SIGINT; it passes over SIGHUP.
@@ -262,7 +261,7 @@ impl CoreParts {
         let listener = listen_seqpacket(&dir.ipc_sock()).map_err(at(&dir.ipc_sock()))?;
         // Access is decided by rules, not by the socket's mode.
         self.run_dir_lock.set_mode(&dir.ipc_sock(), 0o666)?;
-        let name = config.node.name.clone().unwrap_or_else(host_name);
+        let name = node_name(&config);
         let mut core = Core {
             epoll: Epoll::new().map_err(io_error("epoll"))?,
             run_dir_lock: self.run_dir_lock,
@@ -296,6 +295,11 @@ impl CoreParts {
         core.adopt_vms()?;
         Ok(core)
     }
+}
+
+/// The name that peers see.
+fn node_name(config: &Config) -> String {
+    config.node.name.clone().unwrap_or_else(host_name)
 }
 
 fn host_name() -> String {

@@ -200,8 +200,8 @@ fn processor_notes(rows: &[Row], has_kvm: bool) -> Vec<String> {
     }
     let busy = format!("the guest's processor was busy for {low:.0} to {high:.0} % of the time");
     let meaning = if has_kvm {
-        "it is one of this machine (KVM): the ratios below are those of a guest on a real \
-             processor"
+        "it is a processor of this machine (KVM), so that the ratios below hold for guests on real \
+             processors"
     } else {
         "it is emulated (TCG), and where it is busy all the time it limits the rates: with a \
              back end that cost nothing they would be at most 1.2 times those of tap. The ratio of \

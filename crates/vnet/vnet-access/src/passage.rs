@@ -1,9 +1,9 @@
 //! Filters the packets of an end user at an access point, by the rights in the user's token.
 //!
 //! The right `dif` admits packets to and from one UDP port ([`SHIM_PORT`]) of the access point's
-//! node, where the shim of the network's DIF listens. The right `ip` admits all packets except
-//! those of that port at any address. So a user with `ip` alone cannot reach the DIF, not even at
-//! another access point of the network. A user with `dif` alone cannot send IP packets into the
+//! node, where the shim of the network's DIF listens. The right `ip` admits all packets but
+//! those to and from that UDP port, whatever their address. A user with `ip` alone cannot reach the
+//! DIF at any access point of the network. A user with `dif` alone cannot send IP packets into the
 //! network.
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use crate::token::Right;
 /// Which packets of an end user an access point lets pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passage {
-    /// All IP packets pass, except those of UDP port [`SHIM_PORT`].
+    /// IP packets pass unless their UDP port is [`SHIM_PORT`].
     pub ip: bool,
     /// Packets of UDP port [`SHIM_PORT`] at this address pass. `None`: at no address.
     pub shim_at: Option<Ipv4Addr>,

@@ -13,7 +13,7 @@ use crate::ipcp_kinds::{self, expected_capacity};
 use crate::ipcps::{IPCPS_MAX, IpcpError};
 use crate::layers::{Layer, check_below};
 use crate::member_spec::{MemberSpec, app_name, load_auth, wire_dialect};
-use crate::members::{bad_request, check_rules};
+use crate::members::{bad_request, check_rules, ipcp_name};
 use crate::rules::Rules;
 use crate::sdu_capacity::{SduCapacity, resolve_max_pdu};
 use crate::vm_port::default_dif;
@@ -173,17 +173,7 @@ impl World {
         spec: &MemberSpec,
     ) -> Result<(), ErrorBody> {
         check_below(spec, &self.layers)?;
-        let is_free = |name: &str| self.is_free(name);
-        let name = match &spec.ipcp {
-            Some(name) if !is_free(name.as_str()) => {
-                return Err(IpcpError::NameInUse(name.clone()).into());
-            }
-            Some(name) => name.clone(),
-            None => spec.free_ipcp_name(system, is_free).ok_or_else(|| {
-                let what = "no name is free for its IPCP; give one";
-                ErrorBody::new(ErrorCode::DuplicateName, what)
-            })?,
-        };
+        let name = ipcp_name(spec, system, |name| self.is_free(name))?;
         let own = app_name(&name);
         check_rules(rules, &own, &spec.name, &spec.over)?;
         let (authentication, _) = load_auth(spec.auth.as_deref()).map_err(bad_request)?;

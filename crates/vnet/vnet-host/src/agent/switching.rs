@@ -70,7 +70,7 @@ impl Agent {
     /// Like [`Agent::switch_link`], for the link at an interface of a node.
     ///
     /// # Errors
-    /// Those of [`Agent::switch_link`], or the node has no such interface.
+    /// As for [`Agent::switch_link`]; also if the node has no such interface.
     pub fn switch_link_at(
         &self,
         name: &str,

@@ -53,7 +53,7 @@ pub fn run(command: &mut Command, what: &str, until: Until<'_>) -> Result<Output
     let Some(status) = status else {
         end(&mut child);
         return Err(if until.is_cancelled.load(Ordering::Acquire) {
-            Error::Ended("whoever waited for the command")
+            Error::Ended("the connection that waited for the command")
         } else {
             Error::Timeout {
                 what: format!("{what} has not ended"),

@@ -42,7 +42,7 @@ impl Executions {
             if matches!(all[&key], State::Ended(_)) {
                 all.remove(&key);
             }
-            return Err(Error::Ended("whoever waited for the command"));
+            return Err(Error::Ended("the connection that waited for the command"));
         }
         let is_ended = Arc::new(AtomicBool::new(false));
         all.insert(key.clone(), State::Runs(Arc::clone(&is_ended)));
