@@ -200,7 +200,7 @@ fn processor_notes(rows: &[Row], has_kvm: bool) -> Vec<String> {
     }
     let busy = format!("the guest's processor was busy for {low:.0} to {high:.0} % of the time");
     let meaning = if has_kvm {
-        "it is a processor of this machine (KVM), so that the ratios below hold for guests on real \
+        "KVM runs it on a real processor, so that the ratios below hold for guests on real \
              processors"
     } else {
         "it is emulated (TCG), and where it is busy all the time it limits the rates: with a \
@@ -252,7 +252,7 @@ mod tests {
         assert!(emulated[0].contains("busy for 96 to 99 %"), "{emulated:?}");
         assert!(emulated[0].contains("without KVM"), "{emulated:?}");
         let real = processor_notes(&samples.rows(), true);
-        assert!(real[0].contains("a real processor"), "{real:?}");
+        assert!(real[0].contains("KVM runs it on a real processor"), "{real:?}");
         assert_eq!(processor_notes(&[], true), Vec::<String>::new());
     }
 

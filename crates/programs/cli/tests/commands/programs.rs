@@ -56,8 +56,10 @@ fn carina_hands_a_tool_its_options_and_its_exit_code() {
 fn carina_without_the_tools_says_what_is_missing() {
     let directory = tempfile::tempdir().unwrap();
     let alone = directory.path().join("carina");
-    // The program is large, and a link would be found at its target's place.
-    std::fs::copy(CARINA, &alone).unwrap();
+    // `cp` writes the copy: a file that this process had open for writing could be inherited by
+    // what another test starts just then, and the kernel refuses to run a file that is written.
+    let copied = run("cp", &[CARINA, alone.to_str().unwrap()]);
+    assert!(copied.status.success(), "{copied:?}");
     let output = run(alone.to_str().unwrap(), &["sim", "run", "--seed", "7"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said = String::from_utf8(output.stderr).unwrap();
