@@ -1,4 +1,4 @@
-//! What goes into an IPCP and what comes out of it, besides SDUs and PDUs.
+//! Input and output of an IPCP besides SDUs and PDUs: commands, events, and the ids in them.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,32 +10,32 @@ use carina_wire::dif::Address;
 
 pub use crate::scalar::Scalar;
 
-/// A flow that this IPCP gives to an application or to an IPCP above. A small index, reused after
-/// [`Event::Closed`] or [`Command::Deallocate`].
+/// Id of a flow that this IPCP provides to an application or to an IPCP above: a small index. The
+/// IPCP reuses it after [`Event::Closed`] or [`Command::Deallocate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey(pub u32);
 
-/// An N-1 flow that this IPCP uses. A small index chosen by the caller that binds the IPCP; may be
-/// reused after [`Command::N1Down`].
+/// Id of an N-1 flow that this IPCP uses: a small index. The caller that binds the IPCP chooses it,
+/// and may reuse it after [`Command::N1Down`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct N1Port(pub u32);
 
-/// What is known of an N-1 flow when it comes up.
+/// Properties of an N-1 flow, given when the flow comes up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct N1Properties {
-    /// The N-1 DIF.
+    /// Name of the N-1 DIF.
     pub dif: String,
-    /// The name at the other end, as the N-1 DIF gave it; may be a DIF's name or unknown (empty).
+    /// Name of the other end, as the N-1 DIF gave it. It may be the name of a DIF. Empty: unknown.
     pub remote: String,
-    /// Longest SDU that it carries, in bytes.
+    /// Longest SDU that the N-1 flow carries, in bytes.
     pub sdu_max: usize,
-    /// SDUs arrive once, whole and in order, or the flow ends.
+    /// SDUs arrive once, whole and in order; otherwise the flow ends.
     pub is_reliable: bool,
-    /// Others can listen or write: SDU protection is wanted.
+    /// Others can listen to the medium or write to it: SDU protection is advisable.
     pub is_exposed: bool,
-    /// This side asked for the flow.
+    /// This side requested the flow.
     pub is_initiator: bool,
-    /// Cost for routing; 1 unless configured.
+    /// Cost of the flow for routing (default: 1).
     pub cost: u32,
 }
 
@@ -44,105 +44,107 @@ pub struct N1Properties {
 pub enum Command {
     /// Become the first member of the DIF. Needs [`Config::dif_config`](crate::Config).
     Bootstrap,
-    /// An N-1 flow is there. When the IPCP is enrolled and this side asked, or when it is not
-    /// enrolled, it starts the exchange that makes the other end a neighbour.
+    /// An N-1 flow is up. An IPCP that is not enrolled starts the exchange that makes the other end
+    /// a neighbour. An enrolled IPCP starts it only if this side requested the flow.
     N1Up {
-        /// How it is called from here on.
+        /// The id that the caller uses for the flow from now on.
         n1: N1Port,
-        /// What is known of it.
+        /// Its properties.
         props: N1Properties,
     },
     /// An N-1 flow has ended.
     N1Down {
-        /// Which.
+        /// The flow that ended.
         n1: N1Port,
-        /// Why.
+        /// The reason, as text for people.
         reason: String,
     },
-    /// Enroll, or become a neighbour, through this N-1 flow: this IPCP is the initiator.
+    /// Enroll through this N-1 flow, or become a neighbour of the member at its other end. This
+    /// IPCP is the initiator.
     Enroll {
         /// The flow to the member.
         n1: N1Port,
     },
-    /// Detach from the neighbour at the other end of an N-1 flow, and use the flow no more. What
-    /// goes through other N-1 flows goes on. [`Event::DropN1`] comes when the other end has had
-    /// time to hear of it.
+    /// Detach from the neighbour at the other end of an N-1 flow, and stop using the flow. Traffic
+    /// on other N-1 flows continues. The IPCP emits [`Event::DropN1`] after the neighbour has had
+    /// time to receive the notice.
     GiveUpN1 {
-        /// The flow.
+        /// The N-1 flow to give up.
         n1: N1Port,
-        /// Why, in words for people.
+        /// The reason, as text for people.
         reason: String,
     },
-    /// The N-1 DIFs that this member has from here on, and what is wanted in each: for readers of
-    /// the RIB.
+    /// Replaces the list of N-1 DIFs of this member, with the N-1 flows that it wants in each. The
+    /// list is only shown in the RIB.
     N1Difs {
-        /// All of them.
+        /// The complete list.
         difs: Vec<N1Dif>,
     },
-    /// Leave the DIF in order: neighbours and directory are informed.
+    /// Leave the DIF in order: the IPCP informs its neighbours and withdraws its directory entries.
     Leave,
-    /// Tell this member (its IPCP name) to leave the DIF. Answer: [`Event::Answer`] without
-    /// objects, once it has heard of it.
+    /// Tell another member to leave the DIF. The IPCP answers with [`Event::Answer`] without
+    /// objects after that member has received the notice.
     Expel {
-        /// Comes back with the answer.
+        /// Request id, repeated in the answer.
         id: u64,
-        /// Name of the IPCP.
+        /// Name of the member's IPCP.
         member: String,
     },
-    /// An application of this system can be reached. Answer: [`Event::Registered`].
+    /// Registers an application of this system. The IPCP answers with [`Event::Registered`].
     Register {
-        /// Its name.
+        /// Name of the application.
         name: String,
     },
     /// Withdraws the registration of `name`.
     Unregister {
-        /// Its name.
+        /// Name of the application.
         name: String,
     },
-    /// Answers [`Event::Incoming`].
+    /// Answers [`Event::Incoming`]: accepts or refuses the flow.
     Respond {
-        /// The flow.
+        /// The flow that was requested.
         flow: FlowKey,
-        /// The application took it, or why not.
+        /// `Ok`: the application accepted the flow. `Err`: why it refused.
         answer: Result<(), Reason>,
     },
-    /// Ends a flow; what was written is delivered first when the flow is reliable.
+    /// Ends a flow. On a reliable flow, SDUs written before are delivered first.
     Deallocate {
-        /// The flow.
+        /// The flow to end.
         flow: FlowKey,
-        /// Why, for the other side; empty for an ordinary end.
+        /// The reason, sent to the other side; empty for an ordinary end.
         reason: String,
     },
-    /// A management operation on this IPCP's RIB or another member's. Answer: [`Event::Answer`].
+    /// Reads or writes objects of the RIB of this IPCP or of another member. The IPCP answers with
+    /// [`Event::Answer`].
     Rib {
-        /// Comes back with the answer.
+        /// Request id, repeated in the answer.
         id: u64,
         /// IPCP name or address (in digits) of the member; `None` for this one.
         member: Option<String>,
-        /// What to do.
+        /// The operation.
         op: RibOp,
     },
 }
 
-/// An N-1 DIF of a member, with what the N-1 flows that are there do not show.
+/// An N-1 DIF of a member, with what its existing N-1 flows do not show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct N1Dif {
-    /// Its name.
+    /// Name of the N-1 DIF.
     pub name: String,
-    /// N-1 flows that are wanted and not there: the member asked, and why the last attempt failed
-    /// (empty when there was none).
+    /// N-1 flows that are wanted but not up, one pair each: the name of the remote IPCP, and why
+    /// the last attempt failed (empty before the first attempt).
     pub wanted: Vec<(String, String)>,
-    /// Why the member leaves it alone, if it does.
+    /// Why the member does not use this N-1 DIF; `None` if it does.
     pub refused: Option<String>,
 }
 
-/// Why something did not come about, in words for people. They are those of an application, of
-/// another member as they came over the wire, or of this IPCP: nothing acts on the difference.
+/// Why a request failed, as text for people. The text is from an application, from another member
+/// (as received), or from this IPCP; no code depends on which.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Reason(String);
 
 impl Reason {
-    /// The words.
+    /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -175,7 +177,7 @@ impl From<Reason> for String {
     }
 }
 
-/// As the words: reasons stand in the trace of a simulation.
+/// Formats the text like a string, because traces of the simulator contain reasons.
 impl fmt::Debug for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, f)
@@ -190,29 +192,29 @@ impl fmt::Display for Reason {
 
 impl core::error::Error for Reason {}
 
-/// An operation on a RIB.
+/// An operation on the RIB of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RibOp {
-    /// Reads the object at `path` and what is below it to a depth of `scope` (0: only it).
+    /// Reads the object at `path` and the objects up to `scope` levels below it.
     Read {
         /// Object name, such as `/routing/forwarding`.
         path: String,
-        /// Depth.
+        /// Number of levels below `path`; 0 for the object at `path` alone.
         scope: u32,
-        /// Only objects that it lets pass: `FIELD=VALUE` or `class=CLASS`, several joined by `&`;
-        /// empty for all. At most 1024 bytes.
+        /// Condition on the objects: `FIELD=VALUE` or `class=CLASS`, several joined by `&`. Empty:
+        /// all objects. At most 1024 bytes.
         filter: String,
     },
-    /// Writes a policy or a parameter: `path` is `/policies/COMPONENT`.
+    /// Writes a policy or its parameters. `path` is `/policies/COMPONENT`.
     Write {
-        /// Object name.
+        /// Object name: `/policies/COMPONENT`.
         path: String,
         /// Fields to set.
         fields: Vec<(String, Scalar)>,
     },
 }
 
-/// An object as the RIB shows it.
+/// An object of the RIB, as tools see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RibObject {
     /// Its name: a path.
@@ -223,145 +225,147 @@ pub struct RibObject {
     pub fields: Vec<(String, Scalar)>,
 }
 
-/// What happened.
+/// An event that the IPCP reports to its owner.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// This IPCP is a member now (bootstrap or enrollment).
+    /// This IPCP has become a member, by bootstrap or enrollment.
     Enrolled {
-        /// Its address.
+        /// The address that it was given.
         address: Address,
-        /// The DIF's configuration as it is in force.
+        /// The DIF's configuration in force.
         config: crate::DifConfig,
     },
-    /// Enrollment through this N-1 flow failed.
+    /// Enrollment through this N-1 flow failed; a later attempt may succeed.
     EnrollFailed {
         /// The N-1 flow.
         n1: N1Port,
-        /// Why, in words for people.
+        /// The reason, as text for people.
         reason: String,
     },
-    /// Enrollment through this N-1 flow was refused for a reason that time does not change:
-    /// credentials, an access rule, a name that is taken, constants of the DIF that do not fit.
+    /// Enrollment through this N-1 flow was refused for a lasting reason: credentials, an access
+    /// rule, a name already in use, or incompatible constants of the DIF.
     EnrollRefused {
         /// The N-1 flow.
         n1: N1Port,
-        /// Why, in words for people.
+        /// The reason, as text for people.
         reason: String,
     },
-    /// This IPCP is no member any more.
+    /// This IPCP is no longer a member of the DIF.
     Left {
         /// Why.
         reason: String,
     },
-    /// A member at the other end of an N-1 flow is a neighbour.
+    /// The member at the other end of an N-1 flow has become a neighbour.
     NeighbourUp {
-        /// Name of the IPCP.
+        /// Name of the neighbour's IPCP.
         name: String,
-        /// Its address.
+        /// Address of the neighbour.
         address: Address,
-        /// Through which flow.
+        /// The N-1 flow to the neighbour.
         n1: N1Port,
     },
-    /// It is not any more (through this N-1 flow).
+    /// A member is no longer a neighbour through this N-1 flow.
     NeighbourDown {
-        /// Name of the IPCP.
+        /// Name of the member's IPCP.
         name: String,
-        /// Through which flow.
+        /// The N-1 flow that led to it.
         n1: N1Port,
         /// Why.
         reason: String,
     },
-    /// The binder should allocate an N-1 flow and say [`Command::N1Up`].
+    /// Asks the binder to allocate an N-1 flow and to pass it with [`Command::N1Up`].
     NeedN1 {
-        /// In which N-1 DIF.
+        /// Name of the N-1 DIF to use.
         dif: String,
-        /// To whom.
+        /// Name of the IPCP or DIF to connect to.
         remote: String,
     },
-    /// The binder should deallocate this N-1 flow.
+    /// Asks the binder to deallocate this N-1 flow.
     DropN1 {
-        /// Which.
+        /// The N-1 flow to deallocate.
         n1: N1Port,
         /// Why.
         reason: String,
     },
-    /// An application can be reached through this DIF (here or at any member).
+    /// An application has become reachable through this DIF, at this member or another.
     Reachable {
-        /// Its name.
+        /// Name of the application.
         name: String,
     },
-    /// It cannot any more.
+    /// An application is no longer reachable through this DIF.
     Unreachable {
-        /// Its name.
+        /// Name of the application.
         name: String,
     },
-    /// The answer to [`Command::Register`]. An error after an answer without one: the name was
-    /// registered before this IPCP was a member, and the DIF does not take it.
+    /// Answers [`Command::Register`]. An error that follows a successful answer means: the name was
+    /// registered before this IPCP was a member, and the DIF refuses it.
     Registered {
-        /// Its name.
+        /// Name of the application.
         name: String,
-        /// Others can find it, or will when this IPCP is a member. An error names the limit that is
-        /// reached and what would help; the name is not registered then.
+        /// `Ok`: other members can find the application, or will once this IPCP is a member. `Err`:
+        /// the name is not registered; the text names the limit that is reached and a remedy.
         result: Result<(), Reason>,
     },
-    /// A remote application asks for a flow to an application of this system.
+    /// A remote application requests a flow to an application of this system. The owner answers
+    /// with [`Command::Respond`].
     Incoming {
-        /// The flow.
+        /// Id of the new flow.
         flow: FlowKey,
-        /// Called application.
+        /// Name of the called application.
         local: String,
-        /// Calling application.
+        /// Name of the calling application.
         remote: String,
-        /// What is asked of it.
+        /// The requested QoS.
         spec: FlowSpec,
     },
-    /// The result of [`Ipcp::allocate`](crate::Ipcp); on an error the key is free again.
+    /// The result of [`Ipcp::allocate`](crate::Ipcp). After an error the key is free again.
     Allocated {
         /// The flow.
         flow: FlowKey,
-        /// It is there, or why not.
+        /// `Ok`: the flow is allocated. `Err`: why not.
         result: Result<(), Reason>,
     },
-    /// A flow has ended and its key is free. Everything that came before is delivered first.
+    /// A flow has ended and its key is free. All SDUs received before are delivered first.
     Closed {
-        /// The flow.
+        /// The flow that ended.
         flow: FlowKey,
-        /// The other side ended it in order and nothing is missing.
+        /// The other side ended the flow in order, and no SDU is missing.
         is_graceful: bool,
-        /// Why.
+        /// Why the flow ended.
         reason: String,
     },
     /// The answer to [`Command::Rib`] or [`Command::Expel`].
     Answer {
-        /// The id of the order.
+        /// Id of the request.
         id: u64,
-        /// What was read or written, or what went wrong.
+        /// The objects that were read or written, or the reason of the failure.
         result: Result<Vec<RibObject>, Reason>,
     },
-    /// Something a person should know, said once per cause: a malformed message, a forged address.
+    /// A problem to show to a person, such as a malformed message or a forged address. Reported
+    /// when a cause first occurs, and later at growing intervals.
     Notice {
-        /// The words.
+        /// The text.
         text: String,
     },
 }
 
-/// Which way a PDU goes.
+/// Direction of a PDU that a [`Watch`] sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// From an N-1 flow.
+    /// Received from an N-1 flow.
     In,
-    /// To an N-1 flow.
+    /// Sent to an N-1 flow.
     Out,
 }
 
-/// Sees every PDU as it passes, without its protection. Called in the middle of the data
-/// path: it must be quick.
+/// Function that is called with every PDU, without SDU protection. The data path calls it inline,
+/// so it must be quick.
 pub type Watch<P> = alloc::boxed::Box<dyn FnMut(Passage, N1Port, &P)>;
 
-/// An SDU, or a piece of one, for the reader of a flow.
+/// An SDU, or a piece of one, to deliver to the reader of a flow.
 #[derive(Debug)]
 pub struct Delivery<P> {
-    /// The flow.
+    /// The flow that received it.
     pub flow: FlowKey,
     /// The bytes.
     pub sdu: P,

@@ -1,4 +1,4 @@
-//! Errors of code that the place where they pass does not know.
+//! An opaque error, for places that do not know the error's type.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -6,11 +6,11 @@ use alloc::sync::Arc;
 use core::error::Error;
 use core::fmt;
 
-/// An error kept whole where its type is not known: of a toolbox, of a policy that a program
-/// brings along, of the one dialect that has it. It says what the error within says, and
-/// [`Error::source`] is that of the error within.
+/// Wraps an error whose type is not known here: from a toolbox, from a program's own policy, or
+/// from one dialect. `Display` shows the wrapped error's text, and [`Error::source`] returns the
+/// wrapped error's source.
 ///
-/// Two are equal when they say the same.
+/// Two causes are equal when their texts are equal.
 #[derive(Clone)]
 pub struct Cause(Arc<dyn Error + Send + Sync>);
 
@@ -21,14 +21,14 @@ impl Cause {
     }
 }
 
-/// Words of a program that has no type for its errors.
+/// Wraps the text of a program that has no error type.
 impl From<&str> for Cause {
     fn from(words: &str) -> Cause {
         Cause(Arc::from(Box::<dyn Error + Send + Sync>::from(words)))
     }
 }
 
-/// Words of a program that has no type for its errors.
+/// Wraps the text of a program that has no error type.
 impl From<String> for Cause {
     fn from(words: String) -> Cause {
         Cause(Arc::from(Box::<dyn Error + Send + Sync>::from(words)))

@@ -10,50 +10,52 @@ use serde::{Deserialize, Serialize};
 
 use crate::scalar::Scalar;
 
-/// What one IPCP gets when it is made.
+/// Configuration of one IPCP, given when the IPCP is made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Name of the IPCP: an application name in the N-1 DIFs, unique in the DIF.
     pub name: String,
     /// Name of the DIF.
     pub dif: String,
-    /// What the DIF's members speak: decides the layout of PDUs and the whole of layer management.
+    /// Dialect of the DIF: decides the layout of PDUs and the protocols of layer management.
     pub dialect: Dialect,
-    /// The DIF's configuration: given to the first member, learned by all others at enrollment
-    /// (in [`Dialect::Irati`] every member is given its own).
+    /// The DIF's configuration. Only the first member is given one; the others get it at
+    /// enrollment. In a DIF of [`Dialect::Irati`] every member is given its own copy.
     pub dif_config: Option<DifConfig>,
 }
 
-/// What all members of a DIF agree on.
+/// The configuration that all members of a DIF share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DifConfig {
     /// Field widths in bytes.
     pub widths: FieldWidths,
-    /// Longest PDU in bytes, PCI included, SDU protection not; 0 to take what fits. An IPC manager
-    /// that knows the N-1 DIFs settles it before the DIF begins; what is 0 then becomes what the
-    /// N-1 flow of the first neighbour carries, at most 65,535.
+    /// Longest PDU in bytes, PCI included and SDU protection excluded. 0: derived. An IPC manager
+    /// that knows the N-1 DIFs replaces 0 before the DIF starts; otherwise data transfer uses what
+    /// the N-1 flow of the first neighbour carries, at most 65,535.
     pub max_pdu: u32,
-    /// Longest life of a PDU in milliseconds: MPL of delta-t.
+    /// Maximum PDU lifetime (MPL of delta-t) in milliseconds.
     pub max_pdu_lifetime_ms: u32,
-    /// Hops that a PDU may take.
+    /// Hop limit: number of relays that a PDU may cross.
     pub hop_limit: u8,
-    /// Small SDUs may share a PDU.
+    /// Several small SDUs may share one PDU.
     pub concatenation: bool,
-    /// Keep-alive interval of neighbours in milliseconds; three missed ones are a loss.
+    /// Keep-alive interval between neighbours, in milliseconds. A neighbour is lost after three
+    /// missed keep-alives.
     pub keepalive_ms: u32,
-    /// QoS cubes, in the order in which they are tried. Empty for the standard five.
+    /// QoS cubes, in the order in which they are tried for a flow. Empty: the five standard cubes.
     pub cubes: Vec<QosCube>,
-    /// Policy of each component that does not have its default, by component name.
+    /// Policies that differ from the default of their component, by component name.
     pub policies: BTreeMap<String, PolicySpec>,
 }
 
-/// [`Widths`] as a configuration writes them.
+/// Widths of PCI fields in bytes, as a configuration file writes [`Widths`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FieldWidths {
-    /// Addresses: 1, 2, 4 or 8 bytes. (For all of these the native widths are given; rlite has 1,
-    /// 2, 4 or 8 everywhere and IRATI 1, 2 or 4, with control sequence numbers as wide as others.)
+    /// Addresses: 1, 2, 4 or 8 bytes. The ranges of this struct are those of native DIFs: rlite
+    /// takes 1, 2, 4 or 8 for every field; IRATI takes 1, 2 or 4, with control sequence numbers as
+    /// wide as sequence numbers.
     pub address: u8,
     /// CEP-ids: 1, 2 or 4.
     pub cep: u8,
@@ -75,15 +77,16 @@ pub struct FieldWidths {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicySpec {
-    /// Its name in the catalogue.
+    /// Name of the policy in the catalogue.
     pub name: String,
-    /// Parameters as text; the policy checks them.
+    /// Parameters by name. The policy checks their values.
     pub params: BTreeMap<String, String>,
 }
 
 impl PolicySpec {
-    /// What it is after a change: field `name` is the policy, the others are its parameters. Those
-    /// that are not in `fields` stay, unless it is another policy now.
+    /// Returns the policy after a change: field `name` selects the policy, the other fields set
+    /// parameters. Parameters that are not in `fields` keep their values, unless `name` selects
+    /// another policy.
     #[must_use]
     pub fn changed(&self, fields: &[(String, Scalar)]) -> PolicySpec {
         let mut spec = self.clone();
@@ -112,40 +115,41 @@ pub struct QosCube {
     /// SDUs are delivered in order.
     #[serde(default)]
     pub in_order: bool,
-    /// Lost PDUs are sent again: nothing is lost unless the flow fails.
+    /// Lost PDUs are retransmitted: no SDU is lost unless the flow fails.
     #[serde(default)]
     pub retransmission: bool,
-    /// Flow control by window.
+    /// Window-based flow control; `None` for none.
     #[serde(default)]
     pub window: Option<WindowConfig>,
-    /// Flow control by rate, in PDUs per frame.
+    /// Rate-based flow control, in PDUs per time frame; `None` for none.
     #[serde(default)]
     pub rate: Option<RateConfig>,
-    /// Consecutive SDUs that may be missing before delivery waits; none for any number.
+    /// Number of consecutive SDUs that may be missing before delivery waits for them; `None`: any
+    /// number.
     #[serde(default)]
     pub max_sdu_gap: Option<u64>,
     /// An SDU may be delivered in parts when the rest is lost.
     #[serde(default)]
     pub partial_delivery: bool,
-    /// Class of the RMT: 0 is served first by `strict-priority`.
+    /// Priority of the cube's queue in the RMT under `strict-priority`: 0 is served first.
     #[serde(default = "default_priority")]
     pub priority: u8,
-    /// Share of the RMT under `weighted-fair`.
+    /// Weight of the cube's queue in the RMT under `weighted-fair`.
     #[serde(default = "default_weight")]
     pub weight: u16,
-    /// Relays may mark instead of drop.
+    /// Relays may set the ECN flag of a PDU instead of dropping the PDU.
     #[serde(default)]
     pub ecn: bool,
-    /// Initial value of the A timer in milliseconds: how long an acknowledgement may wait.
+    /// Initial value of the A timer in milliseconds: longest delay of an acknowledgement.
     #[serde(default = "default_a")]
     pub initial_a_ms: u32,
-    /// How long a PDU is sent again before the flow fails, in milliseconds: R of delta-t.
+    /// How long a PDU is retransmitted before the flow fails, in milliseconds (R of delta-t).
     #[serde(default = "default_r")]
     pub retransmit_ms: u32,
-    /// Longest delay that the cube promises, in microseconds; 0 for none.
+    /// Longest delay that the cube promises, in microseconds; 0: no promise.
     #[serde(default)]
     pub max_delay_us: u32,
-    /// Largest share of lost SDUs that it promises, in 1/10000; 10000 for none.
+    /// Largest share of lost SDUs that the cube promises, in 1/10000; 10000: no promise.
     #[serde(default = "default_loss")]
     pub max_loss: u16,
 }
@@ -154,9 +158,9 @@ pub struct QosCube {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WindowConfig {
-    /// PDUs that the receiver allows at most.
+    /// Largest number of PDUs that the receiver allows in flight.
     pub credit_max: u32,
-    /// PDUs that the sender assumes before it has heard from the receiver.
+    /// Number of PDUs that the sender may send before it has heard from the receiver.
     pub initial_credit: u32,
 }
 
@@ -166,7 +170,7 @@ pub struct WindowConfig {
 pub struct RateConfig {
     /// PDUs per frame.
     pub pdus: u32,
-    /// The frame in milliseconds.
+    /// Length of the time frame in milliseconds.
     pub frame_ms: u32,
 }
 
@@ -186,9 +190,9 @@ impl Default for DifConfig {
 }
 
 impl DifConfig {
-    /// What a DIF of this dialect has unless configured otherwise. In the native one the standard
-    /// cubes come with the first member's bootstrap; the others are what rlite's modules and
-    /// IRATI's `default.dif` say.
+    /// The default configuration of a DIF of this dialect. A native DIF has no cubes here: its
+    /// first member adds the standard cubes at bootstrap. The values of the other dialects are
+    /// those of rlite's kernel modules and of IRATI's `default.dif`.
     #[must_use]
     pub fn of_dialect(dialect: Dialect) -> DifConfig {
         let native = DifConfig {
@@ -224,14 +228,14 @@ impl DifConfig {
 }
 
 impl DifConfig {
-    /// Whether flows of the DIF carry SDUs that are longer than one PDU.
+    /// True when flows carry SDUs that are longer than one PDU.
     #[must_use]
     pub fn fragments(&self) -> bool {
         let spec = self.policies.get(component::DELIMITING);
         spec.is_none_or(|spec| spec.name != "none")
     }
 
-    /// Longest SDU in bytes that goes in one PDU, where the longest PDU has `max_pdu` bytes.
+    /// Longest SDU in bytes that fits in one PDU of `max_pdu` bytes.
     #[must_use]
     pub fn sdu_in_one_pdu(&self, dialect: Dialect, max_pdu: usize) -> usize {
         let syntax = Syntax {
@@ -247,8 +251,9 @@ impl DifConfig {
     }
 }
 
-/// rlite has no cubes, only policies of each flow: these are the two that its flow allocator makes
-/// of a specification. Both have QoS-id 0 on the wire.
+/// rlite has no cubes, only policies of each flow. These two cubes stand for the two sets of
+/// policies that rlite's flow allocator derives from a flow specification. Both have QoS-id 0 on
+/// the wire.
 fn rlite_cubes() -> Vec<QosCube> {
     vec![
         QosCube {
@@ -263,7 +268,7 @@ fn rlite_cubes() -> Vec<QosCube> {
                 initial_credit: 512,
             }),
             max_sdu_gap: Some(0),
-            // 10 times the initial timeout of a second.
+            // 10 retransmissions, each after the initial timeout of one second.
             retransmit_ms: 10_000,
             ..QosCube::plain(2, "reliable")
         },
@@ -289,7 +294,7 @@ fn irati_cubes() -> Vec<QosCube> {
             window,
             max_sdu_gap: Some(0),
             initial_a_ms: 300,
-            // Five times in a second with its back-off: 1 + 2 + 5 + 10 + 17 seconds.
+            // Five retransmissions with IRATI's back-off: 1 + 2 + 5 + 10 + 17 seconds.
             retransmit_ms: 35_000,
             ..QosCube::plain(2, "reliablewithflowcontrol")
         },
@@ -297,7 +302,7 @@ fn irati_cubes() -> Vec<QosCube> {
 }
 
 impl QosCube {
-    /// A cube that promises nothing, with the defaults of every field.
+    /// A cube that promises nothing; every other field has its default.
     #[must_use]
     pub fn plain(id: u16, name: &str) -> QosCube {
         QosCube {
@@ -405,36 +410,36 @@ fn default_loss() -> u16 {
     10_000
 }
 
-/// Names of the components that have policies.
+/// Names of the components that have policies; each comment says what the policy decides.
 pub mod component {
-    /// How much a sender keeps in flight.
+    /// How many PDUs a sender keeps in flight.
     pub const CONGESTION_CONTROL: &str = "congestion-control";
-    /// What a sender believes of the round-trip time.
+    /// How a sender estimates the round-trip time.
     pub const RTT_ESTIMATION: &str = "rtt-estimation";
-    /// Which PDU an N-1 flow carries next.
+    /// Which PDU an N-1 flow sends next.
     pub const RMT_SCHEDULING: &str = "rmt-scheduling";
-    /// What happens to a PDU that meets a long queue.
+    /// Whether a relayed PDU that meets a long queue is queued, marked or dropped.
     pub const RMT_QUEUE: &str = "rmt-queue";
     /// Which of several next hops a PDU takes.
     pub const FORWARDING: &str = "forwarding";
-    /// How forwarding tables come about.
+    /// How forwarding tables are computed.
     pub const ROUTING: &str = "routing";
-    /// The address of each member.
+    /// How a member gets its address.
     pub const ADDRESS_ASSIGNMENT: &str = "address-assignment";
-    /// Where an application is.
+    /// How a member finds out where an application is registered.
     pub const DIRECTORY: &str = "directory";
-    /// Which cube serves a flow specification.
+    /// Which QoS cube serves a flow specification.
     pub const QOS_SELECTION: &str = "qos-selection";
-    /// Who a neighbour proves to be.
+    /// How two IPCPs prove their identities when they connect.
     pub const AUTHENTICATION: &str = "authentication";
-    /// Who may join and who may allocate flows.
+    /// Which IPCP may join and which applications may allocate flows.
     pub const ACCESS_CONTROL: &str = "access-control";
-    /// What protects PDUs on an N-1 flow.
+    /// How PDUs on an N-1 flow are protected: checksum, encryption, lifetime, compression.
     pub const SDU_PROTECTION: &str = "sdu-protection";
-    /// A checksum in the PCI of each PDU, where the dialect has room for one.
+    /// Whether the PCI of each PDU has a checksum, in dialects with room for one.
     pub const PCI_CHECKSUM: &str = "pci-checksum";
-    /// How SDUs become user-data fields.
+    /// How SDUs are fragmented and concatenated into user-data fields.
     pub const DELIMITING: &str = "delimiting";
-    /// How an IPCP joins.
+    /// The procedure by which an IPCP joins.
     pub const ENROLLMENT: &str = "enrollment";
 }

@@ -1,8 +1,9 @@
-//! Reads M_CONNECT in the first PDU of an N-1 flow, for a shim whose medium has no message of its
-//! own that begins a flow.
+//! Reads the M_CONNECT in the first PDU of an N-1 flow. Shims use it whose medium has no message of
+//! its own that starts a flow.
 //!
-//! A station of another stack that has once resolved a name never sends RINA ARP again: after a
-//! restart of this side its first frame is M_CONNECT, and only that says which IPCP calls which.
+//! A station of another stack that has resolved a name once does not send RINA ARP again. When this
+//! side restarts, the station's first frame is M_CONNECT, and only M_CONNECT says which IPCP calls
+//! which.
 
 use alloc::vec::Vec;
 
@@ -13,10 +14,10 @@ use crate::config::{DifConfig, component};
 use crate::dialects::Dialects;
 use crate::layer::{ConnectNames, ReadNames};
 
-/// Bytes at the front of a PDU that are looked at before the rest: enough for a PCI of any widths.
+/// Bytes at the front of a PDU that are decoded first: enough for a PCI of any widths.
 const PREFIX: usize = 64;
 
-/// Knows the M_CONNECT of one DIF from every other PDU.
+/// Recognizes the M_CONNECT of one DIF among other PDUs.
 #[derive(Clone, Debug)]
 pub struct ConnectReader {
     syntax: Syntax,
@@ -25,9 +26,9 @@ pub struct ConnectReader {
 }
 
 impl ConnectReader {
-    /// The reader of a DIF whose dialect is one of `dialects`. Without a configuration the DIF has
-    /// the format that is usual in its dialect. `None` where a member always has a message of its
-    /// own before the first PDU.
+    /// A reader for a DIF of `dialect`, which is one of `dialects`. `config` of `None` means the
+    /// dialect's default format. Returns `None` for a dialect whose members always send a message
+    /// of their own before the first PDU.
     #[must_use]
     pub fn new(
         dialects: Dialects,
@@ -48,7 +49,7 @@ impl ConnectReader {
         })
     }
 
-    /// The names in a PDU that is M_CONNECT. Anyone may have written it.
+    /// Returns the names in `pdu` if it is an M_CONNECT, else `None`. The PDU is untrusted.
     #[must_use]
     pub fn read(&self, pdu: &impl Payload) -> Option<ConnectNames> {
         let mut prefix = [0; PREFIX];

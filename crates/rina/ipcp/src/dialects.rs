@@ -1,5 +1,5 @@
-//! The dialects that a program's IPC processes can speak: a list that the program gives, for this
-//! crate has the layer management of none.
+//! The dialects that a program's IPCPs support. The program provides the list, because this crate
+//! has no layer management itself.
 
 use alloc::boxed::Box;
 
@@ -10,7 +10,8 @@ use crate::layer::{CreateError, DialectProfile, LayerManagement, ReadNames};
 use crate::policy::Catalogue;
 use crate::security::Toolbox;
 
-/// A list of dialects, with the layer management of each. `carina-dialects` has the list of all.
+/// A list of dialects with the layer management of each. The crate `carina-dialects` has the list
+/// of all dialects.
 #[derive(Clone, Copy)]
 pub struct Dialects(&'static [DialectProfile]);
 
@@ -25,14 +26,14 @@ impl Dialects {
         self.0.iter().find(|profile| profile.dialect == dialect)
     }
 
-    /// The policies that a DIF of this dialect can be configured with, by component; the first of a
+    /// The policies that a DIF of this dialect can use, by component. The first policy of a
     /// component is its default.
     #[must_use]
     pub fn policies_of(self, dialect: Dialect, toolbox: &dyn Toolbox) -> Catalogue {
         self.policies_with(dialect, toolbox, Catalogue::empty())
     }
 
-    /// The policies of [`Dialects::policies_of`] and the policies of another catalogue.
+    /// Like [`Dialects::policies_of`], with the policies of another catalogue added.
     pub(crate) fn policies_with(
         self,
         dialect: Dialect,
@@ -50,15 +51,17 @@ impl Dialects {
         all
     }
 
-    /// What reads the M_CONNECT of a dialect. See [`ConnectReader`](crate::ConnectReader).
+    /// The function that reads an M_CONNECT of a dialect, if it has one. See
+    /// [`ConnectReader`](crate::ConnectReader).
     pub(crate) fn connect_names(self, dialect: Dialect) -> Option<ReadNames> {
         self.profile(dialect)?.connect_names
     }
 
-    /// The layer management of the configuration's dialect. See [`Create`](crate::layer::Create).
+    /// Makes the layer management for the dialect of `config`. See
+    /// [`Create`](crate::layer::Create).
     ///
     /// # Errors
-    /// What is wrong with the configuration; a dialect that is not in the list.
+    /// The configuration is invalid, or its dialect is not in the list.
     pub(crate) fn management(
         self,
         config: Config,

@@ -1,5 +1,5 @@
-//! Events of layer management in their order, its counters, and notices: at once for a new cause,
-//! then with the number of repetitions at growing intervals.
+//! Events and counters of layer management, and notices. A notice is reported at once for a new
+//! cause, then at growing intervals with the number of repetitions.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
@@ -10,14 +10,15 @@ use carina_time::{Duration, Instant};
 use crate::api::Event;
 use crate::trace::{TraceEvent, Tracer};
 
-/// Most causes that are remembered; beyond them, only counters grow.
+/// Largest number of causes that are remembered; further causes are only counted.
 const CAUSES_MAX: usize = 1024;
 
-/// Pause before a cause is noticed again, and the longest; each pause is four times the one before.
+/// Pause before the same cause is reported again: the first and the longest. Each pause is four
+/// times the one before.
 const REPEAT_FIRST: Duration = Duration::from_secs(60);
 const REPEAT_MAX: Duration = Duration::from_secs(3_600);
 
-/// How often a cause came since the last notice of it, and when the next notice is due.
+/// Repetitions of a cause since its last notice, and the pause until the next notice.
 #[derive(Clone, Copy, Debug)]
 struct Repetitions {
     count: u64,
@@ -25,8 +26,7 @@ struct Repetitions {
     pause: Duration,
 }
 
-/// Events that [`EventLog::poll`] has not given yet, counters by name, and the causes of which a
-/// notice has been given.
+/// Events that wait for [`EventLog::poll`], counters by name, and the causes already reported.
 #[derive(Debug, Default)]
 pub struct EventLog {
     events: VecDeque<Event>,
@@ -37,22 +37,22 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// Reports control events to `tracer` from here on.
+    /// Sets the tracer that receives control events from now on.
     pub fn set_tracer(&mut self, tracer: Tracer) {
         self.tracer = tracer;
     }
 
-    /// What is traced from here on happens at `now`, in nanoseconds.
+    /// Sets the time that later control events carry.
     pub fn set_now(&mut self, now: Instant) {
         self.now = now;
     }
 
-    /// Reports the control event that `make` builds, when a sink is set.
+    /// Reports the control event that `make` builds, if tracing is on.
     pub fn trace<'a>(&self, make: impl FnOnce() -> TraceEvent<'a>) {
         self.tracer.emit(self.now, make);
     }
 
-    /// Appends an event, and reports the control event that it stands for.
+    /// Appends an event, and traces the control event that corresponds to it, if any.
     pub fn push(&mut self, event: Event) {
         if self.tracer.is_on()
             && let Some(traced) = traced(&event)
@@ -62,12 +62,12 @@ impl EventLog {
         self.events.push_back(event);
     }
 
-    /// The oldest event that has not been given yet.
+    /// Takes the oldest event.
     pub fn poll(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Adds one to the counter of this name.
+    /// Adds one to the counter named `what`.
     pub fn count(&mut self, what: &'static str) {
         *self.counters.entry(what).or_default() += 1;
     }
@@ -77,13 +77,14 @@ impl EventLog {
         &self.counters
     }
 
-    /// Appends [`Event::Notice`] the first time for a cause and text, and at growing intervals when
-    /// they come again.
+    /// Appends [`Event::Notice`] when this cause and text first occur, and at growing intervals
+    /// when they repeat.
     pub fn notice(&mut self, cause: &str, text: &str) {
         self.notice_of(format!("{cause}: {text}"), text);
     }
 
-    /// Counts a message that was discarded, with a notice for each peer and cause.
+    /// Counts a discarded message, and reports it once per peer and cause, as [`EventLog::notice`]
+    /// does.
     pub fn discard(&mut self, peer: &str, what: &'static str) {
         self.count(what);
         let text = format!("a message of {peer} was discarded: {what}");
@@ -124,8 +125,8 @@ impl EventLog {
     }
 }
 
-/// The control event that an event stands for. An allocated flow is not among them: its event does
-/// not have the QoS cube.
+/// The control event for an event. [`Event::Allocated`] has none, because it does not carry the QoS
+/// cube.
 fn traced(event: &Event) -> Option<TraceEvent<'_>> {
     Some(match event {
         Event::Enrolled { address, .. } => TraceEvent::Enrolled { address: *address },
@@ -201,7 +202,7 @@ mod tests {
                 "refused (24 times in the last 240 s)"
             ]
         );
-        // Another text is news at once.
+        // Another text is a new cause.
         log.notice("peer", "refused for another reason");
         assert_eq!(notices(&mut log), ["refused for another reason"]);
     }

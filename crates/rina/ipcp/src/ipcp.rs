@@ -1,4 +1,4 @@
-//! One member of one normal DIF: layer management and data transfer as one machine.
+//! One member of one normal DIF: layer management and data transfer combined.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -17,10 +17,10 @@ use crate::policy::Catalogue;
 use crate::security::Toolbox;
 use crate::trace::Tracer;
 
-/// An IPC process: one member of one normal DIF, as a machine without I/O.
+/// An IPC process: one member of one normal DIF, as a state machine without I/O.
 ///
-/// The same configuration, seed and calls give the same behaviour. Time never goes
-/// back.
+/// The same configuration, seed and calls give the same behaviour. The time that calls pass never
+/// goes back.
 ///
 /// # The order of calls
 ///
@@ -37,17 +37,17 @@ use crate::trace::Tracer;
 pub struct Ipcp<P: Payload> {
     transfer: DataPath<P>,
     management: Box<dyn LayerManagement>,
-    /// Ends of flows that are not reported yet: their readers have not taken everything.
+    /// [`Event::Closed`] of flows whose readers have not taken everything yet.
     withheld: Vec<Event>,
 }
 
 impl<P: Payload> Ipcp<P> {
-    /// An IPCP that is not a member yet. `dialects` gives the layer management of the dialect that
-    /// the configuration names. The catalogue adds to (and by name replaces) the policies of this
-    /// crate and of the dialect; their defaults stay.
+    /// Makes an IPCP that is not a member yet. `dialects` provides the layer management of the
+    /// dialect that `config` names. `catalogue` adds policies to those of this crate and of the
+    /// dialect, and replaces policies of the same name; defaults do not change.
     ///
     /// # Errors
-    /// What is wrong with the configuration.
+    /// The configuration is invalid.
     pub fn new(
         dialects: Dialects,
         config: Config,
@@ -65,17 +65,18 @@ impl<P: Payload> Ipcp<P> {
         })
     }
 
-    /// Acts on a command.
+    /// Handles a command.
     pub fn handle(&mut self, now: Instant, command: Command) {
         self.management.handle(now, command, &mut self.transfer);
         self.exchange(now);
     }
 
-    /// Asks for a flow from application `local` to application `remote`. The result follows as
+    /// Requests a flow from application `local` to application `remote`. The result follows as
     /// [`Event::Allocated`].
     ///
     /// # Errors
-    /// Why there is not even a request: no member, no cube for the specification.
+    /// No request could be sent: this IPCP is not a member, or no cube meets the specification, for
+    /// example.
     pub fn allocate(
         &mut self,
         now: Instant,
@@ -90,63 +91,64 @@ impl<P: Payload> Ipcp<P> {
         key
     }
 
-    /// Takes a PDU from an N-1 flow. Its content is not trusted.
+    /// Handles a PDU from an N-1 flow. The PDU is untrusted.
     #[inline]
     pub fn on_pdu(&mut self, now: Instant, n1: N1Port, pdu: P) {
         self.transfer.on_pdu(now, n1, pdu);
-        // The answer that opens a management channel may be followed in the same burst by what
-        // comes through it.
+        // The PDU may open a management channel, and PDUs of that channel may follow in the same
+        // burst.
         if self.transfer.has_events() {
             self.exchange(now);
         }
     }
 
-    /// An SDU of a flow, or with `more` a piece that is not its last. What does not fit into
-    /// [`Ipcp::room`] waits; nothing is lost.
+    /// Takes an SDU of a flow; with `more`, a piece that is not its last. What exceeds
+    /// [`Ipcp::room`] is kept and sent later; nothing is lost.
     #[inline]
     pub fn on_sdu(&mut self, now: Instant, flow: FlowKey, sdu: P, more: bool) {
         self.transfer.on_sdu(now, flow, sdu, more);
     }
 
-    /// As [`Ipcp::on_sdu`], for all that a writer gives at a time.
+    /// Like [`Ipcp::on_sdu`], for several SDUs at once.
     #[inline]
     pub fn on_sdus(&mut self, now: Instant, flow: FlowKey, sdus: impl Iterator<Item = (P, bool)>) {
         self.transfer.on_sdus(now, flow, sdus);
     }
 
-    /// Longest SDU of a flow in bytes: a longer one is refused, and ends the flow when it is a
-    /// reliable one. [`usize::MAX`] where SDUs are cut to fit into PDUs.
+    /// Longest SDU of a flow in bytes; [`usize::MAX`] where SDUs are fragmented. A longer SDU is
+    /// dropped, and ends a reliable flow.
     #[must_use]
     pub fn sdu_max(&self, flow: FlowKey) -> usize {
         self.transfer.sdu_max(flow)
     }
 
-    /// Bytes that a flow may write now. [`Ipcp::poll_room`] tells when it has grown.
+    /// Bytes that a flow may write now. [`Ipcp::poll_room`] reports the flow when its room has
+    /// grown.
     #[must_use]
     pub fn room(&mut self, flow: FlowKey) -> usize {
         self.transfer.room(flow)
     }
 
-    /// The next flow whose room has grown since it was asked for.
+    /// The next flow whose [`Ipcp::room`] has grown since its writer asked for it.
     #[must_use]
     pub fn poll_room(&mut self) -> Option<FlowKey> {
         self.transfer.poll_room()
     }
 
-    /// What the reader of a flow can take, in bytes, beyond what was polled so far. No limit until
-    /// it is said.
+    /// Sets how many bytes the reader of a flow can take beyond what was polled so far. Default: no
+    /// limit.
     pub fn set_delivery_room(&mut self, now: Instant, flow: FlowKey, bytes: usize) {
         self.transfer.set_delivery_room(now, flow, bytes);
     }
 
-    /// The next SDU, or piece of one, for a reader that has room for it.
+    /// The next SDU, or piece of one, whose reader has room for it.
     #[inline]
     #[must_use]
     pub fn poll_deliver(&mut self) -> Option<Delivery<P>> {
         self.transfer.poll_deliver()
     }
 
-    /// Shows every PDU from here on to `watch`; `None` ends it.
+    /// Calls `watch` with every PDU from now on; `None` stops it.
     pub fn set_watch(&mut self, watch: Option<Watch<P>>) {
         self.transfer.set_watch(watch);
     }
@@ -157,15 +159,15 @@ impl<P: Payload> Ipcp<P> {
         self.management.set_tracer(tracer);
     }
 
-    /// The next N-1 flow that has PDUs to send and is not blocked. The caller takes at least one of
-    /// them or blocks the N-1 flow.
+    /// The next N-1 flow that has PDUs to send and is not blocked. The caller takes at least one
+    /// PDU or blocks the N-1 flow.
     #[inline]
     #[must_use]
     pub fn poll_n1(&mut self) -> Option<N1Port> {
         self.transfer.poll_n1()
     }
 
-    /// Length of the next PDU of an N-1 flow in bytes. It stays next until it is taken.
+    /// Length of the next PDU of an N-1 flow in bytes. The same PDU stays next until it is taken.
     #[inline]
     #[must_use]
     pub fn peek_transmit(&mut self, n1: N1Port) -> Option<usize> {
@@ -179,18 +181,20 @@ impl<P: Payload> Ipcp<P> {
         self.transfer.take_transmit(now, n1)
     }
 
-    /// The N-1 flow takes nothing for the time being. What waits for it is made to last.
+    /// Marks an N-1 flow as unable to take PDUs. The PDUs that wait for it are copied out of the
+    /// burst's memory.
     pub fn block_n1(&mut self, n1: N1Port) {
         self.transfer.block_n1(n1);
     }
 
-    /// The N-1 flow takes PDUs again.
+    /// Marks an N-1 flow as able to take PDUs again.
     pub fn unblock_n1(&mut self, n1: N1Port) {
         self.transfer.unblock_n1(n1);
     }
 
-    /// The burst is over: management acts on what came, small SDUs that waited for company and due
-    /// acknowledgements are sent, and what cannot be sent or delivered at once is made to last.
+    /// Ends a burst: layer management handles what arrived, small SDUs that wait to share a PDU and
+    /// due acknowledgements are sent, and what cannot be sent or delivered at once is copied out of
+    /// the burst's memory.
     pub fn end_of_burst(&mut self, now: Instant) {
         self.transfer.end_of_burst(now);
         if self.exchange(now) {
@@ -198,13 +202,13 @@ impl<P: Payload> Ipcp<P> {
         }
     }
 
-    /// Makes everything last that is still queued, for an owner of payloads that does not block
-    /// N-1 flows when it stops taking from them. Costs nothing when all was drained.
+    /// Copies everything that is still queued out of the burst's memory. Needed by a caller that
+    /// stops taking PDUs from an N-1 flow without blocking it. Costs nothing when all was drained.
     pub fn release_burst(&mut self) {
         self.transfer.release_burst();
     }
 
-    /// Does what is due. Call [`Ipcp::end_of_burst`] afterwards.
+    /// Handles all deadlines that have passed. Call [`Ipcp::end_of_burst`] afterwards.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.transfer.handle_timeout(now);
         self.exchange(now);
@@ -214,7 +218,7 @@ impl<P: Payload> Ipcp<P> {
         }
     }
 
-    /// When [`Ipcp::handle_timeout`] is due. May be early, never late.
+    /// When to call [`Ipcp::handle_timeout`]. The time may be early, never late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         match (self.transfer.poll_timeout(), self.management.poll_timeout()) {
@@ -223,8 +227,8 @@ impl<P: Payload> Ipcp<P> {
         }
     }
 
-    /// What has happened, in order, except that the end of a flow waits until its reader has taken
-    /// everything that came before.
+    /// The next event, in order. [`Event::Closed`] of a flow is held back until its reader has
+    /// taken all SDUs.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.next_event()?;
@@ -252,7 +256,7 @@ impl<P: Payload> Ipcp<P> {
         None
     }
 
-    /// What was moved and what was discarded.
+    /// The counters of PDUs and SDUs moved and dropped.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         self.transfer.counters()
@@ -264,12 +268,12 @@ impl<P: Payload> Ipcp<P> {
         self.management.address()
     }
 
-    /// Hands events of data transfer to management until no event is left. True when there were
-    /// any.
+    /// Passes the events of data transfer to layer management until none is left. True when there
+    /// was any.
     fn exchange(&mut self, now: Instant) -> bool {
         let mut was_any = false;
-        // Each event is answered within data transfer, so that this ends; the bound is against
-        // two halves that answer each other for ever.
+        // This ends, because data transfer answers each event itself; the bound guards against an
+        // endless exchange between the two halves.
         for _ in 0..EXCHANGES_MAX {
             let Some(event) = self.transfer.poll() else {
                 break;
@@ -281,5 +285,5 @@ impl<P: Payload> Ipcp<P> {
     }
 }
 
-/// Events of data transfer that management acts on in one turn.
+/// Largest number of events of data transfer that layer management handles in one call.
 const EXCHANGES_MAX: usize = 16_384;

@@ -1,8 +1,8 @@
-//! What the rest of an IPC process knows of layer management, whatever the dialect of its DIF.
+//! The interface of layer management toward the rest of an IPCP, the same for all dialects.
 //!
-//! [`LayerManagement`] is the trait; each dialect describes its implementor in a
-//! [`DialectProfile`]. A program gives the list of its dialects,
-//! [`Dialects`](crate::Dialects): nothing in this crate knows one of them.
+//! Each dialect implements [`LayerManagement`] and describes its implementation in a
+//! [`DialectProfile`]. A program passes the list of its dialects, [`Dialects`](crate::Dialects);
+//! this crate depends on no dialect.
 
 mod error;
 
@@ -22,7 +22,7 @@ use crate::policy::{Catalogue, Descriptor};
 use crate::security::Toolbox;
 use crate::trace::Tracer;
 
-/// Why an N-1 flow is given back whose two ends are one IPCP.
+/// Why an N-1 flow is given up whose two ends are the same IPCP.
 pub const TO_ITSELF: &str = "it leads to this IPCP itself, which has the name that was \
      asked for, too";
 
@@ -32,15 +32,15 @@ pub const TO_ITSELF: &str = "it leads to this IPCP itself, which has the name th
 /// After each call drain [`LayerManagement::poll_event`] and read
 /// [`LayerManagement::poll_timeout`] again.
 pub trait LayerManagement {
-    /// Acts on an order.
+    /// Handles a command.
     fn handle(&mut self, now: Instant, command: Command, dt: &mut dyn DataTransfer);
 
-    /// Asks for a flow from application `local` to application `remote`. The result follows as
+    /// Requests a flow from application `local` to application `remote`. The result follows as
     /// [`Event::Allocated`].
     ///
     /// # Errors
-    /// Why no request is sent: this IPCP is not a member, no cube meets the specification, or there
-    /// are too many flows.
+    /// No request is sent: this IPCP is not a member, no cube meets the specification, or there are
+    /// too many flows.
     fn allocate(
         &mut self,
         now: Instant,
@@ -50,53 +50,54 @@ pub trait LayerManagement {
         dt: &mut dyn DataTransfer,
     ) -> Result<FlowKey, AllocateError>;
 
-    /// Acts on an event of data transfer. The caller passes everything that [`DataTransfer::poll`]
-    /// gives.
+    /// Handles an event of data transfer. The caller passes every event that [`DataTransfer::poll`]
+    /// returns.
     fn on_transfer(&mut self, now: Instant, event: TransferEvent, dt: &mut dyn DataTransfer);
 
-    /// Does what is due. The caller calls it at the time that [`LayerManagement::poll_timeout`]
-    /// gave, or later.
+    /// Handles all deadlines that have passed. The caller calls it at the time that
+    /// [`LayerManagement::poll_timeout`] returned, or later.
     fn handle_timeout(&mut self, now: Instant, dt: &mut dyn DataTransfer);
 
-    /// When [`LayerManagement::handle_timeout`] is due; may lie in the past. May change after
-    /// every other call.
+    /// When to call [`LayerManagement::handle_timeout`]; may lie in the past. Any other call may
+    /// change it.
     #[must_use]
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// The next event, in order. May change after every other call.
+    /// The next event, in order. Any other call may add events.
     #[must_use]
     fn poll_event(&mut self) -> Option<Event>;
 
-    /// The owner has [`Event::Closed`] of a flow, which waited until its reader had taken all
-    /// SDUs: from here on the key may be given to another flow.
+    /// Tells layer management that the owner has received [`Event::Closed`] of a flow, which was
+    /// held back until the reader had taken all SDUs. From now on the key may be reused.
     fn end_is_known(&mut self, flow: FlowKey);
 
     /// The address of this member; `None` when this IPCP is not a member.
     #[must_use]
     fn address(&self) -> Option<Address>;
 
-    /// Reports control events to `tracer` from here on.
+    /// Sets the tracer that receives control events from now on.
     fn set_tracer(&mut self, tracer: Tracer);
 }
 
-/// The layer management of one dialect: which policies it has, and how it is made.
+/// A dialect's layer management: its policies and its constructor.
 #[derive(Clone, Copy)]
 pub struct DialectProfile {
-    /// The dialect that this is about.
+    /// The dialect that this profile describes.
     pub dialect: Dialect,
     /// Adds the policies of the dialect's layer management to a catalogue.
     pub describe: fn(&mut Catalogue),
-    /// Whether a policy of the catalogue can be configured in a DIF of this dialect. May change
-    /// what the policy says of itself.
+    /// Whether a DIF of this dialect can use a policy of the catalogue. May adapt the policy's
+    /// descriptor.
     pub adopt: fn(&mut Descriptor) -> bool,
-    /// Makes the layer management of an IPCP that is not a member yet.
+    /// Makes the layer management of an IPCP.
     pub create: Create,
-    /// Reads M_CONNECT where that may be the first PDU of an N-1 flow whose other end nothing else
-    /// has named.
+    /// Reads an M_CONNECT, for dialects whose M_CONNECT may be the first PDU of an N-1 flow and the
+    /// only message that names its other end; `None` for other dialects.
     pub connect_names: Option<ReadNames>,
 }
 
-/// The names in M_CONNECT, as an N-1 DIF writes names: `ap|api`, without an empty instance.
+/// The names in an M_CONNECT, in the form of the N-1 DIF: `ap|api`, or `ap` if the instance is
+/// empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectNames {
     /// The IPCP that connects.
@@ -105,14 +106,15 @@ pub struct ConnectNames {
     pub called: String,
 }
 
-/// Reads the names in a management message that is M_CONNECT; `None` for every other message.
+/// Reads the names in a management message if it is an M_CONNECT; returns `None` for other
+/// messages.
 pub type ReadNames = fn(&[u8]) -> Option<ConnectNames>;
 
 /// Makes the layer management of an IPCP that is not a member yet. The catalogue has all policies
-/// of the dialect, those of the toolbox too. The same seed and the same calls give the same
-/// behaviour.
+/// of the dialect and of the toolbox. The last argument is the seed: the same seed and the same
+/// calls give the same behaviour.
 ///
 /// # Errors
-/// What is wrong with the configuration.
+/// The configuration is invalid.
 pub type Create =
     fn(Config, Box<dyn Toolbox>, Catalogue, u64) -> Result<Box<dyn LayerManagement>, CreateError>;

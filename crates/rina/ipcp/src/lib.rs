@@ -1,8 +1,8 @@
-//! The IPC process as a machine without I/O.
+//! The IPC process as a state machine without I/O.
 //!
-//! [`Ipcp`] is one member of one normal DIF. It takes commands, SDUs of its flows, PDUs of its N-1
-//! flows and the time; it gives events, SDUs, PDUs and the next deadline. The node binds it to
-//! rings and sockets, the simulator to a virtual clock.
+//! [`Ipcp`] is one member of one normal DIF. Its input is commands, SDUs of its flows, PDUs of its
+//! N-1 flows and the time. Its output is events, SDUs, PDUs and the next deadline. The node
+//! connects it to rings and sockets, the simulator to a virtual clock.
 //!
 //! ```text
 //!              N flows (FlowKey)                       commands, events
@@ -18,10 +18,11 @@
 //!             N-1 flows (N1Port)
 //! ```
 //!
-//! What a DIF's members speak is its [`Dialect`](carina_wire::dif::Dialect): the layout of PDUs
-//! behind [`Syntax`](carina_wire::dif::Syntax), layer management behind [`LayerManagement`].
-//! Layer management has crates of its own: `carina-management` for native DIFs, `carina-dialects`
-//! for DIFs of other stacks. A program gives the [`Dialects`] that it speaks to [`Ipcp::new`].
+//! A DIF's [`Dialect`](carina_wire::dif::Dialect) determines the layout of PDUs, implemented by
+//! [`Syntax`](carina_wire::dif::Syntax), and layer management, behind the trait
+//! [`LayerManagement`]. Layer management is in other crates: `carina-management` for native DIFs,
+//! `carina-dialects` for DIFs of other stacks. A program passes the [`Dialects`] that it supports
+//! to [`Ipcp::new`].
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,25 +1,25 @@
-//! What layer management draws: nonces, addresses and jitter. The same seed gives the same.
+//! Random numbers of layer management: nonces, addresses and jitter. They depend on the seed only.
 
 use carina_random::SplitMix;
 use carina_time::Duration;
 
-/// A member's generator. Not for keys: those come from the toolbox.
+/// A member's generator of random numbers. Not for keys: the toolbox makes those.
 #[derive(Clone, Debug)]
 pub struct Random(SplitMix);
 
 impl Random {
-    /// A generator whose numbers follow from `seed`.
+    /// Makes a generator; the same `seed` gives the same numbers.
     #[must_use]
     pub fn new(seed: u64) -> Random {
         Random(SplitMix::new(seed))
     }
 
-    /// The next number, of all that there are.
+    /// The next number, of the full range of `u64`.
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A number that is not 0, which stands for "absent" in messages.
+    /// A random number other than 0, since 0 means "absent" in messages.
     pub fn nonce(&mut self) -> u64 {
         loop {
             let nonce = self.next_u64();
@@ -29,12 +29,12 @@ impl Random {
         }
     }
 
-    /// Uniform enough in `0..end`.
+    /// A nearly uniform number in `0..end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.0.below(end)
     }
 
-    /// `time` plus or minus up to an eighth, so that members do not act in step.
+    /// A random duration within an eighth of `time` around it, so that members do not act in step.
     pub fn about(&mut self, time: Duration) -> Duration {
         let span = (time / 4).as_nanos();
         let extra = if span == 0 { 0 } else { self.below(span) };

@@ -1,4 +1,4 @@
-//! Objects of the RIB as tools see them: their fields, and where they stand.
+//! RIB objects as tools see them: their fields and paths.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -7,22 +7,22 @@ use core::fmt;
 use crate::api::{RibObject, Scalar};
 use crate::config::{DifConfig, QosCube};
 
-/// A field that is text.
+/// A text field of an object.
 pub fn text(name: &str, value: &str) -> (String, Scalar) {
     (name.to_string(), Scalar::Text(value.to_string()))
 }
 
-/// A field that is a number.
+/// A numeric field of an object.
 pub fn uint(name: &str, value: u64) -> (String, Scalar) {
     (name.to_string(), Scalar::Uint(value))
 }
 
-/// A field that is yes or no.
+/// A boolean field of an object.
 pub fn flag(name: &str, value: bool) -> (String, Scalar) {
     (name.to_string(), Scalar::Bool(value))
 }
 
-/// What members agree on besides cubes and policies.
+/// The fields of the configuration that members agree on, without cubes and policies.
 pub fn agreed(config: &DifConfig, max_pdu: u64) -> Vec<(String, Scalar)> {
     let DifConfig {
         widths,
@@ -51,7 +51,7 @@ pub fn agreed(config: &DifConfig, max_pdu: u64) -> Vec<(String, Scalar)> {
     ]
 }
 
-/// A QoS cube, but for its id. What it does not have is no field.
+/// The fields of a QoS cube, without its id. Absent options, such as the window, give no field.
 pub fn cube(cube: &QosCube) -> Vec<(String, Scalar)> {
     let QosCube {
         id: _,
@@ -95,12 +95,12 @@ pub fn cube(cube: &QosCube) -> Vec<(String, Scalar)> {
     fields
 }
 
-/// A name of a member or an application as one part of a path.
+/// Encodes the name of a member or application as one component of a path.
 pub fn escape(name: &str) -> String {
     name.replace('%', "%25").replace('/', "%2F")
 }
 
-/// Levels of `path` below `top`; `None` when it is not below.
+/// Number of levels that `path` is below `top`; `None` when it is not below.
 pub fn depth_below(top: &str, path: &str) -> Option<u32> {
     let rest = match (top, path) {
         ("/", "/") => "",
@@ -113,20 +113,20 @@ pub fn depth_below(top: &str, path: &str) -> Option<u32> {
     u32::try_from(rest.matches('/').count()).ok()
 }
 
-/// Objects at `path` and down to `scope` levels below it.
+/// The object at `path` and the objects up to `scope` levels below it.
 pub fn in_scope(objects: Vec<RibObject>, path: &str, scope: u32) -> Vec<RibObject> {
     let is_meant =
         |object: &RibObject| depth_below(path, &object.path).is_some_and(|depth| depth <= scope);
     objects.into_iter().filter(is_meant).collect()
 }
 
-/// Why no object of the RIB is read.
+/// Why a read of the RIB fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadError {
     /// There is no object at this path.
     NoObject(String),
-    /// This term of the filter is neither a field with its value nor a class.
+    /// This term of the filter is neither `FIELD=VALUE` nor `class=CLASS`.
     Filter(String),
     /// The filter is not UTF-8.
     FilterEncoding,
@@ -147,11 +147,11 @@ impl fmt::Display for ReadError {
 
 impl core::error::Error for ReadError {}
 
-/// The objects that a filter lets pass: `FIELD=VALUE` or `class=CLASS`, several joined by `&`; an
-/// empty one passes all. A list has a value when one of its items is it.
+/// The objects that match a filter: `FIELD=VALUE` or `class=CLASS`, several joined by `&`. An empty
+/// filter matches all objects. A list field matches when one of its items equals the value.
 ///
 /// # Errors
-/// It is no filter.
+/// The filter is malformed.
 pub fn passing(mut objects: Vec<RibObject>, filter: &str) -> Result<Vec<RibObject>, ReadError> {
     for term in filter.split('&').filter(|term| !term.is_empty()) {
         let Some((field, wanted)) = term.split_once('=') else {

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 /// Value of one field of a RIB object, such as the number `1500` in `sdu_max = 1500`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scalar {
-    /// An integer from 0 on.
+    /// An integer of 0 or more.
     Uint(u64),
     /// An integer that may be negative.
     Int(i64),
@@ -14,12 +14,12 @@ pub enum Scalar {
     Text(String),
     /// True or false.
     Bool(bool),
-    /// Several texts.
+    /// A list of texts.
     List(Vec<String>),
 }
 
 impl Scalar {
-    /// Writes the value as text, in the form of a policy's parameter: `true`, `-3`, `a,b`.
+    /// Writes the value in the form of a policy parameter: `true`, `-3`, `a,b`.
     #[must_use]
     pub fn to_text(&self) -> String {
         match self {

@@ -1,4 +1,4 @@
-//! What an IPCP needs of cryptography and checksums, which live outside of it.
+//! Interfaces for cryptography and checksums, which are implemented outside of the IPCP.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -9,86 +9,86 @@ use carina_time::Instant;
 use crate::cause::Cause;
 use crate::config::PolicySpec;
 
-/// SDU protection of one N-1 flow: what is done to a PDU before it goes down and undone when it
-/// comes up. One per N-1 flow and direction pair.
+/// SDU protection of one N-1 flow: transforms each PDU before it is sent and reverses that on
+/// receipt. One instance serves both directions of an N-1 flow.
 pub trait SduProtection {
-    /// Bytes that it adds at most; but the result may be as long as 46 bytes however short the
-    /// PDU is, so that no medium has to pad it.
+    /// Largest number of bytes that protection adds. A protected PDU may still be 46 bytes long
+    /// however short the PDU is, so that no medium has to pad it.
     fn overhead(&self) -> usize;
 
-    /// The time. To be set before a burst of `seal` or `open`; only policies that
-    /// limit the lifetime of PDUs listen.
+    /// Sets the time. Call it before a burst of [`SduProtection::protect`] or
+    /// [`SduProtection::unprotect`]; only policies that limit the lifetime of PDUs use it.
     fn set_now(&mut self, _now: Instant) {}
 
     /// Protects a PDU in place.
     ///
     /// # Errors
-    /// When no more PDUs may be sent under this key; the N-1 flow must be re-keyed.
+    /// The key may not protect further PDUs; the N-1 flow needs a new key.
     fn protect(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject>;
 
-    /// Checks a protected PDU and strips the protection, in place. Hostile input is expected.
+    /// Checks a protected PDU and removes the protection, in place. The PDU is untrusted.
     ///
     /// # Errors
-    /// Why the PDU is to be discarded; counted under that reason.
+    /// Why the PDU must be dropped.
     fn unprotect(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject>;
 }
 
-/// Why protection discards a PDU.
+/// Why SDU protection rejects a PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reject {
-    /// Too short to be protected.
+    /// The PDU is too short to be protected.
     Short,
     /// The checksum is wrong.
     Checksum,
-    /// It does not decrypt: forged, damaged, or another key.
+    /// The PDU does not decrypt: forged, damaged, or encrypted under another key.
     Forged,
-    /// It was here before, or is too old to tell.
+    /// The PDU was received before, or is too old to tell.
     Replayed,
-    /// Its lifetime is over.
+    /// The lifetime of the PDU is over.
     Expired,
-    /// It does not decompress, or to more than allowed.
+    /// The PDU does not decompress, or becomes longer than allowed.
     Inflated,
     /// The key is used up.
     Exhausted,
 }
 
-/// One side of an authentication while two IPCPs connect. Messages travel as CDAP authentication
-/// values; nothing else is accepted on the N-1 flow before it is over.
+/// One side of an authentication between two IPCPs that connect. Its messages travel as CDAP
+/// authentication values; until it ends, the N-1 flow accepts nothing else.
 pub trait Authenticator {
-    /// Acts on a message of the other side; the initiator starts with `None`.
+    /// Handles a message from the other side. The initiator starts with `None`.
     fn step(&mut self, now: Instant, message: Option<&[u8]>) -> AuthStep;
 }
 
-/// What an authentication does next.
+/// The result of a step of authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthStep {
-    /// Send this and wait.
+    /// Send this message and wait for the answer.
     Send(Vec<u8>),
-    /// Over: send this last message (when there is one) and use these keys (when there are).
+    /// Authentication has succeeded.
     Done {
-        /// A last message for the other side.
+        /// Last message to send to the other side, if any.
         last: Option<Vec<u8>>,
-        /// Secret that both sides share now, for the N-1 flow's encryption.
+        /// Secret that both sides share now, for encryption on the N-1 flow; `None` when the policy
+        /// yields none.
         secret: Option<[u8; 32]>,
         /// The identity that the other side proved; empty when the policy proves nothing.
         identity: String,
     },
-    /// The other side is not who it should be. The text is for the local log; the peer hears only
-    /// that authentication failed.
+    /// Authentication has failed. The text is for the local log only; the peer is told no details.
     Fail(String),
 }
 
-/// The name of an authentication policy that only IRATI's dialect has: a password combined with a
-/// challenge by exclusive or.
+/// Name of an authentication policy that only the IRATI dialect has: the peer returns a random
+/// challenge combined with the password by exclusive or.
 pub const XOR_PASSWORD: &str = "xor-password";
 
-/// Makes authenticators and sealers; given to an IPCP by its owner.
+/// Makes authenticators and SDU protection. The owner of an IPCP provides it.
 pub trait Toolbox {
-    /// An authenticator of policy `spec` (component `authentication`) for one attempt.
-    /// `context` binds it to the DIF and both names.
+    /// Makes an authenticator of policy `spec` (component `authentication`) for one attempt.
+    /// `context` binds the attempt to the DIF and the names of both IPCPs.
     ///
     /// # Errors
-    /// What is wrong with the policy or its credentials.
+    /// The policy or its credentials are invalid.
     fn authenticator(
         &mut self,
         spec: &PolicySpec,
@@ -96,10 +96,11 @@ pub trait Toolbox {
         context: &[u8],
     ) -> Result<Box<dyn Authenticator>, Cause>;
 
-    /// A sealer of policy `spec` (component `sdu-protection`) for one N-1 flow.
+    /// Makes the SDU protection of policy `spec` (component `sdu-protection`) for one N-1 flow.
+    /// `None`: no protection.
     ///
     /// # Errors
-    /// What is wrong with the policy, or that it needs a secret and none is configured.
+    /// The policy is invalid, or needs a secret that is not available.
     fn sdu_protection(
         &mut self,
         spec: &PolicySpec,
@@ -107,21 +108,21 @@ pub trait Toolbox {
         secret: Option<&[u8; 32]>,
     ) -> Result<Option<Box<dyn SduProtection>>, Cause>;
 
-    /// Policies that this toolbox has, for the catalogue.
+    /// The policies of this toolbox, for the catalogue.
     fn list(&self) -> Vec<PolicyRow>;
 
-    /// What judges the values of their parameters, by component and policy. None is wrong unless
-    /// a toolbox says so.
+    /// The function that checks parameter values of the toolbox's policies. The default accepts
+    /// all.
     fn judge(&self) -> Judge {
         |_, _| Ok(())
     }
 }
 
-/// Says what is wrong with a policy of a component.
+/// Checks a policy, given the name of its component.
 pub type Judge = fn(&str, &PolicySpec) -> Result<(), Cause>;
 
-/// A policy as [`Toolbox::list`] tells of it: component, name, what it does, and for each parameter
-/// its name, its default and its meaning.
+/// A policy in [`Toolbox::list`]: component, name, help, and for each parameter its name, default
+/// and help.
 pub type PolicyRow = (
     &'static str,
     &'static str,

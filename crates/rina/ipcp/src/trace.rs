@@ -1,9 +1,9 @@
-//! Control events of an IPCP, for the log of its driver.
+//! Control events of an IPCP, for the log of the program that drives it.
 //!
-//! A [`TraceSink`] receives a [`TraceEvent`] at each step of the control side: an enrollment
-//! begins, a neighbour is lost, a connection stalls, a PDU is discarded for a new reason. Nothing
-//! is reported per PDU. Events carry borrowed data and are built only when a sink is set; words
-//! are made where they are shown.
+//! A [`TraceSink`] receives a [`TraceEvent`] at each step of the control side, such as the start of
+//! an enrollment, the loss of a neighbour, a stalled connection, or the first drop for a reason.
+//! Nothing is reported per PDU. Events borrow their data and are built only when a sink is set. The
+//! sink turns them into text.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -15,8 +15,8 @@ use crate::api::{FlowKey, N1Port};
 
 /// Receives the control events of an IPCP.
 pub trait TraceSink: Send + Sync {
-    /// Takes one event, which happened at `now`. Must not block: it runs on the thread that drives
-    /// the IPCP.
+    /// Receives one event, which happened at `now`. Must not block: it runs on the thread that
+    /// drives the IPCP.
     fn on_event(&self, now: Instant, event: &TraceEvent<'_>);
 }
 
@@ -76,7 +76,7 @@ pub enum TraceEvent<'a> {
         /// The flow.
         n1: N1Port,
     },
-    /// A connection was made; it may not know its other end yet.
+    /// A connection was opened; its other end may not be known yet.
     ConnectionOpened {
         /// Its local CEP-id.
         cep: CepId,
@@ -85,7 +85,7 @@ pub enum TraceEvent<'a> {
         /// The QoS cube.
         cube: &'a str,
     },
-    /// A connection knows its other end.
+    /// The other end of a connection became known.
     ConnectionEstablished {
         /// Its local CEP-id.
         cep: CepId,
@@ -106,7 +106,7 @@ pub enum TraceEvent<'a> {
         /// Why.
         reason: &'a str,
     },
-    /// The other end keeps the window of a connection closed, and nothing is outstanding.
+    /// A connection stalled: the peer keeps the window closed, and no PDU is unacknowledged.
     ConnectionStalled {
         /// Its local CEP-id.
         cep: CepId,
@@ -123,7 +123,7 @@ pub enum TraceEvent<'a> {
         /// Expiries in a row, this one included.
         in_a_row: u32,
     },
-    /// A PDU or an SDU was discarded for a reason for the first time since the IPCP was made.
+    /// A PDU or an SDU was dropped for a reason that had not occurred before in this IPCP.
     FirstDrop {
         /// The reason, as the counters name it.
         reason: &'a str,
@@ -135,7 +135,7 @@ pub enum TraceEvent<'a> {
         /// The policy in force from here on.
         policy: &'a str,
     },
-    /// An enrollment, or a connection of two members, began.
+    /// An enrollment, or an exchange by which two members become neighbours, began.
     EnrollmentStarted {
         /// The N-1 flow that it uses.
         n1: N1Port,
@@ -147,7 +147,7 @@ pub enum TraceEvent<'a> {
         /// Its address.
         address: Address,
     },
-    /// An enrollment, or a connection of two members, failed.
+    /// An enrollment, or an exchange by which two members become neighbours, failed.
     EnrollmentFailed {
         /// The N-1 flow that it used.
         n1: N1Port,
@@ -175,12 +175,12 @@ pub enum TraceEvent<'a> {
         /// Why.
         reason: &'a str,
     },
-    /// Two living IPCPs have one name.
+    /// Two running IPCPs have the same name.
     NameConflict {
         /// The name.
         name: &'a str,
     },
-    /// Another member has the address of this one, which takes another.
+    /// Another member has the address of this IPCP, which changes its own.
     AddressConflict {
         /// Name of the other member.
         name: &'a str,
@@ -197,7 +197,7 @@ pub enum TraceEvent<'a> {
         /// The name.
         name: &'a str,
     },
-    /// The directory forwarding table has no entry for a name that a flow was requested to.
+    /// A flow was requested to a name that the directory forwarding table does not have.
     NameUnknown {
         /// The name.
         name: &'a str,

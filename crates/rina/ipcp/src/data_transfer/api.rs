@@ -1,4 +1,4 @@
-//! What layer management may ask of data transfer, and the events it gets.
+//! The interface of data transfer toward layer management: requests and events.
 //!
 //! Layer management decides, data transfer moves PDUs. Layer management uses [`DataTransfer`] and
 //! nothing else of data transfer, so that each half is tested without the other, and the payload
@@ -15,95 +15,98 @@ use crate::api::{FlowKey, N1Port, N1Properties};
 use crate::config::{DifConfig, PolicySpec, QosCube};
 use crate::security::SduProtection;
 
-/// What management may ask of data transfer.
+/// Requests of layer management to data transfer.
 pub trait DataTransfer {
-    /// The DIF's constants, cubes and policies are known. Called once before anything but
-    /// `add_n1` and `send_to_n1`; a second call changes what can be changed on a living DIF.
-    ///
+    /// Sets the DIF's constants, cubes and policies. Called once before everything but `add_n1` and
+    /// `send_management` to an N-1 flow. A further call changes what can be changed while the DIF
+    /// runs.
     /// # Errors
-    /// The policy or constant that is wrong.
+    /// The policy or constant that is invalid.
     fn configure(&mut self, now: Instant, config: &DifConfig) -> Result<(), SettingsError>;
 
-    /// This IPCP's own address.
+    /// Sets the address of this IPCP.
     fn set_address(&mut self, address: Address);
 
-    /// An N-1 flow can be used for management.
+    /// Adds an N-1 flow, first for management PDUs only.
     fn add_n1(&mut self, n1: N1Port, props: &N1Properties);
 
-    /// It is gone: queued PDUs move to another flow of the same neighbour or are dropped, counted.
+    /// Removes an N-1 flow. Its queued PDUs move to another flow of the same neighbour; without one
+    /// they are dropped and counted.
     fn remove_n1(&mut self, now: Instant, n1: N1Port);
 
-    /// Protection from here on; `None` takes it off. Management PDUs to [`Target::N1`] are exempt
-    /// both ways: two IPCPs that connect have no common keys yet, and a peer that restarted has
-    /// lost them.
+    /// Sets the SDU protection of an N-1 flow; `None` removes it. Management PDUs to [`Target::N1`]
+    /// are never protected: two IPCPs that connect have no common keys yet, and a restarted peer
+    /// has lost them.
     fn set_sdu_protection(
         &mut self,
         n1: N1Port,
         protection: Option<alloc::boxed::Box<dyn SduProtection>>,
     );
 
-    /// The N-1 flows of a neighbour, best first; empty when it is no neighbour any more.
+    /// Sets the N-1 flows to a neighbour, best first. Empty: it is no longer a neighbour.
     fn set_neighbour(&mut self, now: Instant, neighbour: Address, n1s: &[N1Port]);
 
-    /// Whether what comes from an N-1 flow is taken as from a neighbour although nothing is sent
-    /// to one through it: the neighbour has not heard yet that it is given up.
+    /// While `is_detaching`, PDUs from this N-1 flow are accepted as from a neighbour although none
+    /// are sent through it: the neighbour does not know yet that the flow is given up.
     fn set_detaching(&mut self, n1: N1Port, is_detaching: bool);
 
-    /// What flows and others have waiting for an N-1 flow finds another way, or is dropped,
-    /// counted. To be called after a [`DataTransfer::set_neighbour`] that no longer lists the N-1
-    /// flow.
+    /// Moves the PDUs that wait for an N-1 flow to other N-1 flows; those without another path are
+    /// dropped and counted. Call it after a [`DataTransfer::set_neighbour`] that no longer lists
+    /// `n1`.
     fn move_waiting(&mut self, now: Instant, n1: N1Port);
 
     /// Replaces the forwarding table.
     fn set_forwarding(&mut self, table: &[Route]);
 
-    /// Puts these routes in place of those to the same destinations, and takes others away.
+    /// Replaces the routes to the destinations in `changed`, and removes the routes to `removed`.
     fn change_forwarding(&mut self, changed: &[Route], removed: &[Address]);
 
-    /// Sends a management PDU without delivery guarantee: to the neighbour behind `n1`, or through
-    /// the forwarding table; a message to this member's own address comes back as an event. PDUs
-    /// to [`Target::N1`] look the same in every DIF
+    /// Sends a management PDU without delivery guarantee: to the neighbour behind an N-1 flow, or
+    /// to an address through the forwarding table. A message to this member's own address comes
+    /// back as an event. `message` has at most [`DataTransfer::management_max`] bytes.
+    ///
+    /// PDUs to [`Target::N1`] have the default widths in every DIF
     /// ([`Widths::default`](carina_wire::dif::Widths)), because an IPCP that joins does not know
-    /// the DIF's widths yet. At most [`DataTransfer::management_max`] bytes.
+    /// the DIF's widths yet.
     fn send_management(&mut self, now: Instant, to: Target, message: &[u8]);
 
     /// Longest management message in bytes that fits in one PDU everywhere in the DIF.
     fn management_max(&self) -> usize;
 
-    /// Makes a connection of a new or an existing flow; returns its local CEP-id.
+    /// Opens a connection of a new or existing flow. Returns its local CEP-id.
     ///
     /// # Errors
     /// No CEP-id is free, or a policy of the cube is unknown.
     fn open(&mut self, now: Instant, open: Open) -> Result<CepId, ConnectionError>;
 
-    /// The other end of a connection is known: data may flow.
+    /// Sets the other end of a connection. From now on it can carry data.
     fn connect(&mut self, now: Instant, local: CepId, remote: Address, remote_cep: CepId);
 
-    /// The flow's writing moves from its present connection to this one as soon as what was
-    /// written has been sent; the old one is closed when both sides are through with it.
+    /// Makes `cep` the connection of a flow once all SDUs written before have been sent. The old
+    /// connection is closed when both sides have finished with it.
     fn switch_to(&mut self, now: Instant, flow: FlowKey, cep: CepId);
 
-    /// No more will be written to the flow; [`TransferEvent::Drained`] tells when all has been
-    /// acknowledged (or sent, without retransmission control).
+    /// Ends writing to a flow. [`TransferEvent::Drained`] follows when all PDUs are acknowledged
+    /// (or, without retransmission control, sent).
     fn finish(&mut self, now: Instant, flow: FlowKey);
 
-    /// Ends a flow's or management channel's connections at once.
+    /// Ends the connections of a flow or management channel at once.
     fn close(&mut self, now: Instant, owner: Owner);
 
-    /// Writes a message to a reliable management channel (a connection that management owns).
+    /// Writes a message to a management channel: a reliable connection that layer management owns.
     fn write_channel(&mut self, now: Instant, channel: u32, message: Vec<u8>);
 
-    /// The next thing that management must know.
+    /// Returns the next event for layer management.
     fn poll(&mut self) -> Option<TransferEvent>;
 
-    /// Counters and state of data transfer as RIB objects below `/data-transfer`: connections, N-1
-    /// flows with their queues, drops by reason.
+    /// Appends the state and counters of data transfer as RIB objects below `/data-transfer`:
+    /// connections, N-1 flows with their queues, drops by reason.
     fn show(&self, out: &mut Vec<crate::api::RibObject>);
 
     /// Changes one policy while the DIF runs.
     ///
     /// # Errors
-    /// Unknown policy or parameter, or one that cannot be changed on a living DIF.
+    /// The policy or parameter is unknown, or cannot be changed while the DIF runs.
     fn set_policy(
         &mut self,
         now: Instant,
@@ -111,109 +114,113 @@ pub trait DataTransfer {
         spec: &PolicySpec,
     ) -> Result<(), SettingsError>;
 
-    /// Longest PDU of the DIF in bytes, protection not counted: as configured, or derived from the
-    /// first N-1 flow; 0 when not known yet.
+    /// Longest PDU of the DIF in bytes, without protection: as configured, or derived from the
+    /// first N-1 flow. 0: not known yet.
     fn max_pdu(&self) -> usize {
         0
     }
 
-    /// Whether an N-1 flow carries the longest PDU of the DIF under its present protection.
+    /// Checks that an N-1 flow carries the longest PDU of the DIF under its present protection.
     ///
     /// # Errors
-    /// The lengths that do not go together.
+    /// The N-1 flow is unknown, or its SDUs are too short for the DIF's longest PDU.
     fn carries(&self, _n1: N1Port) -> Result<(), N1Error> {
         Ok(())
     }
 }
 
-/// Where a management PDU goes.
+/// Destination of a management PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The IPCP behind this N-1 flow; the PCI says destination 0.
+    /// The IPCP at the other end of this N-1 flow. The PCI has destination 0.
     N1(N1Port),
-    /// A member, by address.
+    /// The member with this address.
     Address(Address),
 }
 
 /// A forwarding entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Where PDUs go.
+    /// Destination address.
     pub dst: Address,
-    /// Neighbours on shortest paths: several share the load by flow (ECMP).
+    /// Neighbours on shortest paths. Connections are spread over them (ECMP).
     pub next: Vec<Address>,
-    /// Neighbours that do not lead back here, for when all of `next` are gone (LFA).
+    /// Loop-free alternates (LFA): neighbours to use when no neighbour of `next` is left.
     pub alternates: Vec<Address>,
 }
 
-/// Whose connection.
+/// The owner of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
-    /// A flow.
+    /// A flow of an application or an IPCP above.
     Flow(FlowKey),
-    /// A management channel, numbered by management.
+    /// A management channel; layer management assigns the number.
     Channel(u32),
 }
 
-/// A connection to make.
+/// Parameters of a connection to open.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Open {
-    /// For whom.
+    /// The flow or channel that the connection serves.
     pub owner: Owner,
-    /// The cube, with everything that EFCP needs.
+    /// The QoS cube, with all parameters of EFCP.
     pub cube: QosCube,
-    /// Boundaries of SDUs are kept.
+    /// SDU boundaries are preserved.
     pub msg_boundaries: bool,
-    /// PDUs go through this N-1 flow only (management channels between neighbours). Channels look
-    /// the same in every DIF, as PDUs to [`Target::N1`] do, and need no addresses.
+    /// The only N-1 flow that PDUs of the connection may take; set for management channels between
+    /// neighbours. Like PDUs to [`Target::N1`], pinned connections have the default widths in every
+    /// DIF and need no addresses.
     pub pinned: Option<N1Port>,
 }
 
-/// What data transfer tells management.
+/// Events that data transfer reports to layer management.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransferEvent {
-    /// A management PDU for this IPCP.
+    /// A management PDU for this IPCP arrived.
     Management {
-        /// Through which N-1 flow it came.
+        /// N-1 flow that it came from.
         n1: N1Port,
-        /// Source address in its PCI, which is not verified.
+        /// Source address in its PCI; not verified.
         src: Address,
         /// The message.
         message: Vec<u8>,
     },
-    /// A message on a management channel, whole and in order.
+    /// A message arrived on a management channel, complete and in order.
     Channel {
-        /// The channel.
+        /// Number of the channel.
         channel: u32,
         /// The message.
         message: Vec<u8>,
     },
-    /// A connection has failed: no acknowledgement for R, or a protocol violation.
+    /// A connection has failed: no acknowledgement arrived within R, or the peer violated the
+    /// protocol.
     Failed {
-        /// Whose.
+        /// Owner of the connection.
         owner: Owner,
-        /// Why.
+        /// Why it failed.
         reason: String,
     },
-    /// After `finish`: everything is through.
+    /// After [`DataTransfer::finish`]: all PDUs of the flow are acknowledged, or sent without
+    /// retransmission control.
     Drained {
-        /// Which flow.
+        /// The flow.
         flow: FlowKey,
     },
-    /// Sequence numbers of a connection run out: management is to allocate a new one.
+    /// The sequence numbers of a connection are nearly used up: layer management should allocate a
+    /// new connection.
     Rollover {
-        /// Whose.
+        /// Owner of the connection.
         owner: Owner,
     },
-    /// An N-1 flow took no PDU within the time allowed although PDUs are queued.
+    /// An N-1 flow has accepted no PDU within the time limit although PDUs are queued.
     Stuck {
-        /// Which.
+        /// The N-1 flow.
         n1: N1Port,
     },
-    /// An N-1 flow carried a PDU that its protection rejected, or that is malformed: once per
-    /// flow and reason.
+    /// An N-1 flow delivered a malformed PDU, or one that its protection rejected. Reported once
+    /// per N-1 flow and reason.
     Notice {
-        /// The words.
+        /// The text.
         text: String,
     },
 }

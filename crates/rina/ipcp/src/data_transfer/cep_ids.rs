@@ -1,4 +1,4 @@
-//! CEP-ids: which are in use, which rest, and how to find what they belong to.
+//! CEP-ids: allocation, quarantine after use, and lookup of the connection.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -6,8 +6,9 @@ use alloc::vec::Vec;
 use carina_time::Instant;
 use carina_wire::dif::CepId;
 
-/// A table of things with CEP-ids. The low bits of a CEP-id are a place in the table, the next
-/// bits tell its users apart, and a fixed bit keeps two tables of one IPCP apart:
+/// A table of connections by CEP-id. The low bits (`P`) of a CEP-id are an index into the table,
+/// the next bits (`G`) a generation that distinguishes successive users of the index, and a fixed
+/// bit distinguishes the two tables of an IPCP:
 ///
 /// ```text
 /// management channels      1GGGPPPP PPPPPPPP            8 generations,       4,095 places
@@ -16,8 +17,8 @@ use carina_wire::dif::CepId;
 /// flows, width 4           1GGGGGGG GGGGPPPP PPPPPPPP PPPPPPPP    2,048,  1,048,575 places
 /// ```
 ///
-/// Place 0 is not used, since CEP-id 0 is invalid. A CEP-id that was given back rests for the time
-/// that delta-t asks for, unless the width leaves no other.
+/// Index 0 is not used, since CEP-id 0 is invalid. A CEP-id that was freed is quarantined for the
+/// time that delta-t requires, unless the width leaves no other CEP-id.
 #[derive(Debug)]
 pub(super) struct CepIdTable<T> {
     place_bits: u32,
@@ -25,25 +26,25 @@ pub(super) struct CepIdTable<T> {
     fixed: u32,
     places: Vec<Place<T>>,
     free: VecDeque<u32>,
-    /// CEP-ids that rest, and until when; at most [`QUARANTINED_MAX`].
+    /// CEP-ids in quarantine, each with its end; at most [`QUARANTINED_MAX`].
     quarantined: BTreeMap<u32, Instant>,
-    /// The same in the order in which they were given back.
+    /// The quarantined CEP-ids in the order in which they were freed.
     order: VecDeque<(Instant, u32)>,
     in_use: usize,
 }
 
 #[derive(Debug)]
 struct Place<T> {
-    /// The CEP-id of the present user, or of the last.
+    /// CEP-id of the present user, or of the last one.
     cep: u32,
     user: Option<T>,
 }
 
-/// Most CEP-ids that are remembered to be resting.
+/// Largest number of CEP-ids that are kept in quarantine.
 const QUARANTINED_MAX: usize = 65_536;
-/// Free places that are looked at before the table grows.
+/// Free indices that are tried before the table grows.
 const TRIES: usize = 8;
-/// The bit that CEP-ids of management channels have and those of flows have not.
+/// The bit that is set in CEP-ids of management channels and clear in CEP-ids of flows.
 const CHANNEL: u32 = 1 << 15;
 
 /// True for the CEP-id of a management channel.
@@ -62,7 +63,7 @@ impl<T> CepIdTable<T> {
         }
     }
 
-    /// A table for management channels, whose CEP-ids have two bytes in every DIF.
+    /// A table for management channels. Their CEP-ids have two bytes in every DIF.
     pub(super) fn of_channels() -> CepIdTable<T> {
         CepIdTable::new(12, 3, CHANNEL)
     }
@@ -80,7 +81,7 @@ impl<T> CepIdTable<T> {
         }
     }
 
-    /// Number of users.
+    /// Number of CEP-ids in use.
     pub(super) fn len(&self) -> usize {
         self.in_use
     }
@@ -114,7 +115,8 @@ impl<T> CepIdTable<T> {
             .filter_map(|place| place.user.as_mut())
     }
 
-    /// Gives a CEP-id to a user. `None` when all are in use.
+    /// Allocates a CEP-id and stores what `make` returns for it. `None` when all CEP-ids are in
+    /// use.
     pub(super) fn insert(&mut self, now: Instant, make: impl FnOnce(CepId) -> T) -> Option<CepId> {
         self.end_quarantines(now);
         let cep = self
@@ -130,7 +132,8 @@ impl<T> CepIdTable<T> {
         Some(CepId(cep))
     }
 
-    /// Takes a CEP-id back. It rests until `until`.
+    /// Frees a CEP-id, quarantined until `until`. Returns its user; `None` when the CEP-id is not
+    /// in use.
     pub(super) fn remove(&mut self, cep: CepId, until: Instant) -> Option<T> {
         let at = self.place_of(cep);
         let place = self.places.get_mut(at).filter(|place| place.cep == cep.0)?;
@@ -144,7 +147,7 @@ impl<T> CepIdTable<T> {
         Some(user)
     }
 
-    /// Forgets who has rested enough.
+    /// Ends the quarantines that are over.
     fn end_quarantines(&mut self, now: Instant) {
         while let Some(&(until, cep)) = self.order.front()
             && (until <= now || self.order.len() > QUARANTINED_MAX)
@@ -161,7 +164,7 @@ impl<T> CepIdTable<T> {
         (cep.0 & ((1 << self.place_bits) - 1)) as usize
     }
 
-    /// A CEP-id of a free place that does not rest.
+    /// A CEP-id of a free index that is not in quarantine; tries at most `tries` indices.
     fn reuse(&mut self, tries: usize) -> Option<u32> {
         for _ in 0..self.free.len().min(tries) {
             let at = self.free.pop_front()?;
@@ -176,7 +179,7 @@ impl<T> CepIdTable<T> {
         None
     }
 
-    /// A CEP-id of a new place.
+    /// A CEP-id of an index that was never used; `None` when the table is full.
     fn new_place(&mut self) -> Option<u32> {
         let at = self.places.len();
         if at >> self.place_bits != 0 {
@@ -186,7 +189,7 @@ impl<T> CepIdTable<T> {
         Some(at as u32 | self.fixed)
     }
 
-    /// The CEP-id that has rested longest of the place that has been free longest.
+    /// The CEP-id longest in quarantine among those of the index that was freed first.
     fn reuse_oldest(&mut self) -> Option<u32> {
         let at = self.free.pop_front()?;
         let cep = self
@@ -196,7 +199,7 @@ impl<T> CepIdTable<T> {
         Some(cep)
     }
 
-    /// The CEP-ids of a place, the one after the last used first.
+    /// The CEP-ids of an index, beginning with the generation after the last one used.
     fn candidates(&self, at: u32) -> impl Iterator<Item = u32> + use<T> {
         let (bits, generations, fixed) = (self.place_bits, self.generations, self.fixed);
         let last = (self.places[at as usize].cep & !fixed) >> bits;
@@ -219,7 +222,7 @@ mod tests {
             assert!(given.insert(cep), "{cep} twice");
             assert_eq!(ceps.remove(cep, Instant::from_nanos(1000)), Some(cep));
         }
-        // All 254 rest now; the one that has rested longest comes back.
+        // All 254 are in quarantine now; the one that was freed first is reused.
         assert!(given.contains(&ceps.insert(Instant::ZERO, |cep| cep).unwrap()));
         assert!(ceps.insert(Instant::from_nanos(1001), |cep| cep).is_some());
     }

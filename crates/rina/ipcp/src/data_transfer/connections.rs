@@ -1,4 +1,4 @@
-//! Connections: how they begin, take over from each other and end.
+//! Connections: opening, switching after rollover, and closing.
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
@@ -27,22 +27,22 @@ use crate::trace::TraceEvent;
 
 /// Most bytes of incomplete SDUs that a flow holds.
 const ASSEMBLY_BYTES_MAX: usize = 4 << 20;
-/// UDFs that wait in EFCP for the window to open, and for acknowledgement.
+/// Limits of the UDFs that wait in EFCP for the window to open, or for acknowledgement.
 const CLOSED_WINDOW: QueueLimits = QueueLimits {
     pdus: 256,
     bytes: 1 << 20,
     flight_bytes: 8 << 20,
 };
-/// UDFs without flow control that wait for their reader, or for a missing one.
+/// Largest number of UDFs without flow control that wait for their reader or for a missing UDF.
 const REORDER_MAX: usize = 1024;
-/// Bytes of the longest UDFs that a window lets in before their reader has taken any: a window
-/// counts PDUs, never closes again where it was opened, and what it lets in has to be held.
+/// Bound in bytes for the PDUs that a window allows before the reader has taken any. A window
+/// counts PDUs and its right edge never moves back, so everything that it allows must be held.
 const WINDOW_BYTES: usize = 16 << 20;
-/// Bytes that protection may add on an N-1 flow whose sealer is not there yet.
+/// Bytes that protection may add on an N-1 flow whose protection is not set up yet.
 const PROTECTION_RESERVE: usize = 64;
 
 impl<P: Payload> DataPath<P> {
-    /// Makes a connection; see [`DataTransfer::open`](super::DataTransfer::open).
+    /// Opens a connection; see [`DataTransfer::open`](super::DataTransfer::open).
     #[expect(
         clippy::too_many_lines,
         reason = "one connection is made of its cube, its owner and the limits in one go"
@@ -132,7 +132,7 @@ impl<P: Payload> DataPath<P> {
         Ok(cep)
     }
 
-    /// Gives a new connection to its owner's flow I/O, which may be new too.
+    /// Attaches a new connection to its owner's flow I/O, which is created if necessary.
     fn adopt(
         &mut self,
         owner: Owner,
@@ -146,7 +146,7 @@ impl<P: Payload> DataPath<P> {
                 io.current = cep;
                 return Ok(());
             }
-            // It waits for `switch_to`, in place of one that waited before it.
+            // The new connection waits for `switch_to`, and replaces one that waited before it.
             let before = core::mem::replace(&mut io.next, cep);
             io.is_switching = false;
             self.remove_connection(before);
@@ -167,14 +167,14 @@ impl<P: Payload> DataPath<P> {
         cube: &QosCube,
         is_channel: bool,
     ) -> Result<ConnectionConfig, PolicyError> {
-        // Between neighbours nothing depends on the DIF's widths.
+        // Connections between neighbours have the default widths, whatever the DIF's widths are.
         let syntax = if is_channel {
             Syntax::default()
         } else {
             self.rmt.syntax
         };
         let seq_bits = syntax.seq_bits();
-        // EFCP wants windows to be small against the number of sequence numbers.
+        // EFCP requires a window to be small compared with the range of sequence numbers.
         let most = if seq_bits >= 35 {
             u32::MAX
         } else {
@@ -217,18 +217,18 @@ impl<P: Payload> DataPath<P> {
 
     fn delimiting(&self, is_channel: bool) -> Result<Delimiting, PolicyError> {
         if is_channel {
-            // Messages are longer than PDUs, whatever the DIF does with SDUs.
+            // Management messages are longer than PDUs, so channels always fragment.
             return Ok(Delimiting::Standard);
         }
         self.catalogue
             .make_for::<Delimiting>(component::DELIMITING, &self.config)
     }
 
-    /// Longest user-data field of a connection, in bytes.
+    /// Longest user-data field of a connection in bytes; `pinned` is its only N-1 flow, if any.
     fn udf_max_of(&self, pinned: Option<u32>) -> usize {
         match pinned {
             None => match self.max_pdu {
-                // Without an N-1 flow every flow ends here.
+                // Without an N-1 flow, both ends of every flow are at this IPCP.
                 0 => usize::from(u16::MAX),
                 known => known,
             }
@@ -242,7 +242,7 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// As [`DataPath::udf_max_of`], for a flow.
+    /// Longest user-data field of a flow, in bytes; 0 for a channel.
     pub(super) fn udf_max(&self, owner: Owner) -> usize {
         match owner {
             Owner::Flow(_) => self.udf_max_of(None),
@@ -250,7 +250,7 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// The other end is known.
+    /// Sets the other end of a connection, and starts sending.
     pub(super) fn connect_to(&mut self, cep: CepId, remote: Address, remote_cep: CepId) {
         let now = self.rmt.now;
         let Some(instance) = self.connections.get_mut(cep) else {
@@ -277,7 +277,7 @@ impl<P: Payload> DataPath<P> {
         self.loop_back();
     }
 
-    /// Acts on what EFCP tells of a connection.
+    /// Handles the events that EFCP reports for a connection.
     pub(super) fn handle_efcp_events(&mut self, cep: CepId) {
         let now = self.rmt.now;
         while let Some(instance) = self.connections.get_mut(cep)
@@ -297,7 +297,7 @@ impl<P: Payload> DataPath<P> {
                 ConnEvent::Rollover => self.events.push_back(TransferEvent::Rollover { owner }),
                 ConnEvent::PeerInactive => {}
                 ConnEvent::Drained => {
-                    // What the other side still repeats has to be acknowledged.
+                    // The peer may retransmit for a while, which must be acknowledged.
                     instance.close_at = (now + instance.quarantine).max(Instant::from_nanos(1));
                     self.drained(owner, cep);
                 }
@@ -305,7 +305,7 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// Reports stalls and retransmission timeouts since the last call.
+    /// Reports to the tracer stalls and retransmission timeouts since the last call.
     #[cold]
     pub(super) fn trace_connection(&mut self, cep: CepId) {
         let now = self.rmt.now;
@@ -348,7 +348,7 @@ impl<P: Payload> DataPath<P> {
             return;
         }
         if let Some(instance) = self.connections.get_mut(cep) {
-            // The present connection lasts until management closes it.
+            // The current connection lasts until management closes it.
             instance.close_at = Instant::ZERO;
         }
         if io.is_finishing
@@ -360,7 +360,7 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// A deadline of a connection that was noted for `at`.
+    /// Handles a deadline of a connection; `at` is the time for which it was set.
     pub(super) fn connection_timeout(&mut self, cep: CepId, at: Instant) {
         let now = self.rmt.now;
         let Some(instance) = self.connections.get_mut(cep) else {
@@ -390,13 +390,14 @@ impl<P: Payload> DataPath<P> {
         if self.tracer.is_on() {
             self.trace_connection(cep);
         }
-        // Time may have given up what was missing, or opened a rate's next frame.
+        // EFCP may have given up waiting for a missing PDU, or the rate's next time frame has
+        // begun.
         self.pull(owner);
         self.handle_efcp_events(cep);
         self.resume(owner);
     }
 
-    /// EFCP may take more than before: what waits goes on, and then the writer.
+    /// EFCP may accept more than before: sends what waits, and then informs the writer.
     pub(super) fn resume(&mut self, owner: Owner) {
         let Some(io) = self.flow_ios.get(owner) else {
             return;
@@ -411,7 +412,7 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// Takes a connection away; its CEP-id rests.
+    /// Removes a connection and quarantines its CEP-id.
     fn remove_connection(&mut self, cep: CepId) {
         if cep.0 == 0 {
             return;
@@ -435,8 +436,8 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// Ends all connections of a flow or channel. What has come for a reader stays until it is
-    /// read.
+    /// Ends all connections of a flow or channel. SDUs that have arrived stay until the reader
+    /// takes them.
     pub(super) fn close_connections(&mut self, owner: Owner) {
         let Some(io) = self.flow_ios.get(owner) else {
             return;
@@ -460,6 +461,5 @@ impl<P: Payload> DataPath<P> {
     }
 }
 
-/// Smallest user-data field that makes sense, in bytes: the longest delimiting header and some
-/// data.
+/// Smallest accepted user-data field in bytes: the longest delimiting header and some data.
 const UDF_LEAST: usize = 16;

@@ -1,4 +1,4 @@
-//! What was moved and what was discarded.
+//! Counters of data transfer, and the reasons for which it drops PDUs and SDUs.
 
 use carina_wire::dif::PciError;
 
@@ -13,103 +13,103 @@ pub struct Counters {
     pub sdus_delivered: u64,
     /// PDUs that came from N-1 flows.
     pub pdus_received: u64,
-    /// Bytes of them, protection included.
+    /// Bytes of the PDUs that came from N-1 flows, protection included.
     pub bytes_received: u64,
     /// PDUs handed to N-1 flows.
     pub pdus_sent: u64,
-    /// Bytes of them, protection included.
+    /// Bytes of the PDUs handed to N-1 flows, protection included.
     pub bytes_sent: u64,
     /// PDUs that came from one N-1 flow and were queued for another.
     pub pdus_relayed: u64,
-    /// PDUs that began and ended here: two applications of this IPCP.
+    /// PDUs whose source and destination are this IPCP: both applications are at this member.
     pub pdus_looped: u64,
-    /// PDUs that got the ECN flag here.
+    /// PDUs whose ECN flag this IPCP set.
     pub pdus_marked: u64,
-    /// PDUs that moved from an N-1 flow that ended to another one.
+    /// PDUs that were moved to another N-1 flow because theirs ended.
     pub pdus_moved: u64,
     drops: [u64; DropReason::ALL.len()],
-    /// The sum of all drops, which is looked at in every breath.
+    /// The sum of `drops`, kept because every breath of the engine reads it.
     drops_total: u64,
 }
 
-/// Why something was discarded.
+/// Why a PDU or an SDU was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum DropReason {
-    /// A PDU ends within its header.
+    /// The PDU ends within its header.
     HeaderShort,
-    /// The version of its PCI is unknown.
+    /// The version in the PCI is unknown.
     HeaderVersion,
-    /// Its type is unknown.
+    /// The PDU type is unknown.
     HeaderType,
-    /// Reserved bits are set.
+    /// Reserved bits of the PCI are set.
     HeaderReserved,
-    /// Its type is reserved: no implementation sends it.
+    /// The PDU type is reserved: no implementation sends it.
     HeaderReservedType,
-    /// Its length is wrong.
+    /// The length in the PCI is wrong.
     HeaderLength,
-    /// The checksum in its PCI is wrong, or is missing in a DIF that has it.
+    /// The checksum in the PCI is wrong, or is missing in a DIF that has one.
     HeaderChecksum,
-    /// A management PDU between neighbours whose check is wrong or missing.
+    /// A management PDU between neighbours has a wrong or missing checksum.
     NeighbourChecksum,
-    /// Shorter than its protection.
+    /// The PDU is shorter than its SDU protection.
     ProtectionShort,
-    /// Its checksum is wrong.
+    /// The checksum of SDU protection is wrong.
     ProtectionChecksum,
-    /// It does not decrypt.
+    /// The PDU does not decrypt: forged, damaged, or encrypted under another key.
     ProtectionForged,
-    /// It was here before.
+    /// The PDU was received before (replay).
     ProtectionReplayed,
-    /// Its lifetime is over.
+    /// The lifetime of the PDU is over.
     ProtectionExpired,
-    /// It does not decompress.
+    /// The PDU does not decompress.
     ProtectionInflated,
     /// The key of the N-1 flow is used up.
     ProtectionExhausted,
-    /// Its source is this IPCP, address 0, or not the other end of the connection.
+    /// The source address is this IPCP's own or 0, or is not the other end of the connection.
     Forged,
-    /// The last hop that it was allowed is over.
+    /// The PDU has reached its hop limit.
     HopLimit,
-    /// No route to its destination.
+    /// There is no route to the destination.
     UnknownDestination,
-    /// A route, but no N-1 flow to any neighbour on it; or its sender is not a neighbour.
+    /// No neighbour on the route has an N-1 flow, or the PDU's sender is not a neighbour.
     NoNeighbour,
-    /// No connection has its CEP-id.
+    /// No connection has the PDU's CEP-id.
     UnknownCep,
-    /// It came for a connection whose other end is not known yet.
+    /// The PDU is for a connection whose other end is not known yet.
     NotConnected,
-    /// Its QoS-id is not one of the DIF.
+    /// No cube of the DIF has the PDU's QoS-id.
     UnknownCube,
-    /// It came over an N-1 flow that this IPCP does not have.
+    /// The PDU came from an N-1 flow that this IPCP does not have.
     UnknownN1,
-    /// This IPCP is no member yet, and it is neither management nor for a neighbour.
+    /// This IPCP is not a member yet, and the PDU is neither management nor for a neighbour.
     NotMember,
-    /// Longer than the N-1 flow carries.
+    /// The PDU is longer than the N-1 flow carries.
     TooLong,
-    /// The queue of the N-1 flow was full, or the queueing policy chose it.
+    /// The queue of the N-1 flow was full, or the queueing policy dropped the PDU.
     QueueFull,
-    /// The queue for management PDUs was full.
+    /// The queue of management PDUs was full.
     ManagementQueueFull,
-    /// There was no buffer.
+    /// No buffer was free.
     NoBuffer,
-    /// Its N-1 flow ended and no other leads there.
+    /// The N-1 flow of the PDU ended, and no other leads to the destination.
     N1Gone,
-    /// The reader of the flow had no room, and the flow has no flow control.
+    /// The reader of a flow without flow control had no room.
     NoRoom,
-    /// A flow's writer wrote to a flow that does not exist or has ended.
+    /// The SDU was written to a flow that does not exist or has ended.
     NoFlow,
-    /// An SDU is longer than the flow carries.
+    /// The SDU is longer than the flow carries.
     SduTooLong,
-    /// A value does not fit its field in the PCI.
+    /// A value does not fit in its field of the PCI.
     Field,
-    /// EFCP discarded it: a duplicate, outside the window, or without order.
+    /// EFCP discarded the PDU: a duplicate, out of the window, or out of order.
     Efcp,
-    /// A user-data field is no sequence of SDUs and fragments, or fragments are missing.
+    /// A user-data field is not a valid sequence of SDUs and fragments, or fragments are missing.
     Delimiting,
 }
 
 impl DropReason {
-    /// All of them, in the order of their numbers.
+    /// All reasons, in the order of their discriminants.
     pub const ALL: [DropReason; 35] = [
         DropReason::HeaderShort,
         DropReason::HeaderVersion,
@@ -148,7 +148,7 @@ impl DropReason {
         DropReason::Delimiting,
     ];
 
-    /// A word for counters.
+    /// The name under which the reason is counted.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -238,19 +238,19 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// How many were discarded for this reason.
+    /// Number of PDUs and SDUs dropped for this reason.
     #[must_use]
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.drops[reason as usize]
     }
 
-    /// How many were discarded for any reason.
+    /// Number of PDUs and SDUs dropped for any reason.
     #[must_use]
     pub fn dropped_total(&self) -> u64 {
         self.drops_total
     }
 
-    /// The reasons for which anything was discarded.
+    /// The reasons for which anything was dropped, each with its count.
     pub fn drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         DropReason::ALL
             .into_iter()

@@ -1,4 +1,4 @@
-//! From EFCP to the readers of flows and channels.
+//! Delivery: from EFCP to the readers of flows and channels.
 
 use carina_time::Instant;
 use carina_wire::Payload;
@@ -11,14 +11,15 @@ use super::{Counters, DataPath};
 use crate::api::{Delivery, FlowKey};
 use crate::data_transfer::api::{Owner, TransferEvent};
 
-/// Most bytes that wait for the reader of a flow without flow control who sets no limit.
+/// Limit on the bytes that wait for the reader of a flow without flow control, unless the reader
+/// sets a smaller one.
 const READY_BYTES_MAX: usize = 16 << 20;
-/// Longest message on a management channel.
+/// Longest message on a management channel, in bytes.
 pub(super) const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 impl<P: Payload> DataPath<P> {
-    /// What the reader of a flow can take, in bytes: the window that the other end gets follows.
-    /// Counts from what has been polled so far.
+    /// Sets how many bytes the reader of a flow can take beyond what was polled so far. EFCP
+    /// adjusts the window that it grants to the other end.
     pub fn set_delivery_room(&mut self, now: Instant, flow: FlowKey, bytes: usize) {
         self.rmt.now = now;
         let Some(io) = self.flow_ios.flow(flow) else {
@@ -47,7 +48,7 @@ impl<P: Payload> DataPath<P> {
         self.loop_back();
     }
 
-    /// True when nothing waits for the reader of a flow.
+    /// True when no SDU waits for the reader of the flow.
     #[must_use]
     pub fn is_delivered(&self, flow: FlowKey) -> bool {
         self.flow_ios
@@ -55,7 +56,7 @@ impl<P: Payload> DataPath<P> {
             .is_none_or(|io| io.ready.is_empty())
     }
 
-    /// The next SDU of a flow, when its reader has room.
+    /// The next SDU of a flow; `None` when there is none or its reader has no room.
     pub(super) fn next_delivery(&mut self, flow: FlowKey) -> Option<Delivery<P>> {
         let io = self.flow_ios.flow(flow)?;
         let Some((sdu, more)) = io.pop_ready() else {
@@ -67,18 +68,18 @@ impl<P: Payload> DataPath<P> {
         };
         self.rmt.counters.sdus_delivered += 1;
         if io.ready.is_empty() && io.room != usize::MAX && !io.is_closed {
-            // EFCP may hold more, which there was no room for.
+            // EFCP may hold more UDFs, for which there was no room.
             self.pull(Owner::Flow(flow));
         }
         Some(Delivery { flow, sdu, more })
     }
 
-    /// Takes from EFCP what the reader has room for.
+    /// Takes from EFCP the UDFs for which the reader has room.
     pub(super) fn pull(&mut self, owner: Owner) {
         let Some(io) = self.flow_ios.get(owner) else {
             return;
         };
-        // After a rollover the rest of the old connection comes first.
+        // After a rollover, what the old connection still holds comes first.
         for cep in io.connections() {
             if let Some(instance) = self.connections.get_mut(cep) {
                 take_udfs(&mut self.rmt.counters, instance, io, false);
@@ -87,7 +88,7 @@ impl<P: Payload> DataPath<P> {
         self.pulled(owner);
     }
 
-    /// Takes from EFCP everything that has come, whether there is room or not.
+    /// Takes from EFCP all UDFs that have arrived, even without room for them.
     pub(super) fn pull_all(&mut self, owner: Owner, cep: CepId) {
         if let (Some(io), Some(instance)) =
             (self.flow_ios.get(owner), self.connections.get_mut(cep))
@@ -121,7 +122,7 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// Whole messages of a channel become events.
+    /// Turns the complete messages of a channel into events.
     fn messages(&mut self, channel: u32) {
         let Some(io) = self.flow_ios.get(Owner::Channel(channel)) else {
             return;
@@ -156,7 +157,7 @@ fn take_udfs<P: Payload>(
     everything: bool,
 ) {
     let before = lost(instance);
-    // Without a window nothing holds the sender back: what there is no room for is dropped.
+    // Without a window nothing limits the sender: an SDU without room is dropped.
     while everything || !instance.has_window || io.room_left() > 0 {
         let Some(udf) = instance.efcp.poll_deliver() else {
             break;
@@ -173,13 +174,14 @@ fn take_udfs<P: Payload>(
     counters.drop_many(DropReason::Delimiting, lost(instance) - before);
 }
 
-/// What the assembler has discarded so far.
+/// Number of SDUs that the assembler has discarded so far.
 fn lost<P: Payload>(instance: &EfcpInstance<P>) -> u64 {
     let counters = instance.assembler.counters();
     counters.incomplete + counters.too_long + counters.malformed + counters.no_buffer
 }
 
-/// Of a flow without flow control, an SDU for which the reader has no room is dropped, all of it.
+/// Decides, on a flow without flow control, whether an SDU is dropped because the reader has no
+/// room. All pieces of one SDU are treated alike.
 fn is_dropped<P: Payload>(io: &mut FlowIo<P>, sdu: &P, more: bool) -> bool {
     let is_first = !io.ready.back().is_some_and(|(_, more)| *more);
     let room = io.room.min(READY_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! What data transfer does otherwise in each dialect, besides the layout of PCI.
+//! Differences between the dialects in data transfer, besides the layout of the PCI.
 //!
 //! | | native | rlite | IRATI |
 //! |---|---|---|---|
@@ -12,23 +12,23 @@
 use carina_efcp::{AckPolicy, EfcpProfile};
 use carina_wire::dif::{Dialect, QosId};
 
-/// The hop limit of PDUs to the neighbour at the other end of an N-1 flow in a native DIF: such a
-/// PDU is never relayed, and its PCI has the default widths in every DIF, because two IPCPs that
-/// connect need not know the DIF's yet.
+/// Hop limit of PDUs between two neighbours in a native DIF. Such a PDU is never relayed. Its PCI
+/// has the default widths in every DIF, because two IPCPs that connect need not know the DIF's
+/// widths yet.
 pub(super) const NEIGHBOUR: u8 = 0;
 
-/// What a PDU's hop limit means.
+/// The values of the hop limit that have a meaning of their own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HopLimits {
-    /// That of PDUs between neighbours; more than any where they have none of their own.
+    /// Hop limit of PDUs between neighbours; `u16::MAX` in dialects without such a value.
     pub(super) neighbour: u16,
-    /// A PDU that has it is not relayed any more.
+    /// A PDU with this hop limit is not relayed any further.
     pub(super) last: u8,
-    /// What PDUs begin with while the DIF's configuration is not known.
+    /// Initial hop limit of PDUs while the DIF's configuration is not known.
     pub(super) initial: u8,
 }
 
-/// See the module.
+/// The hop limits of a dialect.
 pub(super) fn hop_limits(dialect: Dialect) -> HopLimits {
     match dialect {
         Dialect::Native => HopLimits {
@@ -47,7 +47,7 @@ pub(super) fn hop_limits(dialect: Dialect) -> HopLimits {
 /// The QoS-id of management PDUs.
 pub(super) fn management_qos(dialect: Dialect) -> QosId {
     match dialect {
-        // 0 is no valid id there.
+        // IRATI treats 0 as an invalid QoS-id.
         Dialect::Irati => QosId(1),
         _ => QosId(0),
     }
@@ -61,16 +61,16 @@ pub(super) fn qos(dialect: Dialect, cube: u16) -> QosId {
     }
 }
 
-/// The window of PDUs that a credit stands for.
+/// The window in PDUs that a credit of `credit` allows.
 pub(super) fn window_of(dialect: Dialect, credit: u32) -> u32 {
     match dialect {
-        // The edge itself may be sent.
+        // rlite may also send the PDU at the right window edge.
         Dialect::Rlite => credit.saturating_add(1),
         _ => credit,
     }
 }
 
-/// What EFCP does otherwise.
+/// The EFCP variant of a dialect.
 pub(super) fn efcp_profile(dialect: Dialect) -> EfcpProfile {
     match dialect {
         Dialect::Rlite => EfcpProfile::RLITE,
@@ -79,7 +79,7 @@ pub(super) fn efcp_profile(dialect: Dialect) -> EfcpProfile {
     }
 }
 
-/// When EFCP acknowledges.
+/// How often EFCP acknowledges in a dialect.
 pub(super) fn acknowledgements(dialect: Dialect) -> AckPolicy {
     match dialect {
         Dialect::Irati => AckPolicy { every: 1, burst: 1 },
@@ -87,12 +87,12 @@ pub(super) fn acknowledgements(dialect: Dialect) -> AckPolicy {
     }
 }
 
-/// The PCI of control PDUs has rates.
+/// True when control PDUs of the dialect have fields for rates.
 pub(super) fn has_rates(dialect: Dialect) -> bool {
     dialect != Dialect::Rlite
 }
 
-/// PDUs between neighbours look different from others and go through pinned connections too.
+/// True when PDUs between neighbours have a form of their own, and pinned connections exist.
 pub(super) fn has_channels(dialect: Dialect) -> bool {
     dialect == Dialect::Native
 }

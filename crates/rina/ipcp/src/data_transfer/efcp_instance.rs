@@ -1,4 +1,4 @@
-//! One end of a connection within the IPCP: EFCP, its other end, and the next hop to it.
+//! One end of a connection within the IPCP: the EFCP instance, its remote end and its next hop.
 
 use alloc::vec::Vec;
 
@@ -16,7 +16,7 @@ use super::timers::Timer;
 use crate::config::QosCube;
 use crate::data_transfer::api::Owner;
 
-/// See the module.
+/// One end of a connection: EFCP, reassembly, the remote end and the cached next hop.
 #[derive(Debug)]
 pub(super) struct EfcpInstance<P> {
     pub(super) efcp: Connection<P>,
@@ -27,34 +27,34 @@ pub(super) struct EfcpInstance<P> {
     pub(super) remote_cep: CepId,
     pub(super) qos: QosId,
     pub(super) queue_class: QueueClass,
-    /// The only N-1 flow that its PDUs may take.
+    /// The only N-1 flow that the PDUs may take; `None`: forwarding decides.
     pub(super) pinned: Option<u32>,
     pub(super) has_window: bool,
     pub(super) is_reliable: bool,
     pub(super) is_connected: bool,
-    /// In the list of what the end of the burst concerns.
+    /// Listed for processing at the end of the burst.
     pub(super) is_dirty: bool,
     /// Mean length of received UDFs in bytes.
     pub(super) mean: u32,
-    /// 2·(MPL + R + A): how long its CEP-id rests.
+    /// Quarantine of the CEP-id after closing: 2·(MPL + R + A).
     pub(super) quarantine: Duration,
     pub(super) credit_max: u32,
-    /// Earliest deadline in the heap.
+    /// Earliest deadline of this connection in the timer heap; 0 for none.
     pub(super) armed: Instant,
-    /// When it is given up; 0 for never.
+    /// When the connection is removed; 0 for never.
     pub(super) close_at: Instant,
-    /// When the last PDU of the other side came.
+    /// When the last PDU of the other end arrived.
     pub(super) heard_at: Instant,
-    /// Retransmission timeouts that were reported to the tracer.
+    /// Number of retransmission timeouts already reported to the tracer.
     pub(super) traced_timeouts: u32,
-    /// A stall was reported to the tracer, and goes on as far as the tracer knows.
+    /// A stall was reported to the tracer, and its end not yet.
     pub(super) is_stall_traced: bool,
     next_hop: NextHop,
     /// The forwarding generation in which `next_hop` was found; 0 for none.
     forwarding_generation: u32,
 }
 
-/// What an end needs at its birth.
+/// Parameters of a new [`EfcpInstance`].
 pub(super) struct EfcpInstanceConfig<'a, P> {
     pub(super) efcp: Connection<P>,
     pub(super) assembler: Assembler<P>,
@@ -67,7 +67,7 @@ pub(super) struct EfcpInstanceConfig<'a, P> {
     pub(super) quarantine: Duration,
     /// Longest UDF in bytes.
     pub(super) udf_max: usize,
-    /// PDUs that its window has at most.
+    /// Largest window in PDUs.
     pub(super) credit_max: u32,
 }
 
@@ -88,7 +88,7 @@ impl<P: Payload> EfcpInstance<P> {
             is_reliable: cube.retransmission,
             is_connected: false,
             is_dirty: false,
-            // Short ones are believed when they come: a window that was too wide stays so.
+            // Starts with the longest UDF: a window, once granted, cannot be narrowed.
             mean: u32::try_from(config.udf_max).unwrap_or(u32::MAX),
             quarantine: config.quarantine,
             credit_max: config.credit_max,
@@ -102,28 +102,28 @@ impl<P: Payload> EfcpInstance<P> {
         }
     }
 
-    /// Sends what EFCP has to send.
+    /// Sends all PDUs that EFCP has ready.
     #[inline]
     pub(super) fn transmit(&mut self, rmt: &mut Rmt<P>) {
         if !self.is_connected {
             return;
         }
         loop {
-            // Not moved: most of it is room for what a control PDU says.
+            // Bound by reference, not moved: most of its bytes are space for a control PDU.
             let mut next = self.efcp.poll_transmit(rmt.now);
             let Some(pdu) = &mut next else { break };
             self.emit(pdu, rmt);
         }
     }
 
-    /// Gives a UDF to EFCP, and sends it when nothing holds it back: true when it was, and `None`
-    /// when there was no buffer for it.
+    /// Gives a UDF to EFCP, which sends it if the window is open. Returns `Some(true)` if it was
+    /// sent, `Some(false)` if it is queued, `None` if there was no buffer.
     #[inline]
     pub(super) fn pass(&mut self, udf: P, rmt: &mut Rmt<P>) -> Option<bool> {
         if !self.is_connected {
             return self.efcp.write(rmt.now, udf).ok().map(|()| false);
         }
-        // Not moved, as above.
+        // Bound by reference, not moved, as above.
         let mut written = self.efcp.write_through(rmt.now, udf);
         match &mut written {
             Ok(Some(pdu)) => {
@@ -141,7 +141,8 @@ impl<P: Payload> EfcpInstance<P> {
             kind: pdu.kind,
             dst: self.remote,
             src: match self.pinned {
-                // It may not fit the default widths, and the CEP-ids say enough.
+                // The address may not fit the default widths, and the CEP-ids identify the
+                // connection.
                 Some(_) => Address::NONE,
                 None => rmt.address,
             },
@@ -200,7 +201,8 @@ impl<P: Payload> EfcpInstance<P> {
         Ok(next_hop)
     }
 
-    /// Bytes that its flow may add to the queue of its next hop; none is known without a way.
+    /// The N-1 flow of the next hop and the bytes that the flow may add to its queue. The N-1 flow
+    /// is `None` when there is no next hop, or the destination is this IPCP.
     #[inline]
     pub(super) fn queue_room(&mut self, rmt: &Rmt<P>) -> (Option<u32>, usize) {
         let QueueClass::Cube(class) = self.queue_class else {
@@ -215,7 +217,7 @@ impl<P: Payload> EfcpInstance<P> {
         }
     }
 
-    /// PDUs that a reader with this many bytes of room allows.
+    /// Number of PDUs to allow a sender whose reader has `room` bytes.
     pub(super) fn credit(&self, room: usize) -> u32 {
         let pdus = room / self.mean.max(1) as usize;
         u32::try_from(pdus)
@@ -223,19 +225,19 @@ impl<P: Payload> EfcpInstance<P> {
             .clamp(1, self.credit_max.max(1))
     }
 
-    /// Retransmission timeouts, as far as the tracer counts them.
+    /// Number of retransmission timeouts, truncated to the tracer's 32 bits.
     pub(super) fn timeouts(&self) -> u32 {
         self.efcp.counters().timeouts as u32
     }
 
-    /// Notes when EFCP wants to be called.
+    /// Sets the timer for the next deadline of EFCP or of the connection's removal.
     #[inline]
     pub(super) fn arm(&mut self, rmt: &mut Rmt<P>) {
         let mut at = self.efcp.poll_timeout();
         if self.close_at != Instant::ZERO {
             at = Some(at.map_or(self.close_at, |at| at.min(self.close_at)));
         }
-        // A deadline that is over already must not come up twice in one turn.
+        // A deadline that has passed must not fire twice in one call.
         let at = at.map(|at| at.max(rmt.now + Duration::from_nanos(1)));
         rmt.timers
             .arm(Timer::Connection(self.cep.0), at, &mut self.armed);
@@ -250,5 +252,5 @@ fn whole<P: Payload>(header: &[u8], udf: &P) -> Vec<u8> {
     whole
 }
 
-/// What a flow may write at a time when its PDUs need no N-1 flow, or have none.
+/// Bytes that a flow may write at a time when its PDUs need no N-1 flow, or none is available.
 const LOST_ROOM: usize = 256 << 10;

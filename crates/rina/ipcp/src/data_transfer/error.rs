@@ -1,4 +1,4 @@
-//! Why data transfer refuses what layer management asks for.
+//! Reasons for which data transfer refuses a request of layer management.
 
 use alloc::string::String;
 use core::error::Error;
@@ -11,92 +11,92 @@ use carina_wire::dif::Dialect;
 use crate::api::N1Port;
 use crate::policy::{PolicyError, component};
 
-/// Why a configuration of the DIF, or a change of a policy, is not taken.
+/// Why a configuration of the DIF, or a policy change, is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// The dialect has no PCI with such widths; what it has.
+    /// The dialect does not support these PCI widths; the text says which it supports.
     Widths(&'static str),
-    /// A policy cannot be made.
+    /// A policy is invalid.
     Policy(PolicyError),
-    /// A checksum is asked for, and the dialect's PCI has no room for it.
+    /// A checksum is configured, but the PCI of this dialect has no field for it.
     NoChecksum(Dialect),
-    /// There is no QoS cube, or there are too many.
+    /// No QoS cube, or too many.
     CubeCount {
-        /// The most that there may be.
+        /// The largest allowed number.
         most: usize,
     },
-    /// The id of a QoS cube is 0, or another cube has it.
+    /// The id of a QoS cube is 0, or two cubes have the same id.
     CubeId(u16),
-    /// The id of a QoS cube does not fit into the PCI's QoS-id.
+    /// The id of a QoS cube does not fit in the QoS-id of the PCI.
     CubeIdWidth(u16),
-    /// A QoS cube cannot be had.
+    /// A QoS cube is invalid.
     Cube {
-        /// Its id.
+        /// Id of the cube.
         id: u16,
         /// What is wrong with it.
         error: CubeError,
     },
-    /// The longest PDU is out of range.
+    /// The configured longest PDU is out of range.
     MaxPdu {
-        /// The shortest that there may be, in bytes.
+        /// Smallest allowed value, in bytes.
         least: usize,
-        /// The longest that there may be, in bytes.
+        /// Largest allowed value, in bytes.
         most: usize,
     },
-    /// The field widths differ from those that are in use.
+    /// The field widths differ from those in use, which cannot change while the DIF runs.
     WidthsInUse,
-    /// The policy in force, or the one that is to take over, stays while the DIF runs.
+    /// The present policy, or the new one, cannot be exchanged while the DIF runs.
     NotLive {
         /// The component.
         component: &'static str,
-        /// The policy.
+        /// The policy that cannot be exchanged.
         policy: &'static str,
     },
     /// The component does not belong to data transfer.
     OtherComponent(String),
 }
 
-/// What no connection could do that a QoS cube asks for.
+/// Why a QoS cube is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CubeError {
-    /// A window of 0 PDUs.
+    /// The window is 0 PDUs.
     WindowZero,
-    /// A rate of 0 PDUs, or a frame of 0 ms.
+    /// The rate is 0 PDUs, or its frame 0 ms.
     RateZero,
-    /// More SDUs may be lost than there are: this many of 10000.
+    /// `max_loss` is more than 10000 (it is in 1/10000).
     MaxLoss(u16),
 }
 
-/// Why a connection is not made.
+/// Why a connection cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectionError {
     /// The dialect has no management channels.
     NoChannels(Dialect),
-    /// The QoS cube has flow control by rate, and the dialect has none.
+    /// The QoS cube has rate-based flow control, which the dialect does not support.
     NoRates {
         /// Name of the cube.
         cube: String,
         /// The dialect.
         dialect: Dialect,
     },
-    /// A policy cannot be made.
+    /// A policy is invalid.
     Policy(PolicyError),
-    /// EFCP refuses what the cube and the DIF's constants come to.
+    /// EFCP refuses the combination of the cube and the DIF's constants.
     Config(ConfigError),
     /// The DIF has no QoS cube with this id.
     NoCube(u16),
-    /// What PDUs carry besides their headers, in bytes, is too little.
+    /// A PDU has too little room for user data: this many bytes.
     PduTooShort(usize),
-    /// All CEP-ids are in use, or rest.
+    /// All CEP-ids are in use or in quarantine.
     NoCepId,
-    /// The number of the flow is beyond those that there are.
+    /// The flow's number is too large.
     FlowNumber,
 }
 
-/// Why an N-1 flow is of no use, or only for short PDUs.
+/// Why an N-1 flow does not carry the DIF's PDUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum N1Error {

@@ -1,5 +1,5 @@
-//! What an application (or management) writes and reads: the SDUs of a flow, the messages of a
-//! management channel.
+//! The buffers between an application (or layer management) and EFCP: the SDUs of a flow, the
+//! messages of a management channel.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -23,49 +23,49 @@ use crate::data_transfer::api::Owner;
 pub(super) struct FlowIo<P> {
     pub(super) owner: Owner,
     pub(super) delimiter: Delimiter<P>,
-    /// The connection that carries what is written. 0 for none yet.
+    /// The connection that carries what is written; 0 before the first one.
     pub(super) current: CepId,
-    /// The connection that is to take over, after rollover.
+    /// The connection that replaces `current` after a rollover; 0 for none.
     pub(super) next: CepId,
-    /// It takes over as soon as all is through that the present one has.
+    /// `next` becomes `current` as soon as everything given to `current` has been sent.
     pub(super) is_switching: bool,
-    /// The connection that was current before.
+    /// The connection that was `current` before the last switch; 0 for none.
     pub(super) old: CepId,
-    /// SDUs that wait for room in EFCP or in the queue of the N-1 flow, `more` beside.
+    /// SDUs that wait for room in EFCP or in the queue of the N-1 flow, each with its `more` flag.
     pub(super) pending: VecDeque<(P, bool)>,
     pub(super) pending_bytes: usize,
     pending_kept: usize,
-    /// The last piece that was delimited is not the last of its SDU.
+    /// The piece delimited last was not the last piece of its SDU.
     pub(super) is_inside: bool,
-    /// What the reader gets next.
+    /// SDUs and pieces that wait for the reader, each with its `more` flag.
     pub(super) ready: VecDeque<(P, bool)>,
     pub(super) ready_bytes: usize,
     ready_kept: usize,
-    /// Bytes that the reader can take; no limit until it is said.
+    /// Bytes that the reader can take; `usize::MAX` until the reader sets a limit.
     pub(super) room: usize,
-    /// A message of a channel, as far as it has come.
+    /// The message of a channel received so far.
     pub(super) message: Vec<u8>,
-    /// Pieces of the present SDU are dropped, for lack of room.
+    /// The remaining pieces of the current SDU are dropped, for lack of room.
     pub(super) is_skipping: bool,
-    /// A reliable flow has lost what was written: nothing that was written after it is sent.
+    /// Why a reliable flow has lost something that was written; nothing written later is sent.
     pub(super) broken: Option<Box<str>>,
-    /// It was said that an SDU is too long.
+    /// It has been reported that an SDU was too long.
     pub(super) is_refusal_reported: bool,
-    /// In the list of flows that have something for their readers.
+    /// Listed among the flows that have something for their readers.
     pub(super) is_listed: bool,
-    /// In the list of flows whose memory may be the burst's.
+    /// Listed among the flows whose SDUs may lie in memory of the current burst.
     pub(super) is_unkept: bool,
-    /// Waits for the queue of an N-1 flow to get shorter.
+    /// The flow waits for the queue of an N-1 flow to get shorter.
     pub(super) is_held: bool,
-    /// The writer knows of less room than there may be.
+    /// The writer was told of less room than there may be now, so it wants to hear of more.
     pub(super) is_short: bool,
-    /// In the list of flows whose room has grown.
+    /// Listed among the flows whose room has grown.
     pub(super) is_room_listed: bool,
-    /// Nothing more will be written; the end is to be reported when all is through.
+    /// Nothing more will be written; management is told when everything has been sent.
     pub(super) is_finishing: bool,
-    /// Management has heard that all is through.
+    /// Management has been told that everything has been sent.
     pub(super) is_drained: bool,
-    /// It has ended; only what is ready remains.
+    /// The flow has ended; only the SDUs in `ready` remain.
     pub(super) is_closed: bool,
 }
 
@@ -101,14 +101,14 @@ impl<P: Payload> FlowIo<P> {
         }
     }
 
-    /// Its connections.
+    /// The connections of the flow: old, current and next, as far as they exist.
     pub(super) fn connections(&self) -> impl Iterator<Item = CepId> + use<P> {
         [self.old, self.current, self.next]
             .into_iter()
             .filter(|cep| cep.0 != 0)
     }
 
-    /// UDFs are there, besides what waits for company.
+    /// True when a UDF can be sent now. Small SDUs that wait to share a PDU do not count.
     #[inline]
     #[expect(
         clippy::len_zero,
@@ -130,7 +130,7 @@ impl<P: Payload> FlowIo<P> {
         Some((sdu, more))
     }
 
-    /// Bytes that the reader can take beyond what is ready for it.
+    /// Bytes that the reader can take beyond those already in `ready`.
     #[inline]
     pub(super) fn room_left(&self) -> usize {
         self.room.saturating_sub(self.ready_bytes)
@@ -142,7 +142,7 @@ impl<P: Payload> FlowIo<P> {
         self.ready.push_back((sdu, more));
     }
 
-    /// The next SDU for which the reader has room.
+    /// Takes the next SDU if the reader has room for it.
     #[inline]
     pub(super) fn pop_ready(&mut self) -> Option<(P, bool)> {
         if self.ready.front()?.0.len() > self.room {
@@ -157,8 +157,8 @@ impl<P: Payload> FlowIo<P> {
         Some((sdu, more))
     }
 
-    /// Makes all that waits last beyond the burst. Returns how many SDUs (or pieces) were lost,
-    /// for lack of buffers.
+    /// Copies everything that waits out of the burst's memory. Returns how many SDUs (or pieces)
+    /// were lost for lack of buffers.
     pub(super) fn keep(&mut self) -> u64 {
         let mut lost = u64::from(self.delimiter.keep().is_err());
         lost += keep_all(&mut self.pending, &mut self.pending_kept);
@@ -185,7 +185,7 @@ fn keep_all<P: Payload>(queue: &mut VecDeque<(P, bool)>, kept: &mut usize) -> u6
     (before - queue.len()) as u64
 }
 
-/// All streams of an IPCP.
+/// All flow I/Os of an IPCP.
 #[derive(Debug)]
 pub(super) struct FlowIoTable<P> {
     flows: Vec<Option<Box<FlowIo<P>>>>,
@@ -193,7 +193,7 @@ pub(super) struct FlowIoTable<P> {
     count: usize,
 }
 
-/// Flows have numbers below this.
+/// Bound of the flow numbers.
 const FLOWS_MAX: usize = 1 << 22;
 
 impl<P: Payload> FlowIoTable<P> {
@@ -205,7 +205,7 @@ impl<P: Payload> FlowIoTable<P> {
         }
     }
 
-    /// Flows that are there.
+    /// Number of flows in the table.
     pub(super) fn flow_count(&self) -> usize {
         self.count
     }
@@ -227,7 +227,8 @@ impl<P: Payload> FlowIoTable<P> {
         }
     }
 
-    /// Adds a stream in place of one with the same owner. False when the number is too large.
+    /// Adds a flow I/O, in place of one with the same owner. Returns false when the flow's number
+    /// is too large.
     pub(super) fn insert(&mut self, io: FlowIo<P>) -> bool {
         let io = Box::new(io);
         match io.owner {

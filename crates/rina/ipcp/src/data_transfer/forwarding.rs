@@ -7,33 +7,34 @@ use carina_wire::dif::{Address, CepId};
 
 use crate::data_transfer::api::Route;
 
-/// Forwarding entries and neighbours. Whatever changes rarely (which neighbour has N-1 flows,
-/// which next hops are left) is worked out when it changes, so that a lookup is two array
-/// accesses for addresses below [`SMALL`]. A change of some routes touches only these: in a large
-/// DIF every member that comes or goes changes a few at all the others.
+/// Forwarding entries and neighbours. What changes rarely (which neighbour has N-1 flows, which
+/// next hops are available) is computed when it changes, so a lookup takes two array accesses for
+/// addresses below [`SMALL`]. A change of some routes recomputes only these routes: in a large DIF
+/// each member that joins or leaves changes a few routes at all others.
 #[derive(Debug, Default)]
 pub(super) struct ForwardingTable {
     neighbours: BTreeMap<Address, Vec<u32>>,
     entries: Vec<Entry>,
-    /// Entries that are no destination's.
+    /// Numbers of unused entries.
     free: Vec<u32>,
-    /// Entry number plus one by address, for small addresses.
+    /// Entry number plus one, indexed by address, for addresses below [`SMALL`]; 0 for none.
     small: Vec<u32>,
     large: BTreeMap<Address, u32>,
 }
 
-/// A destination.
+/// The forwarding entry of one destination.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
-    /// [`Address::NONE`] when it is free.
+    /// The destination; [`Address::NONE`] in an unused entry.
     dst: Address,
-    /// `None` for a neighbour that routing has not heard of.
+    /// The route; `None` for a neighbour that has no route yet.
     route: Option<Route>,
-    /// N-1 flows of each next hop that has any: of the best hops, else of the alternates.
+    /// N-1 flows of each usable next hop: of the hops on shortest paths, or of the alternates if no
+    /// such hop has an N-1 flow.
     pub(super) next_hops: Vec<Vec<u32>>,
 }
 
-/// Addresses below this have a flat table.
+/// Addresses below this are looked up in an array.
 const SMALL: u64 = 65_536;
 
 impl ForwardingTable {
@@ -48,7 +49,7 @@ impl ForwardingTable {
         self.change_routes(routes, &gone);
     }
 
-    /// Puts these routes in place of those to the same destinations, and takes others away.
+    /// Replaces the routes to the destinations in `changed`, and removes the routes to `removed`.
     pub(super) fn change_routes(&mut self, changed: &[Route], removed: &[Address]) {
         for dst in removed {
             if let Some(number) = self.number(*dst) {
@@ -63,7 +64,7 @@ impl ForwardingTable {
         }
     }
 
-    /// Sets the N-1 flows of a neighbour; none takes it away.
+    /// Sets the N-1 flows of a neighbour; an empty list removes the neighbour.
     pub(super) fn set_neighbour(&mut self, neighbour: Address, ports: Vec<u32>) {
         if neighbour == Address::NONE {
             return;
@@ -77,7 +78,7 @@ impl ForwardingTable {
         self.work_out_all();
     }
 
-    /// Takes an N-1 flow away from its neighbour.
+    /// Removes an N-1 flow from its neighbour.
     pub(super) fn remove_port(&mut self, port: u32) {
         for ports in self.neighbours.values_mut() {
             ports.retain(|other| *other != port);
@@ -99,7 +100,7 @@ impl ForwardingTable {
         self.entries.get(self.number(dst)?)
     }
 
-    /// The routes in the order of their destinations and, for each, the N-1 flows that it uses now.
+    /// The routes ordered by destination, each with the entry that holds the N-1 flows used now.
     pub(super) fn in_order(&self) -> Vec<(Address, Option<&Route>, &Entry)> {
         let used = self.entries.iter().filter(|e| e.dst != Address::NONE);
         let mut all: Vec<_> = used.map(|e| (e.dst, e.route.as_ref(), e)).collect();
@@ -133,7 +134,7 @@ impl ForwardingTable {
         number
     }
 
-    /// Sets the entry of an address; 0 for none.
+    /// Sets the entry number (plus one) of an address; 0 removes it.
     fn note(&mut self, dst: Address, number: u32) {
         if dst.0 < SMALL {
             let at = dst.0 as usize;
@@ -156,7 +157,7 @@ impl ForwardingTable {
         }
     }
 
-    /// Works out the N-1 flows of an entry; without route and neighbour it is free from here on.
+    /// Recomputes the N-1 flows of an entry. An entry without route and neighbour becomes unused.
     fn work_out(&mut self, number: usize) {
         let neighbours = &self.neighbours;
         let entry = &mut self.entries[number];
@@ -186,8 +187,9 @@ impl ForwardingTable {
     }
 }
 
-/// Mixes what identifies a connection in one direction into 32 bits. `salt` differs between
-/// members, or else all would split the same way and the second hop would split nothing.
+/// Hashes what identifies one direction of a connection to 32 bits. `salt` differs between members:
+/// with the same salt, all members would split the connections alike, and those that arrive at the
+/// second hop would all take the same branch there.
 #[inline]
 pub(super) fn mix(salt: u64, dst: Address, src: Address, dst_cep: CepId, src_cep: CepId) -> u32 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,4 +1,5 @@
-//! From an N-1 flow: protection, PCI, and where the PDU goes from here.
+//! Receiving: takes a PDU from an N-1 flow, removes protection, checks the PCI, and delivers or
+//! relays it.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -18,14 +19,14 @@ use crate::api::{N1Port, Passage};
 use crate::data_transfer::api::{Owner, TransferEvent};
 use crate::security::Reject;
 
-/// Bytes at the front of a PDU that are looked at: the header of every data or management PDU, of
-/// any widths.
+/// Bytes at the front of a PDU that are decoded: enough for the header of any data or management
+/// PDU, whatever the widths.
 const PREFIX: usize = 64;
-/// Management messages that wait for layer management; more are dropped.
+/// Largest number of messages that wait for layer management; further ones are dropped.
 const MANAGEMENT_WAITING_MAX: usize = 4096;
 
 impl<P: Payload> DataPath<P> {
-    /// A PDU from an N-1 flow. Anyone may have written it.
+    /// Handles a PDU from an N-1 flow. The PDU is untrusted.
     pub fn on_pdu(&mut self, now: Instant, n1: N1Port, pdu: P) {
         self.rmt.now = now;
         let counters = &mut self.rmt.counters;
@@ -59,7 +60,7 @@ impl<P: Payload> DataPath<P> {
         let prefix = &prefix[..count];
         let header = match self.rmt.syntax.peek(prefix) {
             Ok(header) if u16::from(header.hop_limit) != self.rmt.hop_limits.neighbour => header,
-            // Its PCI has other widths than this DIF.
+            // The PDU may be one between neighbours, whose PCI has the default widths.
             _ => return self.on_neighbour_pdu(n1, prefix, pdu),
         };
         if (header.pdu_bytes > pdu.len() || header.pdu_bytes < self.rmt.least)
@@ -72,7 +73,7 @@ impl<P: Payload> DataPath<P> {
         if own == Address::NONE {
             return self.stray(n1, &header, prefix, pdu, DropReason::NotMember);
         }
-        // Without a neighbour there is no protection either: the sender has proved nothing.
+        // A sender that is not a neighbour has no protection either: it has proved nothing.
         if !self
             .rmt
             .port_mut(n1.0)
@@ -92,9 +93,9 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// A PDU without a destination, or from an IPCP that is no member or no neighbour. In native
-    /// DIFs the exchange between neighbours has a form of its own; elsewhere it is management to
-    /// address 0, whatever its source address says.
+    /// Handles a PDU without a destination, or from an IPCP that is not a member or not a
+    /// neighbour. In a native DIF the exchange between neighbours has a form of its own. In other
+    /// DIFs it consists of management PDUs to address 0, with any source address.
     #[cold]
     fn stray(
         &mut self,
@@ -114,7 +115,7 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// PDUs of this IPCP to itself.
+    /// Handles the PDUs that this IPCP sent to itself.
     pub(super) fn loop_back(&mut self) {
         while let Some(pdu) = self.rmt.looped.pop_front() {
             let mut prefix = [0; PREFIX];
@@ -123,7 +124,7 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// A PDU that ends here, in the syntax of the DIF.
+    /// Handles a PDU of the DIF whose destination is this IPCP.
     #[inline]
     fn terminate(&mut self, n1: Option<N1Port>, prefix: &[u8], mut pdu: P) {
         let header = match self.rmt.syntax.decode(prefix, pdu.len()) {
@@ -145,8 +146,8 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// A PDU that does not look like one of the DIF: perhaps one between neighbours, which has the
-    /// default widths whatever the DIF has.
+    /// Handles a PDU that cannot be one of the DIF. It may be one between neighbours, which has the
+    /// default widths in every DIF.
     fn on_neighbour_pdu(&mut self, n1: N1Port, prefix: &[u8], mut pdu: P) {
         if !has_channels(self.rmt.syntax.dialect) {
             return self.refuse(n1, self.error_of(prefix));
@@ -173,7 +174,7 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// Why a prefix is no PDU of the DIF.
+    /// Why the PDU with this prefix does not belong to the DIF.
     fn error_of(&self, prefix: &[u8]) -> DropReason {
         match self.rmt.syntax.peek(prefix) {
             Err(error) => error.into(),
@@ -190,7 +191,7 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// A PDU of a connection.
+    /// Handles a PDU of a connection.
     #[inline]
     fn receive(
         &mut self,
@@ -207,7 +208,7 @@ impl<P: Payload> DataPath<P> {
             return self.rmt.counters.drop_one(DropReason::NotConnected);
         }
         let is_own = match instance.pinned {
-            // Between neighbours the N-1 flow and the CEP-ids say who it is.
+            // Between neighbours the N-1 flow and the CEP-ids identify the sender.
             Some(port) => n1 == Some(N1Port(port)) && pci.src_cep == instance.remote_cep,
             None => pci.src == instance.remote && pci.src_cep == instance.remote_cep,
         };
@@ -216,7 +217,7 @@ impl<P: Payload> DataPath<P> {
         }
         instance.heard_at = now;
         if let Some(udf) = &udf {
-            // A mean over about eight PDUs.
+            // Moving average over about eight PDUs.
             instance.mean = instance.mean - instance.mean / 8 + udf.len() as u32 / 8;
         }
         let is_control = control.is_some();
@@ -224,7 +225,7 @@ impl<P: Payload> DataPath<P> {
             Ok(received) => received,
             Err(_) => {
                 self.rmt.counters.drop_one(DropReason::Efcp);
-                // It may have been answered all the same: a duplicate is acknowledged.
+                // EFCP may have prepared an answer all the same: it acknowledges a duplicate.
                 carina_efcp::Received {
                     is_deliverable: false,
                     is_sendable: true,
@@ -239,8 +240,9 @@ impl<P: Payload> DataPath<P> {
             self.dirty.push(instance.cep);
         }
         let (owner, cep, has_window) = (instance.owner, instance.cep, instance.has_window);
-        // The rest of the burst may bring more: the end of the burst takes it all, and looks after
-        // deadlines. What a window says counts from what was taken.
+        // More UDFs may follow in this burst: `finish_burst` collects them and sets the timers.
+        // With a window they are taken now, because the window that is granted counts from what was
+        // taken.
         if received.is_deliverable && has_window {
             self.pull(owner);
         }
@@ -249,13 +251,14 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// Acknowledgements and windows came: flows that waited for them go on.
+    /// After an acknowledgement or a window: resumes the flows that waited for it.
     fn after_control(&mut self, owner: Owner, cep: CepId) {
         self.handle_efcp_events(cep);
         self.resume(owner);
     }
 
-    /// A management PDU of the exchange between neighbours, which SDU protection does not cover.
+    /// Handles a management PDU between neighbours. It has a checksum of its own, since SDU
+    /// protection does not cover it.
     #[cold]
     fn neighbour_management(&mut self, n1: N1Port, header: &Decoded, pdu: &P) {
         let mut bytes = Vec::with_capacity(pdu.len());
@@ -273,13 +276,13 @@ impl<P: Payload> DataPath<P> {
         self.message(n1, src, message);
     }
 
-    /// A message for layer management.
+    /// Queues a message for layer management.
     fn message(&mut self, n1: Option<N1Port>, src: Address, message: Vec<u8>) {
         if self.management_waiting >= MANAGEMENT_WAITING_MAX {
             return self.rmt.counters.drop_one(DropReason::ManagementQueueFull);
         }
         self.management_waiting += 1;
-        // A message to oneself came through no N-1 flow.
+        // A message to this IPCP itself came through no N-1 flow.
         let n1 = n1.unwrap_or(N1Port(u32::MAX));
         self.events
             .push_back(TransferEvent::Management { n1, src, message });
@@ -292,7 +295,7 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// Drops a PDU that should not have come, and says so once per N-1 flow and reason.
+    /// Drops a PDU that must not occur, and reports it once per N-1 flow and reason.
     fn refuse(&mut self, n1: N1Port, reason: DropReason) {
         self.rmt.counters.drop_one(reason);
         self.notice(n1, reason);
@@ -318,7 +321,7 @@ impl<P: Payload> DataPath<P> {
     }
 }
 
-/// A management PDU between neighbours, which is never protected.
+/// True for a management PDU between neighbours, which is never protected.
 fn is_bare<P: Payload>(syntax: Syntax, pdu: &P) -> bool {
     if !has_channels(syntax.dialect) {
         return false;
@@ -334,7 +337,7 @@ fn is_bare<P: Payload>(syntax: Syntax, pdu: &P) -> bool {
     })
 }
 
-/// Takes protection off. `None` when there is no buffer.
+/// Removes the protection of a PDU. `None` when there is no buffer.
 fn unprotect<P: Payload>(port: &mut Port<P>, now: Instant, pdu: &P) -> Result<Option<P>, Reject> {
     let Some(protection) = &mut port.protection else {
         return Ok(None);

@@ -21,12 +21,13 @@
 //!                   protection on -> take_transmit
 //! ```
 //!
-//! Flows, connections and N-1 flows are in tables by number. What is worked out once per change of
-//! the forwarding table is remembered by each connection, and deadlines are in a heap, so that
-//! neither a PDU nor a breath costs more with ten thousand flows than with one.
+//! Flows, connections and N-1 flows are in tables indexed by number. A connection caches its next
+//! hop until the forwarding table changes, and deadlines are in a heap. So neither a PDU nor a
+//! breath costs more with ten thousand flows than with one.
 //!
-//! Own flows never lose an SDU to a full queue: they wait ([`DataPath::room`]). Relayed PDUs meet
-//! the queueing policy. Whatever is discarded is counted under a [`DropReason`].
+//! Own flows never lose an SDU to a full queue: their writers wait ([`DataPath::room`]). Relayed
+//! PDUs are subject to the queueing policy. Every dropped PDU or SDU is counted under a
+//! [`DropReason`].
 
 pub mod api;
 mod cep_ids;
@@ -69,11 +70,11 @@ use flow_io::{FlowIo, FlowIoTable};
 use rmt::Rmt;
 use timers::Timer;
 
-/// Data transfer of one IPCP. See the module.
+/// Data transfer of one IPCP: the path of PDUs and SDUs.
 ///
-/// Every call gives the time, which never goes back. After `on_sdu` and `on_pdu` of
-/// a burst: [`DataPath::end_of_burst`]; then drain [`DataPath::poll_n1`] and
-/// [`DataPath::poll_deliver`]; then, before the memory of the burst's payloads is given back,
+/// Every call passes the time, which never goes back. The order for each burst: `on_sdu` and
+/// `on_pdu`; [`DataPath::end_of_burst`]; [`DataPath::poll_n1`] and [`DataPath::poll_deliver`] until
+/// they return nothing; and, before the memory of the burst's payloads is reused,
 /// [`DataPath::release_burst`].
 pub struct DataPath<P: Payload> {
     rmt: Rmt<P>,
@@ -88,17 +89,17 @@ pub struct DataPath<P: Payload> {
     events: VecDeque<TransferEvent>,
     /// How many of the events are management messages.
     management_waiting: usize,
-    /// Flows that have something for their readers.
+    /// Flows that have SDUs for their readers.
     deliverable: VecDeque<FlowKey>,
     /// Flows whose room has grown.
     rooms: VecDeque<FlowKey>,
-    /// Connections that the end of the burst concerns.
+    /// Connections to process at the end of the burst.
     dirty: Vec<CepId>,
-    /// Flows whose memory may be the burst's.
+    /// Flows whose SDUs may lie in memory of the current burst.
     unkept: Vec<FlowKey>,
     seed: u64,
     tracer: Tracer,
-    /// Reasons that were reported to the tracer, a bit each.
+    /// Reasons already reported to the tracer, one bit each.
     traced_drops: u64,
 }
 
@@ -109,7 +110,7 @@ struct ConnectionTable<P> {
 }
 
 impl<P> ConnectionTable<P> {
-    /// Those of flows and those of channels.
+    /// The connections of flows, then those of management channels.
     fn iter_mut(&mut self) -> impl Iterator<Item = &mut EfcpInstance<P>> {
         let all = self.flows.iter_mut().chain(self.channels.iter_mut());
         all.map(|instance| &mut **instance)
@@ -144,14 +145,14 @@ impl<P> ConnectionTable<P> {
 }
 
 impl<P: Payload> DataPath<P> {
-    /// Data transfer of an IPCP that is no member of a DIF yet. The seed decides sequence numbers
-    /// and the random choices of policies.
+    /// Data transfer of an IPCP that is not a member of a DIF yet. `seed` determines the initial
+    /// sequence numbers and the random choices of policies.
     #[must_use]
     pub fn new(catalogue: Catalogue, seed: u64) -> DataPath<P> {
         DataPath::of_dialect(catalogue, Dialect::Native, seed)
     }
 
-    /// The same for a DIF of any dialect.
+    /// Like [`DataPath::new`], for a DIF of any dialect.
     #[must_use]
     pub fn of_dialect(catalogue: Catalogue, dialect: Dialect, seed: u64) -> DataPath<P> {
         let config = DifConfig::of_dialect(dialect);
@@ -179,14 +180,15 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// Memory of one flow with one connection, in bytes, without queued SDUs and policies.
+    /// Memory of one flow with one connection in bytes, without queued SDUs and without its
+    /// policies.
     #[must_use]
     pub const fn flow_bytes() -> usize {
         size_of::<EfcpInstance<P>>() + size_of::<FlowIo<P>>()
     }
 
-    /// Shows every PDU from here on to `watch`; `None` ends it. A PDU that goes out is shown when
-    /// it is chosen for its N-1 flow, which may still be busy.
+    /// Calls `watch` with every PDU from now on; `None` stops it. A PDU to be sent is shown when it
+    /// is chosen for its N-1 flow, although the N-1 flow may still be blocked.
     pub fn set_watch(&mut self, watch: Option<Watch<P>>) {
         self.rmt.watch = watch;
     }
@@ -200,21 +202,21 @@ impl<P: Payload> DataPath<P> {
         self.tracer = tracer;
     }
 
-    /// Something waits for management.
+    /// True when an event waits for layer management.
     #[inline]
     #[must_use]
     pub(crate) fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// What was moved and what was discarded.
+    /// The counters of PDUs and SDUs moved and dropped.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.rmt.counters
     }
 
-    /// The next N-1 flow that has PDUs to send and is not blocked. N-1 flows take turns; the
-    /// caller takes at least one PDU or blocks the N-1 flow. May change after anything.
+    /// The next N-1 flow that has PDUs to send and is not blocked. N-1 flows take turns. The caller
+    /// takes at least one PDU or blocks the N-1 flow. Any other call may change the result.
     #[must_use]
     pub fn poll_n1(&mut self) -> Option<N1Port> {
         self.rmt.poll_n1()
@@ -250,18 +252,19 @@ impl<P: Payload> DataPath<P> {
         Some(pdu)
     }
 
-    /// The N-1 flow takes nothing for the time being. What waits for it is made to last.
+    /// Marks an N-1 flow as unable to take PDUs. The PDUs that wait for it are copied out of the
+    /// burst's memory.
     pub fn block_n1(&mut self, n1: N1Port) {
         self.rmt.block(n1);
     }
 
-    /// The N-1 flow takes PDUs again.
+    /// Marks an N-1 flow as able to take PDUs again.
     pub fn unblock_n1(&mut self, n1: N1Port) {
         self.rmt.unblock(n1);
     }
 
-    /// The burst is over: small SDUs that wait for company are sent, due acknowledgements too, and
-    /// what cannot be sent or delivered at once is made to last.
+    /// Ends a burst: sends small SDUs that wait to share a PDU and acknowledgements that are due,
+    /// and copies what cannot be sent or delivered at once out of the burst's memory.
     pub fn end_of_burst(&mut self, now: Instant) {
         self.rmt.now = now;
         let mut dirty = core::mem::take(&mut self.dirty);
@@ -270,8 +273,8 @@ impl<P: Payload> DataPath<P> {
                 self.finish_burst(cep);
             }
             self.loop_back();
-            // What was looped back is a burst as well. The other vector is empty now, and there is
-            // no allocation in the next burst.
+            // Looped-back PDUs are a burst as well. Swapping the vectors keeps both allocations, so
+            // the next burst allocates nothing.
             core::mem::swap(&mut dirty, &mut self.dirty);
         }
         self.dirty = dirty;
@@ -282,8 +285,8 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// Makes everything last that is still queued: call when PDUs and SDUs have been drained and
-    /// the memory of the burst is about to be given back.
+    /// Copies everything that is still queued out of the burst's memory. Call it after PDUs and
+    /// SDUs have been drained, before that memory is reused.
     pub fn release_burst(&mut self) {
         let mut dirty = core::mem::take(&mut self.dirty);
         let now = self.rmt.now;
@@ -299,13 +302,13 @@ impl<P: Payload> DataPath<P> {
         self.keep_flow_ios(true);
     }
 
-    /// When [`DataPath::handle_timeout`] is due. May be early, never late.
+    /// When to call [`DataPath::handle_timeout`]. The time may be early, never late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.rmt.timers.next()
     }
 
-    /// Does what is due.
+    /// Handles all deadlines that have passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.rmt.now = now;
         while let Some((at, timer)) = self.rmt.timers.pop(now) {
@@ -323,7 +326,7 @@ impl<P: Payload> DataPath<P> {
         self.loop_back();
     }
 
-    /// Reports the reasons for which something was discarded for the first time.
+    /// Reports each drop reason to the tracer the first time that it occurs.
     #[cold]
     fn trace_drops(&mut self) {
         for reason in DropReason::ALL {
@@ -337,7 +340,7 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// The next flow whose [`DataPath::room`] has grown since it was asked for.
+    /// The next flow whose [`DataPath::room`] has grown since its writer asked for it.
     #[must_use]
     pub fn poll_room(&mut self) -> Option<FlowKey> {
         while let Some(key) = self.rooms.pop_front() {
@@ -349,7 +352,7 @@ impl<P: Payload> DataPath<P> {
         None
     }
 
-    /// The next SDU, or piece of one, for a reader that has room for it.
+    /// The next SDU, or piece of one, whose reader has room for it.
     #[must_use]
     pub fn poll_deliver(&mut self) -> Option<Delivery<P>> {
         while let Some(key) = self.deliverable.front().copied() {

@@ -1,4 +1,4 @@
-//! From a writer to the queue of an N-1 flow.
+//! Sending: takes SDUs from the writer of a flow to the queue of an N-1 flow.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -17,19 +17,19 @@ use super::port::QueueClass;
 use crate::api::FlowKey;
 use crate::data_transfer::api::{Owner, TransferEvent};
 
-/// A room below this is worth announcing when it grows, in bytes.
+/// Room in bytes below which the writer is told when the room grows.
 const ROOM_SMALL: usize = 64 << 10;
-/// UDFs that EFCP must take before a writer that waited is woken.
+/// Number of UDFs that EFCP must accept before a waiting writer is woken.
 const UDFS_FEW: usize = 16;
 
 impl<P: Payload> DataPath<P> {
-    /// An SDU of a flow, or with `more` a piece that is not its last. What does not fit into
-    /// [`DataPath::room`] waits; nothing is lost.
+    /// Takes an SDU of a flow; with `more`, a piece that is not its last. What exceeds
+    /// [`DataPath::room`] is kept and sent later; nothing is lost.
     pub fn on_sdu(&mut self, now: Instant, flow: FlowKey, sdu: P, more: bool) {
         self.on_sdus(now, flow, core::iter::once((sdu, more)));
     }
 
-    /// As [`DataPath::on_sdu`], for all that a writer gives at a time.
+    /// Like [`DataPath::on_sdu`], for several SDUs at once.
     #[inline]
     pub fn on_sdus(&mut self, now: Instant, flow: FlowKey, sdus: impl Iterator<Item = (P, bool)>) {
         self.rmt.now = now;
@@ -50,8 +50,8 @@ impl<P: Payload> DataPath<P> {
         self.loop_back();
     }
 
-    /// Bytes that a flow's writer may write at present. When it grows again,
-    /// [`DataPath::poll_room`] says so.
+    /// Bytes that a flow may write now. [`DataPath::poll_room`] reports the flow when its room has
+    /// grown.
     pub fn room(&mut self, flow: FlowKey) -> usize {
         let udf = self.udf_max(Owner::Flow(flow));
         let Some(io) = self.flow_ios.flow(flow) else {
@@ -79,16 +79,16 @@ impl<P: Payload> DataPath<P> {
         room
     }
 
-    /// Longest SDU of a flow in bytes: a longer one is refused, and ends the flow when it is a
-    /// reliable one. [`usize::MAX`] where SDUs are cut to fit into PDUs.
+    /// Longest SDU of a flow in bytes; [`usize::MAX`] where SDUs are fragmented. A longer SDU is
+    /// dropped, and ends a reliable flow.
     #[must_use]
     pub fn sdu_max(&self, flow: FlowKey) -> usize {
         let io = self.flow_ios.peek_flow(flow);
         io.map_or(usize::MAX, |io| io.delimiter.sdu_max())
     }
 
-    /// Moves what was written on towards the N-1 flow, as far as EFCP and the queue have room:
-    /// what waits first, then what is new. What is left of that waits.
+    /// Moves written SDUs toward the N-1 flow as far as EFCP and the queue have room: first those
+    /// that wait, then the new ones in `sdus`. The rest waits.
     #[inline]
     pub(super) fn drive(&mut self, owner: Owner, sdus: &mut impl Iterator<Item = (P, bool)>) {
         let Some(io) = self.flow_ios.get(owner) else {
@@ -158,7 +158,7 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// The queue of the N-1 flow has got shorter: the flow goes on.
+    /// Continues a flow that waited for the queue of its N-1 flow, which has got shorter.
     pub(super) fn resume_held(&mut self, key: FlowKey) {
         let Some(io) = self.flow_ios.flow(key) else {
             return;
@@ -187,7 +187,8 @@ impl<P: Payload> DataPath<P> {
         }
         let (port, room) = instance.queue_room(&self.rmt);
         if room == 0 {
-            // A window that has opened may have filled the queue, and no other may open soon.
+            // The window may have opened and its PDUs filled the queue; waiting for the queue makes
+            // sure that the writer is told later.
             return hold(&mut self.rmt, instance, io, port);
         }
         io.is_short = false;
@@ -195,7 +196,7 @@ impl<P: Payload> DataPath<P> {
         self.rooms.push_back(key);
     }
 
-    /// What a burst left undone for one connection.
+    /// Completes for one connection what the burst left undone.
     pub(super) fn finish_burst(&mut self, cep: CepId) {
         let now = self.rmt.now;
         let Some(instance) = self.connections.get_mut(cep) else {
@@ -252,14 +253,14 @@ impl<P: Payload> DataPath<P> {
     }
 
     fn mark_owner(&mut self, owner: Owner) {
-        // What is written to channels is in vectors of its own.
+        // Messages of channels are in vectors of their own, not in the burst's memory.
         if let Owner::Flow(key) = owner {
             self.mark_unkept(key);
         }
     }
 
-    /// Makes what waits in flows last beyond the burst: where nothing moves at present, or
-    /// everywhere.
+    /// Copies what waits in flows out of the burst's memory: in the flows that make no progress at
+    /// present, or with `everything` in all.
     pub(super) fn keep_flow_ios(&mut self, everything: bool) {
         let mut index = 0;
         while let Some(key) = self.unkept.get(index).copied() {
@@ -279,7 +280,7 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// SDUs of a flow were lost for lack of buffers. A reliable flow is over then.
+    /// Handles the loss of SDUs for lack of buffers. It ends a reliable flow.
     fn lose(&mut self, key: FlowKey) {
         let Some(io) = self.flow_ios.flow(key) else {
             return;
@@ -295,7 +296,7 @@ impl<P: Payload> DataPath<P> {
 
 const NO_BUFFER: &str = "no buffer for an SDU of a reliable flow";
 
-/// Something that was written is lost. A reliable flow rather ends than goes on without it.
+/// Records that something written is lost. A reliable flow ends rather than continue without it.
 #[cold]
 fn broke<P: Payload>(instance: &EfcpInstance<P>, io: &mut FlowIo<P>, reason: &str) {
     if instance.is_reliable {
@@ -303,8 +304,8 @@ fn broke<P: Payload>(instance: &EfcpInstance<P>, io: &mut FlowIo<P>, reason: &st
     }
 }
 
-/// Handles an SDU that EFCP refused: a reliable flow breaks, an unreliable one reports the first.
-/// The reason names the length of a `whole` SDU.
+/// Handles an SDU that the delimiter refused: a reliable flow breaks, an unreliable one reports the
+/// first refusal. The reason names the length of the `whole` SDU, if known.
 #[cold]
 fn refused<P: Payload>(
     instance: &EfcpInstance<P>,
@@ -346,13 +347,13 @@ fn failed(owner: Owner, reason: &str) -> TransferEvent {
     }
 }
 
-/// What is new waits. True when something does.
+/// Queues new SDUs as pending. True when any SDU is pending now.
 fn wait<P: Payload>(io: &mut FlowIo<P>, sdus: &mut impl Iterator<Item = (P, bool)>) -> bool {
     sdus.for_each(|(sdu, more)| io.push_pending(sdu, more));
     !io.pending.is_empty()
 }
 
-/// Sends what EFCP has to send, then hands UDFs to it as far as it takes them, and sends those.
+/// Sends what EFCP has ready, then passes UDFs to EFCP as far as it accepts them, and sends those.
 pub(super) fn give_udfs<P: Payload>(
     rmt: &mut super::Rmt<P>,
     instance: &mut EfcpInstance<P>,
@@ -364,8 +365,8 @@ pub(super) fn give_udfs<P: Payload>(
     }
 }
 
-/// Hands UDFs to EFCP as far as it takes them, and sends. Those that nothing holds back do not
-/// wait in its queue.
+/// Passes UDFs to EFCP as far as it accepts them. UDFs that can be sent at once bypass EFCP's
+/// queue.
 #[inline]
 fn pass_udfs<P: Payload>(
     rmt: &mut super::Rmt<P>,
@@ -399,7 +400,7 @@ fn pass_udfs<P: Payload>(
     }
 }
 
-/// The flow waits for the queue of its N-1 flow to get shorter.
+/// Makes the flow wait for the queue of its N-1 flow to get shorter.
 fn hold<P: Payload>(
     rmt: &mut super::Rmt<P>,
     instance: &EfcpInstance<P>,
@@ -418,7 +419,7 @@ fn hold<P: Payload>(
     }
 }
 
-/// Nothing more will be written to the present connection.
+/// Ends writing to the current connection, since nothing more will be written to it.
 fn conclude<P: Payload>(
     rmt: &mut super::Rmt<P>,
     instance: &mut EfcpInstance<P>,

@@ -1,4 +1,4 @@
-//! One N-1 flow as the RMT sees it: queues, the policies that serve them, and protection.
+//! One N-1 flow in the RMT: its queues, their policies, and SDU protection.
 
 mod held;
 mod queue;
@@ -17,74 +17,74 @@ use crate::config::QosCube;
 use crate::policy::{Arrival, Class, QueueDecision, QueuePolicy, Scheduler};
 use crate::security::{Reject, SduProtection};
 
-/// An N-1 flow.
+/// State of an N-1 flow.
 pub(super) struct Port<P> {
-    /// How the binder calls it.
+    /// Id that the binder gave the N-1 flow.
     pub(super) n1: N1Port,
-    /// What is known of it.
+    /// Properties that the binder gave when the flow came up.
     pub(super) props: N1Properties,
-    /// Protection.
+    /// SDU protection of the flow; `None` for none.
     pub(super) protection: Option<Box<dyn SduProtection>>,
-    /// Kinds of notices that were given: one bit per [`DropReason`].
+    /// Reasons already reported for this N-1 flow: one bit per [`DropReason`].
     pub(super) noticed: u64,
-    /// A neighbour is at its other end: what is for members is taken from it.
+    /// A neighbour is at the other end: PDUs for members are accepted from it.
     pub(super) is_neighbours: bool,
-    /// It is given up, and its neighbour may not have heard of it: what that sent is still taken.
+    /// The flow is given up, but the neighbour may not know yet: its PDUs are still accepted.
     pub(super) is_detaching: bool,
-    /// The N-1 flow has no credit.
+    /// The N-1 flow takes no PDUs at present.
     pub(super) is_blocked: bool,
-    /// In the list of N-1 flows that have something to send.
+    /// Listed among the N-1 flows that have something to send.
     pub(super) is_listed: bool,
-    /// In the list of N-1 flows whose PDUs may lie in a burst's memory.
+    /// Listed among the N-1 flows whose PDUs may lie in memory of the current burst.
     pub(super) is_unkept: bool,
-    /// Since when it has taken nothing although PDUs wait; 0 when that is not so.
+    /// Since when the flow has taken nothing although PDUs wait; 0 otherwise.
     pub(super) waiting_since: Instant,
-    /// Earliest deadline in the heap.
+    /// Earliest deadline of this N-1 flow in the timer heap; 0 for none.
     pub(super) armed: Instant,
-    /// PDUs and bytes that it took and that came from it.
+    /// PDUs and bytes sent.
     pub(super) sent: (u64, u64),
-    /// As above.
+    /// PDUs and bytes received.
     pub(super) received: (u64, u64),
-    /// PDUs dropped before this N-1 flow.
+    /// PDUs that were dropped instead of being queued here.
     pub(super) dropped: u64,
     management: Queue<P>,
     management_bytes: usize,
     queues: Vec<Queue<P>>,
     classes: Vec<Class>,
-    /// Bit per class that has PDUs.
+    /// Bit `i` is set when class `i` has PDUs.
     waiting: u64,
     own_limit: (u32, u64),
     scheduler: Box<dyn Scheduler>,
     policy: Box<dyn QueuePolicy>,
     arrivals: u64,
-    /// The next PDU.
+    /// State of the PDU to send next.
     staged: Staged<P>,
-    /// Flows that wait for each class to get shorter.
+    /// By class: flows that wait for its queue to get shorter.
     held: Vec<VecDeque<FlowKey>>,
 }
 
-/// What is known of the PDU that is sent next.
+/// State of the PDU that is sent next.
 enum Staged<P> {
     Nothing,
-    /// It is the first of this lane.
+    /// The first PDU of this queue.
     Chosen(QueueClass),
-    /// It has been taken and protected.
+    /// This PDU, which has left its queue and has been protected.
     Protected(QueueClass, P),
 }
 
-/// Which queue of an N-1 flow.
+/// Queue of an N-1 flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueClass {
     /// Layer management: served first.
     Management,
-    /// Layer management between two IPCPs that may not have common keys: served first, without
+    /// Layer management between two IPCPs that may not have common keys: served first, sent without
     /// protection.
     Unprotected,
-    /// A class: a cube of the DIF, by its place in the configuration.
+    /// A QoS cube of the DIF, by its index in the configuration.
     Cube(u8),
 }
 
-/// Most management PDUs that wait for one N-1 flow, and most bytes of them.
+/// Limits of the management PDUs that wait for one N-1 flow: number and bytes.
 const MANAGEMENT_PDUS_MAX: usize = 4096;
 const MANAGEMENT_BYTES_MAX: usize = 8 << 20;
 
@@ -127,7 +127,7 @@ impl<P: Payload> Port<P> {
         port
     }
 
-    /// The DIF's cubes are known, or their weights have changed. Queues stay.
+    /// Sets the DIF's cubes, or their new weights. Queued PDUs stay.
     pub(super) fn set_cubes(&mut self, cubes: &[QosCube]) {
         let count = cubes.len().max(self.queues.len());
         self.queues.resize_with(count, Queue::new);
@@ -150,14 +150,14 @@ impl<P: Payload> Port<P> {
         self.policy = policy;
     }
 
-    /// What the queueing policy says of a relayed PDU.
+    /// The queueing policy's decision on a relayed PDU.
     #[inline]
     pub(super) fn admit(&mut self, class: u8, arrival: Arrival) -> QueueDecision {
         let index = usize::from(class);
         self.policy.admit(index, &self.classes[index], arrival)
     }
 
-    /// Longest PDU that fits, protection not counted, in bytes.
+    /// Longest PDU that fits in an SDU of the N-1 flow, protection not counted, in bytes.
     #[inline]
     pub(super) fn pdu_max(&self) -> usize {
         let overhead = self
@@ -167,8 +167,8 @@ impl<P: Payload> Port<P> {
         self.props.sdu_max.saturating_sub(overhead)
     }
 
-    /// Queues a PDU of `len` bytes. False when there is no room for it: management has a bound of
-    /// its own.
+    /// Queues a PDU of `len` bytes. Returns false when the management queue is full; the queues of
+    /// cubes are bounded by the callers.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -210,7 +210,7 @@ impl<P: Payload> Port<P> {
         true
     }
 
-    /// True when a PDU waits.
+    /// True when a PDU waits to be sent.
     #[inline]
     pub(super) fn has_output(&self) -> bool {
         self.waiting != 0
@@ -218,7 +218,7 @@ impl<P: Payload> Port<P> {
             || matches!(self.staged, Staged::Protected(..))
     }
 
-    /// PDUs and bytes that wait, over all classes and management.
+    /// PDUs and bytes that wait, in all classes and the management queue.
     pub(super) fn depth(&self) -> (u64, u64) {
         let mut pdus = self.management.pdus.len() as u64;
         let mut bytes = self.management_bytes as u64;
@@ -229,14 +229,14 @@ impl<P: Payload> Port<P> {
         (pdus, bytes)
     }
 
-    /// State of the classes.
+    /// State of the classes, by index.
     pub(super) fn classes(&self) -> &[Class] {
         &self.classes
     }
 
-    /// Chooses the next PDU, and protects it where there is protection, unless that was done;
-    /// returns its length. PDUs that protection refuses are dropped and counted; the refusal is
-    /// returned beside.
+    /// Chooses the next PDU and protects it if the flow has protection, unless that was done
+    /// before. Returns its length. PDUs that the protection refuses are dropped and counted; the
+    /// last such refusal is returned too.
     #[inline]
     pub(super) fn stage(
         &mut self,
@@ -306,7 +306,7 @@ impl<P: Payload> Port<P> {
         }
     }
 
-    /// Takes the staged PDU and says where it waited.
+    /// Takes the staged PDU, with the queue that it waited in.
     #[inline]
     pub(super) fn take_staged(&mut self) -> Option<(QueueClass, P)> {
         if let Staged::Nothing = self.staged {
@@ -319,7 +319,7 @@ impl<P: Payload> Port<P> {
         }
     }
 
-    /// Where the next PDU waits.
+    /// The queue to serve next: management first, then the scheduler's choice.
     #[inline]
     fn choose(&mut self) -> Option<QueueClass> {
         if let Some(first) = self.management.pdus.front() {
@@ -346,7 +346,7 @@ impl<P: Payload> Port<P> {
         }
     }
 
-    /// Length of the first PDU of a lane that has one.
+    /// Length of the first PDU of a queue that is not empty.
     #[inline]
     fn head_len(&self, queue_class: QueueClass) -> usize {
         match queue_class {
@@ -384,7 +384,8 @@ impl<P: Payload> Port<P> {
         Some((queue_class, pdu))
     }
 
-    /// Makes all that waits last beyond the burst. What has no buffer is dropped, counted.
+    /// Copies everything that waits out of the burst's memory. PDUs for which there is no buffer
+    /// are dropped and counted.
     pub(super) fn keep(&mut self, counters: &mut Counters) {
         let lost = self.management.keep();
         if lost > 0 {
@@ -406,7 +407,7 @@ impl<P: Payload> Port<P> {
             Staged::Protected(_, pdu) => !pdu.keep(),
             _ => false,
         };
-        // A chosen PDU may have been the one that was lost.
+        // The PDU that was lost may be the chosen one.
         if is_staged_lost || all_lost > 0 {
             all_lost += usize::from(is_staged_lost);
             if is_staged_lost || matches!(self.staged, Staged::Chosen(_)) {
@@ -416,14 +417,15 @@ impl<P: Payload> Port<P> {
         counters.drop_many(DropReason::NoBuffer, all_lost as u64);
     }
 
-    /// Takes everything that waits: lanes with their PDUs. A PDU that was staged under protection
-    /// is lost, since its protection belongs to this N-1 flow; returns how many were.
+    /// Takes everything that waits, each PDU with its queue. Returns how many PDUs are lost: a
+    /// protected PDU, since its protection belongs to this N-1 flow, and PDUs for the neighbour at
+    /// its other end.
     pub(super) fn drain(&mut self, to: &mut Vec<(QueueClass, P)>) -> u64 {
         let staged = core::mem::replace(&mut self.staged, Staged::Nothing);
         let lost = u64::from(matches!(staged, Staged::Protected(..)));
         self.management_bytes = 0;
         let management = core::mem::replace(&mut self.management, Queue::new());
-        // What was for the neighbour at the other end of this N-1 flow has no other way.
+        // Unprotected PDUs are for the neighbour at the other end; they have no other path.
         let mut lost = lost;
         for waiting in management.pdus {
             match waiting.mark {
@@ -435,8 +437,8 @@ impl<P: Payload> Port<P> {
         lost
     }
 
-    /// Takes what waits in the classes. A PDU that was staged under protection stays, since its
-    /// protection belongs to this N-1 flow.
+    /// Takes what waits in the classes. A protected PDU stays, since its protection belongs to this
+    /// N-1 flow.
     pub(super) fn drain_classes(&mut self, to: &mut Vec<(QueueClass, P)>) {
         if matches!(self.staged, Staged::Chosen(_)) {
             self.staged = Staged::Nothing;
@@ -469,7 +471,7 @@ impl<P: Payload> Port<P> {
     }
 }
 
-/// A PDU under protection. `None` when there is no buffer.
+/// Returns a PDU with protection. `None` when there is no buffer.
 fn protect<P: Payload>(protection: &mut dyn SduProtection, pdu: &P) -> Result<Option<P>, Reject> {
     let mut bytes = Vec::with_capacity(pdu.len() + protection.overhead());
     pdu.append_to(&mut bytes);

@@ -1,4 +1,4 @@
-//! What layer management asks of data transfer.
+//! The requests of layer management to data transfer.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -28,7 +28,7 @@ use crate::policy::{ForwardingPolicy, component};
 use crate::security::SduProtection;
 use crate::trace::TraceEvent;
 
-/// N-1 flow that takes nothing for so many keep-alive intervals is stuck.
+/// An N-1 flow that takes nothing for this many keep-alive intervals is reported as stuck.
 const STUCK_INTERVALS: u64 = 3;
 
 impl<P: Payload> DataTransfer for DataPath<P> {
@@ -70,7 +70,7 @@ impl<P: Payload> DataTransfer for DataPath<P> {
             let now = self.rmt.now;
             self.remove_n1(now, n1);
         }
-        // Policies were made once already with this configuration.
+        // Cannot fail: these policies were already made once with this configuration.
         let made = self.port_policies();
         let (scheduler, queue) = made.unwrap_or_else(|_| bare_policies());
         let cubes = &self.cubes;
@@ -183,7 +183,7 @@ impl<P: Payload> DataTransfer for DataPath<P> {
             Target::Address(address) => address,
         };
         let src = match queue_class {
-            // The default widths have no room for a large one; the message says who it is from.
+            // The default widths have no room for a large address; the message names its sender.
             QueueClass::Unprotected if self.rmt.address.0 > u64::from(u16::MAX) => Address::NONE,
             _ => self.rmt.address,
         };
@@ -198,7 +198,7 @@ impl<P: Payload> DataTransfer for DataPath<P> {
             ecn: false,
             seq: 0,
         };
-        // SDU protection covers all other PDUs.
+        // Unprotected PDUs get a checksum; SDU protection covers all others.
         let check = match queue_class {
             QueueClass::Unprotected => NEIGHBOUR_CHECK_BYTES,
             _ => 0,
@@ -241,7 +241,7 @@ impl<P: Payload> DataTransfer for DataPath<P> {
             0 => Syntax::default().pdu_bytes_max(),
             known => known,
         };
-        // Before enrollment the longest PDU of the DIF is not known; the N-1 flows are.
+        // Before enrollment the longest PDU of the DIF is unknown, so the N-1 flows decide.
         let ports = self.rmt.ports().map(|port| port.pdu_max());
         let least = ports.min().unwrap_or(whole).min(whole);
         least.min(MESSAGE_BYTES_MAX).saturating_sub(pci)
@@ -286,7 +286,7 @@ impl<P: Payload> DataTransfer for DataPath<P> {
             self.drive(Owner::Flow(flow), &mut core::iter::empty());
             self.handle_owner_events(Owner::Flow(flow));
         } else {
-            // Nothing can have been sent, and nothing will be.
+            // A flow without a connected other end has sent nothing and will send nothing.
             self.events.push_back(TransferEvent::Drained { flow });
         }
         self.loop_back();
@@ -395,11 +395,11 @@ impl<P: Payload> DataTransfer for DataPath<P> {
     }
 }
 
-/// Most bytes that wait to be written to a management channel.
+/// Limit of the bytes that wait to be written to a management channel.
 const CHANNEL_BYTES_MAX: usize = 16 << 20;
 
 impl<P: Payload> DataPath<P> {
-    /// Paths have changed: flows that waited for a queue may have another one.
+    /// Resumes the flows that wait for a queue, because their paths may have changed.
     pub(super) fn wake_all(&mut self) {
         let mut held = Vec::new();
         for port in self.rmt.ports_mut() {
@@ -410,7 +410,8 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// Events of the connections of a stream, right after an order of management.
+    /// Handles the events of a flow's or channel's connections, right after a request of
+    /// management.
     fn handle_owner_events(&mut self, owner: Owner) {
         let ceps = self.flow_ios.get(owner).map(|io| io.connections());
         for cep in ceps.into_iter().flatten() {

@@ -111,7 +111,7 @@ fn port_object<P: Payload>(
     fields.object(format!("/data-transfer/n1/{}", port.n1.0), "n1-flow")
 }
 
-/// Fields of an object in the making.
+/// Collects the fields of one object.
 #[derive(Default)]
 struct Fields(Vec<(String, Scalar)>);
 

@@ -1,4 +1,5 @@
-//! The relaying and multiplexing task: from a PDU to the N-1 flow that carries it.
+//! The relaying and multiplexing task: chooses the N-1 flow that carries a PDU, and queues it
+//! there.
 //!
 //! After the Pouzin Society's *Relaying and Multiplexing Task Specification*.
 
@@ -22,59 +23,59 @@ use crate::config::QosCube;
 use crate::policy::{ForwardingPolicy, QueuePolicy, Scheduler, Single, Spread};
 use crate::security::Reject;
 
-/// See the module.
+/// State of the relaying and multiplexing task: N-1 flows, forwarding table and counters.
 pub(super) struct Rmt<P> {
-    /// The time of the present call in ns.
+    /// The time of the current call.
     pub(super) now: Instant,
     pub(super) syntax: Syntax,
     pub(super) address: Address,
     pub(super) hop_limit: u8,
     pub(super) hop_limits: HopLimits,
-    /// PDUs have a checksum in their PCI.
+    /// The PCI of PDUs has a checksum.
     pub(super) has_checksum: bool,
-    /// Shorter PDUs are looked at more closely: the length of the header, or any length when there
-    /// is a checksum.
+    /// Shorter PDUs get a further check ([`Rmt::inspect`]): the length of the header, or
+    /// `usize::MAX` when PDUs have a checksum.
     pub(super) least: usize,
-    /// Headers up to this length are put in front of a payload where it lies.
+    /// Headers up to this length are written directly in front of the payload, without copying it.
     pub(super) prepend_max: usize,
     pub(super) counters: Counters,
     pub(super) table: ForwardingTable,
     pub(super) timers: TimerQueue,
-    /// Changes when paths may have changed: what flows remember of their path is void then.
+    /// Changes when paths may have changed. A cached next hop of an older generation is invalid.
     pub(super) forwarding_generation: u32,
-    /// Where headers are written before they are put in front of their payloads.
+    /// Buffer in which a header is built before it is put in front of its payload.
     pub(super) header: [u8; PCI_BYTES_MAX],
     /// PDUs of this IPCP to itself.
     pub(super) looped: VecDeque<P>,
-    /// How long an N-1 flow may take nothing, in ns.
+    /// How long an N-1 flow may take nothing before it is stuck.
     pub(super) stall_timeout: Duration,
-    /// Gets a copy of each PDU.
+    /// Called with every PDU, if set.
     pub(super) watch: Option<Watch<P>>,
     ports: Vec<Option<Box<Port<P>>>>,
     /// N-1 flows that may have something to send.
     ready: VecDeque<u32>,
-    /// N-1 flows whose PDUs may lie in a burst's memory.
+    /// N-1 flows whose PDUs may lie in memory of the current burst.
     unkept: Vec<u32>,
-    /// Class by QoS-id; [`NO_CLASS`] for none.
+    /// Index of the class by QoS-id; [`NO_CLASS`] for none.
     class_of: Vec<u8>,
     forwarding: Box<dyn ForwardingPolicy>,
     spread: Spread,
     random: u64,
 }
 
-/// Where a PDU goes.
+/// Next hop of a PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextHop {
-    /// To this IPCP itself.
+    /// This IPCP itself.
     Local,
-    /// To this N-1 flow.
+    /// The neighbour at the other end of this N-1 flow.
     Port(u32),
 }
 
 /// Longest header that [`Payload::prepend`] takes.
 const PREPEND_MAX: usize = 64;
 const NO_CLASS: u8 = u8::MAX;
-/// N-1 flows have numbers below this.
+/// Bound of the numbers of N-1 flows.
 const PORTS_MAX: usize = 1 << 20;
 
 impl<P: Payload> Rmt<P> {
@@ -106,7 +107,7 @@ impl<P: Payload> Rmt<P> {
         }
     }
 
-    /// What is fixed when the DIF's configuration is known.
+    /// Sets what is fixed once the DIF's configuration is known.
     pub(super) fn set_syntax(&mut self, syntax: Syntax, has_checksum: bool) {
         self.syntax = syntax;
         self.has_checksum = has_checksum;
@@ -117,7 +118,8 @@ impl<P: Payload> Rmt<P> {
         };
     }
 
-    /// A PDU in a vector of its own, with its checksum where there is one.
+    /// Makes a PDU from bytes, and writes its checksum if the DIF has one. `None` when there is no
+    /// buffer.
     #[inline(never)]
     pub(super) fn with_checksum(&self, mut pdu: Vec<u8>) -> Option<P> {
         if self.has_checksum {
@@ -126,7 +128,8 @@ impl<P: Payload> Rmt<P> {
         P::from_vec(pdu)
     }
 
-    /// Why a PDU shorter than [`Rmt::least`] does not belong to the DIF.
+    /// Why a PDU shorter than [`Rmt::least`] is invalid: its length or its checksum. `None`: it is
+    /// valid.
     #[cold]
     pub(super) fn inspect(&self, header: &RelayHeader, pdu: &P) -> Option<DropReason> {
         let length = header.pdu_bytes;
@@ -152,7 +155,7 @@ impl<P: Payload> Rmt<P> {
         self.ports.get_mut(index as usize)?.as_deref_mut()
     }
 
-    /// Notes which N-1 flows lead to neighbours.
+    /// Records for each N-1 flow whether it leads to a neighbour.
     pub(super) fn mark_neighbours(&mut self) {
         for port in self.ports.iter_mut().flatten() {
             port.is_neighbours = port.is_detaching || self.table.neighbour_of(port.n1.0).is_some();
@@ -167,7 +170,8 @@ impl<P: Payload> Rmt<P> {
         self.ports.iter_mut().filter_map(Option::as_deref_mut)
     }
 
-    /// Adds an N-1 flow; one of the same number is replaced, and its PDUs are lost, counted.
+    /// Adds an N-1 flow. One with the same number is replaced, and its PDUs are lost and counted.
+    /// Returns false when the number is too large.
     pub(super) fn add_port(
         &mut self,
         n1: N1Port,
@@ -188,7 +192,7 @@ impl<P: Payload> Rmt<P> {
         true
     }
 
-    /// Takes an N-1 flow away.
+    /// Removes an N-1 flow.
     pub(super) fn remove_port(&mut self, n1: N1Port) -> Option<Box<Port<P>>> {
         let port = self.ports.get_mut(n1.0 as usize)?.take()?;
         self.table.remove_port(n1.0);
@@ -196,7 +200,7 @@ impl<P: Payload> Rmt<P> {
         Some(port)
     }
 
-    /// The cubes of the DIF: a class each, in order.
+    /// Sets the cubes of the DIF. Each gets a class, in the same order.
     pub(super) fn set_cubes(&mut self, cubes: &[QosCube]) {
         self.class_of.clear();
         for (index, cube) in cubes.iter().enumerate() {
@@ -217,7 +221,7 @@ impl<P: Payload> Rmt<P> {
         self.forwarding_generation += 1;
     }
 
-    /// The class of a cube.
+    /// Index of the class of a QoS-id; `None` when no class serves it.
     #[inline]
     pub(super) fn class(&self, qos: u16) -> Option<u8> {
         match self.class_of.get(usize::from(qos)) {
@@ -226,20 +230,20 @@ impl<P: Payload> Rmt<P> {
         }
     }
 
-    /// The class of QoS-ids that no cube has: in a dialect without cubes on the wire, the first.
+    /// Class for QoS-ids that no cube has: the first, in dialects other than native.
     #[cold]
     fn stray_class(&self) -> Option<u8> {
         let is_foreign = self.syntax.dialect != Dialect::Native;
         (is_foreign && !self.class_of.is_empty()).then_some(0)
     }
 
-    /// PDUs of a connection need not stay on the N-1 flow that was chosen for the first.
+    /// True when each PDU of a connection may take another N-1 flow of the next hop.
     #[inline]
     pub(super) fn is_spread_by_pdu(&self) -> bool {
         self.spread == Spread::LeastQueue
     }
 
-    /// Chooses the way of an own PDU with this destination and these CEP-ids.
+    /// Chooses the next hop of a PDU of this IPCP.
     pub(super) fn next_hop(
         &self,
         dst: Address,
@@ -274,10 +278,10 @@ impl<P: Payload> Rmt<P> {
         }
     }
 
-    /// One of several N-1 flows to the same neighbour.
+    /// Chooses one of several N-1 flows to the same neighbour.
     fn one_of(&self, ports: &[u32], mixed: u32) -> u32 {
         match self.spread {
-            // The upper bits have chosen the next hop already.
+            // The upper bits of `mixed` have already chosen the next hop.
             Spread::Flow => ports[mixed as usize % ports.len()],
             Spread::LeastQueue => ports
                 .iter()
@@ -290,7 +294,7 @@ impl<P: Payload> Rmt<P> {
         }
     }
 
-    /// Queues a PDU for an N-1 flow.
+    /// Queues a PDU for an N-1 flow, or drops it and counts it.
     #[inline]
     pub(super) fn queue(&mut self, index: u32, queue_class: QueueClass, pdu: P, is_kept: bool) {
         let Some(port) = self
@@ -329,7 +333,7 @@ impl<P: Payload> Rmt<P> {
         }
     }
 
-    /// The next N-1 flow that has PDUs and is not blocked. They take turns.
+    /// The next N-1 flow that has PDUs and is not blocked; N-1 flows take turns.
     #[inline]
     pub(super) fn poll_n1(&mut self) -> Option<N1Port> {
         while let Some(index) = self.ready.pop_front() {
@@ -350,7 +354,8 @@ impl<P: Payload> Rmt<P> {
         None
     }
 
-    /// Length of the next PDU of an N-1 flow, protected. Refusals of its protection come beside.
+    /// Length of the next PDU of an N-1 flow, protection included, and why the protection refused a
+    /// PDU before it, if it did.
     #[inline]
     pub(super) fn peek(&mut self, n1: N1Port) -> (Option<usize>, Option<Reject>) {
         let port = self
@@ -363,8 +368,7 @@ impl<P: Payload> Rmt<P> {
         }
     }
 
-    /// Takes the PDU that [`Rmt::peek`] measured, with the lane in which it waited; `None` also
-    /// when none was measured.
+    /// Takes the PDU that [`Rmt::peek`] measured, with its queue; `None` if none was measured.
     #[inline]
     pub(super) fn take(&mut self, n1: N1Port) -> Option<(QueueClass, P)> {
         let port = self
@@ -381,7 +385,7 @@ impl<P: Payload> Rmt<P> {
         Some((queue_class, pdu))
     }
 
-    /// Own flows that waited for the lane of an N-1 flow, which has got shorter.
+    /// Own flows that may continue, because the queue that they wait for has got shorter.
     #[inline]
     pub(super) fn released(
         &mut self,
@@ -406,7 +410,7 @@ impl<P: Payload> Rmt<P> {
             return;
         };
         port.is_blocked = true;
-        // Its payloads will see more than this burst.
+        // A blocked flow's payloads outlive this burst.
         port.keep(&mut self.counters);
         if port.has_output() && port.waiting_since == Instant::ZERO {
             port.waiting_since = now;
@@ -430,7 +434,7 @@ impl<P: Payload> Rmt<P> {
         }
     }
 
-    /// The deadline of an N-1 flow that was blocked; true when it is stuck.
+    /// Handles a deadline of a blocked N-1 flow. Returns true when the flow is stuck.
     pub(super) fn port_timeout(&mut self, index: u32, at: Instant) -> bool {
         let (now, stall_timeout) = (self.now, self.stall_timeout);
         let Some(port) = self
@@ -457,8 +461,8 @@ impl<P: Payload> Rmt<P> {
         is_stuck
     }
 
-    /// Makes what waits for blocked N-1 flows last beyond the burst; of all N-1 flows with
-    /// `everything`.
+    /// Copies the PDUs that wait for blocked N-1 flows out of the burst's memory; with
+    /// `everything`, the PDUs of all N-1 flows.
     pub(super) fn keep(&mut self, everything: bool) {
         let mut index = 0;
         while let Some(number) = self.unkept.get(index).copied() {

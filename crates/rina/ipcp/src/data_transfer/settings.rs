@@ -1,5 +1,5 @@
-//! The DIF's configuration as data transfer takes it: what is wrong with it, how long a PDU may be,
-//! and the policies that are made of it, at the start and while the DIF runs.
+//! The DIF's configuration in data transfer: checks it, derives the longest PDU, and makes or
+//! exchanges policies.
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
@@ -14,11 +14,11 @@ use super::error::{CubeError, SettingsError};
 use crate::config::{DifConfig, QosCube};
 use crate::policy::{Fifo, PolicyError, QueuePolicy, Scheduler, TailDrop, component};
 
-/// Most cubes of a DIF: a bit each in the state of an N-1 flow.
+/// Largest number of cubes: the state of an N-1 flow has one bit for each.
 const CUBES_MAX: usize = 64;
-/// Smallest PDU that a DIF may have, in bytes.
+/// Smallest value of the DIF's longest PDU, in bytes.
 const PDU_LEAST: usize = 128;
-/// What protection may add, in bytes, where the longest PDU is derived from an N-1 flow.
+/// Bytes reserved for protection when the longest PDU is derived from an N-1 flow.
 const PROTECTION_RESERVE: usize = 64;
 
 impl<P: Payload> DataPath<P> {
@@ -29,7 +29,7 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// What is wrong with a configuration, also against the one in force.
+    /// Checks a configuration, by itself and against the one in force.
     pub(super) fn check(&self, config: &DifConfig) -> Result<(), SettingsError> {
         let syntax = self.syntax_of(config);
         syntax.check().map_err(SettingsError::Widths)?;
@@ -67,7 +67,7 @@ impl<P: Payload> DataPath<P> {
         Ok(())
     }
 
-    /// Fixes the longest PDU as soon as it can be known.
+    /// Sets the longest PDU of the DIF as soon as it can be determined.
     pub(super) fn fix_max_pdu(&mut self) {
         if !self.is_configured {
             return;
@@ -104,7 +104,7 @@ impl<P: Payload> DataPath<P> {
     }
 
     pub(super) fn renew_port_policies(&mut self) -> Result<(), PolicyError> {
-        // Parameters are checked even when there is no N-1 flow yet.
+        // Checks the parameters even if there is no N-1 flow yet.
         self.port_policies()?;
         let numbers: Vec<u32> = self.rmt.ports().map(|port| port.n1.0).collect();
         for number in numbers {
@@ -156,7 +156,7 @@ impl<P: Payload> DataPath<P> {
     }
 }
 
-/// What serves N-1 flows before the DIF's policies are known.
+/// Policies of N-1 flows before the DIF's policies are known.
 pub(super) fn bare_policies() -> (Box<dyn Scheduler>, Box<dyn QueuePolicy>) {
     let queue = TailDrop {
         pdus: 1024,
@@ -167,7 +167,7 @@ pub(super) fn bare_policies() -> (Box<dyn Scheduler>, Box<dyn QueuePolicy>) {
     (Box::new(Fifo), Box::new(queue))
 }
 
-/// What a connection or a flow would stumble over.
+/// Checks that connections of this cube can work.
 fn makes_sense(cube: &QosCube) -> Result<(), CubeError> {
     if let Some(window) = cube.window
         && (window.credit_max == 0 || window.initial_credit == 0)

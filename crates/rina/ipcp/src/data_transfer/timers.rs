@@ -5,26 +5,26 @@ use core::cmp::Reverse;
 
 use carina_time::Instant;
 
-/// Whose deadline.
+/// The owner of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
     /// A connection, by CEP-id.
     Connection(u32),
-    /// An N-1 flow that takes nothing, by its number.
+    /// An N-1 flow that is blocked, by its number.
     Port(u32),
 }
 
-/// Deadlines in order. A deadline that moves into the future keeps its place: when it comes up,
-/// its owner says when it is due in truth. So a timer that is pushed back with every PDU costs
-/// nothing with every PDU.
+/// Deadlines in order. A deadline that moves later keeps its place in the heap; when it comes up,
+/// its owner arms it again for the real time. So a timer that is postponed with every PDU costs
+/// nothing per PDU.
 #[derive(Debug, Default)]
 pub(super) struct TimerQueue {
     heap: BinaryHeap<Reverse<(Instant, Timer)>>,
 }
 
 impl TimerQueue {
-    /// Notes that `timer` is due at `at`. `armed` is the earliest deadline in the heap for it, 0
-    /// for none; it is kept by the owner.
+    /// Arms `timer` for `at`. `armed` is the earliest deadline of `timer` in the heap, 0 for none;
+    /// the owner stores it.
     #[inline]
     pub(super) fn arm(&mut self, timer: Timer, at: Option<Instant>, armed: &mut Instant) {
         if let Some(at) = at
@@ -41,7 +41,7 @@ impl TimerQueue {
         self.heap.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Takes a deadline that is over, with the time for which it was noted.
+    /// Takes a deadline that has passed, with the time for which it was armed.
     pub(super) fn pop(&mut self, now: Instant) -> Option<(Instant, Timer)> {
         let Reverse((at, _)) = self.heap.peek()?;
         if *at > now {

@@ -1,4 +1,4 @@
-//! What layer management refuses its owner, in every dialect.
+//! Errors that layer management returns to its owner, common to all dialects.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,56 +12,57 @@ use crate::cause::Cause;
 use crate::data_transfer::ConnectionError;
 use crate::policy::PolicyError;
 
-/// Why an IPC process cannot be made of its configuration.
+/// Why an IPCP cannot be made from its configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CreateError {
     /// The name of the IPCP or of the DIF is not well formed.
     Name(NameError),
-    /// A policy cannot be made.
+    /// A policy is invalid.
     Policy(PolicyError),
-    /// The DIF's dialect has no layer management here.
+    /// The program does not support the DIF's dialect.
     Dialect(Dialect),
-    /// The dialect has no such policy or parameter.
+    /// The dialect does not have a configured policy or parameter.
     Refused(Cause),
 }
 
-/// Why a flow is not even requested.
+/// Why no request for a flow is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AllocateError {
-    /// This IPCP is no member, or is leaving.
+    /// This IPCP is not a member, or is leaving.
     NotMember {
         /// The DIF.
         dif: String,
     },
     /// The name of an application is not well formed.
     Name(NameError),
-    /// No QoS cube of the DIF meets the specification; the dialect says why.
+    /// No QoS cube of the DIF meets the flow specification; the dialect gives the reason.
     Specification(Cause),
-    /// There are as many flows as there may be.
+    /// The IPCP has the largest allowed number of flows.
     TooManyFlows,
-    /// Data transfer has no connection for it.
+    /// Data transfer cannot open a connection for the flow.
     Connection(ConnectionError),
-    /// No member has an application of this name.
+    /// The directory has no member where the application is registered.
     UnknownName {
         /// The DIF.
         dif: String,
         /// The name.
         name: String,
     },
-    /// No member that has the application can be reached.
+    /// The application is registered at members that cannot be reached.
     Unreachable {
-        /// Its name.
+        /// Name of the application.
         name: String,
-        /// The members that have it.
+        /// Names of the members where it is registered.
         holders: Vec<String>,
     },
-    /// The member that has the application is known by its address only, and no route leads there.
+    /// The application is registered at a member of which only the address is known, and no route
+    /// leads to that address.
     NoRoute {
-        /// Its name.
+        /// Name of the application.
         name: String,
-        /// The address.
+        /// Address of the member.
         address: u64,
     },
 }

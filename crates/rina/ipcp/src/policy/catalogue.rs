@@ -1,4 +1,4 @@
-//! The list of policies of every component, and how to make one.
+//! The catalogue: the policies of every component, and how to make one.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -15,30 +15,30 @@ use crate::security::Toolbox;
 /// A parameter of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Param {
-    /// Its name.
+    /// Name of the parameter.
     pub name: &'static str,
-    /// What it is when it is not given.
+    /// Default value.
     pub default: &'static str,
-    /// What it does, with unit and range.
+    /// Meaning of the value, with unit and range.
     pub help: &'static str,
 }
 
-/// What is known of a policy without making one.
+/// Description of a policy: name, parameters and help.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
-    /// The component that it is for; see [`component`](super::component).
+    /// The component that the policy belongs to; see [`component`](super::component).
     pub component: &'static str,
-    /// Its name, unique in the component.
+    /// Name of the policy, unique in the component.
     pub name: &'static str,
-    /// What it does, in one sentence.
+    /// What the policy does, in one sentence.
     pub help: &'static str,
-    /// Its parameters.
+    /// Parameters of the policy.
     pub params: Vec<Param>,
-    /// It can take over, or change its parameters, while the DIF runs.
+    /// The policy can be selected, and its parameters can be changed, while the DIF runs.
     pub is_live: bool,
 }
 
-/// The descriptor of a policy that can take over while the DIF runs.
+/// Makes the descriptor of a policy that can be selected while the DIF runs.
 pub fn live(
     component: &'static str,
     name: &'static str,
@@ -54,7 +54,7 @@ pub fn live(
     }
 }
 
-/// A parameter.
+/// Makes a parameter from name, default and help.
 pub fn param(name: &'static str, default: &'static str, help: &'static str) -> Param {
     Param {
         name,
@@ -72,10 +72,10 @@ pub struct Catalogue {
 #[derive(Clone)]
 struct Entry {
     descriptor: Descriptor,
-    /// An [`Arc<Factory<T>>`] for the product `T` of the component; none when the component makes
-    /// the policy itself, by name.
+    /// An [`Arc<Factory<T>>`], where `T` is the component's type of policy; `None` when the
+    /// component makes the policy itself, by name.
     factory: Option<Arc<dyn Any + Send + Sync>>,
-    /// What is wrong with the values of its parameters.
+    /// Checks the values of the policy's parameters.
     judge: Arc<JudgeFn>,
 }
 
@@ -86,15 +86,15 @@ type MakeFn<T> = dyn Fn(&Params) -> Result<T, PolicyError> + Send + Sync;
 type JudgeFn = dyn Fn(&Params) -> Result<(), PolicyError> + Send + Sync;
 
 impl Catalogue {
-    /// A catalogue without policies. [`Catalogue::default`](Default) is the same; the standard
-    /// ones come with [`Catalogue::standard`].
+    /// A catalogue without policies, like [`Catalogue::default`](Default). [`Catalogue::standard`]
+    /// has the standard policies.
     #[must_use]
     pub fn empty() -> Catalogue {
         Catalogue::default()
     }
 
-    /// Adds a policy and the way to make it. `T` is what the component uses, such as
-    /// `Box<dyn Scheduler>`. A policy of the same component and name is replaced.
+    /// Adds a policy and the function that makes it. `T` is the component's type of policy, such as
+    /// `Box<dyn Scheduler>`. Replaces a policy of the same component and name.
     pub fn register<T: 'static>(
         &mut self,
         descriptor: Descriptor,
@@ -109,8 +109,8 @@ impl Catalogue {
         });
     }
 
-    /// Adds a policy that its component makes itself, by name and parameters. `judge` says what is
-    /// wrong with their values.
+    /// Adds a policy that its component makes itself, by name and parameters. `judge` checks the
+    /// values of the parameters.
     pub fn describe(
         &mut self,
         descriptor: Descriptor,
@@ -123,7 +123,7 @@ impl Catalogue {
         });
     }
 
-    /// Adds the policies that a toolbox makes. They hold for N-1 flows to come.
+    /// Adds the policies of a toolbox. A change of one applies to N-1 flows that come up later.
     pub(crate) fn describe_toolbox(&mut self, toolbox: &dyn Toolbox) {
         let judge = toolbox.judge();
         for (component, name, help, params) in toolbox.list() {
@@ -152,15 +152,15 @@ impl Catalogue {
         }
     }
 
-    /// Adds the policies of another catalogue: those of the same component and name are replaced,
-    /// others follow, so that defaults stay.
+    /// Adds the policies of another catalogue. A policy of the same component and name is replaced
+    /// in its place, others are appended, so defaults do not change.
     pub fn extend(&mut self, other: Catalogue) {
         for entry in other.components.into_values().flatten() {
             self.put(entry);
         }
     }
 
-    /// Keeps the policies that `is_kept` says, and changes what is said of them.
+    /// Keeps the policies for which `is_kept` returns true; `is_kept` may also change a descriptor.
     pub(crate) fn retain(&mut self, mut is_kept: impl FnMut(&mut Descriptor) -> bool) {
         for entries in self.components.values_mut() {
             entries.retain_mut(|entry| is_kept(&mut entry.descriptor));
@@ -168,12 +168,12 @@ impl Catalogue {
         self.components.retain(|_, entries| !entries.is_empty());
     }
 
-    /// Components that have policies, in order of their names.
+    /// Names of the components that have policies, sorted.
     pub fn components(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.components.keys().copied()
     }
 
-    /// The policies of a component; the first is its default.
+    /// The policies of a component; the first is the default.
     pub fn policies(&self, component: &str) -> impl Iterator<Item = &Descriptor> + '_ {
         self.components
             .get(component)
@@ -182,10 +182,11 @@ impl Catalogue {
             .map(|entry| &entry.descriptor)
     }
 
-    /// The policy that `spec` names (the default when it names none) and its parameters.
+    /// Finds the policy that `spec` names (the default if it names none), with all parameter
+    /// values.
     ///
     /// # Errors
-    /// The component, the policy or a parameter is unknown; the error says what there is.
+    /// The component, the policy or a parameter is unknown; the error lists the valid names.
     pub fn resolve(
         &self,
         component: &str,
@@ -216,7 +217,7 @@ impl Catalogue {
     /// Makes the policy that `spec` names.
     ///
     /// # Errors
-    /// As [`Catalogue::resolve`], and what the policy finds wrong with its parameters.
+    /// Those of [`Catalogue::resolve`], and a parameter value that the policy rejects.
     pub fn make<T: 'static>(&self, component: &str, spec: &PolicySpec) -> Result<T, PolicyError> {
         let (descriptor, params) = self.resolve(component, spec)?;
         let entry = self.find(component, descriptor.name)?;
@@ -231,10 +232,10 @@ impl Catalogue {
         (factory.0)(&params)
     }
 
-    /// Makes the policy of `component` that a DIF's configuration asks for.
+    /// Makes the policy of `component` that a DIF's configuration selects.
     ///
     /// # Errors
-    /// As [`Catalogue::make`].
+    /// Those of [`Catalogue::make`].
     pub fn make_for<T: 'static>(
         &self,
         component: &str,
@@ -246,20 +247,20 @@ impl Catalogue {
         }
     }
 
-    /// The policy that `spec` names, which could be made with the parameters that it has.
+    /// Checks the policy that `spec` names with its parameter values, and returns its descriptor.
     ///
     /// # Errors
-    /// As [`Catalogue::make`].
+    /// Those of [`Catalogue::resolve`], and a parameter value that the policy rejects.
     pub fn judge(&self, component: &str, spec: &PolicySpec) -> Result<&Descriptor, PolicyError> {
         let (descriptor, params) = self.resolve(component, spec)?;
         (self.find(component, descriptor.name)?.judge)(&params)?;
         Ok(descriptor)
     }
 
-    /// Checks that all policies of a configuration could be made.
+    /// Checks all policies of a configuration.
     ///
     /// # Errors
-    /// The first that cannot, as of [`Catalogue::judge`].
+    /// The first policy that [`Catalogue::judge`] rejects.
     pub fn check(&self, config: &DifConfig) -> Result<(), PolicyError> {
         for (component, spec) in &config.policies {
             self.judge(component, spec)?;

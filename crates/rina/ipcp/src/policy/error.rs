@@ -9,7 +9,7 @@ use carina_routing::RoutingError;
 
 use crate::cause::Cause;
 
-/// Why a policy cannot be made of its name and parameters.
+/// Why a policy cannot be made from its name and parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PolicyError {
@@ -40,7 +40,7 @@ pub enum PolicyError {
         /// The names that exist.
         known: Vec<&'static str>,
     },
-    /// The policy makes something else than its component uses.
+    /// The policy's factory makes another type than the component uses.
     OtherProduct {
         /// The component.
         component: &'static str,
@@ -60,11 +60,11 @@ pub enum PolicyError {
         /// The values that are valid.
         wanted: Wanted,
     },
-    /// A policy of EFCP or of delimiting refuses.
+    /// A policy of EFCP or of delimiting rejects its parameters.
     Efcp(carina_efcp::PolicyError),
-    /// A routing policy refuses.
+    /// A routing policy rejects its parameters.
     Routing(RoutingError),
-    /// The policy itself finds something wrong with its parameters.
+    /// The policy rejects its parameters, with an error of its own.
     Refused(Cause),
 }
 
@@ -74,9 +74,9 @@ pub enum PolicyError {
 pub enum Wanted {
     /// A whole number.
     Uint {
-        /// The least.
+        /// Smallest valid value.
         least: u64,
-        /// The greatest.
+        /// Largest valid value.
         most: u64,
     },
     /// `true` or `false`.
@@ -159,7 +159,7 @@ impl From<RoutingError> for PolicyError {
     }
 }
 
-/// Names with commas between them.
+/// Displays names separated by commas.
 struct List<'a>(&'a [&'static str]);
 
 impl fmt::Display for List<'_> {

@@ -1,4 +1,4 @@
-//! Forwarding: which of several ways a PDU takes.
+//! Forwarding policies: choose among several next hops and N-1 flows for a PDU.
 
 /// How PDUs spread over several N-1 flows to the same neighbour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -6,24 +6,25 @@ pub enum Spread {
     /// PDUs of one connection stay on one N-1 flow, in order.
     #[default]
     Flow,
-    /// Each PDU takes the shortest queue; PDUs of one connection may overtake each other.
+    /// Each PDU takes the N-1 flow with the shortest queue; PDUs of one connection may overtake
+    /// each other.
     LeastQueue,
 }
 
-/// A forwarding policy.
+/// A forwarding policy: chooses a next hop for a PDU.
 pub trait ForwardingPolicy {
-    /// Chooses one of `count` (2 or more) equally good next hops for a PDU whose addresses and
-    /// CEP-ids mix to `mix`: an index below `count`. Must depend on its arguments only.
+    /// Chooses one of `count` (2 or more) equally good next hops: an index below `count`. `mix` is
+    /// a hash of the PDU's addresses and CEP-ids. The result must depend on the arguments only.
     fn next_hop(&self, mix: u32, count: usize) -> usize;
 
-    /// How PDUs spread over the N-1 flows of the next hop.
+    /// How PDUs spread over several N-1 flows of the chosen next hop.
     fn spread(&self) -> Spread;
 }
 
-/// Policy `ecmp`: connections spread over all next hops; each keeps its path.
+/// Policy `ecmp`: spreads connections over all next hops; each connection keeps its path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ecmp {
-    /// Over N-1 flows.
+    /// How PDUs spread over N-1 flows.
     pub spread: Spread,
 }
 
@@ -37,10 +38,10 @@ impl ForwardingPolicy for Ecmp {
     }
 }
 
-/// Policy `single`: everything takes the first next hop.
+/// Policy `single`: all PDUs take the first next hop.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Single {
-    /// Over N-1 flows.
+    /// How PDUs spread over N-1 flows.
     pub spread: Spread,
 }
 

@@ -1,9 +1,9 @@
-//! Policies: what differs from DIF to DIF while the mechanisms stay the same.
+//! Policies: the rules that differ from DIF to DIF, while the mechanisms are the same.
 //!
-//! Every component of an IPCP that decides something has a name ([`component`]) and a choice of
-//! policies. The [`Catalogue`] knows them all: what they are called, which parameters they take,
-//! whether they can be changed while the DIF runs, and how to make one. A program adds policies of
-//! its own with [`Catalogue::register`]; `crates/rina/policy-example` shows how.
+//! Every component of an IPCP that makes decisions has a name ([`component`]) and a set of
+//! policies. The [`Catalogue`] lists them: their names, their parameters, whether they can be
+//! changed while the DIF runs, and how to make one. A program adds its own policies with
+//! [`Catalogue::register`]; `crates/rina/policy-example` shows how.
 
 mod catalogue;
 mod error;

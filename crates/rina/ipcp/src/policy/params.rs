@@ -1,4 +1,4 @@
-//! Parameters of one policy: what was written, over the defaults.
+//! Parameters of one policy: the configured values and, for the rest, the defaults.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -46,10 +46,10 @@ impl Params {
         self.values.get(name).map_or("", String::as_str)
     }
 
-    /// A whole number between `least` and `most`.
+    /// The parameter as a whole number between `least` and `most`.
     ///
     /// # Errors
-    /// It is no number, or not within the range; the message names component, policy, parameter
+    /// The value is not a number or is out of range; the message names component, policy, parameter
     /// and range.
     pub fn uint(&self, name: &str, least: u64, most: u64) -> Result<u64, PolicyError> {
         match self.text(name).parse::<u64>() {
@@ -58,17 +58,17 @@ impl Params {
         }
     }
 
-    /// `true` or `false`.
+    /// The parameter as `true` or `false`.
     ///
     /// # Errors
-    /// It is neither.
+    /// The value is neither `true` nor `false`.
     pub fn flag(&self, name: &str) -> Result<bool, PolicyError> {
         self.text(name)
             .parse::<bool>()
             .map_err(|_| self.wrong(name, Wanted::Flag))
     }
 
-    /// One of several words; returns its position.
+    /// The parameter as the index of its value in `words`.
     ///
     /// # Errors
     /// The value is not one of `words`.

@@ -1,4 +1,4 @@
-//! RMT queueing: what happens to a relayed PDU that meets a long queue.
+//! Queueing policies of the RMT: what happens to a relayed PDU that meets a long queue.
 
 use carina_time::Instant;
 
@@ -9,31 +9,32 @@ use super::Class;
 pub struct Arrival {
     /// The time.
     pub now: Instant,
-    /// Its length in bytes.
+    /// Length of the PDU in bytes.
     pub len: usize,
-    /// Thirty-two random bits, fresh for this PDU.
+    /// 32 random bits, drawn for this PDU.
     pub random: u32,
 }
 
-/// What a queue does with a PDU.
+/// What happens to an arriving PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueDecision {
-    /// It joins.
+    /// The PDU is queued.
     Queue,
-    /// It joins, with its ECN flag set.
+    /// The PDU is queued with its ECN flag set.
     Mark,
-    /// It is dropped, and counted.
+    /// The PDU is dropped and counted.
     Drop,
 }
 
-/// A queueing policy. Each N-1 flow has one of its own, which sees all its classes.
+/// A queueing policy. Each N-1 flow has its own instance, which handles all classes of the flow.
 pub trait QueuePolicy {
-    /// Judges a PDU before it joins `class`, which is `index`-th of the N-1 flow's classes. Asked
-    /// for relayed PDUs; PDUs of this IPCP's own flows are held back at their source instead.
+    /// Decides whether a PDU is queued in `class`, the class with number `index` of the N-1 flow.
+    /// Called for relayed PDUs only; this IPCP's own flows are limited by
+    /// [`QueuePolicy::own_limit`].
     fn admit(&mut self, index: usize, class: &Class, arrival: Arrival) -> QueueDecision;
 
-    /// Up to where this IPCP's own flows may fill the queue of a class: PDUs and bytes. A flow
-    /// that finds more waits, and its writer with it; nothing is dropped.
+    /// Queue length, in PDUs and in bytes, up to which this IPCP's own flows may fill a class.
+    /// Above it, flows and their writers wait; nothing is dropped.
     fn own_limit(&self) -> (u32, u64);
 }
 
@@ -44,9 +45,9 @@ pub(crate) struct TailDrop {
     pub pdus: u32,
     /// Longest queue in bytes.
     pub bytes: u64,
-    /// Longest queue that own flows may make, in PDUs.
+    /// Longest queue that own flows may build, in PDUs.
     pub own_pdus: u32,
-    /// Longest queue that own flows may make, in bytes.
+    /// Longest queue that own flows may build, in bytes.
     pub own_bytes: u64,
 }
 
@@ -64,15 +65,15 @@ impl QueuePolicy for TailDrop {
     }
 }
 
-/// Policy `ecn-mark`: a PDU that finds more than a threshold is marked when its cube allows it,
-/// and dropped only when the queue is full.
+/// Policy `ecn-mark`: above a threshold, a PDU is marked if its cube allows it; a PDU is dropped
+/// only when the queue is full.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EcnMark {
-    /// PDUs from which on to mark.
+    /// Queue length from which on PDUs are marked, in PDUs.
     pub mark_pdus: u32,
-    /// Bytes from which on to mark.
+    /// Queue length from which on PDUs are marked, in bytes.
     pub mark_bytes: u64,
-    /// When to drop.
+    /// Queue length at which PDUs are dropped.
     pub full: TailDrop,
 }
 
@@ -94,27 +95,27 @@ impl QueuePolicy for EcnMark {
     }
 }
 
-/// Policy `red`: random early detection (Floyd and Jacobson, 1993) on the average length in PDUs.
-/// Below `least` nothing happens, above `most` every PDU is hit, between them the share grows to
-/// `share`. A hit marks where the cube allows it and drops otherwise.
+/// Policy `red`: random early detection (Floyd and Jacobson, 1993) on the average queue length in
+/// PDUs. Below `least` no PDU is affected, from `most` on every PDU is; in between, the share grows
+/// linearly to `share`. An affected PDU is marked if its cube allows it, and dropped otherwise.
 #[derive(Clone, Debug)]
 pub(crate) struct Red {
-    /// Average length at which hits begin.
+    /// Average queue length in PDUs from which on PDUs are affected.
     pub least: u32,
-    /// Average length from which on every PDU is hit.
+    /// Average queue length in PDUs from which on every PDU is affected.
     pub most: u32,
-    /// Share of PDUs marked or dropped just below `most`, in 1/10000.
+    /// Share of PDUs affected just below `most`, in 1/10000.
     pub share: u32,
-    /// The average moves by 1/2^`shift` of the difference with each PDU.
+    /// Weight of the average: each PDU moves it by 1/2^`shift` of the difference.
     pub shift: u32,
-    /// When to drop at any rate.
+    /// Queue length at which PDUs are dropped in any case.
     pub full: TailDrop,
-    /// Average length of each class, times 2^16.
+    /// Average queue length of each class in PDUs, times 2^16.
     averages: alloc::vec::Vec<u64>,
 }
 
 impl Red {
-    /// A policy without history.
+    /// Makes the policy with averages of 0.
     #[must_use]
     pub(crate) fn new(least: u32, most: u32, share: u32, shift: u32, full: TailDrop) -> Red {
         Red {
@@ -223,7 +224,7 @@ mod tests {
 
     #[test]
     fn red_hits_a_share_that_grows_with_the_average() {
-        // With a shift of 0 the average is the present length.
+        // With a shift of 0 the average is the current length.
         let mut policy = Red::new(2, 6, 5000, 0, FULL);
         let mut hits = |pdus| {
             let step = u32::MAX / 1000;

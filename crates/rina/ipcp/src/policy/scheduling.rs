@@ -1,36 +1,36 @@
-//! RMT scheduling: which PDU an N-1 flow carries next.
+//! Scheduling policies of the RMT: which PDU an N-1 flow sends next.
 
 use alloc::vec::Vec;
 
 use carina_wire::dif::QosId;
 
-/// What a policy sees of one class, that is, of the PDUs of one QoS cube that wait for one N-1
-/// flow. PDUs of a class never overtake each other.
+/// State of one class that a policy sees: the PDUs of one QoS cube that wait for one N-1 flow. PDUs
+/// of a class never overtake each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Class {
-    /// The cube.
+    /// QoS-id of the cube.
     pub qos: QosId,
-    /// Its priority: 0 is most urgent.
+    /// Priority of the cube: 0 is the most urgent.
     pub priority: u8,
-    /// Its weight: 1 or more.
+    /// Weight of the cube: 1 or more.
     pub weight: u16,
-    /// Its PDUs may be marked in place of being dropped.
+    /// The cube's PDUs may be marked (ECN) instead of being dropped.
     pub ecn: bool,
-    /// PDUs that wait.
+    /// Number of waiting PDUs.
     pub pdus: u32,
-    /// Bytes that wait.
+    /// Total bytes of the waiting PDUs.
     pub bytes: u64,
-    /// Length of the first of them in bytes; 0 when none waits.
+    /// Length of the first waiting PDU in bytes; 0 when none waits.
     pub head_len: u32,
-    /// When the first of them came: a number that grows by one with each PDU of the N-1 flow.
+    /// Arrival number of the first waiting PDU. The N-1 flow numbers PDUs as they arrive.
     pub head_arrival: u64,
 }
 
-/// A scheduling policy. Each N-1 flow has one of its own.
+/// A scheduling policy. Each N-1 flow has its own instance.
 pub trait Scheduler {
-    /// Chooses the class whose first PDU is sent now: an index into `classes`. Bit `i` of
-    /// `waiting` says that class `i` has PDUs; at least one has. The PDU leaves the queue right
-    /// after; a choice without PDUs is replaced by the first class that has some.
+    /// Chooses the class whose first PDU is sent now: an index into `classes`. Bit `i` of `waiting`
+    /// is set when class `i` has PDUs; at least one bit is set. The PDU then leaves the queue. If
+    /// the chosen class is empty, the first class that has PDUs is served instead.
     fn choose(&mut self, classes: &[Class], waiting: u64) -> usize;
 }
 
@@ -44,7 +44,8 @@ impl Scheduler for Fifo {
     }
 }
 
-/// Policy `strict-priority`: the most urgent class first; among equals, first come, first served.
+/// Policy `strict-priority`: serves the most urgent class first; classes of equal priority in order
+/// of arrival.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StrictPriority;
 
@@ -57,19 +58,20 @@ impl Scheduler for StrictPriority {
 }
 
 /// Policy `weighted-fair`: deficit round robin over the classes (Shreedhar and Varghese, 1995). In
-/// each round a class that has PDUs may send `quantum · weight` bytes; what it does not use while
-/// PDUs still wait is added to its next round.
+/// each round a class that has PDUs may send `quantum · weight` bytes. What a class does not use
+/// while PDUs still wait is added to its next round.
 #[derive(Clone, Debug)]
 pub(crate) struct WeightedFair {
     quantum: u32,
     deficits: Vec<u64>,
     current: usize,
-    /// The current class has had its quantum of this round.
+    /// The current class has already received its quantum of this round.
     is_granted: bool,
 }
 
 impl WeightedFair {
-    /// Shares in units of `quantum` bytes. The longest PDU or more makes each step short.
+    /// `quantum` is the share of weight 1 in bytes per round. With at least the longest PDU, a
+    /// class with PDUs can send in every round.
     #[must_use]
     pub(crate) fn new(quantum: u32) -> WeightedFair {
         WeightedFair {
@@ -111,7 +113,7 @@ impl Scheduler for WeightedFair {
     }
 }
 
-/// The waiting class with the least key.
+/// The non-empty class with the smallest key.
 fn least<K: Ord>(classes: &[Class], waiting: u64, key: impl Fn(&Class) -> K) -> usize {
     let first = waiting.trailing_zeros() as usize;
     let rest = waiting & waiting.wrapping_sub(1);

@@ -1,4 +1,4 @@
-//! The policies that come with data transfer.
+//! The standard policies of data transfer.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -14,8 +14,8 @@ use super::{
 };
 
 impl Catalogue {
-    /// The policies of data transfer. Layer management and the toolbox add theirs when an IPCP is
-    /// made.
+    /// The standard policies of data transfer. Layer management and the toolbox add theirs when an
+    /// IPCP is made.
     #[must_use]
     pub fn standard() -> Catalogue {
         let mut catalogue = Catalogue::empty();
@@ -222,7 +222,7 @@ fn efcp(catalogue: &mut Catalogue) {
     }
     for info in Delimiting::list() {
         let name = info.name;
-        // Flows that are there keep the form of their user-data fields.
+        // Existing flows keep their delimiting.
         catalogue.register::<Delimiting>(
             described(component::DELIMITING, info, false),
             move |params| Delimiting::by_name(name, params.values()).map_err(PolicyError::Efcp),
@@ -259,7 +259,7 @@ fn spread(params: &Params) -> Result<Spread, PolicyError> {
     Ok([Spread::Flow, Spread::LeastQueue][index])
 }
 
-/// Values are checked to be small before they come here.
+/// Converts a value that the caller has already checked to be small.
 fn to_u32(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }

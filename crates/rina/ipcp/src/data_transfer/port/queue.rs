@@ -6,17 +6,18 @@ use carina_wire::Payload;
 
 /// A PDU that waits.
 pub(super) struct Waiting<P> {
-    /// When it came, counted in PDUs; of a management PDU, 1 when it is to stay without protection.
+    /// Of a PDU of a class: its arrival number. Of a management PDU: 1 if it is sent without
+    /// protection, else 0.
     pub(super) mark: u64,
-    /// Its length in bytes, which is asked for more often than the PDU is touched.
+    /// Length in bytes, stored because it is read more often than the PDU.
     pub(super) len: u32,
     pub(super) pdu: P,
 }
 
-/// PDUs of one class.
+/// PDUs of one class, or of management.
 pub(super) struct Queue<P> {
     pub(super) pdus: VecDeque<Waiting<P>>,
-    /// How many at the front are known to last beyond the burst.
+    /// How many PDUs at the front are known to be outside of the burst's memory.
     pub(super) kept: usize,
 }
 
@@ -30,7 +31,8 @@ impl<P: Payload> Queue<P> {
 
     #[inline]
     pub(super) fn push(&mut self, waiting: Waiting<P>, is_kept: bool) {
-        // Only a prefix is known to be kept; what was kept behind it is asked again, for nothing.
+        // `kept` counts only a prefix. For PDUs behind it that are kept already, a second `keep`
+        // costs nothing.
         if is_kept && self.kept == self.pdus.len() {
             self.kept += 1;
         }
@@ -48,7 +50,8 @@ impl<P: Payload> Queue<P> {
         self.pdus.iter().map(|waiting| u64::from(waiting.len)).sum()
     }
 
-    /// Keeps all; returns how many had to be dropped.
+    /// Copies all PDUs out of the burst's memory. Returns how many were dropped for lack of
+    /// buffers.
     pub(super) fn keep(&mut self) -> usize {
         let before = self.pdus.len();
         let mut index = 0;

@@ -1,4 +1,4 @@
-//! Relaying: PDUs of others on their way.
+//! Relaying: forwards PDUs whose destination is another member.
 
 use carina_wire::Payload;
 use carina_wire::dif::{Address, RelayHeader};
@@ -9,11 +9,11 @@ use crate::data_transfer::forwarding::mix;
 use crate::data_transfer::port::QueueClass;
 use crate::policy::{Arrival, QueueDecision};
 
-/// Room for [`Syntax::mark_bytes`](carina_wire::dif::Syntax::mark_bytes) of any dialect.
+/// Buffer size for [`Syntax::mark_bytes`](carina_wire::dif::Syntax::mark_bytes) of any dialect.
 const MARK_MAX: usize = 32;
 
 impl<P: Payload> Rmt<P> {
-    /// Sends on a PDU that is not for this IPCP.
+    /// Forwards a PDU whose destination is another member.
     #[inline]
     pub(in crate::data_transfer) fn relay(&mut self, header: &RelayHeader, mut pdu: P) {
         if header.hop_limit <= self.hop_limits.last {
@@ -59,12 +59,12 @@ impl<P: Payload> Rmt<P> {
         self.queue(index, queue_class, pdu, false);
     }
 
-    /// Finds another way for a PDU whose N-1 flow has ended.
+    /// Queues a PDU whose N-1 flow has ended for another N-1 flow.
     pub(in crate::data_transfer) fn requeue(&mut self, queue_class: QueueClass, pdu: P) {
         let mut prefix = [0; 64];
         let count = pdu.copy_prefix(&mut prefix);
         let port = match self.syntax.peek(&prefix[..count]) {
-            // PDUs between neighbours belong to the N-1 flow that has ended.
+            // A PDU between neighbours has no other path.
             Ok(header)
                 if u16::from(header.hop_limit) != self.hop_limits.neighbour
                     && header.dst != Address::NONE =>
@@ -99,7 +99,7 @@ impl<P: Payload> Rmt<P> {
         decision
     }
 
-    /// Thirty-two random bits (xorshift64*).
+    /// Draws 32 random bits (xorshift64*).
     #[inline]
     fn draw(&mut self) -> u32 {
         let mut x = self.random;
