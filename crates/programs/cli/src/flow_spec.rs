@@ -6,11 +6,12 @@ use carina_client::FlowSpec;
 use carina_measure::traffic::{ParseError, Rate, share};
 use carina_text::duration::{DurationError, parse_ns};
 
-/// A flow specification: one of three by name, and fields that differ from it.
+/// Flow specification of the command line: one of three named specifications, with some fields
+/// changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpecArg(pub FlowSpec);
 
-/// The help of an option that takes one.
+/// Help text of every option that takes a flow specification.
 pub const SPEC_HELP: &str = "\
 What is asked of the flow: `reliable` (every SDU, once, whole and in order), `unreliable` \
 (no requirement) or `flow-controlled` (in order, and the receiver is not overrun; lost SDUs are \
@@ -18,52 +19,52 @@ not sent again). Fields that differ follow: max_sdu_gap=COUNT, max_loss=SHARE, \
 max_delay=TIME, max_jitter=TIME, avg_bandwidth=RATE, in_order=true|false, as in \
 `unreliable,max_sdu_gap=2,max_loss=1%`. A shim over a network offers no reliable flow";
 
-/// A text that is not a flow specification.
+/// Why a text is not a flow specification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// It begins with none of the three names.
+    /// The text begins with none of the three names.
     #[error("{0:?} is not one of reliable, unreliable and flow-controlled")]
     Name(String),
     /// A part has no `=`.
     #[error("{0:?} must be FIELD=VALUE")]
     NotAField(String),
-    /// A field is wrong.
+    /// The value of a field is wrong.
     #[error("{field}: {reason}")]
     In {
-        /// Its name.
+        /// Name of the field.
         field: String,
-        /// What is wrong with it.
+        /// What is wrong with the value.
         reason: Box<SpecError>,
     },
-    /// No field has the name.
+    /// The field does not exist.
     #[error(
         "there is no such field; there are max_sdu_gap, max_loss, max_delay, max_jitter, \
          avg_bandwidth and in_order"
     )]
     UnknownField,
-    /// No number of SDUs.
+    /// The value is not a number of SDUs.
     #[error("{0:?} is neither a number of SDUs nor `any`")]
     Gap(String),
-    /// A rate in SDUs per second where bits per second are needed.
+    /// The rate is in SDUs per second, but must be in bits per second.
     #[error("bits per second are expected, as 10Mbit")]
     NotBits,
-    /// Neither of the two words.
+    /// The value is neither `true` nor `false`.
     #[error("{0:?} is neither true nor false")]
     NotABool(String),
-    /// A time beyond what the field holds.
+    /// The time is below 1 µs or does not fit into the field (2^32 − 1 µs).
     #[error("{0} is not between 1us and 4294s")]
     TimeRange(String),
-    /// No duration.
+    /// The value is not a duration.
     #[error(transparent)]
     Duration(#[from] DurationError),
-    /// No rate, or no share.
+    /// The value is not a rate or a share.
     #[error(transparent)]
     Traffic(#[from] ParseError),
 }
 
 impl SpecArg {
-    /// Whether every SDU arrives, in order.
+    /// Whether the specification allows neither loss nor gaps and requires order.
     pub fn is_reliable(&self) -> bool {
         self.0.max_loss == 0 && self.0.max_sdu_gap == 0 && self.0.in_order
     }
@@ -124,7 +125,8 @@ fn set(spec: &mut FlowSpec, field: &str, value: &str) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// A duration in microseconds; 0 would be no requirement.
+/// Parses a duration and returns it in microseconds, rounded up. Refuses zero, which would mean "no
+/// requirement" in a flow specification.
 fn micros(text: &str) -> Result<u32, SpecError> {
     let us = parse_ns(text)?.div_ceil(1000);
     match u32::try_from(us) {

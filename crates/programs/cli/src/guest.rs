@@ -1,4 +1,5 @@
-//! `carina-guest`, what a guest has as `/bin/carina`: a node and what uses its flows.
+//! The program `carina-guest`, installed as `/bin/carina` in guests: a node, and programs that use
+//! its flows.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

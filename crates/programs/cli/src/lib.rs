@@ -1,12 +1,13 @@
-//! The programs: [`carina`], what a user runs; [`guest`], what a guest runs; [`tools`], what
-//! measures, simulates and converts. Each parses a command line, does what it says and ends with an
-//! exit code: 0 done, 1 tried and failed, 2 the command line is wrong, 3 refused for good, 130
-//! Ctrl-C, 141 its standard output was closed.
+//! The command line of the programs [`carina`] (for users), [`guest`] (inside guests) and [`tools`]
+//! (measures, simulates and converts). Each function parses the command line of its process, runs
+//! the command and returns the exit code: 0 success, 1 failure, 2 wrong command line, 3 refused so
+//! that a retry does not help, 130 ended by SIGINT or SIGTERM, 141 standard output was closed.
 //!
-//! `carina` knows the command lines of all tools and starts `carina-tools` for them, as it was
-//! started itself: help and errors of a tool are the same from both programs.
+//! `carina` parses the command lines of the tools as well, and then replaces itself with
+//! `carina-tools`, with the same arguments. So help and error messages of a tool are the same from
+//! both programs.
 #![forbid(unsafe_code)]
-// A build of one product uses a part of what all share.
+// A build without all features leaves some of the shared code unused.
 #![cfg_attr(not(feature = "tools"), allow(dead_code))]
 
 mod argument;
@@ -36,15 +37,15 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::failure::{Attempt, EXIT_UNREAD, EXIT_USAGE, Failure, Outcome};
 use crate::tool::Tools;
 
-/// Networks of virtual machines without network cards.
+/// Connect virtual machines without network cards, run a packet data plane, build virtual networks
 ///
 /// Exit codes: 0 success, 1 failure, 2 wrong command line, 3 refused for a reason that a retry does
 /// not change, such as a bad value, 130 ended by SIGINT (Ctrl-C) or SIGTERM before its result, 141
-/// the reader closed standard output.
+/// the reader of standard output closed it.
 #[derive(Debug, Parser)]
 #[command(
     name = "carina",
-    // Also where the program is carina-tools.
+    // carina-tools shows `carina` in its usage lines too.
     bin_name = "carina",
     version,
     max_term_width = 100,
@@ -57,10 +58,10 @@ struct Cli {
     command: Command,
 }
 
-/// A node in a guest, and what uses its flows: ping, perf, cat.
+/// Run a node inside a VM, and the programs that use its flows: ping, perf, cat
 ///
-/// A guest has this small program as `carina`. Graphs, virtual machines, virtual networks, labs and
-/// tools are commands of the program on the host.
+/// This small program is installed as `carina` in a guest. Graphs, virtual machines, virtual
+/// networks, labs and tools are commands of the full `carina` on the host.
 #[derive(Debug, Parser)]
 #[command(
     name = "carina",
@@ -76,34 +77,36 @@ struct GuestCli {
     command: NodeCommand,
 }
 
-/// Options of every command.
+/// Options that every command accepts.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Shared {
-    /// Print JSON, for programs
+    /// Print the result as JSON, for scripts [default: text for people]
     #[arg(long, global = true)]
     pub json: bool,
-    /// Run directory of the node [default: $CARINA_RUN, /run/carina for root, else
-    /// $XDG_RUNTIME_DIR/carina]
+    /// Run directory of the node to talk to, such as /run/carina: it has the node's sockets and
+    /// counters [default: $CARINA_RUN, /run/carina for root, else $XDG_RUNTIME_DIR/carina]
     #[arg(long, global = true, value_name = "DIR")]
     pub run: Option<PathBuf>,
-    /// Time to wait for a node to start, a DIF to be joined, a name to become known, a guest or a
-    /// node to answer. A node that runs has 20 s to answer without it, and 5 s with less
+    /// Longest time to wait, such as 30s, for a node to start, a DIF to be joined, a name to be
+    /// registered, or a node or guest to answer [default: no waiting for what does not exist yet;
+    /// 20 s for an answer]. A running node always has at least 5 s to answer
     #[arg(long, global = true, value_name = "TIME", value_parser = carina_text::duration::parse_ns)]
     pub wait: Option<u64>,
 }
 
 impl Shared {
-    /// The run directory of the node.
+    /// The run directory of the node: that of `--run`, else that of the environment.
     pub fn run_dir(&self) -> RunDir {
         self.run.as_ref().map_or_else(RunDir::from_env, RunDir::new)
     }
 
-    /// How long to wait for a node, a DIF or a name, as --wait says.
+    /// How long to wait for a node, a DIF or a name to appear: the value of `--wait`, or zero.
     pub fn wait_limit(&self) -> Duration {
         Duration::from_nanos(self.wait.unwrap_or(0))
     }
 
-    /// How long a node that runs may take to answer.
+    /// How long to wait for an answer of a running node: 20 s without `--wait`, else its value but
+    /// at least 5 s.
     pub fn answer_limit(&self) -> Duration {
         match self.wait {
             None => ANSWER_LIMIT,
@@ -111,11 +114,12 @@ impl Shared {
         }
     }
 
-    /// A client of the node's control socket. Waits for the socket within the limit.
+    /// Returns a client of the node's control socket, after waiting up to the limit of `--wait` for
+    /// the node to listen. Does not fail when no node listens.
     pub fn control(&self) -> Client {
         let socket = self.run_dir().control_sock();
         let deadline = Instant::now() + self.wait_limit();
-        // If nothing listens yet, the first request fails with the reason.
+        // When no node listens yet, the client's first request fails with the reason.
         while carina_sys::connect_stream(&socket, self.answer_limit()).is_err()
             && Instant::now() < deadline
         {
@@ -124,7 +128,7 @@ impl Shared {
         Client::new(socket).with_answer_limit(self.answer_limit())
     }
 
-    /// The node as applications see it.
+    /// Connects to the node as an application does, and retries up to the limit of `--wait`.
     ///
     /// # Errors
     /// No node runs.
@@ -140,20 +144,21 @@ impl Shared {
     }
 }
 
-/// How long a node may take to answer without `--wait`: it asks other members for up to 12 s.
+/// How long a node has to answer without `--wait`. Some requests make it ask other members, for up
+/// to 12 s.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
-/// How long it may take at least: a busy machine is no reason to fail.
+/// Least time that a node has to answer, even with a shorter `--wait`: a busy node is not an error.
 const ANSWER_LIMIT_MIN: Duration = Duration::from_secs(5);
 
-/// Time between two looks for a node that is still starting.
+/// Time between two attempts to connect to a node that is still starting.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 const ENVIRONMENT: &str = "Environment:\n  CARINA_RUN  run directory of the node, as --run\n  \
     CARINA_LOG  what is logged on standard error: a level, or levels by target,\n              \
     as CARINA_LOG=info,carina::efcp=debug [default: info]";
 
-/// What a node has, and what uses its flows. The order is that of `--help`.
+/// Commands of a node, and programs that use its flows. `--help` lists them in this order.
 #[derive(Debug, Subcommand)]
 enum NodeCommand {
     Node(commands::node::NodeArgs),
@@ -264,7 +269,7 @@ enum Command {
     VlanTranslate(commands::vlan_translate::VlanTranslateArgs),
 }
 
-/// Does a command of a node.
+/// Runs a command of [`NodeCommand`].
 fn run_of_node(shared: &Shared, command: NodeCommand) -> Outcome {
     match command {
         NodeCommand::Node(args) => commands::node::run(shared, args),
@@ -285,7 +290,7 @@ fn run_of_node(shared: &Shared, command: NodeCommand) -> Outcome {
     }
 }
 
-/// Does a command of any kind; `tools` does what measures, simulates and converts.
+/// Runs any command. `tools` runs the commands that measure, simulate and convert.
 fn run(cli: Cli, tools: &Tools) -> Outcome {
     let shared = &cli.shared;
     match cli.command {
@@ -336,26 +341,27 @@ fn run(cli: Cli, tools: &Tools) -> Outcome {
     }
 }
 
-/// The program `carina`: does what the command line of this process says.
+/// Runs the program `carina`: parses the command line of this process and runs the command. Starts
+/// `carina-tools` for the commands of that program.
 #[must_use]
 pub fn carina() -> ExitCode {
     main(|cli: Cli| (cli.shared.json, run(cli, &tool::ELSEWHERE)))
 }
 
-/// The program `carina-tools`: the same, and it has all tools in itself.
+/// Runs the program `carina-tools`: like [`carina`], but all tools run in this process.
 #[must_use]
 pub fn tools() -> ExitCode {
     main(|cli: Cli| (cli.shared.json, run(cli, &tool::HERE)))
 }
 
-/// The program `carina-guest`: the commands of a node alone.
+/// Runs the program `carina-guest`, which has the commands of a node only.
 #[must_use]
 pub fn guest() -> ExitCode {
     main(|cli: GuestCli| (cli.shared.json, run_of_node(&cli.shared, cli.command)))
 }
 
-/// The command lines of the programs `carina`, `carina-guest` and `carina-tools`, as manual pages
-/// and completions need them.
+/// The command lines of the programs `carina`, `carina-guest` and `carina-tools`, in this order,
+/// for generating manual pages and shell completions.
 #[must_use]
 pub fn definitions() -> [clap::Command; 3] {
     let of_tools = Cli::command().name("carina-tools").bin_name("carina-tools");
@@ -371,13 +377,13 @@ pub fn definitions() -> [clap::Command; 3] {
 const ABOUT_TOOLS: &str = "Measure, simulate and convert. carina starts this program for bench, demo, \
     dissect, import and sim";
 
-/// Parses the command line of this process and does what it says: `run` returns whether results
-/// are JSON, and what came out.
+/// Parses the command line of this process and runs the command. `run` returns whether `--json` is
+/// given, and the outcome of the command.
 fn main<C: Parser>(run: impl FnOnce(C) -> (bool, Outcome)) -> ExitCode {
     let cli = match C::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version come as errors as well.
+            // clap returns requests for help or the version as errors too.
             let printed = report::printed(error.print());
             return ExitCode::from(match printed {
                 _ if error.use_stderr() => EXIT_USAGE,

@@ -1,4 +1,4 @@
-//! `carina`, what a user runs: all of it is in the library of this crate.
+//! The program `carina`, for users. All its code is in the library of this crate.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

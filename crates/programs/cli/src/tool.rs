@@ -1,5 +1,6 @@
-//! The commands that measure, simulate and convert. They are in a program of their own, so that
-//! `carina` stays small: `carina bench` starts `carina-tools`, as git starts its parts.
+//! The commands that measure, simulate and convert. They are in a separate program, `carina-tools`,
+//! so that `carina` stays small: `carina bench` starts `carina-tools`, as git starts its
+//! subcommands.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -15,8 +16,8 @@ use crate::commands::{bench::BenchCommand, import::ImportCommand, sim::SimComman
 use crate::commands::{lwaftr, nfv, vnet};
 use crate::failure::{Attempt, Outcome, failed};
 
-/// What does the commands of `carina-tools`: [`HERE`] or [`ELSEWHERE`]. A program has in it what it
-/// names.
+/// How a program runs each command of `carina-tools`: in its own process ([`HERE`]), or by starting
+/// `carina-tools` ([`ELSEWHERE`]). Only a program that uses `HERE` links the code of the tools.
 pub struct Tools {
     #[cfg(feature = "tools")]
     pub bench: fn(&Shared, BenchCommand) -> Outcome,
@@ -34,7 +35,7 @@ pub struct Tools {
     pub vnet: vnet::VnetTools,
 }
 
-/// The commands run in this process.
+/// The table of `carina-tools`: each command runs in this process.
 pub const HERE: Tools = Tools {
     #[cfg(feature = "tools")]
     bench: commands::bench::run,
@@ -61,7 +62,7 @@ pub const HERE: Tools = Tools {
     },
 };
 
-/// The commands run in `carina-tools`.
+/// The table of `carina`: each command starts `carina-tools`.
 pub const ELSEWHERE: Tools = Tools {
     #[cfg(feature = "tools")]
     bench: start_program,
@@ -88,8 +89,9 @@ pub const ELSEWHERE: Tools = Tools {
     },
 };
 
-/// Becomes `carina-tools` with the command line of this process, which has been found to be right:
-/// its standard streams, signals and exit code are this process's.
+/// Replaces this process with `carina-tools`, with the same command line, which has already been
+/// parsed without error. `carina-tools` inherits the standard streams, and its exit code becomes
+/// the exit code of this process.
 ///
 /// # Errors
 /// The program is not installed, or cannot be started.
@@ -110,7 +112,7 @@ fn start_program<Args>(_: &Shared, _: Args) -> Outcome {
 
 const TOOLS: &str = "carina-tools";
 
-/// A program of Carina's in the directory of another one.
+/// The path of the program `name` in the directory of `program`, if there is such a file.
 fn beside(program: &Path, name: &str) -> Option<PathBuf> {
     let path = program.with_file_name(name);
     path.is_file().then_some(path)

@@ -1,4 +1,5 @@
-//! `carina-tools`: what `carina` does, and what measures, simulates and converts besides.
+//! The program `carina-tools`: has all commands of `carina`, and runs those that measure, simulate
+//! and convert in its own process.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

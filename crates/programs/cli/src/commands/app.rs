@@ -1,4 +1,4 @@
-//! `carina app`: the registered applications.
+//! `carina app`: lists the registered applications.
 
 use carina_text::table::Table;
 use clap::Subcommand;
@@ -7,10 +7,10 @@ use crate::Shared;
 use crate::failure::{Attempt, Outcome};
 use crate::report::{print_json, print_line};
 
-/// Show registered applications
+/// Show the applications that are registered
 #[derive(Debug, Subcommand)]
 pub enum AppCommand {
-    /// List registered names, here and at the peers of this system
+    /// List registered application names: of this system, and those that its peers announce
     #[command(after_help = "Example:\n  carina app list")]
     List,
 }

@@ -1,4 +1,4 @@
-//! `carina apply`: brings a running node to what a configuration says.
+//! `carina apply`: changes a running node so that it matches a configuration file.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -9,14 +9,14 @@ use crate::Shared;
 use crate::failure::{Attempt, Outcome};
 use crate::report::{print_json, print_line};
 
-/// Make the running node match a configuration file
+/// Change the running node so that it matches a configuration file, without a restart
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  carina apply node.toml\n\nThe file is judged first and applied \
     as one step or not at all; exit code 3: it is refused, and\nnothing was changed."
 )]
 pub struct ApplyArgs {
-    /// The file, in the format of `carina node --config`; `-` for standard input
+    /// TOML file in the format of `carina node --config`; `-` reads standard input
     file: PathBuf,
 }
 

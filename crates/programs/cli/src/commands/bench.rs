@@ -1,4 +1,4 @@
-//! `carina bench`: measurements beside other systems.
+//! `carina bench`: measures Carina, and other systems for comparison.
 
 use carina_api::AppName;
 use carina_apps::sample_packet::{ETHERNET_SIZES, SIZES};
@@ -29,7 +29,7 @@ use self::arguments::{
     DriversArgs, FlowsArgs, GuestArgs, HvArgs, LocalArgs, PaperArgs, RestartArgs,
 };
 
-/// Measure Carina, and other systems for comparison
+/// Measure Carina's speed, and that of other systems for comparison
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
     /// Measure messages between a VM and its host over each VMPI device; for comparison: bare rings
@@ -52,8 +52,9 @@ pub enum BenchCommand {
         where dpdk-testpmd is installed (Debian: dpdk, dpdk-dev)."
     )]
     Engine(CaseArgs),
-    /// Measure how many packets an AFTR forwards on one core, in both directions at once, and the
-    /// time to load a million softwires; for comparison: DPDK's testpmd between null devices
+    /// Measure how many packets an AFTR forwards on one core, in both directions at once, and how
+    /// long it takes to load a million softwires; for comparison: DPDK's testpmd between null
+    /// devices
     #[command(
         after_help = "Examples:\n  carina bench lwaftr --json > lwaftr.json\n  \
         carina bench lwaftr --cases few-encap,few-decap --sizes 64 --runs 9\n\nFrames have 64, \
@@ -63,15 +64,15 @@ pub enum BenchCommand {
     )]
     Lwaftr(CaseArgs),
     /// Measure how many frames pass the rings of a vhost-user port; for comparison: DPDK's
-    /// net_vhost. The front end of both is DPDK's virtio-user
+    /// net_vhost. DPDK's virtio-user is the front end of both
     #[command(after_help = "Examples:\n  carina bench vhost --json > vhost.json\n  \
         carina bench vhost --cases packed-guest-to-host --sizes 64,1500 --runs 9\n\nFrames have \
         64, 512, 1500 and 4000 bytes without --sizes; a third of the time goes before each \
         measurement, to warm up. It needs dpdk-testpmd (Debian: dpdk, dpdk-dev) and two \
         processors, and no privilege.")]
     Vhost(CaseArgs),
-    /// Measure the network card of an unmodified guest over Carina's back end; for comparison: a
-    /// tap of QEMU
+    /// Measure the network card of an unmodified guest over Carina's vhost-user back end; for
+    /// comparison: a tap interface of QEMU
     #[command(after_help = "Examples:\n  carina bench guest --json > guest.json\n  \
         carina bench guest --cases udp-guest-to-host --sizes 64 --runs 9\n\nCases: \
         udp-guest-to-host, udp-host-to-guest, tcp-guest-to-host, tcp-host-to-guest; payloads have \
@@ -86,22 +87,23 @@ pub enum BenchCommand {
         --sizes. Boots one VM; needs no privilege."
     )]
     Drivers(DriversArgs),
-    /// Measure packets lost, and the time without packets, at a guest's card while the guest
-    /// reboots, its back end is killed, or the guest moves to another QEMU
+    /// Measure how many packets a guest's card loses, and how long it is without packets, while the
+    /// guest reboots, its back end is killed, or the guest moves to another QEMU
     #[command(
         after_help = "Examples:\n  carina bench restart --json > restart.json\n  \
         carina bench restart --cases migration-split --runs 3\n\nAs root, or where user \
         namespaces are allowed."
     )]
     Restart(RestartArgs),
-    /// Measure how fast many flows through one normal DIF are allocated, and their memory
+    /// Measure how fast many flows through one normal DIF are allocated, and how much memory they
+    /// take
     #[command(after_help = "Examples:\n  carina bench flows --json > flows.json\n  \
         carina bench flows --flows 1000 --askers 1 --runs 5")]
     Flows(FlowsArgs),
-    /// The server of `carina bench flows`
+    /// Server of `carina bench flows`
     #[command(hide = true)]
     FlowsHolder {
-        /// The name to register
+        /// Application name to register
         name: AppName,
     },
     /// Repeat the measurements of Vrijders and others (2016) and Grasa and others (2017): VMs on
@@ -110,11 +112,11 @@ pub enum BenchCommand {
         carina bench paper --cases fig16.14 --runs 7 --out figures\n\nAs root, or where user \
         namespaces are allowed: every system is a network namespace or a VM.")]
     Paper(PaperArgs),
-    /// The client of `carina bench paper` in another system: takes a request in JSON and prints
-    /// each measurement as a line of JSON
+    /// Client of `carina bench paper` in another system: reads a request in JSON, and prints each
+    /// measurement as a line of JSON
     #[command(hide = true)]
     Client {
-        /// The request
+        /// Request in JSON
         request: String,
     },
 }
@@ -122,7 +124,7 @@ pub enum BenchCommand {
 /// Runs the command.
 ///
 /// # Errors
-/// Something is missing or a measurement fails.
+/// A program or permission is missing, or a measurement fails.
 pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
     match command {
         BenchCommand::Hv(args) => {

@@ -1,4 +1,4 @@
-//! `carina bench-peer`: the other side of a bench, started by the bench itself.
+//! `carina bench-peer`: the server of a benchmark, which the benchmark itself starts.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use crate::failure::{Attempt, Outcome};
 use crate::interrupt::{TAKING_SIGNALS, end_server_with_signal};
 use crate::report::progress;
 
-/// The other side of `carina bench`. It opens whatever sockets its client asks for: not for
-/// anything but a bench.
+/// Server of `carina bench`, which opens whatever sockets its client requests: use it for
+/// benchmarks only.
 #[derive(Debug, clap::Args)]
 pub struct BenchPeerArgs {
-    /// The name to register
+    /// Application name to register
     name: AppName,
-    /// The DIF [default: all]
+    /// DIF to register the name in [default: all DIFs]
     #[arg(long)]
     dif: Option<DifName>,
-    /// Serve one client after the other, instead of ending with the first
+    /// Serve one client after the other [default: end with the first]
     #[arg(long)]
     stay: bool,
 }

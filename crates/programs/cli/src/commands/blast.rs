@@ -1,4 +1,4 @@
-//! `carina blast`: packets at a rate, what of them comes back, and when.
+//! `carina blast`: sends packets at a rate, and measures which come back and when.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ use crate::graph_directory::OwnCounters;
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
 
-/// Send packets at one port and see which come back at another: loss, reordering, latency
+/// Send packets at one port and measure which come back at another: loss, reordering, latency
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  carina blast eth1 eth2 --rate 100kpps --for 10s\n  \
@@ -46,73 +46,79 @@ use crate::report::{print_json, print_line, progress};
     FCS. Ctrl-C ends it and prints what was found."
 )]
 pub struct BlastArgs {
-    /// The port where packets leave
+    /// Port that sends the packets, such as eth1 (see below)
     #[arg(value_name = "TX")]
     tx: String,
-    /// The port where they come back [default: where they leave]
+    /// Port that receives them again [default: the sending port]
     #[arg(value_name = "RX")]
     rx: Option<PortSpec>,
-    /// Send the whole Ethernet frames of a capture file, pcap or pcapng, again and again
+    /// Send the Ethernet frames of this pcap or pcapng file, repeatedly [default: send generated
+    /// UDP packets]
     #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
-    /// Send the file once
+    /// With --replay: send the file once only
     #[arg(long, requires = "replay")]
     once: bool,
-    /// Lengths in bytes without FCS, and how many of each: 64x7,594x3,1500
+    /// Frame lengths in bytes without FCS, with the share of each: 64x7,594x3,1500 repeats 7, 3 and
+    /// 1 frames
     #[arg(long, default_value = "64", conflicts_with = "replay")]
     size: Mix,
-    /// Flows, by source port
+    /// Number of flows, which differ in their UDP source ports
     #[arg(long, default_value_t = 1, conflicts_with = "replay")]
     flows: u16,
-    /// Source MAC address; with --replay of packets that were captured without one
+    /// Source MAC address of generated packets, and of packets in the file that were captured
+    /// without one
     #[arg(long, default_value = "02:00:00:00:00:01")]
     source_mac: Mac,
-    /// Destination MAC address; with --replay of packets that were captured without one
+    /// Destination MAC address of generated packets, and of packets in the file that were captured
+    /// without one
     #[arg(long, default_value = "02:00:00:00:00:02")]
     mac: Mac,
-    /// Source address [default: 198.18.0.1, or 2001:2::1 to IPv6]
+    /// Source IP address [default: 198.18.0.1, or 2001:2::1 to IPv6 destinations]
     #[arg(long, conflicts_with = "replay")]
     source: Option<IpAddr>,
-    /// Destination addresses of IPv4 or IPv6, one after the other: a prefix
+    /// Prefix of IPv4 or IPv6 destinations, whose addresses are used one after the other
     #[arg(long, default_value = "198.18.0.2/32", conflicts_with = "replay")]
     to: Destination,
-    /// Destination port of UDP
+    /// UDP destination port
     #[arg(long, default_value_t = 9, conflicts_with = "replay")]
     port: u16,
-    /// Rate, such as 100kpps or 1Gbit [default: as fast as the port takes them]
+    /// Rate at which to send, such as 100kpps or 1Gbit [default: as fast as the port accepts
+    /// packets]
     #[arg(long)]
     rate: Option<Rate>,
-    /// Packets in all
+    /// Exit after this number of packets [default: no limit]
     #[arg(long)]
     count: Option<u64>,
-    /// Send for this time [default: Ctrl-C]
+    /// Send for this time, such as 10s [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_ns)]
     time: Option<u64>,
-    /// Find the highest rate without loss, by halving (RFC 2544)
+    /// Find the highest rate without loss, by bisection in trials (RFC 2544)
     #[arg(long, conflicts_with_all = ["count", "time", "once"])]
     find: bool,
-    /// With --find: length of a trial
+    /// With --find: duration of each trial
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_ns)]
     trial: u64,
-    /// With --find: how near the rate is found
+    /// With --find: stop when the rate is known to this share of it, at least 0.01%
     #[arg(long, default_value = "1%", value_parser = share)]
     resolution: f64,
-    /// With --find: share of packets that may be lost
+    /// With --find: share of packets that may be lost in a successful trial
     #[arg(long, default_value = "0", value_parser = share)]
     loss: f64,
-    /// With --find: how often a rate with loss is tried again
+    /// With --find: number of times to repeat a trial that lost packets, before the rate counts as
+    /// too high
     #[arg(long, default_value_t = 2)]
     retries: u32,
-    /// Show rates this often; 0 shows none
+    /// Interval at which rates are printed; 0: never
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_ns)]
     every: u64,
-    /// Print the histogram of latencies
+    /// Print the histogram of latencies too
     #[arg(long)]
     histogram: bool,
-    /// Run on this processor only
+    /// Number of the processor to run on [default: any]
     #[arg(long)]
     cpu: Option<usize>,
-    /// Frames of the pool
+    /// Number of frames that the pool of buffers holds
     #[arg(long, default_value_t = PoolConfig::default().frames)]
     frames: usize,
 }
@@ -153,7 +159,7 @@ pub fn run(shared: &Shared, args: &BlastArgs) -> Outcome {
     show(shared, args, &run.blasting)
 }
 
-/// Tells the user what of a capture file is not sent as it is.
+/// Tells the user which packets of a capture file are skipped or changed.
 fn say(notes: &FileNotes, args: &BlastArgs) {
     if notes.skipped.total() > 0 {
         progress(format!(
@@ -222,7 +228,7 @@ fn as_failure(error: BlastError) -> Failure {
     }
 }
 
-/// A load generator between two looks at signals.
+/// The load generator, with the signals that end it.
 struct Run {
     blasting: Blasting,
     interrupt: Interrupt,
@@ -230,7 +236,8 @@ struct Run {
 }
 
 impl Run {
-    /// Sends packets and waits for those on their way. True when Ctrl-C ended it.
+    /// Sends packets, and then waits for those still on their way. Returns true when Ctrl-C ended
+    /// the trial.
     fn trial(
         &mut self,
         rate: Option<f64>,
@@ -286,7 +293,8 @@ fn find(shared: &Shared, args: &BlastArgs, run: &mut Run, rate: Option<f64>) -> 
             first.sent
         )));
     }
-    // A sender that is faster than its own port has lost nothing on the way.
+    // When nothing was lost, the sending port itself is the limit: the rate it reached is the
+    // result.
     let fastest = rate.unwrap_or(first.sent_pps).max(first.sent_pps);
     let mut found = first.sent_pps;
     let mut best = is_lossless(&first).then(|| first.clone());
@@ -347,7 +355,7 @@ fn line(trial: &Trial, is_lossless: bool) -> String {
     )
 }
 
-/// One line: what left and came back since the last one.
+/// A line with the rates sent and received since the previous line.
 fn rates(before: Option<&Trial>, now: &Trial, seconds: f64) -> String {
     let (sent, received) = before.map_or((0, 0), |before| (before.sent, before.received));
     let mpps = |new: u64, old: u64| short(new.saturating_sub(old) as f64 / seconds / 1e6);
@@ -439,10 +447,10 @@ fn histogram(blasting: &Blasting) -> Outcome {
 }
 
 const LOOP: &str = "loop";
-/// Of the networks for benchmarks. (RFC 2544, appendix C.2.2; RFC 5180 §8)
+/// Addresses reserved for benchmarks (RFC 2544, appendix C.2.2; RFC 5180 §8).
 const OWN4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const OWN6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1);
 const SLICE: Duration = Duration::from_millis(100);
-/// How long packets on their way are waited for, in slices.
+/// Longest wait for packets still on their way, in slices.
 const SETTLE_SLICES: usize = 10;
 const RESOLUTION_MIN: f64 = 0.0001;

@@ -1,4 +1,4 @@
-//! `carina bridge`: flows of one DIF go on in another one.
+//! `carina bridge`: forwards flows from one DIF to another.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::AsFd;
@@ -18,7 +18,7 @@ use crate::report::{print_json, print_line};
 use crate::splice::{self, Counts, Ended, Ending, Supervisor};
 use crate::{LOOK_AGAIN, Shared};
 
-/// Forward flows to a name in one DIF to a name in another, which may have another dialect
+/// Forward flows to a name in one DIF to a name in another DIF, also of another dialect
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina bridge --listen echo --listen-dif rlite.DIF --to echo \
@@ -30,28 +30,28 @@ use crate::{LOOK_AGAIN, Shared};
     bridges, one each way, make a name of either DIF known in the other."
 )]
 pub struct BridgeArgs {
-    /// The name to register
+    /// Application name to register; flows to it are forwarded
     #[arg(long, value_name = "NAME")]
     listen: AppName,
-    /// The DIF to register in [default: all]
+    /// DIF to register the name in [default: all DIFs of this system]
     #[arg(long, value_name = "DIF")]
     listen_dif: Option<DifName>,
-    /// The name to forward flows to
+    /// Application name to which each flow is forwarded
     #[arg(long, value_name = "NAME")]
     to: AppName,
-    /// The DIF of that name [default: the first DIF that knows it]
+    /// DIF in which to reach the name of --to [default: the first DIF that knows it]
     #[arg(long, value_name = "DIF")]
     to_dif: Option<DifName>,
-    /// A further name to register; may be repeated
+    /// Further name to register, whose flows are forwarded too; may be repeated
     #[arg(long, value_name = "NAME")]
     register_as: Vec<AppName>,
-    /// The calling application's name [default: the caller's name]
+    /// Application name that --to sees as the caller [default: the name of the original caller]
     #[arg(long, value_name = "NAME")]
     local: Option<AppName>,
-    /// Largest number of flows at a time; more are refused
+    /// Largest number of flows carried at the same time; further ones are refused
     #[arg(long, value_name = "COUNT", default_value_t = 256)]
     flows_max: usize,
-    /// End after the first flow
+    /// Exit when the first flow has ended [default: forward until stopped]
     #[arg(long)]
     once: bool,
 }
@@ -59,7 +59,7 @@ pub struct BridgeArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// The node refuses a name, or has gone.
+/// The node refuses a name, or has ended.
 pub fn run(shared: &Shared, args: BridgeArgs) -> Outcome {
     let is_loop = args.listen == args.to || args.register_as.contains(&args.to);
     if is_loop && (args.listen_dif.is_none() || args.listen_dif == args.to_dif) {
@@ -68,28 +68,28 @@ pub fn run(shared: &Shared, args: BridgeArgs) -> Outcome {
             args.to
         )));
     }
-    // Before any thread is made, so that all of them leave the signals to it.
+    // Signals must be blocked before any thread starts, so that all threads leave them to `stop`.
     let stop = StopSignal::new().attempt("waiting for signals")?;
     let mut bridge = Bridge::new(shared, args, &stop)?;
     bridge.serve()?;
     bridge.finish()
 }
 
-/// Flows that came and wait for the answer of the one that they go on to.
+/// An incoming flow whose onward flow has been requested but not yet answered.
 struct Asked {
     comer: Comer,
     allocation: Allocation,
 }
 
-/// A flow that came.
+/// An incoming flow request.
 struct Comer {
     door: usize,
     request: FlowRequest,
-    /// Until when a name that is not known yet is waited for.
+    /// Time, in nanoseconds, until which to retry while the name of `--to` is unknown.
     until: u64,
 }
 
-/// A pair of flows.
+/// Two joined flows: the incoming one and the onward one.
 struct Pair {
     caller: AppName,
     since: u64,
@@ -111,9 +111,9 @@ struct Bridge<'a> {
     doors: Vec<Registration>,
     epoll: Epoll,
     asked: BTreeMap<u64, Asked>,
-    /// Those whose name was not known yet.
+    /// Requests whose onward name is not known yet.
     waiting: Vec<Comer>,
-    /// When they are asked for again.
+    /// Time in nanoseconds at which to try the `waiting` requests again.
     ask_again_at: u64,
     pairs: HashMap<u64, Pair>,
     supervisor: Supervisor,
@@ -170,7 +170,7 @@ impl<'a> Bridge<'a> {
         Ok(bridge)
     }
 
-    /// Serves until it is stopped, or with `--once` until the first pair has ended.
+    /// Serves until stopped, or with `--once` until the first pair has ended.
     fn serve(&mut self) -> Outcome {
         let mut ready = Vec::new();
         loop {
@@ -203,7 +203,7 @@ impl<'a> Bridge<'a> {
         }
     }
 
-    /// Takes what is asked for at a name.
+    /// Takes all flow requests that have arrived for one registered name.
     fn hear_door(&mut self, door: usize) -> Outcome {
         while let Some(request) = self.doors[door]
             .try_next_request()
@@ -232,7 +232,7 @@ impl<'a> Bridge<'a> {
         Ok(())
     }
 
-    /// Asks for the flow to which one that came goes on.
+    /// Requests the onward flow for an incoming one.
     fn ask(&mut self, comer: Comer) -> Outcome {
         let request = &comer.request;
         let local = self.args.local.as_ref().unwrap_or(&request.remote);
@@ -250,7 +250,7 @@ impl<'a> Bridge<'a> {
         Ok(())
     }
 
-    /// Takes the answer of the one to which a flow goes on.
+    /// Handles the answer to the request for an onward flow.
     fn hear_answer(&mut self, token: u64) -> Outcome {
         let Some(asked) = self.asked.get_mut(&token) else {
             return Ok(());
@@ -278,7 +278,7 @@ impl<'a> Bridge<'a> {
             Err(Error::Refused(body)) => self.refuse(door, &comer.request, &body.message)?,
             Err(error) => self.refuse(door, &comer.request, &error.to_string())?,
         }
-        // Accepting may have taken others off the socket.
+        // Accepting may have read further requests off the socket.
         self.hear_door(door)
     }
 
@@ -286,7 +286,7 @@ impl<'a> Bridge<'a> {
         let request = &comer.request;
         let caller = match self.doors[comer.door].accept_request(request) {
             Ok(flow) => flow,
-            // The caller gave up meanwhile; the other flow ends with `called`.
+            // The caller gave up meanwhile; dropping `called` ends the onward flow.
             Err(Error::Refused(_)) => return Ok(()),
             Err(error) => return Err(error).attempt("accepting a flow"),
         };
@@ -323,14 +323,15 @@ impl<'a> Bridge<'a> {
         self.tell(words, event)
     }
 
-    /// Takes the ends of directions.
+    /// Handles the directions of pairs that have ended.
     fn hear_ends(&mut self) -> Outcome {
         while let Ok(ended) = self.ends.try_recv() {
             let Some(pair) = self.pairs.get_mut(&ended.pair) else {
                 continue;
             };
             if let Ending::Failed { other, .. } = &ended.ending {
-                // Only its own end would make a failure look like an orderly one.
+                // The bridge closing its end would look like an orderly end, so it deallocates the
+                // other flow.
                 let _ = self.shared.control().deallocate_flow(*other);
             }
             let total = &mut self.totals.ways[usize::from(!ended.is_forward)];
@@ -376,7 +377,7 @@ impl<'a> Bridge<'a> {
         self.tell(words, event)
     }
 
-    /// Ends what is left, and prints the counters.
+    /// Ends all remaining flows and prints the counters.
     fn finish(mut self) -> Outcome {
         self.supervisor.stop();
         let until = monotonic_ns() + GRACE_NS;
@@ -416,7 +417,7 @@ impl<'a> Bridge<'a> {
     }
 }
 
-/// Pairs are numbered from 1.
+/// Number of a pair for output, counted from 1.
 fn number(token: u64) -> u64 {
     token - FIRST_PAIR + 1
 }
@@ -428,7 +429,7 @@ fn way(counts: &Counts) -> Value {
 const STOP: u64 = 0;
 const ENDED: u64 = 1;
 const FIRST_DOOR: u64 = 2;
-/// More names than descriptors are no names that can be registered.
+/// Tokens below this value belong to registered names; no process can have as many descriptors.
 const FIRST_PAIR: u64 = 1 << 32;
 
 /// How long flows have to end when the bridge is stopped.

@@ -1,4 +1,4 @@
-//! `carina cat`: standard input into a flow, a flow to standard output.
+//! `carina cat`: copies standard input into a flow and the flow to standard output.
 
 use std::io::{ErrorKind, Read};
 
@@ -13,28 +13,29 @@ use crate::flow_spec::{SPEC_HELP, SpecArg};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal_saying};
 use crate::report::{print_bytes, progress};
 
-/// Carry standard input to a flow and the flow to standard output, both ways at once
+/// Copy standard input into a flow and the flow to standard output, both at once, like nc
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  carina cat --listen files > copy\n  \
     carina cat files < original\n\nEach side ends when both directions have ended.")]
 pub struct CatArgs {
-    /// The name to register (with --listen) or to reach
+    /// Application name to connect to, or with --listen to register
     name: AppName,
-    /// Register the name and accept one flow
+    /// Register the name and accept one flow [default: connect to the name]
     #[arg(long, short)]
     listen: bool,
-    /// Bytes of input that make one SDU; the last may be shorter [default: the bytes of one read]
+    /// Bytes of input in each SDU, such as 1400; the last SDU may be shorter [default: what one
+    /// read of standard input returns, up to 64k]
     #[arg(long, value_parser = bytes)]
     sdu_size: Option<u64>,
-    /// The DIF [default: the first that knows the name; all with --listen]
+    /// DIF to use [default: the first one that knows the name; with --listen, all DIFs]
     #[arg(long)]
     dif: Option<DifName>,
     #[arg(long, default_value = "reliable", help = SPEC_HELP)]
     spec: SpecArg,
-    /// The calling application's name
+    /// Application name of this client, which the other side sees
     #[arg(long, default_value = "carina.cat")]
     local: AppName,
-    /// Send nothing, do not read standard input
+    /// Send nothing and do not read standard input; only receive
     #[arg(long)]
     recv_only: bool,
 }
@@ -59,12 +60,13 @@ pub fn run(shared: &Shared, args: CatArgs) -> Outcome {
         } else {
             input(&mut sender, sdu_size)
         };
-        // Between systems a flow ends as a whole. A side that has had nothing to say must not end
-        // it under the one that still speaks.
+        // Between systems both directions of a flow end together. A side that has sent nothing
+        // therefore keeps its sender, so as not to cut off a peer that is still sending.
         let silent = sent.as_ref().is_ok_and(|sent| sent.sdus == 0);
         (sent, silent.then_some(sender))
     });
-    // When output fails, the rest of input is not awaited: it may never end.
+    // When output fails, this thread does not wait for the end of standard input, which may never
+    // come.
     let received = output(receiver)?;
     let (sent, _held) = from_stdin
         .join()
@@ -75,7 +77,7 @@ pub fn run(shared: &Shared, args: CatArgs) -> Outcome {
             "sdus_sent": sent.sdus, "bytes_sent": sent.bytes,
             "sdus_received": received.sdus, "bytes_received": received.bytes,
         });
-        // Standard output carries what was received.
+        // Standard output carries the received data, so the counts go to standard error.
         progress(counts);
     }
     Ok(())
@@ -133,7 +135,7 @@ fn input(sender: &mut FlowSender, sdu_size: Option<usize>) -> Result<Counted, Fa
         }
         match sender.send(&buffer[..len]) {
             Ok(()) => counted.add(len),
-            // The other side wants no more, as a reader that closes its pipe.
+            // The peer has closed the flow, as a reader closes its pipe: not an error.
             Err(Error::Closed) => return Ok(counted),
             Err(error) => return Err(error).attempt("sending"),
         }
@@ -153,7 +155,7 @@ fn output(mut receiver: FlowReceiver) -> Result<Counted, Failure> {
     }
 }
 
-/// Bytes asked of standard input at once without `--sdu-size`.
+/// Largest number of bytes to read from standard input at once without `--sdu-size`.
 const READ_BYTES: usize = 64 << 10;
 
 fn read_some(input: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
@@ -165,7 +167,8 @@ fn read_some(input: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize>
     }
 }
 
-/// Fills the buffer, or as much of it as there is before the end of the input.
+/// Fills the buffer, or reads as much as there is before the end of the input. Returns the number
+/// of bytes read.
 fn read_full(input: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

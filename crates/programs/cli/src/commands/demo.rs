@@ -1,5 +1,5 @@
-//! `carina demo`: the whole thing once, with progress: a VM, a ping, and figure 4a of S. Vrijders
-//! and others, *Reducing Complexity of Virtual Machine Networking* (2016).
+//! `carina demo`: boots a VM, pings it, and draws figure 4a of S. Vrijders and others, *Reducing
+//! Complexity of Virtual Machine Networking* (2016), with progress messages.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -18,40 +18,40 @@ use crate::failure::{Attempt, Outcome, failed};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::progress;
 
-/// Boot a VM without using its network cards, ping it, and draw figure 4a of Vrijders and others
-/// (2016)
+/// Boot a VM without using network cards, ping it, and draw figure 4a of Vrijders and others (2016)
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  carina demo --out .\n\nWrites fig4a.svg and fig4a.json. Takes \
     less than three minutes on two cores."
 )]
 pub struct DemoArgs {
-    /// Directory for fig4a.svg and fig4a.json
+    /// Directory in which to write fig4a.svg and fig4a.json
     #[arg(long, default_value = ".")]
     out: PathBuf,
-    /// Repetitions; the confidence intervals are made of them
+    /// Number of times that every measurement is repeated; the confidence intervals are computed
+    /// from these runs
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// How long each measurement sends
+    /// Duration of each single measurement, such as 120ms
     #[arg(long, default_value = "120ms", value_parser = parse_ns)]
     time: u64,
-    /// The carina program for the guest [default: this one]
+    /// The carina program to run in the guest [default: this program]
     #[arg(long)]
     guest_program: Option<PathBuf>,
     #[arg(long, hide = true)]
     in_network_namespace: bool,
 }
 
-/// The systems of the figure, as in the original.
+/// The systems compared in the original figure.
 const SYSTEMS: [&str; 3] = [OURS, "virtio-net", "e1000"];
 
-/// Largest SDU of the figure in bytes, as in the original.
+/// Largest SDU of the original figure, in bytes.
 const FIGURE_SDU_MAX: u64 = 4000;
 
 /// Runs the command.
 ///
 /// # Errors
-/// Something is missing or does not work; logs are in the error.
+/// Something is missing or does not work; the error contains the logs.
 pub fn run(shared: &Shared, args: DemoArgs) -> Outcome {
     let started = std::time::Instant::now();
     std::fs::create_dir_all(&args.out).attempt(format!("making {}", args.out.display()))?;
@@ -87,16 +87,16 @@ pub fn run(shared: &Shared, args: DemoArgs) -> Outcome {
     all_measured(&results)
 }
 
-/// How long a round of pings may take.
+/// Time limit for one series of pings.
 const PING: Duration = Duration::from_secs(120);
 
-/// Starts an echo server in the VM and pings it with this very program.
+/// Starts an echo server in the VM, and pings it with this program.
 fn ping(setup: &mut VmAndHost) -> Outcome {
     progress("starting an echo server in the VM");
     setup.run_in_guest("(carina ping --listen --quiet </dev/null >/tmp/echo.log 2>&1) &")?;
     let name = carina_api::AppName::new(ECHO_SERVER).attempt("naming the echo server")?;
     setup.wait_for_name(&name)?;
-    // Spaced out, the guest polls at leisure in between; in a flood it is awake.
+    // Between spaced pings the guest polls more slowly; in a flood it stays awake.
     ping_with(setup, &["--count", "5", "--interval", "100ms"])?;
     ping_with(setup, &["--count", "500", "--flood", "--quiet"])
 }
@@ -108,7 +108,7 @@ fn ping_with(setup: &VmAndHost, options: &[&str]) -> Outcome {
     command.arg("--run").arg(setup.path());
     let output = carina_namespaces::run_within(&mut command, "carina ping", PING)
         .map_err(|error| failed(error.to_string()))?;
-    // The table goes to standard output alone, so that `--json` stays JSON.
+    // The table goes to standard error, so that standard output stays JSON with `--json`.
     progress(String::from_utf8_lossy(&output.stdout).trim_end());
     if output.status.success() {
         return Ok(());

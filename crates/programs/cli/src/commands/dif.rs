@@ -1,4 +1,4 @@
-//! `carina dif`: makes, joins, leaves and shows DIFs.
+//! `carina dif`: creates, joins, leaves, changes and shows DIFs.
 
 mod below;
 mod extend;
@@ -17,10 +17,10 @@ use crate::Shared;
 use crate::failure::{Attempt, Outcome};
 use crate::report::{print_json, print_line};
 
-/// Make, join, leave and show distributed IPC facilities
+/// Create, join, leave and show DIFs (distributed IPC facilities), the networks of RINA
 #[derive(Debug, Subcommand)]
 pub enum DifCommand {
-    /// Make a normal DIF: this system has its first member
+    /// Create a normal DIF and its first member on this system
     #[command(
         after_help = "Examples:\n  carina dif create net --over hv.vm1,eth0\n  \
         carina dif create net --over local --policy routing=link-state --address-bytes 4\n  \
@@ -29,51 +29,52 @@ pub enum DifCommand {
         carina dif create udp.DIF --over inet --ipcp a.IPCP --dialect rlite"
     )]
     Create(make::CreateArgs),
-    /// Join a normal DIF: a new member in this system enrolls with an existing member
+    /// Join a normal DIF: create a member on this system, which enrolls with an existing member
     #[command(after_help = "Examples:\n  carina dif join net --over hv.vm1\n  \
         carina dif join net --over udp0 --via net.host --auth password:net.password\n  \
         carina --wait 1m dif join net --over hv.vm1\n  \
         carina dif join udp.DIF --over inet --ipcp b.IPCP --via a.IPCP --dialect rlite\n\n\
         Without --wait the first failed attempt ends the command and removes the member.")]
     Join(make::JoinArgs),
-    /// Let this system's member of a normal DIF use a further N-1 DIF
+    /// Add an N-1 DIF to this system's member of a normal DIF, so that it reaches neighbours there
+    /// too
     #[command(after_help = "Examples:\n  carina dif extend net --over udp0\n  \
         carina dif extend net --over udp0 --via net.host2\n\nThe member allocates an N-1 \
         flow to a neighbour there, and accepts those of others. When one path\nto a neighbour \
         fails, PDUs take another. The command is refused when the N-1 DIF does not carry\nthe \
         longest PDU of the DIF.")]
     Extend(extend::ExtendArgs),
-    /// Take an N-1 DIF away from this system's member of a normal DIF, which stays a member
+    /// Remove an N-1 DIF from this system's member of a normal DIF; the member stays in its DIF
     #[command(after_help = "Examples:\n  carina dif retract net --over udp0\n  \
         carina --wait 10s dif retract net --over udp0\n\nNeighbours there are informed before the \
         N-1 flows end, and PDUs take the other paths; flows of\napplications go on. \
         With --wait it ends when no N-1 flow is left there. It is refused when the member\ndoes \
         not use that N-1 DIF, or uses no other.")]
     Retract(retract::RetractArgs),
-    /// Leave a normal DIF; flows over it end
+    /// Leave a normal DIF: this system's member ends, and so do the flows that use it
     #[command(
         after_help = "Examples:\n  carina dif leave net\n  carina dif leave net --ipcp net.b"
     )]
     Leave {
-        /// The DIF
+        /// Name of the DIF to leave
         name: DifName,
-        /// The member, if this system has several
+        /// Name of the member (its IPCP) to end [default: the only one that this system has]
         #[arg(long, value_name = "NAME")]
         ipcp: Option<LocalName>,
     },
-    /// Make another member leave a normal DIF; other members refuse it for five minutes
+    /// Remove another member from a normal DIF; other members refuse to admit it for five minutes
     #[command(
         after_help = "Example:\n  carina dif expel net net.host2\n\nPolicy access-control \
         (parameter `expel`) of both members decides whether it is allowed. A member of\ndialect \
         irati expels neighbours only; dialect rlite has no message for it."
     )]
     Expel {
-        /// The DIF
+        /// Name of the DIF
         name: DifName,
-        /// The member, by name
+        /// Name of the member to remove, as `carina dif show` lists it
         member: String,
     },
-    /// List the DIFs of this system in the order in which they are searched
+    /// List the DIFs of this system, in the order in which a name without a DIF is searched in them
     #[command(after_help = "Example:\n  carina dif list")]
     List,
     /// Show what a member of a normal DIF knows: N-1 DIFs, members, routes, names, cubes, policies
@@ -81,7 +82,8 @@ pub enum DifCommand {
         after_help = "Examples:\n  carina dif show net\n  carina dif show net --member net.host2"
     )]
     Show(show::ShowArgs),
-    /// Draw members and links of a normal DIF
+    /// Draw the members of a normal DIF and the links between them: as text, SVG or a Graphviz
+    /// graph
     #[command(
         after_help = "Examples:\n  carina dif map net\n  carina dif map net --svg net.svg\n  \
         carina dif map net --dot | dot -Tpng > net.png"
@@ -113,7 +115,7 @@ fn list(shared: &Shared) -> Outcome {
         return print_json(&difs);
     }
     let known = shared.control().ipcps().attempt("listing IPC processes")?;
-    // An IPCP that has left its DIF still exists, but is not a member.
+    // A member that has left its DIF is still an IPCP, but in state down.
     let shown = |name: &LocalName| match known.iter().find(|ipcp| ipcp.name == *name) {
         Some(ipcp) if ipcp.state == LinkState::Down => format!("{name} (down)"),
         _ => name.to_string(),

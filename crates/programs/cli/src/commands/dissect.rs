@@ -1,4 +1,4 @@
-//! `carina dissect`: what is in a capture file, in words.
+//! `carina dissect`: prints the content of a capture file as text or JSON.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,10 +16,11 @@ use crate::report::{print_json, print_line};
 
 /// Show the packets of a capture file: PDUs, CDAP messages, VMPI records, RINA ARP
 ///
-/// Reads pcapng as `carina capture` and other tools write it, and the older pcap: Ethernet frames,
-/// packets of IP (RAW, LINUX_SLL, LINUX_SLL2, NULL, LOOP), and what Carina captures. PDUs may be of
-/// any dialect: what the file or an option does not say is guessed from ARP and the first PDU. One
-/// line for each packet; with --verbose a paragraph, with --json an object.
+/// Reads pcapng, as `carina capture` and other tools write it, and the older pcap. It understands
+/// Ethernet frames, IP packets (link types RAW, LINUX_SLL, LINUX_SLL2, NULL, LOOP) and Carina's own
+/// captures. PDUs may be of any dialect; unless the file or an option names the dialect, it is
+/// guessed from ARP and the first PDU. Each packet is one line; with --verbose a paragraph, with
+/// --json an object.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   carina dissect blue.pcapng
@@ -28,23 +29,24 @@ use crate::report::{print_json, print_line};
   carina dissect --dif address=4,seq=8 of-another-tool.pcapng
   carina dissect --dialect irati --dif address=4 between-two-hosts.pcap")]
 pub struct DissectArgs {
-    /// The file; - for standard input
+    /// Capture file to read; `-` reads standard input
     file: PathBuf,
-    /// Show all fields of each packet
+    /// Print all fields of each packet [default: one line for each packet]
     #[arg(long, short)]
     verbose: bool,
-    /// Field widths of the DIF where the file does not say: address=2,cep=2,qos=1,seq=4,
-    /// ctrl_seq=4,length=2,rate=4,frame=4, and delimiting=standard or none
+    /// Field widths in bytes of the DIF, if the file does not contain them:
+    /// address=2,cep=2,qos=1,seq=4,ctrl_seq=4,length=2,rate=4,frame=4, and delimiting=standard or
+    /// none
     #[arg(long, value_name = "KEY=VALUE,..", default_value = "")]
     dif: String,
-    /// Dialect of the DIF where the file does not say: native, rlite or irati [default: guessed
+    /// Dialect of the DIF, if the file does not name it: native, rlite or irati [default: guessed
     /// from the packets]
     #[arg(long, value_name = "NAME")]
     dialect: Option<Dialect>,
 }
 
 impl DissectArgs {
-    /// Settings of interfaces without a description.
+    /// Settings for interfaces of the capture that have no description.
     fn settings(&self) -> Result<Settings, Failure> {
         let text = match self.dialect {
             Some(dialect) => format!("dialect={},{}", dialect.name(), self.dif),
@@ -58,7 +60,7 @@ impl DissectArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// The file cannot be read, is no capture file, or ends within a packet.
+/// The file cannot be read, is not a capture file, or ends within a packet.
 pub fn run(shared: &Shared, args: &DissectArgs) -> Outcome {
     let name = args.file.display().to_string();
     let mut input: Box<dyn Read> = if name == "-" {
@@ -89,19 +91,19 @@ pub fn run(shared: &Shared, args: &DissectArgs) -> Outcome {
         .map_err(|what| failed(format!("{name}: {what}")))
 }
 
-/// Shows what a capture says, item by item.
+/// Prints the items of a capture one by one.
 pub struct Show {
     dissector: Dissector,
-    /// Names of the section's interfaces.
+    /// Names of the interfaces in the current section.
     names: Vec<String>,
-    /// When the first packet was.
+    /// Time stamp of the first packet, in nanoseconds.
     start_ns: Option<u64>,
     is_json: bool,
     is_verbose: bool,
 }
 
 impl Show {
-    /// A printer with the settings of interfaces without a description.
+    /// A printer; `fallback` has the settings for interfaces without a description.
     pub fn new(fallback: Settings, is_json: bool, is_verbose: bool) -> Show {
         Show {
             dissector: Dissector::new(fallback),
@@ -112,10 +114,10 @@ impl Show {
         }
     }
 
-    /// Shows a packet; remembers interfaces and sections.
+    /// Prints a packet; records the description of an interface or a new section.
     ///
     /// # Errors
-    /// A closed standard output, or an interface with an impossible description.
+    /// Standard output is closed, or an interface has an invalid description.
     pub fn item(&mut self, item: &Item<'_>) -> Outcome {
         match item {
             Item::Section => {

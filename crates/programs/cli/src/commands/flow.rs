@@ -1,4 +1,4 @@
-//! `carina flow`: the flows of this system.
+//! `carina flow`: lists and closes the flows of this system.
 
 use carina_api::PortId;
 use carina_api::control::FlowState;
@@ -9,16 +9,16 @@ use crate::Shared;
 use crate::failure::{Attempt, Outcome};
 use crate::report::{print_json, print_line};
 
-/// Show and close flows
+/// List and close the flows of applications on this system
 #[derive(Debug, Subcommand)]
 pub enum FlowCommand {
-    /// List the flows of this system
+    /// List the flows of this system: port-id, applications, DIF and state
     #[command(after_help = "Example:\n  carina flow list --json")]
     List,
-    /// Deallocate a flow; both applications are notified
+    /// Close a flow of any application; both ends are notified that it ended
     #[command(after_help = "Example:\n  carina flow close 7")]
     Close {
-        /// Its port, as `carina flow list` shows it
+        /// Port-id of the flow, as `carina flow list` shows it, such as 7
         port: u32,
     },
 }
@@ -26,7 +26,7 @@ pub enum FlowCommand {
 /// Runs the command.
 ///
 /// # Errors
-/// The node does not run, or there is no such flow.
+/// The node does not run, or no flow has this port-id.
 pub fn run(shared: &Shared, command: FlowCommand) -> Outcome {
     let node = shared.control();
     match command {

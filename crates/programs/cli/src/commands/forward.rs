@@ -1,4 +1,4 @@
-//! `carina forward`: frames of one port leave at another.
+//! `carina forward`: forwards Ethernet frames between ports.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use crate::graph_directory::OwnCounters;
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
 
-/// Forward Ethernet frames between ports: by wire, by MAC address, by route
+/// Forward Ethernet frames between ports: like a wire, a learning bridge, or a router
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  carina forward eth1 eth2\n  \
     carina forward eth1 --hops 1\n  \
@@ -36,59 +36,61 @@ use crate::report::{print_json, print_line, progress};
     forwarder alone has no IP address. \
     Needs CAP_NET_RAW, a tap CAP_NET_ADMIN. Ctrl-C ends it, and what it made goes with it.")]
 pub struct ForwardArgs {
-    /// The ports
+    /// Ports to forward between, such as eth1 or tap:inside,mtu=1500 (see below)
     #[arg(required = true, value_name = "PORT")]
     ports: Vec<PortSpec>,
-    /// How the output of a frame is chosen
+    /// How the output port of a frame is chosen
     #[arg(long, value_enum, default_value_t = Choice::Wire)]
     by: Choice,
-    /// Hops in each direction: each swaps the MAC addresses and counts a hop in the header of IP
+    /// Number of extra hops in each direction; each swaps the MAC addresses and decrements the TTL
+    /// or hop limit
     #[arg(long, default_value_t = 0)]
     hops: usize,
-    /// By route: own address at a port, of IPv4, of IPv6, or one of each
+    /// With --by route: Carina's own IP address at a port, such as eth1=10.1.0.1; at most one IPv4
+    /// and one IPv6 address for each port
     #[arg(long, value_name = "PORT=IP", value_parser = pair::<IpAddr>)]
     address: Vec<(String, IpAddr)>,
-    /// By route: the station that gets what leaves at a port, by its IP or MAC address
+    /// With --by route: next hop of a port, by its IP or MAC address, such as eth1=10.1.0.2
     #[arg(long, value_name = "PORT=ADDRESS", value_parser = next)]
     next: Vec<(String, Next)>,
-    /// By route: the port of packets whose destination has this prefix
+    /// With --by route: port for packets to a prefix, such as 10.1.0.0/16=eth1; may be repeated
     #[arg(long, value_name = "PREFIX=PORT", value_parser = route)]
     route: Vec<(Destination, String)>,
-    /// By route: a file with a line `10.0.0.0/8 eth1` for each of many routes
+    /// With --by route: file of many IPv4 routes, one a line, such as `10.0.0.0/8 eth1`
     #[arg(long, value_name = "FILE")]
     routes: Option<PathBuf>,
-    /// By route: a file with a line `fd00::/8 eth1` for each of many routes
+    /// With --by route: file of many IPv6 routes, one a line, such as `fd00::/8 eth1`
     #[arg(long, value_name = "FILE")]
     routes6: Option<PathBuf>,
-    /// Print the graph, as `carina graph run` reads it, and forward nothing
+    /// Print the graph as a file for `carina graph run` and exit [default: forward frames]
     #[arg(long)]
     graph: bool,
-    /// End after this time [default: Ctrl-C]
+    /// Exit after this time, such as 30s [default: run until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_ns)]
     time: Option<u64>,
-    /// Show rates this often; 0 shows none
+    /// Interval at which rates are printed; 0: never
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_ns)]
     every: u64,
-    /// Run on this processor only
+    /// Number of the processor to run on [default: any]
     #[arg(long)]
     cpu: Option<usize>,
-    /// Frames of the pool
+    /// Number of frames that the pool of buffers holds
     #[arg(long, default_value_t = PoolConfig::default().frames)]
     frames: usize,
 }
 
-/// How the output of a frame is chosen.
+/// How the output port of a frame is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Choice {
-    /// The other port
+    /// The other port, of two
     Wire,
-    /// The port where its destination was last seen
+    /// The port where the destination MAC address was last seen
     Mac,
-    /// The port of the longest prefix of its IPv4 or IPv6 destination
+    /// The port of the longest prefix of the IPv4 or IPv6 destination
     Route,
 }
 
-/// What is wrong with the text of an option.
+/// Errors in the text of an option.
 #[derive(Debug, thiserror::Error)]
 enum TextError {
     #[error("{0:?}: NAME=VALUE is expected")]
@@ -116,7 +118,7 @@ fn pair<T: std::str::FromStr<Err: std::fmt::Display>>(
 
 fn next(text: &str) -> Result<(String, Next), TextError> {
     let (name, rest) = halves(text)?;
-    // No address of IPv6 is written like one of six bytes.
+    // No IPv6 address has the form of a MAC address, so a MAC address is tried first.
     let next = match value(rest) {
         Ok(mac) => Next::Mac(mac),
         Err(_) => Next::Address(value(rest)?),
@@ -130,8 +132,8 @@ fn route(text: &str) -> Result<(Destination, String), TextError> {
 }
 
 impl ForwardArgs {
-    /// The next hop of a port for the version of IP of `address`: one that has an address of it,
-    /// else one that is given by its MAC address.
+    /// The next hop of a port for the IP version of `address`: an IP address of that version if
+    /// there is one, else a MAC address.
     fn next_hop(&self, port: &str, address: IpAddr) -> Option<Next> {
         let hops = self.next.iter().filter(|(other, _)| other == port);
         let mut hops: Vec<Next> = hops.map(|(_, next)| *next).collect();
@@ -228,7 +230,7 @@ fn as_failure(error: ForwardError) -> Failure {
     }
 }
 
-/// One line: what came in and left at each port in a second.
+/// A line with the rates of frames received and sent at each port.
 fn rates(before: &ForwardCounts, after: &ForwardCounts, seconds: f64) -> String {
     let ports = after.ports.iter().map(|port| {
         let mut old = before.ports.iter();

@@ -1,4 +1,4 @@
-//! `carina impair`: joins two interfaces and impairs what passes.
+//! `carina impair`: joins two interfaces and impairs the frames that pass.
 
 use carina_measure::traffic::{Rate, share};
 use carina_netdev::FaultPlan;
@@ -9,7 +9,7 @@ use super::wire_bridge::{self, Pace};
 use crate::Shared;
 use crate::failure::{Outcome, usage};
 
-/// Join two Ethernet interfaces and lose, delay, reorder or duplicate what passes
+/// Join two Ethernet interfaces, and lose, delay, reorder or duplicate the frames that pass
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  carina impair veth1 veth2 --loss 1% --delay 10ms\n  \
@@ -21,32 +21,33 @@ use crate::failure::{Outcome, usage};
     prints what has passed."
 )]
 pub struct ImpairArgs {
-    /// One interface
+    /// First interface, such as eth1
     first: String,
-    /// The other interface
+    /// Second interface, such as eth2
     second: String,
-    /// Share of frames lost, such as 1% or 0.01
+    /// Share of frames to lose, such as 1% or 0.01
     #[arg(long, default_value = "0", value_parser = share)]
     loss: f64,
-    /// Delay of every frame
+    /// Delay of every frame, such as 20ms
     #[arg(long, default_value = "0s", value_parser = parse_ns)]
     delay: u64,
-    /// Each delay is longer or shorter than the delay by at most this time, such as 2ms
+    /// Random variation of the delay: longer or shorter by up to this time, such as 2ms
     #[arg(long, default_value = "0s", value_parser = parse_ns)]
     jitter: u64,
-    /// Share of frames that are not delayed and so overtake others
+    /// Share of frames that are not delayed, and so overtake others, such as 1%
     #[arg(long, default_value = "0", value_parser = share)]
     reorder: f64,
-    /// Share of frames sent twice
+    /// Share of frames to send twice, such as 1%
     #[arg(long, default_value = "0", value_parser = share)]
     duplicate: f64,
     /// Bandwidth of each direction, such as 100Mbit [default: no limit]
     #[arg(long)]
     rate: Option<Rate>,
-    /// Bytes that may wait in each direction for the rate and the delay
+    /// Bytes of frames that may wait in each direction, for the rate and the delay; further frames
+    /// are dropped
     #[arg(long, default_value_t = FaultPlan::default().queue_bytes)]
     queue: usize,
-    /// Seed of everything random
+    /// Seed of the random numbers: the same seed gives the same faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `carina import`: configurations of other stacks as one of Carina's.
+//! `carina import`: translates configurations of rlite and IRATI into a configuration of Carina.
 
 use std::path::{Path, PathBuf};
 
@@ -12,17 +12,17 @@ use crate::argument::ArgumentError;
 use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::report::{print_json, print_line, progress};
 
-/// Turn the configuration of another stack into one of Carina
+/// Translate a configuration of rlite or IRATI into one of Carina
 #[derive(Debug, Subcommand)]
 pub enum ImportCommand {
-    /// Read a script of rlite-ctl, such as /etc/rina/initscript
+    /// Translate a script of rlite-ctl, such as /etc/rina/initscript
     #[command(
         after_help = "Examples:\n  carina import rlite-ctl /etc/rina/initscript --out node.toml\n  \
         carina --json import rlite-ctl initscript\n\nWhat is not carried over is listed on \
         standard error with its line and the reason."
     )]
     RliteCtl(RliteArgs),
-    /// Read an ipcmanager.conf of IRATI and the DIF templates that it names
+    /// Translate an ipcmanager.conf of IRATI, and the DIF templates that it names
     #[command(
         after_help = "Examples:\n  carina import irati /usr/local/irati/etc/ipcmanager.conf \
         --out node.toml\n  carina import irati ipcmanager.conf \
@@ -36,7 +36,7 @@ pub enum ImportCommand {
 /// Options of `carina import rlite-ctl`.
 #[derive(Debug, clap::Args)]
 pub struct RliteArgs {
-    /// The script of rlite-ctl
+    /// Script of rlite-ctl commands to translate
     script: PathBuf,
     #[command(flatten)]
     output: Output,
@@ -45,9 +45,10 @@ pub struct RliteArgs {
 /// Options of `carina import irati`.
 #[derive(Debug, clap::Args)]
 pub struct IratiArgs {
-    /// The configuration; its templates are in the same directory
+    /// IRATI configuration file; its DIF templates must be in the same directory
     file: PathBuf,
-    /// Join this DIF by enrolling with MEMBER, or with any member; may be repeated
+    /// Let this system join the DIF by enrolling with MEMBER, or with any member; may be repeated
+    /// [default: it is the DIF's first member]
     #[arg(long = "join", value_name = "DIF[=MEMBER]", value_parser = join)]
     joins: Vec<(String, Option<String>)>,
     #[command(flatten)]
@@ -56,7 +57,7 @@ pub struct IratiArgs {
 
 #[derive(Debug, clap::Args)]
 struct Output {
-    /// Write the configuration to this file [default: standard output]
+    /// Write the configuration to this file, such as node.toml [default: standard output]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -72,7 +73,7 @@ fn join(text: &str) -> Result<(String, Option<String>), ArgumentError> {
 /// Runs the command.
 ///
 /// # Errors
-/// A file cannot be read or written, or nothing of it could be carried over.
+/// A file cannot be read or written, or nothing in it could be translated.
 pub fn run(shared: &Shared, command: &ImportCommand) -> Outcome {
     match command {
         ImportCommand::RliteCtl(args) => {
@@ -104,7 +105,7 @@ fn write(shared: &Shared, draft: &Draft, output: &Output) -> Outcome {
     if let Some(out) = &output.out {
         std::fs::write(out, &toml).attempt(format!("writing {}", out.display()))?;
     }
-    // Nothing but notes: the file is probably of another kind.
+    // A file that yields notes only is probably of another kind.
     let is_empty = draft.shims.is_empty() && draft.members.is_empty();
     let outcome = || {
         if is_empty && !draft.notes.is_empty() {
@@ -127,7 +128,7 @@ fn write(shared: &Shared, draft: &Draft, output: &Output) -> Outcome {
     outcome()
 }
 
-/// What was not carried over, with the reasons.
+/// Table of the settings that were not translated, with the reasons.
 pub fn not_carried(notes: &[Note]) -> Table {
     let mut table = Table::new(["FILE", "LINE", "NOT CARRIED OVER", "WHY"]);
     for note in notes {

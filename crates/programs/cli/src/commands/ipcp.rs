@@ -1,4 +1,4 @@
-//! `carina ipcp`: makes, destroys and lists IPC processes.
+//! `carina ipcp`: creates, destroys and lists IPC processes.
 
 use std::path::PathBuf;
 
@@ -15,10 +15,10 @@ use crate::argument::ArgumentError;
 use crate::failure::{Attempt, Outcome};
 use crate::report::{print_json, print_line};
 
-/// Make, destroy and list IPC processes
+/// Create, destroy and list IPC processes (IPCPs), the members of DIFs on this system
 #[derive(Debug, Subcommand)]
 pub enum IpcpCommand {
-    /// Make an IPC process
+    /// Create the IPCP of a shim DIF: over shared memory, Ethernet, UDP, TCP, or within this system
     #[command(
         after_help = "Examples:\n  carina ipcp create lo --type loopback --dif local\n  \
         carina ipcp create hv0 --type hv --side guest --dif hv.a\n  \
@@ -29,13 +29,13 @@ pub enum IpcpCommand {
         carina ipcp create u --type udp --dif inet --peer b.ipcp=192.0.2.7"
     )]
     Create(Box<CreateArgs>),
-    /// Destroy an IPC process; its flows end
+    /// Destroy an IPCP; the flows that use it end
     #[command(after_help = "Example:\n  carina ipcp destroy hv0")]
     Destroy {
-        /// Its name
+        /// Name of the IPCP, as `carina ipcp list` shows it
         name: LocalName,
     },
-    /// List the IPC processes of this system
+    /// List the IPCPs of this system with type, DIF and state
     #[command(after_help = "Example:\n  carina ipcp list --json")]
     List,
 }
@@ -43,79 +43,89 @@ pub enum IpcpCommand {
 /// Options of `carina ipcp create`.
 #[derive(Debug, clap::Args)]
 pub struct CreateArgs {
-    /// Its name in this system
+    /// Name of the new IPCP, unique in this system, such as eth0
     name: LocalName,
-    /// Its type
+    /// Medium of the IPCP: this system alone, a VM's shared memory, Ethernet, UDP or TCP
     #[arg(long = "type", value_enum)]
     kind: Kind,
-    /// The DIF that it joins
+    /// Name of the DIF that the IPCP joins, such as lan
     #[arg(long)]
     dif: DifName,
-    /// The side of the hypervisor (type hv)
+    /// Type hv: which end of the shared memory this system is: the VM's host, or the guest in the
+    /// VM
     #[arg(long, value_enum)]
     side: Option<Side>,
-    /// PCI address of the device (type hv, in a guest) [default: the first free one]
+    /// Type hv in a guest: PCI address of the shared-memory device, such as 0000:00:04.0 [default:
+    /// the first device that is free]
     #[arg(long)]
     pci: Option<String>,
-    /// Socket of the host side's node (type hv, in another process or container of its host)
+    /// Type hv in a process or container of the host: socket of the host's node, from `carina vm
+    /// args --socket` [default: a PCI device is used]
     #[arg(long, value_name = "PATH", conflicts_with = "pci")]
     socket: Option<PathBuf>,
     #[command(flatten)]
     network: NetworkArgs,
 }
 
-/// Options of shims over networks.
+/// Options of the shim IPCPs over a network: types eth, udp and tcp.
 #[derive(Debug, clap::Args)]
 struct NetworkArgs {
-    /// The interface (type eth)
+    /// Type eth: network interface that carries the DIF, such as eth0
     #[arg(long)]
     interface: Option<String>,
-    /// A port of a graph instead of an interface (type eth)
+    /// Type eth: use a port such as kind=af_xdp,interface=eth1 in place of --interface; kinds and
+    /// keys are those of ports in graphs of apps
     #[arg(long, value_name = "kind=KIND,KEY=VALUE,...", value_parser = graph_port)]
     port: Option<Map<String, Value>>,
-    /// The station's MAC address (type eth with --port) [default: the port's, or random]
+    /// Type eth with --port: MAC address of this station, such as 02:00:00:00:00:01 [default: that
+    /// of the port, else a random one]
     #[arg(long, requires = "port")]
     mac: Option<String>,
-    /// VLAN id, 0 for frames without tag (type eth) [default: the DIF's name if that is a number]
+    /// Type eth: VLAN id from 1 to 4094, or 0 for frames without a VLAN tag [default: the DIF's
+    /// name, which must then be a number]
     #[arg(long)]
     vlan: Option<u16>,
-    /// Dialect in which ARP carries the names of applications (type eth) [default: native]
+    /// Type eth: how ARP requests carry application names; all stations of the DIF need the same
+    /// [default: native]
     #[arg(long, value_enum)]
     arp: Option<Arp>,
-    /// Address to listen on (types udp, tcp) [default: 0.0.0.0:3359]
+    /// Types udp and tcp: address and port on which to accept flows [default: 0.0.0.0:3359]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
-    /// Format of SDUs in datagrams or in the stream (types udp, tcp) [default: native]
+    /// Types udp and tcp: how datagrams or the stream carry SDUs; both ends need the same [default:
+    /// native]
     #[arg(long, value_enum)]
     framing: Option<Frames>,
-    /// The address of an application (types udp, tcp); may be repeated
+    /// Types udp and tcp: address at which to reach an application, such as b.ipcp=192.0.2.7; may
+    /// be repeated
     #[arg(long = "peer", value_name = "NAME=HOST[:PORT]", value_parser = peer)]
     peers: Vec<PeerAddress>,
-    /// Longest SDU in bytes (types eth, udp) [default: what the network carries]
+    /// Types eth and udp: longest SDU in bytes that a flow accepts, such as 1452 [default: what the
+    /// network carries in one frame or datagram]
     #[arg(long)]
     sdu_max: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Arp {
-    /// Ethertype 0x0806, the parts of a name joined by `|`
+    /// Ethertype 0x0806; the parts of a name are joined by `|`
     Native,
-    /// The same as native; rlite uses it
+    /// Same as native, which is what rlite uses
     Rlite,
-    /// Ethertype 0x4305, the four parts of a name joined by `/`
+    /// Ethertype 0x4305 as in IRATI; the four parts of a name are joined by `/`
     Irati,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Frames {
-    /// With flow numbers; flows are allocated by name
+    /// Carina's format: flows have numbers, and are requested by application name
     Native,
-    /// Bare SDUs, as in rlite and IRATI: one flow for each pair of addresses
+    /// SDUs without a header, as rlite and IRATI send them: one flow for each pair of addresses
     Rlite,
 }
 
-/// Parses a port such as `kind=af_xdp,interface=eth1,queue=0`. A value is a number, `true`,
-/// `false`, or else text.
+/// Parses a port such as `kind=af_xdp,interface=eth1,queue=0`. A value that is a number, `true` or
+/// `false` keeps that type; any other value is a string.
 fn graph_port(text: &str) -> Result<Map<String, Value>, ArgumentError> {
     let pairs = text.split(',').map(|pair| {
         let (key, value) = pair.split_once('=').ok_or(ArgumentError::GraphPort)?;
@@ -206,7 +216,7 @@ pub fn run(shared: &Shared, command: IpcpCommand) -> Outcome {
     }
 }
 
-/// The word for a type of IPCP.
+/// The name of a type of IPCP, as `--type` takes it.
 pub fn kind_word(kind: IpcpType) -> &'static str {
     match kind {
         IpcpType::Loopback => "loopback",

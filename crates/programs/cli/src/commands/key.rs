@@ -1,4 +1,4 @@
-//! `carina key`: keys with which members of a DIF prove their identity.
+//! `carina key`: makes keys with which members of a DIF prove their identity.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::Shared;
 use crate::failure::{Attempt, Outcome};
 use crate::report::{print_json, print_line};
 
-/// Make keys for members of normal DIFs
+/// Make keys with which members of normal DIFs prove who they are
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
     /// Make a private key, and print its public line for the ALLOWEDFILE of other members
@@ -19,16 +19,18 @@ pub enum KeyCommand {
         --ipcp is given."
     )]
     Generate {
-        /// The new file, which only its owner may read
+        /// File to create for the private key, readable by its owner only; an existing file is an
+        /// error
         file: PathBuf,
-        /// The IPCP that has the key [default: the name of the file without its ending]
+        /// Name of the IPCP that will use the key, such as net.host [default: name of the file
+        /// without its extension]
         #[arg(long)]
         name: Option<String>,
     },
-    /// Print the public line of a private key
+    /// Print the public line of a private key again
     #[command(after_help = "Example:\n  carina key show /etc/carina/host.key")]
     Show {
-        /// The private key
+        /// File with the private key
         file: PathBuf,
     },
 }
@@ -36,7 +38,7 @@ pub enum KeyCommand {
 /// Runs the command.
 ///
 /// # Errors
-/// The file is there already or cannot be written, or holds no key.
+/// The file to create already exists or cannot be written, or the file to read holds no key.
 pub fn run(shared: &Shared, command: &KeyCommand) -> Outcome {
     let (file, public) = match command {
         KeyCommand::Generate { file, name } => {

@@ -1,4 +1,4 @@
-//! `carina lab`: topologies of systems on one machine.
+//! `carina lab`: makes networks of systems on this machine from a file.
 
 mod text;
 
@@ -23,10 +23,10 @@ use crate::interrupt::{TAKING_SIGNALS, flag_of_signal};
 use crate::report::{print_bytes, print_json, print_line, progress};
 use text::{dry_run_text, status_text, topology_text};
 
-/// Make networks of systems on this machine from a file: namespaces, VMs, links, DIFs
+/// Make networks of test systems on this machine from a file: namespaces, VMs, links, DIFs
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
-    /// Make the lab that a file describes
+    /// Make the lab that a file describes, and leave it running
     #[command(
         after_help = "Examples:\n  carina lab up examples/labs/two-systems.lab\n  \
         carina lab up examples/labs/vm-to-vm.lab --name vms --keep\n\nThe lab stays until \
@@ -41,15 +41,15 @@ pub enum LabCommand {
         SIGINT and SIGTERM end the command and remove the lab (exit code 130)."
     )]
     Run(RunArgs),
-    /// Remove a lab and everything in it, also an incomplete one
+    /// Remove a lab and everything in it, even if it was not made completely
     #[command(
         after_help = "Examples:\n  carina lab down\n  carina lab down two-systems\n  \
         carina lab down --all"
     )]
     Down {
-        /// The lab, by its name or its file [default: the only one]
+        /// Name of the lab, or its file [default: the only lab that is up]
         name: Option<String>,
-        /// All labs
+        /// Remove all labs
         #[arg(long, conflicts_with = "name")]
         all: bool,
         #[command(flatten)]
@@ -65,7 +65,7 @@ pub enum LabCommand {
     /// Show systems, members, neighbours and applications of a running lab
     #[command(after_help = "Examples:\n  carina lab status\n  carina lab status vms --json")]
     Status {
-        /// The lab [default: the only one]
+        /// Name of the lab [default: the only lab that is up]
         name: Option<String>,
         #[command(flatten)]
         place: Place,
@@ -76,31 +76,32 @@ pub enum LabCommand {
         #[command(flatten)]
         place: Place,
     },
-    /// Show what is in a file, as tables or as a picture
+    /// Show the content of a lab file, as tables or as a picture
     #[command(
         after_help = "Examples:\n  carina lab show examples/labs/paper-routing.lab\n  \
         carina lab show examples/labs/paper-routing.lab --svg routing.svg"
     )]
     Show {
-        /// The file
+        /// Lab file, such as examples/labs/two-systems.lab
         file: PathBuf,
-        /// Draw it; to standard output unless a file is given
+        /// Draw the lab as SVG to this file, or to standard output without a file name [default:
+        /// print tables]
         #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
         svg: Option<PathBuf>,
     },
-    /// Check a file and print what `up` would do
+    /// Check a lab file, and print what `up` would do, without doing it
     #[command(after_help = "Example:\n  carina lab check examples/labs/recursive.lab --json")]
     Check {
-        /// The file
+        /// Lab file to check
         file: PathBuf,
     },
 }
 
-/// Where the records of labs are.
+/// Option that chooses the directory in which labs keep their records.
 #[derive(Debug, clap::Args)]
 pub struct Place {
-    /// Directory of all labs, in memory where there are VMs [default: labs beside the default run
-    /// directory]
+    /// Directory of all labs; it must be on tmpfs if there are VMs [default: labs beside the
+    /// default run directory, such as /run/carina]
     #[arg(long, value_name = "DIR")]
     labs: Option<PathBuf>,
 }
@@ -108,12 +109,12 @@ pub struct Place {
 /// Options of `carina lab up`.
 #[derive(Debug, clap::Args)]
 pub struct UpArgs {
-    /// The file
+    /// Lab file to make, such as examples/labs/two-systems.lab
     file: PathBuf,
-    /// Name of the lab [default: that of the file]
+    /// Name of the lab [default: name of the file without its extension]
     #[arg(long)]
     name: Option<LocalName>,
-    /// Leave what was made when something fails, to look at
+    /// Keep what was made if something fails, to look at it [default: remove it]
     #[arg(long)]
     keep: bool,
     #[command(flatten)]
@@ -125,11 +126,11 @@ pub struct UpArgs {
 pub struct RunArgs {
     #[command(flatten)]
     place: Place,
-    /// The file
+    /// Lab file to make
     file: PathBuf,
-    /// The system
+    /// Name of the system in which to run the command
     system: String,
-    /// The command and its arguments
+    /// Command to run, with its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<String>,
 }
@@ -137,14 +138,14 @@ pub struct RunArgs {
 /// Options of `carina lab exec`.
 #[derive(Debug, clap::Args)]
 pub struct ExecArgs {
-    /// The lab [default: the only one]
+    /// Name of the lab [default: the only lab that is up]
     #[arg(long)]
     lab: Option<String>,
     #[command(flatten)]
     place: Place,
-    /// The system
+    /// Name of the system in which to run the command
     system: String,
-    /// The command and its arguments
+    /// Command to run, with its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<String>,
 }
@@ -170,7 +171,7 @@ impl Place {
 /// Runs the command.
 ///
 /// # Errors
-/// The file is not right, there is no such lab, or something cannot be made or removed.
+/// The file is wrong, there is no such lab, or something cannot be made or removed.
 pub fn run(shared: &Shared, command: LabCommand) -> Outcome {
     match command {
         LabCommand::Up(args) => make(shared, args),
@@ -195,7 +196,7 @@ fn load(file: &Path) -> Result<Topology, Failure> {
     Topology::load(file).map_err(usage)
 }
 
-/// The name of a lab that is given none: that of its file.
+/// The default name of a lab: that of its file.
 fn stem(file: &Path) -> String {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
@@ -205,7 +206,7 @@ fn stem(file: &Path) -> String {
         .collect()
 }
 
-/// The name of a lab that was given by its name or by its file.
+/// The name of a lab that is given by its name or by its file.
 fn named(name: &str) -> String {
     if name.contains('/') || name.ends_with(".lab") {
         stem(Path::new(name))
@@ -214,7 +215,7 @@ fn named(name: &str) -> String {
     }
 }
 
-/// Loads a topology and checks the files of credentials that it names.
+/// Loads a topology, and checks the credential files that it names.
 fn load_whole(file: &Path) -> Result<Topology, Failure> {
     let topology = load(file)?;
     topology.check_credentials().map_err(|error| {
@@ -243,7 +244,7 @@ fn make(shared: &Shared, args: UpArgs) -> Outcome {
     show_status(shared, &dir, &record)
 }
 
-/// How to make the lab of a file. Prints the notes of its topology.
+/// The options with which to make the lab of a file. Prints the notes of its topology.
 fn options(
     shared: &Shared,
     file: &Path,
@@ -316,7 +317,7 @@ fn down(shared: &Shared, labs: &Labs, name: Option<&str>, all: bool) -> Outcome 
     }
     if let Some(name) = name {
         let strays = remove_strays(labs, name)?;
-        // A directory without a record is from a process killed at its very beginning.
+        // A process that was killed at its very start leaves a directory without a record.
         let dir = labs.lab(name);
         let was_there = dir.path().exists();
         dir.remove()?;
@@ -360,7 +361,7 @@ fn exec(args: ExecArgs) -> Outcome {
     Err(failed(format!("entering {system}: {error}")))
 }
 
-/// Runs a command in a guest and ends as it does.
+/// Runs a command in a guest, prints its output, and exits with its exit code.
 ///
 /// # Errors
 /// The guest does not answer.
@@ -429,8 +430,8 @@ fn check(shared: &Shared, file: &Path) -> Outcome {
     }
 }
 
-/// Longest name taken from a file.
+/// Longest name of a lab that is taken from a file's name.
 const STEM_MAX: usize = 40;
 
-/// A command in a guest.
+/// Time limit of a command in a guest.
 const EXEC: Duration = Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! What benches and the demo print.
+//! Output shared by the benchmarks and the demo.
 
 use carina_bench::Progress;
 use carina_measure::results::{Metric, Results};
@@ -7,7 +7,7 @@ use crate::Shared;
 use crate::failure::{Failure, Outcome, failed, usage};
 use crate::report::{print_json, print_line, progress};
 
-/// Prints the steps of a bench on standard error.
+/// Prints the steps of a benchmark on standard error.
 pub const PROGRESS: Progress = Progress(|text| progress(text));
 
 impl From<carina_bench::Error> for Failure {
@@ -22,7 +22,7 @@ impl From<carina_bench::Error> for Failure {
 /// Fails when something could not be measured.
 ///
 /// # Errors
-/// What was not measured, and why.
+/// Lists what was not measured, and why.
 pub fn all_measured(results: &Results) -> Outcome {
     if results.failures.is_empty() {
         Ok(())
@@ -34,10 +34,10 @@ pub fn all_measured(results: &Results) -> Outcome {
     }
 }
 
-/// Prints results as JSON or as tables with their notes.
+/// Prints results as JSON, or as tables with their notes.
 ///
 /// # Errors
-/// A closed standard output.
+/// Standard output is closed.
 pub fn show(
     shared: &Shared,
     results: &Results,

@@ -1,4 +1,4 @@
-//! `carina node`: the IPC Manager of this system.
+//! `carina node`: runs the IPC Manager of this system.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -31,21 +31,24 @@ use crate::report::{print_json, print_line};
     Fields of events: ipcp, dif, flow (a port-id), app, vm, reason."
 )]
 pub struct NodeArgs {
-    /// Configuration file in TOML; unknown keys are refused
+    /// TOML file with the node's IPCPs, VM ports and DIFs; an unknown key is an error [default: no
+    /// file: the node starts without them]
     #[arg(long, short)]
     config: Option<PathBuf>,
-    /// Check the configuration and end: what is accepted runs where its devices can be had
+    /// Check the configuration and exit, without opening devices. A configuration that passes can
+    /// still fail at the start if a device is missing
     #[arg(long)]
     check: bool,
-    /// In a VM: make an hv IPCP over the first shared-memory device
+    /// Inside a VM: create the IPCP hv0 over the first shared-memory device, to reach the host
+    /// [default: create no IPCP]
     #[arg(long)]
     guest: bool,
-    /// The DIF of that IPCP
+    /// Name of the DIF between this VM and its host, for the IPCP that --guest creates
     #[arg(long, default_value = "hv", requires = "guest")]
     guest_dif: carina_api::DifName,
-    /// Scheduling priority of the node, -20 (highest) to 19, as for nice(1). Below 0 the node
-    /// answers its neighbours in time even on a saturated system, but it interrupts applications
-    /// more often, which costs goodput
+    /// Scheduling priority of the node's threads, -20 (highest) to 19, as for nice(1) [default:
+    /// that of the shell]. With a negative value the node answers its neighbours in time even on a
+    /// saturated system, but it interrupts applications more often, which lowers throughput
     #[arg(long, value_name = "N", allow_hyphen_values = true,
           value_parser = clap::value_parser!(i32).range(-20..=19))]
     nice: Option<i32>,
@@ -58,7 +61,7 @@ pub struct NodeArgs {
 pub fn run(shared: &Shared, args: NodeArgs) -> Outcome {
     let filter = log_filter(&std::env::var("CARINA_LOG").unwrap_or_default())?;
     if let Some(nice) = args.nice {
-        // Threads take it from the one that starts them: this comes before all of them.
+        // Threads inherit the priority, so it is set before the first one starts.
         setpriority_process(None, nice).attempt("taking the precedence of --nice")?;
     }
     let (log, _last_lines) = log_writer::start(std::io::stderr()).attempt("starting the log")?;
@@ -99,7 +102,8 @@ fn check(shared: &Shared, config: &Config) -> Outcome {
     print_line(format!("IPCPs {ipcps}, VMs {vms}, DIFs {difs}"))
 }
 
-/// What `CARINA_LOG` selects: levels, and `TARGET=LEVEL`, between commas.
+/// Parses `CARINA_LOG`: a list of `LEVEL` and `TARGET=LEVEL`, separated by commas. The default
+/// level is `info`.
 fn log_filter(text: &str) -> Result<Targets, Failure> {
     let wrong = |part: &str| {
         usage(format!(

@@ -1,4 +1,4 @@
-//! Where the packets of a capture go: on the screen, into a file, to standard output.
+//! Where captured packets are written: to the screen, a file or standard output.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,33 +16,34 @@ use crate::report::print_bytes;
 /// Options of commands that copy packets.
 #[derive(Debug, clap::Args)]
 pub struct OutputArgs {
-    /// Write pcapng to this file; - for standard output
+    /// Write the packets to this file in pcapng format; `-` writes to standard output [default:
+    /// show them on the screen]
     #[arg(long, short, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Show all fields of each packet
+    /// Print all fields of each packet [default: one line for each packet]
     #[arg(long, short)]
     verbose: bool,
-    /// Keep at most this many bytes of each packet [default: all]
+    /// Keep at most this many bytes of each packet, such as 128 [default: all]
     #[arg(long, value_name = "BYTES")]
     snap: Option<u32>,
-    /// End after so many packets
+    /// Exit after this number of packets [default: no limit]
     #[arg(long, short, value_name = "PACKETS")]
     count: Option<u64>,
-    /// End after this time
+    /// Exit after this time, such as 10s [default: run until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = carina_text::duration::parse_ns)]
     hold: Option<u64>,
 }
 
 impl OutputArgs {
-    /// Bytes that are kept of a packet at most; all without it.
+    /// Number of bytes to keep of each packet; `None` keeps all.
     pub fn snap_bytes(&self) -> Option<u32> {
         self.snap
     }
 
-    /// Opens it, and begins to count the time.
+    /// Opens the output. The time of `--for` begins now.
     ///
     /// # Errors
-    /// The file cannot be made.
+    /// The file cannot be created.
     pub fn open(&self, shared: &Shared) -> Result<Sink, Failure> {
         let to = match &self.write {
             None => To::Screen(Show::new(Settings::default(), shared.json, self.verbose)),
@@ -63,7 +64,7 @@ impl OutputArgs {
     }
 }
 
-/// Takes a capture in portions.
+/// Output of a capture, which arrives in portions.
 pub struct Sink {
     to: To,
     reader: Reader,
@@ -79,11 +80,11 @@ enum To {
 }
 
 impl Sink {
-    /// Takes a portion of the capture; true when there were as many packets as wanted. A file has
-    /// whole blocks only, however the command ends.
+    /// Writes a portion of the capture. Returns true when the wanted number of packets is reached.
+    /// A file contains whole blocks only, however the command ends.
     ///
     /// # Errors
-    /// The portions are no capture, or the file cannot be written.
+    /// The portions are not a capture, or the file cannot be written.
     pub fn take(&mut self, portion: &[u8]) -> Result<bool, Failure> {
         self.reader.feed(portion);
         while self.packets < self.packets_max {
@@ -103,19 +104,19 @@ impl Sink {
         Ok(self.packets >= self.packets_max)
     }
 
-    /// Packets so far.
+    /// Number of packets so far.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Packets that are missing, as the capture itself says at its end; `None` when it was cut
-    /// before.
+    /// Number of packets missing from the capture, as reported at its end; `None` when the capture
+    /// was cut off before its end.
     pub fn missed(&self) -> Option<u64> {
         let is_whole = self.reader.ends_with_statistics();
         is_whole.then(|| self.reader.missed())
     }
 
-    /// How long the capture goes on; very long where no end was said.
+    /// Time left for the capture; `Duration::MAX` without a limit.
     pub fn time_left(&self) -> Duration {
         let left = |end: Instant| end.saturating_duration_since(Instant::now());
         self.end.map_or(Duration::MAX, left)

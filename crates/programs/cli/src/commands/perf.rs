@@ -1,4 +1,4 @@
-//! `carina perf`: traffic and its measurement over flows (RINAperf and rina-tgen).
+//! `carina perf`: generates traffic over a flow and measures it (like RINAperf and rina-tgen).
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use crate::flow_spec::{SPEC_HELP, SpecArg};
 use crate::interrupt::{TAKING_SIGNALS, end_server_with_signal, end_with_signal_saying};
 use crate::report::{print_json, print_line, progress};
 
-/// The name of the server when none is given; that of RINAperf.
+/// Default name of the server, the same as that of RINAperf.
 pub const PERF_SERVER: &str = "rina.apps.perf";
 
-/// Generate traffic over a flow and measure what arrives; --listen is the server
+/// Send traffic over a flow and measure throughput, loss and delay; with --listen, be the server
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina perf --listen\n  carina perf -s 1400 -t 10s\n  \
@@ -42,58 +42,63 @@ pub const PERF_SERVER: &str = "rina.apps.perf";
     SDUs; in JSON, \"ending\" of each side and \"stall\" say so."
 )]
 pub struct PerfArgs {
-    /// The name of the server
+    /// Name of the server
     #[arg(default_value = PERF_SERVER)]
     name: AppName,
     /// Be the server: register the name and serve clients until stopped
     #[arg(long, short)]
     listen: bool,
-    /// Server: end after the first client
+    /// With --listen: exit after the first client
     #[arg(long, requires = "listen")]
     once: bool,
-    /// SDU size: 1400, uniform:64..1500 or exponential:500 (bytes; k and M work)
+    /// Bytes of each SDU: 1400, uniform:64..1500 (all sizes equally likely) or exponential:500
+    /// (mean); k and M work
     #[arg(long, short, default_value = "1400")]
     size: Sizes,
-    /// Measure each SDU size of FROM..TO:STEP
+    /// Measure several SDU sizes, one after the other: FROM..TO:STEP in bytes, such as 0..4000:250
+    /// [default: --size only]
     #[arg(long, conflicts_with = "size")]
     sweep: Option<Sweep>,
-    /// Send for this long, even when the flow stalls [default: 5s unless --count is given]
+    /// Send for this time, such as 10s, even when the flow stalls [default: 5s, or no limit with
+    /// --count]
     #[arg(long, short = 't', value_parser = parse_ns)]
     duration: Option<u64>,
-    /// Number of SDUs to send
+    /// Number of SDUs to send [default: as many as fit into --duration]
     #[arg(long, short)]
     count: Option<u64>,
-    /// Rate: 500pps, 10kpps, 100Mbit [default: as fast as possible]
+    /// Rate at which to send: 500pps, 10kpps or 100Mbit [default: as fast as possible]
     #[arg(long, short)]
     rate: Option<Rate>,
-    /// Distribution of the gaps between SDUs, with --rate
+    /// With --rate: whether the gaps between SDUs are equal (constant) or random (poisson)
     #[arg(long, default_value = "constant", value_parser = arrivals())]
     arrivals: Arrivals,
-    /// Wait for the answer to each SDU before the next; measure round-trip times
+    /// Wait for the answer to each SDU before sending the next, and measure round-trip times
+    /// [default: send in one direction without waiting]
     #[arg(long, conflicts_with = "reverse")]
     echo: bool,
-    /// The server sends, the client receives
+    /// Let the server send and this client receive [default: this client sends]
     #[arg(long)]
     reverse: bool,
-    /// Compare every byte that arrives with what was sent
+    /// Compare every byte that arrives with what was sent [default: check lengths and sequence
+    /// numbers only]
     #[arg(long)]
     verify: bool,
-    /// Report the receiver's figures at this interval
+    /// Print the receiver's figures at this interval, such as 1s [default: only at the end]
     #[arg(long, short, value_parser = parse_ns)]
     interval: Option<u64>,
     #[arg(long, default_value = "reliable", help = SPEC_HELP)]
     spec: SpecArg,
-    /// Seed of random sizes and gaps
+    /// Seed of random sizes and gaps: the same seed gives the same traffic
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The DIF [default: the first that knows the name; all with --listen]
+    /// DIF to use [default: the first one that knows the server's name; with --listen, all DIFs]
     #[arg(long)]
     dif: Option<DifName>,
-    /// The DIF of the flow that controls the measurement [default: the measured DIF]. Needed for a
-    /// shim over Ethernet, which carries one flow, and for flows that lose SDUs
+    /// DIF of a second flow that controls the measurement [default: the DIF that is measured].
+    /// Needed for a shim over Ethernet, which carries one flow, and for flows that lose SDUs
     #[arg(long)]
     control_dif: Option<DifName>,
-    /// The calling application's name
+    /// Application name of this client, which the server sees
     #[arg(long, default_value = "rina.apps.perf.client")]
     local: AppName,
 }
@@ -124,7 +129,7 @@ fn listen(shared: &Shared, args: &PerfArgs) -> Outcome {
         if let Event::Failed(_) = event {
             return progress(format!("carina: {}", event_text(&event)));
         }
-        // Clients are served even when standard output is closed.
+        // The server goes on serving clients when standard output is closed.
         let _ = if json {
             print_json(&event_json(&event))
         } else {
@@ -228,7 +233,7 @@ fn sizes_text(sizes: &Sizes) -> String {
 }
 
 fn measure(shared: &Shared, args: &PerfArgs) -> Outcome {
-    // In a job, 0 is no bound.
+    // A job takes a duration of 0 as no limit.
     if args.duration == Some(0) {
         return Err(usage("--duration is 0; nothing would be sent"));
     }
@@ -315,7 +320,7 @@ fn arrivals() -> impl TypedValueParser<Value = Arrivals> {
     PossibleValuesParser::new(Arrivals::WORDS).try_map(|word| word.parse::<Arrivals>())
 }
 
-/// Fails when a flow stalled, or a reliable one did not deliver everything whole.
+/// Fails when a flow stalled, or when a reliable flow lost or damaged SDUs.
 fn judge(args: &PerfArgs, results: &[(Sizes, Trial)]) -> Result<(), Failure> {
     let trials = || results.iter().map(|(_, trial)| trial);
     let damaged: u64 = trials().map(|trial| trial.receiver().damaged).sum();
@@ -332,7 +337,7 @@ fn judge(args: &PerfArgs, results: &[(Sizes, Trial)]) -> Result<(), Failure> {
     }
 }
 
-/// SDUs that did not arrive, where both sides have said what they saw.
+/// Number of SDUs that did not arrive; `None` unless both sides have reported.
 fn lost(trial: &Trial) -> Option<u64> {
     trial.unreported.is_none().then(|| trial.lost())
 }
@@ -391,7 +396,7 @@ fn results_text(args: &PerfArgs, results: &[(Sizes, Trial)]) -> String {
     table.to_string()
 }
 
-/// What stands where nothing is known.
+/// Text of a cell whose value is unknown.
 fn unknown() -> String {
     "-".to_owned()
 }

@@ -1,4 +1,4 @@
-//! `carina ping`: echo over a flow, client and server (rina-echo-time).
+//! `carina ping`: sends SDUs to an echo server over a flow, or is the echo server (rina-echo-time).
 
 use std::time::{Duration, Instant};
 
@@ -21,10 +21,10 @@ use crate::flow_spec::{SPEC_HELP, SpecArg};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS, end_server_with_signal};
 use crate::report::{print_json, print_line, progress};
 
-/// The name of the echo server when none is given; that of rina-echo-time.
+/// Default name of the echo server, the same as that of rina-echo-time.
 pub const ECHO_SERVER: &str = "rina.apps.echotime";
 
-/// Send SDUs to an echo server and time the answers; --listen is the server
+/// Send SDUs to an echo server over a flow and time its answers; with --listen, be that server
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina ping --listen\n  carina ping rina.apps.echotime -c 10 -s 1400\n  \
@@ -34,54 +34,54 @@ pub const ECHO_SERVER: &str = "rina.apps.echotime";
     SIGINT and SIGTERM end it; it prints what it has measured. The server ends with exit code 0."
 )]
 pub struct PingArgs {
-    /// The name of the server
+    /// Name of the echo server
     #[arg(default_value = ECHO_SERVER)]
     name: AppName,
-    /// Be the server: register the name and send every SDU back
+    /// Be the server: register the name and send every SDU back, until stopped
     #[arg(long, short)]
     listen: bool,
-    /// SDU size in bytes
+    /// Bytes of each SDU; k and M work, such as 4k
     #[arg(long, short, default_value = "64", value_parser = bytes)]
     size: u64,
-    /// Number of SDUs; 0: until a signal
+    /// Number of SDUs to send; 0: until Ctrl-C
     #[arg(long, short, default_value_t = 5)]
     count: u64,
-    /// Time between SDUs
+    /// Time from one SDU to the next, such as 100ms
     #[arg(long, short, default_value = "1s", value_parser = parse_ns)]
     interval: u64,
-    /// Send the next SDU as soon as the answer arrives
+    /// Send the next SDU as soon as the answer arrives, without --interval
     #[arg(long, short)]
     flood: bool,
-    /// Time to wait for an answer
+    /// Longest time to wait for each answer, such as 500ms
     #[arg(long, short = 'W', default_value = "5s", value_parser = parse_ns)]
     timeout: u64,
-    /// Print the summary only
+    /// Print the summary only, not a line for each answer
     #[arg(long, short)]
     quiet: bool,
     #[arg(long, default_value = "reliable", help = SPEC_HELP)]
     spec: SpecArg,
-    /// The DIF [default: the first that knows the name; all with --listen]
+    /// DIF to use [default: the first one that knows the server's name; with --listen, all DIFs]
     #[arg(long)]
     dif: Option<DifName>,
-    /// The calling application's name
+    /// Application name of this client, which the server sees
     #[arg(long, default_value = "rina.apps.echotime.client")]
     local: AppName,
 }
 
-/// What a client measured.
+/// Result of a client's measurement.
 #[derive(Debug, Clone, Serialize)]
 pub struct PingResult {
-    /// The server.
+    /// Name of the echo server.
     pub name: AppName,
-    /// SDU size in bytes.
+    /// Bytes of each SDU.
     pub size: u64,
-    /// SDUs sent.
+    /// Number of SDUs sent.
     pub sent: u64,
-    /// Answers that came in time.
+    /// Number of answers that arrived in time.
     pub received: u64,
-    /// Answers whose content was not what was sent.
+    /// Number of answers whose bytes differ from those sent.
     pub damaged: u64,
-    /// Round-trip times in microseconds.
+    /// Round-trip times in microseconds; `None` without an answer.
     pub rtt_us: Option<Summary>,
 }
 
@@ -140,7 +140,7 @@ fn ask(shared: &Shared, args: &PingArgs) -> Outcome {
     Ok(())
 }
 
-/// The closing lines of a ping.
+/// The summary lines at the end of a ping.
 fn summary_text(result: &PingResult) -> String {
     let lost = result.sent - result.received;
     let share = 100.0 * lost as f64 / result.sent.max(1) as f64;
@@ -197,7 +197,8 @@ fn exchange(
                 let whole = len == size && payload.matches(&buffer[..len], seq);
                 result.damaged += u64::from(!whole);
                 result.received += 1;
-                // A ping without end keeps the latest million for its percentiles.
+                // A ping of any length keeps at most `TIMES_MAX` times for its percentiles; later
+                // ones replace the oldest.
                 if times.len() < TIMES_MAX {
                     times.push(rtt_us);
                 } else {
@@ -205,7 +206,8 @@ fn exchange(
                 }
                 tell(seq, rtt_us)?;
             }
-            // A reliable flow that does not answer will not answer later SDUs in order either.
+            // On a reliable flow, answers arrive in order: when one is missing, later ones do not
+            // arrive either.
             Arrival::Idle if args.spec.is_reliable() => break,
             Arrival::Idle => {}
             Arrival::End => return Err(failed("the server closed the flow before it answered")),
@@ -230,7 +232,7 @@ fn exchange(
     Ok(result)
 }
 
-/// Sends an SDU; false when a signal came while there was no room for it.
+/// Sends an SDU. Returns false when a signal arrived before the flow had room for it.
 fn send(
     transport: &mut FlowTransport,
     sdu: &[u8],
@@ -253,8 +255,8 @@ fn send(
     Ok(true)
 }
 
-/// Waits for the answer to an SDU. On an unreliable flow late answers to earlier ones are passed
-/// over, and so is padding: a short SDU may come back longer than it was.
+/// Waits for the answer to the SDU `seq`. On an unreliable flow it skips late answers to earlier
+/// SDUs, and ignores padding behind the answer: a short SDU may come back longer than it was sent.
 fn answer(
     transport: &mut FlowTransport,
     buffer: &mut [u8],
@@ -279,10 +281,10 @@ fn answer(
     }
 }
 
-/// How often a signal is looked for.
+/// Time between two checks for a signal.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Round-trip times kept.
+/// Number of round-trip times kept.
 const TIMES_MAX: usize = 1 << 20;
 
 fn serve(shared: &Shared, args: &PingArgs) -> Outcome {
@@ -299,7 +301,7 @@ fn serve(shared: &Shared, args: &PingArgs) -> Outcome {
         let request = registration.next_request().attempt("waiting for flows")?;
         let flow = match registration.accept_request(&request) {
             Ok(flow) => flow,
-            // The client gave up before it was accepted.
+            // The client gave up before the server accepted the flow.
             Err(Error::Refused(_)) => continue,
             Err(error) => return Err(error).attempt("accepting a flow"),
         };
@@ -314,7 +316,7 @@ fn serve(shared: &Shared, args: &PingArgs) -> Outcome {
     }
 }
 
-/// Sends every SDU back until the client closes the flow; returns how many.
+/// Sends every SDU of a flow back until the client closes the flow; returns their number.
 fn echo(mut flow: Flow) -> Result<u64, Failure> {
     let mut count = 0;
     loop {

@@ -1,4 +1,4 @@
-//! `carina policy`: the policies that there are, those in force, and a change of one.
+//! `carina policy`: lists the available policies and those in force, and changes a policy.
 
 mod everywhere;
 
@@ -17,16 +17,18 @@ use crate::commands::rib::fields_text;
 use crate::failure::{Attempt, Outcome};
 use crate::report::{print_json, print_line};
 
-/// List and change the policies of normal DIFs
+/// List and change the policies of normal DIFs: how routing, scheduling, admission and others
+/// decide
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
-    /// List the policies of every component, with parameters and defaults
+    /// List the available policies of every component, with parameters and defaults
     #[command(
         after_help = "Examples:\n  carina policy list\n  carina policy list --dif net\n  \
         carina policy list --dialect rlite"
     )]
     List {
-        /// List the policies of this DIF's dialect, and mark those in force
+        /// List the policies of this DIF's dialect, and mark those in force [default: none are
+        /// marked]
         #[arg(long)]
         dif: Option<DifName>,
         /// List the policies of this dialect: native, rlite or irati [default: native]
@@ -44,29 +46,29 @@ pub enum PolicyCommand {
         is wrong, or cannot change while the DIF runs)."
     )]
     Set {
-        /// Component, policy and parameters
+        /// Component, policy and parameters, such as rmt-queue=red,least=50,most=200
         #[arg(value_name = "COMPONENT=NAME[,PARAM=VALUE..]")]
         choice: Choice,
-        /// The DIF
+        /// DIF of the member [default: the only normal DIF of this system]
         #[arg(long)]
         dif: Option<DifName>,
-        /// The member, by name or address [default: this system's member]
+        /// Member to change, by name or address [default: the member of this system]
         #[arg(long)]
         member: Option<String>,
-        /// Change the policy at every member
+        /// Change the policy at every member that this system's member knows
         #[arg(long, conflicts_with = "member")]
         all: bool,
     },
 }
 
-/// A policy for a component, as a command line names it.
+/// The choice of a policy for a component: `COMPONENT=NAME,PARAM=VALUE..` on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// The component.
+    /// Name of the component.
     pub component: String,
-    /// The policy.
+    /// Name of the policy.
     pub name: String,
-    /// Its parameters.
+    /// Parameters of the policy: values by name.
     pub params: BTreeMap<String, String>,
 }
 
@@ -188,7 +190,7 @@ fn set(
     let node = shared.control();
     node.write_rib(&write)
         .attempt(format!("setting {}", choice.component))?;
-    // A member that was written to says that it is done, not what it has now.
+    // The answer of a remote member to a write does not contain the new values.
     let objects = node
         .rib(dif.map(DifName::as_str), member, &write.path, 0)
         .attempt(format!("reading {}", write.path))?;

@@ -1,4 +1,4 @@
-//! `carina register`: holds a name, for debugging.
+//! `carina register`: registers a name and refuses its flows, for debugging.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use crate::failure::{Attempt, Outcome};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::{print_json, print_line};
 
-/// Register a name and hold it until stopped; every flow request is refused and shown
+/// Register an application name until stopped, for debugging; refuse and print every flow request
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  carina register web.example --dif hv.a")]
 pub struct RegisterArgs {
-    /// The name
+    /// Application name to register, such as web.example
     name: AppName,
-    /// The DIF [default: all]
+    /// DIF to register the name in, such as hv.a [default: all DIFs of this system]
     #[arg(long)]
     dif: Option<DifName>,
-    /// Unregister the name after this time
+    /// Unregister the name and exit after this time, such as 30s [default: at Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = carina_text::duration::parse_ns)]
     hold: Option<u64>,
 }
@@ -73,5 +73,5 @@ pub fn run(shared: &Shared, args: RegisterArgs) -> Outcome {
     }
 }
 
-/// How late a signal may be seen.
+/// Longest time between two checks for a signal.
 const LOOK: Duration = Duration::from_millis(500);

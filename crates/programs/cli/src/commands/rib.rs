@@ -1,4 +1,4 @@
-//! `carina rib`: objects of a member's resource information base.
+//! `carina rib`: reads objects of a member's resource information base (RIB).
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,11 @@ use crate::argument::ArgumentError;
 use crate::failure::{Attempt, Outcome};
 use crate::report::{print_json, print_line};
 
-/// Read the resource information base of members of normal DIFs
+/// Read the RIB (resource information base) of members of normal DIFs: their state as a tree of
+/// objects
 #[derive(Debug, Subcommand)]
 pub enum RibCommand {
-    /// List objects
+    /// List an object of the RIB and the objects below it
     #[command(
         after_help = "Examples:\n  carina rib list\n  carina rib list /routing --dif net\n  \
         carina rib list /members --dif net --member net.host2\n  \
@@ -23,22 +24,23 @@ pub enum RibCommand {
         carina rib list / --where class=n1-flow --where blocked=true"
     )]
     List {
-        /// List this object and those below it
+        /// Path of the object, such as /routing
         #[arg(default_value = "/", value_parser = rooted)]
         path: String,
-        /// Levels below the object to list [default: all]
+        /// Number of levels below the object to list [default: all]
         #[arg(long, value_name = "LEVELS")]
         depth: Option<u32>,
-        /// List only objects of a class (class=CLASS) or with this field value; may be repeated
+        /// List only objects with this field value, or with class=CLASS of that class; may be
+        /// repeated, then all must hold
         #[arg(long = "where", value_name = "FIELD=VALUE", value_parser = condition)]
         conditions: Vec<String>,
         #[command(flatten)]
         of: Of,
     },
-    /// Show one object with its fields
+    /// Print one object with all its fields
     #[command(after_help = "Example:\n  carina rib read /dif --dif net")]
     Read {
-        /// The object
+        /// Path of the object, such as /dif
         #[arg(value_parser = rooted)]
         path: String,
         #[command(flatten)]
@@ -46,13 +48,13 @@ pub enum RibCommand {
     },
 }
 
-/// Whose RIB.
+/// Options that choose the member whose RIB is read.
 #[derive(Debug, clap::Args)]
 pub struct Of {
-    /// The DIF [default: the only normal one of this system]
+    /// DIF of the member [default: the only normal DIF of this system]
     #[arg(long)]
     dif: Option<String>,
-    /// The member, by name or address [default: this system's member]
+    /// Member whose RIB is read, by name or address [default: the member of this system]
     #[arg(long)]
     member: Option<String>,
 }
@@ -95,7 +97,7 @@ pub fn run(shared: &Shared, command: &RibCommand) -> Outcome {
     print_line(table)
 }
 
-/// A path of an object.
+/// Parses the path of an object, which must begin with `/`.
 fn rooted(text: &str) -> Result<String, ArgumentError> {
     if text.starts_with('/') {
         Ok(text.to_owned())
@@ -104,7 +106,7 @@ fn rooted(text: &str) -> Result<String, ArgumentError> {
     }
 }
 
-/// A condition of `--where`.
+/// Parses a condition of `--where`: `FIELD=VALUE` without `&`.
 fn condition(text: &str) -> Result<String, ArgumentError> {
     match text.split_once('=') {
         Some((field, _)) if !field.is_empty() && !text.contains('&') => Ok(text.to_owned()),
@@ -112,7 +114,7 @@ fn condition(text: &str) -> Result<String, ArgumentError> {
     }
 }
 
-/// Objects with a line for each field.
+/// Formats objects with one line for each field.
 pub fn fields_text(objects: &[RibObject]) -> String {
     let mut lines = Vec::new();
     for object in objects {
@@ -124,7 +126,8 @@ pub fn fields_text(objects: &[RibObject]) -> String {
     lines.join("\n")
 }
 
-/// Objects of one kind: a line each, a column for each field. `parent` is cut off their names.
+/// Table of objects of one kind: one row for each object, one column for each field. The prefix
+/// `parent` is removed from the objects' names.
 pub fn objects_table(objects: &[RibObject], parent: &str) -> Table {
     let fields: BTreeSet<&String> = objects
         .iter()
@@ -156,7 +159,7 @@ fn value_text(value: &Value) -> String {
     }
 }
 
-/// Deeper than any tree of objects is.
+/// Number of levels that is more than any tree of objects has.
 const SCOPE_ALL: u32 = 16;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `carina sim`: networks of whole IPCPs on a virtual clock.
+//! `carina sim`: simulates networks of whole IPCPs on a virtual clock.
 
 mod all_cpus;
 mod figure;
@@ -20,27 +20,27 @@ use crate::argument::ArgumentError;
 use crate::failure::{Outcome, failed, usage};
 use crate::report::{print_json, print_line};
 
-/// Simulate networks of IPCPs on a virtual clock
+/// Simulate networks of IPCPs on a virtual clock, to find errors in protocols
 #[derive(Debug, Subcommand)]
 pub enum SimCommand {
-    /// One scenario: a DIF grows, carries traffic through faults, recovers and is checked
+    /// Run one scenario: a DIF grows, carries traffic through faults, recovers and is checked
     #[command(after_help = "Examples:\n  carina sim run --seed 7\n  \
         carina sim run --seed 7 --trace > events.txt\n  \
         carina sim run --dialect rlite --seed 7\n  \
         carina sim run --seed 7 --keep-members 0-2 --keep-faults none --keep-calls 3\n\n\
         The same seed gives the same run, byte for byte, and so the same hash.")]
     Run(RunArgs),
-    /// Many scenarios; the seeds of those that fail
+    /// Run many scenarios on all CPUs, and print the seeds of those that fail
     #[command(after_help = "Examples:\n  carina sim soak --seeds 0..10000\n  \
         carina sim soak --dialect irati --seeds 0..1000\n\nThe first ten scenarios that fail are \
         run again with fewer members, faults and calls, as long as they fail\nin the same way; \
         the command that plays the smallest is printed.")]
     Soak(SoakArgs),
-    /// One DIF of a thousand members beside the same systems in small DIFs
+    /// Compare one DIF of a thousand members with the same systems in small stacked DIFs
     #[command(after_help = "Examples:\n  carina sim scale\n  \
         carina sim scale --systems 200 --regions 8 --json > scale.json")]
     Scale(scale::ScaleArgs),
-    /// Virtual networks whose operators, providers and hosts die at any step
+    /// Simulate virtual networks whose operators, providers and hosts are killed at any step
     #[command(after_help = "Examples:\n  carina sim vnet --seeds 0..1000\n  \
         carina sim vnet --seeds 7..8 --trace > events.txt\n  \
         carina sim vnet --scale large --seeds 0..10\n\n\
@@ -52,27 +52,28 @@ pub enum SimCommand {
 /// Options of `carina sim run`.
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
-    /// The seed
+    /// Number from which the scenario is drawn: the same seed gives the same run
     #[arg(long)]
     seed: u64,
     #[command(flatten)]
     overrides: WantedArgs,
-    /// Members to keep, by number: 0-3,7; cables connect them [default: all]
+    /// Keep only these members, by number: 0-3,7; extra cables connect them [default: all members]
     #[arg(long, value_name = "NUMBERS")]
     keep_members: Option<Numbers>,
-    /// Faults to keep, by their place in the list from 0, or none [default: all]
+    /// Keep only these faults, by their position in the list from 0, or none [default: all faults]
     #[arg(long, value_name = "NUMBERS")]
     keep_faults: Option<Numbers>,
-    /// Calls to keep, in the order of their times from 0, or none [default: all]
+    /// Keep only these calls, by their position in order of time from 0, or none [default: all
+    /// calls]
     #[arg(long, value_name = "NUMBERS")]
     keep_calls: Option<Numbers>,
-    /// Print every event
+    /// Print every event of the run
     #[arg(long)]
     trace: bool,
 }
 
 impl RunArgs {
-    /// The scenario of the seed, or the part of it that is to be kept.
+    /// The scenario of the seed, reduced to the members, faults and calls that the options keep.
     fn scenario(&self) -> Result<Scenario, crate::failure::Failure> {
         let scenario = self.overrides.scenario(self.seed);
         let all = scenario.kept.clone();
@@ -90,26 +91,28 @@ impl RunArgs {
 /// Options of `carina sim soak`.
 #[derive(Debug, clap::Args)]
 pub struct SoakArgs {
-    /// Seeds, the last one not included
+    /// Range of seeds to run, such as 0..1000; the last one is not included
     #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
     seeds: Range<u64>,
-    /// Seconds for making each failing scenario smaller; 0: it is only named
+    /// Seconds spent on reducing each failing scenario to a smaller one that fails the same way; 0:
+    /// do not reduce
     #[arg(long, value_name = "S", default_value_t = 20)]
     shrink_seconds: u64,
     #[command(flatten)]
     overrides: WantedArgs,
 }
 
-/// What is not left to the seed.
+/// Options that override what the seed would draw.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct WantedArgs {
-    /// Members of the DIF [default: what the seed says]
+    /// Number of members of the DIF [default: drawn from the seed]
     #[arg(long)]
     members: Option<usize>,
-    /// No faults but those of the cables
+    /// Inject no faults except those of the cables: loss, delay and others
     #[arg(long)]
     calm: bool,
-    /// Dialect of the DIF: native, rlite or irati; prints what is not checked in that dialect
+    /// Dialect of the DIF: native, rlite or irati; also prints which checks that dialect does not
+    /// have
     #[arg(long, default_value = "native", value_parser = parse_dialect)]
     dialect: Dialect,
 }
@@ -128,7 +131,7 @@ impl WantedArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// Something does not hold in a scenario, or cannot be written.
+/// A check fails in a scenario, or the output cannot be written.
 pub fn run(shared: &Shared, command: SimCommand) -> Outcome {
     match command {
         SimCommand::Run(args) => run_one(shared, &args),
@@ -145,7 +148,7 @@ fn run_one(shared: &Shared, args: &RunArgs) -> Outcome {
     }
     let sink: Option<Sink> = args.trace.then(|| {
         let sink: Sink = Box::new(|line: &str| {
-            // A reader that went away shows at the end.
+            // A closed standard output is reported at the end of the run.
             let _ = print_line(line);
         });
         sink

@@ -1,4 +1,5 @@
-//! `carina top`: live rates, read from the counters in shared memory without asking the node.
+//! `carina top`: shows live rates, read from the counters in shared memory without a request to the
+//! node.
 
 mod graphs;
 pub mod screen;
@@ -18,7 +19,7 @@ use crate::failure::{Attempt, Failure, Outcome};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::{print_json, print_line};
 
-/// Show live rates of IPCPs, flows and channels, and of links and apps of graphs
+/// Show live rates of this system's IPCPs, flows and VM channels, and of links and apps of graphs
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina top\n  carina top --once\n  carina top --json --interval 5s\
@@ -27,21 +28,21 @@ use crate::report::{print_json, print_line};
     something. Arrows and page keys scroll, q ends it. With --json one line per interval."
 )]
 pub struct TopArgs {
-    /// Time over which rates are taken
+    /// Interval over which each rate is averaged, at least 10ms
     #[arg(long, short, default_value = "1s", value_parser = parse_ns)]
     interval: u64,
-    /// Print one table and end
+    /// Print one table after one interval and exit [default: refresh the screen until q is pressed]
     #[arg(long)]
     once: bool,
 }
 
-/// What happened to one row over an interval.
+/// Rates of one row over an interval.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Rates {
     kind: &'static str,
     id: u64,
     name: String,
-    /// Why a port of a graph carries nothing.
+    /// Why a port of a graph carries no frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<String>,
     sdus_in_per_s: f64,
@@ -50,11 +51,11 @@ struct Rates {
     mbps_out: f64,
     doorbells_per_s: f64,
     drops: u64,
-    /// Totals of the row by label; zeros left out.
+    /// Nonzero totals of the row, by label.
     totals: std::collections::BTreeMap<String, u64>,
 }
 
-/// All counters at one time.
+/// All counters at one moment.
 struct Sample {
     rows: Vec<Snapshot>,
     graphs: Vec<GraphSample>,
@@ -64,7 +65,7 @@ impl Sample {
     fn take(directory: &RunDir) -> Result<Sample, Failure> {
         let graphs = graphs::look(directory.path());
         let rows = match read(&directory.counters()) {
-            // Graphs run without a node too.
+            // Graphs run without a node too, so missing counters of a node are no error then.
             Err(_) if !graphs.is_empty() => Vec::new(),
             rows => rows.attempt("reading the counters (has a node run here?)")?,
         };
@@ -75,15 +76,15 @@ impl Sample {
 /// Runs the command.
 ///
 /// # Errors
-/// There are no counters: no node has run here.
+/// No node has run in this run directory, so there are no counters.
 pub fn run(shared: &Shared, args: &TopArgs) -> Outcome {
     show(shared, args, &Counters(shared.run_dir()))
 }
 
-/// Shows live rates: on a screen, or as one table or a line of JSON for each interval.
+/// Shows live rates: on a screen, or as one table, or with `--json` as one line for each interval.
 ///
 /// # Errors
-/// There is nothing to be seen.
+/// A sample cannot be taken.
 pub fn show<L: Live<Row: Serialize>>(shared: &Shared, args: &TopArgs, live: &L) -> Outcome {
     let interval = Duration::from_nanos(args.interval.max(10_000_000));
     if !shared.json && !args.once {
@@ -107,7 +108,7 @@ pub fn show<L: Live<Row: Serialize>>(shared: &Shared, args: &TopArgs, live: &L) 
     Ok(())
 }
 
-/// The counters of a run directory.
+/// The counters of a run directory, as rows of live rates.
 struct Counters(RunDir);
 
 impl Live for Counters {
@@ -146,7 +147,7 @@ impl Live for Counters {
 
 fn rates(before: &Sample, after: &Sample, seconds: f64) -> Vec<Rates> {
     let one = |now: &Snapshot| {
-        // Two apps of one flow, as of a relay, differ in their names.
+        // A relayed flow has two apps, whose rows differ in their names only.
         let mark = |row: &Snapshot| (row.kind, row.id, row.changes, row.name.clone());
         let mark_now = mark(now);
         let same = |was: &&Snapshot| mark(was) == mark_now;
@@ -187,13 +188,13 @@ fn rates(before: &Sample, after: &Sample, seconds: f64) -> Vec<Rates> {
 }
 
 impl Rates {
-    /// The number of the channel that carries a flow, where one does.
+    /// The number of the VMPI channel that carries the flow, or `-`.
     fn channel(&self) -> String {
         let channel = self.totals.get(Value::Channel.label());
         channel.map_or_else(|| "-".to_owned(), u64::to_string)
     }
 
-    /// The name, with the state of a port that carries nothing.
+    /// The name of the row, with the state of a port that carries no frames.
     fn named(&self) -> String {
         match &self.state {
             Some(state) => format!("{}: {state}", self.name),

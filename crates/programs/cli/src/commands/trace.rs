@@ -1,4 +1,4 @@
-//! `carina trace`: what passes links of a graph, on the screen or into a file.
+//! `carina trace`: copies the frames that pass links of a graph to the screen or into a file.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ use crate::graph_directory::{GraphEntry, counters_of_file, entries};
 use crate::interrupt::Interrupt;
 use crate::report::progress;
 
-/// Copy the frames that pass links of a graph: of graph run, nfv run, forward or blast
+/// Copy the frames that pass links of a running graph (graph run, nfv run, forward, blast)
 ///
-/// Shows frames as `carina dissect` does, or writes them into a file (pcapng) that Wireshark reads,
-/// with an interface for each link. A frame is shown as it is put on the link; what is dropped
-/// there because the link is full is not shown. The graph never waits: frames that are not read in
-/// time are missed, and counted.
+/// Shows frames as `carina dissect` does, or writes them to a pcapng file for Wireshark, with one
+/// interface for each link. A frame is copied when it is put on the link, so frames that a full
+/// link drops are not shown. The graph does not wait for the trace: frames that are not read in
+/// time are missing from it, and are counted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   carina trace router.output
@@ -28,11 +28,12 @@ use crate::report::progress;
 A link is APP.PORT -> APP.PORT, or the port at one of its ends; `carina top` shows them all. \
 Ctrl-C ends it. Needs the rights of the user that runs the graph.")]
 pub struct TraceArgs {
-    /// The links [default: all]
+    /// Links to copy, such as router.output or 'eth1.output -> hop.input' [default: all links of
+    /// the graph]
     #[arg(value_name = "LINK")]
     links: Vec<String>,
-    /// The graph, by the name that `carina top` shows or by its file [default: the only one that
-    /// runs]
+    /// Graph to trace, by the name that `carina top` shows or by its file [default: the only graph
+    /// that runs]
     #[arg(long, value_name = "NAME")]
     graph: Option<String>,
     #[command(flatten)]
@@ -42,14 +43,14 @@ pub struct TraceArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// No such graph runs or it has no such link, or the file cannot be written.
+/// The graph does not run or has no such link, or the file cannot be written.
 pub fn run(shared: &Shared, args: &TraceArgs) -> Outcome {
     let graph = choose(shared, args.graph.as_deref())?;
     copy_links(shared, &graph, args.links.clone(), &args.output)
 }
 
-/// Copies what passes links of a graph, until there is enough or Ctrl-C comes, and says how many
-/// frames that were.
+/// Copies the frames that pass links of a graph until the limits of `output` are reached or Ctrl-C
+/// is pressed. Reports the number of frames copied.
 ///
 /// # Errors
 /// The graph does not run or has no such link, or the output cannot be written.
@@ -72,7 +73,7 @@ pub fn copy_links(
         error => failed(format!("{name}: {error}")),
     })?;
     let mut sink = output.open(shared)?;
-    // From here on Ctrl-C ends the file; before, the command.
+    // From here on Ctrl-C ends the capture in order; before this point it ends the command.
     let interrupt = Interrupt::take().attempt("taking signals")?;
     copy(stream, &interrupt, &mut sink)?;
     let packets = sink.packets();
@@ -83,11 +84,11 @@ pub fn copy_links(
     Ok(())
 }
 
-/// The graph that is meant.
+/// The graph with the given name or file; without a name, the only one that runs.
 fn choose(shared: &Shared, name: Option<&str>) -> Result<GraphEntry, Failure> {
     let run = shared.run_dir();
     let mut graphs = entries(run.path());
-    // A process that was killed leaves its counters.
+    // Counters of a process that was killed remain; such a graph is not served.
     graphs.retain(|graph| is_served(&graph.counters));
     if graphs.is_empty() {
         let run = run.path().display();
@@ -118,10 +119,11 @@ fn choose(shared: &Shared, name: Option<&str>) -> Result<GraphEntry, Failure> {
     }
 }
 
-/// Copies frames until there are enough, the time is over, Ctrl-C comes or the links have gone.
+/// Copies frames until enough were copied, the time is over, Ctrl-C is pressed or the graph has
+/// ended.
 fn copy(mut stream: TraceStream, interrupt: &Interrupt, sink: &mut Sink) -> Outcome {
     let mut bytes = vec![0; READ_BYTES];
-    // When the file must have come to its end.
+    // Time at which to stop waiting for the end of the trace.
     let mut end: Option<Instant> = None;
     loop {
         let left = sink.time_left().min(TURN);
@@ -143,7 +145,7 @@ fn copy(mut stream: TraceStream, interrupt: &Interrupt, sink: &mut Sink) -> Outc
 }
 
 const READ_BYTES: usize = 1 << 18;
-/// How often signals are looked for.
+/// Time between two checks for signals.
 const TURN: Duration = Duration::from_millis(100);
-/// How long what is on its way may take when the trace is to end.
+/// How long frames already on their way may still arrive after the trace is stopped.
 const LAST: Duration = Duration::from_secs(1);

@@ -1,4 +1,5 @@
-//! `carina vlan-translate`: joins two interfaces and gives VLAN tags another Ethertype.
+//! `carina vlan-translate`: joins two interfaces and changes the Ethertype of VLAN tags between
+//! them.
 
 use carina_netdev::FaultPlan;
 use carina_netdev::vlan_translate::changes;
@@ -20,10 +21,10 @@ use crate::failure::{Outcome, usage};
     SIGINT and SIGTERM end it; it prints what has passed."
 )]
 pub struct VlanTranslateArgs {
-    /// The interface to the network whose VLAN tags have the Ethertype of --inner
+    /// Interface to the network whose VLAN tags have the Ethertype of --inner
     #[arg(value_name = "IF1")]
     first: String,
-    /// The interface to the network whose VLAN tags have the Ethertype of --outer
+    /// Interface to the network whose VLAN tags have the Ethertype of --outer
     #[arg(value_name = "IF2")]
     second: String,
     /// Ethertype of the VLAN tags on IF1, the first interface
@@ -39,7 +40,7 @@ pub struct VlanTranslateArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// An interface cannot be used, or there is nothing to translate.
+/// An interface cannot be used, or `--inner` and `--outer` are the same.
 pub fn run(shared: &Shared, args: &VlanTranslateArgs) -> Outcome {
     if args.inner == args.outer {
         return Err(usage(
@@ -52,7 +53,7 @@ pub fn run(shared: &Shared, args: &VlanTranslateArgs) -> Outcome {
     wire_bridge::run(shared, names, [plan, plan], changes, &args.pace)
 }
 
-/// Reads a type, in hexadecimal with `0x`.
+/// Parses an Ethertype in hexadecimal, with or without `0x`.
 fn ethertype(text: &str) -> Result<u16, ArgumentError> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     match u16::from_str_radix(digits, 16) {

@@ -1,4 +1,4 @@
-//! `carina vm`: virtual machines attached to the running node.
+//! `carina vm`: runs virtual machines attached to the running node.
 
 mod boot_attempt;
 
@@ -25,10 +25,10 @@ use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 use crate::report::{print_json, print_line, progress};
 
-/// Run virtual machines attached to this node
+/// Run virtual machines that are attached to this system's node by shared memory
 #[derive(Debug, Subcommand)]
 pub enum VmCommand {
-    /// Boot a VM attached to the running node, with a node of its own inside
+    /// Boot a VM with a Carina node inside, attached to the running node of this system
     #[command(
         after_help = "Examples:\n  carina vm run a\n  carina vm run a --console\n  carina vm run a --vmpi virtqueue\n  carina vm run a --command \"carina ping --listen --wait 10s &\"\n  \
           \
@@ -37,40 +37,41 @@ pub enum VmCommand {
         VM runs\nremove it and its new port (exit code 130)."
     )]
     Run(RunArgs),
-    /// Connect this terminal to the VM's serial console
+    /// Connect this terminal to the serial console of a VM
     #[command(after_help = "Example:\n  carina vm console a\n\nCtrl-] leaves the console.")]
     Console {
-        /// The VM
+        /// Name of the VM, as `carina vm list` shows it
         name: LocalName,
     },
-    /// Run a command in a VM that Carina has booted, and exit with its exit code
+    /// Run a command in a VM that Carina has booted, and exit with the command's exit code
     #[command(after_help = "Examples:\n  carina vm exec a carina ping echo.host\n  \
         carina vm exec a sh -c 'carina ping --listen >/tmp/echo.log 2>&1 &'\n\nThe command has no \
         standard input, and its output comes when it has ended, for which it has an hour. The \
         guest has 180 s to answer, one from --disk 30 s; --wait sets another time.")]
     Exec {
-        /// The VM
+        /// Name of the VM
         name: LocalName,
-        /// The command and its arguments
+        /// Command to run in the guest, with its arguments
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
-    /// List VMs: those that run and those whose ports the node has
+    /// List VMs: those that run, and those that only have a port in the node
     #[command(after_help = "Example:\n  carina vm list --json")]
     List,
-    /// Stop a VM and remove its port
+    /// Stop a VM, and remove its port from the node
     #[command(after_help = "Example:\n  carina vm stop a --grace 10s")]
     Stop {
-        /// The VM
+        /// Name of the VM to stop
         name: LocalName,
-        /// Have the guest power itself off first, and wait so long
+        /// Time for which to wait for the guest to power itself off, such as 10s, before QEMU is
+        /// ended; 0s: end QEMU at once
         #[arg(long, default_value = "0s", value_parser = parse_ns)]
         grace: u64,
-        /// Keep the VM's port and its DIF in the node
+        /// Keep the VM's port and its DIF in the node [default: remove them]
         #[arg(long)]
         keep_port: bool,
     },
-    /// Print the arguments that attach a VM which Carina does not start
+    /// Print the QEMU arguments that attach a VM which you start yourself
     #[command(
         after_help = "Examples:\n  qemu-system-x86_64 ... $(carina vm args a)\n  \
         carina vm args a --libvirt\n  carina vm args c --socket /run/c/vmpi\n\nMakes the VM's port \
@@ -78,9 +79,9 @@ pub enum VmCommand {
         other process or container, which needs no device."
     )]
     Args {
-        /// The VM
+        /// Name of the VM
         name: LocalName,
-        /// Print elements for a libvirt domain
+        /// Print XML elements for a libvirt domain [default: print QEMU arguments]
         #[arg(long)]
         libvirt: bool,
         #[command(flatten)]
@@ -90,34 +91,37 @@ pub enum VmCommand {
     },
 }
 
-/// Options of the VM's port in the node.
+/// Options of a VM's port in the node.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PortArgs {
-    /// The DIF between host and VM [default: hv.NAME]
+    /// Name of the DIF between host and VM [default: hv.NAME]
     #[arg(long)]
     dif: Option<carina_api::DifName>,
-    /// Bytes of the shared region, a power of two [default: 16 MiB]
+    /// Size of the memory that VM and host share, in bytes, a power of two such as 16777216
+    /// [default: 16 MiB]
     #[arg(long)]
     region_bytes: Option<u64>,
-    /// What carries the records between VM and host [default: ivshmem]
+    /// Device by which VM and host exchange messages [default: ivshmem; with --socket of `carina vm
+    /// args`, virtqueue]
     #[arg(long)]
     vmpi: Option<VmpiName>,
 }
 
-/// The node's socket for a process or container of this host that is no VM.
+/// Option for a process or container of this host that takes the place of a VM.
 #[derive(Debug, clap::Args)]
 pub struct ProcessArgs {
-    /// Without a VM: listen on this socket for the node of a process or container of this host
+    /// For a process or container in place of a VM: path of a socket on which this node listens for
+    /// the node of the process, such as /run/c/vmpi [default: the port is for a VM]
     #[arg(long, value_name = "PATH", conflicts_with = "libvirt")]
     socket: Option<PathBuf>,
 }
 
-/// What carries the VMPI.
+/// Device by which a VM and its host exchange messages (VMPI).
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum VmpiName {
-    /// Memory that both map, by QEMU's ivshmem-doorbell
+    /// Memory that both map: QEMU's ivshmem-doorbell
     Ivshmem,
-    /// The virtqueues of QEMU's virtio-net-pci, driven by the VM's node
+    /// Virtqueues of QEMU's virtio-net-pci, which the VM's node drives
     Virtqueue,
 }
 
@@ -133,46 +137,49 @@ impl From<VmpiName> for VmpiKind {
 /// Options of `carina vm run`.
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
-    /// Name of the VM
+    /// Name of the new VM, such as a
     name: LocalName,
     #[command(flatten)]
     port: PortArgs,
-    /// Boot this disk image in place of Carina's own guest
+    /// Disk image to boot, such as debian.qcow2 [default: Carina's own small guest]
     #[arg(long)]
     disk: Option<PathBuf>,
-    /// Memory in MiB
+    /// Memory of the VM in MiB
     #[arg(long, default_value_t = 256)]
     memory: u32,
-    /// Processors
+    /// Number of processors of the VM
     #[arg(long, default_value_t = 1)]
     cpus: u32,
-    /// Give the VM an IOMMU, so that its node can take doorbell interrupts
+    /// Give the VM an IOMMU, which its node needs to receive doorbell interrupts [default: the node
+    /// in the VM polls]
     #[arg(long)]
     iommu: bool,
-    /// Give the VM a network card that is a port of nfv run or of a graph, by the socket of the
-    /// port; may be repeated
+    /// Add a network card to the VM, by the vhost-user socket of a port of nfv run or of a graph;
+    /// may be repeated [default: no card]
     ///
-    /// The card has the MAC address that the port has in its file, or the one behind ",mac=".
+    /// The card has the MAC address behind ",mac=", else the address of the port in its file.
     #[arg(long, value_name = "SOCKET[,mac=MAC]")]
     nic: Vec<NicArg>,
-    /// A shell command for the guest to run at boot
+    /// Shell command that the guest runs at boot, such as 'carina ping --listen &' (not with
+    /// --disk)
     #[arg(long)]
     command: Option<String>,
-    /// Connect this terminal to the console
+    /// Connect this terminal to the VM's console as soon as QEMU runs, without waiting for the boot
     #[arg(long)]
     console: bool,
-    /// Do not wait until the guest is up
+    /// Return when QEMU runs the guest [default: wait until Carina's own guest has booted]
     #[arg(long)]
     no_wait: bool,
-    /// More arguments for QEMU, separated by spaces; quotes hold one together; may be repeated
+    /// More arguments for QEMU, separated by spaces; quotes keep spaces within an argument; may be
+    /// repeated
     #[arg(long, allow_hyphen_values = true)]
     qemu_args: Vec<String>,
 }
 
-/// How long a guest may take to boot; TCG is slow.
+/// How long a guest may take to boot. Without KVM, QEMU's TCG is slow.
 const BOOT: Duration = Duration::from_secs(180);
 
-/// How long QEMU may take until it runs the guest, for which the node must connect to it.
+/// How long QEMU may take until it runs the guest; until then the node must connect to QEMU.
 const START: Duration = Duration::from_secs(60);
 
 /// Runs the command.
@@ -203,7 +210,7 @@ pub fn run(shared: &Shared, command: VmCommand) -> Outcome {
     }
 }
 
-/// The port of a VM, and whether it is new.
+/// Returns the port of a VM, and whether it was created now.
 fn port_of(
     node: &Client,
     name: &LocalName,
@@ -250,7 +257,7 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
     let cache = Cache::default_location().attempt("opening the cache")?;
     let boot = match &args.disk {
         Some(disk) => {
-            // Before anything is made for it.
+            // A disk that cannot be opened is reported before anything is created for the VM.
             std::fs::File::open(disk).attempt(format!("opening the disk {}", disk.display()))?;
             Boot::Disk(disk.clone())
         }
@@ -283,7 +290,7 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
     }
 }
 
-/// Starts QEMU and waits for the guest, as the command line says.
+/// Starts QEMU, and waits for the guest unless `--no-wait` is given.
 fn start_guest(
     shared: &Shared,
     args: &RunArgs,
@@ -321,7 +328,8 @@ fn start_guest(
     Ok(attempt.finish(running))
 }
 
-/// A card of a VM at a vhost-user socket: with the address and the rings of the port there.
+/// A network card for the VM at a vhost-user socket. Its address and number of queues are those of
+/// the port at that socket.
 fn card(shared: &Shared, vm: &LocalName, number: usize, nic: &NicArg) -> Result<Nic, Failure> {
     let socket = &nic.socket;
     let socket = std::path::absolute(socket).attempt(format!("finding {}", socket.display()))?;
@@ -336,7 +344,7 @@ fn card(shared: &Shared, vm: &LocalName, number: usize, nic: &NicArg) -> Result<
             port.name
         )));
     }
-    // QEMU would wait for it without a word.
+    // QEMU would wait for the socket without a message.
     UnixStream::connect(&socket).map_err(|error| {
         failed(format!(
             "--nic {}: {error}; a port of carina nfv run, or a vhost_user app of carina graph run, \
@@ -357,7 +365,7 @@ fn card(shared: &Shared, vm: &LocalName, number: usize, nic: &NicArg) -> Result<
     })
 }
 
-/// What a card takes from the port of `carina nfv run` that it attaches to.
+/// Settings that a card takes from the port of `carina nfv run` to which it attaches.
 struct PortOfCard {
     name: String,
     mac: Option<[u8; 6]>,
@@ -365,7 +373,8 @@ struct PortOfCard {
     queues: Option<u16>,
 }
 
-/// The port whose socket this is; `None` for other sockets, and in a build without `carina nfv`.
+/// The port of `carina nfv run` that has this socket; `None` for other sockets, and in a build
+/// without `carina nfv`.
 #[cfg(feature = "packet")]
 fn port_at(shared: &Shared, socket: &Path) -> Result<Option<PortOfCard>, Failure> {
     let port = nfv::port_at(shared, socket)?;
@@ -386,11 +395,12 @@ fn port_at(_: &Shared, _: &Path) -> Result<Option<PortOfCard>, Failure> {
     Ok(None)
 }
 
-/// An address for a card of a port that has none. It comes from the card's number and the VM's
-/// name, so that cards of several VMs on one bridge differ, and that it is the same at each start.
+/// A MAC address for a card whose port has none. It is computed from the VM's name and the card's
+/// number, so that cards of several VMs on one bridge differ, and a card has the same address at
+/// each start.
 fn own_mac(vm: &LocalName, number: usize) -> [u8; 6] {
     let bytes = vm.as_str().bytes().chain([0, number as u8]);
-    // FNV-1a, of 64 bits.
+    // FNV-1a with 64 bits.
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     });
@@ -398,14 +408,14 @@ fn own_mac(vm: &LocalName, number: usize) -> [u8; 6] {
     [0x52, 0x54, 0, a, b, c]
 }
 
-/// A card as it stands on the command line.
+/// The value of `--nic`: `SOCKET` or `SOCKET,mac=MAC`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct NicArg {
     socket: PathBuf,
     mac: Option<Mac>,
 }
 
-/// What is wrong with a card.
+/// The MAC address of a card is not the address of a single station.
 #[derive(Debug, thiserror::Error)]
 #[error("mac={0}: must be the address of one station, such as 52:54:00:00:00:01")]
 struct NicError(String);
@@ -429,7 +439,7 @@ impl FromStr for NicArg {
     }
 }
 
-/// Splits at white space as a shell does; single and double quotes hold words together.
+/// Splits a text at white space as a shell does; single and double quotes keep words together.
 fn words(text: &str) -> Result<Vec<String>, Failure> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     for c in text.chars() {
@@ -452,7 +462,7 @@ fn words(text: &str) -> Result<Vec<String>, Failure> {
     }
 }
 
-/// The configuration of the node in Carina's own guest.
+/// The configuration file of the node in Carina's own guest.
 fn guest_config(info: &VmInfo) -> String {
     let quoted = serde_json::to_string(info.dif.as_str()).unwrap_or_default();
     format!("[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = {quoted}\n")
@@ -509,7 +519,7 @@ fn stop(shared: &Shared, name: &LocalName, grace: u64, keep_port: bool) -> Outco
         name.as_str(),
         Duration::from_nanos(grace),
     );
-    // A port without a machine is removed all the same; then the machine is not missed.
+    // The port is removed even when no machine runs; a missing machine is then no error.
     let removed = if keep_port {
         Ok(())
     } else {
@@ -537,7 +547,7 @@ fn args(
     port: PortArgs,
 ) -> Outcome {
     let socket = match socket {
-        // The node has another working directory.
+        // The node has another working directory, so the path is made absolute.
         Some(socket) => Some(std::path::absolute(socket).attempt("finding the socket's place")?),
         None => None,
     };

@@ -1,5 +1,5 @@
-//! What `impair` and `vlan-translate` have in common: a bridge that runs until it is stopped, and
-//! its counters.
+//! The bridge that `impair` and `vlan-translate` share: it runs until stopped, and prints its
+//! counters.
 
 use std::os::fd::AsFd;
 
@@ -14,13 +14,13 @@ use crate::Shared;
 use crate::failure::{Attempt, Outcome, usage};
 use crate::report::{print_json, print_line};
 
-/// How long to run and how often to tell.
+/// Options for how long to run and how often to print counters.
 #[derive(Debug, clap::Args)]
 pub struct Pace {
-    /// Run for this long [default: until stopped]
+    /// Exit after this time, such as 60s [default: run until stopped]
     #[arg(long, short = 't', value_parser = parse_ns)]
     duration: Option<u64>,
-    /// Print what has passed so far in these intervals
+    /// Interval at which to print the counters so far, such as 1s [default: only at the end]
     #[arg(long, short, value_parser = parse_ns)]
     interval: Option<u64>,
 }
@@ -28,7 +28,7 @@ pub struct Pace {
 /// Runs a bridge until it is stopped or its time is over, and prints its counters.
 ///
 /// # Errors
-/// An interface cannot be used, or both are the same.
+/// An interface cannot be used, or both names are the same.
 pub fn run(
     shared: &Shared,
     names: [&str; 2],
@@ -108,7 +108,7 @@ fn show(shared: &Shared, names: [&str; 2], bridge: &mut Bridge) -> Outcome {
     print_line(table)
 }
 
-/// Frames lost without a fault that was asked for.
+/// Frames dropped for other reasons than the requested faults.
 fn dropped(counts: &BridgeCounts) -> u64 {
     counts.no_room + counts.unsupported + counts.missed + counts.fault.overflowed
 }

@@ -1,4 +1,4 @@
-//! Options of the benches, and what they choose.
+//! Options of the benchmarks, and the cases and sizes that they select.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -16,22 +16,22 @@ use crate::failure::{Failure, usage};
 /// Options of `carina bench paper`.
 #[derive(Debug, clap::Args)]
 pub struct PaperArgs {
-    /// The cases [default: all]
+    /// Measurements to repeat, separated by commas [default: all]
     #[arg(long, value_delimiter = ',', value_enum)]
     pub(super) cases: Vec<PaperCase>,
-    /// Number of runs of all measurements
+    /// Number of times that every measurement is repeated
     #[arg(long, default_value_t = 5)]
     pub(super) runs: usize,
-    /// Duration of each measurement, such as 300ms
+    /// Duration of each single measurement, such as 300ms
     #[arg(long, default_value = "300ms", value_parser = parse_ns)]
     pub(super) time: u64,
-    /// SDU sizes in bytes [default: those of each figure]
+    /// SDU sizes in bytes, separated by commas, such as 64,1400 [default: those of each figure]
     #[arg(long, value_delimiter = ',', value_parser = bytes)]
     pub(super) sizes: Vec<u64>,
-    /// Write tables, figures (SVG) and results.json into this directory
+    /// Directory for tables, figures (SVG) and results.json [default: none are written]
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
-    /// The carina program for guests [default: this one]
+    /// The carina program to run in guests [default: this program]
     #[arg(long)]
     pub(super) guest_program: Option<PathBuf>,
     #[arg(long, hide = true)]
@@ -41,22 +41,23 @@ pub struct PaperArgs {
 /// Options of `carina bench hv`.
 #[derive(Debug, clap::Args)]
 pub struct HvArgs {
-    /// Number of runs of all measurements
+    /// Number of times that every measurement is repeated
     #[arg(long, default_value_t = 5)]
     pub(super) runs: usize,
-    /// Duration of each measurement, such as 300ms
+    /// Duration of each single measurement, such as 300ms
     #[arg(long, default_value = "300ms", value_parser = parse_ns)]
     pub(super) time: u64,
-    /// SDU sizes in bytes [default: 0 to 4000 by 250, 64, 16k, 64k, 1M]
+    /// SDU sizes in bytes, separated by commas [default: 0 to 4000 by 250, 64, 16k, 64k, 1M]
     #[arg(long, value_delimiter = ',', value_parser = bytes)]
     pub(super) sizes: Vec<u64>,
-    /// Cases [default: guest-to-host,host-to-guest,echo]
+    /// Cases, separated by commas [default: guest-to-host,host-to-guest,echo]
     #[arg(long, value_delimiter = ',')]
     pub(super) cases: Vec<String>,
-    /// Systems [default: carina,virtqueue,limit,virtio-net,e1000]
+    /// Systems to compare, separated by commas; limit is a bare ring in the same memory [default:
+    /// carina,virtqueue,limit,virtio-net,e1000]
     #[arg(long, value_delimiter = ',')]
     pub(super) systems: Vec<String>,
-    /// The carina program for the guest [default: this one]
+    /// The carina program to run in the guest [default: this program]
     #[arg(long)]
     pub(super) guest_program: Option<PathBuf>,
     #[arg(long, hide = true)]
@@ -66,33 +67,34 @@ pub struct HvArgs {
 /// Options of `carina bench local`.
 #[derive(Debug, clap::Args)]
 pub struct LocalArgs {
-    /// Number of runs of all measurements
+    /// Number of times that every measurement is repeated
     #[arg(long, default_value_t = 5)]
     pub(super) runs: usize,
-    /// Duration of each measurement, such as 300ms
+    /// Duration of each single measurement, such as 300ms
     #[arg(long, default_value = "250ms", value_parser = parse_ns)]
     pub(super) time: u64,
-    /// SDU sizes in bytes [default: 64,512,1500,4000,65536]
+    /// SDU sizes in bytes, separated by commas [default: 64,512,1500,4000,65536]
     #[arg(long, value_delimiter = ',', value_parser = bytes)]
     pub(super) sizes: Vec<u64>,
-    /// Pin the two processes of these systems to CPUs 0 and 1
+    /// Systems whose two processes are pinned to CPUs 0 and 1
     #[arg(long, value_enum, default_value = "shared")]
     pub(super) pin: PinArg,
 }
 
-/// Options of the benches that have cases and sizes.
+/// Options of the benchmarks that have cases and sizes.
 #[derive(Debug, clap::Args)]
 pub struct CaseArgs {
-    /// Number of runs of all measurements
+    /// Number of times that every measurement is repeated
     #[arg(long, default_value_t = 5)]
     pub(super) runs: usize,
-    /// Duration of each measurement, such as 300ms
+    /// Duration of each single measurement, such as 300ms
     #[arg(long, default_value = "1s", value_parser = parse_ns)]
     pub(super) time: u64,
-    /// Sizes in bytes: of frames without FCS, or of payloads [default: see below]
+    /// Sizes in bytes, separated by commas: of frames without FCS, or of payloads [default: see the
+    /// end of this help]
     #[arg(long, value_delimiter = ',', value_parser = bytes)]
     pub(super) sizes: Vec<u64>,
-    /// Cases [default: all]
+    /// Cases to measure, separated by commas [default: all]
     #[arg(long, value_delimiter = ',')]
     pub cases: Vec<String>,
 }
@@ -102,7 +104,7 @@ pub struct CaseArgs {
 pub struct GuestArgs {
     #[command(flatten)]
     pub(super) cases: CaseArgs,
-    /// The carina program for the guest [default: this one]
+    /// The carina program to run in the guest [default: this program]
     #[arg(long)]
     pub(super) guest_program: Option<PathBuf>,
     #[arg(long, hide = true)]
@@ -114,7 +116,7 @@ pub struct GuestArgs {
 pub struct DriversArgs {
     #[command(flatten)]
     pub(super) cases: CaseArgs,
-    /// The carina program for the guest [default: this one]
+    /// The carina program to run in the guest [default: this program]
     #[arg(long)]
     pub(super) guest_program: Option<PathBuf>,
 }
@@ -122,10 +124,10 @@ pub struct DriversArgs {
 /// Options of `carina bench restart`.
 #[derive(Debug, clap::Args)]
 pub struct RestartArgs {
-    /// Number of runs of all measurements
+    /// Number of times that every measurement is repeated
     #[arg(long, default_value_t = 5)]
     pub(super) runs: usize,
-    /// Cases [default: all]
+    /// Cases to measure, separated by commas [default: all]
     #[arg(long, value_delimiter = ',')]
     pub(super) cases: Vec<String>,
     #[arg(long, hide = true)]
@@ -135,48 +137,48 @@ pub struct RestartArgs {
 /// Options of `carina bench flows`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct FlowsArgs {
-    /// Number of flows that are open at once
+    /// Number of flows that are open at the same time
     #[arg(long, default_value_t = 10_000)]
     pub(super) flows: usize,
-    /// Number of allocations that run at once
+    /// Number of flow allocations that run at the same time
     #[arg(long, default_value_t = 16)]
     pub(super) askers: usize,
-    /// Number of runs, each with new nodes
+    /// Number of repetitions, each with new nodes
     #[arg(long, default_value_t = 3)]
     pub(super) runs: usize,
 }
 
-/// Which systems of `carina bench local` run pinned: their two processes on CPUs 0 and 1. The
-/// systems are Carina, the limit (a bare shared-memory ring), Unix sockets, UDP and TCP.
+/// Systems of `carina bench local` whose two processes are pinned to CPUs 0 and 1. The systems are
+/// Carina, the limit (a bare ring in shared memory), Unix sockets, UDP and TCP.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(super) enum PinArg {
-    /// Only the limit (a bare shared-memory ring)
+    /// The limit only (a bare ring in shared memory)
     Limit,
     /// The limit and Carina, whose processes share memory
     Shared,
-    /// All systems. Unix sockets, UDP and TCP are slower when pinned
+    /// All systems; Unix sockets, UDP and TCP are slower when pinned
     All,
 }
 
-/// A case of `carina bench paper`.
+/// A measurement that `carina bench paper` repeats.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(super) enum PaperCase {
-    /// VM to VM on one host
+    /// VM to VM on one host (Vrijders and others, figure 4b)
     #[value(name = "fig4b")]
     Fig4b,
-    /// VM to VM on two hosts
+    /// VM to VM on two hosts (Vrijders and others, figure 4c)
     #[value(name = "fig4c")]
     Fig4c,
-    /// Round-trip times by hops
+    /// Round-trip time by number of hops (Grasa and others, figure 16.12)
     #[value(name = "fig16.12")]
     Fig1612,
-    /// Host to host over Ethernet: what each normal DIF costs
+    /// Cost of each normal DIF, host to host over Ethernet (Grasa and others, figure 16.14)
     #[value(name = "fig16.14")]
     Fig1614,
-    /// A server that moves
+    /// A server that moves (Grasa and others, figure 16.15)
     #[value(name = "fig16.15")]
     Fig1615,
-    /// A network that loses, delays, reorders and duplicates
+    /// A network that loses, delays, reorders and duplicates frames
     #[value(name = "impaired")]
     Impaired,
 }
@@ -224,10 +226,10 @@ impl HvArgs {
 }
 
 impl CaseArgs {
-    /// The options of a bench with these cases, and with sizes of its own where none are given.
+    /// The options of a benchmark that has these cases; `sizes` are used if none are given.
     ///
     /// # Errors
-    /// A size that is not possible.
+    /// A size is not possible.
     pub fn options<C>(
         self,
         bench: &str,
@@ -250,10 +252,11 @@ impl CaseArgs {
     }
 }
 
-/// The cases, or what `kind` says, of these names, in their own order; all where no name is given.
+/// The items with the given names, in the order of the names; all items if no name is given. `kind`
+/// says in errors what the items are.
 ///
 /// # Errors
-/// A name that is not among them.
+/// No item has one of the names.
 pub fn chosen<T: Copy>(
     kind: &str,
     all: &[T],

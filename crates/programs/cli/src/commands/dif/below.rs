@@ -1,5 +1,5 @@
-//! The layer below a member: its N-1 DIFs and the N-1 flows there, as this node reports it or as
-//! the RIB of any member does.
+//! The table of a member's N-1 DIFs and N-1 flows, from what this node reports of its own members
+//! or from the RIB of any member.
 
 use carina_api::DifName;
 use carina_api::control::{IpcpInfo, N1Info, N1State, RibObject};
@@ -7,7 +7,7 @@ use carina_text::table::Table;
 use serde::Serialize;
 use serde_json::Value;
 
-/// An N-1 flow of a member, or an N-1 DIF in which it has no flow.
+/// One row: an N-1 flow of a member, or an N-1 DIF in which the member has no flow.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Below {
     dif: DifName,
@@ -16,8 +16,9 @@ pub struct Below {
     n1: Option<N1Info>,
 }
 
-/// What the members of a DIF in this system stand on. `neighbours` are the objects below
-/// `/neighbours` of the member here: those of N-1 flows without a neighbour may know the reason.
+/// The N-1 DIFs and N-1 flows of the members of DIF `name` on this system. `neighbours` are the
+/// objects below `/neighbours` in the RIB of the member here; they may hold the reason why an N-1
+/// flow has no neighbour.
 pub fn here(ipcps: &[IpcpInfo], name: &DifName, neighbours: &[RibObject]) -> Vec<Below> {
     let mut all = Vec::new();
     for ipcp in ipcps.iter().filter(|ipcp| ipcp.dif == *name) {
@@ -35,7 +36,8 @@ pub fn here(ipcps: &[IpcpInfo], name: &DifName, neighbours: &[RibObject]) -> Vec
     all
 }
 
-/// Adds why an N-1 flow that is up leads to no neighbour, when the member says so.
+/// For an N-1 flow that is up without a neighbour, adds the reason from the member's neighbour
+/// objects, if they have one.
 fn explain(n1: &mut N1Info, neighbours: &[RibObject]) {
     if n1.state != N1State::Up || n1.neighbour.is_some() {
         return;
@@ -53,19 +55,19 @@ fn explain(n1: &mut N1Info, neighbours: &[RibObject]) {
     }
 }
 
-/// Objects of a member's RIB that say what it stands on.
+/// Objects of a member's RIB from which [`elsewhere`] reads its N-1 DIFs and N-1 flows.
 pub struct Seen<'a> {
-    /// `/dif`.
+    /// The object `/dif`.
     pub dif: &'a [RibObject],
-    /// Below `/over`.
+    /// The objects below `/over`: one for each N-1 DIF.
     pub over: &'a [RibObject],
-    /// Below `/data-transfer/n1`.
+    /// The objects below `/data-transfer/n1`: one for each N-1 flow.
     pub flows: &'a [RibObject],
-    /// Below `/neighbours`.
+    /// The objects below `/neighbours`.
     pub neighbours: &'a [RibObject],
 }
 
-/// What a member stands on, of its RIB.
+/// The N-1 DIFs and N-1 flows of any member, read from its RIB.
 pub fn elsewhere(seen: &Seen<'_>) -> Vec<Below> {
     let member = seen.dif.first().and_then(|dif| text(dif, "member"));
     let mut all = Vec::new();
@@ -96,7 +98,7 @@ fn put(all: &mut Vec<Below>, dif: &DifName, member: &str, flows: Vec<N1Info>) {
     }
 }
 
-/// N-1 flows that are there.
+/// The N-1 flows of the member that exist in `dif`.
 fn flows_in(seen: &Seen<'_>, dif: &DifName) -> Vec<N1Info> {
     let is_here = |object: &&RibObject| text(object, "dif") == Some(dif.as_str());
     let flow = |object: &RibObject| {
@@ -118,7 +120,8 @@ fn flows_in(seen: &Seen<'_>, dif: &DifName) -> Vec<N1Info> {
     seen.flows.iter().filter(is_here).filter_map(flow).collect()
 }
 
-/// N-1 flows that are not there, and why.
+/// The N-1 flows in `dif` that the member wants but does not have, each with the reason, and the
+/// reason for which the N-1 DIF itself was refused.
 fn wanted_in(object: &RibObject, dif: &DifName) -> Vec<N1Info> {
     let n1 = |remote: &str, state, reason: &str| {
         Some(N1Info {
@@ -146,7 +149,7 @@ fn list<'a>(object: &'a RibObject, field: &str) -> impl Iterator<Item = &'a str>
     items.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// For people.
+/// The rows as a table for people.
 pub fn table(over: &[Below]) -> Table {
     let mut table = Table::new(["DIF", "MEMBER", "REMOTE", "NEIGHBOUR", "STATE", "REASON"]);
     for Below { dif, member, n1 } in over {

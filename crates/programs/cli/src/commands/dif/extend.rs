@@ -1,4 +1,4 @@
-//! `carina dif extend`: a member of a DIF gets another N-1 DIF while it runs.
+//! `carina dif extend`: adds an N-1 DIF to a member of a DIF while the member runs.
 
 use std::time::Instant;
 
@@ -14,23 +14,24 @@ use crate::report::{print_json, print_line};
 /// Options of `carina dif extend`.
 #[derive(Debug, clap::Args)]
 pub struct ExtendArgs {
-    /// The DIF
+    /// Name of the DIF whose member is extended
     name: DifName,
-    /// The N-1 DIF to add; this system must be a member of it
+    /// N-1 DIF to add; this system must already be a member of it
     #[arg(long, value_name = "DIF")]
     over: DifName,
-    /// The member to enroll with [default: the --via of `dif join`, else any member of the DIF]
+    /// Name of the member to enroll with over the new N-1 DIF, such as net.host2 [default: the
+    /// --via of `carina dif join`, else any member]
     #[arg(long, value_name = "IPCP")]
     via: Option<AppName>,
-    /// The member, if this system has several
+    /// Name of the member (its IPCP) to extend [default: the only one that this system has]
     #[arg(long, value_name = "NAME")]
     ipcp: Option<LocalName>,
 }
 
-/// Runs the command. With `--wait`, until there is a neighbour over the new N-1 DIF.
+/// Runs the command. With `--wait`, waits until the member has a neighbour over the new N-1 DIF.
 ///
 /// # Errors
-/// The node refuses or does not run, or there is no neighbour in time.
+/// The node refuses or does not run, or the member has no neighbour there in time.
 pub fn run(shared: &Shared, args: &ExtendArgs) -> Outcome {
     let node = shared.control();
     let wish = DifExtend {
@@ -52,10 +53,10 @@ pub fn run(shared: &Shared, args: &ExtendArgs) -> Outcome {
     show(shared, &member)
 }
 
-/// Shows what a member is over.
+/// Prints the N-1 DIFs of a member.
 ///
 /// # Errors
-/// Standard output is gone.
+/// Standard output is closed.
 pub(super) fn show(shared: &Shared, member: &IpcpInfo) -> Outcome {
     if shared.json {
         return print_json(member);

@@ -1,4 +1,4 @@
-//! `carina dif create`, `join` and `leave`.
+//! `carina dif create`, `join`, `leave` and `expel`.
 
 use std::time::{Duration, Instant};
 
@@ -28,39 +28,42 @@ pub struct CreateArgs {
 pub struct JoinArgs {
     #[command(flatten)]
     member: MemberArgs,
-    /// The member to enroll with [default: any member of the DIF]
+    /// Name of the member to enroll with, such as net.host [default: any member that answers]
     #[arg(long, value_name = "IPCP")]
     via: Option<AppName>,
-    // For dialects in which a member has a configuration of its own.
+    // In dialects rlite and irati each member has a configuration of its own.
     #[command(flatten)]
     config: ConfigArgs,
 }
 
-/// The configuration: the first member's, or in other dialects than the native one each member's.
+/// Configuration of the DIF, given by its first member. In dialects rlite and irati each member
+/// gives its own.
 #[derive(Debug, clap::Args)]
 #[command(
     next_help_heading = "Configuration, for the first member (dialects rlite and irati: for each)"
 )]
 struct ConfigArgs {
-    /// Longest PDU in bytes [default: the longest that all N-1 DIFs carry whole]
+    /// Longest PDU in bytes [default: the longest that all N-1 DIFs carry without fragmenting]
     #[arg(long, value_name = "BYTES")]
     max_pdu: Option<u32>,
-    /// Bytes of an address: 1, 2, 4 or 8 [default: 2, dialect rlite: 4]
+    /// Length of a member's address in bytes: 1, 2, 4 or 8 [default: 2; dialect rlite: 4]
     #[arg(long, value_name = "BYTES")]
     address_bytes: Option<u8>,
-    /// A policy for a component, with parameters; see `carina policy list`; may be repeated
+    /// Policy of one component, such as routing=link-state; may be repeated for other components.
+    /// `carina policy list` shows all, and their defaults
     #[arg(long = "policy", value_name = "COMPONENT=NAME[,PARAM=VALUE..]")]
     policies: Vec<Choice>,
-    /// Largest number of hops of a PDU [default: 64]
+    /// Number of relays that a PDU may cross before it is dropped, to 255 [default: 64]
     #[arg(long, value_name = "COUNT")]
     hop_limit: Option<u8>,
-    /// Interval of keep-alives between neighbours in milliseconds [default: 5000]
+    /// Time between two keep-alives to a neighbour, in milliseconds; three missed ones end the link
+    /// [default: 5000]
     #[arg(long, value_name = "MS")]
     keepalive_ms: Option<u32>,
 }
 
 impl ConfigArgs {
-    /// What was given; `None` when nothing was.
+    /// The configuration options that were given, or `None` if there are none.
     fn to_config(&self) -> Result<Option<Value>, Failure> {
         let mut config = Map::new();
         let mut put = |key: &str, value: Option<Value>| {
@@ -90,21 +93,24 @@ impl ConfigArgs {
     }
 }
 
-/// What both have.
+/// Options that `create` and `join` share.
 #[derive(Debug, clap::Args)]
 struct MemberArgs {
-    /// The DIF
+    /// Name of the DIF, such as net
     name: DifName,
-    /// The N-1 DIFs; this system must be a member of each
+    /// N-1 DIFs over which the member reaches its neighbours, separated by commas; this system must
+    /// already be a member of each
     #[arg(long, value_delimiter = ',', required = true, value_name = "DIF,..")]
     over: Vec<DifName>,
-    /// Name of the member, unique in the DIF [default: DIF.SYSTEM]
+    /// Name of the new member, unique in the DIF [default: DIF.SYSTEM, such as net.host]
     #[arg(long, value_name = "NAME")]
     ipcp: Option<LocalName>,
-    /// How members prove their identity: none, password:FILE or ed25519:KEYFILE,ALLOWEDFILE
+    /// How members prove who they are; all members need the same: none, password:FILE or
+    /// ed25519:KEYFILE,ALLOWEDFILE (see `carina key`) [default: none]
     #[arg(long, value_name = "KIND:FILE")]
     auth: Option<String>,
-    /// Dialect of the DIF, the same at all members: native, rlite or irati
+    /// Protocol of the DIF, the same at all members: native, or rlite or irati to join a DIF of
+    /// those stacks
     #[arg(long, default_value = "native", value_name = "NAME")]
     dialect: Dialect,
 }
@@ -124,8 +130,9 @@ impl MemberArgs {
     }
 }
 
-/// A second member of a DIF in one system is more often a slip than a wish, so it has to be named;
-/// and it joins, for another first member would make another DIF of the same name.
+/// Refuses a second member of a DIF on this system unless it has a name, because it is more often a
+/// mistake than intended. A second member can only join: a second `create` would make another DIF
+/// of the same name.
 fn is_new(node: &Client, request: &DifCreate) -> Outcome {
     let ipcps = node.ipcps().attempt("asking which IPCPs there are")?;
     let is_one = |ipcp: &&IpcpInfo| {
@@ -145,7 +152,7 @@ fn is_new(node: &Client, request: &DifCreate) -> Outcome {
     }
 }
 
-/// Makes the first member.
+/// Creates the DIF with its first member.
 ///
 /// # Errors
 /// The node refuses or does not run.
@@ -167,7 +174,7 @@ pub fn create(shared: &Shared, args: &CreateArgs) -> Outcome {
     report(shared, &made, &member, "is the first member of")
 }
 
-/// Makes a member that asks for admission, and waits for it.
+/// Creates a member that enrolls with an existing one, and waits until it is admitted.
 ///
 /// # Errors
 /// The node refuses or does not run, or no member admits this one.
@@ -190,14 +197,15 @@ pub fn join(shared: &Shared, args: &JoinArgs) -> Outcome {
         Ok(member) => report(shared, &made, &member, "is a member of"),
         Err(failure @ Failure::Interrupted(_)) => Err(failure),
         Err(failure) => {
-            // What did not come about is not left behind.
+            // A member that has not been admitted is removed.
             let _ = node.destroy_ipcp(made.name.as_str());
             Err(failure)
         }
     }
 }
 
-/// A member that joins over several N-1 DIFs needs all of them: one refused N-1 DIF is a failure.
+/// Returns the member, or an error if one of its N-1 DIFs was refused: a member that joins over
+/// several N-1 DIFs needs all of them.
 fn usable(member: MemberInfo) -> Result<MemberInfo, Failure> {
     let useless = member.n1.iter().find(|n1| n1.state == N1State::Refused);
     match useless.and_then(|n1| n1.reason.clone()) {
@@ -206,16 +214,16 @@ fn usable(member: MemberInfo) -> Result<MemberInfo, Failure> {
     }
 }
 
-/// How long a member has to enroll.
+/// How long to wait for a member to enroll.
 struct WaitPolicy {
     until: Instant,
-    /// Through failed attempts as well.
+    /// Whether to wait on after a failed attempt.
     is_for_failures: bool,
-    /// Ctrl-C, since before the member was made.
+    /// Tells whether Ctrl-C was pressed since before the member was made.
     stop: Interrupt,
 }
 
-/// Waits until a member is enrolled.
+/// Waits until the member is enrolled, refused, or out of time.
 fn wait(node: &Client, made: &IpcpInfo, policy: &WaitPolicy) -> Result<MemberInfo, Failure> {
     let mut said = String::new();
     loop {
@@ -280,10 +288,11 @@ fn report(shared: &Shared, made: &IpcpInfo, member: &MemberInfo, what: &str) -> 
     print_line(format!("{} {what} DIF {}{address}", made.name, made.dif))
 }
 
-/// Ends a member of a DIF in this system.
+/// Ends the member of a DIF on this system.
 ///
 /// # Errors
-/// The DIF has no member here, or has several and `ipcp` is absent, or the node does not run.
+/// This system has no member of the DIF, or has several and `ipcp` is `None`, or the node does not
+/// run.
 pub fn leave(shared: &Shared, name: &DifName, ipcp: Option<&LocalName>) -> Outcome {
     shared
         .control()
@@ -312,7 +321,8 @@ pub fn expel(shared: &Shared, name: &DifName, member: &str) -> Outcome {
     }
 }
 
-/// The node does not share this directory: files get their full names.
+/// Makes the file names of an `--auth` value absolute, because the node has another working
+/// directory.
 fn absolute(auth: &str) -> Result<String, Failure> {
     let Some((kind, files)) = auth.split_once(':') else {
         return Ok(auth.to_owned());
@@ -326,13 +336,13 @@ fn absolute(auth: &str) -> Result<String, Failure> {
     Ok(format!("{kind}:{}", full.join(",")))
 }
 
-/// A first member needs no admission.
+/// Time limit for the first member, which needs nobody's admission.
 const BOOTSTRAP: Duration = Duration::from_secs(10);
 
-/// Longer than one attempt can take.
+/// Time limit without `--wait`: longer than one attempt to enroll can take.
 const ONE_ATTEMPT: Duration = Duration::from_secs(60);
 
-/// Time between two looks at how far a member is.
+/// Time between two reads of the member's state.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `carina dif map`: members and links of a DIF as text, dot or SVG.
+//! `carina dif map`: draws members and links of a DIF as text, DOT or SVG.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::f64::consts::TAU;
@@ -19,31 +19,32 @@ use crate::report::{print_json, print_line};
 /// Options of `carina dif map`.
 #[derive(Debug, clap::Args)]
 pub struct MapArgs {
-    /// The DIF
+    /// Name of the DIF to draw
     name: DifName,
-    /// The member whose RIB is read [default: this system's member]
+    /// Member whose knowledge of the DIF is drawn, by name or address [default: the member of this
+    /// system]
     #[arg(long)]
     member: Option<String>,
-    /// Write a picture
+    /// Write the picture to this file as SVG [default: print it as text]
     #[arg(long, value_name = "FILE", conflicts_with = "dot")]
     svg: Option<PathBuf>,
-    /// Print the graph in the DOT language of Graphviz
+    /// Print the graph in the DOT language of Graphviz, for `dot -Tpng`
     #[arg(long)]
     dot: bool,
 }
 
-/// What is drawn.
+/// The members and links of a DIF that are drawn.
 #[derive(Debug, Default, PartialEq, Serialize)]
 struct Picture {
-    /// Names by address.
+    /// Names of members by address.
     members: BTreeMap<u64, String>,
-    /// Members to which no way is known: they have ended without leaving, or are cut off.
+    /// Addresses of members without a route: they ended without leaving, or are cut off.
     unreachable: BTreeSet<u64>,
-    /// Pairs of addresses, the lower first, and the cost. Links that both ends report as up: what a
-    /// member that is gone has said of its own stays in the others' RIBs for a while.
+    /// Cost of each link, by the addresses of its ends, the lower one first. Only links that both
+    /// ends report as up: other members keep the report of an ended member for a while.
     links: BTreeMap<Pair, u64>,
-    /// By address, the milliseconds since the member whose view this is has heard a neighbour of
-    /// its own.
+    /// Milliseconds since the member whose RIB is drawn last heard each of its neighbours, by
+    /// address.
     heard_ago_ms: BTreeMap<u64, u64>,
 }
 
@@ -56,7 +57,7 @@ impl Serialize for Pair {
     }
 }
 
-/// Time between two looks for those that cannot be reached yet.
+/// Time between two reads while some members are unreachable.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs the command.
@@ -134,7 +135,7 @@ impl Picture {
         picture
     }
 
-    /// Adds the neighbours of the member whose view this is.
+    /// Reads when each neighbour of the drawing member was last heard.
     fn hear(&mut self, neighbours: &[RibObject]) {
         let number = |object: &RibObject, field: &str| object.fields.get(field)?.as_u64();
         self.heard_ago_ms = neighbours
@@ -156,7 +157,7 @@ impl Picture {
         }
     }
 
-    /// All members, and all ends of links.
+    /// The addresses of all members, and of all ends of links.
     fn addresses(&self) -> BTreeSet<u64> {
         let ends = self.links.keys().flat_map(|pair| [pair.0, pair.1]);
         self.members.keys().copied().chain(ends).collect()
@@ -198,7 +199,7 @@ impl Picture {
         text + "}"
     }
 
-    /// Members on a circle, links between them.
+    /// Draws members on a circle and links between them.
     fn svg(&self, dif: &str) -> String {
         let addresses = self.addresses();
         let count = addresses.len().max(1) as f64;
@@ -245,7 +246,7 @@ impl Picture {
     }
 }
 
-/// Whether the object says that something is not so. What it does not say is so.
+/// Whether a field of the object is false. A missing field counts as true.
 fn is_false(object: &RibObject, field: &str) -> bool {
     object.fields.get(field).and_then(|flag| flag.as_bool()) == Some(false)
 }
@@ -261,7 +262,7 @@ fn escaped(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// Distance of two members on the circle, and room around it, in units of the picture.
+/// Distance between two members on the circle, in units of the picture.
 const SPACING: f64 = 110.0;
 const MARGIN: f64 = 90.0;
 

@@ -1,4 +1,4 @@
-//! `carina dif retract`: a member of a DIF loses an N-1 DIF while it runs.
+//! `carina dif retract`: removes an N-1 DIF from a member of a DIF while the member runs.
 
 use std::time::Instant;
 
@@ -13,20 +13,20 @@ use crate::failure::{Attempt, Failure, Outcome, failed};
 /// Options of `carina dif retract`.
 #[derive(Debug, clap::Args)]
 pub struct RetractArgs {
-    /// The DIF
+    /// Name of the DIF whose member gives up an N-1 DIF
     name: DifName,
-    /// The N-1 DIF to take away
+    /// N-1 DIF to remove
     #[arg(long, value_name = "DIF")]
     over: DifName,
-    /// The member, if this system has several
+    /// Name of the member (its IPCP) [default: the only one that this system has]
     #[arg(long, value_name = "NAME")]
     ipcp: Option<LocalName>,
 }
 
-/// Runs the command. With `--wait`, until no N-1 flow is left there.
+/// Runs the command. With `--wait`, waits until the member has no N-1 flow left in that N-1 DIF.
 ///
 /// # Errors
-/// The node refuses or does not run, or N-1 flows are left when the time is over.
+/// The node refuses or does not run, or N-1 flows remain when the time of `--wait` is over.
 pub fn run(shared: &Shared, args: &RetractArgs) -> Outcome {
     let node = shared.control();
     let ipcp = args.ipcp.as_ref().map(LocalName::as_str);

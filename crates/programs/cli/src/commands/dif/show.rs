@@ -1,4 +1,4 @@
-//! `carina dif show`: what one member knows of its DIF, read from its RIB.
+//! `carina dif show`: shows what one member knows of its DIF, read from its RIB.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,14 +17,14 @@ use crate::report::{print_json, print_line};
 /// Options of `carina dif show`.
 #[derive(Debug, clap::Args)]
 pub struct ShowArgs {
-    /// The DIF
+    /// Name of the DIF
     name: DifName,
-    /// The member, by name or address [default: this system's member]
+    /// Member that is asked, by name or address [default: the member of this system]
     #[arg(long)]
     member: Option<String>,
 }
 
-/// Title in text, key in JSON, object, depth.
+/// Sections of the output: title in text, key in JSON, RIB object, levels below the object.
 const SECTIONS: [(&str, &str, &str, u32); 8] = [
     ("DIF", "dif", "/dif", 0),
     ("Members", "members", "/members", 1),
@@ -41,7 +41,7 @@ const SECTIONS: [(&str, &str, &str, u32); 8] = [
     ("Policies", "policies", "/policies", 1),
 ];
 
-/// Components and the policies in force; each has parameters of its own.
+/// Table of components with their policies in force and the parameters of each policy.
 fn policies_table(objects: &[RibObject]) -> Table {
     let mut table = Table::new(["COMPONENT", "POLICY", "PARAMETERS"]);
     for object in objects {
@@ -66,7 +66,8 @@ fn policies_table(objects: &[RibObject]) -> Table {
     table
 }
 
-/// Neighbours with the time since each was heard in place of the member's clock, for people.
+/// Replaces the times of the member's clock in neighbour objects by how long ago each neighbour was
+/// heard, for people.
 fn with_ages(mut objects: Vec<RibObject>) -> Vec<RibObject> {
     for object in &mut objects {
         object.fields.remove("heard_at_ms");
@@ -79,7 +80,7 @@ fn with_ages(mut objects: Vec<RibObject>) -> Vec<RibObject> {
     objects
 }
 
-/// How long ago something was.
+/// Formats how many milliseconds ago something happened, such as `1.5 s ago`.
 pub fn ago_text(ms: u64) -> String {
     match ms {
         0..1000 => format!("{ms} ms ago"),
@@ -146,11 +147,11 @@ pub fn run(shared: &Shared, args: &ShowArgs) -> Outcome {
     print_line(text)
 }
 
-/// The object at `path` of the member that is meant, and those below it.
+/// Reads the object at `path` of the chosen member, and `scope` levels of objects below it.
 fn look(node: &Client, args: &ShowArgs, path: &str, scope: u32) -> Result<Vec<RibObject>, Failure> {
     let (dif, member) = (args.name.as_str(), args.member.as_deref());
     match node.rib(Some(dif), member, path, scope) {
-        // Members of other dialects have no object where there is nothing to show.
+        // In other dialects than native, an object without content does not exist.
         Err(ClientError::Refused { body, .. })
             if body.code == ErrorCode::NotFound && path != "/dif" =>
         {

@@ -1,4 +1,4 @@
-//! Tables of topologies, of what a lab would be made with, and of its state.
+//! Tables of a lab's topology, of the commands that would make it, and of its state.
 
 use std::fmt::Write;
 
@@ -8,14 +8,14 @@ use carina_lab::{DryRun, Link, LinkEnd, Member, Status, Topology};
 use crate::commands::ipcp::kind_word;
 use carina_text::table::Table;
 
-/// The tables of a topology, and the commands that would make it.
+/// The tables of a topology, and the commands that would make the lab.
 pub fn dry_run_text(dry_run: &DryRun<'_>) -> String {
     let mut text = topology_text(dry_run.topology);
     let _ = write!(text, "\n\nCommands:\n  {}", dry_run.commands.join("\n  "));
     text
 }
 
-/// A table of systems and members, and one of applications.
+/// A table of systems and members, and a table of applications.
 pub fn status_text(status: &Status) -> String {
     let mut table = Table::new([
         "SYSTEM",
@@ -167,7 +167,7 @@ pub fn topology_text(topology: &Topology) -> String {
     parts.join("\n\n")
 }
 
-/// The addresses of a link of UDP.
+/// The UDP addresses of a link's ends.
 fn udp_text(link: &Link) -> String {
     let addresses = link.ends.iter().filter_map(|end| end.address);
     let addresses: Vec<String> = addresses.map(|address| address.to_string()).collect();
@@ -202,7 +202,7 @@ fn fault_text(end: &LinkEnd) -> String {
     format!("{}: {}", end.system, words.join(", "))
 }
 
-/// State and neighbours of an IPCP.
+/// The state of an IPCP and its neighbours, as two cells.
 fn member(ipcp: &IpcpInfo) -> (String, String) {
     let Some(member) = &ipcp.member else {
         let state = match ipcp.state {

@@ -1,8 +1,9 @@
-//! `carina policy set --all`: the policy of a component, written to every member of a DIF.
+//! `carina policy set --all`: writes the policy of a component to every member of a DIF.
 //!
-//! Each member decides for itself, as for any write of another member: whether the one that writes
-//! may (policy `access-control`), whether the policy exists there, whether its component can change
-//! while the DIF runs. A later member takes over the policies of the member that admits it.
+//! Each member decides for itself, as for any write by another member: whether the writer is
+//! allowed (policy `access-control`), whether the member has the policy, and whether the component
+//! can change while the DIF runs. A member that joins later takes over the policies of the member
+//! that admits it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -16,23 +17,23 @@ use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused};
 use crate::report::{print_json, print_line};
 
-/// A member, and the outcome of the write.
+/// Outcome of the write at one member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Row {
     member: String,
     taken: bool,
-    /// Why not.
+    /// Why the member refused the write.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// The reason stays: the wish itself is wrong.
+    /// The write is wrong for this member in any case: a retry does not help.
     #[serde(skip)]
     is_final: bool,
 }
 
-/// Writes to every member that this system's member knows, and shows which accepted it.
+/// Writes to every member that this system's member knows, and prints which of them accepted it.
 ///
 /// # Errors
-/// A member did not take it.
+/// At least one member did not accept it.
 pub(super) fn run(shared: &Shared, write: &RibWrite) -> Outcome {
     let node = shared.control();
     let dif = write.dif.as_ref().map(|dif| dif.as_str());
@@ -52,7 +53,7 @@ pub(super) fn run(shared: &Shared, write: &RibWrite) -> Outcome {
     verdict(&rows)
 }
 
-/// A name, and whether there is a way there.
+/// The name of a member, and whether a route to it exists.
 type Member = (String, bool);
 
 fn members_of(objects: &[RibObject]) -> Vec<Member> {
@@ -65,7 +66,8 @@ fn members_of(objects: &[RibObject]) -> Vec<Member> {
     objects.iter().filter_map(member).collect()
 }
 
-/// Several at a time: one that does not answer holds back only itself.
+/// Writes to several members at a time, so that a member that does not answer does not delay the
+/// others.
 fn write_all(node: &Client, write: &RibWrite, members: Vec<Member>) -> Vec<Row> {
     let left = Mutex::new(VecDeque::from(members));
     let next = || {
@@ -142,7 +144,7 @@ fn verdict(rows: &[Row]) -> Result<(), Failure> {
     }
 }
 
-/// Members written to at the same time.
+/// Number of members that are written to at the same time.
 const AT_A_TIME: usize = 16;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Many seeds on all CPUs.
+//! Runs many seeds on all CPUs.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
-/// Plays each seed once, each on one thread, and hands what came of it to `take`, in the order in
-/// which they are done.
+/// Calls `play` once for each seed, each call on one thread, and passes the results to `take` in
+/// the order in which they are ready.
 pub fn on_all_cpus<T: Send>(
     seeds: &Range<u64>,
     play: impl Fn(u64) -> T + Sync,

@@ -1,4 +1,4 @@
-//! The figure of `carina sim scale`: a pair of bars for each thing that was measured.
+//! Draws the figure of `carina sim scale`: a pair of bars for each metric.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +9,8 @@ use plotters::prelude::*;
 use super::scale::{Row, SYSTEMS};
 use crate::failure::{Failure, failed};
 
-/// Draws medians of both arrangements on a logarithmic scale; a thin line shows low to high.
+/// Draws the medians of both arrangements as bars on a logarithmic scale. A thin line on each bar
+/// goes from the lowest to the highest value.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -20,7 +21,7 @@ pub(super) fn draw(rows: &[Row], systems: usize, path: &Path) -> Result<(), Fail
         .map_err(|reason| failed(format!("drawing {}: {reason}", path.display())))
 }
 
-/// Metrics shown, with the words under their bars.
+/// The metrics of the figure: case, metric, and the label under its bars.
 const SHOWN: [(&str, &str, &str); 7] = [
     ("join", "convergence_s", "convergence, s"),
     ("join", "messages", "messages to join"),

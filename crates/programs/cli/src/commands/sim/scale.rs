@@ -1,4 +1,5 @@
-//! `carina sim scale`: what a flat DIF and a recursive arrangement of the same systems cost.
+//! `carina sim scale`: measures what one flat DIF and a recursive arrangement of the same systems
+//! cost.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,31 +17,32 @@ use crate::report::{print_json, print_line, progress};
 /// Options of `carina sim scale`.
 #[derive(Debug, clap::Args)]
 pub struct ScaleArgs {
-    /// Systems
+    /// Number of systems
     #[arg(long, default_value_t = 1_000)]
     systems: usize,
-    /// Regions that they are in
+    /// Number of regions into which the systems are divided
     #[arg(long, default_value_t = 32)]
     regions: usize,
-    /// Systems of each region that talk to other regions, its border included
+    /// Number of systems in each region that talk to other regions, its border system included
     #[arg(long, default_value_t = 4)]
     above: usize,
-    /// The seed of the first run
+    /// Seed of the first run; each further run uses the next seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How often, each time with another seed
+    /// Number of runs, each with another seed
     #[arg(long, default_value_t = 1)]
     runs: usize,
-    /// The figure
+    /// File in which to draw the figure
     #[arg(long, value_name = "FILE", default_value = "scale.svg")]
     svg: PathBuf,
 }
 
-/// One measured figure.
+/// One measured value, with its spread over the runs.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub case: &'static str,
-    /// There are no SDUs here; the field is there for all benches to be read by one program.
+    /// Always 0: the metrics have no SDU size. The field makes the rows readable by the same
+    /// programs as those of other benchmarks.
     pub sdu: u64,
     pub system: &'static str,
     pub metric: &'static str,
@@ -112,7 +114,8 @@ pub(super) fn run(shared: &Shared, args: &ScaleArgs) -> Outcome {
     print_line(format!("figure: {}", args.svg.display()))
 }
 
-/// Tells how far it is: what is done at once, steps on the way as often as a person may care.
+/// Returns a function that prints progress: milestones at once, intermediate steps only now and
+/// then.
 fn now_and_then(system: &'static str) -> impl FnMut(Progress) {
     let mut reported = Instant::now();
     move |what| match what {
@@ -149,7 +152,7 @@ fn rows_of(system: &'static str, reports: &[Report]) -> Vec<Row> {
             reports.len(),
         )
     };
-    // Over the systems of all runs: the spread is that between systems.
+    // Values of all systems of all runs together: the spread is the one between systems.
     let per_system = |case, metric, pick: fn(&Report) -> &[u64]| {
         let values = reports.iter().flat_map(pick).map(|value| *value as f64);
         row(case, metric, values.collect(), reports.len())
@@ -210,7 +213,7 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// What is compared, honestly.
+/// Notes that tell how the two arrangements are compared, and the limits of the comparison.
 fn notes(args: &ScaleArgs) -> Vec<String> {
     let ScaleArgs {
         systems,

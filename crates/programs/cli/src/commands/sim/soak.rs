@@ -1,4 +1,4 @@
-//! `carina sim soak`: many scenarios on all CPUs, and those that fail made smaller.
+//! `carina sim soak`: runs many scenarios on all CPUs, and reduces those that fail.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,22 +13,22 @@ use crate::Shared;
 use crate::failure::{Outcome, failed};
 use crate::report::{print_json, print_line, progress};
 
-/// Failing scenarios that are made smaller; the others are only named.
+/// Number of failing scenarios to reduce; for further ones only the seed is printed.
 const SHRUNK_MAX: u64 = 10;
 
-/// Between two lines about one that is being made smaller.
+/// Time between two progress lines while a scenario is being reduced.
 const PROGRESS_PAUSE: Duration = Duration::from_secs(2);
 
 /// A scenario that fails.
 struct Failing {
     seed: u64,
-    /// The first line about its failure, as the smallest scenario fails.
+    /// First line of the failure of the smallest scenario.
     failure: String,
-    /// The command that plays the smallest one.
+    /// The command that runs the smallest scenario.
     command: String,
 }
 
-/// Runs the seeds on all CPUs.
+/// Runs the seeds on all CPUs, and prints the failing scenarios.
 pub fn run(shared: &Shared, args: &SoakArgs) -> Outcome {
     let shrunk = AtomicU64::new(0);
     let began = Instant::now();
@@ -74,7 +74,7 @@ pub fn run(shared: &Shared, args: &SoakArgs) -> Outcome {
     }
 }
 
-/// Runs a seed; says how it fails, made as small as the time allows.
+/// Runs a seed. For a failing scenario it returns the smallest one found within the time limit.
 fn judge(args: &SoakArgs, seed: u64, shrunk: &AtomicU64) -> Option<Failing> {
     let scenario = args.overrides.scenario(seed);
     let failure = failure_of(&scenario)?;
@@ -98,7 +98,7 @@ fn judge(args: &SoakArgs, seed: u64, shrunk: &AtomicU64) -> Option<Failing> {
     })
 }
 
-/// The first line about a scenario's failure.
+/// The first line of a scenario's failure; `None` if it does not fail.
 fn failure_of(scenario: &Scenario) -> Option<String> {
     let outcome = scenario.run(carina_sim::member_factory(), None);
     let first = outcome.failures.first()?;
@@ -130,7 +130,7 @@ fn make_smaller(scenario: &Scenario, failure: &str, limit: Duration) -> Shrunk {
     shrink(scenario, failure, failure_of, goes_on)
 }
 
-/// The command that plays a scenario, or the part of it that is kept.
+/// The command that runs a scenario, reduced to what it keeps.
 fn command(wanted: &WantedArgs, scenario: &Scenario) -> String {
     let mut words = format!("carina sim run --seed {}", scenario.seed);
     if wanted.dialect != Dialect::Native {

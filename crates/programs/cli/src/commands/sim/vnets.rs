@@ -1,4 +1,5 @@
-//! `carina sim vnet`: virtual networks whose roles die at any step, by seed, on all CPUs.
+//! `carina sim vnet`: simulates virtual networks whose roles are killed at any step, for many
+//! seeds, on all CPUs.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -15,26 +16,26 @@ use crate::report::{print_json, print_line, progress};
 /// Options of `carina sim vnet`.
 #[derive(Debug, clap::Args)]
 pub struct VnetArgs {
-    /// Seeds, the last one not included
+    /// Range of seeds to run, such as 0..1000; the last one is not included
     #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
     seeds: Range<u64>,
-    /// How much there is
+    /// Size of the simulated world
     #[arg(long, value_enum, default_value_t = Scale::Small,
           conflicts_with_all = ["pips", "hosts", "networks"])]
     scale: Scale,
-    /// Providers; drawn by the seed unless given
+    /// Number of providers [default: drawn from the seed]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=16))]
     pips: Option<u8>,
-    /// Hosts of each provider; drawn by the seed unless given
+    /// Number of hosts of each provider [default: drawn from the seed]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=200))]
     hosts: Option<u8>,
-    /// Networks that are wanted; drawn by the seed unless given
+    /// Number of networks that operators request [default: drawn from the seed]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     networks: Option<u16>,
-    /// Networks that each operator may have at a time at its VNP; 1000 unless given
+    /// Number of networks that each operator may have at a time at its VNP [default: 1000]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     networks_per_vno: Option<u16>,
-    /// No host is drained, no connection is cut and no store is away
+    /// Drain no host, cut no connection, and keep all stores available
     #[arg(long)]
     plain: bool,
     /// Print every event, one seed after the other
@@ -42,14 +43,14 @@ pub struct VnetArgs {
     trace: bool,
 }
 
-/// How much there is in a run.
+/// Size of a simulated world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Scale {
-    /// As the seed draws it
+    /// As drawn from the seed
     Small,
-    /// 16 networks that get in one another's way at two providers of three hosts
+    /// 16 networks that compete for two providers with three hosts each
     Contended,
-    /// 10 providers of 100 hosts, of which 1,000 networks are wanted
+    /// 10 providers with 100 hosts each, and 1,000 requested networks
     Large,
 }
 
@@ -72,7 +73,7 @@ impl VnetArgs {
         }
     }
 
-    /// The options of the size that were given, for the command that plays a seed again.
+    /// The size options that were given, as words of the command that repeats a seed.
     fn size_words(&self) -> String {
         let word = |option: &str, count: Option<u64>| {
             count.map_or(String::new(), |count| format!("--{option} {count} "))
@@ -92,7 +93,7 @@ impl VnetArgs {
     }
 }
 
-/// Runs the seeds.
+/// Runs the seeds on all CPUs, and prints those that fail.
 pub fn run(shared: &Shared, args: &VnetArgs) -> Outcome {
     let began = Instant::now();
     let size = args.size();
@@ -112,7 +113,7 @@ pub fn run(shared: &Shared, args: &VnetArgs) -> Outcome {
     };
     if args.trace {
         for seed in args.seeds.clone() {
-            // A reader that went away shows at the end.
+            // A closed standard output is reported at the end of the run.
             let mut line = |line: &str| drop(print_line(line));
             take(vnets::run(seed, size, Some(&mut line)));
         }

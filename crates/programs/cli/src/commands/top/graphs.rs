@@ -1,4 +1,4 @@
-//! Graphs of apps in `carina top`: what goes over their links, and what their apps drop.
+//! Rows of `carina top` for graphs of apps: what their links carry, and what their apps drop.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,14 +9,14 @@ use carina_ports::state::state;
 use super::Rates;
 use crate::graph_directory::entries;
 
-/// The counters of one graph.
+/// The counters of one graph at one moment.
 pub(super) struct GraphSample {
     name: String,
     readings: Vec<Reading>,
 }
 
-/// Reads the counters of all graphs that run below a run directory. A file that cannot be read is
-/// of a graph that begins or ends just now.
+/// Reads the counters of all graphs that run below a run directory. Skips files that cannot be
+/// read: their graphs are just starting or ending.
 pub(super) fn look(run: &Path) -> Vec<GraphSample> {
     let graphs = entries(run).into_iter();
     graphs
@@ -29,7 +29,7 @@ pub(super) fn look(run: &Path) -> Vec<GraphSample> {
         .collect()
 }
 
-/// A row for each link, and one for each app that has counted something.
+/// One row for each link, and one for each app that has counted something or has a state to show.
 pub(super) fn rates(before: &[GraphSample], after: &[GraphSample], seconds: f64) -> Vec<Rates> {
     let of_graph = |(number, graph): (usize, &GraphSample)| {
         let mut owners: BTreeMap<&str, Vec<&Reading>> = BTreeMap::new();
@@ -44,14 +44,14 @@ pub(super) fn rates(before: &[GraphSample], after: &[GraphSample], seconds: f64)
             row.state = state_of(owner, &readings);
             row
         });
-        // An app that has counted nothing and is in order has nothing to show.
+        // An app without counts and without a state has nothing to show.
         rows.filter(|row| row.state.is_some() || row.kind == LINK || !row.totals.is_empty())
             .collect::<Vec<_>>()
     };
     after.iter().enumerate().flat_map(of_graph).collect()
 }
 
-/// Why an app that is a port carries nothing, in words.
+/// Why an app that is a port carries no frames, in words; `None` if it carries them.
 fn state_of(owner: &str, readings: &[&Reading]) -> Option<String> {
     let is_it = |reading: &Reading, name: &str| reading.name[owner.len() + 1..] == *name;
     state(|name| {

@@ -1,4 +1,4 @@
-//! A screen of live rates: a table that is drawn anew after each interval, keys that scroll it.
+//! A full-screen table of live rates, redrawn after each interval, with keys that scroll it.
 
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -16,48 +16,48 @@ use rustix::io::Errno;
 
 use crate::failure::{Attempt, Failure, Outcome, failed};
 
-/// Rates that are looked at again and again.
+/// A source of live rates, from which the screen takes a sample after each interval.
 pub trait Live {
-    /// What is known at one time.
+    /// The counters at one moment.
     type Sample;
-    /// A row of the table.
+    /// One row of the table.
     type Row;
 
-    /// The columns.
+    /// The columns of the table.
     const COLUMNS: &'static [Column];
 
     /// Takes a sample.
     ///
     /// # Errors
-    /// There is nothing to be seen.
+    /// There are no counters to read.
     fn look(&self) -> Result<Self::Sample, Failure>;
 
-    /// The rows of what has happened from one sample to the next, so many seconds later.
+    /// The rows for what changed between two samples that were taken `seconds` apart.
     fn rates(&self, before: &Self::Sample, after: &Self::Sample, seconds: f64) -> Vec<Self::Row>;
 
     /// The cells of a row, one for each column.
     fn cells(row: &Self::Row) -> Vec<String>;
 
-    /// Whether a row deserves attention.
+    /// Whether a row is highlighted, because it deserves attention.
     fn is_marked(row: &Self::Row) -> bool;
 }
 
 /// A column of a screen.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// What stands above it.
+    /// The heading.
     pub head: &'static str,
-    /// Its width; 0 takes what is left.
+    /// The width in characters; 0 takes the rest of the line.
     pub width: u16,
-    /// Whether it is left out on a narrow terminal, so that names have room.
+    /// Whether a narrow terminal leaves the column out, so that names have room.
     pub is_dispensable: bool,
 }
 
 impl Column {
-    /// A column that is always shown.
+    /// A column that every terminal shows.
     ///
     /// # Panics
-    /// The head is wider than the column, and would be cut.
+    /// The heading is wider than the column, and would be cut.
     pub const fn new(head: &'static str, width: u16) -> Column {
         assert!(width == 0 || width as usize >= head.len());
         Column {
@@ -67,7 +67,7 @@ impl Column {
         }
     }
 
-    /// A column that a narrow terminal does not show.
+    /// A column that a narrow terminal leaves out.
     pub const fn wide(head: &'static str, width: u16) -> Column {
         Column {
             is_dispensable: true,
@@ -76,42 +76,42 @@ impl Column {
     }
 }
 
-/// A terminal of fewer columns is narrow.
+/// A terminal with fewer columns than this is narrow.
 const WIDE: u16 = 110;
 
-/// What is shown.
+/// The state of the screen.
 struct Screen<'a, L: Live> {
     live: &'a L,
     rows: Vec<L::Row>,
     interval: Duration,
-    /// The row at the top.
+    /// Index of the row at the top of the screen.
     first: usize,
-    /// Rows that had room when last drawn.
+    /// Number of rows that had room when the screen was last drawn.
     room: usize,
 }
 
-/// What a key asks for.
+/// What the user requests with a key.
 #[derive(Debug, PartialEq)]
 enum Wish {
     End,
-    /// Rows down, or up when negative.
+    /// Scroll down by this number of rows, or up when negative.
     Scroll(isize),
     Nothing,
 }
 
-/// What the screen waits for besides its interval.
+/// An event that the screen waits for, besides the end of its interval.
 enum Input {
-    /// A key, or another size; the terminal's refusal.
+    /// A key or a new size of the terminal, or an error in reading them.
     Terminal(io::Result<Event>),
     /// A signal that ends the program.
     Stop,
 }
 
-/// Draws until `q`, Escape, Ctrl-C, which arrives as a key in raw mode, or a signal that asks it to
-/// end; the terminal is then as it was.
+/// Shows live rates until the user presses `q`, Escape or Ctrl-C (a key in raw mode), or a signal
+/// ends the program. Then restores the terminal.
 ///
 /// # Errors
-/// Standard output is no terminal, or there is nothing to be seen any more.
+/// Standard output is not a terminal, or the counters can no longer be read.
 pub fn run<L: Live>(interval: Duration, live: &L) -> Outcome {
     let before = (Instant::now(), live.look()?);
     if !std::io::stdout().is_terminal() {
@@ -121,7 +121,7 @@ pub fn run<L: Live>(interval: Duration, live: &L) -> Outcome {
     }
     let screen = Screen {
         live,
-        // Rates need two samples; until the second, only names and totals are shown.
+        // Rates need two samples. Until the second one, the rows show names and totals only.
         rows: live.rates(&before.1, &before.1, 1.0),
         interval,
         first: 0,
@@ -130,13 +130,13 @@ pub fn run<L: Live>(interval: Duration, live: &L) -> Outcome {
     let stop = StopSignal::or_hangup().attempt("waiting for signals")?;
     let mut terminal = ratatui::try_init().attempt("taking over the terminal")?;
     let outcome = screen.run(&mut terminal, before, &inputs(stop));
-    // A terminal that has hung up cannot be restored, and need not be.
+    // Restoring fails when the terminal has hung up; then it does not matter.
     let _ = ratatui::try_restore();
     outcome
 }
 
-/// Two threads wait, one for keys and one for signals: what reads keys keeps its descriptor to
-/// itself. They end with the program.
+/// Starts two threads that end with the program, one that waits for keys and one for signals. Each
+/// keeps its descriptor to itself.
 fn inputs(stop: StopSignal) -> Receiver<Input> {
     let (sender, inputs) = channel();
     let of_signals = sender.clone();
@@ -156,7 +156,7 @@ fn inputs(stop: StopSignal) -> Receiver<Input> {
 fn wait_for_signal(stop: &StopSignal, sender: &Sender<Input>) {
     let mut wanted = [PollFd::new(stop, PollFlags::IN)];
     while poll(&mut wanted, None) == Err(Errno::INTR) {}
-    // The receiver is gone when the screen has ended already.
+    // The receiver is closed when the screen has already ended.
     let _ = sender.send(Input::Stop);
 }
 
@@ -173,7 +173,7 @@ impl<L: Live> Screen<'_, L> {
             match inputs.recv_timeout(left) {
                 Ok(Input::Stop) => return Ok(()),
                 Ok(Input::Terminal(event)) => {
-                    // A resize is an event without a wish: the loop draws for the new size.
+                    // A change of size needs no action here: the loop redraws for the new size.
                     if let Event::Key(key) = event.attempt("reading a key")? {
                         match wish(key, self.room) {
                             Wish::End => return Ok(()),

@@ -1,4 +1,4 @@
-//! A VM on its way up: what a boot that fails or is interrupted gives back.
+//! A VM that is booting, and the undoing of a boot that fails or is interrupted.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,28 +14,28 @@ use crate::failure::{Attempt, Failure};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal_after};
 use crate::report::progress;
 
-/// What `carina vm run` has made before the VM runs on its own.
+/// What `carina vm run` has created so far; undone unless the boot finishes.
 pub struct BootAttempt {
     /// The port of the VM.
     pub info: VmInfo,
-    /// Where the node keeps its VMs.
+    /// Directory in which the node keeps its VMs.
     pub vm_dir: PathBuf,
     made: Arc<Mutex<Made>>,
 }
 
-/// What a boot that fails or is interrupted gives back.
+/// What has to be undone when a boot fails or is interrupted.
 struct Made {
-    /// The port is new: the node removes it.
+    /// The node's client, with which to remove the port, if the port is new.
     port: Option<Client>,
-    /// QEMU runs: it ends.
+    /// Whether QEMU runs and has to be stopped.
     has_machine: bool,
-    /// The VM runs on without this command.
+    /// Whether the boot has finished: the VM then keeps running after this command.
     is_finished: bool,
 }
 
 impl BootAttempt {
-    /// Makes the port, unless the VM has one. From here on SIGINT and SIGTERM end this process
-    /// after everything is given back.
+    /// Creates the port, unless the VM has one. From here on SIGINT and SIGTERM undo everything and
+    /// then end this process.
     ///
     /// # Errors
     /// The node refuses the port.
@@ -54,8 +54,8 @@ impl BootAttempt {
             made.take_back(&directory, &of);
             let is_interrupted = !made.is_finished;
             if is_interrupted {
-                // The thread that boots fails now. It waits for the lock, so that the exit code
-                // says that the command was interrupted.
+                // The booting thread now fails too. It must wait for this lock forever, so that the
+                // exit code says that the command was interrupted.
                 std::mem::forget(made);
             }
             is_interrupted
@@ -75,7 +75,7 @@ impl BootAttempt {
     /// Starts QEMU.
     ///
     /// # Errors
-    /// It does not start.
+    /// QEMU does not start.
     pub fn start(&self, machine: Machine, cache: &Cache) -> Result<Running, Failure> {
         let mut made = self.made();
         let running = machine.start(cache).attempt("starting QEMU")?;
@@ -83,13 +83,13 @@ impl BootAttempt {
         Ok(running)
     }
 
-    /// Lets the VM run on.
+    /// Ends the attempt with success: the VM keeps running after this command.
     pub fn finish(&self, running: Running) -> Record {
         self.made().is_finished = true;
         running.detach()
     }
 
-    /// Removes the VM and its new port.
+    /// Stops the VM, and removes its port if the port is new.
     pub fn take_back(&self) {
         self.made().take_back(&self.vm_dir, &self.info.name);
     }
@@ -101,7 +101,7 @@ impl Made {
             return;
         }
         if std::mem::take(&mut self.has_machine) {
-            // A machine that has ended by itself is stopped already.
+            // Stopping fails when the machine has already ended.
             let _ = carina_vm::stop(vm_dir, name.as_str(), Duration::ZERO);
         }
         if let Some(control) = self.port.take()
