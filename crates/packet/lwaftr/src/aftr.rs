@@ -1,4 +1,4 @@
-//! The function: frames in, frames out, no I/O. (RFC 7596 §6)
+//! The forwarding machine of an AFTR: frames in, frames out, no I/O. (RFC 7596 §6)
 //!
 //! ```text
 //!                 external, IPv4                        internal, IPv6
@@ -40,7 +40,7 @@ use crate::table::{Table, Tunnel};
 
 use self::parts::Parts;
 
-/// One worker's AFTR: that of a queue.
+/// One worker's AFTR, with the addresses of one queue of the configuration.
 pub struct Aftr {
     rules: Rules,
     table: Arc<Table>,
@@ -57,20 +57,23 @@ pub struct Aftr {
     numbers: Numbers,
     out: Outputs,
     next_visit: Instant,
-    /// Of several workers with the same addresses, one asks for next hops.
+    /// Whether this worker sends the ARP requests and neighbour solicitations for next hops. Of
+    /// several workers with the same addresses, one does.
     asks: bool,
-    /// What other workers need to know; `None` of a single worker.
+    /// What this worker has learnt and the caller has not yet passed to the other workers; `None`
+    /// when there is only one worker.
     learnt: Option<Vec<Learnt>>,
 }
 
-/// Own addresses of both sides, and the next hops that are asked for.
+/// The AFTR's own addresses on both sides, and the next hops that it resolves by ARP and neighbour
+/// discovery.
 #[derive(Clone, Copy)]
 struct Own {
     v4: Station4,
     v6: Station6,
 }
 
-/// What the configuration allows.
+/// What the configuration allows, as read from [`Config`].
 #[derive(Clone, Copy)]
 struct Policy {
     has_hairpinning: bool,
@@ -81,7 +84,7 @@ struct Policy {
     flow_label: u32,
 }
 
-/// Frames that leave, in order.
+/// Frames that the AFTR sends, in order.
 #[derive(Debug, Default)]
 pub struct Outputs {
     /// Towards the IPv4 Internet.
@@ -91,10 +94,11 @@ pub struct Outputs {
 }
 
 impl Aftr {
-    /// The AFTR of a queue.
+    /// Makes the AFTR of one `queue` of `config`.
     ///
     /// # Errors
-    /// A filter cannot be compiled, as one of a file that was read always can.
+    /// A filter of `config` cannot be compiled. The filters of a configuration that was read from a
+    /// file always can.
     pub fn new(
         config: &Config,
         queue: &Queue,
@@ -155,8 +159,9 @@ impl Aftr {
         })
     }
 
-    /// One of several workers. They tell one another what they learn ([`Aftr::take_learnt`]); of
-    /// those with the same addresses one `asks` for next hops.
+    /// Makes this AFTR one of several workers, which pass on to each other what they learn
+    /// ([`Aftr::take_learnt`]). Of the workers with the same addresses, one `asks` for next hops:
+    /// it sends ARP requests and neighbour solicitations.
     #[must_use]
     pub fn of_several(mut self, asks: bool) -> Aftr {
         (self.asks, self.learnt) = (asks, Some(Vec::new()));
@@ -165,7 +170,7 @@ impl Aftr {
 }
 
 impl Aftr {
-    /// Takes a frame that came from the Internet.
+    /// Handles a frame that arrived from the Internet.
     pub fn handle_external(&mut self, mut frame: Frame, now: Instant) {
         let bytes = frame.len();
         match (complete(&mut frame), self.external.untag(&mut frame)) {
@@ -175,22 +180,25 @@ impl Aftr {
         }
     }
 
-    /// Asks for the memory of the table that a frame from the Internet will need: those of a burst
-    /// then wait for it at the same time. What it returns means nothing.
+    /// Prefetches the memory of the binding table that a frame from the Internet will need, so that
+    /// the cache misses of a burst overlap. The result has no meaning; it keeps the compiler from
+    /// removing the reads.
     #[must_use]
     #[inline]
     pub fn touch_external(&self, frame: &[u8]) -> u64 {
         self.touch(frame, ETHER, 16, 22)
     }
 
-    /// As [`Aftr::touch_external`], for a frame from the access network.
+    /// Like [`Aftr::touch_external`], for a frame from the access network.
     #[must_use]
     #[inline]
     pub fn touch_internal(&self, frame: &[u8]) -> u64 {
         self.touch(frame, ETHER + 40, 12, 20)
     }
 
-    /// Of a packet of IPv4 without options, at `start`, with the address and the port that count.
+    /// Prefetches the table's memory for the IPv4 packet, without options, that begins at byte
+    /// `start` of `frame`. `address` and `port` are the offsets, within that packet, of the address
+    /// and the port to look up.
     #[inline]
     fn touch(&self, frame: &[u8], start: usize, address: usize, port: usize) -> u64 {
         let Some(packet) = frame.get(start..).and_then(|rest| rest.first_chunk::<24>()) else {
@@ -202,7 +210,7 @@ impl Aftr {
         self.table.touch(ipv4, port)
     }
 
-    /// Takes a frame that came from the access network.
+    /// Handles a frame that arrived from the access network.
     pub fn handle_internal(&mut self, mut frame: Frame, now: Instant) {
         let bytes = frame.len();
         match (complete(&mut frame), self.internal.untag(&mut frame)) {
@@ -212,7 +220,8 @@ impl Aftr {
         }
     }
 
-    /// Takes a frame of the one segment on which both sides are: IPv4 and ARP are external.
+    /// Handles a frame of the one segment that both sides share ("on a stick"): IPv4 and ARP frames
+    /// count as external, all others as internal.
     pub fn handle_stick(&mut self, mut frame: Frame, now: Instant) {
         if !complete(&mut frame) {
             return self.drop4(Of::DropUnfinished, frame.len());
@@ -232,8 +241,8 @@ impl Aftr {
         }
     }
 
-    /// Does what is due by time: asks for next hops, gives up packets that stay incomplete. To be
-    /// called every 100 ms or so.
+    /// Does what is due at time `now`: asks for next hops, and gives up packets that have stayed
+    /// incomplete for too long. Call it about every 100 ms.
     pub fn handle_time(&mut self, now: Instant) {
         if self.external.must_ask(now) && self.asks {
             self.ask4();
@@ -254,12 +263,13 @@ impl Aftr {
         self.counters.set(Single::PathMtus, count);
     }
 
-    /// What was learnt since the last call and other workers need to know; the caller tells them.
+    /// Takes what this worker has learnt since the last call; the caller passes it to the other
+    /// workers.
     pub fn take_learnt(&mut self) -> impl Iterator<Item = Learnt> {
         self.learnt.iter_mut().flat_map(|learnt| learnt.drain(..))
     }
 
-    /// Takes what another worker has learnt.
+    /// Handles what another worker has learnt.
     pub fn handle_learnt(&mut self, learnt: &Learnt, now: Instant) {
         match *learnt {
             Learnt::NextHop4 { ip, mac } if Some(ip) == self.own.v4.next => {
@@ -272,25 +282,26 @@ impl Aftr {
                 self.paths.learn(b4, mtu, now);
                 self.count_paths();
             }
-            // Of a next hop that this worker does not have.
+            // A next hop that this worker does not have.
             Learnt::NextHop4 { .. } | Learnt::NextHop6 { .. } => {}
         }
     }
 
-    /// Takes what a message says of the external next hop; what has waited for it leaves. Returns
-    /// its MAC address when the message confirms it, or changes it.
+    /// Handles what a message tells about the external next hop. Packets that have waited for its
+    /// MAC address leave. Returns the MAC address when the message confirms or changes it.
     fn hear4(&mut self, heard: Heard, now: Instant) -> Option<[u8; 6]> {
         let (link, leaving) = self.leaving4();
         link.hear(heard, now, leaving)
     }
 
-    /// The same of the internal next hop.
+    /// Like [`Aftr::hear4`], for the internal next hop.
     fn hear6(&mut self, heard: Heard, now: Instant) -> Option<[u8; 6]> {
         let (link, leaving) = self.leaving6();
         link.hear(heard, now, leaving)
     }
 
-    /// Numbers packets of IPv4 that are cut from here on, where they get new identifications.
+    /// Sets the identification from which the AFTR counts when it fragments IPv4 packets and the
+    /// rules give the fragments new identifications.
     pub(crate) fn number_from(&mut self, identification: u16) {
         self.numbers.number_from(identification);
     }
@@ -301,30 +312,31 @@ impl Aftr {
         }
     }
 
-    /// Frames to send, by side. The caller must take them: the AFTR appends frames to the lists and
-    /// removes none.
+    /// The frames to send, by side. The caller must drain the lists: the AFTR appends to them and
+    /// never removes a frame.
     pub fn outputs(&mut self) -> &mut Outputs {
         &mut self.out
     }
 
-    /// The counters.
+    /// The AFTR's counters.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Whether the MAC addresses of the external and of the internal next hop are known.
+    /// Whether the MAC addresses of the external and of the internal next hop are known, in this
+    /// order.
     #[must_use]
     pub fn are_resolved(&self) -> [bool; 2] {
         [self.external.is_resolved(), self.internal.is_resolved()]
     }
 
-    /// Takes another table from the next frame on.
+    /// Replaces the binding table; it is used from the next frame on.
     pub fn set_table(&mut self, table: Arc<Table>) {
         self.table = table;
     }
 
-    /// The table.
+    /// The binding table in use.
     #[must_use]
     pub fn table(&self) -> &Arc<Table> {
         &self.table
@@ -344,26 +356,26 @@ impl Aftr {
         }
     }
 
-    /// Sends a packet of IPv4 to the Internet.
+    /// Sends an IPv4 packet to the Internet.
     fn send4(&mut self, packet: Frame) {
         self.counters.count(Of::OutIpv4, ETHER + packet.len());
         let (link, leaving) = self.leaving4();
         link.send(packet, leaving);
     }
 
-    /// Sends a packet of IPv6 to the access network.
+    /// Sends an IPv6 packet to the access network.
     fn send6(&mut self, packet: Frame) {
         self.send6_within(packet, self.internal.mtu());
     }
 
-    /// The same, in fragments of this length if it is longer.
+    /// Like [`Aftr::send6`], but fragments the packet if it is longer than `mtu` bytes.
     fn send6_within(&mut self, packet: Frame, mtu: usize) {
         self.counters.count(Of::OutIpv6, ETHER + packet.len());
         let (link, leaving) = self.leaving6();
         link.send(packet, Leaving { mtu, ..leaving });
     }
 
-    /// The longest packet of IPv6 to a B4, in bytes.
+    /// The length of the longest IPv6 packet that may be sent to the B4 of `tunnel`, in bytes.
     fn mtu_to(&self, tunnel: &Tunnel) -> usize {
         let mtu = self.internal.mtu();
         self.paths.of(&tunnel.b4).map_or(mtu, |path| path.min(mtu))
@@ -391,7 +403,8 @@ impl Aftr {
         (&mut self.internal, leaving)
     }
 
-    /// Sends a packet of IPv4 through a softwire; what is too long is cut outside. (RFC 2473 §3.1)
+    /// Encapsulates an IPv4 packet and sends it through a softwire. An IPv6 packet that is too long
+    /// is fragmented after encapsulation. (RFC 2473 §3.1)
     fn encapsulate(&mut self, mut packet: Frame, tunnel: &Tunnel) {
         let class = class_of(packet.bytes());
         let word = 6 << 28 | u32::from(class) << 20 | self.policy.flow_label;
@@ -409,7 +422,7 @@ impl Aftr {
     }
 }
 
-/// A next hop by its IP address or by its MAC address.
+/// Splits a next hop, which is given by its IP address or by its MAC address.
 fn split<T>(next_hop: NextHopAddress<T>) -> (Option<T>, Option<Mac>) {
     match next_hop {
         NextHopAddress::Ip(ip) => (Some(ip), None),
@@ -417,5 +430,5 @@ fn split<T>(next_hop: NextHopAddress<T>) -> (Option<T>, Option<Mac>) {
     }
 }
 
-/// How often incomplete packets are looked at.
+/// How often incomplete packets are checked for expiry.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);

@@ -1,17 +1,17 @@
-//! Alarms, after the model `ietf-alarms` (RFC 8632) and with the types of Snabb's lwAFTR:
-//! conditions that are watched, and what an operator says about them.
+//! Alarms of a running AFTR, after the model `ietf-alarms` (RFC 8632) and with the alarm types of
+//! Snabb's lwAFTR: which conditions are watched, and the states that an operator gives to alarms.
 //!
-//! An alarm is known by its resource, type and qualifier. It is raised when its condition begins,
-//! cleared when that ends, and stays in the list until it is purged.
+//! Resource, type and qualifier identify an alarm. It is raised when its condition begins, cleared
+//! when the condition ends, and stays in the list until the operator purges it.
 
 use carina_time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
-/// How bad it is.
+/// How severe an alarm is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Something may become worse.
+    /// The condition may become worse.
     Warning,
     /// Service is not affected yet.
     Minor,
@@ -21,74 +21,74 @@ pub enum Severity {
     Critical,
 }
 
-/// What an operator has said.
+/// The state that an operator has given to an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OperatorState {
-    /// Nothing.
+    /// The operator has given no state.
     None,
-    /// It is being looked at.
+    /// The operator has acknowledged the alarm and is working on it.
     Ack,
-    /// It is mended.
+    /// The operator considers the problem solved.
     Closed,
-    /// It is not to be shown.
+    /// The alarm is to be hidden.
     Shelved,
-    /// It is shown again.
+    /// The alarm is to be shown again.
     UnShelved,
 }
 
-/// A change of an alarm.
+/// One change of an alarm: it was raised, or cleared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct StatusChange {
-    /// When, in seconds of Unix time.
+    /// When the alarm changed, in seconds of Unix time.
     pub time: u64,
-    /// Whether the condition ended, or began.
+    /// Whether the alarm was cleared; `false` when it was raised.
     pub is_cleared: bool,
 }
 
-/// An alarm.
+/// An alarm, raised or cleared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Alarm {
-    /// What it is about: the process.
+    /// The name of the process that the alarm is about.
     pub resource: String,
-    /// Its type.
+    /// The alarm's type.
     pub alarm_type_id: String,
-    /// What tells alarms of a type apart; may be empty.
+    /// Distinguishes alarms of one type; may be empty.
     pub alarm_type_qualifier: String,
-    /// When its condition began first, in seconds of Unix time.
+    /// When the alarm was first raised, in seconds of Unix time.
     pub time_created: u64,
-    /// Whether its condition has ended.
+    /// Whether the alarm's condition has ended.
     pub is_cleared: bool,
-    /// How bad it is.
+    /// How severe the alarm is.
     pub perceived_severity: Severity,
-    /// What it means.
+    /// Describes the condition in words.
     pub alarm_text: String,
-    /// What the operator said last.
+    /// The state that the operator gave last.
     pub operator_state: OperatorState,
-    /// Its latest changes, the oldest first; at most [`CHANGES_MAX`].
+    /// The latest changes of the alarm, the oldest first; at most [`CHANGES_MAX`].
     pub status_change: Vec<StatusChange>,
 }
 
-/// Changes that an alarm remembers.
+/// Number of changes that an alarm keeps.
 pub const CHANGES_MAX: usize = 32;
 
-/// Which alarms are purged.
+/// Selects the alarms to purge. An alarm is purged when it matches all fields that are set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Purge {
-    /// Those that are cleared, or those that are not.
+    /// `true` selects cleared alarms, `false` alarms that are not cleared.
     pub is_cleared: Option<bool>,
-    /// Those whose last change is so many seconds old, or older.
+    /// Selects alarms whose last change is at least this many seconds old.
     pub older_than_s: Option<u64>,
-    /// Those of this severity.
+    /// Selects alarms of this severity.
     pub severity_is: Option<Severity>,
-    /// Those of a lower one.
+    /// Selects alarms less severe than this.
     pub severity_below: Option<Severity>,
-    /// Those of a higher one.
+    /// Selects alarms more severe than this.
     pub severity_above: Option<Severity>,
-    /// Those of which the operator said this.
+    /// Selects alarms to which the operator gave this state.
     pub operator_state: Option<OperatorState>,
 }
 
@@ -107,7 +107,7 @@ impl Purge {
     }
 }
 
-/// A condition.
+/// A condition that raises an alarm.
 #[derive(Clone, Copy, Debug)]
 struct Rule {
     kind: &'static str,
@@ -119,9 +119,9 @@ struct Rule {
 
 #[derive(Clone, Copy, Debug)]
 enum When {
-    /// A counter that says whether something is so, says no.
+    /// A counter that is 1 while something is well has become 0.
     No(&'static str),
-    /// The counters have grown by more than `above` in `over_s` seconds.
+    /// The sum of the counters has grown by more than `above` in `over_s` seconds.
     Grows {
         counters: &'static [&'static str],
         above: u64,
@@ -129,7 +129,7 @@ enum When {
     },
 }
 
-/// The conditions, as of Snabb 2024.08.
+/// The conditions, with the types and thresholds of Snabb 2024.08.
 const RULES: [Rule; 17] = {
     use Severity::{Critical, Major, Warning};
     const fn no(kind: &'static str, counter: &'static str, text: &'static str) -> Rule {
@@ -264,7 +264,7 @@ const RULES: [Rule; 17] = {
             FILTERED,
             "more than a million packets a second are filtered",
         ),
-        // So spelt.
+        // Snabb spells this type so.
         grows(
             "ingress-bandwith",
             "external",
@@ -300,17 +300,17 @@ const RULES: [Rule; 17] = {
     ]
 };
 
-/// The alarms of a process.
+/// The alarms of one process, and the windows in which its counters are watched.
 #[derive(Debug)]
 pub struct Alarms {
     resource: String,
-    /// Of each rule: when its present window began, and what was counted then.
+    /// For each rule: when its current window began, and the sum of its counters at that moment.
     windows: [Option<(Instant, u64)>; RULES.len()],
     list: Vec<Alarm>,
 }
 
 impl Alarms {
-    /// None yet.
+    /// Starts with no alarms, for the process named `resource`.
     #[must_use]
     pub fn new(resource: &str) -> Alarms {
         Alarms {
@@ -320,8 +320,9 @@ impl Alarms {
         }
     }
 
-    /// Looks at counters, as often as one likes; `now_s` is the time of day, in seconds of Unix
-    /// time. Returns the alarms that have changed.
+    /// Evaluates all conditions. `value` returns the present value of a counter by its name, and
+    /// `now_s` is the time of day in seconds of Unix time. May be called at any interval. Returns
+    /// the alarms that were raised or cleared by this call.
     pub fn observe(
         &mut self,
         now: Instant,
@@ -348,7 +349,8 @@ impl Alarms {
         changed
     }
 
-    /// Whether a rule's counters grew too fast in the window that ends; `None` while it lasts.
+    /// Whether the counters of rule `at` grew too fast in the window that now ends; `None` while
+    /// the window has not ended.
     fn grew(
         &mut self,
         at: usize,
@@ -403,20 +405,22 @@ impl Alarms {
         Some(alarm.clone())
     }
 
-    /// All alarms, in the order in which they came first.
+    /// All alarms, in the order in which they were first raised.
     #[must_use]
     pub fn list(&self) -> &[Alarm] {
         &self.list
     }
 
-    /// Takes alarms out of the list; returns how many. One whose condition lasts comes again.
+    /// Removes alarms from the list, and returns how many. An alarm whose condition still holds is
+    /// raised again.
     pub fn purge(&mut self, which: &Purge, now_s: u64) -> usize {
         let before = self.list.len();
         self.list.retain(|alarm| !which.concerns(alarm, now_s));
         before - self.list.len()
     }
 
-    /// Forgets all but the last change of the alarms of a type; returns how many alarms there are.
+    /// Removes all but the last change of each alarm of type `kind`; returns the number of these
+    /// alarms.
     pub fn compress(&mut self, kind: &str) -> usize {
         let mut count = 0;
         for alarm in &mut self.list {
@@ -429,8 +433,8 @@ impl Alarms {
         count
     }
 
-    /// Notes what an operator says of the alarms of a type, `TYPE` or `TYPE/QUALIFIER`; returns how
-    /// many there are.
+    /// Sets the operator's state of the alarms of one type; `kind` is `TYPE` or `TYPE/QUALIFIER`.
+    /// Returns the number of these alarms.
     pub fn set_operator_state(&mut self, kind: &str, state: OperatorState) -> usize {
         let (kind, qualifier) = match kind.split_once('/') {
             Some((kind, qualifier)) => (kind, Some(qualifier)),
@@ -469,7 +473,8 @@ mod tests {
             }
         }
 
-        /// What changes in so many milliseconds, in which counters grow by 100 ms.
+        /// Lets `ms` milliseconds pass, in which each counter of `grow` grows by its number every
+        /// 100 ms. Returns the alarms that changed.
         fn pass(&mut self, ms: u64, grow: &[(&'static str, u64)]) -> Vec<(String, bool)> {
             let mut changed = Vec::new();
             for _ in 0..ms / 100 {
@@ -508,7 +513,7 @@ mod tests {
     fn rates_count_over_the_time_of_their_rule() {
         let name = "drop-no-dest-softwire-ipv4-packets";
         let mut watched = Watched::new();
-        // As many as are allowed.
+        // Exactly the growth that is allowed.
         assert!(watched.pass(20_000, &[(name, 2000)]).is_empty());
         let kind = "bad-ipv4-softwires-matches".to_owned();
         let raised = watched.pass(10_100, &[(name, 2100)]);

@@ -1,14 +1,15 @@
-//! **lwaftr**: an AFTR between two segments, or on one.
+//! **lwaftr**: an AFTR between two segments, or on one segment ("on a stick").
 //!
-//! - inputs, outputs: `external`, frames of the IPv4 Internet; `internal`, those of the IPv6 access
-//!   network; or `stick`, the one segment of both. An output `mirror` gets copies of the frames
-//!   that are monitored, as they come and as they leave
-//! - configuration: what a file says, the binding table, the queue, the rules. A table that
-//!   replaces another is used from the next frame on, and no frame is lost
-//! - counters: those of the model `snabb-softwire`, and `next-hop-ipv4-resolved` and
-//!   `next-hop-ipv6-resolved`, 1 when the MAC address is known; `mirror-missed`, frames of which
-//!   there was no copy to be had; `exchange-missed`, what other workers had no room to hear
-//! - cost: a look-up in the table, which is a cache miss with a large one
+//! - inputs, outputs: `external`, frames of the IPv4 Internet; `internal`, frames of the IPv6
+//!   access network; or `stick`, frames of the one segment that both share. The output `mirror`
+//!   gets copies of the monitored frames, both of those that arrive and of those that leave
+//! - configuration: [`LwaftrConfig`]. A binding table that replaces another one is used from the
+//!   next frame on, and no frame is lost
+//! - counters: those of the model `snabb-softwire`; `next-hop-ipv4-resolved` and
+//!   `next-hop-ipv6-resolved`, 1 while the MAC address is known; `mirror-missed`, monitored frames
+//!   that could not be copied because the pool was empty; `exchange-missed`, messages to other
+//!   workers that found their queue full
+//! - cost: one look-up in the binding table per packet, a cache miss if the table is large
 
 use std::any::Any;
 use std::hint::black_box;
@@ -31,23 +32,24 @@ use crate::table::Table;
 /// The configuration of the app.
 #[derive(Clone, Debug)]
 pub struct LwaftrConfig {
-    /// What the file says.
+    /// The configuration that was read from the file.
     pub config: Arc<Config>,
     /// The binding table.
     pub table: Arc<Table>,
-    /// The queue of the file whose addresses the app has.
+    /// The queue of the configuration whose addresses the app has.
     pub queue: Queue,
-    /// Where RFC and Snabb differ.
+    /// Which behaviour to follow where the RFCs and Snabb differ.
     pub rules: Rules,
-    /// All frames leave at `stick`.
+    /// Whether all frames arrive and leave at `stick`.
     pub is_stick: bool,
-    /// What is copied to the output `mirror`.
+    /// Which frames are copied to the output `mirror`.
     pub monitor: Monitor,
-    /// Its place among several workers, [spread](crate::spread) over which frames are.
+    /// The app's place among several workers, if there are several: see [spread](crate::spread),
+    /// which distributes the frames over them.
     pub share: Option<Share>,
 }
 
-/// Tables are the same when they are one.
+/// Two tables are equal only if they are one and the same object.
 impl PartialEq for LwaftrConfig {
     fn eq(&self, other: &LwaftrConfig) -> bool {
         self.is_as(other) && self.monitor == other.monitor && Arc::ptr_eq(&self.table, &other.table)
@@ -55,7 +57,7 @@ impl PartialEq for LwaftrConfig {
 }
 
 impl LwaftrConfig {
-    /// Whether all is the same but the table and what is monitored.
+    /// Whether everything but the table and the monitor is equal.
     fn is_as(&self, other: &LwaftrConfig) -> bool {
         self.config == other.config
             && self.queue == other.queue
@@ -65,7 +67,7 @@ impl LwaftrConfig {
     }
 }
 
-/// The app.
+/// The app that runs an AFTR.
 pub struct Lwaftr {
     aftr: Aftr,
     is_stick: bool,
@@ -180,7 +182,7 @@ impl FrameApp for Lwaftr {
 }
 
 impl Lwaftr {
-    /// Takes what other workers have learnt.
+    /// Handles what the other workers have learnt.
     fn hear(&mut self, now: Instant) {
         if let Some(share) = &self.share {
             for learnt in share.exchange.take(share.worker) {
@@ -189,7 +191,7 @@ impl Lwaftr {
         }
     }
 
-    /// Tells them what was learnt here.
+    /// Passes what this worker has learnt to the other workers.
     fn tell(&mut self) {
         if let Some(share) = &self.share {
             for learnt in self.aftr.take_learnt() {
@@ -199,7 +201,7 @@ impl Lwaftr {
         }
     }
 
-    /// Copies of the frames that are monitored.
+    /// Makes copies of the frames that are monitored.
     fn copies<'a>(&self, frames: impl Iterator<Item = &'a Frame>) -> Vec<Frame> {
         let wanted = frames.filter(|frame| self.monitor.wants(frame.bytes()));
         let copies = wanted.filter_map(|frame| {

@@ -1,13 +1,13 @@
-//! The channel by which other processes see and change an AFTR that runs: a Unix socket that takes
-//! lines of JSON and answers each with one, in order.
+//! The control socket of a running AFTR, by which other processes read and change it: a Unix socket
+//! that takes requests as lines of JSON and answers each with one line, in order.
 //!
 //! ```text
 //!   {"id": ANY, "verb": "get", "path": "/softwire-config/name", "value": TEXT}
 //!   {"id": ANY, "status": "ok", "value": TEXT}        or "error", with the reason as value
 //! ```
 //!
-//! A thread for each connection reads lines; the process itself takes the requests one by one, so
-//! that no two changes meet.
+//! A thread per connection reads the lines. The main thread of the process handles the requests one
+//! at a time, so that two changes never overlap.
 
 mod client;
 mod server;
@@ -18,90 +18,91 @@ use serde_json::Value;
 pub use self::client::{Client, ClientError};
 pub use self::server::{Asked, Server};
 
-/// What is wanted.
+/// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verb {
-    /// What the path names of the configuration.
+    /// Return the part of the configuration at the path.
     Get,
-    /// What the path names of the counters.
+    /// Return the counters at the path.
     GetState,
-    /// What the path names gets the value.
+    /// Set the part of the configuration at the path to the value.
     Set,
-    /// The list that the path names gets the value as an entry.
+    /// Add the value as an entry to the list at the path.
     Add,
-    /// What the path names goes.
+    /// Remove the part of the configuration at the path.
     Remove,
-    /// The configuration of the file whose path is the value takes the place of all.
+    /// Replace the whole configuration by that of the file whose path is the value.
     Load,
-    /// Packets of the address that is the value are copied to the mirror; `all`, `none`.
+    /// Copy the packets of an address to the mirror; the value is the address, `all` or `none`.
     Monitor,
-    /// The alarms, as JSON.
+    /// Return the alarms, as JSON.
     Alarms,
-    /// The alarms that the value, a [`Purge`](crate::alarms::Purge) in JSON, chooses go.
+    /// Purge the alarms that the value selects, a [`Purge`](crate::alarms::Purge) in JSON.
     PurgeAlarms,
-    /// The alarms of the type that is the value forget all but their last change.
+    /// Compress the alarms whose type is the value: remove all but the last change of each.
     CompressAlarms,
-    /// The operator says the value of the alarms whose type is the path.
+    /// Set the operator's state of the alarms whose type is the path to the value.
     SetAlarms,
-    /// The process ends.
+    /// End the process.
     Shutdown,
 }
 
-/// A request.
+/// A request to a running AFTR.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    /// Comes back with the answer.
+    /// Copied into the answer, to match it with the request.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub id: Value,
-    /// What is wanted.
+    /// What the request asks for.
     pub verb: Verb,
-    /// Of which part.
+    /// The part of the configuration, or the type of the alarms, that the verb applies to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// With what.
+    /// The argument of the verb.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }
 
 impl Request {
-    /// Reads a line.
+    /// Parses one line.
     ///
     /// # Errors
-    /// It is no request.
+    /// The line is not a valid request.
     pub fn read(line: &[u8]) -> serde_json::Result<Request> {
         serde_json::from_slice(line)
     }
 }
 
-/// Whether it was done.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// It was.
+    /// The request was carried out.
     Ok,
-    /// It was not.
+    /// The request was refused.
     Error,
 }
 
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// That of the request.
+    /// The id of the request.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub id: Value,
-    /// Whether it was done.
+    /// The outcome of the request.
     pub status: Status,
-    /// What was asked for, or the reason.
+    /// What the request asked for, or the reason why it was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }
 
-/// Bytes of a request at most: a configuration with many softwires is loaded from a file.
+/// Length of the longest request, in bytes. A configuration with many softwires is loaded from a
+/// file instead.
 pub const LINE_MAX: u64 = 1 << 20;
 
-/// Connections at a time.
+/// Number of connections that the AFTR serves at a time.
 pub const CONNECTIONS_MAX: usize = 16;
 
 #[cfg(test)]

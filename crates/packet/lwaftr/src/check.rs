@@ -1,4 +1,5 @@
-//! Frames of two files through an AFTR, and what leaves beside what should leave.
+//! Runs the frames of two capture files through an AFTR, and compares what leaves with what is
+//! expected.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -20,56 +21,56 @@ use crate::config::{Address, Config, Queue, Rules};
 use crate::counters::Counters;
 use crate::file::Loaded;
 
-/// Frames of a file of captured frames, with the time since its first one.
+/// The frames of a capture file, each with its time since the first frame.
 pub type Frames = Vec<(Instant, Vec<u8>)>;
 
-/// What came in.
+/// The frames that arrive at the AFTR.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
-    /// From the Internet.
+    /// Frames from the Internet.
     pub external: Frames,
-    /// From the access network.
+    /// Frames from the access network.
     pub internal: Frames,
-    /// Both sides are one segment.
+    /// Whether both sides are one segment.
     pub is_stick: bool,
 }
 
-/// What left, and what was counted.
+/// What the AFTR sent, and what it counted.
 #[derive(Clone, Debug)]
 pub struct Ran {
-    /// Towards the Internet.
+    /// Frames towards the Internet.
     pub external: Vec<Vec<u8>>,
-    /// Towards the access network.
+    /// Frames towards the access network.
     pub internal: Vec<Vec<u8>>,
-    /// Counters.
+    /// The AFTR's counters at the end.
     pub counters: Counters,
 }
 
-/// Why nothing was run.
+/// Why a check could not be run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckError {
-    /// A file is no capture.
+    /// A file is not a capture.
     #[error(transparent)]
     File(#[from] CaptureFileError),
     /// A file ends within a packet.
     #[error(transparent)]
     Cut(CaptureError),
-    /// A packet is no Ethernet frame, or is not whole.
+    /// A packet is not an Ethernet frame, or was captured only in part.
     #[error("packet {number} is {reason}: whole Ethernet frames are expected")]
     NoFrame {
-        /// Its number, from 1.
+        /// The packet's number in the file, from 1.
         number: u64,
-        /// What it is.
+        /// What the packet is instead.
         reason: NoFrame,
     },
-    /// Packets have no MAC addresses to be compared.
+    /// The packets of a file have no MAC addresses to compare.
     #[error(
         "packets of link type {0} have no MAC addresses, which are compared: Ethernet frames are \
          expected"
     )]
     NoStations(LinkType),
-    /// The configuration has no queue.
+    /// The configuration has no instance with a queue.
     #[error(
         "the configuration has no instance with a queue, which says what addresses the AFTR has"
     )]
@@ -77,32 +78,32 @@ pub enum CheckError {
     /// A filter cannot be compiled.
     #[error(transparent)]
     Filter(#[from] FilterError),
-    /// There is no memory for frames.
+    /// Memory for frames could not be allocated.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// A line is no counter.
+    /// A line is not a counter's name and value.
     #[error("line {line}: {text:?}: a name and a number are expected, such as in-ipv4-packets 1")]
     Counter {
-        /// The line.
+        /// The number of the line.
         line: usize,
-        /// What stands there.
+        /// The text of the line.
         text: String,
     },
-    /// There is no such counter.
+    /// A line names an unknown counter.
     #[error("line {line}: there is no counter {name}")]
     NoCounter {
-        /// The line.
+        /// The number of the line.
         line: usize,
-        /// The name.
+        /// The unknown name.
         name: String,
     },
 }
 
-/// The frames of a file that come in at a side with these addresses: packets that were captured
-/// without MAC addresses are sent to them.
+/// Reads the frames that arrive at a side whose own addresses are `own`. Packets that were captured
+/// without MAC addresses get an Ethernet header with `own` as destination.
 ///
 /// # Errors
-/// It is no capture, is cut, or has a packet that is no whole frame.
+/// The file is not a capture, is truncated, or has a packet that is not a whole frame.
 pub fn read_inputs<T>(file: impl Read, own: &Address<T>) -> Result<Frames, CheckError> {
     let stations = Stations {
         destination: own.mac,
@@ -112,10 +113,10 @@ pub fn read_inputs<T>(file: impl Read, own: &Address<T>) -> Result<Frames, Check
     frames(CapturedFrames::read(file, stations)?)
 }
 
-/// The frames of a file, to be compared with what leaves.
+/// Reads the frames that are expected to leave.
 ///
 /// # Errors
-/// As for [`read_inputs`]; or its packets have no MAC addresses.
+/// As for [`read_inputs`]; or the packets have no MAC addresses.
 pub fn read_frames(file: impl Read) -> Result<Frames, CheckError> {
     let read = CapturedFrames::read(file, Stations::default())?;
     match read.first_given {
@@ -138,7 +139,7 @@ fn frames(read: CapturedFrames) -> Result<Frames, CheckError> {
     Ok(times.zip(frames).collect())
 }
 
-/// A file of frames, all with time 0.
+/// Makes a capture file of frames, all with time 0.
 #[must_use]
 pub fn write_frames(frames: &[Vec<u8>]) -> Vec<u8> {
     let mut file = file_header(SNAP).to_vec();
@@ -151,18 +152,19 @@ pub fn write_frames(frames: &[Vec<u8>]) -> Vec<u8> {
 
 const SNAP: u32 = 65_535;
 
-/// The queue that a configuration describes first.
+/// The first queue of a configuration.
 ///
 /// # Errors
-/// It describes none.
+/// The configuration has none.
 pub fn first_queue(config: &Config) -> Result<&Queue, CheckError> {
     config.queues().next().ok_or(CheckError::NoQueue)
 }
 
-/// Checks that an AFTR can run with each queue of a configuration, as a graph with it does.
+/// Checks that an AFTR can run with each queue of a configuration, as a graph with this
+/// configuration would run it.
 ///
 /// # Errors
-/// There is no queue, or a filter cannot be compiled.
+/// The configuration has no queue, or a filter cannot be compiled.
 pub fn check(loaded: &Loaded, rules: Rules) -> Result<(), CheckError> {
     first_queue(&loaded.config)?;
     let pool = Pool::new(PoolConfig {
@@ -183,10 +185,11 @@ pub fn check(loaded: &Loaded, rules: Rules) -> Result<(), CheckError> {
     })
 }
 
-/// Runs frames through, each at its time; of two at the same time the external one is first.
+/// Runs frames through an AFTR, each at its time. Of two frames with one time, the external one
+/// goes first.
 ///
 /// # Errors
-/// There is no AFTR to run.
+/// No AFTR can be made of the configuration.
 pub fn run(loaded: &Loaded, rules: Rules, inputs: &Inputs) -> Result<Ran, CheckError> {
     let pool = Pool::new(PoolConfig {
         frames: POOL_FRAMES,
@@ -195,7 +198,7 @@ pub fn run(loaded: &Loaded, rules: Rules, inputs: &Inputs) -> Result<Ran, CheckE
     let table = Arc::new(loaded.table.clone());
     let queue = first_queue(&loaded.config)?;
     let mut aftr = Aftr::new(&loaded.config, queue, table, rules, pool.clone())?;
-    // As Snabb's own check does it.
+    // Snabb's own check starts from this number as well.
     aftr.number_from(FIRST_IDENTIFICATION);
     let mut ran = Ran {
         external: Vec::new(),
@@ -234,14 +237,15 @@ pub fn run(loaded: &Loaded, rules: Rules, inputs: &Inputs) -> Result<Ran, CheckE
     Ok(ran)
 }
 
-/// Behind this identification packets are numbered that are cut, where they get new ones.
+/// The identification from which fragmented IPv4 packets are counted, where the rules give them new
+/// ones.
 const FIRST_IDENTIFICATION: u16 = 0x4242;
-/// The longest packet of IP, and its headers of Ethernet.
+/// Length of the longest IP packet with its Ethernet header and VLAN tag, in bytes.
 const LONGEST_FRAME: usize = 65_535 + 18;
 const POOL_FRAMES: usize = 1024;
 
-/// What differs between frames that left and frames that should have left; nothing if they are the
-/// same. The identification of IPv6 fragments is unpredictable, and is not compared.
+/// Describes how the frames that left differ from the expected ones; empty if they do not. The
+/// comparison ignores the identification of IPv6 fragments, which is unpredictable.
 #[must_use]
 pub fn differences(found: &[Vec<u8>], expected: &[Vec<u8>]) -> Vec<String> {
     let mut differences = Vec::new();
@@ -270,10 +274,10 @@ pub fn differences(found: &[Vec<u8>], expected: &[Vec<u8>]) -> Vec<String> {
     differences
 }
 
-/// More are not listed.
+/// Number of differences after which the list ends.
 const DIFFERENCES_MAX: usize = 20;
 
-/// A frame without the identification of an IPv6 fragment.
+/// A copy of a frame in which the identification of an IPv6 fragment is 0.
 fn without_id(frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let is_type =
@@ -286,11 +290,11 @@ fn without_id(frame: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Reads a file of counters: a line `name value` each, or a table of Lua as Snabb's tests have it.
-/// How much memory reassembly takes is left out: it is another implementation's.
+/// Reads a file of counters: one `name value` per line, or a Lua table as in Snabb's tests. Leaves
+/// out the memory that reassembly occupies, which depends on the implementation.
 ///
 /// # Errors
-/// A line is something else, or names no counter.
+/// A line is not a counter and its value, or names an unknown counter.
 pub fn read_counters(text: &str) -> Result<BTreeMap<String, u64>, CheckError> {
     let names = Counters::names();
     let mut counters = BTreeMap::new();
@@ -323,10 +327,10 @@ pub fn read_counters(text: &str) -> Result<BTreeMap<String, u64>, CheckError> {
     Ok(counters)
 }
 
-/// How the names of counters of memory begin.
+/// Prefix of the counters of memory in use.
 const MEMORY: &str = "memuse-";
 
-/// A file of the counters that are not 0.
+/// Writes the counters that are not 0, one `name value` per line.
 #[must_use]
 pub fn write_counters(counters: &Counters) -> String {
     let all = counters.all();
@@ -336,7 +340,7 @@ pub fn write_counters(counters: &Counters) -> String {
         .collect()
 }
 
-/// Which of the expected counters differ.
+/// Describes each expected counter whose value differs.
 #[must_use]
 pub fn counter_differences(found: &Counters, expected: &BTreeMap<String, u64>) -> Vec<String> {
     let all: BTreeMap<String, u64> = found.all().into_iter().collect();

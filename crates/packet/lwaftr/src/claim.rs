@@ -1,9 +1,9 @@
-//! An AFTR's claim to the frames of an interface and a VLAN: a second AFTR there would forward each
-//! packet once more.
+//! An AFTR's claim to the frames of one interface and VLAN. A second AFTR on the same frames would
+//! forward each packet a second time.
 //!
 //! A claim is the name of an abstract Unix socket. Such names belong to a network namespace, as
-//! those of interfaces do, and the kernel frees them when the process ends, however it ends.
-//! Several AFTRs share an interface by VLANs.
+//! interfaces do, and the kernel frees a name when its process ends, in whatever way. Several AFTRs
+//! can share an interface by using different VLANs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,14 +17,15 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
-/// The frames that an AFTR takes.
+/// The frames that an AFTR claims.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The interface.
     pub interface: String,
-    /// File of the network namespace that has it; `None` for that of the thread.
+    /// File of the network namespace of the interface; `None` for the namespace of the calling
+    /// thread.
     pub netns: Option<PathBuf>,
-    /// The VLAN; `None` for frames without a tag.
+    /// The VLAN; `None` for untagged frames.
     pub vlan: Option<u16>,
 }
 
@@ -47,27 +48,27 @@ pub enum ClaimError {
          vlan-tag", process(*pid)
     )]
     Held {
-        /// The place.
+        /// The frames that were to be claimed.
         place: Place,
-        /// The process, 0 when it is not visible here.
+        /// The other process; 0 when it is not visible in this PID namespace.
         pid: i32,
     },
-    /// A process that may not run an AFTR has the name of the claim.
+    /// The claim's name is held by a process of another user, which may not run an AFTR.
     #[error("{place}: {} of user {uid} has the claim, and cannot be an AFTR", process(*pid))]
     Squatted {
-        /// The place.
+        /// The frames that were to be claimed.
         place: Place,
-        /// The process, 0 when it is not visible here.
+        /// That process; 0 when it is not visible in this PID namespace.
         pid: i32,
-        /// Its user.
+        /// The user of that process.
         uid: u32,
     },
-    /// The system refuses.
+    /// A system call failed.
     #[error("claiming {place}: {source}")]
     System {
-        /// The place.
+        /// The frames that were to be claimed.
         place: Place,
-        /// The reason.
+        /// The system's reason.
         source: io::Error,
     },
 }
@@ -79,20 +80,20 @@ fn process(pid: i32) -> String {
     }
 }
 
-/// A claim, which is given up when it is dropped.
+/// A claim. Dropping this value releases it.
 #[derive(Debug)]
 pub struct Claim {
     _socket: OwnedFd,
 }
 
-/// A claim is tried so often while its holder ends.
+/// How many times to try a claim whose holder seems to be ending.
 const ATTEMPTS: usize = 3;
 
 impl Claim {
-    /// Claims a place.
+    /// Claims the frames of a place.
     ///
     /// # Errors
-    /// Another process has it, or its network namespace cannot be entered.
+    /// Another process holds the claim, or the network namespace cannot be entered.
     pub fn take(place: &Place) -> Result<Claim, ClaimError> {
         let Some(path) = &place.netns else {
             return Claim::take_here(place);
@@ -105,7 +106,7 @@ impl Claim {
         })?
     }
 
-    /// Claims a place in the network namespace of this thread.
+    /// Claims a place in the network namespace of the calling thread.
     fn take_here(place: &Place) -> Result<Claim, ClaimError> {
         let system = |source: io::Error| ClaimError::System {
             place: place.clone(),
@@ -122,7 +123,8 @@ impl Claim {
             let own = socket().map_err(system)?;
             match bind(&own, &address) {
                 Ok(()) => {
-                    // So that others learn from the kernel who has it. No connection is accepted.
+                    // A listening socket lets other processes ask the kernel who holds the claim.
+                    // It never accepts a connection.
                     listen(&own, BACKLOG).map_err(|error| system(error.into()))?;
                     return Ok(Claim { _socket: own });
                 }
@@ -135,9 +137,9 @@ impl Claim {
                     let holder = peer_credentials(&probe).map_err(system)?;
                     return Err(held(place, holder));
                 }
-                // So many have asked that the kernel names the holder no more.
+                // The queue of connections is full, so the kernel no longer names the holder.
                 Err(Errno::AGAIN) => return Err(held(place, UNKNOWN)),
-                // It has just been given up, or is just being taken.
+                // The holder has just released the claim, or has not begun to listen yet.
                 Err(Errno::CONNREFUSED) => {}
                 Err(error) => return Err(system(error.into())),
             }
@@ -146,10 +148,10 @@ impl Claim {
     }
 }
 
-/// So many that ask learn who has a claim.
+/// Length of the queue of connections: this many other processes can learn who holds a claim.
 const BACKLOG: i32 = 128;
 
-/// A holder that the kernel does not name.
+/// Stands for a holder that the kernel does not name.
 const UNKNOWN: Credentials = Credentials {
     pid: 0,
     uid: 0,
@@ -182,16 +184,16 @@ fn held(place: &Place, holder: Credentials) -> ClaimError {
     }
 }
 
-/// The claims of an AFTR.
+/// The claims of one AFTR, by place.
 #[derive(Debug, Default)]
 pub struct Claims(BTreeMap<Place, Option<Claim>>);
 
 impl Claims {
-    /// Claims those of `places` that are not claimed yet, by `take`. They join the others by
-    /// [`Claims::settle`]; when they are dropped before, nothing has changed.
+    /// Claims, by means of `take`, those of `places` that this value does not hold yet. The caller
+    /// adds the new claims by [`Claims::settle`]; if it drops them instead, nothing has changed.
     ///
     /// # Errors
-    /// A place cannot be claimed.
+    /// A place cannot be claimed; the new claims are released.
     pub fn more(
         &self,
         places: &[Place],
@@ -206,7 +208,7 @@ impl Claims {
         Ok(Claims(fresh))
     }
 
-    /// Keeps what `places` need of the own claims and of `fresh` ones, and gives up the rest.
+    /// Adds the claims of `fresh`, then releases every claim that `places` does not need.
     pub fn settle(&mut self, places: &[Place], fresh: Claims) {
         self.0.extend(fresh.0);
         self.0.retain(|place, _| places.contains(place));

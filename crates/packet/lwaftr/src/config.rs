@@ -1,19 +1,19 @@
-//! What an AFTR is configured with, as the model `snabb-softwire-v3` has it.
+//! The configuration of an AFTR, after the model `snabb-softwire-v3`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use carina_wire::ether::Mac;
 
-/// A configuration without its binding table.
+/// The configuration of an AFTR, apart from its binding table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// Name of the instance.
+    /// Name of the configured AFTR.
     pub name: Option<String>,
-    /// Where packets come in and leave.
+    /// The devices on which frames arrive and leave.
     pub instances: Vec<Instance>,
-    /// The side of the IPv4 Internet.
+    /// Configuration of the side towards the IPv4 Internet.
     pub external: External,
-    /// The side of the IPv6 access network.
+    /// Configuration of the side towards the IPv6 access network.
     pub internal: Internal,
 }
 
@@ -24,114 +24,116 @@ impl Config {
     }
 }
 
-/// A device, or a pair of them.
+/// A device that carries both sides, or a pair of devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// The internal device, or the one of both sides.
+    /// Name of the internal device, or of the one device of both sides.
     pub device: String,
-    /// The external device; without it the AFTR is on a stick.
+    /// Name of the external device. `None` means that one device carries both sides ("on a stick").
     pub external_device: Option<String>,
-    /// Its queues, each with addresses of its own.
+    /// The queues of the device, each with addresses of its own.
     pub queues: Vec<Queue>,
 }
 
-/// A queue of a device.
+/// A queue of a device, with its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queue {
-    /// Its number.
+    /// The queue's number.
     pub id: u8,
-    /// Own addresses towards the Internet.
+    /// The AFTR's own addresses towards the Internet.
     pub external: Address<Ipv4Addr>,
-    /// Own addresses towards the access network.
+    /// The AFTR's own addresses towards the access network.
     pub internal: Address<Ipv6Addr>,
 }
 
-/// Own addresses of a side, and its next hop.
+/// The AFTR's own addresses on one side, and the next hop of that side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address<T> {
-    /// IP address.
+    /// Own IP address.
     pub ip: T,
-    /// MAC address.
+    /// Own MAC address.
     pub mac: Mac,
     /// VLAN of all frames; `None` for frames without a tag.
     pub vlan: Option<u16>,
-    /// Who gets all packets.
+    /// The router to which the AFTR sends all packets of this side.
     pub next_hop: NextHopAddress<T>,
 }
 
-/// A next hop.
+/// A next hop, given by its IP address or by its MAC address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextHopAddress<T> {
-    /// Its IP address: its MAC address is asked for.
+    /// The IP address; the AFTR finds the MAC address by ARP or neighbour discovery.
     Ip(T),
-    /// Its MAC address.
+    /// The MAC address.
     Mac(Mac),
 }
 
-/// The side of the IPv4 Internet.
+/// Configuration of the side towards the IPv4 Internet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct External {
-    /// Longest packet of IPv4 in bytes, at least [`External::MTU_MIN`].
+    /// Length of the longest IPv4 packet that is sent, in bytes; at least [`External::MTU_MIN`].
     pub mtu: u16,
-    /// What both sides have.
+    /// Settings that both sides have.
     pub side: Side,
 }
 
-/// The side of the IPv6 access network.
+/// Configuration of the side towards the IPv6 access network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Internal {
-    /// Longest packet of IPv6 in bytes, at least [`Internal::MTU_MIN`].
+    /// Length of the longest IPv6 packet that is sent, in bytes; at least [`Internal::MTU_MIN`].
     pub mtu: u16,
-    /// Flow label of outer headers, 20 bits.
+    /// Flow label of outer headers, a number of 20 bits.
     pub flow_label: u32,
-    /// Packets between softwires are forwarded here, not sent to the Internet.
+    /// Whether the AFTR forwards packets between softwires directly, in place of sending them to
+    /// the Internet (hairpinning).
     pub has_hairpinning: bool,
-    /// What both sides have.
+    /// Settings that both sides have.
     pub side: Side,
 }
 
-/// What both sides have.
+/// Settings that both sides have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Side {
-    /// Which frames come in, as pcap-filter(7) has it.
+    /// Filter for frames that arrive, in the syntax of pcap-filter(7); others are dropped. `None`
+    /// accepts all.
     pub ingress_filter: Option<String>,
-    /// Which frames leave.
+    /// Filter for frames that leave, in the same syntax; others are dropped. `None` accepts all.
     pub egress_filter: Option<String>,
-    /// Packets of ICMP that come in are not dropped.
+    /// Whether incoming ICMP packets are accepted.
     pub allows_icmp: bool,
-    /// Senders get errors by ICMP.
+    /// Whether the AFTR sends ICMP errors.
     pub sends_icmp_errors: bool,
-    /// How many.
+    /// Rate limit of these errors.
     pub error_rate: ErrorRate,
-    /// Bounds of reassembly.
+    /// Limits of fragment reassembly.
     pub reassembly: ReassemblyBounds,
 }
 
-/// Errors of ICMP that are sent at most.
+/// The most ICMP errors that may be sent in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorRate {
-    /// Packets in a period.
+    /// Number of errors in a period.
     pub packets: u32,
-    /// The period in seconds, at least 1.
+    /// Length of the period in seconds, at least 1.
     pub period_s: u32,
 }
 
-/// Bounds of reassembly.
+/// Limits of fragment reassembly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReassemblyBounds {
-    /// Fragments of one packet.
+    /// Most fragments of one packet.
     pub fragments: u32,
-    /// Packets that are being put together at a time.
+    /// Most packets that are reassembled at the same time.
     pub packets: u32,
 }
 
 impl External {
-    /// The least MTU. (RFC 791 §3.2)
+    /// The smallest valid MTU. (RFC 791 §3.2)
     pub const MTU_MIN: u16 = 68;
 }
 
 impl Internal {
-    /// The least MTU. (RFC 8200 §5)
+    /// The smallest valid MTU. (RFC 8200 §5)
     pub const MTU_MIN: u16 = 1280;
 }
 
@@ -174,77 +176,83 @@ impl Default for Side {
     }
 }
 
-/// What RFC 7596 leaves open, and where Snabb's lwAFTR differs from it and what it refers to. The
-/// table in docs/reference/lwaftr.md has both sides of each.
+/// Choices where RFC 7596 leaves a behaviour open, and where Snabb's lwAFTR differs from the RFC or
+/// from the RFCs that it refers to. The table in docs/reference/lwaftr.md shows both sides of each
+/// choice.
 ///
 /// [`Rules::RFC`] is the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Which ports offset bits keep from port sets: those below 2^(16 - a), as RFC 7597 §5.1 has
-    /// it, or, if true, those below 2^a, as Snabb's schema says. They are the same for 0 and 8.
+    /// Which low ports belong to no port set when a port set has `a` offset bits. `false`: ports
+    /// below 2^(16 - a), as in RFC 7597 §5.1. `true`: ports below 2^a, as Snabb's schema says.
+    /// Both are the same for a = 0 and a = 8.
     pub reserves_two_to_the_bits: bool,
-    /// Hop limit of outer headers and of own errors: 64, the default of hosts (RFC 1700, RFC 2473
-    /// §6.3), or 255.
+    /// Hop limit of outer headers and of the AFTR's own ICMP errors: 64, the default of hosts (RFC
+    /// 1700, RFC 2473 §6.3), or 255.
     pub hop_limit: u8,
-    /// A packet that is decapsulated and leaves by IPv4 makes a hop. (RFC 1812 §5.3.1)
+    /// Decrement the TTL of a packet that is decapsulated and sent to the Internet. (RFC 1812
+    /// §5.3.1)
     pub decapsulation_is_a_hop: bool,
-    /// A mark of congestion of the outer header goes to the inner one. (RFC 6040)
+    /// Copy a congestion mark (ECN) from the outer header to the inner one. (RFC 6040)
     pub carries_congestion: bool,
-    /// `allow-incoming-icmp = false` concerns packets between softwires as well, errors of the
-    /// AFTR itself among them.
+    /// Apply `allow-incoming-icmp = false` also to ICMP between softwires, including errors that
+    /// the AFTR itself sends.
     pub drops_hairpinned_icmp: bool,
-    /// Echo requests and replies go to their identifier's owner (RFC 7596 §8.1), and errors from a
-    /// B4 are looked up by the destination port of what they quote (RFC 5508 REQ-3). If false,
-    /// echo requests from the Internet and replies to it have port 0, and errors always count by
-    /// the source port.
+    /// Which port an ICMP packet is looked up by. `true`: echo requests and replies by their
+    /// identifier (RFC 7596 §8.1), errors from a B4 by the destination port of the packet that
+    /// they quote (RFC 5508 REQ-3). `false`: echo requests from the Internet and the replies to
+    /// them by port 0, and all errors by the quoted source port.
     pub has_ports_of_icmp: bool,
-    /// Only protocols that have ports are looked up by them. If false, the first four bytes of any
-    /// protocol but ICMP are taken for ports.
+    /// Look up only protocols that have ports by their ports. If `false`, the first four bytes of
+    /// any protocol but ICMP are taken for ports.
     pub knows_protocols_with_ports: bool,
-    /// ICMP from B4s to the Internet must have a right checksum. (RFC 5508 REQ-1)
+    /// Drop ICMP from B4s to the Internet if its checksum is wrong. (RFC 5508 REQ-1)
     pub checks_icmp_of_b4s: bool,
-    /// ICMPv6 errors from within tunnels must have a right checksum (RFC 4443 §2.3) and quote a
-    /// packet that came from here (RFC 2473 §8), and are translated only where errors may be sent.
+    /// Drop an ICMPv6 error about a tunnel packet if its checksum is wrong (RFC 4443 §2.3) or if
+    /// it quotes a packet that this AFTR did not send (RFC 2473 §8). Translate it only if an
+    /// ICMPv4 error may be sent in answer to the quoted packet.
     pub checks_tunnel_errors: bool,
-    /// Packets to a B4 are as short as a router on the way to it has asked for. (RFC 2473 §6.7)
+    /// Limit packets to a B4 to the path MTU that a router on the path has reported. (RFC 2473
+    /// §6.7)
     pub learns_path_mtus: bool,
-    /// A decapsulated packet that is too long and must not be cut is answered. (RFC 1812 §5.2.7.1)
+    /// Send an ICMP error about a decapsulated packet that is too long and must not be fragmented.
+    /// (RFC 1812 §5.2.7.1)
     pub answers_too_long: bool,
-    /// A router on the way to a B4 that asks for less than every path carries is not believed.
-    /// (RFC 8201 §4)
+    /// Ignore a router on the path to a B4 that reports an MTU below the minimum of IPv6. (RFC 8201
+    /// §4)
     pub discards_small_mtus: bool,
-    /// Fragments whose packet stays incomplete or is too long are answered. (RFC 791, RFC 8200
-    /// §4.5)
+    /// Send an error about fragments whose packet stays incomplete or becomes too long. (RFC 791,
+    /// RFC 8200 §4.5)
     pub answers_fragments: bool,
-    /// Packets of IPv6 with an option that is unknown and asks for it, or that are to be forwarded
-    /// to another node, are answered. (RFC 8200 §4.2, §4.4)
+    /// Send an error about an IPv6 packet with an unknown option that requests one, or with a
+    /// routing header that asks to forward it to another node. (RFC 8200 §4.2, §4.4)
     pub answers_extensions: bool,
-    /// No error is sent about errors, about packets to groups, and to sources that are no single
-    /// host. (RFC 1812 §4.3.2.7, RFC 4443 §2.4e)
+    /// Send no ICMP error about ICMP errors, about packets to multicast or broadcast addresses, or
+    /// to source addresses that are not of a single host. (RFC 1812 §4.3.2.7, RFC 4443 §2.4e)
     pub restrains_errors: bool,
-    /// ICMPv4 errors have precedence 6 (RFC 1812 §4.3.2.5) and must not be cut, so that they need
-    /// no identification (RFC 6864 §4.1). If false, their TOS is 0 and they may be cut.
+    /// Send ICMPv4 errors with precedence 6 (RFC 1812 §4.3.2.5) and with DF set, so that they need
+    /// no identification (RFC 6864 §4.1). If `false`, their TOS is 0 and DF is clear.
     pub errors_have_precedence: bool,
-    /// Errors quote a packet as it came. If false, with the hop counted that it makes here, as
-    /// RFC 1812 §4.3.2.3 allows too.
+    /// Quote a packet in an ICMP error as it arrived. If `false`, quote it with its TTL already
+    /// decremented, which RFC 1812 §4.3.2.3 also allows.
     pub quotes_as_received: bool,
-    /// An error to an address of the table goes to the owner of its port as it is, and to the
-    /// Internet without an owner. If false, it is treated as a packet between softwires: it makes
-    /// a hop, and is dropped without an owner.
+    /// Send an ICMPv4 error to an address of the binding table unchanged to the B4 that owns its
+    /// port, or to the Internet if no B4 does. If `false`, treat the error like a packet between
+    /// softwires: decrement its TTL, and drop it if no B4 owns its port.
     pub errors_go_straight: bool,
-    /// Packets that are put together keep their identification and flags, and fragments have that
-    /// of their packet. (RFC 791 §2.3, §3.2) If false, whole packets get 0, and packets that are
-    /// cut a new one.
+    /// Keep identification and flags in a reassembled IPv4 packet, and give fragments the
+    /// identification of their packet. (RFC 791 §2.3, §3.2) If `false`, reassembled packets get
+    /// identification 0, and the fragments of a packet get a new one.
     pub keeps_identification: bool,
-    /// Counters count as Snabb's do: every frame that is no fragment needs no reassembly, of any
-    /// protocol; ICMP without an owner counts as without softwire as well; a packet between
-    /// softwires that is dropped counts with the bytes that it has as a packet of IPv4; what is
-    /// dropped for a reason that the model does not have is not in the sum of an interface.
+    /// Count as Snabb does. A frame of any protocol that is not a fragment counts as "reassembly
+    /// unneeded". ICMP without a softwire also counts as "no destination softwire". A dropped
+    /// packet between softwires counts with the length of its IPv4 frame. A drop for a reason that
+    /// the model lacks is missing from the sum of its interface.
     pub counts_as_snabb: bool,
 }
 
 impl Rules {
-    /// As the RFCs have it.
+    /// The behaviour that the RFCs specify.
     pub const RFC: Rules = Rules {
         reserves_two_to_the_bits: false,
         hop_limit: 64,
@@ -268,7 +276,7 @@ impl Rules {
         counts_as_snabb: false,
     };
 
-    /// As Snabb 2024.08 does it.
+    /// The behaviour of Snabb 2024.08.
     pub const SNABB: Rules = Rules {
         reserves_two_to_the_bits: true,
         hop_limit: 255,

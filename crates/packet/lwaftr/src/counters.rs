@@ -1,8 +1,10 @@
-//! Counters, by the names of the model `snabb-softwire`, and those that it lacks.
+//! The AFTR's counters: those of the model `snabb-softwire`, under its names, and those that the
+//! model lacks.
 //!
-//! Bytes are those of frames without VLAN tag: Ethernet header and packet. A packet is counted
-//! whole, before it is cut and after it was put together. `drop-all-ipv4-iface` and
-//! `drop-all-ipv6-iface` sum what came in on that side and was dropped for any reason.
+//! Byte counters count frames without VLAN tag: Ethernet header and packet. A packet counts as a
+//! whole, before it is fragmented and after it is reassembled. `drop-all-ipv4-iface` and
+//! `drop-all-ipv6-iface` sum all frames that arrived on that side and were dropped, for whatever
+//! reason.
 
 macro_rules! names {
     ($(#[$doc:meta])* $name:ident: $($variant:ident = $text:literal,)*) => {
@@ -15,12 +17,12 @@ macro_rules! names {
         }
 
         impl $name {
-            /// How many there are.
+            /// The number of counters.
             pub const COUNT: usize = $name::ALL.len();
-            /// All of them, in their order.
+            /// All counters, in the order of their values.
             pub const ALL: &'static [$name] = &[$($name::$variant,)*];
 
-            /// Its name.
+            /// The counter's name.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
@@ -32,7 +34,7 @@ macro_rules! names {
 }
 
 names! {
-    /// What is counted in packets and in bytes: its names end with `-packets` and `-bytes`.
+    /// A counter of packets and bytes; its two names end with `-packets` and `-bytes`.
     Of:
         DropAllIpv4Iface = "drop-all-ipv4-iface",
         DropAllIpv6Iface = "drop-all-ipv6-iface",
@@ -70,7 +72,7 @@ names! {
         OutIpv6 = "out-ipv6",
         OutNdpNa = "out-ndp-na",
         OutNdpNs = "out-ndp-ns",
-        // Not in the model.
+        // Counters that the model lacks.
         DropBadChecksumIcmpv6 = "drop-bad-checksum-icmpv6",
         DropCeButNotEctIpv4 = "drop-ce-but-not-ect-ipv4",
         DropExtensionHeadersIpv6 = "drop-extension-headers-ipv6",
@@ -93,7 +95,7 @@ names! {
 }
 
 impl Of {
-    /// Whether the model has it, and not this implementation alone.
+    /// Whether the counter belongs to the model `snabb-softwire`, and not only to Carina.
     #[must_use]
     pub fn is_of_the_model(self) -> bool {
         self < Of::DropBadChecksumIcmpv6
@@ -101,7 +103,7 @@ impl Of {
 }
 
 names! {
-    /// What is counted in packets alone; `memuse` in bytes.
+    /// A counter of packets alone; those that begin with `memuse` are in bytes.
     Single:
         DropIpv4FragDisabled = "drop-ipv4-frag-disabled",
         DropIpv4FragInvalidReassembly = "drop-ipv4-frag-invalid-reassembly",
@@ -124,7 +126,7 @@ names! {
         OutIpv4FragNot = "out-ipv4-frag-not",
         OutIpv6Frag = "out-ipv6-frag",
         OutIpv6FragNot = "out-ipv6-frag-not",
-        // Not in the model.
+        // Counters that the model lacks.
         DropIpv4FragExpired = "drop-ipv4-frag-expired",
         DropIpv6FragExpired = "drop-ipv6-frag-expired",
         PathMtus = "path-mtus",
@@ -147,7 +149,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Counts a packet of so many bytes.
+    /// Counts one packet of `bytes` bytes.
     #[inline]
     pub fn count(&mut self, of: Of, bytes: usize) {
         let [packets, sum] = &mut self.pairs[of as usize];
@@ -155,30 +157,30 @@ impl Counters {
         *sum += bytes as u64;
     }
 
-    /// Adds to a counter of packets.
+    /// Adds `count` to a counter of packets.
     #[inline]
     pub fn add(&mut self, single: Single, count: usize) {
         self.singles[single as usize] += count as u64;
     }
 
-    /// Sets what is no sum.
+    /// Sets a counter that holds a present value, not a sum.
     pub fn set(&mut self, single: Single, value: u64) {
         self.singles[single as usize] = value;
     }
 
-    /// Packets and bytes.
+    /// The packets and the bytes of a counter.
     #[must_use]
     pub fn of(&self, of: Of) -> [u64; 2] {
         self.pairs[of as usize]
     }
 
-    /// A counter of packets.
+    /// The value of a single counter.
     #[must_use]
     pub fn single(&self, single: Single) -> u64 {
         self.singles[single as usize]
     }
 
-    /// The names of all counters, each at the place that its value has in [`Counters::values`].
+    /// The names of all counters, in the order of [`Counters::values`].
     #[must_use]
     pub fn names() -> Vec<String> {
         let pairs = Of::ALL.iter().flat_map(|of| {
@@ -189,12 +191,12 @@ impl Counters {
         pairs.chain(singles).collect()
     }
 
-    /// The values of all counters.
+    /// The values of all counters, in the order of [`Counters::names`].
     pub fn values(&self) -> impl Iterator<Item = u64> {
         self.pairs.iter().flatten().chain(&self.singles).copied()
     }
 
-    /// Every counter with its name, in the order of names.
+    /// Every counter with its name, sorted by name.
     #[must_use]
     pub fn all(&self) -> Vec<(String, u64)> {
         let mut all: Vec<_> = Counters::names().into_iter().zip(self.values()).collect();

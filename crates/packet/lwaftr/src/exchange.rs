@@ -1,49 +1,51 @@
-//! What workers of an AFTR learn from the network and tell one another.
+//! Messages by which the workers of an AFTR pass on what they learn from the network.
 //!
-//! A frame reaches one worker. Of most frames no other need know, because an AFTR keeps no state of
-//! flows; the MAC address of a next hop, and what a router says of the path to a B4, concern all.
+//! Each frame reaches one worker only. For most frames this suffices, because an AFTR keeps no
+//! state per flow. Two facts concern all workers, however: the MAC address of a next hop, and the
+//! path MTU to a B4.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carina_engine::frames::WORKERS_MAX;
 
-/// What a worker has learnt.
+/// A fact that a worker has learnt from the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learnt {
-    /// A next hop of the external side has answered.
+    /// A next hop of the external side has answered an ARP request.
     NextHop4 {
         /// Its IP address.
         ip: [u8; 4],
         /// Its MAC address.
         mac: [u8; 6],
     },
-    /// A next hop of the internal side has answered.
+    /// A next hop of the internal side has answered a neighbour solicitation.
     NextHop6 {
         /// Its IP address.
         ip: [u8; 16],
         /// Its MAC address.
         mac: [u8; 6],
     },
-    /// A path carries less than the access network.
+    /// A router has reported that the path to a B4 has a smaller MTU than the access network.
     PathMtu {
-        /// The B4 to which it leads.
+        /// The B4's address.
         b4: [u8; 16],
-        /// What it carries, in bytes.
+        /// The path's MTU, in bytes.
         mtu: usize,
     },
 }
 
-/// A worker's place among several.
+/// A worker's place among the workers of one AFTR.
 #[derive(Clone, Debug)]
 pub struct Share {
-    /// Its number, from 0.
+    /// The worker's number, from 0.
     pub worker: usize,
-    /// How many there are.
+    /// The number of workers.
     pub workers: usize,
-    /// It asks for next hops: it is the first of those with its addresses.
+    /// Whether this worker asks for next hops. The first worker of those with the same addresses
+    /// does.
     pub asks: bool,
-    /// Where they tell one another what they learn.
+    /// The inboxes by which the workers pass on what they learn.
     pub exchange: Arc<Exchange>,
 }
 
@@ -54,7 +56,7 @@ impl PartialEq for Share {
     }
 }
 
-/// An inbox for each worker.
+/// An inbox for each worker, with facts from the other workers.
 #[derive(Debug)]
 pub struct Exchange {
     inboxes: Vec<Inbox>,
@@ -62,7 +64,8 @@ pub struct Exchange {
 
 #[derive(Debug, Default)]
 struct Inbox {
-    /// Looked at for each burst; the lock is taken when there is something.
+    /// Whether the inbox holds something. The worker reads this flag for each burst, and takes the
+    /// lock only if the flag is set.
     has_some: AtomicBool,
     learnt: Mutex<Vec<Learnt>>,
 }
@@ -73,19 +76,20 @@ impl Inbox {
     }
 }
 
-/// As much waits for a worker at most; what finds no room is learnt again when the network says it
-/// again.
+/// Most facts that wait in an inbox. A fact that finds no room is dropped; the worker learns it
+/// again when the network repeats it.
 pub const WAITING_MAX: usize = 1024;
 
 impl Exchange {
-    /// One for as many workers as a graph can have.
+    /// Makes inboxes for as many workers as a graph can have.
     #[must_use]
     pub fn new() -> Arc<Exchange> {
         let inboxes = (0..WORKERS_MAX).map(|_| Inbox::default()).collect();
         Arc::new(Exchange { inboxes })
     }
 
-    /// Tells all of `workers` but the one it comes from. Returns how many had no room.
+    /// Passes a fact to all of the first `workers` workers except `from`. Returns how many had no
+    /// room.
     pub fn tell(&self, from: usize, workers: usize, learnt: Learnt) -> usize {
         let mut untold = 0;
         for (worker, inbox) in self.inboxes.iter().enumerate().take(workers) {
@@ -93,7 +97,7 @@ impl Exchange {
                 continue;
             }
             let mut waiting = inbox.lock();
-            // A router repeats itself for each packet that is too long.
+            // A router reports its MTU again for each packet that is too long.
             if waiting.last() == Some(&learnt) {
                 continue;
             }
@@ -102,13 +106,14 @@ impl Exchange {
                 continue;
             }
             waiting.push(learnt);
-            // What was pushed is seen by who sees this, for the lock is taken in between.
+            // The reader takes the lock after it has seen this flag, so it also sees the fact that
+            // was pushed.
             inbox.has_some.store(true, Ordering::Release);
         }
         untold
     }
 
-    /// Takes what waits for a worker.
+    /// Takes the facts that wait for a worker.
     #[must_use]
     #[inline]
     pub fn take(&self, worker: usize) -> Vec<Learnt> {

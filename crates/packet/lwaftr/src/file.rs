@@ -1,9 +1,10 @@
-//! Files of configuration: `softwire-config` of `snabb-softwire` (version 2 and 3, whose text is
-//! the same but for what version 3 added, and version 1), and `br-instances` of `ietf-softwire-br`
-//! (RFC 8676).
+//! Reads and writes configuration files.
 //!
-//! The IETF model has no interfaces. A file may have both: what `br-instances` says then stands in
-//! place of what `softwire-config` says of the same.
+//! A file has `softwire-config` of the model `snabb-softwire` (version 3; version 2, whose text is
+//! a subset of it; or version 1), or `br-instances` of `ietf-softwire-br` (RFC 8676), or both: the
+//! IETF model has no interfaces. The statements of both blocks take effect in the order of the
+//! file. A later value replaces an earlier one, and the softwires of both go into one binding
+//! table.
 
 mod compiled;
 mod ietf;
@@ -23,23 +24,24 @@ use crate::text::{Fault, ReadError, Reader, Statement};
 pub use self::compiled::{CompiledFileError, compile, is_compiled, read_compiled};
 pub use self::write::{write, write_softwire};
 
-/// What a file has.
+/// The contents of a configuration file.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// Everything but the binding table.
     pub config: Config,
     /// The binding table.
     pub table: Table,
-    /// What is read, but not as its writer may think.
+    /// Warnings about statements that take effect otherwise than their author may expect.
     pub warnings: Vec<String>,
 }
 
-/// Reads a file. `as_snabb`: see [`PortSets::first_port`].
+/// Reads a configuration file from its text. `as_snabb` selects which low ports belong to no port
+/// set: see [`PortSets::first_port`].
 ///
 /// # Errors
-/// What is wrong, and in which line.
+/// The text is not a valid configuration; the error names the fault and its line.
 pub fn read(text: &str, as_snabb: bool) -> Result<Loaded, ReadError> {
-    // A softwire takes about 150 bytes.
+    // The text of a softwire has about 150 bytes.
     let builder = TableBuilder::with_capacity(text.len() / 150);
     let mut file = File {
         reader: Reader::new(text),
@@ -75,10 +77,10 @@ pub fn read(text: &str, as_snabb: bool) -> Result<Loaded, ReadError> {
     })
 }
 
-/// Reads the members of one softwire.
+/// Reads the statements inside one `softwire` block.
 ///
 /// # Errors
-/// What is wrong, and in which line.
+/// The text is not a valid softwire; the error names the fault and its line.
 pub fn read_softwire(text: &str) -> Result<Softwire, ReadError> {
     let mut file = File {
         reader: Reader::new(text),
@@ -94,7 +96,7 @@ pub fn read_softwire(text: &str) -> Result<Softwire, ReadError> {
     parts.whole(file.reader.line(), snabb::SOFTWIRE_NAMES)
 }
 
-/// Softwires that no port can match.
+/// Softwires that no port can match, because their PSID does not fit into its length.
 #[derive(Default)]
 struct Unmatched {
     count: u64,
@@ -126,7 +128,7 @@ struct File<'a> {
 }
 
 impl<'a> File<'a> {
-    /// Reads a block, statement by statement.
+    /// Reads a block, and passes each of its statements to `member`.
     fn block(
         &mut self,
         opening: &Statement<'_>,
@@ -151,7 +153,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// A softwire while it is read.
+/// The statements of a softwire that have been read so far.
 #[derive(Default)]
 struct Parts {
     ipv4: Option<Ipv4Addr>,
@@ -160,7 +162,7 @@ struct Parts {
     br: Option<Ipv6Addr>,
     ports: PortSets,
     has_port_set: bool,
-    /// Of version 1: which of the `br-address`.
+    /// Version 1 only: the position of the softwire's BR address in the list `br-address`, from 1.
     br_number: Option<u32>,
 }
 
@@ -191,7 +193,7 @@ fn bits(statement: &Statement<'_>) -> Result<u8, ReadError> {
     statement.parse_where(BITS, |bits: &u8| *bits <= 16)
 }
 
-/// What several statements together must meet.
+/// Checks rules that involve several statements.
 fn check(config: &Config) -> Result<(), Fault> {
     let External { mtu, .. } = config.external;
     if mtu < External::MTU_MIN {

@@ -1,4 +1,4 @@
-//! Configurations and packets for trials: many softwires, made by a rule.
+//! Configurations and packets for tests and benchmarks, with any number of generated softwires.
 
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -9,49 +9,49 @@ use carina_wire::inet::{ETHERTYPE_IPV6, PROTOCOL_IPV4};
 use crate::link::ETHER;
 use crate::table::{PortSets, Softwire};
 
-/// What to make.
+/// Describes the softwires to generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The first address; the others follow.
+    /// The first IPv4 address; the others follow it.
     pub ipv4: Ipv4Addr,
-    /// How many addresses.
+    /// Number of IPv4 addresses.
     pub addresses: u32,
-    /// The address of this end of all tunnels.
+    /// The BR address of all softwires.
     pub br: Ipv6Addr,
-    /// The first customer's address; the others follow.
+    /// The address of the first B4; the others follow it.
     pub b4: Ipv6Addr,
     /// Bits of the PSID: each address has 2^`psid_bits` customers.
     pub psid_bits: u8,
 }
 
-/// Why there is no such configuration.
+/// Why a plan is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// More bits than a port has.
+    /// The PSID has more than 16 bits.
     #[error("psid-length {0}: must be 0 to 16")]
     Bits(u8),
-    /// More softwires than a table can have, or none.
+    /// The table cannot hold so many softwires, or there are none.
     #[error("{0} softwires: 1 to {max} are possible", max = crate::table::SOFTWIRES_MAX)]
     Softwires(u64),
-    /// A frame has no room for its headers, or is longer than any.
+    /// A frame of this length is too short for its headers, or longer than a jumbo frame.
     #[error("frames of {0} bytes: must be {FRAME_BYTES_MIN} to {FRAME_BYTES_MAX}")]
     Frame(usize),
-    /// Addresses behind the last one.
+    /// The addresses run beyond the last IPv4 address.
     #[error("{addresses} addresses from {ipv4} on: the last one is 255.255.255.255")]
     Addresses {
-        /// The first one.
+        /// The first address.
         ipv4: Ipv4Addr,
-        /// How many.
+        /// Number of addresses.
         addresses: u32,
     },
 }
 
 impl Plan {
-    /// Checks that it can be made.
+    /// Checks the plan.
     ///
     /// # Errors
-    /// It cannot.
+    /// The plan is invalid.
     pub fn check(&self) -> Result<(), PlanError> {
         if self.psid_bits > 16 {
             return Err(PlanError::Bits(self.psid_bits));
@@ -74,7 +74,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Each softwire: its address, PSID and customer.
+    /// All softwires, each as IPv4 address, PSID and address of the B4.
     pub fn softwires(&self) -> impl Iterator<Item = (Ipv4Addr, u16, Ipv6Addr)> {
         let sets = 1_u64 << self.psid_bits;
         let (ipv4, b4) = (self.ipv4.to_bits(), self.b4.to_bits());
@@ -86,11 +86,11 @@ impl Plan {
         })
     }
 
-    /// Frames of so many bytes, without the four of the FCS, of one softwire after the other: from
-    /// the Internet, and from B4s, whose are 40 bytes longer.
+    /// Makes `count` frames of `bytes` bytes from the Internet, and as many from B4s, which are 40
+    /// bytes longer. They use the softwires in turn. The lengths are without the 4 bytes of FCS.
     ///
     /// # Errors
-    /// The plan cannot be made.
+    /// The plan or the frame length is invalid.
     pub fn frames(&self, count: usize, bytes: usize) -> Result<[Vec<Vec<u8>>; 2], PlanError> {
         self.check()?;
         if !(FRAME_BYTES_MIN..=FRAME_BYTES_MAX).contains(&bytes) {
@@ -100,7 +100,7 @@ impl Plan {
             offset_bits: 0,
             psid_bits: self.psid_bits,
         };
-        // A cycle of them is as long as there are softwires, which is checked.
+        // Repeat all softwires as often as it takes; there is at least one, as checked above.
         let repeats = count.div_ceil((self.addresses as usize) << self.psid_bits);
         let softwires = (0..repeats).flat_map(|_| self.softwires());
         let softwires = softwires.take(count).map(|(ipv4, psid, b4)| Softwire {
@@ -115,10 +115,10 @@ impl Plan {
         Ok([external, internal])
     }
 
-    /// The configuration as text, with addresses for a trial.
+    /// The configuration as text, with fixed own addresses and next hops.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The plan is invalid.
     pub fn text(&self) -> Result<String, PlanError> {
         self.check()?;
         let mut text = HEAD.to_owned();
@@ -135,19 +135,19 @@ impl Plan {
     }
 }
 
-/// The shortest frame of Ethernet, without FCS.
+/// Length of the shortest Ethernet frame, without FCS.
 const FRAME_BYTES_MIN: usize = 60;
-/// A jumbo frame, without FCS.
+/// Length of a jumbo frame, without FCS.
 const FRAME_BYTES_MAX: usize = 9014;
 
-/// A datagram from the Internet to the owner of a softwire: to a port of the first block of its
-/// set, in a frame of so many bytes.
+/// A UDP frame of `bytes` bytes from the Internet to a softwire, to a port in the first block of
+/// its port set.
 #[must_use]
 pub fn from_internet(softwire: &Softwire, bytes: usize) -> Vec<u8> {
     udp_packet_of(bytes, [ENDS[0], end(softwire)])
 }
 
-/// The answer, through the softwire.
+/// The reply to that frame, encapsulated by the B4; 40 bytes longer than `bytes`.
 #[must_use]
 pub fn from_b4(softwire: &Softwire, bytes: usize) -> Vec<u8> {
     let inner = udp_packet_of(bytes, [end(softwire), ENDS[0]]);
@@ -160,7 +160,8 @@ pub fn from_b4(softwire: &Softwire, bytes: usize) -> Vec<u8> {
     [&ether[..12], &ETHERTYPE_IPV6.to_be_bytes(), &outer, packet].concat()
 }
 
-/// The softwire's address, and one of its ports: the 5th, where it has so many.
+/// The softwire's IPv4 address, and a port in the first block of its set: 5 above the first port,
+/// or the last one if the block is smaller.
 fn end(softwire: &Softwire) -> ([u8; 4], u16) {
     let low_bits = 16 - u32::from(softwire.ports.psid_bits);
     let first = u32::from(softwire.psid) << low_bits;

@@ -1,4 +1,4 @@
-//! Messages of ICMP for IPv4 and IPv6 that this end sends.
+//! Builds the ICMPv4 and ICMPv6 messages that the AFTR sends.
 
 use carina_frame::{Frame, Pool};
 use carina_time::{Duration, Instant};
@@ -7,19 +7,19 @@ use carina_wire::ipv6::Upper;
 
 use crate::config::{ErrorRate, Rules};
 
-/// What an error says: type, code, and the word behind the checksum.
+/// Type, code and third word of an ICMP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Its type.
+    /// ICMP type.
     pub kind: u8,
-    /// Its code.
+    /// ICMP code.
     pub code: u8,
-    /// What stands behind its checksum: an MTU, a pointer, or 0.
+    /// The word behind the checksum: an MTU, a pointer, or 0.
     pub word: u32,
 }
 
 impl Message {
-    /// One whose word is 0.
+    /// A message whose third word is 0.
     #[must_use]
     pub const fn of(kind: u8, code: u8) -> Message {
         Message {
@@ -29,7 +29,8 @@ impl Message {
         }
     }
 
-    /// ICMPv4 "fragmentation needed and DF set". (RFC 1191 §4)
+    /// ICMPv4 "fragmentation needed and DF set", with the MTU of the next hop in bytes. (RFC 1191
+    /// §4)
     #[must_use]
     pub fn must_cut(mtu: usize) -> Message {
         Message {
@@ -51,17 +52,18 @@ pub const WRONG_SOURCE6: Message = Message::of(1, 5);
 /// ICMPv6 "fragment reassembly time exceeded".
 pub const EXPIRED6: Message = Message::of(3, 1);
 
-/// An error is no longer than this. (RFC 1812 §4.3.2.3)
+/// Length of the longest ICMPv4 error, in bytes. (RFC 1812 §4.3.2.3)
 const LONGEST4: usize = 576;
-/// And this. (RFC 4443 §2.4c)
+/// Length of the longest ICMPv6 error, in bytes. (RFC 4443 §2.4c)
 const LONGEST6: usize = 1280;
 /// Hop limit of answers to echo requests. (RFC 1700)
 const REPLY_HOP_LIMIT: u8 = 64;
-/// Precedence of network control. (RFC 1812 §4.3.2.5)
+/// Precedence "internetwork control", as a TOS octet. (RFC 1812 §4.3.2.5)
 const PRECEDENCE: u8 = 6 << 5;
 
-/// A packet of IPv4 with an error that quotes as much as fits, also into the MTU if it must not be
-/// cut.
+/// Makes an IPv4 packet with an ICMP error about the packet `about`, and quotes as much of it as
+/// fits. If the rules set DF on errors, the packet is no longer than `mtu`. `None` if the pool has
+/// no frame.
 #[must_use]
 pub fn error4(
     pool: &Pool,
@@ -81,7 +83,7 @@ pub fn error4(
     let total = (28 + quoted.len()) as u16;
     head[0] = 0x45;
     if rules.errors_have_precedence {
-        // A packet that is not cut needs no identification. (RFC 6864 §4.1)
+        // A packet with DF set needs no identification. (RFC 6864 §4.1)
         (head[1], head[6]) = (PRECEDENCE, 0x40);
     }
     head[2..4].copy_from_slice(&total.to_be_bytes());
@@ -96,7 +98,8 @@ pub fn error4(
     Some(frame)
 }
 
-/// A packet of IPv6 with an error that quotes as much as fits.
+/// Makes an IPv6 packet with an ICMPv6 error about the packet `about`, and quotes as much of it as
+/// fits. `None` if the pool has no frame.
 #[must_use]
 pub fn error6(
     pool: &Pool,
@@ -130,8 +133,9 @@ fn begun(pool: &Pool, head: &[u8], at: usize, message: Message, quoted: &[u8]) -
     Some(frame)
 }
 
-/// The checksum of a packet of ICMPv6 whose field is 0; 0 for a packet whose field is right. Its
-/// header must be there, and its length be that of the bytes.
+/// Computes the ICMPv6 checksum of a packet. With the checksum field set to 0, the result is the
+/// value to write there; with the field filled in, the result is 0 if the checksum is right. The
+/// packet must begin with its 40-byte header and have no bytes behind its payload.
 #[must_use]
 pub fn sum6(packet: &[u8]) -> u16 {
     let (header, message) = packet.split_at(40);
@@ -161,8 +165,8 @@ pub fn may_be_answered6(packet: &[u8]) -> bool {
 
 const REDIRECT: u8 = 137;
 
-/// Turns an ICMPv6 echo request for `address` into its answer, in place; false for any other
-/// frame. One with a wrong checksum is left to others.
+/// Turns an ICMPv6 echo request for `address` into its reply, in place. Returns `false` and changes
+/// nothing for any other frame, and for a request with a wrong checksum.
 #[must_use]
 pub fn answer6(frame: &mut [u8], address: [u8; 16]) -> bool {
     const ECHO_REQUEST: u8 = 128;
@@ -188,7 +192,7 @@ pub fn answer6(frame: &mut [u8], address: [u8; 16]) -> bool {
     true
 }
 
-/// Lets so many errors pass in each period.
+/// Limits the ICMP errors that are sent in each period.
 #[derive(Clone, Debug)]
 pub struct Limit {
     rate: ErrorRate,
@@ -197,7 +201,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// A limit of which nothing is used.
+    /// A limit with nothing used yet.
     #[must_use]
     pub fn new(rate: ErrorRate) -> Limit {
         Limit {
@@ -207,7 +211,7 @@ impl Limit {
         }
     }
 
-    /// Whether one more may be sent.
+    /// Whether one more error may be sent at time `now`; if so, counts it as sent.
     #[must_use]
     pub fn allows(&mut self, now: Instant) -> bool {
         let period = Duration::from_secs(u64::from(self.rate.period_s));

@@ -1,14 +1,15 @@
-//! The lightweight 4over6 AFTR (RFC 7596): configuration, binding table, function.
+//! The lightweight 4over6 AFTR (RFC 7596): configuration, binding table, packet forwarding.
 //!
 //! ```text
 //!   text --file--> Config + Table --+
 //!                  compiled Table --+--> aftr::Aftr: frames in, frames out, no I/O
 //! ```
 //!
-//! A customer's B4 sends packets of IPv4 within IPv6. The AFTR takes them out and sends them to the
-//! Internet, and packets from there back, by a table of who has which ports of which address: it
-//! keeps no state of flows. The configuration is that of the YANG models `snabb-softwire` and
-//! `ietf-softwire-br`, in their text form.
+//! A customer's B4 sends IPv4 packets inside IPv6 packets. The AFTR decapsulates them and forwards
+//! them to the Internet. It encapsulates packets from the Internet and sends them to the B4 to
+//! which the binding table maps their IPv4 address and port. The AFTR keeps no state per flow. The
+//! configuration follows the YANG models `snabb-softwire` and `ietf-softwire-br`, in their text
+//! form.
 #![forbid(unsafe_code)]
 
 pub mod aftr;

@@ -1,4 +1,5 @@
-//! One side of an AFTR towards its segment: VLAN, filters, the next hop, fragments that leave.
+//! One side of an AFTR, towards its segment: VLAN tag, filters, next hop, and fragmentation of
+//! packets that leave.
 
 use std::collections::VecDeque;
 
@@ -16,10 +17,10 @@ use crate::counters::{Counters, Of, Single};
 use crate::numbers::Numbers;
 use crate::packet::set_identification;
 
-/// Bytes of an Ethernet header without tag.
+/// Length of an Ethernet header without VLAN tag, in bytes.
 pub const ETHER: usize = 14;
 
-/// A side.
+/// One side of an AFTR.
 pub struct Link {
     family: Family,
     mac: [u8; 6],
@@ -28,13 +29,14 @@ pub struct Link {
     next: NextHop,
     ingress: Option<Filter>,
     egress: Option<Filter>,
-    /// Fragments of IPv4 have the identification of their packet.
+    /// Whether the fragments of an IPv4 packet keep its identification.
     keeps_identification: bool,
-    /// Frames that wait for the next hop's MAC address, each with the counter of what leaves.
+    /// Frames that wait for the next hop's MAC address, each with the counter to increment when it
+    /// leaves.
     held: VecDeque<(Frame, Single)>,
 }
 
-/// What a side carries.
+/// The IP version of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// IPv4: the external side.
@@ -52,36 +54,36 @@ impl Family {
     }
 }
 
-/// The Ethernet addresses of a side.
+/// The Ethernet settings of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ether {
     /// Own MAC address.
     pub mac: Mac,
-    /// VLAN of all frames.
+    /// VLAN of all frames; `None` for untagged frames.
     pub vlan: Option<u16>,
-    /// The next hop, if its MAC address need not be asked for.
+    /// The next hop's MAC address, if it is configured and need not be asked for.
     pub next: Option<Mac>,
 }
 
-/// What a frame needs to leave.
+/// What a side needs to send a frame.
 pub struct Leaving<'a> {
-    /// Where it is put.
+    /// Frames to send are appended here.
     pub out: &'a mut Vec<Frame>,
-    /// Counters.
+    /// Counts what is sent and dropped.
     pub counters: &'a mut Counters,
-    /// Where fragments come from.
+    /// Memory for fragments.
     pub pool: &'a Pool,
-    /// Identification of fragments of IPv6.
+    /// Source of identifications for fragments.
     pub numbers: &'a mut Numbers,
-    /// The longest packet in bytes.
+    /// Length of the longest packet that may leave unfragmented, in bytes.
     pub mtu: usize,
 }
 
-/// At most so many frames wait for the next hop. (RFC 4861 §7.2.2 wants one at least)
+/// Most frames that wait for the next hop's MAC address. (RFC 4861 §7.2.2 asks for at least one)
 const HELD_MAX: usize = 64;
 
 impl Link {
-    /// A side.
+    /// Makes a side.
     ///
     /// # Errors
     /// A filter cannot be compiled.
@@ -107,19 +109,19 @@ impl Link {
         })
     }
 
-    /// Own MAC address.
+    /// The side's own MAC address.
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
         self.mac
     }
 
-    /// The longest packet that leaves, in bytes.
+    /// Length of the longest packet that leaves, in bytes.
     #[must_use]
     pub fn mtu(&self) -> usize {
         self.mtu
     }
 
-    /// Takes the tag of the side's VLAN out of the bytes; false for a frame of another VLAN.
+    /// Removes the VLAN tag of this side from a frame; returns `false` for a frame of another VLAN.
     #[must_use]
     #[inline]
     pub fn untag(&self, frame: &mut Frame) -> bool {
@@ -131,7 +133,7 @@ impl Link {
         is_ours
     }
 
-    /// Whether the filter lets a whole frame without tag in.
+    /// Whether the ingress filter accepts a frame, which must be reassembled and untagged.
     #[must_use]
     #[inline]
     pub fn lets_in(&self, frame: &[u8]) -> bool {
@@ -153,7 +155,8 @@ impl Link {
         }
     }
 
-    /// Sends a frame without tag. One `to_next` waits until the next hop's MAC address is known.
+    /// Filters, fragments and sends a frame without VLAN tag. A frame with `to_next` goes to the
+    /// next hop, and waits until its MAC address is known.
     #[inline]
     pub fn send_frame(&mut self, frame: Frame, to_next: bool, mut leaving: Leaving<'_>) {
         let filter = self.egress.as_ref();
@@ -193,7 +196,7 @@ impl Link {
                 let of = Of::DropOverMtuButDontFragmentIpv4;
                 return leaving.counters.count(of, frame.len());
             }
-            // A packet of which a part is missing is of no use.
+            // Without this fragment the others would be useless.
             Err(_) => return leaving.counters.count(Of::DropNoFrame, frame.len()),
         }
         let single = match self.family {
@@ -233,15 +236,15 @@ impl Link {
                 Family::V4 => Of::DropUnresolvedIpv4,
                 Family::V6 => Of::DropUnresolvedIpv6,
             };
-            // Bytes are counted without the tag.
+            // The count of bytes excludes the tag.
             let tag = if self.vlan.is_some() { 4 } else { 0 };
             leaving.counters.count(of, oldest.len() - tag);
         }
         self.held.push_back((frame, single));
     }
 
-    /// Takes what a message says of the next hop, and lets go what has waited for it. Returns the
-    /// next hop's MAC address when the message confirms it, or changes it.
+    /// Handles what a message tells about the next hop, and sends the frames that have waited for
+    /// its MAC address. Returns this address when the message confirms or changes it.
     pub fn hear(&mut self, heard: Heard, now: Instant, leaving: Leaving<'_>) -> Option<[u8; 6]> {
         if !self.next.hear(heard, now) {
             return None;
@@ -261,7 +264,7 @@ impl Link {
         self.next.mac().is_some()
     }
 
-    /// Whether to ask for it now; the caller does.
+    /// Whether the caller must now ask for the next hop's MAC address.
     #[must_use]
     pub fn must_ask(&mut self, now: Instant) -> bool {
         self.next.is_due(now)

@@ -1,4 +1,4 @@
-//! The configuration of an AFTR that runs, of which parts are shown and changed by path.
+//! The configuration of a running AFTR. Its parts are shown and changed by path.
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -12,7 +12,7 @@ use crate::tables::Tables;
 use crate::text::{Fault, ReadError};
 use crate::tree::{self, Contents, Node, TreeError};
 
-/// A configuration that changes.
+/// A configuration whose parts can be shown and changed.
 #[derive(Debug)]
 pub struct Live {
     config: Arc<Config>,
@@ -20,7 +20,7 @@ pub struct Live {
     as_snabb: bool,
 }
 
-/// What is used at a time.
+/// The configuration in use at one moment.
 #[derive(Clone, Debug)]
 pub struct Used {
     /// Everything but the binding table.
@@ -29,56 +29,57 @@ pub struct Used {
     pub table: Arc<Table>,
 }
 
-/// A change that a path is named for.
+/// How to change the part that a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edit {
-    /// What is there gets other contents.
+    /// Replace its contents.
     Set,
-    /// A list gets another entry.
+    /// Add an entry to this list.
     Add,
-    /// What is there goes.
+    /// Remove it.
     Remove,
 }
 
-/// Why a configuration cannot be shown or changed so.
+/// Why a part of the configuration cannot be shown or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EditError {
     /// The path is invalid.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// It names nothing.
+    /// The path leads to nothing in the configuration.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// The table does not allow the change.
+    /// The binding table refuses the change.
     #[error(transparent)]
     Change(#[from] ChangeError),
-    /// What is given is no such value.
+    /// The value is not valid here.
     #[error("{0}")]
     Value(Fault),
-    /// A softwire is changed as a whole, or by one of its leaves that is no key.
+    /// A path into the binding table names neither a softwire nor one of its leaves that can be
+    /// set. The keys of a softwire cannot be set.
     #[error(
         "{0}: softwires are named by [ipv4=A][psid=N], and have b4-ipv6 and br-address that can be \
          set"
     )]
     Softwire(String),
-    /// A change needs a value.
+    /// The verb needs a value.
     #[error("{0} needs a value")]
     NoValue(String),
-    /// There is no queue left, so that nothing could run.
+    /// The change would leave no queue, so nothing could run.
     #[error("the configuration would have no queue")]
     NoQueue,
 }
 
 impl From<ReadError> for EditError {
-    // The line is one of a text that no user sees.
+    // The line is omitted: it counts in a text that the user never sees.
     fn from(error: ReadError) -> EditError {
         EditError::Value(error.fault)
     }
 }
 
 impl Live {
-    /// Begins with a configuration. `as_snabb`: see [`read`].
+    /// Starts with the configuration `used`. `as_snabb`: see [`read`].
     #[must_use]
     pub fn new(used: Used, as_snabb: bool) -> Live {
         Live {
@@ -88,7 +89,7 @@ impl Live {
         }
     }
 
-    /// What is to be used.
+    /// The present configuration.
     #[must_use]
     pub fn used(&self) -> Used {
         Used {
@@ -97,15 +98,16 @@ impl Live {
         }
     }
 
-    /// Takes another configuration, or takes a change back.
+    /// Replaces the whole configuration, or restores an earlier one.
     pub fn replace(&mut self, used: Used) {
         *self = Live::new(used, self.as_snabb);
     }
 
-    /// What a path names, as text. Of everything the binding table is a part.
+    /// The part that a path names, as text. The empty path and `/softwire-config` include the
+    /// binding table.
     ///
     /// # Errors
-    /// It names nothing.
+    /// The path leads to nothing.
     pub fn get(&self, path: &Path) -> Result<String, EditError> {
         let names = path.names();
         if !names.starts_with(&TABLE) {
@@ -127,7 +129,7 @@ impl Live {
         }
     }
 
-    /// The whole configuration, with its table behind the rest.
+    /// Writes the whole configuration, with the binding table at its end.
     fn with_table(&self, nodes: Vec<Node>, path: &Path) -> Result<String, EditError> {
         let depth = 1 - path.steps.len();
         let mut text = match path.steps.first() {
@@ -166,11 +168,11 @@ impl Live {
         Ok(found.ok_or(ChangeError::NotThere { ipv4, psid })?)
     }
 
-    /// Makes a change; what is used is another configuration then. One that is wrong changes
-    /// nothing.
+    /// Makes one change, after which [`Live::used`] returns the new configuration. An invalid
+    /// change leaves everything as it was.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The change is invalid.
     pub fn edit(&mut self, edit: Edit, path: &Path, value: Option<&str>) -> Result<(), EditError> {
         let contents = match (edit, value) {
             (Edit::Remove, _) => None,
@@ -243,7 +245,7 @@ impl Live {
         {
             return Err(EditError::NoQueue);
         }
-        // Everything was given, with a table.
+        // The value was a whole configuration with its own table.
         let has_table = !loaded.table.is_empty();
         let table = if has_table {
             Arc::new(loaded.table)
@@ -258,7 +260,7 @@ impl Live {
     }
 }
 
-/// Address and PSID of the softwire that a step names.
+/// The IPv4 address and the PSID in the keys of a path's step `softwire`.
 fn keys(step: &Step, path: &Path) -> Result<(Ipv4Addr, u16), EditError> {
     let wrong = || EditError::Softwire(path.to_string());
     if step.name != "softwire" || step.position.is_some() || step.keys.len() != 2 {
@@ -269,7 +271,7 @@ fn keys(step: &Step, path: &Path) -> Result<(Ipv4Addr, u16), EditError> {
     Ok((ipv4.ok_or_else(wrong)?, psid.ok_or_else(wrong)?))
 }
 
-/// Where softwires are.
+/// The path of the binding table.
 const TABLE: [&str; 2] = ["softwire-config", "binding-table"];
 
 #[cfg(test)]

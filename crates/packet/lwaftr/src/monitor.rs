@@ -1,4 +1,4 @@
-//! Which packets are copied to a mirror.
+//! Selects the packets that are copied to the output `mirror`.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -10,7 +10,7 @@ use carina_wire::ipv6::Upper;
 
 use crate::link::ETHER;
 
-/// A choice of packets.
+/// Which packets are copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Monitor {
     /// No packet.
@@ -18,11 +18,11 @@ pub enum Monitor {
     None,
     /// Every frame.
     All,
-    /// Packets of IPv4 from this address or to it, also within a tunnel.
+    /// IPv4 packets from or to this address, also inside a tunnel.
     Address(Ipv4Addr),
 }
 
-/// Why a text is no choice.
+/// The text is not an IPv4 address, `all` or `none`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?}: an IPv4 address, all or none is expected")]
 pub struct MonitorError(pub String);
@@ -53,7 +53,7 @@ impl fmt::Display for Monitor {
 }
 
 impl Monitor {
-    /// Whether a frame is copied.
+    /// Whether to copy a frame.
     #[must_use]
     pub fn wants(self, frame: &[u8]) -> bool {
         match self {
@@ -64,7 +64,8 @@ impl Monitor {
     }
 }
 
-/// Source and destination of the packet of IPv4 in a frame, or in the tunnel in it.
+/// Source and destination address of the IPv4 packet in a frame, or of the inner one if it is
+/// tunnelled in IPv6; `None` if the frame has no such packet.
 fn ends(frame: &[u8]) -> Option<[Ipv4Addr; 2]> {
     let word = |at: usize| {
         let bytes = frame.get(at..at + 2)?;
@@ -119,7 +120,7 @@ mod tests {
         for frame in [&plain, &tagged, &tunnel, &limited] {
             assert!(ours.wants(frame) && Monitor::All.wants(frame));
             assert!(!other.wants(frame) && !Monitor::None.wants(frame));
-            // A cut one is looked at within its bounds.
+            // A truncated frame causes no access out of bounds.
             for length in 0..frame.len() {
                 let _ = ours.wants(&frame[..length]);
             }

@@ -1,19 +1,20 @@
-//! Identifications: those that cannot be predicted from outside (RFC 7739), and those in a row.
+//! Identifications for fragments: random ones, which nobody can predict (RFC 7739), and consecutive
+//! ones.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-/// A source of them.
+/// A source of identifications.
 #[derive(Debug)]
 pub struct Numbers {
     key: RandomState,
     count: u64,
-    /// The last one in a row.
+    /// The last consecutive identification.
     last: u16,
 }
 
 impl Numbers {
-    /// A source with a key of its own.
+    /// A source with a random key, and a random start of the consecutive identifications.
     #[must_use]
     pub fn new() -> Numbers {
         let key = RandomState::new();
@@ -25,18 +26,18 @@ impl Numbers {
         }
     }
 
-    /// Lets the numbers in a row go on behind this one.
+    /// Sets the last consecutive identification; the next one follows it.
     pub fn number_from(&mut self, last: u16) {
         self.last = last;
     }
 
-    /// The next one in a row, which began at random.
+    /// The next consecutive identification.
     pub fn next_in_row(&mut self) -> u16 {
         self.last = self.last.wrapping_add(1);
         self.last
     }
 
-    /// The next number that cannot be predicted.
+    /// The next unpredictable number.
     pub fn draw(&mut self) -> u64 {
         self.count += 1;
         self.key.hash_one(self.count)

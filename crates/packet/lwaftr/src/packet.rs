@@ -1,32 +1,33 @@
-//! What is read of packets of IPv4: whole ones, and the beginnings that ICMP errors quote.
+//! The fields of IPv4 packets that an AFTR needs: of whole packets, and of the beginnings of
+//! packets that ICMP errors quote.
 
 use carina_wire::inet::{Ipv4Header, PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP, checksum};
 
 use crate::config::Rules;
 
-/// A packet, or the beginning of one.
+/// An IPv4 packet, or the beginning of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet4<'a> {
-    /// All bytes that there are.
+    /// The bytes that are present, from the IPv4 header on.
     pub bytes: &'a [u8],
-    /// Length of the header.
+    /// Length of the header, in bytes.
     pub header_bytes: usize,
-    /// What the payload is.
+    /// Protocol number of the payload.
     pub protocol: u8,
-    /// A fragment but the first.
+    /// Whether the packet is a fragment other than the first.
     pub is_later_fragment: bool,
-    /// Where it comes from.
+    /// Source address.
     pub source: [u8; 4],
-    /// Where it goes.
+    /// Destination address.
     pub destination: [u8; 4],
 }
 
-/// In which direction a packet goes through a softwire.
+/// Direction of a packet through a softwire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// To the owner of its destination.
+    /// Towards the B4 that owns the packet's destination.
     ToB4,
-    /// From the owner of its source.
+    /// From the B4 that owns the packet's source.
     FromB4,
 }
 
@@ -36,13 +37,13 @@ const DCCP: u8 = 33;
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
 
-/// Type of ICMP's echo replies. (RFC 792)
+/// ICMP type of an echo reply. (RFC 792)
 const ECHO_REPLY: u8 = 0;
-/// Type of ICMP's echo requests.
+/// ICMP type of an echo request.
 const ECHO_REQUEST: u8 = 8;
 
 impl<'a> Packet4<'a> {
-    /// A packet whose header was checked.
+    /// Describes a whole packet whose header has been checked.
     #[must_use]
     #[inline]
     pub fn checked(bytes: &'a [u8], header: &Ipv4Header) -> Packet4<'a> {
@@ -56,8 +57,8 @@ impl<'a> Packet4<'a> {
         }
     }
 
-    /// The beginning of a packet, as an ICMP error quotes it: its length and checksum are not
-    /// looked at. `None` when not even the header is there.
+    /// Describes the beginning of a packet, as an ICMP error quotes it; does not check its length
+    /// and checksum. `None` if the header is incomplete or is not IPv4.
     #[must_use]
     pub fn quoted(bytes: &'a [u8]) -> Option<Packet4<'a>> {
         let head = bytes.first_chunk::<20>()?;
@@ -75,27 +76,28 @@ impl<'a> Packet4<'a> {
         })
     }
 
-    /// What follows the header.
+    /// The bytes behind the header.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[self.header_bytes..]
     }
 
-    /// Whether it is a message of ICMP.
+    /// Whether the packet is ICMP.
     #[must_use]
     pub fn is_icmp(&self) -> bool {
         self.protocol == PROTOCOL_ICMP
     }
 
-    /// Whether it is a message of ICMP with a wrong checksum.
+    /// Whether the packet is ICMP with a wrong checksum.
     #[must_use]
     pub fn is_damaged_icmp(&self) -> bool {
         self.is_icmp() && checksum(self.payload(), 0) != 0
     }
 
-    /// The port by which its softwire is looked up, `None` if it has none: the destination port
-    /// towards a B4, the source port from there; the identifier of an echo (RFC 7596 §8.1); of an
-    /// error that of the packet which it quotes, which went the other way (RFC 5508 REQ-3).
+    /// The port by which to look up the packet's softwire, `None` if it has no port. Towards a B4
+    /// it is the destination port, from a B4 the source port. Of an ICMP echo it is the identifier
+    /// (RFC 7596 §8.1). Of an ICMP error it is the port of the quoted packet, which went in the
+    /// other direction (RFC 5508 REQ-3).
     #[must_use]
     #[inline]
     pub fn port(&self, way: Way, rules: &Rules) -> Option<u16> {
@@ -110,7 +112,7 @@ impl<'a> Packet4<'a> {
             return at(if way == Way::ToB4 { 2 } else { 0 });
         }
         if !self.is_icmp() {
-            // What has no ports is taken to have them by Snabb alone.
+            // Only Snabb treats protocols without ports as if they had some.
             let place = if way == Way::ToB4 { 2 } else { 0 };
             return at(place).filter(|_| !rules.knows_protocols_with_ports);
         }
@@ -136,7 +138,8 @@ impl<'a> Packet4<'a> {
         }
     }
 
-    /// The port of a packet that is quoted, which is not looked into any deeper.
+    /// The port of a quoted packet. `None` if that packet is itself an ICMP error: its own
+    /// quotation is not examined.
     fn own_port(&self, way: Way) -> Option<u16> {
         let is_echo = matches!(self.payload().first(), Some(&(ECHO_REPLY | ECHO_REQUEST)));
         if self.is_icmp() && !is_echo {
@@ -146,8 +149,9 @@ impl<'a> Packet4<'a> {
         }
     }
 
-    /// Whether an ICMP error about it may be sent: none is about errors, fragments but the first,
-    /// groups, and sources that are no single host. (RFC 1812 §4.3.2.7)
+    /// Whether an ICMP error about this packet may be sent. It may not about ICMP errors, fragments
+    /// other than the first, packets to multicast or broadcast addresses, and packets whose source
+    /// is not a single host. (RFC 1812 §4.3.2.7)
     #[must_use]
     pub fn may_be_answered(&self) -> bool {
         let is_error = self.is_icmp() && self.payload().first().is_none_or(|kind| is_error(*kind));
@@ -157,34 +161,36 @@ impl<'a> Packet4<'a> {
     }
 }
 
-/// Whether a type of ICMP quotes a packet: all do but queries and their answers, which are known.
+/// Whether an ICMP type is an error, which quotes a packet. All types are, except the known queries
+/// and their replies.
 fn is_error(kind: u8) -> bool {
     !matches!(kind, 0 | 8 | 9 | 10 | 13..=18 | 42 | 43)
 }
 
-/// Counts a hop in a header of IPv4, whose TTL must not be 0. The checksum follows. (RFC 1624)
+/// Decrements the TTL in an IPv4 header, which must not be 0, and updates the checksum. (RFC 1624)
 #[inline]
 pub fn count_hop(header: &mut [u8]) {
     header[8] -= 1;
     let sum = u32::from(u16::from_be_bytes([header[10], header[11]])) + 0x0100;
-    // One's complement; 0xffff is never the sum of a header that is not zero.
+    // One's complement addition. The sum of a header that is not all zeros is never 0xffff.
     let sum = (sum + u32::from(sum >= 0xffff)) as u16;
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Gives a packet that was put together identification 0, without flags.
+/// Sets identification, flags and fragment offset of a reassembled packet to 0, and updates its
+/// checksum.
 pub fn clear_identification(packet: &mut [u8]) {
     packet[4..8].fill(0);
     renew_sum(packet);
 }
 
-/// Gives a fragment another identification.
+/// Sets the identification of a fragment, and updates its checksum.
 pub fn set_identification(packet: &mut [u8], identification: u16) {
     packet[4..6].copy_from_slice(&identification.to_be_bytes());
     renew_sum(packet);
 }
 
-/// Renews the checksum of a header of IPv4 that has its length.
+/// Recomputes the checksum of an IPv4 header, whose length must be valid.
 fn renew_sum(packet: &mut [u8]) {
     let header_bytes = usize::from(packet[0] & 0x0f) * 4;
     packet[10..12].fill(0);

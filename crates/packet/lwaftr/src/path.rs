@@ -1,41 +1,41 @@
-//! Paths to members of a configuration, as `snabb config` has them:
+//! Paths to parts of a configuration, in the syntax of `snabb config`:
 //! `/softwire-config/binding-table/softwire[ipv4=192.0.2.1][psid=5]/b4-ipv6`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A path; without steps it is that of everything.
+/// A path. Without steps it names the whole configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Path {
-    /// From the outermost container inwards.
+    /// The steps, from the outermost container inwards.
     pub steps: Vec<Step>,
 }
 
-/// A step of a path.
+/// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The member's name.
+    /// Name of the container, list or leaf.
     pub name: String,
-    /// Leaves that the entry of a list has, and their values.
+    /// Keys of a list entry: names of leaves, with their values.
     pub keys: Vec<(String, String)>,
-    /// The entry's place among those that have them, from 1.
+    /// Position of the entry among those that match the keys, from 1.
     pub position: Option<usize>,
 }
 
-/// Why a text is no path.
+/// Why a text is not a valid path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("path {text:?}: {expected} is expected at character {at}")]
 pub struct PathError {
-    /// The text.
+    /// The whole text.
     pub text: String,
-    /// Where it is wrong, from 1.
+    /// Position of the faulty character, from 1.
     pub at: usize,
-    /// What would be right.
+    /// What is expected there.
     pub expected: &'static str,
 }
 
 impl Path {
-    /// The names of the steps.
+    /// The names of all steps.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         self.steps.iter().map(|step| step.name.as_str()).collect()
@@ -43,7 +43,7 @@ impl Path {
 }
 
 impl Step {
-    /// A key's value.
+    /// The value of the key `name`, if the step has it.
     #[must_use]
     pub fn key(&self, name: &str) -> Option<&str> {
         let found = self.keys.iter().find(|(key, _)| key == name);
@@ -73,7 +73,8 @@ impl fmt::Display for Path {
         for step in &self.steps {
             write!(f, "/{}", step.name)?;
             for (key, value) in &step.keys {
-                // A value that needs quotes came in some, which it does not have.
+                // A quoted value cannot contain its own quote, so the other kind of quote always
+                // works.
                 match (is_plain(value), value.contains('\'')) {
                     (true, _) => write!(f, "[{key}={value}]")?,
                     (false, true) => write!(f, "[{key}=\"{value}\"]")?,
@@ -92,7 +93,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// Whether a value needs no quotes.
+/// Whether a value can be written without quotes.
 fn is_plain(value: &str) -> bool {
     !value.contains(']') && !value.starts_with(['"', '\''])
 }
@@ -127,7 +128,7 @@ impl Scan<'_> {
     fn step(&mut self) -> Result<Step, PathError> {
         let name =
             self.while_in(|letter| letter.is_ascii_alphanumeric() || "-_.:".contains(letter));
-        // The model's name may stand in front.
+        // A prefix with the model's name is allowed, and ignored.
         let name = name.rsplit(':').next().unwrap_or_default();
         if name.is_empty() {
             return Err(self.wrong("a name"));

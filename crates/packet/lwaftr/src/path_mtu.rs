@@ -1,5 +1,5 @@
-//! How long packets to B4s may be where a path carries less than the access network. (RFC 2473
-//! §6.7, RFC 8201)
+//! Path MTUs to B4s, where a path has a smaller MTU than the access network. (RFC 2473 §6.7, RFC
+//! 8201)
 
 use std::collections::HashMap;
 
@@ -7,21 +7,21 @@ use carina_time::{Duration, Instant};
 
 use crate::config::Internal;
 
-/// Path MTUs that are known, of at most [`PATHS_MAX`] B4s.
+/// The known path MTUs, for at most [`PATHS_MAX`] B4s.
 #[derive(Debug, Default)]
 pub struct PathMtus {
     of: HashMap<[u8; 16], (usize, Instant)>,
 }
 
-/// B4s at most; another one takes the place of any.
+/// Most B4s that are stored; a further one replaces any of them.
 pub const PATHS_MAX: usize = 65_536;
 
-/// How long one is believed. (RFC 8201 §4 recommends 10 minutes)
+/// How long a path MTU stays valid after it was last reported. (RFC 8201 §4 recommends 10 minutes)
 const TIME: Duration = Duration::from_secs(600);
 
 impl PathMtus {
-    /// Notes what a router on the path says. Less than every path carries is not believed. (RFC
-    /// 8201 §4)
+    /// Stores an MTU, in bytes, that a router on the path to `b4` has reported. Keeps the smaller
+    /// of two reports. Ignores an MTU below the minimum of IPv6. (RFC 8201 §4)
     pub fn learn(&mut self, b4: [u8; 16], mtu: usize, now: Instant) {
         if mtu < usize::from(Internal::MTU_MIN) {
             return;
@@ -36,7 +36,7 @@ impl PathMtus {
         (*known, *until) = ((*known).min(mtu), now + TIME);
     }
 
-    /// The path MTU of a B4, if it is known.
+    /// The path MTU to a B4 in bytes, if known.
     #[must_use]
     #[inline]
     pub fn of(&self, b4: &[u8; 16]) -> Option<usize> {
@@ -47,18 +47,18 @@ impl PathMtus {
         }
     }
 
-    /// Forgets what was not said again for too long.
+    /// Removes path MTUs that have expired.
     pub fn expire(&mut self, now: Instant) {
         self.of.retain(|_, (_, until)| *until > now);
     }
 
-    /// How many are known.
+    /// Number of known path MTUs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.of.len()
     }
 
-    /// Whether none is known.
+    /// Whether no path MTU is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.of.is_empty()

@@ -1,22 +1,23 @@
-//! **lwaftr_spread**: spreads what comes in on a side over the workers of an AFTR.
+//! **lwaftr_spread**: distributes the frames of one side over the workers of an AFTR.
 //!
 //! - inputs: `input`
-//! - outputs: any; in the order of their names they lead to the workers, of which there must be as
-//!   many
+//! - outputs: any names; in alphabetical order they lead to worker 0, 1 and so on. Their number
+//!   must be that of the workers
 //! - configuration: the side, and the queue of each worker
-//! - counters: `drop_no_worker`: there is no output
+//! - counters: `drop_no_worker`, frames that arrived while no output was connected
 //! - cost: a hash over 8 or 32 bytes
 //!
-//! A worker gets the frames for the MAC address and the VLAN of its queue. Among those that have
-//! the same, the addresses of a packet choose, and nothing else:
+//! A worker gets the frames for the MAC address and the VLAN of its queue. Among workers with the
+//! same MAC address and VLAN, only the source and destination address of the packet decide, so that
 //!
-//! - fragments of a packet meet, of IPv4, of IPv6, and of IPv4 within IPv6, where one may be cut
-//!   once more and the other not;
+//! - all fragments of a packet reach one worker: of IPv4, of IPv6, and of IPv4 within IPv6, even if
+//!   only some of these IPv6 packets are fragmented again;
 //! - the packets of a flow stay in order.
 //!
-//! Every worker has the whole binding table, so that each turns around what goes from one softwire
-//! to another. ARP and neighbour discovery go to the first worker that has the address, or whose
-//! next hop they are about; it tells the others what it learns ([`crate::exchange`]).
+//! Every worker has the whole binding table, so each can hairpin packets from one softwire to
+//! another. ARP and neighbour discovery go to the first worker that has the address in question, or
+//! that uses the next hop in question; it passes on what it learns to the other workers
+//! ([`crate::exchange`]).
 
 use carina_apps::flow_hash::{address_hash, choice};
 use carina_engine::counter_file::Counter;
@@ -28,57 +29,57 @@ use carina_wire::ipv6::Upper;
 
 use crate::config::{NextHopAddress, Queue};
 
-/// Whence frames come.
+/// The side that frames arrive from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The IPv4 Internet.
     External,
     /// The IPv6 access network.
     Internal,
-    /// The one segment of both: IPv4 and ARP are external.
+    /// The one segment of both sides: IPv4 and ARP are external, all else is internal.
     Stick,
 }
 
-/// The configuration of the app.
+/// The configuration of the app `lwaftr_spread`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpreadConfig {
-    /// Whence frames come.
+    /// The side that frames arrive from.
     pub side: Side,
-    /// The queue of each worker.
+    /// The queue of each worker, in the order of the workers.
     pub queues: Vec<Queue>,
 }
 
-/// Which worker gets a frame.
+/// Decides which worker gets a frame.
 #[derive(Clone, Debug)]
 pub struct Spread {
     side: Side,
     external: Vec<Member>,
     internal: Vec<Member>,
-    /// All queues have the same addresses.
+    /// Whether all queues have the same addresses.
     is_uniform: bool,
 }
 
-/// The addresses of a worker on a side.
+/// The addresses of one worker on one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Member {
     mac: [u8; 6],
     vlan: Option<u16>,
-    /// An address of IPv4 has zeros behind.
+    /// Own IP address; zeros follow an IPv4 address.
     ip: [u8; 16],
-    /// The next hop that is asked for, likewise.
+    /// IP address of the next hop, in the same form; `None` if its MAC address is configured.
     next: Option<[u8; 16]>,
 }
 
-/// The addresses of IP that a message of ARP or of neighbour discovery is about.
+/// The IP addresses that an ARP or neighbour discovery message is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Asked {
-    /// The station that it is for.
+    /// The address of the station that should receive the message.
     own: [u8; 16],
-    /// The station whose MAC address it gives.
+    /// The address whose MAC address the message gives.
     given: [u8; 16],
 }
 
-/// What of a frame decides.
+/// The fields of a frame that decide about its worker.
 struct Head<'a> {
     to: [u8; 6],
     vlan: Option<u16>,
@@ -87,7 +88,7 @@ struct Head<'a> {
 }
 
 impl Spread {
-    /// Over workers with these queues.
+    /// Distributes over workers with the queues of `config`.
     #[must_use]
     pub fn new(config: &SpreadConfig) -> Spread {
         let queues = &config.queues;
@@ -125,7 +126,8 @@ impl Spread {
         }
     }
 
-    /// The worker of a frame, from 0; 0 also for a frame that no worker is meant by.
+    /// The number of the worker that should get a frame, from 0; also 0 for a frame that is for no
+    /// worker.
     #[must_use]
     pub fn worker_of(&self, frame: &Frame) -> usize {
         let Some(head) = Head::of(frame) else {
@@ -152,7 +154,7 @@ impl Spread {
         self.member(members, &head, asked, hash)
     }
 
-    /// The worker among those that a frame can be meant for.
+    /// Chooses a worker among those whose addresses match the frame best.
     fn member(
         &self,
         members: &[Member],
@@ -166,7 +168,7 @@ impl Spread {
         let is_of_mac = |member: &Member| member.mac == head.to || head.to[0] & 1 != 0;
         let is_of_ip = |member: &Member| Some(member.ip) == ip;
         let is_of_next = |member: &Member| member.next.is_some() && member.next == given;
-        // The first of these that some worker meets.
+        // The strictest test that some worker passes decides.
         let tests: [&dyn Fn(&Member) -> bool; 4] = [
             &|member| is_of_vlan(member) && is_of_mac(member) && is_of_ip(member),
             &|member| is_of_vlan(member) && is_of_mac(member) && is_of_next(member),
@@ -191,7 +193,7 @@ fn of_ipv4(ip: &[u8; 4]) -> [u8; 16] {
 }
 
 impl<'a> Head<'a> {
-    /// That of a frame whose tag is in its bytes or beside them.
+    /// Reads the fields of a frame, whose VLAN tag may be in its bytes or in its metadata.
     #[inline]
     fn of(frame: &'a Frame) -> Option<Head<'a>> {
         let beside = frame.vlan().map(|control| control & VLAN_MASK);
@@ -213,7 +215,7 @@ impl<'a> Head<'a> {
         })
     }
 
-    /// What ARP or neighbour discovery is about; `None` for anything else.
+    /// The addresses of an ARP or neighbour discovery message; `None` for any other packet.
     #[inline]
     fn asked(&self) -> Option<Asked> {
         match self.ethertype {
@@ -244,7 +246,7 @@ impl<'a> Head<'a> {
         let (source, destination) = (self.packet.get(8..24)?, self.packet.get(24..40)?);
         let target = message.get(8..24);
         let (own, given) = match message.first()? {
-            // A solicitation names its target; what answers one comes to its asker.
+            // A solicitation is for its target; an advertisement is for its destination.
             135 => (target?, source),
             136 => (destination, target?),
             _ => return None,
@@ -255,7 +257,7 @@ impl<'a> Head<'a> {
         })
     }
 
-    /// Where the packet goes.
+    /// The destination IP address of the packet.
     fn destination(&self) -> Option<[u8; 16]> {
         match self.ethertype {
             ETHERTYPE_IPV4 => {
@@ -268,10 +270,10 @@ impl<'a> Head<'a> {
     }
 }
 
-/// The VLAN of a tag; its priority stands above.
+/// The VLAN identifier within a tag; the bits above are priority and drop eligibility.
 const VLAN_MASK: u16 = 0x0fff;
 
-/// The app.
+/// The app `lwaftr_spread`.
 pub struct SpreadApp {
     spread: Spread,
     no_worker: Counter,

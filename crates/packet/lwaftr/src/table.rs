@@ -1,4 +1,4 @@
-//! The binding table: which B4 has which ports of which IPv4 address. (RFC 7596 §6.1)
+//! The binding table: maps IPv4 addresses and ports to B4s. (RFC 7596 §6.1)
 //!
 //! ```text
 //!   (address, port) --ranges--> (a, k) of the address --> PSID --slots--> B4 and BR address
@@ -6,43 +6,43 @@
 //!   port:  | a offset bits | k bits of PSID | m = 16 - a - k bits |      (RFC 7597 §5.1)
 //! ```
 //!
-//! Slots are a hash table with linear probing, at most half full, so that a look-up takes one cache
-//! line mostly. Addresses with the same parameters that follow one another are one range.
+//! The slots are a hash table with linear probing, at most half full, so that most look-ups touch
+//! one cache line. Consecutive addresses with equal parameters form one range.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// A softwire: a port set of an address, and the tunnel of its owner.
+/// A softwire: a port set of an IPv4 address, and the tunnel to the B4 that owns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Softwire {
-    /// The address.
+    /// The IPv4 address.
     pub ipv4: Ipv4Addr,
-    /// Which of its port sets.
+    /// The PSID of the port set.
     pub psid: u16,
-    /// How many there are.
+    /// How the ports of the address are divided into sets.
     pub ports: PortSets,
-    /// Address of the customer's end of the tunnel.
+    /// Address of the B4.
     pub b4: Ipv6Addr,
-    /// Address of this end.
+    /// Address of the BR: the AFTR's end of the tunnel.
     pub br: Ipv6Addr,
 }
 
-/// How the ports of an address are divided.
+/// How the ports of an IPv4 address are divided into port sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PortSets {
-    /// Bits in front of the PSID, a; with a > 0 the lowest ports belong to no set.
+    /// Number of offset bits in front of the PSID, a. If a > 0, the lowest ports belong to no set.
     pub offset_bits: u8,
-    /// Bits of the PSID, k; 0 for an address that is not shared.
+    /// Number of bits of the PSID, k; 0 for an address that is not shared.
     pub psid_bits: u8,
 }
 
 impl PortSets {
-    /// Whether they fit into a port.
+    /// Whether offset bits and PSID together fit into the 16 bits of a port.
     #[must_use]
     pub fn is_valid(self) -> bool {
         u32::from(self.offset_bits) + u32::from(self.psid_bits) <= 16
     }
 
-    /// Bits behind the PSID, m.
+    /// Number of bits behind the PSID, m.
     fn low_bits(self) -> u32 {
         16 - u32::from(self.offset_bits) - u32::from(self.psid_bits)
     }
@@ -58,7 +58,8 @@ impl PortSets {
         }
     }
 
-    /// The port set that a port belongs to, without a look at those that belong to none.
+    /// The PSID of a port. Does not check whether the port is one of the lowest, which belong to no
+    /// set.
     #[must_use]
     pub fn psid_of(self, port: u16) -> u16 {
         let mask = (1_u32 << self.psid_bits) - 1;
@@ -66,20 +67,20 @@ impl PortSets {
     }
 }
 
-/// Why a softwire cannot be in the table.
+/// Why a softwire cannot be added to the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// More bits than a port has.
+    /// Offset bits and PSID have more than 16 bits together.
     #[error(
         "port set of {ipv4}: reserved-ports-bit-count {} and psid-length {} are more than 16",
         .ports.offset_bits,
         .ports.psid_bits
     )]
     Bits {
-        /// The address.
+        /// The IPv4 address.
         ipv4: Ipv4Addr,
-        /// The parameters.
+        /// The invalid division.
         ports: PortSets,
     },
     /// Two softwires of an address divide its ports differently, so that their sets can overlap.
@@ -92,31 +93,31 @@ pub enum TableError {
         .others.offset_bits
     )]
     Overlap {
-        /// The address.
+        /// The IPv4 address.
         ipv4: Ipv4Addr,
-        /// The parameters of the one.
+        /// How the later softwire divides the ports.
         ports: PortSets,
-        /// Those of the other.
+        /// How the earlier softwire divides the ports.
         others: PortSets,
-        /// Where the other stands.
+        /// Line of the earlier softwire.
         other: u32,
     },
-    /// Two softwires have the same port set.
+    /// Two softwires have the same address and PSID.
     #[error("softwire {ipv4} psid {psid} is in line {other} already")]
     Twice {
-        /// The address.
+        /// The IPv4 address.
         ipv4: Ipv4Addr,
-        /// The port set.
+        /// The PSID.
         psid: u16,
-        /// Where the other stands.
+        /// Line of the earlier softwire.
         other: u32,
     },
-    /// More than the table can hold.
+    /// The table cannot hold so many softwires.
     #[error("more than {SOFTWIRES_MAX} softwires")]
     TooMany,
 }
 
-/// The most softwires of a table.
+/// Most softwires of a table.
 pub const SOFTWIRES_MAX: usize = 1 << 26;
 
 /// A binding table.
@@ -124,13 +125,13 @@ pub const SOFTWIRES_MAX: usize = 1 << 26;
 pub struct Table {
     ranges: Vec<Range>,
     slots: Vec<Slot>,
-    /// The hash is shifted by this to the number of a slot.
+    /// Right shift that turns a hash into the number of a slot.
     shift: u32,
     brs: Vec<[u8; 16]>,
     len: usize,
 }
 
-/// Addresses that follow one another and divide their ports in the same way.
+/// Consecutive addresses that divide their ports in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     first: u32,
@@ -144,23 +145,23 @@ struct Range {
 #[repr(align(32))]
 struct Slot {
     b4: [u8; 16],
-    /// Address and PSID; [`EMPTY`] for none.
+    /// Address and PSID; [`EMPTY`] if the slot is empty.
     key: u64,
-    /// Number of the BR address.
+    /// Index of the BR address in `Table::brs`.
     br: u32,
 }
 
 const _: () = assert!(size_of::<Slot>() == 32);
 
-/// No address and PSID make this.
+/// The key of an empty slot, which no address and PSID have.
 const EMPTY: u64 = u64::MAX;
 
-/// The tunnel of a softwire.
+/// The two ends of a softwire's tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunnel {
-    /// Address of the customer's end.
+    /// Address of the B4.
     pub b4: [u8; 16],
-    /// Address of this end.
+    /// Address of the BR: the AFTR's end.
     pub br: [u8; 16],
 }
 
@@ -177,21 +178,21 @@ impl Table {
         self.len
     }
 
-    /// True without a softwire.
+    /// Whether the table has no softwire.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether some softwire has a part of the address.
+    /// Whether the table has a softwire with this address.
     #[must_use]
     #[inline]
     pub fn has_address(&self, ipv4: [u8; 4]) -> bool {
         self.range(u32::from_be_bytes(ipv4)).is_some()
     }
 
-    /// The tunnel to the owner of a port. Packets without a port (`None`) belong to the owner of
-    /// an address that is not shared.
+    /// The tunnel to the owner of an address and port. A packet without a port (`None`) matches
+    /// only an address that is not shared.
     #[must_use]
     #[inline]
     pub fn find(&self, ipv4: [u8; 4], port: Option<u16>) -> Option<Tunnel> {
@@ -204,8 +205,8 @@ impl Table {
         })
     }
 
-    /// Asks for the memory of a look-up that is to come: the look-ups of a burst then wait for
-    /// memory at the same time. What it returns means nothing.
+    /// Prefetches the memory that a look-up will need, so that the cache misses of a burst overlap.
+    /// The result has no meaning; it keeps the compiler from removing the read.
     #[must_use]
     #[inline]
     pub fn touch(&self, ipv4: [u8; 4], port: u16) -> u64 {
@@ -242,7 +243,7 @@ impl Table {
     fn slot_of(&self, key: u64) -> Option<usize> {
         let mask = self.slots.len() - 1;
         let mut at = self.home(key);
-        // At least half of the slots are empty: this ends.
+        // At least half of the slots are empty, so the loop ends.
         loop {
             match self.slots[at].key {
                 found if found == key => return Some(at),
@@ -252,8 +253,8 @@ impl Table {
         }
     }
 
-    /// All softwires, in the order of the slots: a table that is built again in this order is
-    /// filled from its beginning to its end.
+    /// All softwires, in the order of their slots. Building a table in this order fills it from
+    /// beginning to end.
     pub fn softwires(&self) -> impl Iterator<Item = Softwire> {
         let taken = self.slots.iter().filter(|slot| slot.key != EMPTY);
         taken.filter_map(|slot| {
@@ -269,20 +270,20 @@ impl Table {
     }
 }
 
-/// Multiplication spreads keys that follow one another; the upper bits are the good ones.
-/// (Knuth, *The Art of Computer Programming* 3, §6.4)
+/// Hashes a key by multiplication, which spreads consecutive keys. The upper bits are the
+/// well-mixed ones. (Knuth, *The Art of Computer Programming* 3, §6.4)
 #[inline]
 fn hash(key: u64) -> u64 {
     let key = key ^ key >> 23;
     key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Collects softwires for a table.
+/// Collects softwires, and builds a table of them.
 #[derive(Clone, Debug, Default)]
 pub struct TableBuilder {
     entries: Vec<Entry>,
     brs: Vec<[u8; 16]>,
-    /// The BR address that was found last: most tables have one.
+    /// Index of the BR address that was used last: most tables have only one.
     last_br: u32,
     by_br: std::collections::HashMap<[u8; 16], u32>,
 }
@@ -298,7 +299,7 @@ struct Entry {
 }
 
 impl TableBuilder {
-    /// Room for so many softwires.
+    /// A builder with room for this many softwires.
     #[must_use]
     pub fn with_capacity(softwires: usize) -> TableBuilder {
         TableBuilder {
@@ -307,10 +308,10 @@ impl TableBuilder {
         }
     }
 
-    /// Puts one in; `line` says where it stands, for errors.
+    /// Adds a softwire. `line` is its line in the file, for error messages.
     ///
     /// # Errors
-    /// Its port set is impossible, or there are too many.
+    /// The port set is invalid, or there are too many softwires.
     pub fn add(&mut self, softwire: &Softwire, line: u32) -> Result<(), TableError> {
         let &Softwire { ipv4, ports, .. } = softwire;
         if !ports.is_valid() {
@@ -342,10 +343,10 @@ impl TableBuilder {
         self.last_br
     }
 
-    /// The table. `as_snabb`: see [`PortSets::first_port`].
+    /// Builds the table. `as_snabb`: see [`PortSets::first_port`].
     ///
     /// # Errors
-    /// Port sets overlap; the line is that of the later softwire.
+    /// Two port sets overlap. The line of the later softwire comes with the error.
     pub fn build(mut self, as_snabb: bool) -> Result<Table, (u32, TableError)> {
         let place = |entry: &Entry| (entry.address, entry.psid, entry.line);
         if !self.entries.is_sorted_by_key(place) {
@@ -355,7 +356,7 @@ impl TableBuilder {
         Ok(self.build_unordered(as_snabb))
     }
 
-    /// The entries are in the order of their addresses.
+    /// Checks that no port sets overlap. The entries must be sorted by address.
     fn check_neighbours(&self) -> Result<(), (u32, TableError)> {
         for pair in self.entries.windows(2) {
             let [one, two] = pair else { continue };
@@ -431,7 +432,7 @@ impl Table {
         }
     }
 
-    /// Puts an entry in; false when its key is there already.
+    /// Stores an entry; returns `false` if its key is already in the table.
     fn put(&mut self, key: u64, b4: [u8; 16], br: u32) -> bool {
         let mask = self.slots.len() - 1;
         let mut at = self.home(key);

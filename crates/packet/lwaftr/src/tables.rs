@@ -1,23 +1,24 @@
-//! Two copies of a binding table: one is used, the other one is changed and takes its place.
+//! Two copies of a binding table. One is in use; a change is made to the other, which then takes
+//! its place.
 //!
-//! A change then costs what it changes, however many softwires there are, and who looks softwires
-//! up never waits: a whole table is used from one packet to the next.
+//! The cost of a change therefore does not depend on the number of softwires, and no reader of the
+//! table ever waits: each packet uses one whole table.
 
 use std::sync::Arc;
 
 use crate::table::{Change, ChangeError, Table};
 
-/// A table that changes.
+/// A binding table that can be changed while workers use it.
 #[derive(Debug)]
 pub struct Tables {
     used: Arc<Table>,
-    /// What was used before, and lacks the last change.
+    /// The table that was in use before, and the last change, which it lacks.
     spare: Option<(Arc<Table>, Option<Change>)>,
     as_snabb: bool,
 }
 
 impl Tables {
-    /// Begins with a table. `as_snabb`: see
+    /// Starts with the table `used`. `as_snabb`: see
     /// [`PortSets::first_port`](crate::table::PortSets::first_port).
     #[must_use]
     pub fn new(used: Arc<Table>, as_snabb: bool) -> Tables {
@@ -28,17 +29,17 @@ impl Tables {
         }
     }
 
-    /// The table to be used.
+    /// The table that workers should use.
     #[must_use]
     pub fn used(&self) -> &Arc<Table> {
         &self.used
     }
 
-    /// Makes a change; the table to be used is another one then. Where the one that was used before
-    /// the last change is still held elsewhere, all of it is copied.
+    /// Makes one change, after which [`Tables::used`] returns the new table. If a worker still
+    /// holds the table that was in use before the last change, the change copies the whole table.
     ///
     /// # Errors
-    /// What hinders it; the table stays.
+    /// The change is refused; the table in use stays.
     pub fn change(&mut self, change: &Change) -> Result<(), ChangeError> {
         let mut next = self.take_spare();
         if let Err(error) = next.change(change, self.as_snabb) {
@@ -50,13 +51,13 @@ impl Tables {
         Ok(())
     }
 
-    /// A table that is the same as the one that is used.
+    /// Returns a table equal to the one in use.
     fn take_spare(&mut self) -> Table {
         if let Some((spare, missing)) = self.spare.take()
             && let Ok(mut table) = Arc::try_unwrap(spare)
         {
             let changed = missing.map(|change| table.change(&change, self.as_snabb));
-            // It was possible with the same table already.
+            // The change succeeded on an equal table, so it succeeds here too.
             if changed.is_none_or(|result| result.is_ok()) {
                 return table;
             }

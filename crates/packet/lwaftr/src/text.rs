@@ -1,79 +1,79 @@
-//! The text form of YANG data, as `snabb-softwire` files have it: `keyword value;` and
-//! `keyword { ... }`. (Quoting and comments: RFC 7950 §6.1)
+//! Parser of the text form of YANG data in `snabb-softwire` files: `keyword value;` and `keyword {
+//! ... }`. (Quoting and comments: RFC 7950 §6.1)
 
 use std::borrow::Cow;
 use std::str::FromStr;
 
-/// Reads statements one after the other, without keeping them: a file has millions.
+/// Reads statements one by one, and keeps none: a file can have millions.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     text: &'a str,
     at: usize,
     line: u32,
-    /// Blocks that are open.
+    /// Number of open blocks.
     depth: u32,
 }
 
-/// A statement.
+/// One statement, without the contents of its block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement<'a> {
-    /// Where it begins, from 1.
+    /// The line on which it begins, from 1.
     pub line: u32,
-    /// Its first word.
+    /// The statement's first word.
     pub keyword: &'a str,
-    /// What stands behind it; `None` when that is a block.
+    /// The value behind the keyword; `None` if a block follows instead.
     pub value: Option<Cow<'a, str>>,
 }
 
-/// What is wrong with a file, and where.
+/// A fault in a file, and its line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {fault}")]
 pub struct ReadError {
     /// The line, from 1.
     pub line: u32,
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// What is wrong with a file.
+/// A fault in a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It ends within a statement.
+    /// The file ends within a statement.
     #[error("the file ends where {0} is expected")]
     End(&'static str),
-    /// A character stands where another is expected.
+    /// An unexpected character.
     #[error("{found:?} stands where {expected} is expected")]
     Character {
-        /// What is there.
+        /// The character.
         found: char,
-        /// What would be right.
+        /// What is expected there.
         expected: &'static str,
     },
     /// Blocks are nested deeper than any model has it.
     #[error("blocks are nested deeper than {DEPTH_MAX}")]
     Depth,
-    /// A block is closed that was not opened.
+    /// A closing brace without an opening one.
     #[error("this }} closes nothing")]
     Closed,
-    /// The container has no such member.
+    /// The container has no member with this keyword.
     #[error("{container} has no {keyword:?}; it has {known}")]
     Unknown {
-        /// Where it stands.
+        /// The container.
         container: &'static str,
-        /// What stands there.
+        /// The unknown keyword.
         keyword: String,
-        /// What may stand there.
+        /// The keywords that the container knows.
         known: &'static str,
     },
-    /// A value is no value of its type.
+    /// The value is not valid for its keyword.
     #[error("{keyword} is {value:?}: {expected} is expected")]
     Value {
-        /// Of what.
+        /// The keyword.
         keyword: String,
-        /// What it is.
+        /// The value.
         value: String,
-        /// What would be right.
+        /// What is expected.
         expected: &'static str,
     },
     /// A block stands where a value is expected.
@@ -82,35 +82,35 @@ pub enum Fault {
     /// A value stands where a block is expected.
     #[error("{0} needs a block in braces, and has a value")]
     Leaf(String),
-    /// A member is there twice.
+    /// A member occurs twice.
     #[error("{0} is there twice")]
     Twice(String),
-    /// A member that must be there is not.
+    /// A mandatory member is missing.
     #[error("{container} has no {missing}")]
     Missing {
-        /// Where it should stand.
+        /// The container.
         container: &'static str,
-        /// What should.
+        /// The missing member.
         missing: &'static str,
     },
-    /// What the file says as a whole cannot be.
+    /// Statements that are each valid contradict one another, or their values are out of range.
     #[error("{0}")]
     Model(String),
 }
 
 impl Fault {
-    /// The fault at a line.
+    /// Makes this fault an error at a line.
     #[must_use]
     pub fn at(self, line: u32) -> ReadError {
         ReadError { line, fault: self }
     }
 }
 
-/// More blocks than this are not open at once.
+/// Most blocks that may be open at once.
 const DEPTH_MAX: u32 = 16;
 
 impl<'a> Reader<'a> {
-    /// A reader at the beginning of a text.
+    /// Starts at the beginning of a text.
     #[must_use]
     pub fn new(text: &'a str) -> Reader<'a> {
         Reader {
@@ -121,17 +121,18 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The line that was read last, from 1.
+    /// The line that the reader has reached, from 1.
     #[must_use]
     pub fn line(&self) -> u32 {
         self.line
     }
 
-    /// The next statement of the block that is open; `None` at its end, which is read as well, and
-    /// at the end of the file. Behind a statement with a block come those of the block.
+    /// Reads the next statement of the open block. If the statement has a block, the next call
+    /// returns the first statement inside. `None` at the end of the open block, whose brace is then
+    /// consumed, and at the end of the file.
     ///
     /// # Errors
-    /// The text is no such file.
+    /// The text is not well formed.
     pub fn statement(&mut self) -> Result<Option<Statement<'a>>, ReadError> {
         self.skip_space()?;
         match self.peek() {
@@ -171,10 +172,10 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    /// Passes over the rest of the block that is open.
+    /// Skips the rest of the open block.
     ///
     /// # Errors
-    /// As [`Reader::statement`].
+    /// As for [`Reader::statement`].
     pub fn skip_block(&mut self) -> Result<(), ReadError> {
         let outside = self.depth.saturating_sub(1);
         while self.depth > outside {
@@ -234,7 +235,7 @@ impl<'a> Reader<'a> {
         Ok(&rest[..length])
     }
 
-    /// A value and its semicolon.
+    /// Reads a value and its semicolon.
     fn value(&mut self) -> Result<Cow<'a, str>, ReadError> {
         let mut value = self.string()?;
         loop {
@@ -323,18 +324,18 @@ impl<'a> Reader<'a> {
 }
 
 impl Statement<'_> {
-    /// The value, as one of type `T`.
+    /// Parses the value as a `T`; `expected` describes `T` in the error.
     ///
     /// # Errors
-    /// It is invalid, or the statement has a block.
+    /// The value is invalid, or the statement has a block.
     pub fn parse<T: FromStr>(&self, expected: &'static str) -> Result<T, ReadError> {
         self.parse_where(expected, |_| true)
     }
 
-    /// The value, as one of type `T` for which `is_valid` holds.
+    /// Parses the value as a `T` for which `is_valid` holds; `expected` describes it in the error.
     ///
     /// # Errors
-    /// It is invalid, or the statement has a block.
+    /// The value is invalid, or the statement has a block.
     pub fn parse_where<T: FromStr>(
         &self,
         expected: &'static str,
@@ -352,7 +353,7 @@ impl Statement<'_> {
         })
     }
 
-    /// The value.
+    /// The value as text.
     ///
     /// # Errors
     /// The statement has a block.
@@ -366,7 +367,7 @@ impl Statement<'_> {
     /// Checks that the statement has a block.
     ///
     /// # Errors
-    /// It has a value.
+    /// The statement has a value.
     pub fn expect_block(&self) -> Result<(), ReadError> {
         match self.value {
             None => Ok(()),
@@ -374,7 +375,7 @@ impl Statement<'_> {
         }
     }
 
-    /// The error of a keyword that `container` does not have.
+    /// The error for a keyword that `container` does not know; `known` lists those that it knows.
     #[must_use]
     pub fn unknown(&self, container: &'static str, known: &'static str) -> ReadError {
         Fault::Unknown {
@@ -386,10 +387,10 @@ impl Statement<'_> {
     }
 }
 
-/// Puts a value where none is yet.
+/// Stores the value of a statement in `place`, which must still be empty.
 ///
 /// # Errors
-/// There is one.
+/// The place has a value already, or `value` is an error.
 pub fn set<T>(
     place: &mut Option<T>,
     statement: &Statement<'_>,
@@ -402,7 +403,7 @@ pub fn set<T>(
     Ok(())
 }
 
-/// Characters of a wrong value that an error shows.
+/// Number of characters of a wrong value that an error shows.
 const VALUE_SHOWN: usize = 80;
 
 #[cfg(test)]

@@ -1,39 +1,39 @@
-//! A configuration as a tree of statements, of which a path names a part.
+//! A configuration as a tree of statements, whose parts are addressed by paths.
 
 use crate::path::{Path, Step};
 use crate::text::{ReadError, Reader, Statement};
 
-/// A statement with those of its block.
+/// A statement, with the statements inside its block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its first word.
+    /// The statement's first word.
     pub keyword: String,
-    /// Its value; `None` for one with a block.
+    /// The value; `None` for a statement with a block.
     pub value: Option<String>,
-    /// What its block has.
+    /// The statements inside the block.
     pub members: Vec<Node>,
 }
 
-/// Why there is no part at a path.
+/// Why a path does not lead to one part.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TreeError {
-    /// Nothing has the name, or the keys.
+    /// No part has this name and these keys.
     #[error("{0} is not there")]
     NotThere(String),
-    /// Several entries of a list do.
+    /// Several entries of a list have this name and these keys.
     #[error("{0} names {1} entries: keys in brackets choose one, or [position()=N]")]
     Several(String, usize),
-    /// What is there has a value, and a block is needed, or the other way round.
+    /// The part has a value where a block is needed, or a block where a value is needed.
     #[error("{0} is {1}")]
     Kind(String, &'static str),
 }
 
 impl Node {
-    /// Reads statements.
+    /// Parses all statements of a text.
     ///
     /// # Errors
-    /// The text is invalid.
+    /// The text is not well formed.
     pub fn read_all(text: &str) -> Result<Vec<Node>, ReadError> {
         let mut reader = Reader::new(text);
         Node::read_block(&mut reader)
@@ -44,7 +44,7 @@ impl Node {
         while let Some(Statement { keyword, value, .. }) = reader.statement()? {
             let (keyword, value) = (keyword.to_owned(), value.map(|value| value.into_owned()));
             let members = match value {
-                // As deep as the reader allows.
+                // The reader bounds this recursion.
                 None => Node::read_block(reader)?,
                 Some(_) => Vec::new(),
             };
@@ -57,7 +57,7 @@ impl Node {
         Ok(nodes)
     }
 
-    /// The statements as text.
+    /// Writes statements as text.
     #[must_use]
     pub fn write_all(nodes: &[Node]) -> String {
         let mut text = String::new();
@@ -89,7 +89,7 @@ impl Node {
         })
     }
 
-    /// What the node has, as text: its value, or its block without the braces.
+    /// The contents of the node as text: its value, or its block without the braces.
     #[must_use]
     pub fn contents(&self) -> String {
         match &self.value {
@@ -99,7 +99,7 @@ impl Node {
     }
 }
 
-/// A value as it is written, in quotes where it needs them.
+/// A value as it is written in a file, in quotes if it needs them.
 #[must_use]
 pub fn quoted(value: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.:/+".contains(letter);
@@ -111,7 +111,7 @@ pub fn quoted(value: &str) -> String {
     format!("\"{escaped}\"")
 }
 
-/// The places of the nodes that a step names.
+/// The indices of the nodes that a step matches.
 fn places(nodes: &[Node], step: &Step) -> Vec<usize> {
     let named = nodes.iter().enumerate();
     let named = named.filter(|(_, node)| node.keyword == step.name && node.has_keys(step));
@@ -122,7 +122,7 @@ fn places(nodes: &[Node], step: &Step) -> Vec<usize> {
     }
 }
 
-/// The one node that a step names.
+/// The index of the one node that a step matches.
 fn place(nodes: &[Node], step: &Step, path: &Path) -> Result<usize, TreeError> {
     match places(nodes, step)[..] {
         [] => Err(TreeError::NotThere(path.to_string())),
@@ -131,7 +131,7 @@ fn place(nodes: &[Node], step: &Step, path: &Path) -> Result<usize, TreeError> {
     }
 }
 
-/// The block in which the last step of a path is, and that step; `None` for the path of everything.
+/// The block that contains the last step of a path, and this step; `None` for the empty path.
 fn block_of<'a>(
     nodes: &'a mut Vec<Node>,
     path: &'a Path,
@@ -151,11 +151,11 @@ fn block_of<'a>(
     Ok(Some((block, last)))
 }
 
-/// What a path names, as text: a value, the members of a container or of an entry that is chosen
-/// by keys, or whole entries where there are several.
+/// The part that a path names, as text: a value; the members of a container or of a single list
+/// entry; or whole entries, if the path matches several.
 ///
 /// # Errors
-/// It names nothing.
+/// The path matches nothing.
 pub fn get(nodes: &mut Vec<Node>, path: &Path) -> Result<String, TreeError> {
     let Some((block, last)) = block_of(nodes, path)? else {
         return Ok(Node::write_all(nodes));
@@ -170,10 +170,11 @@ pub fn get(nodes: &mut Vec<Node>, path: &Path) -> Result<String, TreeError> {
     }
 }
 
-/// Gives what a path names these contents; a member that is not there comes to be.
+/// Sets the contents of the part that a path names, and creates a missing member.
 ///
 /// # Errors
-/// There is no such place.
+/// The path matches several entries, its container or entry does not exist, or a value would
+/// replace a block or a block a value.
 pub fn set(nodes: &mut Vec<Node>, path: &Path, contents: Contents) -> Result<(), TreeError> {
     let Some((block, last)) = block_of(nodes, path)? else {
         let Contents::Block(members) = contents else {
@@ -202,7 +203,7 @@ pub fn set(nodes: &mut Vec<Node>, path: &Path, contents: Contents) -> Result<(),
 /// Adds an entry to the list that a path names.
 ///
 /// # Errors
-/// There is no such place.
+/// The container of the list does not exist, or the last step of the path has keys.
 pub fn add(nodes: &mut Vec<Node>, path: &Path, contents: Contents) -> Result<(), TreeError> {
     match block_of(nodes, path)? {
         Some((block, last)) if last.keys.is_empty() && last.position.is_none() => {
@@ -216,10 +217,10 @@ pub fn add(nodes: &mut Vec<Node>, path: &Path, contents: Contents) -> Result<(),
     }
 }
 
-/// Removes what a path names.
+/// Removes the part that a path names.
 ///
 /// # Errors
-/// It names nothing, or several entries.
+/// The path matches nothing or several entries, or is empty.
 pub fn remove(nodes: &mut Vec<Node>, path: &Path) -> Result<(), TreeError> {
     let Some((block, last)) = block_of(nodes, path)? else {
         return Err(TreeError::Kind("/".to_owned(), "everything"));
@@ -229,21 +230,21 @@ pub fn remove(nodes: &mut Vec<Node>, path: &Path) -> Result<(), TreeError> {
     Ok(())
 }
 
-/// What a member is given.
+/// New contents of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// A value.
+    /// A value of a leaf.
     Value(String),
-    /// Members.
+    /// The members of a container or list entry.
     Block(Vec<Node>),
 }
 
 impl Contents {
-    /// Reads contents: a block in braces, statements that end with a semicolon or a brace, or a
-    /// value.
+    /// Parses contents: a block in braces, statements that end with a semicolon or a brace, or else
+    /// a value, with or without quotes.
     ///
     /// # Errors
-    /// The text begins as a block and is invalid.
+    /// The text begins as a block, but is not well formed.
     pub fn read(text: &str) -> Result<Contents, ReadError> {
         let text = text.trim();
         let inner = text

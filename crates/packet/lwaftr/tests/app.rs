@@ -1,4 +1,4 @@
-//! The app in a graph: frames of a file through it, and another table while it runs.
+//! The app in a graph: it forwards the frames of a file, and its table is replaced while it runs.
 
 use std::fs;
 use std::path::Path;
@@ -21,10 +21,10 @@ use carina_lwaftr::tables::Tables;
 
 use crate::harness::*;
 
-/// Nothing is judged by it; it ends what hangs.
+/// Only bounds how long a test may hang; no assertion depends on it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The graph with the table of a case, which sends the frames of a file.
+/// A graph with the table of a case, which sends the frames of `file` through the app.
 fn graph(case: &Case, directory: &Path, file: &str) -> Graph {
     let loaded = case.loaded([None, None]);
     let app = LwaftrConfig {
@@ -53,7 +53,7 @@ fn graph(case: &Case, directory: &Path, file: &str) -> Graph {
     graph
 }
 
-/// Runs until so many frames are in the file that is written.
+/// Runs the graph until the output file has `count` frames.
 fn frames(runner: &mut GraphRunner, directory: &Path, count: usize) -> Vec<Vec<u8>> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -95,7 +95,7 @@ fn table_is_replaced_while_the_app_runs() {
         *b"two"
     );
 
-    // The app has stayed: it counts on.
+    // The app was kept: its counter continues.
     let end = Instant::now() + PATIENCE;
     loop {
         let readings = counter_file::read(&counters).unwrap();
@@ -111,7 +111,7 @@ fn table_is_replaced_while_the_app_runs() {
     }
 }
 
-/// Packets without end to an AFTR with a table, which copies those of a host to a mirror.
+/// A graph that sends packets without end through an AFTR with this table and this monitor.
 fn endless(case: &Case, directory: &Path, table: &Arc<Table>, monitor: Monitor) -> Graph {
     let loaded = case.loaded([None, None]);
     let app = LwaftrConfig {
@@ -177,7 +177,7 @@ fn tables_change_under_load_and_no_packet_is_lost() {
         let mut softwire = first;
         softwire.b4 = (0x2001_0db8_u128 << 96 | step).into();
         tables.change(&Change::Replace(softwire)).unwrap();
-        // Now and then all of it is another one.
+        // Every tenth time the whole table is a new one.
         let table = match step % 10 {
             0 => Arc::new((**tables.used()).clone()),
             _ => Arc::clone(tables.used()),

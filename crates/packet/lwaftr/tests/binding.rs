@@ -1,4 +1,4 @@
-//! Packets into softwires, out of them, and between them. (RFC 7596 §6.2)
+//! Tests of encapsulation, decapsulation and hairpinning. (RFC 7596 §6.2)
 
 use etherparse::{IpDscp, IpEcn};
 
@@ -15,7 +15,7 @@ fn packet_from_internet_goes_to_the_owner_of_its_port() {
         edit4(&mut packet, |header| {
             header.dscp = IpDscp::try_new(46).unwrap()
         });
-        // Ethernet pads what is short; the padding stays outside.
+        // Ethernet pads short packets; the padding must not be encapsulated.
         let padded = [frame4(&packet), vec![0xee; 12]].concat();
         let ran = Case::plain().with_external(padded).run();
         assert_eq!((ran.external.len(), ran.internal.len()), (0, 1));
@@ -142,7 +142,7 @@ fn packet_without_a_hop_left_is_answered() {
     assert_eq!(seen.icmp, Some((11, 0, 0, packet)));
     assert_counters(&ran, &[("drop-ttl-zero-ipv4-packets", 1)]);
 
-    // From a B4: the error goes back through its softwire.
+    // The packet comes from a B4, so the error goes back through its softwire.
     let mut inner = udp((SHARED, 40000), (HOST, 80), b"request");
     edit4(&mut inner, |header| header.time_to_live = 1);
     let case = || Case::plain().with_internal(frame6(&tunnel(B4_HIGH, BR, &inner)));
@@ -262,7 +262,7 @@ fn misplaced_frames_and_unknown_protocols_are_dropped() {
         .with_internal(frame6(&ipv6(B4_LOW, BR, 60, &[0; 20])))
         .run();
     assert_counters(&ran, &[("drop-unknown-protocol-ipv6-packets", 2)]);
-    // On a stick nothing is misplaced, so these run on two interfaces.
+    // On a stick no frame counts as misplaced, so these run on two interfaces.
     let case = Case::plain();
     let loaded = case.loaded([None, Some(5)]);
     let zero = carina_time::Instant::ZERO;

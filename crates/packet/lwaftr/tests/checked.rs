@@ -1,4 +1,4 @@
-//! What the check of a configuration accepts, a graph runs with.
+//! A configuration that `check` accepts can also be run in a graph.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 use crate::harness::configuration;
 
-/// What takes the place of a word.
+/// Words that replace words of the configuration.
 const WORDS: &[&str] = &[
     "0",
     "1",
@@ -58,7 +58,7 @@ const WORDS: &[&str] = &[
     ";",
 ];
 
-/// A configuration with other words at some places, or without one.
+/// A configuration in which some words are replaced, or one is missing.
 fn text() -> impl Strategy<Value = String> {
     let whole = configuration(
         "ingress-filter \"ip\"; error-rate-limiting { packets 10; period 2; } \

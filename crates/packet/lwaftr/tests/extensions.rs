@@ -1,4 +1,4 @@
-//! Extension headers of IPv6 in front of what B4s send.
+//! Tests of IPv6 packets with extension headers from B4s.
 
 use crate::fragments::cut6;
 use crate::harness::*;
@@ -6,14 +6,14 @@ use crate::neighbours::{asking, octets};
 
 use carina_wire::neighbour::{Neighbour, NeighbourKind};
 
-/// What stands behind the next header in the header that Linux puts in front of each packet that it
-/// sends through a tunnel: the tunnel encapsulation limit, and padding. (RFC 2473 §5.1)
+/// The contents of the destination options header that Linux adds to each packet that it tunnels,
+/// behind the next header: tunnel encapsulation limit, and padding. (RFC 2473 §5.1)
 pub const LIMIT: &[u8] = &[0, 4, 1, 4, 1, 1, 0];
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const OPTIONS: u8 = 60;
 
-/// A packet with these extension headers in front of its payload.
+/// Inserts extension headers in front of a packet's payload.
 pub fn behind(packet: &[u8], headers: &[(u8, &[u8])]) -> Vec<u8> {
     let (mut all, mut next) = (Vec::new(), packet[6]);
     for (kind, rest) in headers.iter().rev() {
@@ -58,7 +58,7 @@ fn headers_come_in_any_order_and_around_fragment_headers() {
         &[(OPTIONS, LIMIT), (44, whole), (OPTIONS, LIMIT)],
         &[(OPTIONS, LIMIT); 8],
     ] {
-        // Padding of Ethernet is behind.
+        // Ethernet padding follows the packet.
         let frame = [frame6(&behind(&from_b4(9), headers)), vec![0; 20]].concat();
         let ran = Case::plain().with_internal(frame).run();
         assert_eq!(
@@ -90,7 +90,8 @@ fn headers_in_front_of_and_behind_a_cut_are_both_passed() {
             ],
         );
     }
-    // The error about a length names it, and about an offset its place in this packet.
+    // The error points at the payload length if that is wrong, and at the fragment offset, behind
+    // the other headers, if that is.
     let mut long = parts[1].clone();
     long[58..60].copy_from_slice(&0xfff8_u16.to_be_bytes());
     let ran = Case::plain().with_internal(frame6(&long)).run();
@@ -103,7 +104,7 @@ fn too_many_headers_are_dropped_and_counted() {
     let ran = Case::plain().with_internal(frame6(&packet)).run();
     assert_eq!((ran.external.len(), ran.internal.len()), (0, 0));
     assert_counters(&ran, &[("drop-extension-headers-ipv6-packets", 1)]);
-    // A packet that was cut twice.
+    // A packet that was fragmented twice.
     let twice = cut6(&cut6(&from_b4(900), 1, &[480])[0], 2, &[240]);
     let case = Case::plain().with_internal(frame6(&twice[0]));
     let ran = case.with_internal(frame6(&twice[1])).run();
@@ -209,7 +210,8 @@ fn neighbours_that_were_cut_are_not_believed() {
 #[test]
 fn no_error_is_sent_about_an_error_behind_headers() {
     let error = icmp6([B4_HIGH, BR], 1, 0, 0, &[0; 900]);
-    // A fragment whose length only the last may have, which is answered otherwise.
+    // A fragment whose length only the last fragment may have. Without the ICMP error in it, it
+    // would be answered.
     let part = cut6(&error, 7, &[801]).remove(0);
     for headers in [&[][..], &[(OPTIONS, LIMIT)]] {
         let frame = frame6(&behind(&part, headers));

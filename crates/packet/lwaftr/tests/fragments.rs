@@ -1,4 +1,4 @@
-//! MTUs, fragments that leave, fragments that come.
+//! Tests of MTUs, fragmentation and reassembly.
 
 use etherparse::{IpFragOffset, Ipv4Header};
 
@@ -22,7 +22,7 @@ fn long_packet_is_cut_outside_the_tunnel() {
             ("out-ipv6-frag-not", 0),
         ],
     );
-    // Two packets have different identifications.
+    // Two packets get different identifications.
     let twice = Case::plain()
         .with_external(frame4(&packet))
         .with_external(frame4(&packet))
@@ -30,7 +30,7 @@ fn long_packet_is_cut_outside_the_tunnel() {
     assert_ne!(twice.internal[0][58..62], twice.internal[2][58..62]);
 }
 
-/// The payload of fragments of IPv6, which must be in order.
+/// Joins the payloads of IPv6 fragments, and checks that they are in order.
 fn joined6(frames: &[Vec<u8>]) -> Vec<u8> {
     let mut whole = Vec::new();
     let id = &frames[0][58..62];
@@ -57,7 +57,7 @@ fn long_packet_that_must_not_be_cut_is_answered() {
     let seen = out4(&ran.external[0]);
     assert_eq!(seen.icmp, Some((3, 4, 1460, packet[..548].to_vec())));
     assert_counters(&ran, &[("drop-over-mtu-but-dont-fragment-ipv4-packets", 1)]);
-    // One that just fits.
+    // A packet that just fits.
     let mut packet = udp((HOST, 53), (WHOLE, 5), &[7; 1432]);
     edit4(&mut packet, |header| header.dont_fragment = true);
     assert_eq!(
@@ -91,7 +91,7 @@ fn packets_are_as_short_as_a_router_on_their_way_has_asked_for() {
     for (mtu, seconds, lengths) in [
         (1400, 10, [1352, 148]),
         (1280, 599, [1232, 268]),
-        // Less than every path carries, more than the network, and forgotten.
+        // Below the minimum of IPv6, above the network's own MTU, and expired.
         (1279, 10, [1448, 52]),
         (1501, 10, [1448, 52]),
         (1400, 601, [1448, 52]),
@@ -115,7 +115,7 @@ fn packets_are_as_short_as_a_router_on_their_way_has_asked_for() {
     let mut whole = packet;
     edit4(&mut whole, |header| header.dont_fragment = true);
     let ran = case(1400, 10, &whole).run();
-    // The router's error, translated, and the AFTR's own.
+    // The router's error, translated, and then the AFTR's own error.
     let seen = ran.external.iter().filter_map(|frame| out4(frame).icmp);
     let errors: Vec<_> = seen.map(|icmp| (icmp.0, icmp.1, icmp.2)).collect();
     assert_eq!(errors, [(3, 4, 1360); 2]);
@@ -163,7 +163,7 @@ fn packet_that_is_too_long_for_the_internet_is_cut_or_answered() {
     assert_eq!((ran.external.len(), ran.internal.len()), (0, 0));
 }
 
-/// Fragments of a packet of IPv4, cut at these bytes of its payload.
+/// Fragments an IPv4 packet; `at` has the offsets within its payload where it is split.
 pub fn cut4(packet: &[u8], at: &[usize]) -> Vec<Vec<u8>> {
     let (mut header, payload) = Ipv4Header::from_slice(packet).unwrap();
     let mut parts = Vec::new();
@@ -209,7 +209,7 @@ fn fragments_from_the_internet_are_put_together() {
 
 #[test]
 fn fragments_within_tunnels_are_put_together() {
-    // Two customers with the same address and identification at a time.
+    // Two customers who share an address send the same identification at the same time.
     let one = udp((SHARED, 40000), (HOST, 80), &[1; 600]);
     let two = udp((SHARED, 400), (HOST, 80), &[2; 600]);
     let (first, second) = (cut4(&one, &[304]), cut4(&two, &[304]));
@@ -227,7 +227,7 @@ fn fragments_within_tunnels_are_put_together() {
     );
 }
 
-/// Fragments of a packet of IPv6, cut at these bytes of its payload.
+/// Fragments an IPv6 packet; `at` has the offsets within its payload where it is split.
 pub fn cut6(packet: &[u8], id: u32, at: &[usize]) -> Vec<Vec<u8>> {
     let payload = &packet[40..];
     let ends = [at, &[payload.len()]].concat();
@@ -262,7 +262,7 @@ fn fragments_of_tunnels_are_put_together() {
             ("in-ipv6-frag-reassembled", 1),
         ],
     );
-    // A fragment that is the whole packet needs no other.
+    // A single fragment that is the whole packet.
     let ran = Case::plain()
         .with_internal(frame6(&cut6(&packet, 78, &[])[0]))
         .run();
@@ -296,7 +296,7 @@ fn mark_of_one_fragment_is_not_lost() {
         case.with_external(frame4(&parts[1])).run()
     };
     assert_eq!(into(&run(&parts).internal[0], BR, B4_HIGH).class, 3);
-    // Ends that do not know the mark get nothing.
+    // A fragment that is not ECN-capable makes the marked packet invalid. (RFC 3168 §5.3)
     parts[0] = with_ecn(0, parts[0].clone());
     let ran = run(&parts);
     assert_eq!(ran.internal.len(), 0);
@@ -316,7 +316,7 @@ fn hostile_fragments_are_dropped_and_counted() {
     assert_eq!((ran.external.len(), ran.internal.len()), (0, 0));
     assert_counters(&ran, &[("drop-ipv6-frag-invalid-reassembly", 1)]);
 
-    // A length that only the last may have is answered.
+    // The length is allowed only in the last fragment, so the AFTR sends an error.
     let odd = cut6(&packet, 77, &[801]);
     let ran = Case::plain().with_internal(frame6(&odd[0])).run();
     let (_, message) = out6(&ran.internal[0]);

@@ -1,5 +1,5 @@
-//! An AFTR between two captures, run on two interfaces and on a stick, with and without VLANs; and
-//! a reader of headers that is not ours.
+//! Runs an AFTR between two captures, on two interfaces and on a stick, with and without VLANs.
+//! Reads the headers that leave with `etherparse`, in place of the code under test.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -13,16 +13,16 @@ use etherparse::{
     TransportSlice,
 };
 
-/// The AFTR's addresses and those of its segments.
+/// The AFTR's own addresses, and those of its neighbours.
 pub const OWN4: [u8; 4] = [10, 1, 1, 1];
 pub const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub const NEXT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 pub const OWN6: &str = "fd00::1";
-/// A host of the Internet.
+/// A host in the Internet.
 pub const HOST: [u8; 4] = [198, 51, 100, 7];
-/// An address that two customers share by a bit: the lower ports, and the upper ones.
+/// An address that two customers share: one has the ports below 32768, the other those above.
 pub const SHARED: [u8; 4] = [192, 0, 2, 1];
-/// An address of one customer.
+/// An address that belongs to one customer alone.
 pub const WHOLE: [u8; 4] = [192, 0, 2, 2];
 pub const B4_LOW: &str = "2001:db8::1";
 pub const B4_HIGH: &str = "2001:db8::2";
@@ -30,7 +30,7 @@ pub const B4_WHOLE: &str = "2001:db8::3";
 pub const BR: &str = "2001:db8:ffff::1";
 pub const BR_WHOLE: &str = "2001:db8:ffff::2";
 
-/// A configuration; what stands in the braces of its interfaces is given.
+/// A configuration with these statements inside its two interface blocks.
 pub fn configuration(external: &str, internal: &str) -> String {
     let softwire = |ipv4: [u8; 4], psid: u8, b4: &str, br: &str, bits: u8| {
         format!(
@@ -56,7 +56,7 @@ pub fn configuration(external: &str, internal: &str) -> String {
     )
 }
 
-/// An AFTR to be tried.
+/// An AFTR, and the frames to send through it.
 pub struct Case {
     pub configuration: String,
     pub rules: Rules,
@@ -65,7 +65,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// With these lines in its interfaces.
+    /// A case whose configuration has these statements in its interface blocks.
     pub fn with(external: &str, internal: &str) -> Case {
         Case {
             configuration: configuration(external, internal),
@@ -75,7 +75,7 @@ impl Case {
         }
     }
 
-    /// As the tests have it where nothing else is needed.
+    /// A case with the default configuration of the tests.
     pub fn plain() -> Case {
         Case::with("", "")
     }
@@ -85,19 +85,19 @@ impl Case {
         self
     }
 
-    /// A frame from the Internet, at second 0.
+    /// Adds a frame from the Internet, at second 0.
     pub fn with_external(mut self, frame: Vec<u8>) -> Case {
         self.external.push((Instant::ZERO, frame));
         self
     }
 
-    /// A frame from the access network, at second 0.
+    /// Adds a frame from the access network, at second 0.
     pub fn with_internal(mut self, frame: Vec<u8>) -> Case {
         self.internal.push((Instant::ZERO, frame));
         self
     }
 
-    /// Lets time pass before the last frame of a side.
+    /// Moves the last frame of each side to this time, in seconds.
     pub fn later(mut self, seconds: u64) -> Case {
         for frames in [&mut self.external, &mut self.internal] {
             if let Some((time, _)) = frames.last_mut() {
@@ -107,7 +107,8 @@ impl Case {
         self
     }
 
-    /// Runs it in all four ways, which must not differ; returns what left without tags.
+    /// Runs the case in four variants (with and without VLANs, on two interfaces and on a stick),
+    /// whose results must not differ. Returns what left, without tags.
     pub fn run(&self) -> Ran {
         let mut ran: Option<Ran> = None;
         for (tags, is_stick) in [
@@ -152,7 +153,7 @@ impl Case {
         };
         let mut ran = run(&self.loaded(tags), self.rules, &inputs).unwrap();
         for (frames, tag) in [(&mut ran.external, tags[0]), (&mut ran.internal, tags[1])] {
-            // What leaves passes through a file as well.
+            // What leaves is also written to a file and read back.
             let file = read_frames(&write_frames(frames)[..]).unwrap();
             for (frame, (_, read)) in frames.iter_mut().zip(file) {
                 assert_eq!(*frame, read);
@@ -167,7 +168,7 @@ impl Case {
     }
 }
 
-/// A frame with a VLAN tag.
+/// Adds a VLAN tag to a frame, if there is one.
 pub fn with_tag(frame: &[u8], tag: Option<u16>) -> Vec<u8> {
     match tag {
         None => frame.to_vec(),
@@ -183,14 +184,14 @@ fn assert_same(one: &[Vec<u8>], other: &[Vec<u8>], what: &str) {
     assert!(differences.is_empty(), "{what}: {differences:?}");
 }
 
-/// A counter by its name.
+/// The value of the counter `name`.
 pub fn counter(counters: &Counters, name: &str) -> u64 {
     let all = counters.all();
     let found = all.iter().find(|(known, _)| known == name);
     found.unwrap_or_else(|| panic!("no counter {name}")).1
 }
 
-/// Asserts values of counters, and that no packet was dropped for another reason.
+/// Asserts values of counters, and that no other drop counter has changed.
 pub fn assert_counters(ran: &Ran, expected: &[(&str, u64)]) {
     for (name, value) in expected {
         assert_eq!(
@@ -213,25 +214,25 @@ fn nonzero(ran: &Ran) -> Vec<(String, u64)> {
     all.filter(|(_, value)| *value > 0).collect()
 }
 
-/// Ethernet, addressed to the AFTR.
+/// A frame from the next hop to the AFTR.
 pub fn ether(ethertype: u16, packet: &[u8]) -> Vec<u8> {
     let [high, low] = ethertype.to_be_bytes();
     [&OWN_MAC[..], &NEXT_MAC, &[high, low], packet].concat()
 }
 
-/// A packet of UDP over IPv4, made by etherparse.
+/// An IPv4 packet with a UDP datagram, made by etherparse.
 pub fn udp(source: ([u8; 4], u16), destination: ([u8; 4], u16), payload: &[u8]) -> Vec<u8> {
     let mut packet = Vec::new();
     PacketBuilder::ipv4(source.0, destination.0, 64)
         .udp(source.1, destination.1)
         .write(&mut packet, payload)
         .unwrap();
-    // etherparse says that packets must not be cut.
+    // etherparse sets DF.
     edit4(&mut packet, |header| header.dont_fragment = false);
     packet
 }
 
-/// Changes the header of a packet of IPv4, and renews its checksum.
+/// Changes the header of an IPv4 packet, and updates its checksum.
 pub fn edit4(packet: &mut Vec<u8>, edit: impl FnOnce(&mut Ipv4Header)) {
     let (mut header, rest) = Ipv4Header::from_slice(packet).unwrap();
     let rest = rest.to_vec();
@@ -242,12 +243,12 @@ pub fn edit4(packet: &mut Vec<u8>, edit: impl FnOnce(&mut Ipv4Header)) {
     packet.extend(rest);
 }
 
-/// A packet of IPv6 around another one.
+/// Encapsulates an IPv4 packet as a B4 does.
 pub fn tunnel(b4: &str, br: &str, inner: &[u8]) -> Vec<u8> {
     ipv6(b4, br, 4, inner)
 }
 
-/// A packet of IPv6.
+/// An IPv6 packet.
 pub fn ipv6(source: &str, destination: &str, next: u8, payload: &[u8]) -> Vec<u8> {
     let header = Ipv6Header {
         traffic_class: 0,
@@ -264,7 +265,7 @@ pub fn ipv6(source: &str, destination: &str, next: u8, payload: &[u8]) -> Vec<u8
     packet
 }
 
-/// Frames of the two kinds.
+/// A frame with an IPv4 packet, and one with an IPv6 packet.
 pub fn frame4(packet: &[u8]) -> Vec<u8> {
     ether(0x0800, packet)
 }
@@ -273,7 +274,7 @@ pub fn frame6(packet: &[u8]) -> Vec<u8> {
     ether(0x86dd, packet)
 }
 
-/// A message of ICMP over IPv4, its checksum made by etherparse.
+/// An ICMPv4 message whose checksum etherparse computes.
 pub fn icmp4(ends: [[u8; 4]; 2], kind: u8, code: u8, word: u32, payload: &[u8]) -> Vec<u8> {
     let mut packet = Vec::new();
     PacketBuilder::ipv4(ends[0], ends[1], 64)
@@ -284,7 +285,7 @@ pub fn icmp4(ends: [[u8; 4]; 2], kind: u8, code: u8, word: u32, payload: &[u8]) 
     packet
 }
 
-/// A message of ICMPv6.
+/// An ICMPv6 message whose checksum etherparse computes.
 pub fn icmp6(ends: [&str; 2], kind: u8, code: u8, word: u32, payload: &[u8]) -> Vec<u8> {
     let octets = |text: &str| text.parse::<Ipv6Addr>().unwrap().octets();
     let mut packet = Vec::new();
@@ -295,7 +296,7 @@ pub fn icmp6(ends: [&str; 2], kind: u8, code: u8, word: u32, payload: &[u8]) -> 
     packet
 }
 
-/// What etherparse sees in a frame that left towards the Internet or lies within a tunnel.
+/// What etherparse reads in an IPv4 packet that left, by itself or inside a tunnel.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Seen4 {
     pub source: [u8; 4],
@@ -303,12 +304,12 @@ pub struct Seen4 {
     pub ttl: u8,
     pub class: u8,
     pub bytes: usize,
-    /// Type, code and word of ICMP, with what it quotes.
+    /// ICMP type, code, third word, and the quoted bytes.
     pub icmp: Option<(u8, u8, u32, Vec<u8>)>,
     pub payload: Vec<u8>,
 }
 
-/// Reads a packet of IPv4 to its last byte, checksums included.
+/// Parses a whole IPv4 packet, and checks its checksums.
 pub fn see4(packet: &[u8]) -> Seen4 {
     let sliced = SlicedPacket::from_ip(packet).unwrap();
     let Some(NetSlice::Ipv4(ipv4)) = &sliced.net else {
@@ -340,14 +341,14 @@ pub fn see4(packet: &[u8]) -> Seen4 {
     }
 }
 
-/// Reads a frame towards the Internet.
+/// Parses a frame towards the Internet.
 pub fn out4(frame: &[u8]) -> Seen4 {
     assert_eq!((&frame[..6], &frame[6..12]), (&NEXT_MAC[..], &OWN_MAC[..]));
     assert_eq!(frame[12..14], [8, 0]);
     see4(&frame[14..])
 }
 
-/// Reads a frame towards the access network: its header, and what is within.
+/// Parses a frame towards the access network into its IPv6 header and its payload.
 pub fn out6(frame: &[u8]) -> (Ipv6Header, Vec<u8>) {
     assert_eq!((&frame[..6], &frame[6..12]), (&NEXT_MAC[..], &OWN_MAC[..]));
     assert_eq!(frame[12..14], [0x86, 0xdd]);
@@ -356,7 +357,7 @@ pub fn out6(frame: &[u8]) -> (Ipv6Header, Vec<u8>) {
     (header, rest.to_vec())
 }
 
-/// Reads a frame into a softwire, whose ends must be these.
+/// Parses a frame into a softwire, and checks both ends of the tunnel.
 pub fn into(frame: &[u8], br: &str, b4: &str) -> Seen4 {
     let (header, inner) = out6(frame);
     assert_eq!(
@@ -373,7 +374,7 @@ pub fn into(frame: &[u8], br: &str, b4: &str) -> Seen4 {
     seen
 }
 
-/// The sum of RFC 1071, which is 0xffff with a right checksum.
+/// The one's complement sum of RFC 1071; 0xffff over data with a right checksum.
 pub fn ones_sum(bytes: &[u8]) -> u32 {
     let mut sum: u32 = bytes
         .chunks(2)

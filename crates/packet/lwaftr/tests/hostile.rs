@@ -1,5 +1,5 @@
-//! Frames and files that were damaged at random: nothing panics, nothing is lost, and what leaves
-//! is whole.
+//! Randomly damaged frames and files: nothing panics, no frame leaks, and every frame that leaves
+//! is well formed.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use carina_wire::inet::Ipv4Header;
 
 use crate::harness::*;
 
-/// Frames of every kind, external ones first.
+/// Frames of every kind, each with whether it is internal; external ones first.
 fn good() -> Vec<(bool, Vec<u8>)> {
     let long = udp((HOST, 53), (SHARED, 40000), &[7; 1300]);
     let sent = udp((SHARED, 40000), (HOST, 80), b"request");
@@ -44,11 +44,11 @@ fn good() -> Vec<(bool, Vec<u8>)> {
     [external, internal].concat()
 }
 
-/// Makes fragments of a frame, and damages some.
+/// Turns a frame into a fragment at random, and damages some of its bytes.
 fn damaged(random: &mut Random, is_internal: bool, frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     if random.chance(3000) {
-        // Of IPv4, also within the tunnel; or of IPv6.
+        // Makes an IPv4 fragment, also inside the tunnel, or an IPv6 fragment.
         let at = if is_internal { 54 } else { 14 };
         if is_internal && random.chance(5000) {
             let offset = (random.below(6) as u8 * 8) | random.below(2) as u8;

@@ -1,4 +1,4 @@
-//! ICMP through softwires, and errors that are sent and translated.
+//! Tests of ICMP through softwires, and of ICMP errors that the AFTR sends and translates.
 
 use carina_lwaftr::config::Rules;
 
@@ -6,7 +6,7 @@ use crate::harness::*;
 
 #[test]
 fn echoes_go_to_the_owner_of_their_identifier() {
-    // (type, direction, identifier) and who gets it.
+    // Echo requests and replies in both directions, each with its identifier.
     let ran = Case::plain()
         .with_external(frame4(&icmp4([HOST, SHARED], 8, 0, 0x1234_0001, b"a")))
         .with_external(frame4(&icmp4([HOST, SHARED], 0, 0, 0x8234_0001, b"b")))
@@ -27,7 +27,7 @@ fn echoes_go_to_the_owner_of_their_identifier() {
     assert_eq!(out4(&ran.external[1]).icmp.unwrap().3, b"d");
     assert_counters(&ran, &[("out-ipv4-packets", 2), ("out-ipv6-packets", 2)]);
 
-    // With the peer port 0 owns all requests from outside.
+    // By Snabb's rules the owner of port 0 gets all echo requests from the Internet.
     let ran = Case::plain()
         .like_snabb()
         .with_external(frame4(&icmp4([HOST, SHARED], 8, 0, 0x9234_0001, b"a")))
@@ -43,7 +43,7 @@ fn errors_go_to_the_owner_of_the_port_that_they_quote() {
     let seen = into(&ran.internal[0], BR, B4_HIGH);
     assert_eq!(seen.icmp, Some((3, 4, 1400, sent[..28].to_vec())));
 
-    // From a B4 the quoted packet went there: its destination port counts.
+    // A B4 quotes a packet that it received, so the destination port counts.
     let received = udp((HOST, 80), (SHARED, 40000), b"unwanted");
     let error = tunnel(B4_HIGH, BR, &icmp4([SHARED, HOST], 3, 3, 0, &received));
     let ran = Case::plain().with_internal(frame6(&error)).run();
@@ -60,7 +60,8 @@ fn errors_go_to_the_owner_of_the_port_that_they_quote() {
         ],
     );
 
-    // An error about an echo, by its identifier; one that quotes nothing has no owner.
+    // An error about an echo is looked up by the identifier; an error whose quotation is too short
+    // has no owner.
     let echo = icmp4([SHARED, HOST], 8, 0, 0x9000_0001, b"ping");
     let error = icmp4([[198, 51, 100, 1], SHARED], 11, 0, 0, &echo);
     let ran = Case::plain().with_external(frame4(&error)).run();
@@ -111,7 +112,7 @@ fn no_error_is_sent_about_what_must_not_be_answered() {
         Case::plain().with_external(to_group).run().external.len(),
         0
     );
-    // An error without a hop left.
+    // An error whose TTL expires here.
     let sent = udp((WHOLE, 5), (HOST, 80), b"x");
     let mut error = icmp4([HOST, WHOLE], 3, 1, 0, &sent);
     edit4(&mut error, |header| header.time_to_live = 1);
@@ -202,7 +203,7 @@ fn errors_out_of_the_tunnel_are_translated() {
             &[("in-ipv6-packets", 1), ("out-icmpv4-error-packets", 1)],
         );
     }
-    // No path carries less than 1280 bytes. (RFC 8201 §4)
+    // 1280 bytes is the smallest MTU of IPv6. (RFC 8201 §4)
     for word in [7, 1279] {
         let error = icmp6(["2001:db8::99", BR], 2, 0, word, &quoted);
         let ran = Case::plain().with_internal(frame6(&error)).run();

@@ -1,6 +1,6 @@
-//! Tests of the whole function: captures in, captures out, judged by `etherparse`.
+//! Tests of the whole AFTR: captures in, captures out, examined with `etherparse`.
 
-// Helpers of tests may panic as tests may.
+// Clippy's exceptions for tests do not cover helpers of tests.
 #![allow(clippy::unwrap_used)]
 
 mod app;

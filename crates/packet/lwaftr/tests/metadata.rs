@@ -1,4 +1,5 @@
-//! Frames of which something is known beside their bytes, as ports with offloads give them.
+//! Frames with metadata beside their bytes (VLAN tag, pending checksum), as ports with offloads
+//! deliver them.
 
 use std::sync::Arc;
 
@@ -38,7 +39,7 @@ fn tag_and_checksum_beside_the_bytes_count() {
         (0x2007, false, 1),
     ] {
         let mut frame = pool.frame_of(&frame4(&packet)).unwrap();
-        // The sum of the pseudo header stands where the checksum belongs.
+        // The checksum field holds the sum of the pseudo header, as an offload expects.
         let pseudo = ones_sum(&[&packet[12..20], &[0, 17], &packet[24..26]].concat()) as u16;
         frame.bytes_mut()[40..42].copy_from_slice(&pseudo.to_be_bytes());
         frame.set_checksum(Some(Checksum {

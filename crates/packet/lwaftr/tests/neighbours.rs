@@ -1,4 +1,4 @@
-//! Own addresses: ARP, neighbour discovery, echo.
+//! Tests of the own addresses: ARP, neighbour discovery, echo.
 
 use carina_wire::inet::Arp4;
 use carina_wire::neighbour::{Neighbour, NeighbourKind, group_mac, solicited_node};
@@ -96,7 +96,7 @@ fn next_hops_are_asked_for_and_packets_wait_for_them() {
     );
 }
 
-/// An advertisement of the internal next hop: an answer to this AFTR, or one to all.
+/// An advertisement of the internal next hop: solicited by this AFTR, or unsolicited to all nodes.
 fn advertisement(is_solicited: bool, mac: [u8; 6]) -> Neighbour {
     Neighbour {
         kind: NeighbourKind::Advertisement {
@@ -111,7 +111,7 @@ fn advertisement(is_solicited: bool, mac: [u8; 6]) -> Neighbour {
     }
 }
 
-/// The router that takes the place of the next hops.
+/// MAC address of the router that replaces the next hops.
 const SWAPPED: [u8; 6] = [2, 0, 0, 0, 0, 0x99];
 
 #[test]
@@ -145,7 +145,7 @@ fn router_that_takes_the_next_hops_place_gets_all_at_once() {
             [SWAPPED]
         );
         assert_eq!(stations(&ran.internal, &|frame| frame[20] == 4), [SWAPPED]);
-        // What was announced is asked for.
+        // The AFTR verifies the announcement with a request of its own.
         assert!(counter(&ran.counters, "out-arp-request-packets") > 1);
         assert!(counter(&ran.counters, "out-ndp-ns-packets") > 1);
     }

@@ -1,4 +1,4 @@
-//! Random tables and random packets: the function beside the reference.
+//! Random tables and random packets: the AFTR must do what the reference does.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::extensions::{LIMIT, behind};
 use crate::harness::*;
 use crate::reference::{Left, MTU4, MTU6, Reference};
 
-/// Packets of a run of the tests; `CARINA_LWAFTR_PACKETS` says how many more are wanted.
+/// Number of packets in one run of the test; the variable `CARINA_LWAFTR_PACKETS` overrides it.
 fn packets() -> u64 {
     let wanted = std::env::var("CARINA_LWAFTR_PACKETS");
     wanted
@@ -117,13 +117,13 @@ impl Tried {
     }
 }
 
-/// Softwires of a few addresses, with all kinds of port sets, some without an owner.
+/// Softwires of a few addresses with all kinds of port sets, some of which have no owner.
 fn table(random: &mut Random) -> Vec<Softwire> {
     let mut made: Vec<Softwire> = Vec::new();
     for last in 0..8 {
         let offset_bits = random.below(7) as u8;
         let psid_bits = random.below(5) as u8;
-        // Half of the addresses are not shared at all.
+        // Many addresses are not shared at all.
         let ports = if random.chance(4000) {
             PortSets::default()
         } else {
@@ -152,7 +152,7 @@ fn of_table(random: &mut Random, softwires: &[Softwire]) -> ([u8; 4], u16) {
     let softwire = &softwires[random.index(softwires.len())];
     let k = u32::from(softwire.ports.psid_bits);
     let low = 16 - u32::from(softwire.ports.offset_bits) - k;
-    // A port of this softwire mostly; one that is reserved now and then.
+    // Usually a port of this softwire; sometimes a low port that belongs to no set.
     let port =
         random.next_u64() as u32 & !(((1 << k) - 1) << low) | u32::from(softwire.psid) << low;
     let port = if random.chance(1000) {
@@ -178,7 +178,7 @@ fn anywhere(random: &mut Random) -> [u8; 4] {
     }
 }
 
-/// A packet to an address of the table, or from one.
+/// A packet to or from an address of the table.
 fn packet(random: &mut Random, softwires: &[Softwire], from_table: bool) -> Vec<u8> {
     let (address, port) = of_table(random, softwires);
     let is_between = random.chance(2500);
@@ -205,7 +205,7 @@ fn packet(random: &mut Random, softwires: &[Softwire], from_table: bool) -> Vec<
             icmp4([source.0, destination.0], kind, 0, word, &payload)
         }
         1 => {
-            // The quoted packet went the other way.
+            // The quoted packet went in the opposite direction.
             let quoted = udp(destination, source, &payload);
             let cut = random.within(0, quoted.len() as u64) as usize;
             let kind = [3, 11, 12][random.index(3)];
@@ -234,14 +234,14 @@ fn packet(random: &mut Random, softwires: &[Softwire], from_table: bool) -> Vec<
     if random.chance(300) {
         let at = random.index(packet.len().min(40));
         packet[at] ^= 1 << random.below(8);
-        // Fragments are for other tests.
+        // This test sends no fragments.
         packet[6] &= 0x40;
         packet[7] = 0;
     }
     packet
 }
 
-/// A packet through a tunnel: mostly from its source's owner.
+/// A packet through a tunnel, usually from the B4 that owns its source.
 fn from_b4(random: &mut Random, softwires: &[Softwire]) -> Vec<u8> {
     let inner = packet(random, softwires, true);
     let bits = |port: u16| format!("{port:016b}");

@@ -1,7 +1,7 @@
-//! What RFC 7596 wants of a packet, as slowly and plainly as it can be said: softwires are looked
-//! for one after the other, ports are strings of bits, headers are etherparse's.
+//! A reference AFTR, written as plainly as possible after RFC 7596: it searches softwires one by
+//! one, treats ports as strings of bits, and reads headers with etherparse.
 //!
-//! Fragments do not come in; packets that leave may be cut.
+//! It receives no fragments, but may fragment packets that leave.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -10,11 +10,11 @@ use etherparse::{IpDscp, IpEcn, IpFragOffset, IpNumber, Ipv4Header, Ipv6FlowLabe
 
 use crate::harness::{NEXT_MAC, OWN_MAC, OWN4, ones_sum};
 
-/// The longest packets of each side.
+/// MTU of each side, in bytes.
 pub const MTU4: usize = 1400;
 pub const MTU6: usize = 1500;
 
-/// Frames that leave: towards the Internet, and towards the access network.
+/// Frames that the reference sends, by side.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Left {
     pub external: Vec<Vec<u8>>,
@@ -54,7 +54,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from(*bytes.get(at)?) << 8 | u16::from(*bytes.get(at + 1)?))
 }
 
-/// The port of a packet with this protocol and payload: of its source, or of its destination.
+/// The source or the destination port in a payload of this protocol.
 fn port(protocol: u8, payload: &[u8], of_source: bool) -> Option<u16> {
     match protocol {
         6 | 17 | 33 | 132 | 136 => word(payload, if of_source { 0 } else { 2 }),
@@ -67,7 +67,7 @@ fn port(protocol: u8, payload: &[u8], of_source: bool) -> Option<u16> {
             if !is_plain || (quoted[9] == 1 && !is_echo) || quoted[6] & 31 != 0 || quoted[7] != 0 {
                 return None;
             }
-            // The quoted packet went the other way.
+            // The quoted packet went in the opposite direction.
             port(quoted[9], &quoted[length..], !of_source)
         }
         _ => None,
@@ -102,7 +102,7 @@ impl Reference {
             .any(|softwire| softwire.ipv4 == address)
     }
 
-    /// A packet from the Internet.
+    /// Handles a frame from the Internet.
     pub fn external(&self, frame: &[u8]) -> Left {
         let mut left = Left::default();
         let Some(packet) = Packet::read(&frame[14..]) else {
@@ -137,7 +137,7 @@ impl Reference {
         left.wrap(owner, &one_hop(packet));
     }
 
-    /// Sends an error to the source of a packet, unless it must not get one.
+    /// Sends an ICMP error to the source of a packet, unless RFC 1812 forbids it.
     fn error(&self, about: &Packet, [kind, code]: [u8; 2], mtu: u16, left: &mut Left) {
         let source = Ipv4Addr::from(about.header.source);
         let destination = Ipv4Addr::from(about.header.destination);
@@ -165,14 +165,15 @@ impl Reference {
         let mut bytes = Vec::new();
         header.write(&mut bytes).unwrap();
         bytes.extend(&icmp);
-        // The quoted packet came from the address that the error goes to: its source port counts.
+        // The quoted packet came from the address that the error is sent to, so its source port
+        // counts.
         match self.owner(source.octets(), port(1, &icmp, false)) {
             Some(owner) => left.wrap(owner, &bytes),
             None => left.external.push(ether([8, 0], &bytes)),
         }
     }
 
-    /// A packet from the access network.
+    /// Handles a frame from the access network.
     pub fn internal(&self, frame: &[u8]) -> Left {
         let mut left = Left::default();
         let (mut outer, rest) = Ipv6Header::from_slice(&frame[14..]).unwrap();
@@ -258,7 +259,7 @@ fn ether(ethertype: [u8; 2], packet: &[u8]) -> Vec<u8> {
 }
 
 impl Left {
-    /// Sends a packet of IPv4, in fragments if it is too long.
+    /// Sends an IPv4 packet, in fragments if it is too long.
     fn send4(&mut self, bytes: &[u8]) {
         let packet = Packet::read(bytes).unwrap();
         if bytes.len() <= MTU4 {
@@ -280,7 +281,7 @@ impl Left {
         }
     }
 
-    /// Sends a packet through a softwire, in fragments if it is too long.
+    /// Encapsulates a packet and sends it through a softwire, in fragments if it is too long.
     fn wrap(&mut self, owner: &Softwire, inner: &[u8]) {
         let header = |length: usize, next: u8| Ipv6Header {
             traffic_class: inner[1],
@@ -310,7 +311,7 @@ impl Left {
         }
     }
 
-    /// Tells a B4 that its source address is not its own.
+    /// Sends an ICMPv6 error to a B4 that used an inner source of another softwire.
     fn refuse(&mut self, outer: &Ipv6Header, from: [u8; 16], about: &[u8]) {
         let source = Ipv6Addr::from(outer.source);
         let is_host = !source.is_multicast() && !source.is_unspecified() && !source.is_loopback();

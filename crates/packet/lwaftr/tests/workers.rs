@@ -1,4 +1,4 @@
-//! Several workers do together what one does.
+//! Several workers together do what one worker does.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,7 +26,7 @@ use crate::fragments::{cut4, cut6};
 use crate::harness::*;
 use crate::neighbours::{arp, asking, octets};
 
-/// Nothing is judged by it; it ends what hangs.
+/// Only bounds how long a test may hang; no assertion depends on it.
 const PATIENCE: Duration = Duration::from_secs(120);
 const WORKERS: usize = 3;
 
@@ -114,7 +114,8 @@ impl Site<'_> {
         whole.into_iter().map(|(_, frame)| frame).collect()
     }
 
-    /// Packets towards B4s. A solicitation may come late on a slow machine, and is not one.
+    /// Packets towards B4s. Excludes neighbour solicitations, which may come late on a slow
+    /// machine.
     fn forwarded(&self) -> Vec<Vec<u8>> {
         let mut frames = self.left("out6");
         frames.retain(|frame| frame[..6] == NEXT_MAC);
@@ -130,7 +131,7 @@ fn runner(directory: &Path) -> GraphRunner {
     GraphRunner::new(pool, Some(&directory.join("counters"))).unwrap()
 }
 
-/// Runs until it is so.
+/// Runs the graph until `is_so` returns true.
 fn until(runner: &mut GraphRunner, what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
@@ -141,7 +142,7 @@ fn until(runner: &mut GraphRunner, what: &str, mut is_so: impl FnMut() -> bool) 
     }
 }
 
-/// A counter of each worker.
+/// The values of one counter, by worker.
 fn counters(directory: &Path, name: &str) -> Vec<u64> {
     let readings = counter_file::read(&directory.join("counters")).unwrap();
     let of = |worker| {
@@ -152,7 +153,7 @@ fn counters(directory: &Path, name: &str) -> Vec<u64> {
     (0..WORKERS).map(of).collect()
 }
 
-/// Packets of many hosts in fragments of every kind, and between customers.
+/// Packets of many hosts: fragments of every kind, and packets between customers.
 fn traffic() -> Case {
     let mut case = Case::plain();
     let far = |host: u8| [198, 51, 100, host];
@@ -162,7 +163,8 @@ fn traffic() -> Case {
         let inner = udp((SHARED, 40000), (far(host), 33333), &[host; 1000]);
         let mut inner_id = inner.clone();
         edit4(&mut inner_id, |header| header.identification = host.into());
-        // A fragment of IPv4 in one of IPv6, and its other half in none.
+        // One half of an IPv4 packet inside IPv6 fragments, and the other half inside a whole IPv6
+        // packet.
         let halves = cut4(&inner_id, &[800]);
         let cut = cut6(&tunnel(B4_HIGH, BR, &halves[0]), host.into(), &[400]);
         let whole = tunnel(B4_HIGH, BR, &halves[1]);
@@ -178,7 +180,7 @@ fn traffic() -> Case {
             .with_internal(frame6(&between));
         later.push((parts[0].clone(), cut[0].clone(), whole));
     }
-    // What belongs together is far apart.
+    // The other halves come much later.
     for (part, cut, whole) in later {
         case = case
             .with_external(frame4(&part))
@@ -222,7 +224,7 @@ fn three_workers_forward_what_one_does() {
         let sum = |name| counters(directory.path(), name).iter().sum::<u64>();
         sum("in-ipv4-packets") == 40 && sum("hairpin-ipv4-packets") == 40
     });
-    // More than one had something to do.
+    // More than one worker had packets.
     let busy = counters(directory.path(), "in-ipv4-packets");
     assert!(
         busy.iter().filter(|count| **count > 0).count() > 1,
@@ -302,7 +304,7 @@ fn what_one_worker_learns_all_know() {
     );
 }
 
-/// Queues that differ by what is said of them.
+/// Copies of one queue, each with one change.
 fn queues(changes: &[fn(&mut Queue)]) -> Vec<Queue> {
     let loaded = Case::plain().loaded([Some(7), Some(8)]);
     let first = loaded.config.queues().next().unwrap();
@@ -368,7 +370,7 @@ fn frames_go_to_the_worker_with_their_addresses() {
     assert_eq!(worker(&solicitation(OWN6), 80), 3);
     let ping = |to| frame4(&icmp4([HOST, to], 8, 0, 1, b"x"));
     assert_eq!(worker(&ping([10, 1, 1, 2]), 7), 2);
-    // Of a VLAN that none has, and what is no frame: the first counts it.
+    // The first worker gets, and counts, frames of an unknown VLAN and truncated frames.
     assert_eq!(worker(&packet(1), 9), 0);
     for length in 0..60 {
         let cut = pool.frame_of(&solicitation(OWN6)[..length]).unwrap();

@@ -1,38 +1,38 @@
-//! A packet that has arrived, and what of it is needed later.
+//! An IPv4 packet that has arrived, with the facts about its arrival that are needed later.
 
 use carina_time::Instant;
 use carina_wire::inet::Ipv4Header;
 
-/// A packet of IPv4 that came, by itself or through a tunnel.
+/// An IPv4 packet that has arrived, by itself or through a tunnel.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrived {
-    /// Its header.
+    /// The packet's IPv4 header.
     pub header: Ipv4Header,
-    /// How it came.
+    /// How the packet arrived.
     pub how: How,
 }
 
-/// What decides, beside the packet, whether its sender gets errors.
+/// What decides, apart from the packet itself, whether the AFTR may answer it with an ICMP error.
 #[derive(Clone, Copy, Debug)]
 pub struct How {
-    /// It was sent to a group of stations.
+    /// Whether the packet was sent to a multicast or broadcast MAC address.
     pub is_group: bool,
-    /// When it came.
+    /// When the packet arrived.
     pub now: Instant,
 }
 
-/// Bytes of an outer header.
+/// Length of an outer header, in bytes.
 pub const OUTER_BYTES: usize = 40;
 
-/// The header around a packet of IPv4 that came through a tunnel.
+/// The IPv6 header around an IPv4 packet that came through a tunnel.
 #[derive(Clone, Copy, Debug)]
 pub struct Outer {
-    /// The header.
+    /// The header's bytes.
     pub header: [u8; 40],
 }
 
 impl Outer {
-    /// Where it comes from, and where it goes.
+    /// The source and the destination address.
     #[must_use]
     pub fn ends(&self) -> [[u8; 16]; 2] {
         let (mut source, mut destination) = ([0; 16], [0; 16]);
@@ -41,14 +41,15 @@ impl Outer {
         [source, destination]
     }
 
-    /// Its traffic class.
+    /// The traffic class.
     #[must_use]
     pub fn class(&self) -> u8 {
         self.header[0] << 4 | self.header[1] >> 4
     }
 }
 
-/// Two headers are the same when they are of the same tunnel.
+/// Two outer headers are equal when their source and destination are: then they belong to one
+/// tunnel.
 impl PartialEq for Outer {
     fn eq(&self, other: &Outer) -> bool {
         self.ends() == other.ends()

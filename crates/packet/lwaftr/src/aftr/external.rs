@@ -1,4 +1,4 @@
-//! What comes from the Internet.
+//! Handles frames from the Internet.
 
 use carina_apps::fragment::{fragment4, must_not_be_cut, whole4};
 use carina_apps::icmp_echo::{Found, answer};
@@ -49,7 +49,7 @@ impl Aftr {
         } else {
             self.counters.add(Single::InIpv4FragReassemblyUnneeded, 1);
         }
-        // What follows is Ethernet's padding.
+        // The bytes behind the packet are Ethernet's padding.
         frame.truncate(ETHER + header.total_bytes);
         let bytes = frame.len();
         if !self.external.lets_in(frame.bytes()) {
@@ -69,7 +69,8 @@ impl Aftr {
         }
     }
 
-    /// Makes an echo request the answer; a request that is damaged goes the way of other packets.
+    /// Turns an echo request to the own address into its reply, and returns whether it did. A
+    /// damaged request is left as it is, and handled like any other packet.
     fn echo4(&mut self, frame: &mut Frame) -> bool {
         let bytes = frame.len();
         let is_answered = answer(frame.bytes_mut(), self.own.v4.ip) == Found::Answered;
@@ -80,8 +81,8 @@ impl Aftr {
         is_answered
     }
 
-    /// Takes a fragment of IPv4 that stands behind `head_bytes` of other headers; returns its
-    /// packet when it was the last that was missing.
+    /// Adds an IPv4 fragment, which begins behind `head_bytes` of other headers. Returns the
+    /// reassembled packet and its header when this fragment was the last one missing.
     pub(super) fn put_together4(
         &mut self,
         frame: &Frame,
@@ -128,8 +129,8 @@ impl Aftr {
         }
     }
 
-    /// No softwire has the destination: its sender gets an error, but for ICMP. (RFC 7596 §6.2,
-    /// §8.1)
+    /// Refuses a packet whose destination has no softwire: its sender gets an ICMP error, unless
+    /// the packet itself is ICMP. Returns the counter of the drop. (RFC 7596 §6.2, §8.1)
     pub(super) fn unbound(&mut self, packet: &Frame, arrived: &Arrived) -> Of {
         let view = Packet4::checked(packet.bytes(), &arrived.header);
         if view.is_icmp() {
@@ -142,8 +143,8 @@ impl Aftr {
         Of::DropNoDestSoftwireIpv4
     }
 
-    /// ICMP without an owner, as Snabb counts it: without softwire, and silently dropped if errors
-    /// are sent at all.
+    /// Counts an ICMP packet without a softwire as Snabb does: as one without softwire, and also as
+    /// silently dropped if ICMP errors are enabled at all.
     pub(super) fn unbound_icmp(&mut self, packet: &Frame) -> Of {
         if !self.policy.sends_errors4 {
             self.counters.add(Single::DropOutByPolicyIcmpv4Packets, 1);
@@ -154,7 +155,7 @@ impl Aftr {
         Of::DropInByRfc7596Icmpv4
     }
 
-    /// Forwards a packet to a B4.
+    /// Forwards an IPv4 packet to a B4.
     pub(super) fn forward_to_b4(
         &mut self,
         mut packet: Frame,
@@ -183,7 +184,7 @@ impl Aftr {
     }
 }
 
-/// ARP for the own address. (RFC 826)
+/// ARP for the AFTR's own address. (RFC 826)
 impl Aftr {
     fn arp(&mut self, frame: &Frame, now: Instant) {
         let bytes = frame.len();

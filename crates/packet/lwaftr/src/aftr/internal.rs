@@ -1,4 +1,4 @@
-//! What comes from the access network.
+//! Handles frames from the access network.
 
 use carina_apps::congestion::carry_mark;
 use carina_apps::fragment::{fragment6, must_not_be_cut, whole6, without_extensions6};
@@ -32,7 +32,7 @@ impl Aftr {
         let Some((outer, length)) = header6(frame.bytes()) else {
             return self.drop6(Of::DropMalformedIpv6, bytes);
         };
-        // What follows is Ethernet's padding.
+        // The bytes behind the packet are Ethernet's padding.
         frame.truncate(ETHER + 40 + length);
         let Some(upper) = self.upper(&frame, &outer, now) else {
             return;
@@ -54,8 +54,9 @@ impl Aftr {
         }
     }
 
-    /// What stands behind the extension headers of a frame that ends with its packet; `None` when
-    /// it has to be discarded, which is done.
+    /// Finds what follows the extension headers of an IPv6 packet. `frame` ends where the packet
+    /// ends. Returns `None` for a packet that must be discarded; it is then already counted, and
+    /// answered with an error where the rules say so.
     fn upper(&mut self, frame: &Frame, outer: &Outer, now: Instant) -> Option<Upper> {
         let error = match Upper::of_all(&frame.bytes()[ETHER..]) {
             Ok(upper) => return Some(upper),
@@ -84,7 +85,8 @@ impl Aftr {
         None
     }
 
-    /// Takes a fragment whose fragment header stands `at` its packet.
+    /// Adds an IPv6 fragment, whose fragment header begins at byte `at` of the packet. Returns the
+    /// reassembled packet when this fragment was the last one missing.
     fn put_together6(
         &mut self,
         frame: &Frame,
@@ -103,7 +105,7 @@ impl Aftr {
         let whole = match outcome {
             Outcome::Complete(whole) => whole,
             Outcome::Discarded(why) => {
-                // The fields that are wrong: payload length, and offset. (RFC 8200 §4.5)
+                // `Length`: the payload length is wrong; `TooLong`: the offset is. (RFC 8200 §4.5)
                 let pointer = match why {
                     Discard::Length => 4,
                     Discard::TooLong => at + 2,
@@ -123,7 +125,8 @@ impl Aftr {
         made.ok()
     }
 
-    /// Tells the sender what is wrong with a packet, and where.
+    /// Sends an ICMPv6 parameter problem: `code` tells the sender what is wrong, and `pointer` the
+    /// byte at fault.
     fn parameter_problem(
         &mut self,
         code: u8,
@@ -144,7 +147,8 @@ impl Aftr {
         self.tell6(message, destination, &frame.bytes()[ETHER..], how);
     }
 
-    /// Takes a packet without extension headers; it `was_cut`, or had the header for it.
+    /// Handles an IPv6 packet without extension headers. `was_cut` means that the packet had a
+    /// fragment header.
     fn ipv6(&mut self, mut frame: Frame, was_cut: bool, now: Instant) {
         let bytes = frame.len();
         if !self.internal.lets_in(frame.bytes()) {
@@ -184,7 +188,7 @@ impl Aftr {
         }
     }
 
-    /// Drops a packet that came as a frame of so many bytes.
+    /// Drops a packet that arrived from a B4 in a frame of `bytes` bytes.
     fn drop_from_b4(&mut self, of: Of, bytes: usize) {
         let is_between_softwires = matches!(
             of,
@@ -203,7 +207,7 @@ impl Aftr {
         }
     }
 
-    /// Takes a packet out of its tunnel.
+    /// Decapsulates a packet from a B4, reassembles it if it is a fragment, and forwards it.
     fn forward_from_b4(&mut self, mut frame: Frame, outer: Outer, how: How) -> Result<(), Of> {
         frame.advance(40);
         let header = Ipv4Header::decode(frame.bytes()).map_err(|_| Of::DropMalformedIpv4)?;
@@ -212,14 +216,15 @@ impl Aftr {
         if !header.is_fragment {
             return self.decapsulated(frame, &outer, &arrived(header));
         }
-        // A later fragment has no port by which it could be looked up.
+        // A later fragment has no port, so it cannot be looked up by itself.
         match self.put_together4(&frame, 0, &header, Some(outer), how.now) {
             Some((whole, header)) => self.decapsulated(whole, &outer, &arrived(header)),
             None => Ok(()),
         }
     }
 
-    /// Forwards a packet that came through a softwire, if it is its owner's.
+    /// Forwards a decapsulated packet if its source address and port belong to the softwire that it
+    /// came through.
     fn decapsulated(
         &mut self,
         mut packet: Frame,
@@ -275,7 +280,7 @@ impl Aftr {
         }
     }
 
-    /// Whether ICMP between softwires is dropped, as that from the Internet is.
+    /// Whether ICMP between softwires is dropped, because ICMP from the Internet is not allowed.
     pub(super) fn refuses_hairpinned_icmp(&self) -> bool {
         self.rules.drops_hairpinned_icmp && !self.policy.allows_icmp4
     }
@@ -302,9 +307,9 @@ impl Aftr {
     }
 }
 
-/// Errors of ICMPv6 from within tunnels. (RFC 2473 §8)
+/// Translation of ICMPv6 errors about tunnel packets. (RFC 2473 §8)
 impl Aftr {
-    /// Tells the sender of the packet that an error quotes.
+    /// Sends an ICMPv4 error to the source of the inner packet that an ICMPv6 error quotes.
     fn translate(&mut self, packet: &Frame, how: How) -> Result<(), Of> {
         let bytes = packet.bytes();
         if !self.policy.allows_icmp6 {
@@ -316,7 +321,7 @@ impl Aftr {
         let (kind, code) = (bytes[40], bytes[41]);
         let word = u32::from_be_bytes([bytes[44], bytes[45], bytes[46], bytes[47]]);
         let message = match (kind, code) {
-            // No path carries less. (RFC 8201 §4)
+            // No IPv6 path has a smaller MTU. (RFC 8201 §4)
             (2, 0) if self.rules.discards_small_mtus && word < u32::from(Internal::MTU_MIN) => {
                 return Err(Of::DropTooSmallMtuIcmpv6);
             }
@@ -350,10 +355,11 @@ impl Aftr {
     }
 }
 
-/// The least MTU of IPv4. (RFC 791 §3.2)
+/// The smallest IPv4 MTU, in bytes. (RFC 791 §3.2)
 const MTU4_MIN: usize = 68;
 
-/// The packet that an ICMPv6 error quotes: the header of the tunnel, and what is within.
+/// Splits the packet that an ICMPv6 error quotes into the tunnel's outer header and the IPv4 packet
+/// inside. `None` if the quoted packet is not IPv4 in IPv6, or is a fragment other than the first.
 fn quoted(bytes: &[u8]) -> Option<(Outer, Packet4<'_>)> {
     let (header, rest) = bytes.split_first_chunk::<40>()?;
     if header[0] >> 4 != 6 {
@@ -371,7 +377,8 @@ fn quoted(bytes: &[u8]) -> Option<(Outer, Packet4<'_>)> {
     Some((Outer { header: *header }, Packet4::quoted(inner)?))
 }
 
-/// The header of a frame of IPv6, and how many bytes follow it; `None` when they do not.
+/// The IPv6 header of a frame, and its payload length; `None` if the frame is not IPv6 or shorter
+/// than this length requires.
 fn header6(frame: &[u8]) -> Option<(Outer, usize)> {
     let packet = frame.get(ETHER..)?;
     let header = packet.first_chunk::<40>()?;
@@ -384,7 +391,7 @@ fn is_group(frame: &Frame) -> bool {
     frame.bytes().first().is_some_and(|byte| byte & 1 != 0)
 }
 
-/// Neighbour discovery for the own address. (RFC 4861 §7)
+/// Neighbour discovery for the AFTR's own address. (RFC 4861 §7)
 impl Aftr {
     fn neighbour(&mut self, message: &Neighbour, frame: &Frame, now: Instant) {
         let bytes = frame.len();

@@ -1,4 +1,5 @@
-//! Fragments that an AFTR waits for: of IPv4 from the Internet, of IPv4 within tunnels, of IPv6.
+//! Fragments that wait for the rest of their packets: IPv4 from the Internet, IPv4 within tunnels,
+//! and IPv6.
 
 use carina_apps::reassembly::{Bounds, Fragment, Outcome, Reassembly, Whole};
 use carina_time::{Duration, Instant};
@@ -8,18 +9,19 @@ use super::arrived::Outer;
 use crate::config::ReassemblyBounds;
 use crate::counters::{Counters, Single};
 
-/// What identifies a packet of IPv4. (RFC 791 §3.2)
+/// Identifies the IPv4 packet that a fragment belongs to. (RFC 791 §3.2)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key4 {
-    /// Source and destination.
+    /// Source and destination address.
     ends: [[u8; 4]; 2],
     protocol: u8,
     id: u16,
-    /// The header around it; its addresses keep apart customers who share an address.
+    /// The outer header of a packet from a tunnel. Its addresses distinguish customers who share an
+    /// IPv4 address.
     pub outer: Option<Outer>,
 }
 
-/// What identifies a packet of IPv6. (RFC 8200 §4.5)
+/// Identifies the IPv6 packet that a fragment belongs to. (RFC 8200 §4.5)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key6 {
     ends: [[u8; 16]; 2],
@@ -27,7 +29,7 @@ pub struct Key6 {
 }
 
 impl Key6 {
-    /// That of a fragment.
+    /// The key of a fragment with the outer header `outer` and the identification `id`.
     #[must_use]
     pub fn new(outer: &Outer, id: u32) -> Key6 {
         let ends = outer.ends();
@@ -36,7 +38,7 @@ impl Key6 {
 }
 
 impl Key4 {
-    /// That of a fragment, whose header is `header` in front of `packet`.
+    /// The key of a fragment; `header` is the decoded header at the beginning of `packet`.
     #[must_use]
     pub fn new(packet: &[u8], header: &Ipv4Header, outer: Option<Outer>) -> Key4 {
         Key4 {
@@ -48,7 +50,7 @@ impl Key4 {
     }
 }
 
-/// All fragments.
+/// The incomplete packets of both families.
 pub struct Parts {
     v4: Reassembly<Key4>,
     v6: Reassembly<Key6>,
@@ -56,14 +58,15 @@ pub struct Parts {
     takes6: bool,
 }
 
-/// Fragments of one family take no more memory than this, in bytes.
+/// Most memory that the fragments of one family may occupy, in bytes.
 const BYTES_MAX: usize = 64 << 20;
-/// How long a packet may stay incomplete. (RFC 791 §3.2 has 15 s and more, RFC 8200 §4.5 60 s)
+/// How long a packet may stay incomplete. (RFC 791 §3.2 asks for at least 15 s, RFC 8200 §4.5 for
+/// 60 s)
 const TIME4: Duration = Duration::from_secs(30);
 const TIME6: Duration = Duration::from_secs(60);
 
 impl Parts {
-    /// None yet.
+    /// Starts with no fragments.
     #[must_use]
     pub fn new(v4: ReassemblyBounds, v6: ReassemblyBounds) -> Parts {
         let bounds = |bounds: ReassemblyBounds, time| Bounds {
@@ -80,7 +83,7 @@ impl Parts {
         }
     }
 
-    /// Takes a fragment of IPv4.
+    /// Adds an IPv4 fragment.
     pub fn add4(
         &mut self,
         key: Key4,
@@ -108,7 +111,7 @@ impl Parts {
         outcome
     }
 
-    /// Takes a fragment of IPv6.
+    /// Adds an IPv6 fragment.
     pub fn add6(
         &mut self,
         key: Key6,
@@ -136,7 +139,8 @@ impl Parts {
         outcome
     }
 
-    /// Gives up what has been incomplete for too long; returns the first fragments that came.
+    /// Discards packets that have been incomplete for too long. Returns the first fragment of each,
+    /// if it had arrived.
     pub fn expire(&mut self, now: Instant, counters: &mut Counters) -> Expired {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         self.v4.expire(now, |key, first| {
@@ -154,10 +158,10 @@ impl Parts {
     }
 }
 
-/// First fragments of packets that stayed incomplete.
+/// First fragments of packets that stayed incomplete for too long.
 pub struct Expired {
-    /// Of IPv4, with the header around those that came through a tunnel.
+    /// IPv4 fragments; each with its outer header if it came through a tunnel.
     pub v4: Vec<(Option<Outer>, Whole)>,
-    /// Of IPv6.
+    /// IPv6 fragments.
     pub v6: Vec<Whole>,
 }

@@ -1,4 +1,4 @@
-//! Errors that senders get, and the way on which they go.
+//! ICMP errors to senders, and where the AFTR routes them.
 
 use carina_apps::reassembly::Whole;
 use carina_frame::Frame;
@@ -13,7 +13,8 @@ use crate::link::ETHER;
 use crate::packet::{Packet4, Way, count_hop};
 
 impl Aftr {
-    /// Tells the sender of a packet of IPv4.
+    /// Sends an ICMPv4 error about a packet to its sender, if the rules and the configuration allow
+    /// it.
     pub(super) fn tell4(&mut self, message: Message, about: &Packet4<'_>, how: How) {
         let may_be_answered = !how.is_group && about.may_be_answered();
         if self.rules.restrains_errors && !may_be_answered {
@@ -25,7 +26,7 @@ impl Aftr {
         self.send_error4(message, about, how);
     }
 
-    /// Sends an error to the sender of a packet of IPv4, if not too many were sent.
+    /// Sends an ICMPv4 error about a packet to its sender, if the rate limit allows it.
     pub(super) fn send_error4(&mut self, message: Message, about: &Packet4<'_>, how: How) {
         let bytes = ETHER + about.bytes.len();
         if !self.limit4.allows(how.now) {
@@ -41,7 +42,8 @@ impl Aftr {
         self.route_error(error, ends);
     }
 
-    /// An error to an address of the binding table goes to its B4, any other to the Internet.
+    /// Routes an ICMPv4 error. An error to an address of the binding table goes to the B4 of that
+    /// address, any other to the Internet.
     fn route_error(&mut self, mut error: Frame, [source, destination]: [[u8; 4]; 2]) {
         let is_hairpinned = !self.rules.errors_go_straight;
         if is_hairpinned && !self.table.has_address(destination) {
@@ -75,14 +77,16 @@ impl Aftr {
         }
     }
 
-    /// Drops an error that was on its way to a softwire, as if it had come through another one.
+    /// Drops an error that was going to a softwire, and counts it as if it had arrived through
+    /// another softwire.
     fn drop_hairpinned(&mut self, of: Of, bytes: usize) {
         self.counters.count(of, bytes);
         self.counters
             .count(Of::DropAllIpv6Iface, bytes + OUTER_BYTES);
     }
 
-    /// Tells the sender of a packet of IPv6.
+    /// Sends an ICMPv6 error about a packet to its sender, if the rules, the configuration and the
+    /// rate limit allow it. `source` is the source address of the error.
     pub(super) fn tell6(&mut self, message: Message, source: [u8; 16], about: &[u8], how: How) {
         let Some(to) = about.get(8..24).and_then(|to| to.try_into().ok()) else {
             return;
@@ -106,7 +110,8 @@ impl Aftr {
         self.send6(error);
     }
 
-    /// Gives up packets that stay incomplete, and tells the senders of their first fragments.
+    /// Discards packets that have been incomplete for too long, and sends an error to the source of
+    /// each whose first fragment had arrived.
     pub(super) fn expire(&mut self, now: Instant) {
         let expired = self.parts.expire(now, &mut self.counters);
         if !self.rules.answers_fragments {
@@ -128,7 +133,8 @@ impl Aftr {
     }
 }
 
-/// A first fragment as it came, without its header of Ethernet; and whether that named a group.
+/// Restores a first fragment as it arrived, without its Ethernet header; also returns whether its
+/// destination MAC address was a group address.
 fn restored(first: &Whole, has_ether: bool) -> (bool, Vec<u8>) {
     let (ether, head) = first.head.split_at(if has_ether { ETHER } else { 0 });
     let is_group = ether.first().is_some_and(|byte| byte & 1 != 0);

@@ -1,4 +1,4 @@
-//! The side of who asks.
+//! The client of an AFTR's control socket.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -7,38 +7,38 @@ use std::time::Duration;
 
 use super::{Answer, Request, Status};
 
-/// A connection.
+/// A connection to a running AFTR.
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<UnixStream>,
 }
 
-/// Why there is no answer.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The socket.
+    /// The socket failed.
     #[error("the AFTR does not answer: {0}")]
     System(#[from] io::Error),
-    /// The process has ended.
+    /// The AFTR closed the connection before it answered.
     #[error("the AFTR has ended")]
     Ended,
-    /// What came is no answer.
+    /// The line that came is not a valid answer.
     #[error("the AFTR sends an invalid answer: {0}")]
     Answer(#[from] serde_json::Error),
-    /// It was not done.
+    /// The AFTR refused the request, for this reason.
     #[error("{0}")]
     Refused(String),
 }
 
-/// How long an answer may take: a file with millions of softwires is read meanwhile.
+/// Longest wait for an answer: the AFTR may have to read a file with millions of softwires first.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Client {
-    /// Connects.
+    /// Connects to the socket at `path`.
     ///
     /// # Errors
-    /// There is no listener.
+    /// No process listens there.
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -47,10 +47,10 @@ impl Client {
         })
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request, and waits for its answer.
     ///
     /// # Errors
-    /// There is no answer, or it says why nothing was done.
+    /// No valid answer came, or the AFTR refused the request.
     pub fn ask(&mut self, request: &Request) -> Result<String, ClientError> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');

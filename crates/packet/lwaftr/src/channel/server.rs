@@ -1,4 +1,4 @@
-//! The side of the AFTR.
+//! The server of an AFTR's control socket.
 
 use std::fmt;
 use std::fs;
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{Answer, CONNECTIONS_MAX, LINE_MAX, Request, Status};
 
-/// A request that waits for its answer.
+/// A request, and the connection that waits for its answer.
 #[derive(Debug)]
 pub struct Asked {
     /// The request.
@@ -24,7 +24,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Answers it.
+    /// Answers the request.
     pub fn answer<E: fmt::Display>(self, result: Result<String, E>) {
         let (status, value) = match result {
             Ok(value) => (Status::Ok, value),
@@ -35,12 +35,12 @@ impl Asked {
             status,
             value: (!value.is_empty()).then_some(value),
         };
-        // The connection may have ended.
+        // The client may have closed the connection.
         let _ = self.answer.send(answer);
     }
 }
 
-/// The socket, with a thread that takes connections. Both end with this value.
+/// The socket, and the thread that accepts connections. Dropping this value ends both.
 #[derive(Debug)]
 pub struct Server {
     path: PathBuf,
@@ -56,10 +56,10 @@ struct Shared {
 }
 
 impl Server {
-    /// Listens at a path, in place of a process that did there before.
+    /// Listens at `path`, and replaces a socket that an earlier process left there.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system refuses to remove the old socket, to make the new one, or to start the thread.
     pub fn bind(path: &Path) -> io::Result<Server> {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -83,13 +83,13 @@ impl Server {
         })
     }
 
-    /// Rings when requests wait.
+    /// The event that is signalled when a request arrives.
     #[must_use]
     pub fn bell(&self) -> &EventFd {
         &self.shared.bell
     }
 
-    /// The next request, if one waits.
+    /// Takes the next waiting request, if any.
     #[must_use]
     pub fn poll(&self) -> Option<Asked> {
         self.shared.bell.drain();
@@ -100,7 +100,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.has_ended.store(true, Ordering::Release);
-        // Wakes the thread that takes connections.
+        // Wakes the thread that accepts connections.
         let _ = UnixStream::connect(&self.path);
         let _ = fs::remove_file(&self.path);
     }
@@ -126,7 +126,7 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>, sender: &Sender<Asked>)
         let spawned = thread::Builder::new()
             .name("lwaftr-client".to_owned())
             .spawn(move || {
-                // A client may go away at any time.
+                // A client may disconnect at any time.
                 let _ = serve(&stream, &theirs, &sender);
                 theirs.connections.fetch_sub(1, Ordering::AcqRel);
             });
@@ -163,7 +163,7 @@ fn serve(stream: &UnixStream, shared: &Shared, sender: &Sender<Asked>) -> io::Re
     }
 }
 
-/// Waits for the answer; `None` when the process ends.
+/// Passes a request to the main thread, and waits for the answer; `None` when the process ends.
 fn ask(request: Request, shared: &Shared, sender: &Sender<Asked>) -> Option<Answer> {
     let (answer, answered) = sync_channel(1);
     sender.send(Asked { request, answer }).ok()?;
@@ -171,7 +171,7 @@ fn ask(request: Request, shared: &Shared, sender: &Sender<Asked>) -> Option<Answ
     answered.recv().ok()
 }
 
-/// The id of a line that is no request.
+/// The id in a line that is not a valid request, or null.
 fn id_of(line: &[u8]) -> Value {
     let value: Option<Value> = serde_json::from_slice(line).ok();
     value

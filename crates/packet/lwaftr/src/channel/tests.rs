@@ -1,4 +1,4 @@
-//! A server and its clients, good and bad.
+//! Tests of a server with well-behaved and misbehaving clients.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Nothing is judged by it; it ends what hangs.
+/// Only bounds how long a test may hang; no assertion depends on it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn request(verb: Verb, path: &str) -> Request {
@@ -20,7 +20,7 @@ fn request(verb: Verb, path: &str) -> Request {
     }
 }
 
-/// Answers so many requests: to get is fine, all else is not.
+/// Answers `count` requests: `get` succeeds, every other verb is refused.
 fn answer_some(server: &Server, count: usize) {
     let end = Instant::now() + PATIENCE;
     for _ in 0..count {
@@ -40,7 +40,7 @@ fn answer_some(server: &Server, count: usize) {
     }
 }
 
-/// What a connection answers to raw lines.
+/// Sends raw lines on a new connection, and returns the answers.
 fn raw(path: &Path, lines: &[u8], answers: usize) -> Vec<Answer> {
     let mut stream = UnixStream::connect(path).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -99,7 +99,7 @@ fn endless_lines_and_too_many_clients_are_refused() {
     );
     let end = Instant::now() + PATIENCE;
     let refused = loop {
-        // The first one may still be counted.
+        // A connection of the round before may still be counted.
         let mut all: Vec<UnixStream> = (0..=CONNECTIONS_MAX)
             .map(|_| UnixStream::connect(&path).unwrap())
             .collect();

@@ -1,4 +1,4 @@
-//! Compiled files: a configuration as text, and its binding table in compiled form.
+//! Compiled files: the configuration as text, and its binding table in compiled form.
 //!
 //! ```text
 //!   "CarLwC01" | text's bytes 4 | CRC-32 of the text 4 | text | table
@@ -7,33 +7,33 @@
 use super::{Loaded, ReadError, read, write};
 use crate::table::{CompiledError, Table};
 
-/// Why bytes are no compiled file.
+/// Why a file is not a valid compiled file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompiledFileError {
-    /// It begins otherwise.
+    /// The file does not begin with the magic number of this version.
     #[error("no compiled configuration of this version of carina: compile the text again")]
     Magic,
-    /// It ends too early, or its text was changed.
+    /// The file is truncated, or its text does not match the checksum.
     #[error("the compiled configuration is cut or damaged: compile the text again")]
     Damaged,
-    /// Its text is no configuration.
+    /// The text inside is not a valid configuration.
     #[error(transparent)]
     Text(#[from] ReadError),
-    /// Its table is invalid.
+    /// The table inside is invalid.
     #[error(transparent)]
     Table(#[from] CompiledError),
 }
 
 const MAGIC: &[u8; 8] = b"CarLwC01";
 
-/// Whether a file is a compiled one.
+/// Whether a file is a compiled one: whether it begins with the magic number.
 #[must_use]
 pub fn is_compiled(file: &[u8]) -> bool {
     file.starts_with(MAGIC)
 }
 
-/// The compiled form.
+/// Writes a configuration and its table in compiled form.
 #[must_use]
 pub fn compile(loaded: &Loaded) -> Vec<u8> {
     let text = write(&loaded.config);
@@ -45,10 +45,10 @@ pub fn compile(loaded: &Loaded) -> Vec<u8> {
     out
 }
 
-/// Reads a compiled form. `as_snabb`: see [`read`](super::read).
+/// Reads a compiled file. `as_snabb`: see [`read`](super::read).
 ///
 /// # Errors
-/// The bytes are invalid.
+/// The file is not a valid compiled file.
 pub fn read_compiled(file: &[u8], as_snabb: bool) -> Result<Loaded, CompiledFileError> {
     let rest = file.strip_prefix(MAGIC).ok_or(CompiledFileError::Magic)?;
     let (length, rest) = rest.split_first_chunk().ok_or(CompiledFileError::Damaged)?;

@@ -1,4 +1,4 @@
-//! `br-instances` of the model `ietf-softwire-br`. (RFC 8676 §5.2)
+//! Reads `br-instances` of the model `ietf-softwire-br`. (RFC 8676 §5.2)
 
 use std::net::Ipv6Addr;
 
@@ -70,7 +70,7 @@ impl<'a> File<'a> {
     fn icmp_policy(&mut self, at: &Statement<'a>) -> Result<(), ReadError> {
         self.block(at, |file, at| {
             let config = &mut file.config;
-            // The model counts errors a second.
+            // The model states the rate in errors per second.
             let rate = |at: &Statement<'_>| -> Result<ErrorRate, ReadError> {
                 let packets = at.parse(NUMBER)?;
                 let period_s = 1;
@@ -103,7 +103,7 @@ impl<'a> File<'a> {
         let mut parts = Parts::default();
         self.block(opening, |file, at| match at.keyword {
             "binding-ipv6info" => {
-                // An address, or one written as a prefix.
+                // The model allows an address or a prefix.
                 let text = at.text()?;
                 let text = text.strip_suffix("/128").unwrap_or(text);
                 let address = text.parse::<Ipv6Addr>().map_err(|_| {
@@ -127,7 +127,7 @@ impl<'a> File<'a> {
                 }
                 Ok(())
             }),
-            // Entries live as long as the file has them.
+            // Read and ignored: a softwire lives as long as the file lists it.
             "lifetime" => at.text().map(drop),
             _ => Err(at.unknown(
                 "binding-entry",

@@ -1,4 +1,4 @@
-//! `softwire-config` of the model `snabb-softwire`.
+//! Reads `softwire-config` of the model `snabb-softwire`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use super::{ADDRESS4, ADDRESS6, File, PORT, Parts, YES_NO, bits};
 use crate::config::{Address, Instance, NextHopAddress, Queue, Side};
 use crate::text::{Fault, ReadError, Statement, set};
 
-/// Leaves that a softwire must have.
+/// Leaves that every softwire must have.
 pub(super) const SOFTWIRE_NAMES: [&str; 4] = ["ipv4", "psid", "b4-ipv6", "br-address"];
 
 const MAC: &str = "a MAC address";
@@ -70,7 +70,7 @@ impl<'a> File<'a> {
             "psid" => set(&mut parts.psid, at, at.parse(PORT)),
             "b4-ipv6" => set(&mut parts.b4, at, at.parse(ADDRESS6)),
             "br-address" => set(&mut parts.br, at, at.parse(ADDRESS6)),
-            // Made keys of equal length, nothing else.
+            // Read and ignored: Snabb needs it to give its keys equal lengths.
             "padding" => at.parse::<u16>(PORT).map(drop),
             "port-set" => self.port_set(at, parts),
             "br" => set(&mut parts.br_number, at, at.parse("a number from 1 on")),
@@ -178,7 +178,7 @@ impl<'a> File<'a> {
         parts.whole(opening.line, "an interface of a queue")
     }
 
-    /// Reads a member of own addresses; `None` for another one.
+    /// Reads a statement of an own address; `None` if the statement is not one.
     pub(super) fn address_member<T: FromStr + Copy>(
         &mut self,
         at: &Statement<'a>,
@@ -213,7 +213,7 @@ impl<'a> File<'a> {
                 file.config.external.mtu = at.parse(PORT)?;
                 Ok(())
             }
-            // No packet is refused for its length on arrival.
+            // Read and ignored: the AFTR accepts packets of any length.
             "mru" => at.parse::<u16>(PORT).map(drop),
             "ip" | "mac" | "vlan-tag" | "next-hop" => file.external_address1(at),
             _ => {
@@ -238,7 +238,8 @@ impl<'a> File<'a> {
                     internal.flow_label = at.parse_where("a number of 20 bits", is_label)?;
                 }
                 "hairpinning" => internal.has_hairpinning = at.parse(YES_NO)?,
-                // Beside a queue with addresses of its own its tag counts.
+                // Version 1 has these here. In version 3 the queues have addresses, and their
+                // `vlan-tag` counts.
                 "ip" | "mac" | "vlan-tag" | "next-hop" => return file.internal_address1(at),
                 _ => {
                     let mut side = std::mem::take(&mut internal.side);
@@ -304,7 +305,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// Own addresses while they are read.
+/// The statements of an own address that have been read so far.
 pub(super) struct AddressParts<T> {
     ip: Option<T>,
     mac: Option<Mac>,
@@ -324,7 +325,7 @@ impl<T> Default for AddressParts<T> {
 }
 
 impl<T> AddressParts<T> {
-    /// Whether there is anything but a VLAN.
+    /// Whether a statement other than `vlan-tag` has been read.
     pub(super) fn is_begun(&self) -> bool {
         self.ip.is_some() || self.mac.is_some() || self.next_hop.is_some()
     }
@@ -340,7 +341,7 @@ impl<T> AddressParts<T> {
     }
 }
 
-/// A MAC address of one station.
+/// Parses a MAC address that is not a group address.
 fn station(at: &Statement<'_>) -> Result<Mac, ReadError> {
     at.parse_where(MAC, |mac: &Mac| !mac.is_group())
 }

@@ -1,4 +1,4 @@
-//! Files of both models, and faults in them.
+//! Tests with files of both models, and with faulty files.
 
 use super::*;
 use crate::config::NextHopAddress;

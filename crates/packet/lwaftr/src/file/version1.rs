@@ -1,5 +1,6 @@
-//! What version 1 of `snabb-softwire` (2017) has otherwise: own addresses stand beside the rest of
-//! a side, and a softwire names its end of the tunnel and its port set by other lists.
+//! Reads what is different in version 1 of `snabb-softwire` (2017). The own addresses are in
+//! `external-interface` and `internal-interface`, not in a queue. A softwire refers to two other
+//! lists for its BR address and for its port set:
 //!
 //! ```text
 //!   br-address 2001:db8:ffff::1;
@@ -7,7 +8,7 @@
 //!   softwire { ipv4 192.0.2.1; psid 5; b4-ipv6 2001:db8::5; br 1; }
 //! ```
 //!
-//! `br` counts the `br-address` from 1, and is 1 where nothing is said.
+//! `br` is a position in the list of `br-address`, from 1 (default: 1).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -17,18 +18,18 @@ use crate::config::{Instance, Queue};
 use crate::table::PortSets;
 use crate::text::{Fault, ReadError, Statement, set};
 
-/// What has been read of it.
+/// The statements of version 1 that have been read so far.
 #[derive(Default)]
 pub(super) struct Version1 {
     external: AddressParts<Ipv4Addr>,
     internal: AddressParts<Ipv6Addr>,
     brs: Vec<Ipv6Addr>,
     maps: Vec<Map>,
-    /// Softwires that wait for both lists, with their lines.
+    /// Softwires that can be completed only when both lists have been read, with their lines.
     softwires: Vec<(u32, Parts)>,
 }
 
-/// How the ports of a range of addresses are divided.
+/// How the ports of a range of IPv4 addresses are divided among customers.
 struct Map {
     first: Ipv4Addr,
     last: Ipv4Addr,
@@ -48,7 +49,7 @@ impl Version1 {
 }
 
 impl Parts {
-    /// Whether a softwire lacks what only version 1 has elsewhere.
+    /// Whether the softwire refers to the lists of version 1 for its BR address or its port set.
     pub(super) fn is_version1(&self) -> bool {
         self.br_number.is_some() || (self.br.is_none() && !self.has_port_set)
     }
@@ -102,7 +103,7 @@ impl<'a> File<'a> {
             psid_bits,
         };
         let wrong = |text: String| Err(Fault::Model(text).at(opening.line));
-        // What the shift leaves is in front of the PSID.
+        // `shift` must be the number of port bits that remain below the PSID.
         let left = 16_u8.saturating_sub(psid_bits + offset_bits);
         if let Some(shift) = shift.filter(|shift| !ports.is_valid() || *shift != left) {
             return wrong(format!(
@@ -118,7 +119,7 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    /// Adds the softwires that have waited, at the end of the binding table.
+    /// Completes the softwires of version 1, at the end of the binding table.
     pub(super) fn add_softwires1(&mut self) -> Result<(), ReadError> {
         for (line, mut parts) in std::mem::take(&mut self.version1.softwires) {
             let wrong = |text: String| Fault::Model(text).at(line);
@@ -141,7 +142,7 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    /// Makes an instance of own addresses that stand beside the rest of a side.
+    /// Makes an instance of the own addresses that version 1 has beside the instances.
     pub(super) fn make_instance1(&mut self) -> Result<(), ReadError> {
         let Version1 {
             external, internal, ..

@@ -1,4 +1,4 @@
-//! A configuration as text of the model `snabb-softwire`, without its binding table.
+//! Writes a configuration, without its binding table, as text of the model `snabb-softwire`.
 
 use std::fmt::{Display, Write};
 
@@ -6,7 +6,7 @@ use crate::config::{Address, Config, External, Instance, Internal, NextHopAddres
 use crate::table::Softwire;
 use crate::tree::quoted;
 
-/// The text, which [`read`](super::read) reads as the same configuration.
+/// The configuration as text. [`read`](super::read) reads it back as an equal configuration.
 #[must_use]
 pub fn write(config: &Config) -> String {
     let mut text = Text::default();
@@ -23,7 +23,7 @@ pub fn write(config: &Config) -> String {
     text.made
 }
 
-/// The members of a softwire as text.
+/// The statements inside a `softwire` block, as text.
 #[must_use]
 pub fn write_softwire(softwire: &Softwire) -> String {
     let mut text = Text::default();

@@ -1,30 +1,30 @@
-//! Softwires that come and go while the others stay.
+//! Adds and removes single softwires of a table.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::{EMPTY, PortSets, Range, SOFTWIRES_MAX, Slot, Softwire, Table};
 
-/// Why a table cannot be changed so.
+/// Why a change of the table is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangeError {
-    /// More bits than a port has.
+    /// Offset bits and PSID have more than 16 bits together.
     #[error("psid-length {psid_bits} and reserved-ports-bit-count {offset_bits} are more than 16")]
     Bits {
-        /// Bits in front of the PSID.
+        /// Number of offset bits.
         offset_bits: u8,
-        /// Bits of the PSID.
+        /// Number of bits of the PSID.
         psid_bits: u8,
     },
-    /// The PSID has more bits.
+    /// The PSID does not fit into its number of bits.
     #[error("psid {psid} does not fit into psid-length {psid_bits}")]
     Psid {
         /// The PSID.
         psid: u16,
-        /// Its bits.
+        /// Number of bits it may have.
         psid_bits: u8,
     },
-    /// Another softwire of the address divides its ports differently.
+    /// Another softwire of the same address divides its ports differently.
     #[error(
         "port sets of {ipv4} overlap: its other softwires have psid-length {} and \
          reserved-ports-bit-count {}",
@@ -32,54 +32,54 @@ pub enum ChangeError {
         .others.offset_bits
     )]
     Overlap {
-        /// The address.
+        /// The IPv4 address.
         ipv4: Ipv4Addr,
-        /// How the others divide it.
+        /// How its other softwires divide the ports.
         others: PortSets,
     },
-    /// It is there already.
+    /// The softwire to add exists already.
     #[error("softwire {ipv4} psid {psid} is there already")]
     There {
-        /// The address.
+        /// The IPv4 address.
         ipv4: Ipv4Addr,
         /// The PSID.
         psid: u16,
     },
-    /// It is not there.
+    /// The softwire to replace or remove does not exist.
     #[error("there is no softwire {ipv4} psid {psid}")]
     NotThere {
-        /// The address.
+        /// The IPv4 address.
         ipv4: Ipv4Addr,
         /// The PSID.
         psid: u16,
     },
-    /// More than the table can hold.
+    /// The table cannot hold more softwires.
     #[error("the table has {SOFTWIRES_MAX} softwires: it can hold no more")]
     TooMany,
 }
 
-/// A change of a table.
+/// A change of one softwire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A softwire comes that is not there.
+    /// Add a softwire with a new address and PSID.
     Add(Softwire),
-    /// A softwire that is there gets other ends.
+    /// Give an existing softwire another B4 or BR address.
     Replace(Softwire),
-    /// A softwire goes.
+    /// Remove a softwire.
     Remove {
-        /// Its address.
+        /// The IPv4 address.
         ipv4: Ipv4Addr,
-        /// Its PSID.
+        /// The PSID.
         psid: u16,
     },
 }
 
 impl Table {
-    /// Changes the table; one that cannot be changed so stays as it was. `as_snabb`: see
+    /// Makes one change. A change that is refused leaves the table as it was. `as_snabb`: see
     /// [`PortSets::first_port`].
     ///
     /// # Errors
-    /// What hinders it.
+    /// The change is refused.
     pub fn change(&mut self, change: &Change, as_snabb: bool) -> Result<(), ChangeError> {
         match change {
             Change::Add(softwire) => self.insert(softwire, false, as_snabb),
@@ -88,7 +88,7 @@ impl Table {
         }
     }
 
-    /// The softwire of an address and a PSID.
+    /// The softwire with an address and a PSID.
     #[must_use]
     pub fn softwire(&self, ipv4: Ipv4Addr, psid: u16) -> Option<Softwire> {
         let ports = self.range(ipv4.to_bits())?.ports;
@@ -169,8 +169,8 @@ impl Table {
         Ok(())
     }
 
-    /// Empties a slot; those behind it that it kept from their own place move up. (Knuth, *The Art
-    /// of Computer Programming* 3, §6.4, algorithm R)
+    /// Empties a slot. Entries behind it that were displaced by it move up. (Knuth, *The Art of
+    /// Computer Programming* 3, §6.4, algorithm R)
     fn empty_slot(&mut self, at: usize) {
         let mask = self.slots.len() - 1;
         let (mut hole, mut next) = (at, (at + 1) & mask);
@@ -202,7 +202,7 @@ impl Table {
         }
     }
 
-    /// The number of a BR address, which gets one if it has none.
+    /// The index of a BR address; adds the address if it is new.
     fn number_of_br(&mut self, br: [u8; 16]) -> u32 {
         if let Some(at) = self.brs.iter().position(|other| *other == br) {
             return at as u32;
@@ -227,7 +227,7 @@ impl Table {
         self.brs = kept;
     }
 
-    /// Puts an address into the ranges, in which it is not.
+    /// Adds an address, which must not be in any range yet, to the ranges.
     fn take_address(&mut self, address: u32, ports: PortSets, as_snabb: bool) {
         let at = self.ranges.partition_point(|range| range.last < address);
         if let Some(before) = at.checked_sub(1).and_then(|at| self.ranges.get_mut(at))
@@ -253,7 +253,7 @@ impl Table {
         self.ranges.insert(at, range);
     }
 
-    /// Takes an address out of the ranges.
+    /// Removes an address from the ranges.
     fn give_up_address(&mut self, address: u32) {
         let at = self.ranges.partition_point(|range| range.last < address);
         let Some(range) = self.ranges.get_mut(at) else {

@@ -1,4 +1,4 @@
-//! The compiled form of a table: what it has, in the order of its slots.
+//! The compiled form of a binding table: its contents, in the order of the slots.
 //!
 //! ```text
 //!   "CarLwT01" | ranges 4 | BR addresses 4 | softwires 8
@@ -7,30 +7,30 @@
 //!   | CRC-32 of all before 4
 //! ```
 //!
-//! Numbers are little-endian. All is checked while it is read; a file that was changed is refused.
-//! Reading it takes no sorting, and fills the slots from the first to the last.
+//! Numbers are little-endian. The reader checks everything, and refuses a file that was altered.
+//! Reading needs no sorting, and fills the slots from first to last.
 
 use super::{PortSets, Range, SOFTWIRES_MAX, Table};
 
-/// Why bytes are no compiled table.
+/// Why bytes are not a valid compiled table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompiledError {
-    /// It begins otherwise.
+    /// The bytes do not begin with the magic number of this version.
     #[error("no compiled table of this version of carina: compile the text again")]
     Magic,
-    /// It has another length than its header says.
+    /// The length does not match the header.
     #[error("{found} bytes: its header says {expected}; the file is cut")]
     Length {
-        /// What there is.
+        /// Actual length in bytes.
         found: u64,
-        /// What there should be.
+        /// Length in bytes that the header implies.
         expected: u64,
     },
-    /// Its sum is another.
+    /// The checksum does not match.
     #[error("its checksum is wrong: the file is damaged")]
     Checksum,
-    /// It has what no table has.
+    /// A value is one that no table can have; the text names it.
     #[error("{0} of the compiled table is impossible")]
     Content(&'static str),
 }
@@ -41,7 +41,7 @@ const RANGE: usize = 12;
 const SOFTWIRE: usize = 28;
 
 impl Table {
-    /// The table as bytes.
+    /// Writes the table in compiled form.
     #[must_use]
     pub fn compile(&self) -> Vec<u8> {
         let bytes = HEADER + self.ranges.len() * RANGE + self.brs.len() * 16 + self.len * SOFTWIRE;
@@ -70,10 +70,10 @@ impl Table {
         out
     }
 
-    /// The table of a compiled form. `as_snabb`: see [`PortSets::first_port`].
+    /// Reads a compiled table. `as_snabb`: see [`PortSets::first_port`].
     ///
     /// # Errors
-    /// The bytes are no such table.
+    /// The bytes are not a valid compiled table.
     pub fn from_compiled(file: &[u8], as_snabb: bool) -> Result<Table, CompiledError> {
         let (body, sum) = file.split_last_chunk().ok_or(CompiledError::Magic)?;
         let header = body

@@ -1,4 +1,4 @@
-//! Tables beside port sets that are drawn bit by bit.
+//! Compares tables with a model that examines the bits of each port one by one.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,8 @@ fn ports(offset_bits: u8, psid_bits: u8) -> PortSets {
     }
 }
 
-/// Addresses with all kinds of port sets, some sets of each without an owner.
+/// Softwires of addresses with all kinds of port sets; some port sets of each address have no
+/// owner.
 fn random(seed: u64) -> Vec<Softwire> {
     let mut random = Random::new(seed);
     let mut made = Vec::new();
@@ -49,7 +50,7 @@ fn built(softwires: &[Softwire], as_snabb: bool) -> Table {
     builder.build(as_snabb).unwrap()
 }
 
-/// The owner of a port as RFC 7597 §5.1 draws it: bit by bit.
+/// The owner of a port, found by its bits as RFC 7597 §5.1 draws them.
 fn owner(softwires: &[Softwire], ipv4: Ipv4Addr, port: u16, as_snabb: bool) -> Option<&Softwire> {
     let mut of_address = softwires.iter().filter(|softwire| softwire.ipv4 == ipv4);
     of_address.find(|softwire| {
@@ -167,7 +168,7 @@ fn compiled_table_that_was_changed_is_refused() {
     assert!(Table::from_compiled(&empty, false).unwrap().is_empty());
 }
 
-/// Softwires that are left, in the order of their keys.
+/// Softwires in the order of their keys.
 fn sorted(softwires: impl Iterator<Item = Softwire>) -> Vec<Softwire> {
     let mut all: Vec<Softwire> = softwires.collect();
     all.sort_by_key(|softwire| (softwire.ipv4, softwire.psid));

@@ -1,4 +1,4 @@
-//! Rules 24 to 32: MTUs, fragments, filters, checksums.
+//! Trials of rules 24 to 32: MTUs, fragmentation, reassembly, filters, checksums.
 
 use super::forwarding::{FAR, from_host, softwire};
 use super::{Trial, trial};
@@ -17,7 +17,7 @@ pub fn trials() -> Vec<Trial> {
     all.into_iter().flatten().collect()
 }
 
-/// A packet of so many bytes from the Internet, which must not be cut, or may be.
+/// A packet of `bytes` bytes from the Internet, with or without DF.
 fn long(bytes: usize, dont_fragment: bool) -> Vec<u8> {
     let mut packet = udp((HOST, FAR), (WHOLE, 5), &vec![7; bytes - 28]);
     edit4(&mut packet, |header| header.dont_fragment = dont_fragment);
@@ -46,7 +46,7 @@ fn too_long() -> Vec<Trial> {
         trial(24, "just fits", case(&long(1460, true)))
             .to6(softwire(BR_WHOLE, B4_WHOLE) + " ipv6.plen=1460 ip.flags.df=1")
             .counts("in-ipv4=1 out-ipv6=1"),
-        // The packet within is whole: no fragment of IPv4, its whole length.
+        // The inner packet is whole: it is not an IPv4 fragment, and has its full length.
         trial(24, "is cut outside", case(&long(1461, false)))
             .to6(part(0, 1, 1456) + " ip.len=1461 ip.flags.mf=0 ip.ttl=63")
             .to6(part(181, 0, 21))
@@ -116,7 +116,8 @@ fn fragments6() -> Vec<Trial> {
             case(&[&odd[0]]).like_snabb(),
         )
         .counts("in-ipv6-frag-needs-reassembly=1 drop-ipv6-frag-invalid-reassembly=1"),
-        // What is answered after 60 s is the first fragment; the second frame lets time pass.
+        // The second frame only lets 61 s pass; then the AFTR sends an error about the first
+        // fragment.
         trial(
             26,
             "incomplete for 60 s",
@@ -163,7 +164,7 @@ fn fragments4() -> Vec<Trial> {
                  out-icmpv4-error=1 out-ipv4=1 out-ipv6=1",
             ),
     );
-    // Two customers of one address, with the same identification at a time.
+    // Two customers who share an address send the same identification at the same time.
     let one = udp((SHARED, 40000), (HOST, FAR), &[1; 600]);
     let two = udp((SHARED, 400), (HOST, FAR), &[2; 600]);
     let (first, second) = (cut4(&one, &[304]), cut4(&two, &[304]));
@@ -183,7 +184,7 @@ fn fragments4() -> Vec<Trial> {
     all
 }
 
-/// A packet of 1400 bytes out of a tunnel, to an Internet of 1000.
+/// A packet of 1400 bytes from a tunnel, to an Internet side with an MTU of 1000.
 fn to_short(dont_fragment: bool) -> Case {
     let mut inner = udp((SHARED, 40000), (HOST, FAR), &[7; 1372]);
     edit4(&mut inner, |header| {
@@ -247,7 +248,7 @@ fn bounds() -> Vec<Trial> {
 
 fn filters() -> Vec<Trial> {
     let packet = |port| frame4(&udp((HOST, FAR), (WHOLE, port), &[9; 600]));
-    // Later fragments have no port that a filter could see.
+    // Later fragments have no port for the filter to match.
     let mut whole = Case::with("ingress-filter \"udp dst port 5\";", "");
     let parts = cut4(&udp((HOST, FAR), (WHOLE, 5), &[9; 600]), &[304]);
     for part in parts.iter().rev() {

@@ -1,4 +1,4 @@
-//! Rules 16 to 23: errors that are sent, limited and translated, and hairpinning.
+//! Trials of rules 16 to 23: errors that are sent, rate-limited and translated, and hairpinning.
 
 use super::forwarding::{FAR, from_host, softwire, to_host};
 use super::{Trial, trial};
@@ -166,7 +166,7 @@ fn hairpinned() -> Vec<Trial> {
         BR,
         &udp((SHARED, 40000), (SHARED, 80), b"hello"),
     )));
-    // The lower ports have no owner.
+    // No B4 owns the lower ports any more.
     unowned.configuration = unowned
         .configuration
         .replace("psid 0; b4-ipv6 2001:db8::1", "psid 3; b4-ipv6 2001:db8::1");
@@ -196,7 +196,7 @@ fn hairpinned() -> Vec<Trial> {
 
 const ROUTER6: &str = "2001:db8::99";
 
-/// An error of a router about a packet to a B4.
+/// An ICMPv6 error from a router about a packet to a B4.
 fn error(kind: u8, code: u8, word: u32, quoted: &[u8]) -> Vec<u8> {
     frame6(&icmp6([ROUTER6, BR], kind, code, word, quoted))
 }
@@ -306,7 +306,7 @@ fn paths() -> Vec<Trial> {
     let quoted = tunnel(BR_WHOLE, B4_WHOLE, &packet);
     let case = |mtu| {
         let error = icmp6([ROUTER6, BR_WHOLE], 2, 0, mtu, &quoted[..600]);
-        // What comes at the end comes after the router's error.
+        // The last frame arrives after the router's error.
         let request = to_host((SHARED, 40000));
         Case::plain()
             .with_internal(frame6(&error))

@@ -1,4 +1,4 @@
-//! Rules 1 to 15: the binding table, packets into softwires and out of them.
+//! Trials of rules 1 to 15: the binding table, encapsulation and decapsulation.
 
 use std::net::Ipv4Addr;
 
@@ -8,10 +8,10 @@ use super::{Trial, trial};
 use crate::extensions::{LIMIT, behind};
 use crate::harness::*;
 
-/// A port of the far host that no reader takes for that of a protocol.
+/// A port of the host in the Internet, chosen so that no parser guesses a protocol from it.
 pub const FAR: u16 = 33333;
 
-/// A packet of UDP of the far host, and one to it.
+/// A UDP packet from that host, and one to it.
 pub fn from_host(to: ([u8; 4], u16)) -> Vec<u8> {
     udp((HOST, FAR), to, b"answer")
 }
@@ -20,12 +20,12 @@ pub fn to_host(from: ([u8; 4], u16)) -> Vec<u8> {
     udp(from, (HOST, FAR), b"request")
 }
 
-/// What a softwire's packet looks like, and who its ends are.
+/// The tshark fields of a packet in a softwire with these two ends.
 pub fn softwire(br: &str, b4: &str) -> String {
     format!("ipv6.src={br} ipv6.dst={b4} ipv6.nxt=4")
 }
 
-/// With the binding table's softwires, one of 4 bits of PSID behind 4 offset bits.
+/// A case whose table also has a softwire with 4 offset bits and 4 bits of PSID.
 fn with_offset() -> Case {
     let mut case = Case::plain();
     case.configuration = case.configuration.replace(
@@ -83,7 +83,7 @@ fn table() -> Vec<Trial> {
         let other = trial(2, "ports of other sets", psid(port));
         all.push(other.to4(ERROR).counts(UNOWNED));
     }
-    // The PSID of this port is 2 too.
+    // This port also has PSID 2, but is below the lowest port of a set.
     all.push(
         trial(3, "a port below 2^(16 - a)", psid(0x0234))
             .to4(ERROR)
@@ -157,7 +157,7 @@ fn refused_out_of_tunnels() -> Vec<Trial> {
         (7, "neither", "2001:db8::77", "2001:db8:ffff::9", BR),
     ] {
         let case = || Case::plain().with_internal(frame6(&tunnel(b4, br, &request)));
-        // What is quoted is seen behind the error itself.
+        // tshark lists the fields of the quoted packet after those of the error.
         let error = |from: &str| {
             format!(
                 "ipv6.src={from},{b4} ipv6.dst={b4},{br} ipv6.nxt=58,4 icmpv6.type=1 icmpv6.code=5 \
@@ -216,7 +216,7 @@ fn into_tunnels() -> Vec<Trial> {
         .counts("in-ipv4=1 out-ipv6=1"),
     ];
     let good = from_host((WHOLE, 5));
-    // Version, length of the header, total length, checksum.
+    // Damage version, header length, total length, and checksum.
     for (at, value) in [(0, 0x65), (0, 0x44), (3, 0xff), (10, good[10] ^ 1)] {
         let mut bad = good.clone();
         bad[at] = value;
@@ -299,7 +299,7 @@ fn headers() -> Vec<Trial> {
             header.ecn = IpEcn::try_new(inner).unwrap()
         });
         let mut outer = tunnel(B4_WHOLE, BR_WHOLE, &packet);
-        // DSCP 0, congestion experienced.
+        // Traffic class of DSCP 0 and ECN "congestion experienced".
         outer[1] = 0x30;
         let case = Case::plain().with_internal(frame6(&outer));
         let case = if snabb { case.like_snabb() } else { case };
@@ -354,7 +354,7 @@ fn refused_icmp() -> Vec<Trial> {
     ]
 }
 
-/// A packet of a protocol that begins with its ports.
+/// A packet of a protocol whose header begins with the ports.
 fn with_ports(protocol: u8, ends: [[u8; 4]; 2], ports: [u16; 2]) -> Vec<u8> {
     let mut packet = udp((ends[0], ports[0]), (ends[1], ports[1]), &[0; 24]);
     edit4(&mut packet, |header| header.protocol = protocol.into());
@@ -477,7 +477,7 @@ fn other_protocols() -> Vec<Trial> {
             .counts("in-ipv4=1 in-ipv6=1 out-ipv4=1 out-ipv6=1"),
         );
     }
-    // ESP has no port: it goes to the owner of a whole address, and to no customer of a shared one.
+    // ESP has no port: it reaches the owner of an unshared address, and nobody behind a shared one.
     let esp = |to| Case::plain().with_external(frame4(&with_ports(50, [HOST, to], [0, 9])));
     all.push(
         trial(15, "no port, a whole address", esp(WHOLE))

@@ -1,6 +1,6 @@
-//! Every rule of the function: captures in, captures out, as `carina lwaftr check` has them, with
-//! and without VLAN tags, on two interfaces and on a stick. What leaves is judged by tshark, and
-//! all counters are compared by their names.
+//! A trial for each rule of the AFTR: captures in, captures out, as for `carina lwaftr check`, with
+//! and without VLAN tags, on two interfaces and on a stick. tshark reads the frames that leave, and
+//! all counters are compared by name.
 
 mod cutting;
 mod errors;
@@ -19,7 +19,7 @@ use carina_wire::pcap::{file_header, record};
 use self::tshark::Seen;
 use crate::harness::*;
 
-/// The rules. What the function has to do by RFC 7596 (lw4o6), 7597 (ports), 2473 (tunnels), 6333
+/// The rules that the AFTR must follow, by RFC 7596 (lw4o6), 7597 (ports), 2473 (tunnels), 6333
 /// (MTU), 5508 (ICMP), 1812 and 4443 (errors), 791 and 8200 (fragments), 826 and 4861 (neighbours).
 const RULES: [(u8, &str); 35] = [
     (1, "a softwire is an address, a PSID, a B4 and a BR address"),
@@ -80,20 +80,20 @@ const RULES: [(u8, &str); 35] = [
     (36, "frames of other VLANs and families are dropped"),
 ];
 
-/// Frames through an AFTR, and what has to come of them.
+/// Frames to send through an AFTR, and the expected result.
 pub struct Trial {
     rule: u8,
     what: &'static str,
     case: Case,
-    /// Frames of another VLAN: whether they are internal, and their bytes without the tag.
+    /// Frames of another VLAN: whether they are internal, and their bytes without tag.
     stray: Vec<(bool, Vec<u8>)>,
-    /// In which of the two it is run, where that makes a difference.
+    /// Whether to run only on a stick or only on two interfaces; `None` runs both.
     is_stick: Option<bool>,
     left: [Vec<String>; 2],
     counters: &'static str,
 }
 
-/// What a rule has to do with the frames of a case.
+/// A trial of a rule with the frames of a case, which so far expects that nothing leaves.
 pub fn trial(rule: u8, what: &'static str, case: Case) -> Trial {
     Trial {
         rule,
@@ -107,20 +107,20 @@ pub fn trial(rule: u8, what: &'static str, case: Case) -> Trial {
 }
 
 impl Trial {
-    /// A frame leaves towards the Internet, of which tshark says `FIELD=VALUE` for each of these.
+    /// Expects a frame towards the Internet, with these fields of tshark: `FIELD=VALUE`, by spaces.
     fn to4(mut self, fields: impl Into<String>) -> Trial {
         self.left[0].push(fields.into());
         self
     }
 
-    /// The same towards the access network.
+    /// Expects a frame towards the access network, with these fields of tshark.
     fn to6(mut self, fields: impl Into<String>) -> Trial {
         self.left[1].push(fields.into());
         self
     }
 
-    /// The counters that are not 0, but for bytes and for what is counted of each packet that is
-    /// whole: `NAME=VALUE`, without `-packets`.
+    /// Expects these values of the counters that are not 0: `NAME=VALUE`, without `-packets`.
+    /// Leaves out the byte counters and the counters of packets that need no reassembly.
     fn counts(mut self, counters: &'static str) -> Trial {
         self.counters = counters;
         self
@@ -165,7 +165,7 @@ impl Trial {
         run(&self.case.loaded(variant.tags), self.case.rules, &inputs).unwrap()
     }
 
-    /// Compares what left with what should have; says what differs.
+    /// Compares the frames that left with the expected ones; returns a text for each difference.
     fn judge(&self, variant: &Variant, side: usize, seen: &[Seen]) -> Vec<String> {
         let place = format!("{}, {}", self.place(variant), ["out4", "out6"][side]);
         let wanted = &self.left[side];
@@ -224,7 +224,7 @@ impl Trial {
     }
 }
 
-/// How an AFTR is connected.
+/// How an AFTR is connected: VLAN tags, and one or two interfaces.
 #[derive(Clone, Copy, Debug)]
 struct Variant {
     tags: [Option<u16>; 2],
@@ -250,7 +250,7 @@ const VARIANTS: [Variant; 4] = [
     },
 ];
 
-/// A VLAN that no side has.
+/// A VLAN that neither side uses.
 const STRAY: u16 = 99;
 
 fn trials() -> Vec<Trial> {
@@ -278,7 +278,7 @@ fn every_rule_has_a_trial() {
 fn every_rule_is_kept_as_tshark_and_the_counters_say() {
     let trials = trials();
     let mut differ = Vec::new();
-    // Bytes are those without the tag: counters do not depend on how the AFTR is connected.
+    // Counters exclude the tag, so they do not depend on how the AFTR is connected.
     let mut counted: BTreeMap<usize, Counters> = BTreeMap::new();
     for variant in VARIANTS {
         let is_run = |trial: &&Trial| trial.is_stick.is_none_or(|it| it == variant.is_stick);

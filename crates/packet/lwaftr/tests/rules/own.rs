@@ -1,4 +1,4 @@
-//! Rules 33 to 36: own addresses and next hops, VLANs, families.
+//! Trials of rules 33 to 36: own addresses and next hops, VLANs, IP versions.
 
 use carina_time::Instant;
 use carina_wire::neighbour::{Neighbour, NeighbourKind, solicited_node};
@@ -21,7 +21,7 @@ pub fn trials() -> Vec<Trial> {
 
 const STATION: ([u8; 6], [u8; 4]) = ([2, 0, 0, 0, 0, 5], [10, 1, 1, 5]);
 const NEXT4: ([u8; 6], [u8; 4]) = (NEXT_MAC, [10, 1, 1, 9]);
-/// The first question about each next hop.
+/// The first ARP request and the first neighbour solicitation for each next hop.
 const ASKED4: &str = "eth.dst=ff:ff:ff:ff:ff:ff arp.opcode=1 arp.src.proto_ipv4=10.1.1.1 \
     arp.src.hw_mac=02:00:00:00:00:01 arp.dst.proto_ipv4=10.1.1.9";
 const ASKED6: &str = "eth.dst=33:33:ff:00:00:09 ipv6.src=fd00::1 ipv6.dst=ff02::1:ff00:9 \
@@ -87,7 +87,7 @@ fn solicitation(source: &str, target: &str, link: Option<[u8; 6]>) -> Neighbour 
     }
 }
 
-/// A message with other bytes, whose checksum is right again.
+/// A message with changed bytes and a recomputed checksum.
 fn changed(message: &Neighbour, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut packet = message.encode().to_vec();
     change(&mut packet);
@@ -116,7 +116,8 @@ fn neighbours() -> Vec<Trial> {
             "of who has no address yet",
             case(&changed(
                 &solicitation("::", OWN6, Some(from)),
-                // Without its option, as that must be. (RFC 4861 §4.3)
+                // A solicitation from the unspecified address must not have this option. (RFC 4861
+                // §4.3)
                 |packet| {
                     packet.truncate(64);
                     packet[5] = 24;

@@ -1,10 +1,10 @@
-//! tshark: a reader of frames that is not ours.
+//! Reads frames with tshark, in place of the code under test.
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// What tshark says of a frame: fields by name. Of packets within packets, and of those that errors
-/// quote, a field has the values of all, with commas between.
+/// The fields of a frame by name, as tshark prints them. If a frame has several IP packets (a
+/// tunnel, a quotation), a field has the values of all, separated by commas.
 #[derive(Clone, Debug)]
 pub struct Seen(BTreeMap<&'static str, String>);
 
@@ -68,7 +68,7 @@ const FIELDS: &[&str] = &[
     "_ws.expert.message",
 ];
 
-/// Reads a capture; `None` where there is no tshark, which is said.
+/// Reads a capture. Prints SKIP and returns `None` if tshark is not installed.
 pub fn read(capture: &[u8]) -> Option<Vec<Seen>> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("left.pcap");
@@ -85,7 +85,8 @@ pub fn read(capture: &[u8]) -> Option<Vec<Seen>> {
     ] {
         command.args(["-o", preference]);
     }
-    // Packets of these have nothing behind their ports.
+    // Packets of these protocols have nothing behind their ports, which tshark would call
+    // malformed.
     command.args(["--disable-protocol", "dccp", "--disable-protocol", "sctp"]);
     command.args(["-T", "fields", "-E", "separator=|", "-E", "aggregator=,"]);
     for field in FIELDS {
@@ -104,7 +105,7 @@ pub fn read(capture: &[u8]) -> Option<Vec<Seen>> {
     let seen = text.lines().map(|line| {
         let values: Vec<&str> = line.split('|').collect();
         assert_eq!(values.len(), FIELDS.len(), "{line}");
-        // Versions differ in how they write what is true.
+        // Versions of tshark write booleans differently.
         let value = |text: &str| text.replace("True", "1").replace("False", "0");
         Seen(
             FIELDS
@@ -123,7 +124,7 @@ impl Seen {
         value.unwrap_or_else(|| panic!("{name} is not asked for"))
     }
 
-    /// All fields that the frame has.
+    /// All fields of the frame that are not empty.
     pub fn text(&self) -> String {
         let there = self.0.iter().filter(|(_, value)| !value.is_empty());
         let words: Vec<String> = there
@@ -132,8 +133,8 @@ impl Seen {
         words.join(" ")
     }
 
-    /// What differs from `FIELD=VALUE` words, and what is wrong in any frame: checksums, and what
-    /// tshark finds malformed.
+    /// Describes each field that differs from the `FIELD=VALUE` words of `wanted`, each wrong
+    /// checksum, and anything that tshark calls malformed.
     pub fn differences(&self, wanted: &str) -> Vec<String> {
         let mut wrong = Vec::new();
         for word in wanted.split_whitespace() {
@@ -144,12 +145,13 @@ impl Seen {
             }
         }
         for name in FIELDS.iter().filter(|name| name.ends_with(".status")) {
-            // 1 is good, 2 is not known, as of a fragment; 0 is bad.
+            // 1 is good, 0 is bad, and 2 is unverified, as in a fragment.
             if self.field(name).split(',').any(|status| status == "0") {
                 wrong.push(format!("{name} is {}", self.field(name)));
             }
         }
-        // A packet that is cut into fragments of IPv6 is longer than its first one.
+        // The first IPv6 fragment is shorter than the inner packet says, which tshark calls
+        // malformed.
         let is_cut = self.field("ipv6.fraghdr.more") == "1";
         if !is_cut && !self.field("_ws.malformed").is_empty() {
             wrong.push(format!("malformed: {}", self.field("_ws.expert.message")));

@@ -1,4 +1,4 @@
-//! Errors that are sent, and ICMP that comes in.
+//! Cases of errors that are sent, and of ICMP that arrives.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn a_packet_without_a_hop_left_is_quoted_with_ttl_0() {
     let mut packet = udp((HOST, 53), (WHOLE, 5), b"answer");
     edit4(&mut packet, |header| header.time_to_live = 1);
     let mut frame = frame4(&packet);
-    // Snabb answers groups, too: the addresses of its cases are some.
+    // Snabb also answers packets to group addresses; its own test cases have some.
     frame[..6].copy_from_slice(&[0x55; 6]);
     let ran = usual().with_external(frame).run();
     let error = &ran.external[0][14..];
@@ -57,7 +57,7 @@ fn an_error_to_a_b4_makes_a_hop_too() {
 
 #[test]
 fn an_error_to_an_address_without_owner_is_dropped() {
-    // The customer's own address is in the table, but not the port that it sent from.
+    // The sender's address is in the table, but the port that it sent from is not.
     let mut case = usual();
     case.configuration = case.configuration.replace(
         "softwire { ipv4 192.0.2.1; psid 0; b4-ipv6 2001:db8::1; \
@@ -106,7 +106,8 @@ fn unreachable_addresses_are_answered_or_counted() {
 
 #[test]
 fn strangers_behind_tunnels_are_answered_or_counted() {
-    // An address without softwire; a port of another one's, whose BR address answers.
+    // First an address without softwire, then a port of another softwire, whose BR address is the
+    // source of the error.
     for (from, br, answers) in [
         (([192, 0, 2, 3], 5), BR_WHOLE, BR_WHOLE),
         ((SHARED, 40000), BR_WHOLE, BR),
@@ -190,7 +191,7 @@ fn incoming_icmp_is_looked_up_checked_or_refused() {
 #[test]
 fn icmpv6_errors_from_tunnels_are_translated_unchecked() {
     let from_inet = udp((HOST, 53), (WHOLE, 5), b"answer");
-    // The table does not have the quoted softwire.
+    // The quoted softwire is not in the table.
     let quoted = tunnel("2001:db8:ffff::9", "2001:db8::99", &from_inet);
     for (kind, code, word, answer) in [
         (1, 3, 0, Some((3, 1, 0))),
@@ -200,7 +201,7 @@ fn icmpv6_errors_from_tunnels_are_translated_unchecked() {
         (4, 3, 0, Some((3, 1, 0))),
     ] {
         let mut packet = icmp6(["2001:db8::7", OWN6], kind, code, word, &quoted);
-        // Nor is the checksum looked at.
+        // The checksum is not verified either.
         packet[42] ^= 1;
         let bytes = 14 + packet.len();
         let came = format!("in-ipv6=1/{bytes} in-ipv6-frag-reassembly-unneeded=1");

@@ -1,4 +1,4 @@
-//! Packets into softwires, out of them, and between them.
+//! Cases of encapsulation, decapsulation and hairpinning.
 
 use etherparse::IpDscp;
 
@@ -42,7 +42,7 @@ fn packets_of_b4s_leave_without_a_hop() {
 
 #[test]
 fn packets_between_softwires_make_one_hop() {
-    // Between two softwires of one BR address, to and from one of another.
+    // Between two softwires of the same BR address, then to and from one of another BR address.
     for (from, b4, br, to, far, far_br) in [
         ((SHARED, 40000), B4_HIGH, BR, (SHARED, 5), B4_LOW, BR),
         ((SHARED, 40000), B4_HIGH, BR, (WHOLE, 5), B4_WHOLE, BR_WHOLE),
@@ -110,7 +110,7 @@ fn a_ping_between_softwires_goes_to_the_owner_of_port_0() {
     }
 }
 
-/// The table's softwires, but for that which owns port 0 of the shared address.
+/// The case without the softwire that owns port 0 of the shared address.
 fn without_port_0(case: Case) -> Case {
     let shared = "softwire { ipv4 192.0.2.1; psid 0; b4-ipv6 2001:db8::1; \
         br-address 2001:db8:ffff::1; port-set { psid-length 1; } }";
@@ -138,7 +138,7 @@ fn a_ping_to_an_unowned_port_0_counts_twice() {
              drop-no-dest-softwire-ipv4=1/{inner}"
         ),
     );
-    // A reply from a softwire that does not own port 0.
+    // An echo reply from a softwire that does not own port 0.
     let reply = icmp4([SHARED, WHOLE], 0, 0, 0x9000_0001, b"ping");
     let packet = tunnel(B4_HIGH, BR, &reply);
     let ran = case().with_internal(frame6(&packet)).run();
@@ -167,7 +167,8 @@ fn protocols_without_ports_are_looked_up_by_their_first_bytes() {
         });
         packet
     };
-    // The second word of GRE is the type of its payload, 0x0800 and 0x88be.
+    // The second 16-bit word of GRE is the type of its payload, 0x0800 or 0x88be; Snabb's rules
+    // take it for a port.
     let [low, high] = [[0, 0, 8, 0], [0x10, 0, 0x88, 0xbe]].map(|head| gre(&head));
     let ran = usual()
         .with_external(frame4(&low))

@@ -1,9 +1,9 @@
-//! Packets that are cut, and fragments that are put together.
+//! Cases of fragmentation and reassembly.
 
 use super::*;
 use crate::fragments::{cut4, cut6};
 
-/// A configuration with other MTUs.
+/// A case whose configuration has other MTUs.
 fn with_mtus(case: Case, external: u16, internal: u16) -> Case {
     let configuration = case
         .configuration
@@ -21,7 +21,7 @@ fn with_mtus(case: Case, external: u16, internal: u16) -> Case {
     }
 }
 
-/// Bytes of the packets of frames.
+/// Lengths of the packets in frames, in bytes.
 fn lengths(frames: &[Vec<u8>]) -> Vec<usize> {
     frames.iter().map(|frame| frame.len() - 14).collect()
 }
@@ -58,7 +58,7 @@ fn packets_that_are_cut_get_identifications_in_a_row() {
         edit4(&mut packet, |header| header.identification = id);
         packet
     };
-    // Two fragments, then three.
+    // The first packet becomes two fragments, the second three.
     let ran = with_mtus(usual(), 576, 1500)
         .with_internal(frame6(&tunnel(B4_HIGH, BR, &inner(992, 7))))
         .with_internal(frame6(&tunnel(B4_HIGH, BR, &inner(1446, 7))))
@@ -69,7 +69,7 @@ fn packets_that_are_cut_get_identifications_in_a_row() {
         .iter()
         .map(|frame| Head::of(&frame[14..]).id)
         .collect::<Vec<_>>();
-    // Snabb's check begins behind 0x4242.
+    // Snabb's check numbers packets from 0x4243 on.
     assert_eq!(ids, [0x4243, 0x4243, 0x4244, 0x4244, 0x4244]);
     for frame in &ran.external {
         assert_eq!(ones_sum(&frame[14..34]), 0xffff);
@@ -133,7 +133,7 @@ fn long_packets_with_df_are_answered_or_counted() {
         &ran,
         &format!("{dropped} out-icmpv4-error=1/590 out-ipv4=1/590 out-ipv4-frag-not=1"),
     );
-    // An error may be cut as well.
+    // An error may be fragmented as well.
     let ran = with_mtus(usual(), 300, 1280)
         .with_external(frame4(&packet))
         .run();

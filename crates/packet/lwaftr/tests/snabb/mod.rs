@@ -1,6 +1,6 @@
-//! What the end-to-end cases of Snabb's lwAFTR expect, by the rules of `--as snabb`: frames and all
-//! counters. The cases are the list in `src/program/lwaftr/tests/end-to-end/test-data.sh` of Snabb
-//! 2024.08; addresses, lengths and payloads here are the harness's.
+//! The end-to-end cases of Snabb's lwAFTR under the rules of `--as snabb`: the frames, and all
+//! counters. The list of cases is `src/program/lwaftr/tests/end-to-end/test-data.sh` of Snabb
+//! 2024.08; addresses, lengths and payloads are those of this test harness.
 
 mod errors;
 mod forwarding;
@@ -13,11 +13,11 @@ use carina_lwaftr::check::Ran;
 
 use crate::harness::*;
 
-/// The counters that Snabb has, too: all of the model but memory.
+/// The counters of the model, which Snabb also has.
 const MODEL: &str = include_str!("../files/counters-of-the-model");
 
-/// Asserts all counters of Snabb that are not 0: `NAME=VALUE`, or `NAME=PACKETS/BYTES` for those
-/// of packets and bytes.
+/// Asserts all counters of Snabb that are not 0, except those of memory: `NAME=VALUE`, or
+/// `NAME=PACKETS/BYTES`.
 pub fn assert_all(ran: &Ran, expected: &str) {
     let known: Vec<&str> = MODEL.lines().collect();
     let mut wanted = BTreeMap::new();
@@ -52,7 +52,7 @@ pub fn assert_silent(ran: &Ran) {
     assert_eq!((ran.external.len(), ran.internal.len()), (0, 0));
 }
 
-/// What errors and numbering change of a header of IPv4.
+/// The fields of an IPv4 header that ICMP errors and renumbering change.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Head {
     pub tos: u8,
@@ -72,7 +72,7 @@ impl Head {
     }
 }
 
-/// The header of an error of Snabb's own with this TTL.
+/// The header of an ICMP error by Snabb's rules, with this TTL.
 pub fn of_error(ttl: u8) -> Head {
     Head {
         tos: 0,
@@ -82,7 +82,7 @@ pub fn of_error(ttl: u8) -> Head {
     }
 }
 
-/// Reads a frame into a softwire, and the packet within; the outer hop limit is Snabb's.
+/// Parses a frame into a softwire and its inner packet, and checks the outer hop limit of Snabb.
 pub fn tunnelled(frame: &[u8], br: &str, b4: &str) -> (Seen4, Vec<u8>) {
     let seen = into(frame, br, b4);
     let (header, inner) = out6(frame);
@@ -90,14 +90,14 @@ pub fn tunnelled(frame: &[u8], br: &str, b4: &str) -> (Seen4, Vec<u8>) {
     (seen, inner)
 }
 
-/// A packet of IPv4 after its hop.
+/// An IPv4 packet after its TTL was decremented.
 pub fn after_hop(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
     edit4(&mut packet, |header| header.time_to_live -= 1);
     packet
 }
 
-/// A case with Snabb's rules, without errors on either side.
+/// A case with Snabb's rules, which refuses ICMP and sends no errors on either side.
 pub fn quiet() -> Case {
     let refuses = "allow-incoming-icmp false; generate-icmp-errors false;";
     Case::with(refuses, refuses).like_snabb()

@@ -1,4 +1,4 @@
-//! Own addresses and next hops, and frames of the wrong family.
+//! Cases of own addresses and next hops, and of frames with the wrong IP version.
 
 use carina_wire::neighbour::{Neighbour, NeighbourKind, solicited_node};
 
@@ -119,7 +119,7 @@ fn frames_of_the_wrong_family_need_no_reassembly() {
     let case = quiet()
         .with_external(of6.clone())
         .with_internal(of4.clone());
-    // On a stick each family finds its side.
+    // On a stick each frame would reach the right side, so this runs on two interfaces.
     let ran = case.run_with([None, None], false);
     assert_silent(&ran);
     assert_all(
