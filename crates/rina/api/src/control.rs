@@ -1,7 +1,7 @@
-//! The bodies that cross `control.sock`, and a blocking client for it.
+//! Bodies of requests and responses on `control.sock`, and a blocking client for that socket.
 //!
-//! The paths are listed in `docs/reference/control-api.md`. A refusal is [`ErrorReply`] with a
-//! fitting HTTP status.
+//! `docs/reference/control-api.md` lists the paths. When the node refuses a request, the response
+//! has an HTTP error status and an [`ErrorReply`] as its body.
 
 mod capture;
 mod client;
@@ -23,25 +23,25 @@ pub use self::medium::{ArpDialect, FaultSpec, Framing, PeerAddress};
 use crate::ipc::Mode;
 use crate::{AppName, DifName, ErrorBody, FlowSpec, IpcpId, LocalName, PortId};
 
-/// The body of every refusal.
+/// The body of every response that refuses a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorReply {
-    /// What was refused and why.
+    /// What the node refused, and why.
     pub error: ErrorBody,
 }
 
 /// `GET /v1/node`: the node itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {
-    /// The name that this system gives to its peers.
+    /// The name by which this node introduces itself to its peers.
     pub name: String,
-    /// Version of the program.
+    /// Version of the node's program.
     pub version: String,
-    /// Process identifier.
+    /// Process id of the node.
     pub pid: u32,
     /// Time since the node started, in milliseconds.
     pub uptime_ms: u64,
-    /// The run directory.
+    /// The run directory of the node.
     pub run_dir: PathBuf,
     /// Number of IPCPs.
     pub ipcps: u32,
@@ -57,21 +57,21 @@ pub struct NodeInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IpcpType {
-    /// Flows between applications of one system.
+    /// Flows between applications of one system, without a medium.
     Loopback,
-    /// Shim over a hypervisor's shared memory.
+    /// Shim over memory shared between a VM and its host.
     Hv,
-    /// Shim over an Ethernet interface or one VLAN of it.
+    /// Shim over an Ethernet interface, or over one VLAN of an interface.
     Eth,
     /// Shim over UDP.
     Udp,
     /// Shim over TCP.
     Tcp,
-    /// A member of a normal DIF, over N-1 DIFs; made by `POST /v1/difs`.
+    /// A member of a normal DIF, over N-1 DIFs. `POST /v1/difs` creates it, not `POST /v1/ipcps`.
     Normal,
 }
 
-/// The side of an hv IPCP.
+/// The side of an `hv` IPCP: host or guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HvSide {
@@ -82,68 +82,69 @@ pub enum HvSide {
     Guest,
 }
 
-/// `POST /v1/ipcps`, and `[[ipcp]]` in the configuration.
+/// Body of `POST /v1/ipcps`, and a table `[[ipcp]]` of the configuration: a shim IPCP to create.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IpcpCreate {
-    /// Its name in this system.
+    /// Name of the IPCP, unique on this system.
     pub name: LocalName,
-    /// What it is.
+    /// Type of the IPCP.
     #[serde(rename = "type")]
     pub kind: IpcpType,
-    /// The DIF it is a member of.
+    /// The DIF of which the IPCP is a member.
     pub dif: DifName,
-    /// Side of an `hv` IPCP; the host side is made by `POST /v1/vms`.
+    /// Side of an `hv` IPCP. Use `POST /v1/vms` to create the host side.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub side: Option<HvSide>,
-    /// Guest side: PCI address of the device, for example `0000:00:04.0`; absent to take the
-    /// lowest that is free.
+    /// Guest side of `hv`: PCI address of the VMPI device, for example `0000:00:04.0`. Default: the
+    /// free device with the lowest address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pci: Option<String>,
-    /// Guest side without a VM: path of the socket on which the node of the host side listens, in
-    /// place of a PCI device.
+    /// Guest side of `hv` without a VM: path of the socket on which the node of the host side
+    /// listens. It replaces the PCI device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
-    /// `eth`: the interface.
+    /// `eth`: name of the network interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// `eth`: the port of a graph in place of an interface: its `kind` and keys, as in the file of
-    /// a graph.
+    /// `eth`: a port of the data plane of frames, in place of an interface. The table has the
+    /// port's `kind` and its keys, as in the file of a graph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<serde_json::Map<String, serde_json::Value>>,
-    /// `eth` with a port: the station's MAC address; absent for that of the port's interface, or
-    /// one made by chance.
+    /// `eth` with `port`: MAC address of this station. Default: the address of the port's
+    /// interface, or a random address if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
-    /// `eth`: the VLAN id, 1 to 4094, which is the name of the DIF unless that is free text; absent
-    /// or 0 for frames without tag.
+    /// `eth`: VLAN id from 1 to 4094. By default, or with 0, frames have no VLAN tag. If the name
+    /// of the DIF is a number, it must be the VLAN id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
-    /// `eth`: how names are written in ARP.
+    /// `eth`: how application names are written in ARP packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arp: Option<ArpDialect>,
     /// `udp`, `tcp`: the address to listen on, such as `0.0.0.0:3359` or `[::]:3359`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
-    /// `udp`, `tcp`: how SDUs are framed.
+    /// `udp`, `tcp`: how SDUs are framed in datagrams or in the byte stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub framing: Option<Framing>,
-    /// `udp`, `tcp`: where applications are; others are looked for in `/etc/hosts` and the DNS.
+    /// `udp`, `tcp`: addresses of remote applications. Other names are looked up in `/etc/hosts`
+    /// and DNS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeerAddress>,
-    /// `eth`, `udp`: the longest SDU in bytes, where it is less than what the network carries.
+    /// `eth`, `udp`: longest SDU in bytes. Default: the longest that the network carries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sdu_max: Option<usize>,
-    /// `eth`, `udp`, `tcp`: how long a name is asked for, in milliseconds.
+    /// `eth`, `udp`, `tcp`: how long the shim tries to resolve a name, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// `eth`, `udp`: impairment of everything sent.
+    /// `eth`, `udp`: loss, delay and other faults applied to everything that the IPCP sends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<FaultSpec>,
 }
 
 impl IpcpCreate {
-    /// An IPCP with nothing but what every one has.
+    /// A request that sets the mandatory keys only; every optional key is absent.
     #[must_use]
     pub fn new(name: LocalName, kind: IpcpType, dif: DifName) -> Self {
         Self {
@@ -168,76 +169,77 @@ impl IpcpCreate {
     }
 }
 
-/// State of an IPCP's link.
+/// Whether an IPCP can reach its peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkState {
     /// Flows can be allocated.
     Up,
-    /// No peer, or none that answers.
+    /// There is no peer, or the peer does not answer.
     Down,
 }
 
-/// `GET /v1/ipcps`: one IPC process.
+/// An entry of `GET /v1/ipcps`: one IPC process of this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IpcpInfo {
-    /// Its identifier.
+    /// Number of the IPCP.
     pub id: IpcpId,
-    /// Its name in this system.
+    /// Name of the IPCP, unique on this system.
     pub name: LocalName,
-    /// What it is.
+    /// Type of the IPCP.
     #[serde(rename = "type")]
     pub kind: IpcpType,
-    /// The DIF it is a member of.
+    /// The DIF of which the IPCP is a member.
     pub dif: DifName,
     /// Side of an `hv` IPCP.
     #[serde(default)]
     pub side: Option<HvSide>,
-    /// State of its link.
+    /// State of the link to the IPCP's peer.
     pub state: LinkState,
-    /// Why it is down, when a reason is known.
+    /// Why the link is down, when the reason is known.
     #[serde(default)]
     pub reason: Option<String>,
-    /// The name that the system at the other end gave; over IP the configured peers, and over
-    /// Ethernet the interface.
+    /// The other end. `hv`: the name by which the peer's node introduced itself. `udp`, `tcp`: the
+    /// configured peers. `eth`: the interface.
     #[serde(default)]
     pub peer: Option<String>,
-    /// The small integer that names the VMPI device in this system.
+    /// `hv`: number of the VMPI device, unique on this system.
     #[serde(default)]
     pub vmpi_id: Option<u16>,
-    /// The data-plane thread that it runs on, from 0; none for one that moves no SDUs.
+    /// Number of the data-plane thread that runs the IPCP, from 0. `None` for an IPCP that moves no
+    /// SDUs.
     #[serde(default)]
     pub worker: Option<u16>,
-    /// The VM behind it.
+    /// `hv`: the VM at the other end.
     #[serde(default)]
     pub vm: Option<LocalName>,
-    /// Number of flows over it.
+    /// Number of flows that the IPCP carries.
     pub flows: u32,
-    /// Names registered at the other end.
+    /// Application names registered at the peer.
     #[serde(default)]
     pub peer_names: Vec<AppName>,
-    /// What is known of a member of a normal DIF.
+    /// State of the membership, for a member of a normal DIF; `None` for a shim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<MemberInfo>,
 }
 
-/// `GET /v1/apps`: one registration, of this system or of a peer.
+/// An entry of `GET /v1/apps`: one registered application, of this system or of a peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppInfo {
-    /// The name.
+    /// Name of the application.
     pub name: AppName,
     /// The DIFs in which it is registered.
     pub difs: Vec<DifName>,
-    /// The system that has it: `None` for this one, else the IPCP through which it is reached.
+    /// The IPCP through which the application is reached; `None` for an application of this system.
     #[serde(default)]
     pub via: Option<LocalName>,
-    /// Process of a local application.
+    /// Process id of a local application.
     #[serde(default)]
     pub pid: Option<u32>,
-    /// User of a local application.
+    /// User id of a local application.
     #[serde(default)]
     pub uid: Option<u32>,
-    /// Flow requests that it has not answered.
+    /// Number of flow requests that the application has not answered yet.
     #[serde(default)]
     pub pending: u32,
 }
@@ -246,137 +248,137 @@ pub struct AppInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FlowState {
-    /// Waiting for an answer.
+    /// The remote application has not answered the request yet.
     Allocating,
     /// Carrying SDUs.
     Up,
-    /// One end is gone; the other may still read what is queued.
+    /// One end has closed the flow or failed. The other end may still read queued SDUs.
     Closing,
 }
 
-/// `GET /v1/flows`: one flow.
+/// An entry of `GET /v1/flows`: one flow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowInfo {
-    /// Its identifier; `DELETE /v1/flows/{port}` takes it.
+    /// Port-id of the flow. `DELETE /v1/flows/{port}` deallocates it.
     pub port: PortId,
-    /// Name of the end in this system; of the end that asked when both are.
+    /// Name of the application at the local end. When both ends are local, the one that allocated.
     pub local: AppName,
-    /// Name of the other end.
+    /// Name of the application at the other end.
     pub remote: AppName,
-    /// The DIF that carries it.
+    /// The DIF that carries the flow.
     pub dif: DifName,
     /// The IPCP that carries it.
     pub ipcp: LocalName,
-    /// Its state.
+    /// State of the flow.
     pub state: FlowState,
-    /// What was asked of it.
+    /// The flow specification that the allocating application requested.
     pub spec: FlowSpec,
-    /// How the local end moves SDUs.
+    /// How the local application exchanges SDUs with the node.
     pub mode: Mode,
-    /// Both ends are in this system and share memory; the node is not in the path.
+    /// True when both ends are on this system and share memory, so that the node moves no SDUs.
     pub direct: bool,
-    /// Process of the local end.
+    /// Process id of the local application.
     #[serde(default)]
     pub pid: Option<u32>,
-    /// The IPCP of this system whose N-1 flow it is.
+    /// For an N-1 flow: the IPCP of this system that uses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<LocalName>,
 }
 
-/// `GET /v1/difs`: one DIF as this system sees it.
+/// An entry of `GET /v1/difs`: one DIF, as this system sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DifInfo {
-    /// Its name.
+    /// Name of the DIF.
     pub name: DifName,
-    /// The type of its IPCPs.
+    /// Type of the IPCPs in the DIF.
     #[serde(rename = "type")]
     pub kind: IpcpType,
-    /// What the members of a normal DIF speak.
+    /// Dialect of a normal DIF; `None` for a shim DIF.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dialect: Option<Dialect>,
-    /// This system's members.
+    /// IPCPs of this system that are members of the DIF.
     pub ipcps: Vec<LocalName>,
-    /// Names known to be registered in it, here or at a peer.
+    /// Application names known to be registered in the DIF, by this system or by a peer.
     pub names: Vec<AppName>,
 }
 
-/// What carries the VMPI between a VM and its host.
+/// The mechanism that carries the VMPI between a VM and its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VmpiKind {
-    /// Memory that both map: QEMU's ivshmem-doorbell.
+    /// Memory that VM and host both map: QEMU's device `ivshmem-doorbell` (default).
     #[default]
     Ivshmem,
-    /// The virtqueues of QEMU's virtio-net-pci, which the VM's node drives.
+    /// The virtqueues of QEMU's device `virtio-net-pci`, which the node in the VM drives.
     Virtqueue,
 }
 
-/// `POST /v1/vms`, and `[[vm]]` in the configuration.
+/// Body of `POST /v1/vms`, and a table `[[vm]]` of the configuration: a VM port to create.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VmCreate {
-    /// Name of the VM; its IPCP has the same.
+    /// Name of the VM, and of the `hv` IPCP that serves it.
     pub name: LocalName,
-    /// Bytes of the shared region: a power of two, 64 KiB to 1 GiB; absent for 16 MiB.
+    /// Bytes of the shared region: a power of two from 64 KiB to 1 GiB. Default: 16 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region_bytes: Option<u64>,
-    /// The DIF between host and VM; absent for `hv.NAME`.
+    /// The DIF between host and VM. Default: `hv.NAME`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dif: Option<DifName>,
-    /// What carries the VMPI; absent for ivshmem.
+    /// The mechanism that carries the VMPI. Default: ivshmem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vmpi: Option<VmpiKind>,
-    /// Over virtqueues, without a VM: path of a socket on which this node listens for the node of
-    /// another process or container of this host.
+    /// With `vmpi = "virtqueue"` and no VM: path of a socket on which this node listens for a node
+    /// in another process or container of this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
 }
 
-/// `GET /v1/vms`: one VM port.
+/// An entry of `GET /v1/vms`: one VM port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmInfo {
     /// Name of the VM and of its IPCP.
     pub name: LocalName,
     /// The DIF between host and VM.
     pub dif: DifName,
-    /// What carries the VMPI.
+    /// The mechanism that carries the VMPI.
     #[serde(default)]
     pub vmpi: VmpiKind,
     /// Bytes of the shared region.
     pub region_bytes: u64,
-    /// The socket on which a QEMU listens and to which the node connects, again after a restart:
-    /// `-chardev socket,path=..,server=on,wait=on`. Preferred.
+    /// The socket on which QEMU listens, given as `-chardev socket,path=..,server=on,wait=on`. The
+    /// node connects to it, also after a restart of the node. Prefer it to `listen_socket`.
     pub qemu_socket: PathBuf,
-    /// The socket on which the node listens: over ivshmem a QEMU may connect to it, over virtqueues
-    /// the node of a process or container that is no VM.
+    /// The socket on which the node listens. With ivshmem, a QEMU may connect to it; with
+    /// virtqueues, a node in another process or container of this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen_socket: Option<PathBuf>,
-    /// Process of the attached QEMU.
+    /// Process id of the attached QEMU.
     #[serde(default)]
     pub qemu_pid: Option<u32>,
     /// State of the link to the node in the VM.
     pub state: LinkState,
-    /// The small integer that names the VMPI device in this system.
+    /// Number of the VMPI device, unique on this system.
     pub vmpi_id: u16,
-    /// Arguments to add to a QEMU command line; QEMU listens then.
+    /// Arguments to add to a QEMU command line, with which QEMU listens on `qemu_socket`.
     pub qemu_args: Vec<String>,
 }
 
-/// `GET /v1/events?since=N&wait_ms=M`: what happened after event `N`.
+/// Response of `GET /v1/events?since=N&wait_ms=M`: the events with numbers above `N`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Events {
     /// Events in order, oldest first.
     pub events: Vec<Event>,
-    /// The `since` of the next call.
+    /// The value of `since` for the next request.
     pub next: u64,
-    /// Events after `since` that are no longer kept.
+    /// Number of events after `since` that the node has already discarded.
     pub lost: u64,
 }
 
-/// One event.
+/// One event in the node's journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Number, counted from 1 at the start of the node.
+    /// Number of the event, counted from 1 since the node started.
     pub seq: u64,
     /// Time since the start of the node, in milliseconds.
     pub at_ms: u64,
@@ -384,7 +386,7 @@ pub struct Event {
     pub kind: EventKind,
     /// The IPCP, VM, application name or port concerned.
     pub subject: String,
-    /// Details for people.
+    /// Further details, as text for people.
     #[serde(default)]
     pub detail: String,
 }
@@ -394,21 +396,21 @@ pub struct Event {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum EventKind {
-    /// An IPCP was made.
+    /// An IPCP was created.
     IpcpCreated,
     /// An IPCP was destroyed.
     IpcpDestroyed,
-    /// A link came up.
+    /// The link of an IPCP came up.
     LinkUp,
-    /// A link went down.
+    /// The link of an IPCP went down.
     LinkDown,
-    /// An application registered here.
+    /// An application registered at this node.
     AppRegistered,
-    /// An application unregistered here or died.
+    /// An application of this node unregistered or died.
     AppUnregistered,
-    /// A name appeared at a peer.
+    /// A peer registered an application name.
     PeerRegistered,
-    /// A name vanished at a peer.
+    /// A peer withdrew an application name.
     PeerUnregistered,
     /// A flow was allocated.
     FlowAllocated,
@@ -418,43 +420,43 @@ pub enum EventKind {
     FlowClosed,
     /// QEMU attached to a VM's socket.
     VmAttached,
-    /// QEMU went away.
+    /// QEMU disconnected from a VM's socket.
     VmDetached,
-    /// Something works, but not as well as it could; the detail says why.
+    /// Something works, but worse than it could; the detail gives the reason.
     Degraded,
     /// A configuration was applied.
     Applied,
     /// An IPCP became a member of its DIF.
     Enrolled,
-    /// An attempt to become one failed.
+    /// An attempt of an IPCP to become a member of its DIF failed.
     EnrollFailed,
-    /// An IPCP is no member any more.
+    /// An IPCP ceased to be a member of its DIF.
     LeftDif,
-    /// A member is a neighbour now.
+    /// A member of a DIF became a neighbour.
     NeighbourUp,
-    /// It is not any more.
+    /// A neighbour ceased to be a neighbour.
     NeighbourDown,
-    /// Something a person should know.
+    /// Any other information for the operator.
     Notice,
-    /// A kind that this version does not know.
+    /// A kind that this version of the crate does not know.
     #[serde(other)]
     Unknown,
 }
 
-/// `POST /v1/apply`: what the configuration changed.
+/// Response of `POST /v1/apply`: what applying the configuration changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Applied {
-    /// IPCPs and VMs made.
+    /// IPCPs and VMs that were created.
     pub created: Vec<LocalName>,
-    /// IPCPs and VMs destroyed.
+    /// IPCPs and VMs that were destroyed.
     pub destroyed: Vec<LocalName>,
-    /// Members of normal DIFs that have got further N-1 DIFs.
+    /// Members of normal DIFs to which N-1 DIFs were added.
     #[serde(default)]
     pub extended: Vec<LocalName>,
-    /// Members of normal DIFs that have lost N-1 DIFs.
+    /// Members of normal DIFs from which N-1 DIFs were removed.
     #[serde(default)]
     pub retracted: Vec<LocalName>,
-    /// IPCPs and VMs that were as the configuration says.
+    /// IPCPs and VMs that already matched the configuration.
     pub unchanged: Vec<LocalName>,
     /// Number of access rules now in force.
     pub rules: u32,

@@ -4,15 +4,15 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A refusal as it crosses `ipc.sock` and `control.sock`.
+/// A refusal, as the node sends it on `ipc.sock` and `control.sock`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message} ({code})")]
 pub struct ErrorBody {
     /// The kind of refusal.
     pub code: ErrorCode,
-    /// What happened, where, and what would be right.
+    /// What failed, on which object, and what to do about it.
     pub message: String,
-    /// The same request fails again until its cause is corrected.
+    /// True when the same request will fail again until someone corrects the cause.
     #[serde(default, rename = "final", skip_serializing_if = "std::ops::Not::not")]
     pub is_final: bool,
 }
@@ -27,7 +27,7 @@ impl ErrorBody {
         }
     }
 
-    /// The same, and asking again is of no use.
+    /// Returns the error marked as final: retrying the request is of no use.
     #[must_use]
     pub fn for_good(self) -> Self {
         Self {
@@ -37,48 +37,48 @@ impl ErrorBody {
     }
 }
 
-/// Kinds of refusal. In JSON a kebab-case string.
+/// Kinds of refusal. In JSON, a string in kebab-case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum ErrorCode {
     /// The message could not be understood.
     BadRequest,
-    /// The peer speaks another version of the protocol.
+    /// The client speaks another version of the protocol.
     BadVersion,
-    /// A name, a DIF, an IPCP, a VM, a flow or a path that does not exist.
+    /// A DIF, an IPCP, a VM, a flow, a path or another named object does not exist.
     NotFound,
     /// The name of the remote application is registered nowhere that can be reached.
     UnknownName,
-    /// The name is taken.
+    /// The name is already in use.
     DuplicateName,
-    /// An access rule forbids it.
+    /// An access rule forbids the request.
     AccessDenied,
     /// No DIF can meet the flow specification.
     SpecNotMet,
-    /// The remote application, or its system, said no.
+    /// The remote application or its node refused the flow.
     FlowDenied,
-    /// The remote did not answer in time.
+    /// The remote application or member did not answer in time.
     TimedOut,
-    /// The link or DIF needed is down.
+    /// A link or DIF that the request needs is down.
     LinkDown,
     /// A limit of the node is reached.
     LimitReached,
-    /// The thing is in use or in a state that does not allow it.
+    /// The object is in use, or its state does not allow the request.
     Conflict,
-    /// The configuration is wrong.
+    /// The configuration is invalid.
     BadConfig,
-    /// The request is understood but this system cannot do it.
+    /// The request is valid, but this system cannot fulfil it.
     Unsupported,
-    /// The node failed; its log says more.
+    /// The node failed; its log has the details.
     Internal,
-    /// A code that this version does not know.
+    /// A code that this version of the crate does not know.
     #[serde(other)]
     Unknown,
 }
 
 impl ErrorCode {
-    /// Whether a refusal of this kind stays however often one asks.
+    /// Whether a refusal of this kind will recur however often the request is repeated.
     const fn is_final(self) -> bool {
         matches!(
             self,
@@ -91,7 +91,7 @@ impl ErrorCode {
         )
     }
 
-    /// The code as it stands in JSON.
+    /// The code as JSON writes it, in kebab-case.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::BadRequest => "bad-request",

@@ -1,7 +1,8 @@
 //! Messages on `ipc.sock` and on the control socket of a flow.
 //!
-//! Both are `SOCK_SEQPACKET`; every message is one JSON object of at most [`MESSAGE_BYTES_MAX`]
-//! bytes, file descriptors ride beside it. One connection is one object:
+//! Both sockets are `SOCK_SEQPACKET`. Every message is one JSON object of at most
+//! [`MESSAGE_BYTES_MAX`] bytes; file descriptors travel with it as ancillary data. One connection
+//! to `ipc.sock` is one registration or one allocation:
 //!
 //! ```text
 //! client                                node
@@ -16,8 +17,9 @@
 //!            <------------------------- flow + fds | error         (connection may be closed)
 //! ```
 //!
-//! The life of a flow is bound to the descriptors in its `flow` message: in ring mode the first is
-//! its control socket, on which the node says `closed`; in socket mode the data socket is all.
+//! A flow lives as long as the application holds the descriptors of its `flow` message. In ring
+//! mode the first descriptor is the flow's control socket, on which the node sends `closed`. In
+//! socket mode the data socket is the only descriptor.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -25,33 +27,34 @@ use thiserror::Error;
 
 use crate::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec, PortId};
 
-/// What a client says.
+/// A message from a client to the node on `ipc.sock`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// Registers an application; the connection then is the registration.
+    /// Registers an application. From then on the connection represents the registration: closing
+    /// it unregisters the name.
     Register {
         /// Version of this protocol, [`VERSION`].
         version: u32,
         /// The name to register.
         name: AppName,
-        /// The DIF to register in; `None` for all that exist and that will exist.
+        /// The DIF to register in; `None` for all DIFs that exist now or later.
         #[serde(default)]
         dif: Option<DifName>,
     },
     /// Answers a [`FlowRequest`].
     Respond {
-        /// The number of the request answered.
+        /// Number of the [`FlowRequest`] that is answered.
         request: u32,
-        /// Whether the flow is taken.
+        /// Whether the application accepts the flow.
         accept: bool,
-        /// Why not, for the other side; only with `accept: false`.
+        /// The reason of a refusal, for the remote application; only with `accept: false`.
         #[serde(default)]
         reason: Option<String>,
-        /// How this end wants to move SDUs.
+        /// How this end wants to exchange SDUs with the node.
         #[serde(default)]
         mode: Mode,
-        /// This process has registered for expedited memory barriers.
+        /// Whether this process has registered for expedited memory barriers (membarrier(2)).
         #[serde(default)]
         membarrier: bool,
     },
@@ -59,78 +62,78 @@ pub enum Request {
     Allocate {
         /// Version of this protocol, [`VERSION`].
         version: u32,
-        /// The name of the application that asks; it needs no registration.
+        /// Name of the calling application; it need not be registered.
         local: AppName,
-        /// The name of the application wanted.
+        /// Name of the application to call.
         remote: AppName,
-        /// The DIF to use; `None` to search all in configured order.
+        /// The DIF to use; `None` to search all DIFs, in the order of the configuration.
         #[serde(default)]
         dif: Option<DifName>,
-        /// What the flow must give.
+        /// Requirements on the flow.
         #[serde(default)]
         spec: FlowSpec,
-        /// How this end wants to move SDUs.
+        /// How this end wants to exchange SDUs with the node.
         #[serde(default)]
         mode: Mode,
-        /// This process has registered for expedited memory barriers.
+        /// Whether this process has registered for expedited memory barriers (membarrier(2)).
         #[serde(default)]
         membarrier: bool,
-        /// Bytes of each ring: a power of two from [`RING_BYTES_MIN`] to [`RING_BYTES_MAX`];
-        /// `None` for the node's default.
+        /// Bytes of each ring: a power of two from [`RING_BYTES_MIN`] to [`RING_BYTES_MAX`]; `None`
+        /// for the node's default.
         #[serde(default)]
         ring_bytes: Option<u64>,
     },
 }
 
-/// How an end of a flow moves SDUs.
+/// How an application exchanges the SDUs of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Rings in shared memory with doorbells.
+    /// Two rings in shared memory, with doorbells (default).
     #[default]
     Ring,
-    /// A `SOCK_SEQPACKET` socket, one SDU per message.
+    /// A `SOCK_SEQPACKET` socket; one message is one SDU.
     Socket,
 }
 
-/// What the node says on `ipc.sock`.
+/// A message from the node to a client on `ipc.sock`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// The registration stands: every DIF in which it was asked for has said so, or does when this
-    /// system is a member of it.
+    /// The application is registered: every requested DIF of which this system is a member has
+    /// confirmed it. DIFs that this system joins later register the name then.
     Registered(Registered),
-    /// An application wants a flow to this registration.
+    /// A remote application requests a flow to this registration.
     FlowRequest(FlowRequest),
-    /// The flow exists; its descriptors ride beside the message.
+    /// The flow exists; its descriptors travel with the message.
     Flow(Flow),
-    /// Refused. To a registration that stands, without the number of a request: it has ended,
-    /// because the DIF, which could not be asked before, does not take it; the connection is closed
-    /// then.
+    /// The node refuses a request. For an existing registration, an error without a request number
+    /// means that the registration has ended: this system has joined the DIF only now, and the DIF
+    /// refuses the name. The node then closes the connection.
     Error(Refusal),
 }
 
 /// The body of [`Reply::Registered`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registered {
-    /// The name registered.
+    /// The registered name.
     pub name: AppName,
-    /// The DIFs in which it is registered now.
+    /// The DIFs in which the name is registered now.
     pub difs: Vec<DifName>,
 }
 
 /// The body of [`Reply::FlowRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowRequest {
-    /// Number to answer with; unique within the connection.
+    /// Number to repeat in the answer; unique within the connection.
     pub request: u32,
-    /// The name asked for: that of the registration.
+    /// The requested name: the name of the registration.
     pub local: AppName,
-    /// The name of the application that asks.
+    /// Name of the calling application.
     pub remote: AppName,
-    /// The DIF through which it asks.
+    /// The DIF through which the request came.
     pub dif: DifName,
-    /// What it asks of the flow.
+    /// Requirements of the caller on the flow.
     pub spec: FlowSpec,
 }
 
@@ -141,10 +144,10 @@ pub struct FlowRequest {
 /// ([`SOCKET_FDS`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
-    /// The [`FlowRequest`] this answers; `None` after an allocation.
+    /// The [`FlowRequest`] that this message answers; `None` when it answers an allocation.
     #[serde(default)]
     pub request: Option<u32>,
-    /// Identifier of the flow in this system.
+    /// Port-id of the flow on this system.
     pub port: PortId,
     /// Name of this end.
     pub local: AppName,
@@ -152,15 +155,16 @@ pub struct Flow {
     pub remote: AppName,
     /// The DIF that carries the flow.
     pub dif: DifName,
-    /// What was asked of the flow.
+    /// The flow specification that the allocating application requested.
     pub spec: FlowSpec,
     /// Bytes of data in each of the two rings; 0 in socket mode.
     pub ring_bytes: u64,
     /// The ring in which this end writes, 0 or 1; it reads from the other.
     pub tx_ring: u8,
-    /// Both ends have registered for expedited barriers, so the light wake protocol is in use.
+    /// Whether both processes have registered for expedited memory barriers. Both then use the wake
+    /// protocol that needs no fence in the sender.
     pub light_wake: bool,
-    /// Longest SDU the flow carries, in bytes; 0 when only memory limits it.
+    /// Longest SDU that the flow carries, in bytes; 0 when only memory limits it.
     pub sdu_max: u64,
     /// How this end moves SDUs.
     pub mode: Mode,
@@ -169,39 +173,39 @@ pub struct Flow {
 /// The body of [`Reply::Error`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// The [`FlowRequest`] whose answer failed; `None` otherwise.
+    /// The [`FlowRequest`] whose acceptance failed; `None` for any other request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<u32>,
-    /// What was refused and why.
+    /// What the node refused, and why.
     #[serde(flatten)]
     pub error: ErrorBody,
 }
 
-/// What the node says on a flow's control socket.
+/// A message from the node on a flow's control socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FlowNotice {
-    /// The other end is gone; SDUs already queued may still be read.
+    /// The other end has ended the flow or has failed. Queued SDUs can still be read.
     Closed {
-        /// Why.
+        /// The reason, as text for people.
         reason: String,
-        /// The other end deallocated; false when the flow failed.
+        /// True when the other end deallocated the flow, false when the flow failed.
         #[serde(default)]
         graceful: bool,
     },
 }
 
-/// Why a message could not be coded.
+/// Why a message could not be encoded or decoded.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// Longer than [`MESSAGE_BYTES_MAX`].
+    /// The message is longer than [`MESSAGE_BYTES_MAX`].
     #[error("a message has {bytes} bytes; at most {MESSAGE_BYTES_MAX} are allowed")]
     TooLong {
-        /// Its length.
+        /// Length of the message.
         bytes: usize,
     },
-    /// Not the JSON expected.
+    /// The message is not the expected JSON.
     #[error("a message could not be read: {0}")]
     Json(#[from] serde_json::Error),
 }
@@ -212,10 +216,10 @@ impl From<MessageError> for ErrorBody {
     }
 }
 
-/// Codes a message.
+/// Encodes a message as JSON.
 ///
 /// # Errors
-/// [`MessageError::TooLong`] when it does not fit in one datagram of the protocol.
+/// [`MessageError::TooLong`] when the message is longer than [`MESSAGE_BYTES_MAX`].
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, MessageError> {
     let bytes = serde_json::to_vec(message)?;
     if bytes.len() > MESSAGE_BYTES_MAX {
@@ -224,10 +228,10 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, MessageError> {
     Ok(bytes)
 }
 
-/// Reads a message.
+/// Decodes a message from JSON.
 ///
 /// # Errors
-/// [`MessageError`] when it is too long or not what was expected.
+/// [`MessageError`] when the message is too long or is not valid JSON for type `T`.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MessageError> {
     if bytes.len() > MESSAGE_BYTES_MAX {
         return Err(MessageError::TooLong { bytes: bytes.len() });
@@ -235,10 +239,10 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MessageError> {
     Ok(serde_json::from_slice(bytes)?)
 }
 
-/// Checks the size of a ring.
+/// Checks that a ring size is a power of two within the limits.
 ///
 /// # Errors
-/// An [`ErrorBody`] that names the range.
+/// An [`ErrorBody`] that states the limits.
 pub fn ring_bytes_checked(bytes: u64) -> Result<usize, ErrorBody> {
     if !bytes.is_power_of_two() || !(RING_BYTES_MIN..=RING_BYTES_MAX).contains(&bytes) {
         return Err(ErrorBody::new(
@@ -258,7 +262,7 @@ pub const VERSION: u32 = 1;
 /// Longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of each ring of a flow unless its application or the node's configuration says otherwise.
+/// Default size of each ring of a flow, in bytes.
 pub const RING_BYTES_DEFAULT: u64 = 1 << 20;
 
 /// Smallest ring of a flow, in bytes.
@@ -267,13 +271,13 @@ pub const RING_BYTES_MIN: u64 = 4096;
 /// Largest ring of a flow, in bytes.
 pub const RING_BYTES_MAX: u64 = 64 << 20;
 
-/// Number of descriptors beside a `flow` message in ring mode.
+/// Number of file descriptors that accompany a `flow` message in ring mode.
 pub const RING_FDS: usize = 6;
 
-/// Number of descriptors beside a `flow` message in socket mode.
+/// Number of file descriptors that accompany a `flow` message in socket mode.
 pub const SOCKET_FDS: usize = 1;
 
-/// Longest reason that one side may give the other, in bytes; longer ones are cut.
+/// Longest reason in a refusal, in bytes; longer ones are truncated.
 pub const REASON_BYTES_MAX: usize = 256;
 
 #[cfg(test)]

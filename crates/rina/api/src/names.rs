@@ -1,4 +1,4 @@
-//! Names and identifiers, checked where they enter.
+//! Names and identifiers. A text is checked when it becomes a name.
 //!
 //! Application and DIF names are free text with few limits; names of IPCPs and VMs also become
 //! parts of file names and URLs and are therefore limited to letters, digits, `.`, `_` and `-`.
@@ -9,14 +9,14 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Why a text is not a name.
+/// Why a text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum NameError {
     /// The text is empty.
     #[error("a name of a {kind} is empty; it must have 1 to {max} bytes")]
     Empty {
-        /// What the name would have named.
+        /// What kind of object the name is for.
         kind: &'static str,
         /// Longest length allowed, in bytes.
         max: usize,
@@ -24,9 +24,9 @@ pub enum NameError {
     /// The text is longer than the limit.
     #[error("a name of a {kind} has {bytes} bytes; at most {max} are allowed")]
     TooLong {
-        /// What the name would have named.
+        /// What kind of object the name is for.
         kind: &'static str,
-        /// Its length in bytes.
+        /// Length of the text in bytes.
         bytes: usize,
         /// Longest length allowed, in bytes.
         max: usize,
@@ -34,13 +34,13 @@ pub enum NameError {
     /// The text holds a character that a name may not hold.
     #[error("a name of a {kind} holds {found:?} at byte {at}; {allowed}")]
     BadChar {
-        /// What the name would have named.
+        /// What kind of object the name is for.
         kind: &'static str,
-        /// The offending character.
+        /// The character that is not allowed.
         found: char,
-        /// Its byte offset.
+        /// Byte offset of the character.
         at: usize,
-        /// What would be right.
+        /// Which characters are allowed, as a part of a sentence.
         allowed: &'static str,
     },
 }
@@ -53,7 +53,7 @@ macro_rules! name_type {
         pub struct $name(String);
 
         impl $name {
-            /// Checks `text` and makes it a name.
+            /// Checks `text` and makes it a name of this type.
             ///
             /// # Errors
             /// [`NameError`] says what is wrong with the text.
@@ -104,22 +104,22 @@ macro_rules! name_type {
 }
 
 name_type!(
-    /// Name of an application: 1 to 255 bytes of UTF-8, no control characters. `|` separates the
-    /// parts of a name that has more than one, `process|instance|entity|instance`, and does not
-    /// begin it.
+    /// Name of an application: 1 to 255 bytes of UTF-8 without control characters. `|` separates
+    /// the parts of a name that has several: `process|instance|entity|instance`. A name must not
+    /// begin with `|`.
     AppName, "application", check_app
 );
 name_type!(
-    /// Name of a DIF: 1 to 255 bytes of UTF-8, no control characters, no `|`.
+    /// Name of a DIF: 1 to 255 bytes of UTF-8, without control characters and `|`.
     DifName, "DIF", check_free
 );
 name_type!(
-    /// Name of an IPCP or a VM within one system: 1 to 64 of `A-Z a-z 0-9 . _ -`, not starting
-    /// with `.` or `-`. Safe as a part of a file name, a URL and a command line.
+    /// Name of an IPCP or a VM, unique on its system: 1 to 64 of `A-Z a-z 0-9 . _ -`, not starting
+    /// with `.` or `-`. It is safe in file names, URLs and command lines.
     LocalName, "IPCP or VM", check_local
 );
 
-/// Identifier of a flow within one system. Zero is never given out.
+/// Port-id: number of a flow on one system. Zero is never assigned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PortId(pub u32);
@@ -130,7 +130,7 @@ impl fmt::Display for PortId {
     }
 }
 
-/// Identifier of an IPC process within one system.
+/// Number of an IPC process on one system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct IpcpId(pub u16);
@@ -149,7 +149,7 @@ fn check_length(kind: &'static str, text: &str, max: usize) -> Result<(), NameEr
     }
 }
 
-/// Refuses the first character that is `bad` where it stands.
+/// Refuses the text if `bad` is true for the byte offset and value of one of its characters.
 fn check_chars(
     kind: &'static str,
     text: &str,

@@ -1,14 +1,14 @@
-//! Where the sockets and files of a node lie.
+//! Paths of a node's sockets and files.
 //!
-//! The directory is `$CARINA_RUN` when set, `/run/carina` for root, else
-//! `$XDG_RUNTIME_DIR/carina`, else `/tmp/carina-UID`.
+//! The run directory is `$CARINA_RUN` if set, `/run/carina` for root, otherwise
+//! `$XDG_RUNTIME_DIR/carina`, otherwise `/tmp/carina-UID`.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::LocalName;
 
-/// The run directory of a node and the paths inside.
+/// The run directory of a node. Methods return the paths inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDir(PathBuf);
 
@@ -37,37 +37,37 @@ impl RunDir {
         })
     }
 
-    /// The directory itself.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The socket of applications.
+    /// The socket on which the node serves applications.
     pub fn ipc_sock(&self) -> PathBuf {
         self.0.join("ipc.sock")
     }
 
-    /// The socket of people and tools.
+    /// The control socket, on which the node serves commands and tools.
     pub fn control_sock(&self) -> PathBuf {
         self.0.join("control.sock")
     }
 
-    /// The file of counters in shared memory.
+    /// The file that the node maps to share its counters.
     pub fn counters(&self) -> PathBuf {
         self.0.join("counters")
     }
 
-    /// The file that a running node keeps locked.
+    /// The file that a running node keeps locked, so that no second node starts.
     pub fn lock(&self) -> PathBuf {
         self.0.join("lock")
     }
 
-    /// The directory of sockets and regions of VMs.
+    /// The directory of the VMs' sockets and shared regions.
     pub fn vm_dir(&self) -> PathBuf {
         self.0.join("vm")
     }
 
-    /// The socket on which the QEMU of VM `name` listens and to which the node connects.
+    /// The socket on which the QEMU of VM `name` listens; the node connects to it.
     pub fn vm_qemu_sock(&self, name: &LocalName) -> PathBuf {
         self.vm_dir().join(format!("{name}.qemu"))
     }
@@ -77,7 +77,7 @@ impl RunDir {
         self.vm_dir().join(format!("{name}.ivshmem"))
     }
 
-    /// The shared region of VM `name`.
+    /// The file with the shared region of VM `name`.
     pub fn vm_region(&self, name: &LocalName) -> PathBuf {
         self.vm_dir().join(format!("{name}.region"))
     }
@@ -89,8 +89,8 @@ impl Default for RunDir {
     }
 }
 
-/// The effective uid, read from the owner of `/proc/self` so that no system call binding is
-/// needed here. Without `/proc` the uid 65534 is assumed, which only affects a default path.
+/// Effective user id, read as the owner of `/proc/self`, which needs no binding for a system call.
+/// Without `/proc` it is 65534, which affects the default path only.
 fn effective_uid() -> u32 {
     std::fs::metadata("/proc/self").map_or(NOBODY, |m| m.uid())
 }

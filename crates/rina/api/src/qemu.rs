@@ -1,4 +1,4 @@
-//! Arguments of QEMU that give its VM a VMPI device of the node.
+//! QEMU arguments that give a VM a VMPI device.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use carina_wire::vmpi::DEVICE_MAC;
 
 use crate::control::VmpiKind;
 
-/// The arguments of a QEMU that listens at a socket for the node. `name` makes the device's names
-/// within QEMU. Over virtqueues the VM's memory must also be shared, as a
+/// Arguments for a QEMU that listens on `socket` for the node. The ids of the devices inside QEMU
+/// derive from `name`. With virtqueues, QEMU must also share the VM's memory: a
 /// `memory-backend-memfd` with `share=on`.
 #[must_use]
 pub fn vmpi_args(name: &str, kind: VmpiKind, socket: &Path) -> Vec<String> {
@@ -23,7 +23,8 @@ pub fn vmpi_args(name: &str, kind: VmpiKind, socket: &Path) -> Vec<String> {
             let mac = DEVICE_MAC.map(|byte| format!("{byte:02x}")).join(":");
             args.push("-netdev".to_owned());
             args.push(format!("vhost-user,id={id}-queues,chardev={id},queues=1"));
-            // The VM's node polls. QEMU 7.2 dies of MSI-X here without KVM.
+            // The node in the VM polls, so the device needs no interrupts. QEMU 7.2 without KVM
+            // crashes with MSI-X here.
             args.push("-device".to_owned());
             args.push(format!(
                 "virtio-net-pci,netdev={id}-queues,mac={mac},disable-legacy=on,vectors=0,romfile=,\
@@ -34,7 +35,7 @@ pub fn vmpi_args(name: &str, kind: VmpiKind, socket: &Path) -> Vec<String> {
     args
 }
 
-/// A path inside a QEMU option, where a comma ends a value unless it is doubled.
+/// Escapes a path for a QEMU option, in which a comma ends a value unless it is doubled.
 #[must_use]
 pub fn escape(path: &Path) -> String {
     path.to_string_lossy().replace(',', ",,")

@@ -1,32 +1,32 @@
-//! The flow specification: what an application asks of a flow.
+//! The flow specification: the QoS that an application requests.
 //!
 //! Fields and units are those of rlite's API version 2 (`struct rina_flow_spec`), so that a C
-//! program moves over without a change of meaning.
+//! program for rlite keeps its meaning.
 
 use serde::{Deserialize, Serialize};
 
-/// What an application asks of a flow. Zero means "no requirement" for delay, gap, bandwidth and
-/// jitter.
+/// QoS that an application requests for a flow. For delay, bandwidth and jitter, 0 means "no
+/// requirement".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FlowSpec {
-    /// Longest delay an SDU may have, in microseconds; 0 for any.
+    /// Longest delay of an SDU, in microseconds; 0 for any.
     pub max_delay_us: u32,
     /// Largest number of consecutive SDUs that may be lost; `u64::MAX` for any, 0 for none.
     pub max_sdu_gap: u64,
-    /// Average bandwidth asked for, in bits per second; 0 for any.
+    /// Average bandwidth in bits per second; 0 for any.
     pub avg_bandwidth_bps: u64,
     /// Largest share of SDUs that may be lost, in 1/10000: 0 for none, 10000 for any.
     pub max_loss: u16,
-    /// SDUs must arrive in the order in which they were sent.
+    /// Whether SDUs must arrive in the order in which they were sent.
     pub in_order: bool,
-    /// The boundaries of SDUs must be kept.
+    /// Whether the boundaries of SDUs must be kept.
     pub msg_boundaries: bool,
     /// Largest variation of delay, in microseconds; 0 for any.
     pub max_jitter_us: u32,
 }
 
-/// Why a flow specification makes no sense.
+/// Why a flow specification is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
@@ -38,7 +38,7 @@ pub enum SpecError {
 }
 
 impl FlowSpec {
-    /// Asks for nothing: any loss, any order, boundaries kept.
+    /// A specification without requirements, except that boundaries of SDUs are kept.
     pub const fn unreliable() -> Self {
         Self {
             max_delay_us: 0,
@@ -51,7 +51,7 @@ impl FlowSpec {
         }
     }
 
-    /// Asks for every SDU, once, whole and in order.
+    /// A specification that requires every SDU exactly once, complete and in order.
     pub const fn reliable() -> Self {
         Self {
             max_sdu_gap: 0,
@@ -61,8 +61,8 @@ impl FlowSpec {
         }
     }
 
-    /// Asks for order and for flow control, not for what is lost on the way: QoS cube 2 of a normal
-    /// DIF.
+    /// A specification that requires order but no retransmission. In a normal DIF it selects QoS
+    /// cube 2, which also has flow control.
     pub const fn flow_controlled() -> Self {
         Self {
             in_order: true,

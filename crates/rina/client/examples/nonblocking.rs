@@ -1,4 +1,4 @@
-//! The echo server in one thread: epoll over the registration and the descriptor of each flow.
+//! The echo server in one thread, with epoll over the registration and all flows.
 //!
 //! ```text
 //! cargo run -p carina-client --example nonblocking -- echo.example
@@ -6,9 +6,9 @@
 //!
 //! Rules for an event loop:
 //!
-//! 1. Take what is there with the `try_` calls until they give `None`.
-//! 2. Arm the flow. `false` means that something has arrived meanwhile: back to 1.
-//! 3. Only then wait: the descriptor of `poll_fd` is readable once there is news.
+//! 1. Call the `try_` functions until they return `None`.
+//! 2. Arm the flow. If `arm` returns `false`, something has arrived meanwhile: go back to 1.
+//! 3. Only then wait: the descriptor of `poll_fd` becomes readable when something arrives.
 #![allow(clippy::print_stdout, reason = "the example talks to a person")]
 
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         while let Some(request) = registration.try_next_request()? {
             let mut flow = match registration.accept_request(&request) {
                 Ok(flow) => flow,
-                // The caller gave up before it was answered.
+                // The caller gave up before this server accepted.
                 Err(Error::Refused(_)) => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -57,20 +57,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             };
             if let Err(error) = echo(flow) {
                 println!("the flow of {} ended: {error}", flow.info().remote);
-                // Its descriptor leaves the epoll set as it closes.
+                // Closing the descriptor removes it from the epoll set.
                 flows.remove(&id);
             }
         }
     }
 }
 
-/// Returns every SDU that is there, until the flow is armed.
+/// Sends back every SDU that has arrived, and arms the flow.
 fn echo(flow: &mut Flow) -> Result<(), Error> {
     let mut sdu = [0; 4096];
     loop {
         while let Some(length) = flow.try_recv(&mut sdu)? {
-            // A server with slow readers queues here when `try_send` gives `false`, and arms the
-            // sender for space; this one waits.
+            // `send` waits while the flow is full. A server with slow readers would call `try_send`
+            // instead, queue the SDU when it returns `false`, and arm the sender.
             flow.send(&sdu[..length])?;
         }
         if flow.arm()? {
@@ -79,5 +79,5 @@ fn echo(flow: &mut Flow) -> Result<(), Error> {
     }
 }
 
-/// The token of the registration; flows have larger ones.
+/// The epoll token of the registration. Flows have larger tokens.
 const REGISTRATION: u64 = 0;

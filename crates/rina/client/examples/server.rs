@@ -1,11 +1,11 @@
-//! An echo server: registers a name and returns every SDU to its sender.
+//! An echo server: registers a name and sends every SDU back to its sender.
 //!
 //! ```text
 //! cargo run -p carina-client --example server -- echo.example
 //! ```
 //!
-//! The node must run; `CARINA_RUN` names its run directory. Each flow has a thread, and its calls
-//! wait; `nonblocking.rs` serves all flows from one thread.
+//! A node must run; `CARINA_RUN` names its run directory. The server has one thread for each flow
+//! and uses calls that wait. `nonblocking.rs` serves all flows from one thread.
 #![allow(clippy::print_stdout, reason = "the example talks to a person")]
 
 use carina_client::{Error, Flow, Node, name};
@@ -13,13 +13,13 @@ use carina_client::{Error, Flow, Node, name};
 fn main() -> Result<(), Error> {
     let own = std::env::args().nth(1).unwrap_or("echo.example".to_owned());
     let node = Node::connect()?;
-    // `None`: in every DIF of this system that the access rules allow.
+    // `None`: registers in every DIF of this system where the access rules allow it.
     let mut registration = node.register(&name(&own)?, None)?;
     println!("registered as {own}");
     loop {
         match registration.accept() {
             Ok(flow) => drop(std::thread::spawn(move || serve(flow))),
-            // The caller gave up before it was answered; the registration still stands.
+            // The caller gave up before this server accepted. The registration is still valid.
             Err(Error::Refused(_)) => {}
             Err(error) => return Err(error),
         }
@@ -34,7 +34,7 @@ fn serve(mut flow: Flow) {
     }
 }
 
-/// Returns every SDU until the flow ends.
+/// Sends every SDU back until the flow ends.
 fn echo(flow: &mut Flow) -> Result<(), Error> {
     loop {
         let sdu = flow.recv_vec(SDU_BYTES_MAX)?;
@@ -42,5 +42,5 @@ fn echo(flow: &mut Flow) -> Result<(), Error> {
     }
 }
 
-/// A longer SDU is refused with an error, which ends the flow.
+/// Longest SDU accepted, in bytes. `recv_vec` fails on a longer one, which ends the flow.
 const SDU_BYTES_MAX: usize = 1 << 20;

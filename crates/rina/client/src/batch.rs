@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Received SDUs, one behind the other in a buffer that is allocated once and used again.
+/// Received SDUs in one buffer, which is allocated once and reused.
 ///
 /// [`crate::FlowReceiver::recv_burst`] fills it.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub struct SduBatch {
 }
 
 impl SduBatch {
-    /// Makes room for `sdus_max` SDUs of together `bytes_max` bytes.
+    /// Creates a batch for at most `sdus_max` SDUs with at most `bytes_max` bytes in total.
     ///
     /// # Panics
     ///
@@ -39,13 +39,13 @@ impl SduBatch {
         self.sdus.len()
     }
 
-    /// Says whether there is no SDU in the batch.
+    /// Whether the batch contains no SDUs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sdus.is_empty()
     }
 
-    /// Bytes of all SDUs in the batch together.
+    /// Total bytes of all SDUs in the batch.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.filled
@@ -61,17 +61,17 @@ impl SduBatch {
         self.filled = 0;
     }
 
-    /// Says whether no further SDU may be put in, however short.
+    /// Whether the batch contains its largest number of SDUs already.
     pub(crate) fn is_full(&self) -> bool {
         self.sdus.len() == self.sdus_max
     }
 
-    /// The room behind the last SDU.
+    /// The free part of the buffer, after the last SDU.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         &mut self.bytes[self.filled..]
     }
 
-    /// Takes the first `length` bytes of [`Self::room`] as the next SDU.
+    /// Adds the first `length` bytes of [`Self::room`] to the batch as the next SDU.
     pub(crate) fn take(&mut self, length: usize) {
         let end = self.filled + length;
         self.sdus.push(self.filled..end);

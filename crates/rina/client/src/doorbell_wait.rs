@@ -1,8 +1,8 @@
-//! Sleeping until a doorbell rings, without silencing it each time.
+//! Sleeps until a doorbell rings, without draining the doorbell each time.
 //!
-//! Silencing a doorbell is a system call between being woken and receiving. An edge-triggered epoll
-//! set tells of every ring whether or not the doorbell still rings from before, so it is silenced
-//! only now and then, long before it could be full.
+//! Draining a doorbell takes a system call between waking up and receiving. An edge-triggered epoll
+//! set reports each new ring even if earlier rings were not drained. Therefore the doorbell is
+//! drained rarely, long before its counter could be full.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -15,20 +15,20 @@ use crate::link::{Link, Woken};
 /// How the receiving half of a flow sleeps.
 #[derive(Debug, Default)]
 pub(crate) struct DoorbellWait {
-    /// The doorbell and the flow's control socket; made by the first sleep.
+    /// Epoll set of the data doorbell and the flow's control socket, created by the first sleep.
     set: Option<Epoll>,
     ready: Vec<Ready>,
-    /// Sleeps since the doorbell was silenced; each asks for one ring at most.
+    /// Sleeps since the doorbell was last drained. Each sleep causes at most one ring.
     sleeps: u32,
 }
 
 impl DoorbellWait {
-    /// Sleeps until `doorbell` rings or the flow ends, for at most `limit` (`None`: for ever). May
-    /// wake once more for a ring of long ago.
+    /// Sleeps until `doorbell` rings, the flow ends, or `limit` has passed (`None`: no limit). It
+    /// may also return because of an old ring that was never drained.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal to wait.
+    /// The error of the system call that waits.
     pub(crate) fn sleep(
         &mut self,
         doorbell: &Doorbell,
@@ -36,7 +36,7 @@ impl DoorbellWait {
         limit: Option<Duration>,
     ) -> Result<(), Error> {
         if self.set.is_none() && doorbells_ring_again() {
-            // Without a descriptor to spare it goes the other way.
+            // When no descriptor for the epoll set is free, `Link::sleep` polls instead.
             self.set = watch(doorbell, link).ok();
         }
         let Some(set) = &self.set else {
@@ -51,8 +51,8 @@ impl DoorbellWait {
         self.sleeps += 1;
         if self.sleeps >= SLEEPS_MAX {
             self.sleeps = 0;
-            // After the wait: the caller armed before it, and silencing a ring that came since then
-            // would lose the wake-up. The caller looks at its ring next.
+            // Drained after the wait, because the caller armed its ring before: draining earlier
+            // could lose a ring that came after the arming. The caller looks at its ring next.
             doorbell.drain();
         }
         if self.ready.iter().any(|ready| ready.token == CONTROL) {
@@ -71,5 +71,5 @@ fn watch(doorbell: &Doorbell, link: &Link) -> std::io::Result<Epoll> {
 
 const DOORBELL: u64 = 0;
 const CONTROL: u64 = 1;
-/// A doorbell takes 65,536 rings before it is full. Tests silence it often.
+/// Sleeps between two drains. A doorbell holds 65,536 rings. Tests drain it often.
 const SLEEPS_MAX: u32 = if cfg!(test) { 3 } else { 4096 };

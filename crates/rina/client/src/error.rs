@@ -1,4 +1,4 @@
-//! What can go wrong between an application and its node.
+//! Errors of calls of this library.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,26 +10,26 @@ use carina_api::ErrorBody;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing listens on the node's socket.
+    /// No node listens on the socket.
     #[error("no node answers at {path}: {source}{}", advice(source))]
     NoNode {
-        /// The socket that was tried.
+        /// The socket to which the call tried to connect.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The node understood the request and refused it.
     #[error("the node refused: {}", .0.message)]
     Refused(ErrorBody),
-    /// The node ended while the call was under way, or the flow's node has died.
+    /// The node ended while the call waited, or the node of the flow has ended.
     #[error("the node has ended, or has closed the connection")]
     NodeGone,
-    /// The node has the request and does not answer: it is stopped, stuck or very busy.
+    /// The node has received the request but does not answer: it is stopped, stuck or very busy.
     #[error("the node has not answered {asked} within {} s; it is stopped, stuck or very busy", limit.as_secs_f32())]
     NoAnswer {
-        /// What was asked.
+        /// The request, as a phrase such as "the request for a flow".
         asked: &'static str,
-        /// How long the answer was waited for.
+        /// How long the call waited for the answer.
         limit: Duration,
     },
     /// The remote application closed the flow; every SDU that it sent has been received.
@@ -38,41 +38,43 @@ pub enum Error {
     /// The flow broke: its peer died, the link below failed, or the node tore it down.
     #[error("the flow failed: {reason}")]
     FlowFailed {
-        /// What the node said, or what was wrong in the shared memory.
+        /// The reason that the node gave, or what was wrong in the shared memory.
         reason: String,
     },
-    /// An SDU is larger than the flow carries, or than the buffer it was to be received into. A
-    /// received SDU that was too large is gone: its beginning is in the buffer, the rest is not
-    /// kept.
+    /// The SDU is longer than the flow carries, or longer than the buffer into which it was to be
+    /// received. In the second case the buffer contains the beginning of the SDU, and the rest is
+    /// lost.
     #[error("an SDU of {len} bytes where at most {max} bytes fit")]
     SduTooLarge {
         /// Length of the SDU in bytes.
         len: u64,
-        /// What would have fitted, in bytes.
+        /// Longest SDU that would have fitted, in bytes.
         max: u64,
     },
-    /// `try_send` had begun an SDU and was then called with another one.
+    /// An earlier `try_send` has sent a part of one SDU, and this call has an SDU of another
+    /// length.
     #[error("an SDU of {expected} bytes is half sent and must be finished first, not one of {got}")]
     Unfinished {
-        /// Length in bytes of the SDU that is under way.
+        /// Length in bytes of the SDU that is partly sent.
         expected: usize,
-        /// Length in bytes of the SDU that was given instead.
+        /// Length in bytes of the SDU of this call.
         got: usize,
     },
-    /// The node said something that the protocol of `ipc.sock` does not allow.
+    /// The node sent a message that the protocol of `ipc.sock` does not allow.
     #[error("the node broke the protocol of ipc.sock: {0}")]
     Protocol(String),
-    /// The operating system refused something.
+    /// A system call failed.
     #[error("{action}: {source}")]
     System {
-        /// What was being done.
+        /// What the call tried to do.
         action: &'static str,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
-/// What to do about a node that cannot be reached: one that accepts nothing runs already.
+/// Advice for the error that no node answers. None after a timeout: a node runs then, but accepts
+/// no connections.
 fn advice(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::TimedOut => "",
@@ -81,7 +83,8 @@ fn advice(source: &io::Error) -> &'static str {
 }
 
 impl Error {
-    /// Says whether the flow has come to its end, in whatever way: no later call can succeed.
+    /// Whether the error means that the flow has ended, for whatever reason. Later calls on the
+    /// flow cannot succeed.
     #[must_use]
     pub fn is_end_of_flow(&self) -> bool {
         matches!(
@@ -90,7 +93,8 @@ impl Error {
         )
     }
 
-    /// Makes a closure for `map_err` that says what was being done.
+    /// Returns a closure for `map_err` that makes an [`Error::System`] of an I/O error; `action`
+    /// describes what failed.
     pub(crate) fn system<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Error {
         move |source| Error::System {
             action,

@@ -1,13 +1,12 @@
 //! The C library: the POSIX-like API of RINA, declared in `include/rina/api.h`.
 //!
-//! A control descriptor holds registrations, a flow is a descriptor for read, write, poll and
-//! close. Every call returns -1 with `errno` set when it fails and never unwinds: a panic, which
-//! would be a bug, aborts. What each call does, and where it differs from other implementations
-//! of the same API, is in `docs/reference/c-api.md`.
+//! In C, a control descriptor holds registrations, and a flow is a descriptor for read, write, poll
+//! and close. When a call fails, it returns -1 and sets `errno`. No call unwinds: a panic, which
+//! would be a bug, aborts. `docs/reference/c-api.md` describes each call, and how it differs from
+//! other implementations of the API.
 //!
-//! This module is the only one of the crate with `unsafe` code, which is what C costs: it takes
-//! pointers and descriptors from C and gives such back. `read` and `write` as C programs have them
-//! on a flow are in `c/flow_io.c`; `scripts/librina` puts both together.
+//! Only this module of the crate has `unsafe` code, because it exchanges pointers and descriptors
+//! with C. `c/flow_io.c` implements `read` and `write` on a flow; `scripts/librina` joins both.
 #![expect(
     clippy::missing_safety_doc,
     reason = "the contract of each call is in the C header"
@@ -32,19 +31,19 @@ mod fork_handover;
 use self::control_protocol::{Call, RequestNotice};
 use self::errno::{of_allocation, of_error};
 
-/// `struct rina_flow_spec`, version 2.
+/// The C structure `struct rina_flow_spec`, version 2: a flow specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct RinaFlowSpec {
     /// [`RINA_FLOW_SPEC_VERSION`].
     pub version: u32,
-    /// Longest delay in microseconds; 0 for any.
+    /// Longest delay of an SDU, in microseconds; 0 for any.
     pub max_delay: u32,
     /// Largest number of consecutive SDUs that may be lost; all ones for any.
     pub max_sdu_gap: u64,
     /// Average bandwidth in bits per second; 0 for any.
     pub avg_bandwidth: u64,
-    /// Largest loss in 1/10000.
+    /// Largest share of SDUs that may be lost, in 1/10000.
     pub max_loss: u16,
     /// 1 when SDUs must arrive in order.
     pub in_order_delivery: u8,
@@ -54,16 +53,17 @@ pub struct RinaFlowSpec {
     pub max_jitter: u32,
 }
 
-/// The version of [`RinaFlowSpec`].
+/// The version of [`RinaFlowSpec`] that this library supports.
 pub const RINA_FLOW_SPEC_VERSION: u32 = 2;
 
-/// Do not wait: the call gives a descriptor that is readable when the answer is there.
+/// Flag: do not wait. The call returns a descriptor that becomes readable when the answer has
+/// arrived.
 pub const RINA_F_NOWAIT: c_uint = 1;
 
-/// Do not respond: `rina_flow_accept` gives a handle for `rina_flow_respond`.
+/// Flag: do not answer the request. `rina_flow_accept` returns a handle for `rina_flow_respond`.
 pub const RINA_F_NORESP: c_uint = 2;
 
-/// Opens a control descriptor.
+/// Opens a control descriptor, with which a program registers names and accepts flows.
 #[unsafe(no_mangle)]
 pub extern "C" fn rina_open() -> c_int {
     give(
@@ -74,7 +74,7 @@ pub extern "C" fn rina_open() -> c_int {
     )
 }
 
-/// Registers a name.
+/// Registers an application name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rina_register(
     fd: c_int,
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn rina_register(
     local_appl: *const c_char,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: the caller passes strings or null, as the header asks.
+    // SAFETY: the caller passes C strings or null, as the header demands.
     let names = unsafe { (app_name(local_appl), dif_of(dif_name)) };
     give(name_call(fd, names, flags, |name, dif| Call::Register {
         name,
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn rina_register(
     }))
 }
 
-/// Unregisters a name.
+/// Unregisters an application name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rina_unregister(
     fd: c_int,
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn rina_unregister(
     local_appl: *const c_char,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: the caller passes strings or null, as the header asks.
+    // SAFETY: the caller passes C strings or null, as the header demands.
     let names = unsafe { (app_name(local_appl), dif_of(dif_name)) };
     give(name_call(fd, names, flags, |name, dif| Call::Unregister {
         name,
@@ -106,15 +106,15 @@ pub unsafe extern "C" fn rina_unregister(
     }))
 }
 
-/// Completes `rina_register` or `rina_unregister` with `RINA_F_NOWAIT`.
+/// Completes a call of `rina_register` or `rina_unregister` that had the flag `RINA_F_NOWAIT`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rina_register_wait(_fd: c_int, wfd: c_int) -> c_int {
-    // SAFETY: the caller gives up `wfd`, which a call with RINA_F_NOWAIT gave it.
+    // SAFETY: the caller owns `wfd`, the result of a call with RINA_F_NOWAIT, and gives it up.
     let answer = unsafe { consume(wfd, control_protocol::receive_answer) };
     give(answer.map(|_| 0))
 }
 
-/// Waits for a request for a flow, and accepts it unless `RINA_F_NORESP` is set.
+/// Waits for a flow request and accepts it. With `RINA_F_NORESP` it returns a handle instead.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rina_flow_accept(
     fd: c_int,
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn rina_flow_accept(
         if flags & !RINA_F_NORESP != 0 {
             return Err(Errno::INVAL);
         }
-        // SAFETY: `spec` is null or points to a specification, as the header asks.
+        // SAFETY: `spec` is null or points to a specification, as the header demands.
         let asked = unsafe { spec.as_ref() };
         if asked.is_some_and(|spec| spec.version != RINA_FLOW_SPEC_VERSION) {
             return Err(Errno::INVAL);
@@ -145,14 +145,15 @@ pub unsafe extern "C" fn rina_flow_accept(
             .ok_or(Errno::PROTO)?
             .into_raw_fd()
         };
-        // SAFETY: both pointers are null or valid for a write, as the header asks.
+        // SAFETY: both pointers are null or valid for a write, as the header demands.
         unsafe { describe(&notice, remote_appl, spec) };
         Ok(answer)
     };
     give(accept())
 }
 
-/// Answers a request that `rina_flow_accept` with `RINA_F_NORESP` gave.
+/// Accepts or refuses the request with `handle`, which `rina_flow_accept` with `RINA_F_NORESP`
+/// returned.
 #[unsafe(no_mangle)]
 pub extern "C" fn rina_flow_respond(fd: c_int, handle: c_int, response: c_int) -> c_int {
     let respond = || {
@@ -167,7 +168,7 @@ pub extern "C" fn rina_flow_respond(fd: c_int, handle: c_int, response: c_int) -
     give(respond())
 }
 
-/// Allocates a flow.
+/// Allocates a flow and returns its descriptor.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rina_flow_alloc(
     dif_name: *const c_char,
@@ -180,7 +181,7 @@ pub unsafe extern "C" fn rina_flow_alloc(
         if flags & !RINA_F_NOWAIT != 0 {
             return Err(Errno::INVAL);
         }
-        // SAFETY: the caller passes strings or null, as the header asks.
+        // SAFETY: the caller passes C strings or null, as the header demands.
         let (dif, local, remote) = unsafe {
             (
                 dif_of(dif_name)?,
@@ -188,7 +189,7 @@ pub unsafe extern "C" fn rina_flow_alloc(
                 app_name(remote_appl)?,
             )
         };
-        // SAFETY: `flowspec` is null or points to a specification, as the header asks.
+        // SAFETY: `flowspec` is null or points to a specification, as the header demands.
         let spec = match unsafe { flowspec.as_ref() } {
             None => FlowSpec::unreliable(),
             Some(spec) => from_c(spec)?,
@@ -205,23 +206,24 @@ pub unsafe extern "C" fn rina_flow_alloc(
     give(alloc())
 }
 
-/// Completes `rina_flow_alloc` with `RINA_F_NOWAIT`.
+/// Completes a call of `rina_flow_alloc` that had the flag `RINA_F_NOWAIT`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rina_flow_alloc_wait(wfd: c_int) -> c_int {
-    // SAFETY: the caller gives up `wfd`, which `rina_flow_alloc` gave it.
+    // SAFETY: the caller owns `wfd`, the result of `rina_flow_alloc`, and gives it up.
     give(unsafe { consume(wfd, allocated_on) })
 }
 
-/// Fills in a specification that asks for nothing.
+/// Fills `spec` with a specification without requirements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rina_flow_spec_unreliable(spec: *mut RinaFlowSpec) {
-    // SAFETY: `spec` is null or valid for a write, as the header asks.
+    // SAFETY: `spec` is null or valid for a write, as the header demands.
     if let Some(spec) = unsafe { spec.as_mut() } {
         *spec = to_c(&FlowSpec::unreliable());
     }
 }
 
-/// The largest SDU in bytes that one write to the flow takes, 0 when `fd` is not a flow.
+/// Returns the longest SDU that one write to the flow can send, in bytes; 0 when `fd` is not a
+/// flow.
 #[unsafe(no_mangle)]
 pub extern "C" fn rina_flow_mss_get(fd: c_int) -> c_uint {
     borrowed(fd)
@@ -249,7 +251,7 @@ fn name_call(
     control_protocol::call(control, &call).map(|_| 0)
 }
 
-/// Gives a name and a specification to C.
+/// Copies the caller's name and the specification of a request to memory of the C program.
 ///
 /// # Safety
 ///
@@ -257,8 +259,8 @@ fn name_call(
 unsafe fn describe(notice: &RequestNotice, remote: *mut *mut c_char, spec: *mut RinaFlowSpec) {
     if !remote.is_null() {
         let name = notice.remote.as_str();
-        // SAFETY: a name holds no zero byte, so `length` + 1 bytes are what is written; the memory
-        // is C's own, which frees it, or null when no memory is left.
+        // SAFETY: a name contains no zero byte, so the copy is `length` + 1 bytes. The memory comes
+        // from `malloc`, and the C program frees it. It is null when no memory is left.
         unsafe {
             let copy = libc::malloc(name.len() + 1).cast::<c_char>();
             if !copy.is_null() {
@@ -274,7 +276,7 @@ unsafe fn describe(notice: &RequestNotice, remote: *mut *mut c_char, spec: *mut 
     }
 }
 
-/// Waits for the answer on a connection that asked for a flow.
+/// Waits for the answer to an allocation on its connection and returns the flow's descriptor.
 fn allocated_on(socket: BorrowedFd<'_>) -> Result<RawFd, Errno> {
     control_protocol::wait_readable(socket)?;
     let answer = Connection::receive_on(socket).map_err(|error| of_allocation(&error))?;
@@ -283,7 +285,8 @@ fn allocated_on(socket: BorrowedFd<'_>) -> Result<RawFd, Errno> {
     Ok(flow.socket.into_raw_fd())
 }
 
-/// Completes a call on `wfd` and closes it, unless the answer is not there yet.
+/// Completes a call on `wfd` and closes `wfd`. The descriptor stays open when the answer has not
+/// arrived yet (`EAGAIN`) or a signal came (`EINTR`).
 ///
 /// # Safety
 ///
@@ -295,19 +298,19 @@ unsafe fn consume<T>(
 ) -> Result<T, Errno> {
     let result = complete(borrowed(wfd)?);
     if !matches!(result, Err(Errno::AGAIN | Errno::INTR | Errno::BADF)) {
-        // SAFETY: the caller's promise; the descriptor was good a moment ago.
+        // SAFETY: the caller gives up `wfd`; it was open a moment ago, because `complete` used it.
         drop(unsafe { OwnedFd::from_raw_fd(wfd) });
     }
     result
 }
 
-/// A descriptor of the caller for the time of a call.
+/// Borrows a descriptor of the caller for the duration of a call; `EBADF` if it is negative.
 fn borrowed<'a>(fd: c_int) -> Result<BorrowedFd<'a>, Errno> {
     if fd < 0 {
         return Err(Errno::BADF);
     }
-    // SAFETY: not -1. When the caller passes a descriptor that is not open, system calls on it
-    // fail with EBADF, as they would in C; no memory depends on it.
+    // SAFETY: `fd` is not -1. If the caller passes a descriptor that is not open, system calls fail
+    // with EBADF, as they would in C. No memory access depends on it.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
@@ -324,7 +327,8 @@ unsafe fn text_of<'a>(text: *const c_char) -> Result<&'a str, Errno> {
         .map_err(|_| Errno::INVAL)
 }
 
-/// A name in up to four parts with `|` between them; empty ones at the end are the same as none.
+/// Parses an application name of up to four parts with `|` between them. Empty parts at the end are
+/// ignored.
 ///
 /// # Safety
 ///
@@ -375,7 +379,7 @@ fn to_c(spec: &FlowSpec) -> RinaFlowSpec {
     }
 }
 
-/// A result as C expects it.
+/// Converts a result for C: the value, or -1 with `errno` set.
 fn give(result: Result<c_int, Errno>) -> c_int {
     result.unwrap_or_else(|error| {
         set_errno(error);

@@ -1,4 +1,4 @@
-//! A flow: both directions together.
+//! A flow, with its sending and its receiving half.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -12,8 +12,9 @@ use crate::stats::FlowStats;
 
 /// A flow to a remote application, over rings in shared memory.
 ///
-/// Dropping it, or [`Flow::close`], deallocates it: the remote application receives what was sent
-/// and then learns that the flow is closed. After `kill -9` it learns that the flow has failed.
+/// Dropping the flow, or [`Flow::close`], deallocates it: the remote application receives what was
+/// sent, and then learns that the flow is closed. If the process is killed, the remote application
+/// learns that the flow has failed.
 #[derive(Debug)]
 pub struct Flow {
     sender: FlowSender,
@@ -25,13 +26,13 @@ impl Flow {
         Flow { sender, receiver }
     }
 
-    /// The ends of the flow and what it offers.
+    /// The names at the ends of the flow, its DIF and its limits.
     #[must_use]
     pub fn info(&self) -> &FlowInfo {
         self.sender.info()
     }
 
-    /// Sends one SDU of any length from 0 bytes; waits for space. See [`FlowSender::send`].
+    /// Sends one SDU of 0 bytes or more; waits for space. See [`FlowSender::send`].
     ///
     /// # Errors
     ///
@@ -41,7 +42,7 @@ impl Flow {
         self.sender.send(sdu)
     }
 
-    /// Sends one SDU, waiting for space no longer than `until`. See [`FlowSender::send_until`].
+    /// Sends one SDU, and waits for space until `until` at most. See [`FlowSender::send_until`].
     ///
     /// # Errors
     ///
@@ -60,7 +61,8 @@ impl Flow {
         self.sender.try_send(sdu)
     }
 
-    /// Sends several SDUs and makes them visible together. See [`FlowSender::send_burst`].
+    /// Sends several SDUs and publishes them to the receiver together. See
+    /// [`FlowSender::send_burst`].
     ///
     /// # Errors
     ///
@@ -69,7 +71,8 @@ impl Flow {
         self.sender.send_burst(sdus)
     }
 
-    /// Gives `length` bytes in the ring to be filled in place. See [`FlowSender::reserve`].
+    /// Reserves `length` bytes of the ring for an SDU that is written in place. See
+    /// [`FlowSender::reserve`].
     ///
     /// # Errors
     ///
@@ -78,7 +81,8 @@ impl Flow {
         self.sender.reserve(length)
     }
 
-    /// Receives one SDU and gives its length; waits for it. See [`FlowReceiver::recv`].
+    /// Waits for one SDU, copies it into `buffer` and returns its length. See
+    /// [`FlowReceiver::recv`].
     ///
     /// # Errors
     ///
@@ -88,7 +92,7 @@ impl Flow {
         self.receiver.recv(buffer)
     }
 
-    /// Receives one SDU, waiting for at most `limit`. See [`FlowReceiver::recv_timeout`].
+    /// Receives one SDU, and waits for at most `limit`. See [`FlowReceiver::recv_timeout`].
     ///
     /// # Errors
     ///
@@ -110,7 +114,7 @@ impl Flow {
         self.receiver.recv_vec(max)
     }
 
-    /// Receives one SDU if there is one. See [`FlowReceiver::try_recv`].
+    /// Receives one SDU if one has arrived. See [`FlowReceiver::try_recv`].
     ///
     /// # Errors
     ///
@@ -120,7 +124,7 @@ impl Flow {
         self.receiver.try_recv(buffer)
     }
 
-    /// Receives at least one SDU and all others that are there and fit into `batch`. See
+    /// Waits for one SDU, and receives all others that have arrived and fit into `batch`. See
     /// [`FlowReceiver::recv_burst`].
     ///
     /// # Errors
@@ -130,7 +134,7 @@ impl Flow {
         self.receiver.recv_burst(batch)
     }
 
-    /// Waits for the next fragment of an SDU and looks at it in the ring. See
+    /// Waits for the next fragment of an SDU and returns it in place, without copying. See
     /// [`FlowReceiver::peek`].
     ///
     /// # Errors
@@ -140,7 +144,7 @@ impl Flow {
         self.receiver.peek()
     }
 
-    /// Asks to be woken when an SDU can be received. See [`FlowReceiver::arm`].
+    /// Requests a wake-up for when an SDU can be received. See [`FlowReceiver::arm`].
     ///
     /// # Errors
     ///
@@ -149,7 +153,8 @@ impl Flow {
         self.receiver.arm()
     }
 
-    /// The descriptor for poll and epoll after [`Flow::arm`]. See [`FlowReceiver::poll_fd`].
+    /// The descriptor for poll and epoll, to be used after [`Flow::arm`]. See
+    /// [`FlowReceiver::poll_fd`].
     ///
     /// # Errors
     ///
@@ -158,7 +163,7 @@ impl Flow {
         self.receiver.poll_fd()
     }
 
-    /// What the flow has carried so far.
+    /// Counters of both directions since the flow was allocated.
     #[must_use]
     pub fn stats(&self) -> FlowStats {
         let sent = self.sender.stats();
@@ -172,28 +177,30 @@ impl Flow {
         }
     }
 
-    /// The two directions, each for its own thread. The flow is deallocated when both are dropped;
-    /// dropping the sender alone tells the remote application that no more comes.
+    /// Splits the flow into its two directions, which different threads can use. The flow is
+    /// deallocated when both are dropped. Dropping the sender alone tells the remote application
+    /// that no more SDUs follow.
     #[must_use]
     pub fn split(self) -> (FlowSender, FlowReceiver) {
         (self.sender, self.receiver)
     }
 
-    /// Deallocates the flow, as dropping it does.
+    /// Deallocates the flow, like dropping it.
     pub fn close(self) {
         drop(self);
     }
 }
 
-/// A flow that is a `SOCK_SEQPACKET` socket of the kernel: one message is one SDU.
+/// A flow whose SDUs travel through a `SOCK_SEQPACKET` socket of the kernel; one message is one
+/// SDU.
 ///
-/// It costs system calls and copies that a [`Flow`] does not, and works with everything that takes
-/// a file descriptor. Closing the socket deallocates the flow.
+/// Unlike a [`Flow`], it costs a system call and a copy for each SDU, but works with everything
+/// that accepts a file descriptor. Closing the socket deallocates the flow.
 #[derive(Debug)]
 pub struct SocketFlow {
-    /// The socket, blocking, close-on-exec.
+    /// The socket: blocking, close-on-exec.
     pub socket: OwnedFd,
-    /// The names at the ends.
+    /// The names at the ends of the flow, its DIF and its limits.
     pub info: FlowInfo,
 }
 

@@ -1,4 +1,4 @@
-//! One connection to `ipc.sock`, and flows from what arrives on it.
+//! A connection to `ipc.sock`, and the flows made from messages on it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,14 +19,14 @@ use crate::link::{FlowInfo, Link, timespec};
 use crate::recv::FlowReceiver;
 use crate::send::FlowSender;
 
-/// A connection: one registration or one allocation.
+/// A connection to the node, for one registration or one allocation.
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: OwnedFd,
     answer_limit: Duration,
 }
 
-/// A message of the node with the descriptors that rode beside it.
+/// A message of the node with the file descriptors that came with it.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) reply: Reply,
@@ -34,7 +34,7 @@ pub(crate) struct Answer {
 }
 
 impl Connection {
-    /// Connects. `answer_limit` holds for this and for each answer that is waited for.
+    /// Connects to the node. `answer_limit` limits the connecting and each wait for an answer.
     pub(crate) fn open(path: &Path, answer_limit: Duration) -> Result<Connection, Error> {
         let connected = connect_seqpacket(path, answer_limit);
         let socket = connected.map_err(|source| Error::NoNode {
@@ -56,7 +56,7 @@ impl Connection {
         send_with_fds(&self.socket, &bytes, &[]).map_err(broken)
     }
 
-    /// Waits for the answer to `asked`.
+    /// Waits for the answer to the request that `asked` describes.
     pub(crate) fn receive(&mut self, asked: &'static str) -> Result<Answer, Error> {
         if self.wait(Some(self.answer_limit))? {
             Connection::receive_on(self.socket.as_fd())
@@ -68,7 +68,7 @@ impl Connection {
         }
     }
 
-    /// Waits for the next message on a socket that came from [`Self::into_socket`].
+    /// Waits for the next message on a socket that [`Self::into_socket`] returned.
     pub(crate) fn receive_on(socket: BorrowedFd<'_>) -> Result<Answer, Error> {
         let mut buffer = vec![0; MESSAGE_BYTES_MAX];
         let datagram = recv_with_fds(socket, &mut buffer).map_err(broken)?;
@@ -83,7 +83,7 @@ impl Connection {
         })
     }
 
-    /// Takes the next message if there is one.
+    /// Reads the next message if one has arrived.
     pub(crate) fn try_hear(&mut self) -> Result<Option<Answer>, Error> {
         if self.wait(Some(Duration::ZERO))? {
             Connection::receive_on(self.socket.as_fd()).map(Some)
@@ -92,7 +92,8 @@ impl Connection {
         }
     }
 
-    /// Waits until there is a message, for at most `limit` (`None`: for ever).
+    /// Waits until a message has arrived, for at most `limit` (`None`: no limit). Returns whether
+    /// one has.
     pub(crate) fn wait(&self, limit: Option<Duration>) -> Result<bool, Error> {
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
@@ -113,12 +114,13 @@ impl AsFd for Connection {
     }
 }
 
-/// Registers this process for expedited barriers, so that a waker needs no fence.
+/// Registers this process for expedited memory barriers, so that a waker needs no fence. Returns
+/// whether the kernel supports them.
 pub(crate) fn membarrier() -> bool {
     membarrier_register()
 }
 
-/// The error that an answer is when it is not the one expected.
+/// The error for an answer of another kind than `expected`.
 pub(crate) fn unexpected(answer: Answer, expected: &str) -> Error {
     match answer.reply {
         Reply::Error(refusal) => Error::Refused(refusal.error),
@@ -126,7 +128,7 @@ pub(crate) fn unexpected(answer: Answer, expected: &str) -> Error {
     }
 }
 
-/// The flow that an answer brings, as rings.
+/// Makes a ring flow of an answer and its descriptors.
 pub(crate) fn ring_flow(answer: Answer) -> Result<Flow, Error> {
     let (flow, fds) = flow_of(answer, Mode::Ring)?;
     let [socket, memory, my_rx, my_tx, peer_rx, peer_tx]: [OwnedFd; RING_FDS] = fds
@@ -162,7 +164,7 @@ pub(crate) fn ring_flow(answer: Answer) -> Result<Flow, Error> {
     Ok(Flow::new(sender, receiver))
 }
 
-/// The flow that an answer brings, as a socket.
+/// Makes a socket flow of an answer and its descriptor.
 pub(crate) fn socket_flow(answer: Answer) -> Result<SocketFlow, Error> {
     let (flow, fds) = flow_of(answer, Mode::Socket)?;
     let [socket]: [OwnedFd; SOCKET_FDS] = fds
@@ -205,7 +207,7 @@ fn wrong_fds(got: usize, right: usize) -> Error {
     ))
 }
 
-/// What a failed system call on the connection means.
+/// The error for a failed system call on the connection.
 fn broken(source: io::Error) -> Error {
     match source.kind() {
         io::ErrorKind::BrokenPipe

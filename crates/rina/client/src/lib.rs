@@ -1,6 +1,6 @@
 //! The application library: names, flows and SDUs for programs.
 //!
-//! A [`Node`] is the way to the IPC Manager of this system. With it an application registers a
+//! A [`Node`] gives access to the IPC Manager of this system. With it an application registers a
 //! name ([`Registration`]) and accepts flows, or allocates a flow to a name. A [`Flow`] carries
 //! SDUs: every [`Flow::send`] at one end is one [`Flow::recv`] at the other, whatever the size.
 //!
@@ -18,30 +18,30 @@
 //! # }
 //! ```
 //!
-//! # Where the SDUs go
+//! # How SDUs travel
 //!
-//! A flow is two rings in memory shared with the other end: the other application
-//! when both are on one system (the node has then left the path), else the node. Sending copies
-//! into the ring and moves an index; receiving copies out of it. A call makes a system call only
-//! when it has nothing to do and sleeps, or when the other side sleeps and must be woken.
+//! A flow is two rings in memory shared with the other end. The other end is the remote application
+//! if it runs on the same system; the node then moves no SDUs. Otherwise it is the node. Sending
+//! copies into the ring and advances an index; receiving copies out of it. A call makes a system
+//! call only to sleep, or to wake the other side if it sleeps.
 //!
-//! # Blocking, not blocking, polling
+//! # Blocking, non-blocking, polling
 //!
-//! - [`Flow::send`] and [`Flow::recv`] wait: they spin for a while that adapts to how often that
-//!   helped, and then sleep on the flow's doorbell and on the node, so that the death of either end
-//!   or of the node ends the call.
+//! - [`Flow::send`] and [`Flow::recv`] wait. They first spin, for a time that adapts to how often
+//!   spinning has helped. Then they sleep until the flow's doorbell rings or the flow ends, so that
+//!   the death of either end or of the node ends the call.
 //! - [`Flow::try_send`] and [`Flow::try_recv`] never wait.
-//! - For an event loop, [`FlowReceiver::arm`] asks to be woken through the descriptor that
-//!   [`FlowReceiver::poll_fd`] gives; [`FlowSender::arm`] and [`FlowSender::space_fd`] do the same
-//!   for space.
+//! - For an event loop, [`FlowReceiver::arm`] requests a wake-up through the descriptor that
+//!   [`FlowReceiver::poll_fd`] returns. [`FlowSender::arm`] and [`FlowSender::space_fd`] do the
+//!   same for space.
 //!
-//! The two directions are independent: [`Flow::split`] gives each to its own thread.
+//! The two directions are independent: [`Flow::split`] allows a thread for each.
 //!
-//! # What this library refuses to do
+//! # Limits of this library
 //!
-//! It has no threads (the C library has one per control descriptor), no executor and no global
-//! state. It trusts neither the node nor the remote application: lengths and indices in the shared
-//! memory are checked before they are used, and a flow whose memory makes no sense fails.
+//! It has no executor, no global state and no threads, except one per control descriptor in the C
+//! library. It trusts neither the node nor the remote application: it checks lengths and indices in
+//! the shared memory before it uses them, and a flow whose memory is inconsistent fails.
 //!
 //! # Examples
 //!
@@ -50,8 +50,8 @@
 //!
 //! # C
 //!
-//! `include/rina/api.h` gives the same as a C library in the POSIX style, where a flow is a file
-//! descriptor; see `docs/reference/c-api.md`.
+//! `include/rina/api.h` declares a C library with the same functions in the POSIX style, where a
+//! flow is a file descriptor; see `docs/reference/c-api.md`.
 
 #![deny(unsafe_code)]
 
@@ -81,11 +81,11 @@ pub use registration::{FlowRequest, Registration};
 pub use send::{FlowSender, SendSlot};
 pub use stats::FlowStats;
 
-/// Makes an application name of a string.
+/// Checks a string and makes it an application name.
 ///
 /// # Errors
 ///
-/// [`Error::Refused`] with the rule that the string breaks.
+/// [`Error::Refused`], whose message names the rule that the string violates.
 pub fn name(text: &str) -> Result<AppName, Error> {
     text.parse().map_err(|error| node::bad_name(text, &error))
 }

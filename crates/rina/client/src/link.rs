@@ -1,4 +1,4 @@
-//! What both halves of a flow share: the names of its ends, and whether it has ended.
+//! State that both halves of a flow share: the names of its ends, and whether it has ended.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -12,11 +12,11 @@ use rustix::net::{RecvFlags, recv};
 
 use crate::error::Error;
 
-/// The ends of a flow and what it offers.
+/// The names at the ends of a flow, its DIF and its limits.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FlowInfo {
-    /// The flow's number within this system.
+    /// Port-id of the flow on this system.
     pub port: PortId,
     /// The name of this end.
     pub local: AppName,
@@ -24,9 +24,9 @@ pub struct FlowInfo {
     pub remote: AppName,
     /// The DIF that provides the flow.
     pub dif: DifName,
-    /// What was asked for.
+    /// The flow specification that was requested.
     pub spec: FlowSpec,
-    /// Largest SDU in bytes that the flow carries; `u64::MAX` when only memory limits it.
+    /// Longest SDU that the flow carries, in bytes; `u64::MAX` when only memory limits it.
     pub sdu_max: u64,
 }
 
@@ -35,17 +35,17 @@ pub struct FlowInfo {
 enum End {
     /// The remote application closed the flow.
     Closed,
-    /// The flow failed, for the reason that the node gave.
+    /// The flow failed, for the reason that the node reported.
     Failed(String),
-    /// The node itself is no more.
+    /// The node has ended.
     NodeGone,
 }
 
 /// The flow's control socket. The node reports the end of the flow on it, and closing it
 /// deallocates the flow.
 ///
-/// Messages are looked at and never taken, so that the socket stays readable once the flow has
-/// ended and both halves of the flow are woken by the one message.
+/// Messages are only peeked, never removed. So the socket stays readable once the flow has ended,
+/// and one message wakes both halves of the flow.
 #[derive(Debug)]
 pub(crate) struct Link {
     socket: OwnedFd,
@@ -53,14 +53,14 @@ pub(crate) struct Link {
     end: OnceLock<End>,
 }
 
-/// Which of the two descriptors of [`Link::sleep`] woke the caller.
+/// Why [`Link::sleep`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// The doorbell, and perhaps the flow's end as well.
+    /// The doorbell rang. The flow may have ended as well.
     Doorbell,
     /// The flow has ended.
     End,
-    /// Neither: the time is over or a signal came.
+    /// The time limit has passed, or a signal arrived.
     Neither,
 }
 
@@ -77,18 +77,18 @@ impl Link {
         &self.info
     }
 
-    /// Says whether the end of the flow is already known, without a system call.
+    /// Whether this end already knows that the flow has ended. No system call.
     pub(crate) fn ended(&self) -> bool {
         self.end.get().is_some()
     }
 
-    /// Asks the node's socket whether the flow has ended. One system call.
+    /// Checks the control socket, with one system call, and returns whether the flow has ended.
     pub(crate) fn check_end(&self) -> bool {
         if self.ended() {
             return true;
         }
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        // Mostly there is nothing: then a buffer for a whole message is not worth clearing.
+        // Mostly there is no message, so clearing a buffer for a whole message would be wasted.
         if let Err(Errno::AGAIN | Errno::INTR) = recv(&self.socket, &mut [0; 1], flags) {
             return false;
         }
@@ -102,7 +102,7 @@ impl Link {
         true
     }
 
-    /// The error that the end of the flow is.
+    /// The error that describes how the flow ended.
     pub(crate) fn failure(&self) -> Error {
         match self.end.get() {
             Some(End::Closed) => Error::Closed,
@@ -116,7 +116,7 @@ impl Link {
         }
     }
 
-    /// Sleeps until `doorbell` or the end of the flow, for at most `limit` (`None`: for ever).
+    /// Sleeps until `doorbell` rings, the flow ends, or `limit` has passed (`None`: no limit).
     pub(crate) fn sleep(
         &self,
         doorbell: BorrowedFd<'_>,
@@ -149,7 +149,7 @@ impl AsFd for Link {
     }
 }
 
-/// The end of the flow as the node reports it.
+/// Interprets a message of the node on the control socket as the end of the flow.
 fn end_of(message: &[u8]) -> End {
     match ipc::decode(message) {
         Ok(FlowNotice::Closed { graceful: true, .. }) => End::Closed,

@@ -1,4 +1,4 @@
-//! The node of this system, as an application sees it.
+//! The node of this system, as an application uses it.
 
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,7 +14,7 @@ use crate::flow::{Flow, SocketFlow};
 use crate::ipc::{self, Connection};
 use crate::registration::Registration;
 
-/// The way to a node. It holds no connection: each registration and each allocation makes its own.
+/// Access to a node. It holds no connection: each registration and each allocation opens its own.
 #[derive(Clone, Debug)]
 pub struct Node {
     socket: PathBuf,
@@ -22,15 +22,16 @@ pub struct Node {
     answer_limit: Duration,
 }
 
-/// A flow that was asked for and not answered yet.
+/// A requested flow whose answer has not been read yet.
 #[derive(Debug)]
 pub struct Allocation {
     connection: Connection,
 }
 
 impl Node {
-    /// Finds the node of this system: the socket `ipc.sock` in `$CARINA_RUN` when that is set, else
-    /// in `/run/carina` for root, else in `$XDG_RUNTIME_DIR/carina`, else in `/tmp/carina-UID`.
+    /// Finds the node of this system. Its socket is `ipc.sock` in `$CARINA_RUN` if set, in
+    /// `/run/carina` for root, otherwise in `$XDG_RUNTIME_DIR/carina`, otherwise in
+    /// `/tmp/carina-UID`.
     ///
     /// # Errors
     ///
@@ -48,9 +49,9 @@ impl Node {
         Node::connect_within(socket, ANSWER_LIMIT)
     }
 
-    /// Finds the node that listens on `socket`, which has `answer_limit` to answer this call and
-    /// each one after it. The answer to an allocation comes from the remote application, for which
-    /// the node waits as long as its configuration says (`answer_ms`, 10 s by default).
+    /// Finds the node that listens on `socket`. The node has `answer_limit` to answer this call and
+    /// each later call. An allocation also waits for the remote application, for up to `answer_ms`
+    /// of the node's configuration (default: 10 s).
     ///
     /// # Errors
     ///
@@ -65,33 +66,33 @@ impl Node {
         })
     }
 
-    /// The node with another size for the rings of flows allocated through it, in bytes per
-    /// direction: a power of two from 4 KiB to 64 MiB. The node's default is `limits.ring_bytes`
-    /// of its configuration, 1 MiB unless the processor is emulated.
+    /// Sets the ring size of flows that are allocated through this value, in bytes per direction: a
+    /// power of two from 4 KiB to 64 MiB. The default is `limits.ring_bytes` of the node's
+    /// configuration, which is 1 MiB unless the processor is emulated.
     #[must_use]
     pub fn with_ring_bytes(mut self, ring_bytes: u64) -> Node {
         self.ring_bytes = Some(ring_bytes);
         self
     }
 
-    /// Registers `name` in `dif`, or in all DIFs.
+    /// Registers `name` in `dif`; `None` for all DIFs.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when the name is taken, the DIF unknown, its directory full or a rule
-    /// forbids it.
+    /// [`Error::Refused`] when the name is taken, the DIF is unknown, the DIF's directory is full,
+    /// or an access rule forbids the registration.
     pub fn register(&self, name: &AppName, dif: Option<&DifName>) -> Result<Registration, Error> {
         let connection = Connection::open(&self.socket, self.answer_limit)?;
         Registration::new(connection, name, dif)
     }
 
-    /// Allocates a flow from `local`, which needs no registration, to `remote`, in `dif` or in the
-    /// first DIF that knows the name; waits for the answer of the remote application.
+    /// Allocates a flow from `local`, which need not be registered, to `remote`. It uses `dif`, or
+    /// the first DIF that knows `remote`. Waits for the answer of the remote application.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when the name is not registered, no DIF meets `spec`, a rule forbids it
-    /// or the remote application refuses.
+    /// [`Error::Refused`] when `remote` is not registered, no DIF meets `spec`, an access rule
+    /// forbids the flow, or the remote application refuses it.
     pub fn allocate(
         &self,
         local: &AppName,
@@ -102,11 +103,11 @@ impl Node {
         self.start_allocate(local, remote, dif, spec)?.finish()
     }
 
-    /// Asks for a flow as [`Self::allocate`] does and returns without waiting for the answer.
+    /// Requests a flow like [`Self::allocate`], but does not wait for the answer.
     ///
     /// # Errors
     ///
-    /// [`Error::NoNode`] when the node has gone.
+    /// [`Error::NoNode`] when no node listens any more.
     pub fn start_allocate(
         &self,
         local: &AppName,
@@ -118,7 +119,7 @@ impl Node {
             .map(|connection| Allocation { connection })
     }
 
-    /// Allocates a flow that is a socket; see [`SocketFlow`].
+    /// Allocates a flow that uses a socket in place of rings; see [`SocketFlow`].
     ///
     /// # Errors
     ///
@@ -158,7 +159,7 @@ impl Node {
 }
 
 impl Allocation {
-    /// Waits for the answer.
+    /// Waits for the answer and returns the flow.
     ///
     /// # Errors
     ///
@@ -167,8 +168,8 @@ impl Allocation {
         ipc::ring_flow(self.connection.receive(ALLOCATION)?)
     }
 
-    /// Gives the flow if the answer is there. After an answer, of whatever kind, the allocation is
-    /// over and must be dropped.
+    /// Returns the flow if the answer has arrived, otherwise `None`. After a flow or an error the
+    /// allocation has ended; drop it then.
     ///
     /// # Errors
     ///
@@ -179,20 +180,20 @@ impl Allocation {
 }
 
 impl AsFd for Allocation {
-    /// Readable when the answer is there.
+    /// The descriptor is readable when the answer has arrived.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()
     }
 }
 
-/// How long a node may take to answer, unless [`Node::connect_within`] says otherwise: longer than
+/// Default time for the node to answer; [`Node::connect_within`] sets another. It is longer than
 /// any node waits for an application by default.
 const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 
-/// What is asked for.
+/// The phrase for an allocation in errors.
 const ALLOCATION: &str = "the request for a flow";
 
-/// The refusal of a text that is not a name, made without asking the node.
+/// The error for a text that is not a valid name, found without asking the node.
 pub(crate) fn bad_name(text: &str, why: &dyn Display) -> Error {
     let message = format!("{text:?} is not a name: {why}");
     Error::Refused(ErrorBody::new(ErrorCode::BadRequest, message))

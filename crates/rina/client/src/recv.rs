@@ -20,19 +20,19 @@ pub use self::fragment::Fragment;
 
 /// The receiving half of a flow.
 ///
-/// Dropping it alone, with the sending half still in use, does not end the flow: what the remote
-/// application sends stays in the ring, and once that is full its sending waits.
+/// Dropping only this half, while the sending half is in use, does not end the flow. SDUs from the
+/// remote application then fill the ring, and its sending waits.
 #[derive(Debug)]
 pub struct FlowReceiver {
     ring: Consumer,
     data_doorbell: Doorbell,
     peer_doorbell: Doorbell,
     link: Arc<Link>,
-    /// An SDU of which some fragments were received by calls that do not wait.
+    /// An SDU of which non-blocking calls have received some fragments.
     partial: Option<PartialSdu>,
-    /// Ring bytes that may be received before they are given back to the sender.
+    /// Received bytes of the ring at which their space is returned to the sender.
     owed_max: u64,
-    /// Calls that found nothing since the control socket was looked at.
+    /// Calls that found the ring empty since the control socket was last checked.
     empty_looks: u32,
     armed: bool,
     pollable: OnceLock<Epoll>,
@@ -41,22 +41,22 @@ pub struct FlowReceiver {
     stats: FlowStats,
 }
 
-/// The beginning of an SDU that comes in fragments.
+/// The beginning of an SDU that arrives in several fragments.
 #[derive(Debug, Default)]
 struct PartialSdu {
-    /// What is kept of the fragments so far.
+    /// The bytes of these fragments that are kept.
     kept: Vec<u8>,
-    /// Bytes of all fragments so far.
+    /// Total bytes of the fragments received so far.
     length: u64,
 }
 
-/// What is at the front of the ring.
+/// What was found at the front of the ring.
 enum Front {
-    /// An SDU; this many bytes of it are in the buffer now.
+    /// A whole SDU; its first bytes, this many, are in the buffer now.
     Sdu(usize),
-    /// Part of an SDU that comes in fragments.
+    /// A fragment of an SDU that comes in several.
     Part,
-    /// Nothing.
+    /// The ring is empty.
     Nothing,
 }
 
@@ -83,20 +83,20 @@ impl FlowReceiver {
         }
     }
 
-    /// The names at the ends of the flow and what it offers.
+    /// The names at the ends of the flow, its DIF and its limits.
     #[must_use]
     pub fn info(&self) -> &FlowInfo {
         self.link.info()
     }
 
-    /// Waits for one SDU, copies it into `buffer` and gives its length.
+    /// Waits for one SDU, copies it into `buffer` and returns its length.
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`] when the remote application closed the flow and everything that it sent
-    /// was received; [`Error::FlowFailed`] or [`Error::NodeGone`] when the flow broke;
-    /// [`Error::SduTooLarge`] when the SDU is longer than `buffer`: then its beginning is in the
-    /// buffer, the rest is lost, and the next call receives the next SDU.
+    /// [`Error::Closed`] when the remote application has closed the flow and all its SDUs were
+    /// received; [`Error::FlowFailed`] or [`Error::NodeGone`] when the flow failed;
+    /// [`Error::SduTooLarge`] when the SDU is longer than `buffer`. In the last case `buffer`
+    /// contains its beginning, the rest is lost, and the next call receives the next SDU.
     #[inline]
     pub fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
         if let Some(length) = self.take_known(buffer) {
@@ -120,7 +120,8 @@ impl FlowReceiver {
         }
     }
 
-    /// Receives as [`Self::recv`] does, waiting for at most `limit`: `None` when no SDU came.
+    /// Receives an SDU like [`Self::recv`], but waits for at most `limit`. `None` when no SDU
+    /// arrived.
     ///
     /// # Errors
     ///
@@ -151,8 +152,8 @@ impl FlowReceiver {
         }
     }
 
-    /// Receives an SDU that is there, or gives `None`; never waits. Of an SDU in fragments those
-    /// that are there are kept until the others come.
+    /// Receives an SDU if a whole one has arrived, otherwise returns `None`. It never waits.
+    /// Fragments of an incomplete SDU are kept until the others arrive.
     ///
     /// # Errors
     ///
@@ -176,7 +177,7 @@ impl FlowReceiver {
         }
     }
 
-    /// Waits for one SDU of at most `max` bytes and gives it as a vector of its length.
+    /// Waits for one SDU of at most `max` bytes and returns it as a vector.
     ///
     /// # Errors
     ///
@@ -191,7 +192,7 @@ impl FlowReceiver {
         }
     }
 
-    /// As [`Self::recv_vec`], but gives `None` when no whole SDU is there; never waits.
+    /// Like [`Self::recv_vec`], but never waits: returns `None` when no whole SDU has arrived.
     ///
     /// # Errors
     ///
@@ -206,8 +207,8 @@ impl FlowReceiver {
         }
     }
 
-    /// Waits for an SDU and takes with it all others that are there and fit into `batch`, whose
-    /// former contents are dropped. Gives the number of SDUs.
+    /// Waits for one SDU, and receives with it all others that have arrived and fit into `batch`.
+    /// The former contents of `batch` are dropped. Returns the number of SDUs.
     ///
     /// # Errors
     ///
@@ -219,8 +220,8 @@ impl FlowReceiver {
         self.fill(batch)
     }
 
-    /// Takes all SDUs that are there and fit into `batch`, whose former contents are dropped;
-    /// never waits. Gives the number of SDUs, which may be 0.
+    /// Receives all SDUs that have arrived and fit into `batch`; never waits. The former contents
+    /// of `batch` are dropped. Returns the number of SDUs, which may be 0.
     ///
     /// # Errors
     ///
@@ -236,9 +237,9 @@ impl FlowReceiver {
         }
     }
 
-    /// Waits for the next fragment of an SDU and shows it where it lies in the ring.
+    /// Waits for the next fragment of an SDU and returns it in place in the ring.
     ///
-    /// Not to be mixed with `recv` calls within an SDU of several fragments.
+    /// Do not mix this call with `recv` calls within one SDU of several fragments.
     ///
     /// # Errors
     ///
@@ -250,7 +251,7 @@ impl FlowReceiver {
         Ok(Fragment::new(self))
     }
 
-    /// As [`Self::peek`], but gives `None` at once when there is nothing.
+    /// Like [`Self::peek`], but returns `None` at once when no fragment has arrived.
     ///
     /// # Errors
     ///
@@ -262,13 +263,13 @@ impl FlowReceiver {
         Ok(Some(Fragment::new(self)))
     }
 
-    /// What this half has counted.
+    /// Counters of the receiving half.
     #[must_use]
     pub fn stats(&self) -> FlowStats {
         self.stats
     }
 
-    /// The next fragment in the ring, if there is one.
+    /// The next fragment in the ring, if there is one. Disarms the ring.
     #[inline]
     fn front(&mut self) -> Result<Option<PieceRef<'_>>, Error> {
         if self.armed {
@@ -280,7 +281,8 @@ impl FlowReceiver {
         })
     }
 
-    /// Receives the next SDU if the last look at the ring showed it, in one fragment, and it fits.
+    /// Receives the next SDU if an earlier look at the ring already found it, it is one fragment,
+    /// and it fits into `buffer`. Otherwise returns `None`.
     #[inline]
     fn take_known(&mut self, buffer: &mut [u8]) -> Option<usize> {
         if self.partial.is_some() {
@@ -293,7 +295,7 @@ impl FlowReceiver {
         Some(length)
     }
 
-    /// Receives the next SDU if it is there in one fragment.
+    /// Receives the next SDU if it has arrived and is one fragment.
     fn take_whole_sdu(&mut self, buffer: &mut [u8]) -> Result<Front, Error> {
         let partial = self.partial.is_some();
         let Some(fragment) = self.front()? else {
@@ -308,8 +310,8 @@ impl FlowReceiver {
         self.count(length as u64, kept).map(|()| Front::Sdu(kept))
     }
 
-    /// Receives an SDU in fragments into `buffer` as they come. When `until` passes before the last
-    /// one, keeps what came.
+    /// Receives an SDU of several fragments into `buffer` as the fragments arrive. If `until`
+    /// passes before the last one, the fragments are kept for a later call.
     #[cold]
     fn recv_fragments(
         &mut self,
@@ -330,7 +332,7 @@ impl FlowReceiver {
                 });
                 return Ok(None);
             };
-            // Bytes are taken only while nothing before them was dropped.
+            // Copied only while everything before has fitted into the buffer.
             if filled as u64 == length {
                 filled += fragment.copy_to(&mut buffer[filled..]);
             }
@@ -343,8 +345,8 @@ impl FlowReceiver {
         }
     }
 
-    /// Takes the fragments that are there; gives the SDU if it became whole. Keeps its first `max`
-    /// bytes.
+    /// Moves the fragments that have arrived into memory, keeping at most the first `max` bytes of
+    /// the SDU. Returns the SDU once it is complete.
     fn keep_fragments(&mut self, max: usize) -> Result<Option<PartialSdu>, Error> {
         let mut partial = self.partial.take();
         loop {
@@ -355,7 +357,7 @@ impl FlowReceiver {
             let (length, more) = (fragment.len(), fragment.more());
             let sdu = partial.get_or_insert_default();
             let filled = sdu.kept.len();
-            // Bytes are taken only while nothing before them was dropped.
+            // Copied only while everything before has been kept.
             if filled as u64 == sdu.length {
                 let room = max.saturating_sub(filled);
                 sdu.kept.resize(filled + length.min(room), 0);
@@ -369,10 +371,11 @@ impl FlowReceiver {
         }
     }
 
-    /// Takes further SDUs of one fragment while they are there and fit.
+    /// Adds further SDUs of one fragment to `batch` while they have arrived and fit.
     fn fill(&mut self, batch: &mut SduBatch) -> Result<usize, Error> {
         while !batch.is_full() {
-            // An error will show in the next call; what came before it has been received.
+            // On an error, stops here: the next call returns the error, and the SDUs before it
+            // count as received.
             let Ok(Some(fragment)) = self.front() else {
                 break;
             };
@@ -388,7 +391,7 @@ impl FlowReceiver {
         Ok(batch.len())
     }
 
-    /// Counts a received SDU, and says so when not all of it was kept.
+    /// Counts a received SDU; an error when not all of its bytes were kept.
     #[inline]
     fn count(&mut self, length: u64, kept: usize) -> Result<(), Error> {
         self.stats.sdus_received += 1;
@@ -403,15 +406,15 @@ impl FlowReceiver {
         Ok(())
     }
 
-    /// Steps over the fragment at the front.
+    /// Consumes the fragment at the front.
     #[inline]
     fn step(&mut self) {
         self.ring.skip();
         self.release_gathered();
     }
 
-    /// Gives space back when enough has come together. The sender never needs more than a quarter
-    /// of the ring at once, so an eighth may be kept.
+    /// Returns space to the sender once enough has accumulated. The sender never needs more than a
+    /// quarter of the ring at once, so an eighth may be held back.
     #[inline]
     fn release_gathered(&mut self) {
         if self.ring.consumed().wrapping_sub(self.ring.released()) >= self.owed_max {
@@ -419,7 +422,8 @@ impl FlowReceiver {
         }
     }
 
-    /// Gives the space of all received fragments back and wakes the sender if it waits for it.
+    /// Returns the space of all received fragments to the sender, and wakes the sender if it waits
+    /// for space.
     #[inline(never)]
     fn release(&mut self) {
         if self.ring.release() {

@@ -1,4 +1,4 @@
-//! A registered name and the flows that others ask of it.
+//! A registered name, and the flow requests to it.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::flow::{Flow, SocketFlow};
 use crate::ipc::{self, Answer, Connection};
 
-/// A name of this application, registered for as long as this value lives.
+/// A name of this application. It stays registered while this value lives.
 #[derive(Debug)]
 pub struct Registration {
     connection: Connection,
@@ -20,18 +20,18 @@ pub struct Registration {
     waiting: VecDeque<FlowRequest>,
 }
 
-/// A remote application asks for a flow. It must be answered with
-/// [`Registration::accept_request`] or [`Registration::refuse`].
+/// A remote application's request for a flow. Answer it with [`Registration::accept_request`] or
+/// [`Registration::refuse`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlowRequest {
-    /// The registered name that is asked for.
+    /// The registered name to which the flow is requested.
     pub local: AppName,
-    /// The name of the application that asks.
+    /// The name of the calling application.
     pub remote: AppName,
-    /// The DIF through which it asks.
+    /// The DIF through which the request came.
     pub dif: DifName,
-    /// What it asks of the flow.
+    /// The flow specification that the caller requests.
     pub spec: FlowSpec,
     request: u32,
 }
@@ -67,7 +67,7 @@ impl Registration {
         &self.name
     }
 
-    /// The DIFs in which the name was registered at first.
+    /// The DIFs in which the name was registered when [`crate::Node::register`] returned.
     #[must_use]
     pub fn difs(&self) -> &[DifName] {
         &self.difs
@@ -77,10 +77,10 @@ impl Registration {
     ///
     /// # Errors
     ///
-    /// [`Error::NodeGone`], or [`Error::Refused`] when the caller gave up meanwhile: then
-    /// the registration still stands and the call may be repeated. It also comes when the system
-    /// has joined the DIF only now and that does not take the name; the next call gives
-    /// [`Error::NodeGone`] then.
+    /// [`Error::NodeGone`] when the node ends. [`Error::Refused`] when the caller gave up
+    /// meanwhile: the registration is still valid and the call may be repeated. [`Error::Refused`]
+    /// also comes when this system joins a DIF late and the DIF refuses the name; the next call
+    /// then returns [`Error::NodeGone`].
     pub fn accept(&mut self) -> Result<Flow, Error> {
         let request = self.next_request()?;
         self.accept_request(&request)
@@ -100,7 +100,7 @@ impl Registration {
         }
     }
 
-    /// Waits for a flow request for at most `limit`.
+    /// Waits for a flow request for at most `limit`; `None` when none arrived.
     ///
     /// # Errors
     ///
@@ -113,9 +113,9 @@ impl Registration {
         self.try_next_request()
     }
 
-    /// Takes a pending request for a flow if there is one. In an event loop, call it until it
-    /// gives `None` before waiting for the descriptor: answering one request may have taken others
-    /// off the socket.
+    /// Returns a pending flow request, if there is one. In an event loop, call it until it returns
+    /// `None` before waiting for the descriptor: a call that answered one request may have read
+    /// others from the socket.
     ///
     /// # Errors
     ///
@@ -138,14 +138,15 @@ impl Registration {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when the caller gave up meanwhile; [`Error::NodeGone`].
+    /// [`Error::Refused`] when the caller gave up meanwhile; [`Error::NodeGone`] when the node
+    /// ends.
     pub fn accept_request(&mut self, request: &FlowRequest) -> Result<Flow, Error> {
         let membarrier = ipc::membarrier();
         let answer = self.respond(request, None, Mode::Ring, membarrier)?;
         ipc::ring_flow(answer)
     }
 
-    /// Accepts a request with a flow that is a socket.
+    /// Accepts a request with a flow that uses a socket in place of rings.
     ///
     /// # Errors
     ///
@@ -155,7 +156,7 @@ impl Registration {
         ipc::socket_flow(answer)
     }
 
-    /// Refuses a request; the caller receives `reason`.
+    /// Refuses a request; the calling application receives `reason`.
     ///
     /// # Errors
     ///
@@ -170,7 +171,7 @@ impl Registration {
         })
     }
 
-    /// Accepts a request and waits for the flow; requests that arrive before it wait their turn.
+    /// Accepts a request and waits for the flow. Requests that arrive before it are queued.
     fn respond(
         &mut self,
         request: &FlowRequest,
@@ -199,7 +200,7 @@ impl Registration {
 }
 
 impl AsFd for Registration {
-    /// Readable when a flow request is there or the node has gone.
+    /// The descriptor is readable when a flow request has arrived or the node has ended.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()
     }

@@ -12,29 +12,32 @@ use crate::link::{FlowInfo, Link, Woken};
 use crate::spin_then_sleep::SpinThenSleep;
 use crate::stats::FlowStats;
 
-/// The sending half of a flow. Dropping it tells the remote application that no more SDUs come.
+/// The sending half of a flow. Dropping it tells the remote application that no more SDUs follow.
 #[derive(Debug)]
 pub struct FlowSender {
     ring: Producer,
-    /// The ring of the other direction: the peer's mark that it has ended is in there.
+    /// The ring of the other direction, in which the peer marks that it has ended.
     opposite: Arc<RingMap>,
     space_doorbell: Doorbell,
     peer_doorbell: Doorbell,
     link: Arc<Link>,
     piece_max: usize,
-    /// An SDU that `try_send` has begun: its length and how much of it is in the ring.
+    /// An SDU of which `try_send` has sent a part: its length, and how many bytes are in the ring.
     partial: Option<(usize, usize)>,
-    /// SDUs that may go with no look at anything but the ring's room; 0 while `partial` is set.
+    /// How many more SDUs may be sent with only a check for room in the ring; 0 while `partial` is
+    /// set.
     free_sends: u32,
-    /// What `free_sends` was when it was set: what is missing has been sent and is not counted.
+    /// The value to which `free_sends` was last set. The difference to `free_sends` is the number
+    /// of SDUs sent since then, which `stats` does not include yet.
     granted: u32,
-    /// SDUs to grant before the flow's control socket is looked at again.
+    /// How many more SDUs may be granted before the flow's control socket is checked again.
     until_look: u32,
     spin_then_sleep: SpinThenSleep,
     stats: FlowStats,
 }
 
-/// Space in the ring for one SDU, to be filled in place. Dropping it sends nothing.
+/// Space in the ring for one SDU, which the caller writes in place. Dropping the slot sends
+/// nothing.
 #[derive(Debug)]
 pub struct SendSlot<'a> {
     sender: &'a mut FlowSender,
@@ -65,26 +68,28 @@ impl FlowSender {
         }
     }
 
-    /// The names at the ends of the flow and what it offers.
+    /// The names at the ends of the flow, its DIF and its limits.
     #[must_use]
     pub fn info(&self) -> &FlowInfo {
         self.link.info()
     }
 
-    /// Largest SDU in bytes that [`Self::reserve`] gives and that crosses the ring in one fragment:
-    /// a quarter of the ring. Larger SDUs are sent in fragments and put together by the receiver.
+    /// Longest SDU in bytes that crosses the ring in one fragment, and the limit of
+    /// [`Self::reserve`]: about a quarter of the ring. Longer SDUs are sent in fragments, and the
+    /// receiver reassembles them.
     #[must_use]
     pub fn piece_max(&self) -> usize {
         self.piece_max
     }
 
-    /// Sends one SDU of any length from 0 bytes, and waits for space while the ring is full.
+    /// Sends one SDU of 0 bytes or more, and waits for space while the ring is full.
     ///
     /// # Errors
     ///
     /// [`Error::Closed`], [`Error::FlowFailed`] or [`Error::NodeGone`] when the flow has ended;
     /// [`Error::SduTooLarge`] when the flow does not carry SDUs of that length;
-    /// [`Error::Unfinished`] after a `try_send` that has to be finished.
+    /// [`Error::Unfinished`] when an earlier `try_send` of an SDU of another length must be
+    /// finished first.
     #[inline]
     pub fn send(&mut self, sdu: &[u8]) -> Result<(), Error> {
         if self.push_whole(sdu) {
@@ -94,15 +99,11 @@ impl FlowSender {
         self.send_waiting(sdu, None).map(drop)
     }
 
-    /// Sends as [`Self::send`] does, but waits for space no longer than `until`; says whether the
-    /// SDU was sent. The clock is looked at only while the ring is full.
+    /// Sends one SDU like [`Self::send`], but waits for space until `until` at most. Returns
+    /// whether the SDU was sent. The clock is read only while the ring is full.
     ///
-    /// As with [`Self::try_send`], an SDU of more than [`Self::piece_max`] bytes may have gone in
-    /// part after `false`.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::send`].
+    /// As with [`Self::try_send`], an SDU of more than [`Self::piece_max`] bytes may have been sent
+    /// in part when the call returns `false`.
     #[inline]
     pub fn send_until(&mut self, sdu: &[u8], until: Instant) -> Result<bool, Error> {
         if self.push_whole(sdu) {
@@ -112,14 +113,10 @@ impl FlowSender {
         self.send_waiting(sdu, Some(until))
     }
 
-    /// Sends one SDU if there is space and says whether it did.
+    /// Sends one SDU if there is space, and returns whether it was sent.
     ///
-    /// An SDU of more than [`Self::piece_max`] bytes may go in part: after `false` the call must be
-    /// repeated with the same SDU until it gives `true`.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::send`].
+    /// An SDU of more than [`Self::piece_max`] bytes may be sent in part: after `false`, repeat the
+    /// call with the same SDU until it returns `true`.
     #[inline]
     pub fn try_send(&mut self, sdu: &[u8]) -> Result<bool, Error> {
         if self.push_whole(sdu) {
@@ -130,13 +127,13 @@ impl FlowSender {
         if self.push_pieces(sdu)? {
             return Ok(true);
         }
-        // A full ring is a reason to ask whether anybody will ever empty it.
+        // The ring is full, so check whether the receiver still exists.
         self.check_end_now()?;
         Ok(false)
     }
 
-    /// Sends several SDUs and makes them visible to the remote application together, which saves
-    /// the cost of publishing each; waits for space as [`Self::send`] does.
+    /// Sends several SDUs and publishes them to the remote application together, which is cheaper
+    /// than publishing each. Waits for space like [`Self::send`].
     ///
     /// # Errors
     ///
@@ -152,7 +149,7 @@ impl FlowSender {
         Ok(())
     }
 
-    /// Sends as many of `sdus` as there is space for, in order, and says how many.
+    /// Sends as many of `sdus` as there is space for, in order, and returns how many.
     ///
     /// # Errors
     ///
@@ -169,12 +166,13 @@ impl FlowSender {
         Ok(sent)
     }
 
-    /// Waits for space and gives `length` bytes of the ring to be filled in place and then sent
-    /// with [`SendSlot::commit`].
+    /// Waits for space and returns `length` bytes of the ring. The caller writes the SDU there and
+    /// sends it with [`SendSlot::commit`].
     ///
     /// # Errors
     ///
-    /// [`Error::SduTooLarge`] for more than [`Self::piece_max`] bytes; else as for [`Self::send`].
+    /// [`Error::SduTooLarge`] for more than [`Self::piece_max`] bytes; otherwise as for
+    /// [`Self::send`].
     pub fn reserve(&mut self, length: usize) -> Result<SendSlot<'_>, Error> {
         if length > self.piece_max {
             return Err(too_large(length, self.piece_max as u64));
@@ -197,9 +195,9 @@ impl FlowSender {
         })
     }
 
-    /// Asks to be woken through [`Self::space_fd`] when an SDU of `length` bytes, or the next
-    /// fragment of a larger one, can be sent. Gives `false` when it can be already: then nothing
-    /// will wake.
+    /// Requests a wake-up through [`Self::space_fd`] for when an SDU of `length` bytes, or the next
+    /// fragment of a longer one, can be sent. Returns `false` if it can be sent already: no wake-up
+    /// will follow then.
     ///
     /// # Errors
     ///
@@ -211,14 +209,14 @@ impl FlowSender {
         self.ring.arm_space(cost).map_err(broken)
     }
 
-    /// The doorbell for space: readable after [`Self::arm`] once there is space. The end of the
-    /// flow shows at [`crate::FlowReceiver::poll_fd`].
+    /// The doorbell for space. After [`Self::arm`] it becomes readable when there is space. It does
+    /// not report the end of the flow; [`crate::FlowReceiver::poll_fd`] does.
     #[must_use]
     pub fn space_fd(&self) -> BorrowedFd<'_> {
         self.space_doorbell.as_fd()
     }
 
-    /// What this half has counted.
+    /// Counters of the sending half.
     #[must_use]
     pub fn stats(&self) -> FlowStats {
         FlowStats {
@@ -227,7 +225,8 @@ impl FlowSender {
         }
     }
 
-    /// Puts an SDU that fits in one fragment into the ring, if nothing stands against it.
+    /// Puts an SDU that fits in one fragment into the ring. Returns whether it did; `send_waiting`
+    /// finds out why not.
     #[inline]
     fn push_whole(&mut self, sdu: &[u8]) -> bool {
         if self.free_sends == 0 {
@@ -236,7 +235,7 @@ impl FlowSender {
         self.push_free(sdu)
     }
 
-    /// Puts an SDU into the ring that is one of `free_sends`.
+    /// Puts an SDU into the ring and decrements `free_sends`, which must be above 0.
     #[inline]
     fn push_free(&mut self, sdu: &[u8]) -> bool {
         if sdu.len() > self.piece_max || !self.ring.push_sdu(sdu) {
@@ -247,8 +246,8 @@ impl FlowSender {
         true
     }
 
-    /// Puts an SDU into the ring if neither a look at the peer's mark of its end nor one at the
-    /// control socket stands against it.
+    /// Puts an SDU into the ring unless a partial SDU, the peer's mark of its end, or a check of
+    /// the control socket that is due forbids it.
     #[inline(never)]
     fn push_after_look(&mut self, sdu: &[u8]) -> bool {
         if self.partial.is_some() || self.until_look == 0 || self.opposite.state() != State::Open {
@@ -259,14 +258,14 @@ impl FlowSender {
         self.push_free(sdu)
     }
 
-    /// Lets so many SDUs go without a look, and counts those that went.
+    /// Allows `sdus` further SDUs without a check, and counts those sent under the previous grant.
     fn grant(&mut self, sdus: u32) {
         self.stats.sdus_sent += u64::from(self.granted - self.free_sends);
         self.granted = sdus;
         self.free_sends = sdus;
     }
 
-    /// Makes what was pushed visible and wakes the receiver if it sleeps.
+    /// Publishes the SDUs in the ring, and wakes the receiver if it sleeps.
     #[inline]
     fn publish(&mut self) {
         if self.ring.publish() {
@@ -275,8 +274,8 @@ impl FlowSender {
         }
     }
 
-    /// Sends one SDU that did not go at once; says whether it went before `until` (`None`: it
-    /// always does).
+    /// Sends one SDU that could not be sent at once. Returns `false` if `until` passes first;
+    /// `None` means no limit.
     #[cold]
     fn send_waiting(&mut self, sdu: &[u8], until: Option<Instant>) -> Result<bool, Error> {
         self.check(sdu.len())?;
@@ -291,8 +290,8 @@ impl FlowSender {
         Ok(true)
     }
 
-    /// Puts as many fragments of the SDU into the ring as there is space for, after those that are
-    /// there already; says whether that was the last one.
+    /// Puts as many further fragments of the SDU into the ring as there is space for. Returns
+    /// whether the last one is in the ring.
     fn push_pieces(&mut self, sdu: &[u8]) -> Result<bool, Error> {
         let mut sent = self.partial.take().map_or(0, |(_, sent)| sent);
         loop {
@@ -312,8 +311,8 @@ impl FlowSender {
         }
     }
 
-    /// What stands against sending an SDU of `length` bytes, apart from space. Looks at the
-    /// control socket when that is due or when the peer has marked its own end.
+    /// Fails if an SDU of `length` bytes may not be sent, whatever the space. Checks the control
+    /// socket when that is due or when the peer has marked its end.
     fn check(&mut self, length: usize) -> Result<(), Error> {
         if self.until_look == 0 || self.opposite.state() != State::Open {
             self.check_end_now()?;
@@ -331,7 +330,7 @@ impl FlowSender {
         Ok(())
     }
 
-    /// Asks whether the flow has ended.
+    /// Fails if the flow has ended, according to the control socket or the ring.
     fn check_end_now(&mut self) -> Result<(), Error> {
         self.until_look = LOOK_EVERY;
         if self.link.check_end() || self.opposite.state() == State::Failed {
@@ -340,19 +339,21 @@ impl FlowSender {
         Ok(())
     }
 
-    /// Waits until `bytes` of the ring are free, or for less; no longer than `until`.
+    /// Waits until `bytes` of the ring are free, or until `until` has passed. It may return
+    /// earlier.
     fn wait_for_space(&mut self, bytes: usize, until: Option<Instant>) -> Result<(), Error> {
         let ring = &mut self.ring;
-        // A ring that the peer broke ends the wait as well: there is an error to report.
+        // A ring that the peer corrupted also ends the wait, so that the error is reported.
         let is_ready = || ring.free_bytes().map_or(true, |free| free >= bytes);
         if self.spin_then_sleep.until(is_ready) {
             return self.ring.free_bytes().map(drop).map_err(broken);
         }
-        // The sleep looks at the control socket; only the ring's mark of the end wakes no writer.
+        // The sleep notices messages on the control socket, but the ring's mark of the end wakes no
+        // writer. So the mark is checked here.
         if self.link.ended() || self.opposite.state() == State::Failed {
             self.check_end_now()?;
         }
-        // Woken for one SDU's room it would sleep again after one SDU.
+        // If it were woken as soon as one SDU fits, it would sleep again after each SDU.
         let wanted = bytes.max(self.ring.capacity() / 4);
         if !self.ring.arm_space(wanted).map_err(broken)? {
             return Ok(());
@@ -371,7 +372,8 @@ impl FlowSender {
 
 impl Drop for FlowSender {
     fn drop(&mut self) {
-        // Half a message of a thread that panics must not look like a complete conversation.
+        // A thread that panics may leave a partial SDU. The receiver must see a failed flow, not a
+        // complete one.
         let state = if std::thread::panicking() {
             State::Failed
         } else {
@@ -390,17 +392,18 @@ impl SendSlot<'_> {
         self.length
     }
 
-    /// Says whether the SDU has no bytes.
+    /// Whether the SDU has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Writes `bytes` at `offset` of the SDU. Bytes that are never written have any value.
+    /// Writes `bytes` at `offset` of the SDU. Bytes that are never written have an unspecified
+    /// value.
     ///
     /// # Panics
     ///
-    /// When they do not fit in the SDU.
+    /// When `bytes` do not fit in the SDU at `offset`.
     pub fn write_at(&mut self, offset: usize, bytes: &[u8]) {
         let length = self.length;
         let mut slot = self.sender.ring.reserve(length).expect(RESERVED);
@@ -417,7 +420,7 @@ impl SendSlot<'_> {
     }
 }
 
-/// A full ring is no error, a receiver that broke the ring is one.
+/// Returns an error unless the ring was merely full.
 fn not_broken(refused: Refused) -> Result<(), Error> {
     match refused {
         Refused::Full => Ok(()),
@@ -428,7 +431,7 @@ fn not_broken(refused: Refused) -> Result<(), Error> {
     }
 }
 
-/// The receiver wrote what no correct one does.
+/// The error for a ring whose indices the receiver has corrupted.
 fn broken(corrupt: Corrupt) -> Error {
     Error::FlowFailed {
         reason: format!("the remote end broke the ring: {corrupt}"),
@@ -448,12 +451,12 @@ fn too_large(length: usize, max: u64) -> Error {
     }
 }
 
-/// SDUs that are sent between two looks at the control socket: its system call then costs less
-/// than a nanosecond per SDU.
+/// SDUs that are sent between two checks of the control socket. At this interval the system call
+/// costs less than a nanosecond per SDU.
 const LOOK_EVERY: u32 = 1024;
 
-/// SDUs that are sent between two looks at the peer's mark of its end, which shares a cache line
-/// with an index that the peer moves whenever it sends.
+/// SDUs that are sent between two checks of the peer's mark of its end. The mark shares a cache
+/// line with an index that the peer writes whenever it sends, so reading it is expensive.
 const STATE_EVERY: u32 = 8;
 
 const RESERVED: &str = "space was found before the slot was made and only we take it";

@@ -1,19 +1,20 @@
-//! How long to spin before sleeping, learned from spins and from sleeps.
+//! Spins before sleeping, for a time that adapts to earlier spins and sleeps.
 //!
-//! Two ends that answer each other can fall into step badly: each sleeps because the other is slow,
-//! and is slow because it sleeps. How long a sleep took tells that apart from idleness: a sleep not
-//! much longer than falling asleep and waking up would have been better spun through. After such a
-//! sleep the next spin is as long as spins get, which the other end needs to catch up.
+//! Two ends that answer each other can synchronize badly: each sleeps because the other is slow,
+//! and is slow because it sleeps. The length of a sleep tells this case from idleness. If a sleep
+//! was not much longer than falling asleep and waking up takes, spinning would have been better.
+//! After such a short sleep, the next spin has the longest time, which gives the other end time to
+//! catch up.
 
 use std::time::Instant;
 
 use carina_ring::waiting::AdaptiveSpin;
 
-/// An adaptive spin that long sleeps shorten and short sleeps lengthen.
+/// Spins before each sleep. Short sleeps lengthen the next spin; spins that fail shorten it.
 #[derive(Clone, Debug)]
 pub(crate) struct SpinThenSleep {
     spin: AdaptiveSpin,
-    /// What had been received when the last wait began.
+    /// Number of SDUs received when the last wait began.
     received: u64,
 }
 
@@ -25,19 +26,20 @@ impl SpinThenSleep {
         }
     }
 
-    /// Spins until `ready`: `true`, or until it is time to sleep: `false`.
+    /// Spins until `ready` returns `true`, or until it is time to sleep; returns `false` in the
+    /// second case.
     pub(crate) fn until(&mut self, ready: impl FnMut() -> bool) -> bool {
         self.spin.until(ready)
     }
 
-    /// Lets more of a stream come together, by how much was received since the last call;
-    /// `received` counts all SDUs so far.
+    /// Adapts how long a waiting receiver lets SDUs accumulate, from the number received since the
+    /// last call. `received` is the total so far.
     pub(crate) fn gather(&mut self, received: u64) {
         self.spin.gather(received.wrapping_sub(self.received));
         self.received = received;
     }
 
-    /// Sleeps by calling `sleep` and learns from how long it took.
+    /// Calls `sleep` and lengthens the next spin if the sleep was short.
     pub(crate) fn sleep<T>(&mut self, sleep: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let woken = sleep();
@@ -52,7 +54,7 @@ impl SpinThenSleep {
 /// cores) and to answer. The kernel's halt polling for VMs uses the same value.
 const SPIN_NS_MAX: u64 = 200_000;
 
-/// A sleep up to this long is mostly two ends waking each other.
+/// A sleep up to this long is usually caused by two ends that wake each other.
 const SHORT_SLEEP_NS: u64 = 200_000;
 
 #[cfg(test)]
@@ -72,7 +74,8 @@ mod tests {
         assert!(shortened < full || full == 0);
         spin_then_sleep.sleep(|| std::thread::sleep(Duration::from_millis(2)));
         assert_eq!(spin_then_sleep.spin.budget_ns(), shortened);
-        // One that loses its processor in it was no short sleep.
+        // If the thread loses its processor during one sleep, that sleep is not short. So the test
+        // tries up to 100 times.
         let mut is_restored = || {
             spin_then_sleep.sleep(|| ());
             spin_then_sleep.spin.budget_ns() == full

@@ -1,4 +1,4 @@
-//! C programs on the C library, shared and static, against a real node.
+//! C programs that use the C library, shared and static, with a real node.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -32,8 +32,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 
-/// Makes `libcarina_client.a` as `make install` does, once, in the profile of this test: only those
-/// who want a library for C have one made.
+/// Builds `libcarina_client.a` as `make install` does, once, in the profile of this test.
 fn archive() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -54,7 +53,7 @@ fn archive() -> &'static Path {
     })
 }
 
-/// Makes librina as `make install` does, once.
+/// Builds librina as `make install` does, once.
 fn librina() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -68,7 +67,7 @@ fn librina() -> &'static Path {
     })
 }
 
-/// Compiles a C program strictly.
+/// Compiles a C program with all warnings as errors.
 fn compile(house: &House, source: &str, library: Library, flags: &[&str]) -> PathBuf {
     let program = house.directory.path().join("program");
     let mut cc = Command::new("cc");
@@ -102,12 +101,13 @@ fn command(house: &House, program: &Path, arguments: &[&str]) -> Command {
     command
         .args(arguments)
         .env("CARINA_RUN", house.run_dir())
-        // What cargo puts there may be an older build; the program knows its library.
+        // Cargo may set this to a directory with an older build. The program finds its library by
+        // its run path.
         .env_remove("LD_LIBRARY_PATH");
     command
 }
 
-/// Runs a program to its end, which must come: a call that never returns is a failure.
+/// Runs a program to its end. A program that does not end is a failure.
 fn run(house: &House, program: &Path, arguments: &[&str]) -> Output {
     let mut command = command(house, program, arguments);
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -129,7 +129,7 @@ fn run(house: &House, program: &Path, arguments: &[&str]) -> Output {
     output
 }
 
-/// Starts a server and gives the lines that it says.
+/// Starts a server and returns the lines that it prints.
 fn serve(
     house: &House,
     program: &Path,
@@ -151,7 +151,7 @@ fn succeeds(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Runs a program of `tests/c`, which checks what it sees by itself.
+/// Runs a program of `tests/c`, which checks its results itself.
 fn holds(program: &str, libraries: &[Library], arguments: &[&str]) {
     holds_on(|_| (), program, libraries, arguments);
 }
@@ -174,7 +174,7 @@ fn holds_on(
             "as it should be\n",
             "{library:?}"
         );
-        // Whatever the program did, nothing of it is left.
+        // The program must have left no registrations and flows behind.
         let node = house.client();
         eventually("its names are free", || {
             node.register(&app("many"), None).is_ok()
@@ -275,7 +275,7 @@ fn rust_program_on_rings_talks_to_c_program_on_its_socket() {
         let mut flow = node
             .allocate(&app("rust"), &app("c.echo"), None, &spec)
             .unwrap();
-        // The C program must not take an SDU of no bytes for the end.
+        // The C program must not mistake an empty SDU for the end of the flow.
         flow.send(&[]).unwrap();
         for size in [1, 100, 65_000] {
             let sdu: Vec<u8> = (0..size).map(|n| (n * 13) as u8).collect();
@@ -328,7 +328,7 @@ fn asynchronous_echo_carries_many_flows_in_one_thread() {
         &house,
         "examples/c/echo-async.c",
         Library::Shared,
-        // As distributions build: read is then another function.
+        // Distributions build with these flags, with which `read` is another function.
         &["-O2", "-D_FORTIFY_SOURCE=2"],
     );
     let (mut server, mut lines) = serve(&house, &program, &["-l", "-n", "42", "-d", "local"]);
@@ -387,7 +387,7 @@ fn header(language: &str, standard: &str) {
         .arg(&source)
         .output()
         .unwrap();
-    // A compiler without its C++ half says so.
+    // This is what a compiler without C++ support prints.
     if String::from_utf8_lossy(&output.stderr).contains("cc1plus") {
         println!("SKIP: this cc compiles no C++");
         return;

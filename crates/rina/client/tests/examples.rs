@@ -1,4 +1,4 @@
-//! The examples of this crate, run against a real node.
+//! Runs the examples of this crate with a real node.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use std::sync::OnceLock;
 
 use crate::support::{House, Killed};
 
-/// The directory of the examples, which are built once.
+/// The directory of the built examples. The first call builds them.
 fn examples() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-        // Of the whole workspace, as `cargo test` makes them: one package alone would get other
-        // features in what it depends on, and everything would be compiled once more.
+        // Builds the whole workspace, like `cargo test`. Building one package alone would select
+        // other features of its dependencies and recompile everything.
         cargo.args(["build", "--quiet", "--workspace", "--examples"]);
         assert!(cargo.status().unwrap().success());
         let tests = std::env::current_exe().unwrap();
@@ -34,7 +34,7 @@ fn server(house: &House, name: &str) -> Killed {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let child = Killed(child);
     assert_eq!(lines.next().unwrap().unwrap(), "registered as echo.example");
-    // The server would die of a closed pipe.
+    // The server would be killed by SIGPIPE if its standard output were closed.
     std::thread::spawn(move || lines.for_each(drop));
     child
 }

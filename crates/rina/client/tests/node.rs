@@ -1,4 +1,4 @@
-//! Applications of a real node.
+//! Applications that use a real node.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -34,7 +34,7 @@ fn contents(number: u32, length: usize) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-/// 0 bytes, 1 MiB, and all manner of lengths between.
+/// Lengths of test SDUs: 0 bytes, 1 MiB, and many between.
 fn length_of(number: u32) -> usize {
     match number % 20 {
         0 => 0,
@@ -201,7 +201,7 @@ fn ring_end_and_socket_end_understand_each_other() {
     assert!(error.is_end_of_flow(), "{error}");
 }
 
-/// With what the call of `flow` ended that slept when `blow` fell.
+/// The error of `call` on `flow`, which sleeps until `blow` ends it.
 fn ended_by(
     mut flow: Flow,
     call: fn(&mut Flow) -> Result<(), Error>,
@@ -296,7 +296,7 @@ fn process_of_another_test() {
             let node = Node::connect().unwrap();
             let mut registration = node.register(&app("sleeper"), None).unwrap();
             let _flow = registration.accept().unwrap();
-            // For as long as the other test is there.
+            // Runs until the other test closes the pipe.
             std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
         }
         other => panic!("no role {other}"),

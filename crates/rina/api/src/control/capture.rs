@@ -1,40 +1,41 @@
-//! Captures: copies of what an IPCP sends and receives.
+//! Bodies of requests about captures: copies of the packets that an IPCP sends and receives.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{DifName, LocalName};
 
-/// `POST /v1/captures`: begins a capture.
+/// Body of `POST /v1/captures`: starts a capture.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaptureCreate {
-    /// Name of the IPCP in this system, or of a DIF that has only one here.
+    /// Name of an IPCP of this system, or of a DIF of which this system has one IPCP only.
     pub ipcp: String,
-    /// Bytes to keep of each packet; absent for all.
+    /// Bytes to keep of each packet. Default: all bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snap_bytes: Option<u32>,
 }
 
-/// The answer to [`CaptureCreate`].
+/// Response to [`CaptureCreate`]: the capture that was started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureInfo {
     /// Number of the capture, for `/v1/captures/{id}`.
     pub id: u64,
-    /// The IPCP.
+    /// The IPCP whose packets are captured.
     pub ipcp: LocalName,
-    /// Its DIF.
+    /// The DIF of that IPCP.
     pub dif: DifName,
-    /// What the packets are: the link type in the capture.
+    /// Link type of the packets, as pcapng numbers it.
     pub link_type: u16,
-    /// What must be known to read them: the description of the interface in the capture.
+    /// Text that pcapng stores as the description of the interface; a reader needs it to decode the
+    /// packets.
     pub description: String,
 }
 
-/// `DELETE /v1/captures/{id}`: how it went.
+/// Response of `DELETE /v1/captures/{id}`: the counts of the ended capture.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureEnd {
     /// Packets that were captured.
     pub packets: u64,
-    /// Packets that passed while there was no room for copies.
+    /// Packets of which no copy was made, because the buffer for copies was full.
     pub missed: u64,
 }

@@ -1,7 +1,7 @@
 //! A blocking client for `control.sock`: HTTP/1.1 over a Unix socket, one connection per request.
 //!
-//! It understands what the node sends (a `Content-Length` or a chunked body) and refuses answers
-//! beyond 16 MiB.
+//! The client reads responses with a `Content-Length`, with a chunked body, or that end with the
+//! connection. It refuses bodies of more than 16 MiB.
 
 mod dif;
 pub(super) mod reply;
@@ -41,72 +41,73 @@ pub enum ClientError {
         server.name, path.display(), advice(server, source)
     )]
     Connect {
-        /// What serves the socket.
+        /// Which server was expected on the socket.
         server: Server,
-        /// The socket tried.
+        /// The socket to which the client tried to connect.
         path: PathBuf,
-        /// The system's reason.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The connection broke.
+    /// The connection failed while the client sent the request or read the answer.
     #[error("{}: the request failed: {source}", path.display())]
     Io {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// The system's reason.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The node has the request and does not answer.
+    /// The server accepted the connection and did not answer in time.
     #[error(
         "the {} on {} has not answered `{request}` within {} s; it is stopped, stuck or very busy",
         server.name, path.display(), limit.as_secs_f32()
     )]
     Silent {
-        /// What serves the socket.
+        /// Which server was expected on the socket.
         server: Server,
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
         /// Method and target of the request.
         request: String,
-        /// How long the answer was waited for.
+        /// How long the client waited.
         limit: Duration,
     },
-    /// The answer is not what a node sends.
+    /// The answer is not valid HTTP, or its body is not the expected JSON.
     #[error("{}: the answer was not understood: {what}", path.display())]
     Protocol {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What was wrong.
+        /// What is wrong with the answer.
         what: String,
     },
-    /// The node refused.
+    /// The server refused the request.
     #[error("{body}")]
     Refused {
-        /// HTTP status.
+        /// HTTP status of the response.
         status: u16,
-        /// The node's words.
+        /// The error that the server sent.
         body: ErrorBody,
     },
 }
 
-/// What serves a socket, for errors.
+/// The program that serves a socket, as error messages name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// What it is called.
+    /// What the program is called, such as `node`.
     pub name: &'static str,
-    /// The command that starts one.
+    /// The command that starts the program.
     pub command: &'static str,
 }
 
 impl Server {
-    /// A node.
+    /// The node, started by `carina node`.
     pub const NODE: Server = Server {
         name: "node",
         command: "carina node",
     };
 }
 
-/// What to do about a server that cannot be reached: one that accepts nothing runs already.
+/// Advice for the error that no server answers. None after a timeout: a server runs then, but
+/// accepts no connections.
 fn advice(server: &Server, source: &io::Error) -> String {
     match source.kind() {
         io::ErrorKind::TimedOut => String::new(),
@@ -115,7 +116,7 @@ fn advice(server: &Server, source: &io::Error) -> String {
 }
 
 impl Client {
-    /// A client of the node whose socket is `path`.
+    /// A client for the node whose `control.sock` is `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             server: Server::NODE,
@@ -124,14 +125,15 @@ impl Client {
         }
     }
 
-    /// The client of something else than a node, which serves its socket in the same form.
+    /// Returns this client for another server than a node, one that speaks the same HTTP and error
+    /// format. Error messages name `server`.
     #[must_use]
     pub fn of_server(self, server: Server) -> Self {
         Self { server, ..self }
     }
 
-    /// The client with another limit for an answer; 60 s otherwise. What a request itself waits
-    /// for, such as an event, comes on top.
+    /// Returns this client with another time limit for answers (default: 60 s). For requests that
+    /// wait, such as [`Client::events`], the time to wait is added to the limit.
     #[must_use]
     pub fn with_answer_limit(self, answer_limit: Duration) -> Self {
         Self {
@@ -140,25 +142,25 @@ impl Client {
         }
     }
 
-    /// A client of the node in the default run directory.
+    /// A client for the node in the default run directory of this process.
     pub fn from_env() -> Self {
         Self::new(RunDir::from_env().control_sock())
     }
 
-    /// The socket.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// `GET /v1/node`.
+    /// `GET /v1/node`: describes the node.
     ///
     /// # Errors
-    /// [`ClientError`], as of every call below.
+    /// [`ClientError`], as for all requests below.
     pub fn node(&self) -> Result<NodeInfo, ClientError> {
         self.get("/v1/node")
     }
 
-    /// `GET /v1/ipcps`.
+    /// `GET /v1/ipcps`: lists the IPCPs of the node.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -166,7 +168,7 @@ impl Client {
         self.get("/v1/ipcps")
     }
 
-    /// `POST /v1/ipcps`.
+    /// `POST /v1/ipcps`: creates a shim IPCP.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -174,7 +176,7 @@ impl Client {
         self.post("/v1/ipcps", ipcp)
     }
 
-    /// `DELETE /v1/ipcps/{name}`.
+    /// `DELETE /v1/ipcps/{name}`: destroys an IPCP.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -182,7 +184,7 @@ impl Client {
         self.delete(&format!("/v1/ipcps/{}", escape(name)))
     }
 
-    /// `GET /v1/apps`.
+    /// `GET /v1/apps`: lists the registered applications.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -190,7 +192,7 @@ impl Client {
         self.get("/v1/apps")
     }
 
-    /// `GET /v1/flows`.
+    /// `GET /v1/flows`: lists the flows.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -198,7 +200,7 @@ impl Client {
         self.get("/v1/flows")
     }
 
-    /// `DELETE /v1/flows/{port}`.
+    /// `DELETE /v1/flows/{port}`: deallocates a flow.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -206,7 +208,7 @@ impl Client {
         self.delete(&format!("/v1/flows/{port}"))
     }
 
-    /// `GET /v1/difs`.
+    /// `GET /v1/difs`: lists the DIFs that the node knows.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -214,7 +216,7 @@ impl Client {
         self.get("/v1/difs")
     }
 
-    /// `GET /v1/vms`.
+    /// `GET /v1/vms`: lists the VM ports.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -222,7 +224,7 @@ impl Client {
         self.get("/v1/vms")
     }
 
-    /// `GET /v1/vms/{name}`.
+    /// `GET /v1/vms/{name}`: describes one VM port.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -230,7 +232,7 @@ impl Client {
         self.get(&format!("/v1/vms/{}", escape(name)))
     }
 
-    /// `POST /v1/vms`.
+    /// `POST /v1/vms`: creates a VM port.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -238,7 +240,7 @@ impl Client {
         self.post("/v1/vms", vm)
     }
 
-    /// `DELETE /v1/vms/{name}`.
+    /// `DELETE /v1/vms/{name}`: destroys a VM port.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -246,7 +248,7 @@ impl Client {
         self.delete(&format!("/v1/vms/{}", escape(name)))
     }
 
-    /// `POST /v1/captures`: begins a capture.
+    /// `POST /v1/captures`: starts a capture of the packets of an IPCP.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -254,8 +256,8 @@ impl Client {
         self.post("/v1/captures", capture)
     }
 
-    /// `GET /v1/captures/{id}`: the next portion of the capture as pcapng, after waiting up to
-    /// `wait` (at most 5 s) for a packet. A capture that is not asked for ends by itself.
+    /// `GET /v1/captures/{id}`: returns the next part of the capture, as pcapng. The node waits up
+    /// to `wait` (at most 5 s) for a packet. It ends a capture that no client reads for 15 s.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -273,7 +275,8 @@ impl Client {
         self.read_json(&reply)
     }
 
-    /// `GET /v1/events`: waits up to `wait` (at most 30 s) for an event after number `since`.
+    /// `GET /v1/events`: returns events after number `since`. If there are none, the node waits up
+    /// to `wait` (at most 30 s) for one.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -284,15 +287,15 @@ impl Client {
         ))
     }
 
-    /// The client for a request that the node answers after `wait`.
-    /// The client with a limit for answers that is longer by what a request itself waits for.
+    /// Returns this client with its time limit for answers extended by `wait`, for a request to
+    /// which the node may answer only after `wait`.
     #[must_use]
     pub fn waiting(&self, wait: Duration) -> Self {
         self.clone()
             .with_answer_limit(self.answer_limit.saturating_add(wait))
     }
 
-    /// `POST /v1/apply` with a configuration in TOML.
+    /// `POST /v1/apply`: applies a configuration, given as TOML.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -305,7 +308,7 @@ impl Client {
         self.read_json(&reply)
     }
 
-    /// Any `GET`, its answer as JSON text; for tools that print what the node says.
+    /// Sends a `GET` for any target and returns the body as text, for tools that print it.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -314,8 +317,8 @@ impl Client {
         String::from_utf8(reply).map_err(|e| self.protocol(e.to_string()))
     }
 
-    /// A `GET` of a target that has no method here; other sockets with the same form of requests
-    /// and refusals have theirs.
+    /// Sends a `GET` for any target and decodes the JSON body. It serves targets that have no
+    /// method of their own, and servers other than a node.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -324,7 +327,7 @@ impl Client {
         self.read_json(&reply)
     }
 
-    /// A `POST`, as [`Client::get`].
+    /// Sends a `POST` with `body` as JSON and decodes the JSON answer, like [`Client::get`].
     ///
     /// # Errors
     /// [`ClientError`].
@@ -337,7 +340,8 @@ impl Client {
         self.send("POST", target, &body)
     }
 
-    /// A request with a body that is JSON already, as [`Client::get`].
+    /// Sends a request whose body is JSON text already, and decodes the answer like
+    /// [`Client::get`].
     ///
     /// # Errors
     /// [`ClientError`].
@@ -352,7 +356,7 @@ impl Client {
         self.read_json(&reply)
     }
 
-    /// A `DELETE`, as [`Client::get`].
+    /// Sends a `DELETE` for any target and ignores the body of the answer.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -423,7 +427,7 @@ impl Client {
         let mut request = head.into_bytes();
         request.extend(body.into_iter().flat_map(|(_, body)| body));
         match stream.write_all(&request) {
-            // A node that needs no body may have answered, and closed, before it came.
+            // The server may have answered and closed the connection before it read the body.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             written => written?,
         }
@@ -447,7 +451,7 @@ impl Default for Client {
     }
 }
 
-/// What a node answers, until a deadline.
+/// Reads from the server's socket until a deadline.
 struct Answer {
     stream: UnixStream,
     until: Instant,
@@ -464,7 +468,7 @@ impl Read for Answer {
     }
 }
 
-/// Writes `text` as one segment of a path.
+/// Percent-encodes `text` as one segment of a URL path.
 pub fn escape(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'~');
     text.bytes()
@@ -478,8 +482,7 @@ pub fn escape(text: &str) -> String {
         .collect()
 }
 
-/// How long a node may take to answer, unless the client says otherwise. It asks other members for
-/// up to 12 s.
+/// Default time limit for an answer. A node may itself wait up to 12 s for other members of a DIF.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Bodies that concern normal DIFs.
+//! Bodies of requests about normal DIFs.
 
 use std::collections::BTreeMap;
 
@@ -7,72 +7,72 @@ use serde_json::Value;
 
 use crate::{AppName, DifName, LocalName, PortId};
 
-/// `POST /v1/difs`: makes an IPCP that creates or joins a normal DIF.
+/// Body of `POST /v1/difs`: creates an IPCP that creates or joins a normal DIF.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DifCreate {
     /// Name of the DIF.
     pub name: DifName,
-    /// Whether the IPCP is the first member or asks one for admission.
+    /// Whether the IPCP is the first member or asks a member for admission.
     pub role: DifRole,
-    /// The N-1 DIFs, of which this system must be a member.
+    /// The N-1 DIFs. This system must be a member of each.
     pub over: Vec<DifName>,
-    /// Name of the IPCP: in this system, in the N-1 DIFs and in the DIF, where it must be unique;
-    /// absent for `DIF.SYSTEM`.
+    /// Name of the IPCP on this system, in the N-1 DIFs and in the DIF, where it must be unique.
+    /// Default: `DIF.SYSTEM`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipcp: Option<LocalName>,
-    /// The member to ask; absent for any member that answers to the DIF's name.
+    /// Name of the member to ask for admission. Default: any member that answers to the DIF's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<AppName>,
-    /// Authentication between members: `KIND:FILE`, the same kind at all of them.
+    /// Authentication between members, as `KIND:FILE`. All members must use the same kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<String>,
-    /// Dialect of the DIF, the same at all members.
+    /// Dialect of the DIF. All members must use the same one.
     #[serde(default, skip_serializing_if = "Dialect::is_native")]
     pub dialect: Dialect,
-    /// What all members agree on, as in `docs/reference/configuration.md`; for the first member
-    /// only, except in [`Dialect::Irati`], where every member has its own. What it does not say is
-    /// as usual in the dialect.
+    /// Parameters of the DIF, as in `docs/reference/configuration.md`. Only the first member sets
+    /// them; in [`Dialect::Irati`] every member has its own. Absent parameters have the defaults of
+    /// the dialect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Value>,
 }
 
-/// `POST /v1/difs/{name}/over`: a member of this system gets another N-1 DIF.
+/// Body of `POST /v1/difs/{name}/over`: adds an N-1 DIF to a member of this system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DifExtend {
     /// The N-1 DIF, of which this system must be a member.
     pub over: DifName,
-    /// The member to ask there; absent for the one that was given when this one was made, else
-    /// any member that answers to the DIF's name.
+    /// Name of the member to ask in that N-1 DIF. Default: the `via` with which this IPCP was
+    /// created, otherwise any member that answers to the DIF's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<AppName>,
-    /// Name of the IPCP, where this system has several members.
+    /// Name of the IPCP; needed when this system has several members of the DIF.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipcp: Option<LocalName>,
 }
 
-/// What the members of a normal DIF speak: the layout of their PDUs and all layer management.
+/// The dialect of a normal DIF: the layout of its PDUs and its layer management protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Dialect {
-    /// Carina's own.
+    /// Carina's own dialect.
     #[default]
     Native,
-    /// That of rlite.
+    /// The dialect of rlite.
     Rlite,
-    /// That of IRATI.
+    /// The dialect of IRATI.
     Irati,
 }
 
 impl Dialect {
-    /// Whether it is Carina's own.
+    /// Whether this is Carina's own dialect.
     #[must_use]
     pub fn is_native(&self) -> bool {
         *self == Dialect::Native
     }
 
-    /// Its name.
+    /// Name of the dialect, as configurations and command lines write it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -83,12 +83,12 @@ impl Dialect {
     }
 }
 
-/// A text that is the name of no dialect.
+/// Error: the text names no dialect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("dialect {0:?} is unknown; valid values are native, rlite and irati")]
 pub struct UnknownDialect(pub String);
 
-/// By its name, as on a command line.
+/// Parses the name of a dialect.
 impl std::str::FromStr for Dialect {
     type Err = UnknownDialect;
 
@@ -102,77 +102,79 @@ impl std::str::FromStr for Dialect {
     }
 }
 
-/// What an IPCP does when it is made.
+/// How an IPCP becomes a member of its DIF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DifRole {
-    /// It is the first member.
+    /// The IPCP creates the DIF and is its first member.
     Create,
-    /// It asks a member for admission.
+    /// The IPCP asks a member of the DIF for admission.
     Join,
 }
 
-/// A member of a normal DIF, in this system.
+/// State of this system's member of a normal DIF.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberInfo {
-    /// What it was made for.
+    /// Whether the IPCP was made to create or to join the DIF.
     pub role: DifRole,
-    /// What it speaks.
+    /// Dialect of the DIF.
     #[serde(default)]
     pub dialect: Dialect,
-    /// Its N-1 DIFs.
+    /// N-1 DIFs of the member.
     pub over: Vec<DifName>,
-    /// How far it is.
+    /// Whether the IPCP is enrolled.
     pub state: MemberState,
-    /// What it does or waits for, in words.
+    /// What the IPCP does or waits for now, as text for people.
     pub step: String,
     /// Attempts to join that failed.
     pub failures: u32,
     /// Why the last attempt to join failed.
     #[serde(default)]
     pub last_error: Option<String>,
-    /// It was refused through every N-1 DIF for a reason that time does not change: credentials,
-    /// an access rule, a name that is taken, constants that do not fit. It goes on asking, rarely.
+    /// Every N-1 DIF gave a refusal that waiting does not cure: wrong credentials, an access rule,
+    /// a name that is taken, or constants that do not match. The IPCP still retries, at long
+    /// intervals.
     #[serde(default, rename = "final", skip_serializing_if = "std::ops::Not::not")]
     pub is_final: bool,
-    /// Its address, when it is enrolled.
+    /// Address of the member; `None` while it is not enrolled.
     #[serde(default)]
     pub address: Option<u64>,
-    /// Its neighbours in the DIF.
+    /// Names of the member's neighbours in the DIF.
     pub neighbours: Vec<AppName>,
-    /// Its N-1 flows, those it still tries to get among them.
+    /// N-1 flows of the member, including those that it still tries to allocate.
     pub n1: Vec<N1Info>,
 }
 
-/// How far a member is.
+/// Progress of an IPCP's membership in its DIF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemberState {
-    /// It tries to join.
+    /// The IPCP tries to join.
     Joining,
-    /// It is a member.
+    /// The IPCP is a member.
     Enrolled,
-    /// It was a member and has left.
+    /// The IPCP was a member and has left.
     Left,
 }
 
-/// An N-1 flow of a member.
+/// State of one N-1 flow of a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct N1Info {
     /// The N-1 DIF.
     pub dif: DifName,
-    /// The name that was asked for, or that asked.
+    /// The application name at the other end: the name to which the flow was allocated, or the name
+    /// of the IPCP that allocated it.
     pub remote: AppName,
-    /// The neighbour that was found there.
+    /// The neighbour at the other end, once it is known.
     #[serde(default)]
     pub neighbour: Option<AppName>,
-    /// The flow, unless it is only wanted.
+    /// Port-id of the flow; `None` while there is no flow.
     #[serde(default)]
     pub port: Option<PortId>,
-    /// Its state.
+    /// State of the flow.
     pub state: N1State,
-    /// Why it is not up, when a reason is known. For a flow that is up and leads to no neighbour:
-    /// for how long.
+    /// Why the flow is not up, when the reason is known. For a flow that is up but leads to no
+    /// neighbour: for how long that has been so.
     #[serde(default)]
     pub reason: Option<String>,
 }
@@ -181,30 +183,30 @@ pub struct N1Info {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum N1State {
-    /// Of no use: the N-1 DIF does not carry the longest PDU of the DIF.
+    /// The flow cannot be used: the N-1 DIF does not carry the longest PDU of the DIF.
     Refused,
-    /// Asked for again after a pause.
+    /// There is no flow; the member requests it again after a pause.
     Wanted,
-    /// Asked for.
+    /// The member has requested the flow and waits for the answer.
     Allocating,
-    /// There.
+    /// The flow exists.
     Up,
 }
 
-/// `GET /v1/rib`: an object of an IPCP's RIB.
+/// An entry of the response of `GET /v1/rib`: one object of an IPCP's RIB.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RibObject {
-    /// Its name, a path.
+    /// Name of the object, a path.
     pub path: String,
-    /// Its class.
+    /// Class of the object.
     pub class: String,
-    /// Its fields.
+    /// Fields of the object, by name.
     pub fields: BTreeMap<String, Value>,
 }
 
 impl RibObject {
-    /// The name that the object's path ends with, where the rest of it is `parent`, which ends with
-    /// `/`. In paths `/` and `%` of names are written `%2F` and `%25`.
+    /// Returns the last part of the object's path if the rest is `parent`, which must end with `/`;
+    /// otherwise `None`. The escapes `%2F` and `%25` of the path become `/` and `%`.
     #[must_use]
     pub fn name_below(&self, parent: &str) -> Option<String> {
         let name = self.path.strip_prefix(parent)?;
@@ -212,28 +214,29 @@ impl RibObject {
     }
 }
 
-/// `POST /v1/rib`: sets fields of an object.
+/// Body of `POST /v1/rib`: sets fields of a RIB object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RibWrite {
-    /// The DIF; absent when this system has one normal DIF only.
+    /// The DIF; may be absent when this system has one normal DIF only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dif: Option<DifName>,
-    /// The member, by name or address; absent for that of this system.
+    /// The member whose RIB is changed, by name or address. Default: the member of this system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
-    /// Name of the object.
+    /// Path of the object.
     pub path: String,
-    /// Fields to set: numbers, texts, booleans or lists of texts.
+    /// Fields to set. A value is a number, a text, a boolean or a list of texts.
     pub fields: BTreeMap<String, Value>,
 }
 
-/// `GET /v1/policies`: the policies that DIFs of a dialect can have, and those in force in a DIF.
+/// Response of `GET /v1/policies`: the policies that DIFs of a dialect can use, and those that a
+/// given DIF uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Catalogue {
-    /// Every policy, by component; the first of a component is its default.
+    /// Every policy, grouped by component. The first policy of a component is its default.
     pub policies: Vec<PolicyInfo>,
-    /// Those in force, when a DIF was asked for.
+    /// The policies that the DIF uses; empty when the request names no DIF.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_force: Vec<PolicyInForce>,
 }
@@ -241,36 +244,36 @@ pub struct Catalogue {
 /// A policy of the catalogue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyInfo {
-    /// The component that it is for.
+    /// The component to which the policy belongs.
     pub component: String,
-    /// Its name.
+    /// Name of the policy.
     pub name: String,
-    /// What it does.
+    /// What the policy does.
     pub help: String,
-    /// It may be changed while the DIF runs.
+    /// Whether the policy may be changed while the DIF runs.
     pub live: bool,
-    /// Its parameters.
+    /// Parameters of the policy.
     pub params: Vec<ParamInfo>,
 }
 
 /// A parameter of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParamInfo {
-    /// Its name.
+    /// Name of the parameter.
     pub name: String,
-    /// Its default.
+    /// Default value of the parameter.
     pub default: String,
-    /// What it does, with unit and range.
+    /// What the parameter does, with unit and range.
     pub help: String,
 }
 
-/// The policy of a component that a DIF uses.
+/// The policy that a DIF uses for one component.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyInForce {
-    /// The component.
+    /// Name of the component.
     pub component: String,
-    /// The policy.
+    /// Name of the policy.
     pub name: String,
-    /// Its parameters.
+    /// Values of the policy's parameters, by name.
     pub params: BTreeMap<String, String>,
 }

@@ -1,44 +1,45 @@
-//! What shims over networks are made from: parts of `[[ipcp]]`.
+//! Parts of `[[ipcp]]` that describe the network below a shim IPCP.
 
 use serde::{Deserialize, Serialize};
 
 use crate::AppName;
 
-/// How names are written in RINA ARP.
+/// How a shim over Ethernet writes application names in ARP packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ArpDialect {
-    /// Ethertype 0x0806, the parts of a name with `|` between, empty ones at the end left out.
+    /// Ethertype 0x0806. `|` separates the parts of a name; empty parts at the end are omitted.
     #[default]
     Native,
-    /// rlite's, after which the native one is made: the same.
+    /// The format of rlite, which is identical to `Native`.
     Rlite,
-    /// Ethertype 0x4305, the parts of a name with `/` between, all four of them.
+    /// Ethertype 0x4305. `/` separates the parts of a name; all four parts are written.
     Irati,
 }
 
-/// How SDUs lie in datagrams or a byte stream.
+/// How a shim over UDP or TCP frames SDUs in datagrams or in the byte stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Framing {
-    /// With flow numbers and allocation by name; see `docs/explanation/shims.md`.
+    /// Frames carry flow numbers, and flows are allocated by name. See `docs/explanation/shims.md`.
     #[default]
     Native,
-    /// Bare SDUs, as rlite and IRATI: one flow per pair of addresses, names by configuration.
+    /// Bare SDUs, as rlite and IRATI send them. There is one flow for each pair of addresses, and
+    /// the configuration maps names to addresses.
     Rlite,
 }
 
-/// Where an application is: a row of the table `peers`.
+/// Address of a remote application: a row of the table `peers`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PeerAddress {
-    /// The application.
+    /// Name of the application.
     pub name: AppName,
-    /// `HOST` or `HOST:PORT`; an IPv6 address with a port is written `[ADDRESS]:PORT`.
+    /// Address as `HOST` or `HOST:PORT`. An IPv6 address with a port is written `[ADDRESS]:PORT`.
     pub address: String,
 }
 
-/// Impairment of everything that an IPCP sends: the fault layer.
+/// Faults that the fault layer applies to everything that an IPCP sends.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FaultSpec {
@@ -46,22 +47,22 @@ pub struct FaultSpec {
     pub loss: f64,
     /// Share of SDUs sent twice, 0 to 1.
     pub duplicate: f64,
-    /// Share of SDUs that are not delayed and so overtake others, 0 to 1.
+    /// Share of SDUs that are sent without the delay, so that they overtake others, 0 to 1.
     pub reorder: f64,
-    /// Delay in milliseconds.
+    /// Delay of each SDU, in milliseconds.
     pub delay_ms: f64,
-    /// The delay differs by up to this much up or down, in milliseconds.
+    /// Largest random deviation from `delay_ms`, in both directions, in milliseconds.
     pub jitter_ms: f64,
-    /// Bits per second; 0 for no limit.
+    /// Rate limit in bits per second; 0 for no limit.
     pub rate_bps: u64,
-    /// Bytes that may wait.
+    /// Most bytes that may queue for the rate limit and the delay; SDUs beyond it are dropped.
     pub queue_bytes: usize,
-    /// For all that is random.
+    /// Seed of the random number generator.
     pub seed: u64,
 }
 
 impl Default for FaultSpec {
-    /// Impairs nothing.
+    /// A specification without faults.
     fn default() -> Self {
         Self {
             loss: 0.0,
@@ -76,6 +77,5 @@ impl Default for FaultSpec {
     }
 }
 
-/// Two specifications with a share that is no number are never asked to be equal: the check of a
-/// configuration refuses them.
+/// Sound because no field is NaN: the check of the configuration refuses NaN.
 impl Eq for FaultSpec {}

@@ -1,14 +1,15 @@
-//! What the holder of a control descriptor and its switchboard say to each other.
+//! Messages between a control descriptor and its control service.
 //!
-//! Both ends are this library, in one process or in parent and child. Messages are lines of text;
-//! names hold no line breaks.
+//! The program that holds the control descriptor is the *holder*. The *control service* is a thread
+//! of this library, in the same process or in its parent. Messages are lines of text; names contain
+//! no line breaks.
 //!
 //! ```text
-//! holder -> switchboard   register|unregister, name, dif  + a socket for the answer
-//!                         accept, handle                  + a socket for the answer
-//!                         refuse, handle, response        + a socket for the answer
-//! switchboard -> answer   errno, 0 when done              + the flow, after accept
-//! switchboard -> holder   handle, remote name, specification as JSON
+//! holder -> service   register|unregister, name, dif  + a socket for the answer
+//!                     accept, handle                  + a socket for the answer
+//!                     refuse, handle, response        + a socket for the answer
+//! service -> answer   errno, 0 when done              + the flow, after accept
+//! service -> holder   handle, remote name, specification as JSON
 //! ```
 
 use std::io;
@@ -22,7 +23,7 @@ use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-/// What the holder of a control descriptor wants.
+/// A call of the holder of a control descriptor to the control service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     Register { name: AppName, dif: Option<DifName> },
@@ -31,7 +32,7 @@ pub(super) enum Call {
     Refuse { handle: u32, response: i32 },
 }
 
-/// A request for a flow, as it waits in the control descriptor.
+/// A flow request, as the control service reports it to the holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RequestNotice {
     pub(super) handle: u32,
@@ -95,26 +96,27 @@ impl RequestNotice {
     }
 }
 
-/// Sends a call and gives the socket on which its answer will come.
+/// Sends a call and returns the socket on which its answer will arrive.
 pub(super) fn start_call(control: BorrowedFd<'_>, call: &Call) -> Result<OwnedFd, Errno> {
     let (mine, theirs) = socketpair_seqpacket().map_err(errno)?;
     send_with_fds(control, call.encode().as_bytes(), &[theirs.as_fd()]).map_err(errno)?;
     Ok(mine)
 }
 
-/// Sends a call and waits for its answer: the flow after `accept`.
+/// Sends a call and waits for its answer. The answer to `accept` includes the flow's socket.
 pub(super) fn call(control: BorrowedFd<'_>, call: &Call) -> Result<Option<OwnedFd>, Errno> {
     let answer = start_call(control, call)?;
     loop {
         match receive_answer(answer.as_fd()) {
-            // The switchboard is at it: leaving now would lose the flow.
+            // A signal came, but the control service already processes the call. Returning now
+            // would lose the flow.
             Err(Errno::INTR) => {}
             result => return result,
         }
     }
 }
 
-/// Waits for the answer to a call.
+/// Waits for the answer to a call, and returns the socket that it includes, if any.
 pub(super) fn receive_answer(answer: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
     wait_readable(answer)?;
     let mut buffer = [0; 16];
@@ -127,19 +129,19 @@ pub(super) fn receive_answer(answer: BorrowedFd<'_>) -> Result<Option<OwnedFd>, 
     }
 }
 
-/// Answers a call.
+/// Sends the answer to a call.
 pub(super) fn answer(to: &OwnedFd, result: Result<Option<OwnedFd>, Errno>) {
     let (code, flow) = match result {
         Ok(flow) => (0, flow),
         Err(error) => (error.raw_os_error(), None),
     };
     let fds: Vec<_> = flow.iter().map(AsFd::as_fd).collect();
-    // The caller may be gone; then the flow, if any, is closed here.
+    // If the caller has closed its socket, the flow is closed here.
     let _ = send_with_fds(to, code.to_string().as_bytes(), &fds);
 }
 
-/// Takes the next request for a flow out of the control descriptor; waits for it unless the
-/// descriptor is non-blocking.
+/// Reads the next flow request from the control descriptor. It waits unless the descriptor is
+/// non-blocking.
 pub(super) fn next_notice(control: BorrowedFd<'_>) -> Result<RequestNotice, Errno> {
     let mut buffer = [0; 4 * REASON_BYTES_MAX];
     match recv(control, &mut buffer, RecvFlags::empty())? {
@@ -148,8 +150,8 @@ pub(super) fn next_notice(control: BorrowedFd<'_>) -> Result<RequestNotice, Errn
     }
 }
 
-/// Waits until `fd` is readable, and fails with `EINTR` when a signal comes first or with
-/// `EAGAIN` when the descriptor is non-blocking.
+/// Waits until `fd` is readable. It fails with `EINTR` when a signal arrives first, and with
+/// `EAGAIN` when a non-blocking descriptor is not readable.
 pub(super) fn wait_readable(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     let at_once = rustix::event::Timespec {

@@ -1,11 +1,11 @@
-//! The other end of a control descriptor.
+//! The control service: the thread behind a control descriptor of the C library.
 //!
-//! A registration at the node is a connection of its own, but in C one control descriptor holds
-//! any number of registrations, is readable when any of them has a request, and closing it
-//! unregisters all. So the control descriptor is one end of a socket pair, and a small thread of
-//! this library holds the other end and the registrations. It sleeps unless something happens and
-//! ends when the last copy of the control descriptor is closed or the node is gone. Its handover
-//! after a fork is in [`super::fork_handover`].
+//! At the node each registration is a connection of its own. In C, one control descriptor holds any
+//! number of registrations, is readable when any of them has a flow request, and unregisters all of
+//! them when it is closed. So the control descriptor is one end of a socket pair. A small thread of
+//! this library, the control service, holds the other end and the registrations. It sleeps while
+//! nothing happens. It ends when the last copy of the control descriptor is closed or the node has
+//! ended. [`super::fork_handover`] describes what happens after a fork.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -24,7 +24,7 @@ use crate::error::Error;
 use crate::node::Node;
 use crate::registration::{FlowRequest, Registration};
 
-/// Makes a control descriptor and starts its switchboard.
+/// Creates a control descriptor and starts its control service.
 pub(super) fn open(node: &Node) -> Result<OwnedFd, Errno> {
     let (control, mine) = socketpair_seqpacket().map_err(errno)?;
     never_restart_waits(control.as_fd())?;
@@ -40,9 +40,10 @@ pub(super) fn open(node: &Node) -> Result<OwnedFd, Errno> {
     Ok(control)
 }
 
-/// Serves the holder of a control descriptor until it or the node is gone.
+/// Serves the holder of a control descriptor until the holder closes it or the node ends.
 ///
-/// The board is free while nothing happens, so that a fork finds the switchboard whole.
+/// The lock of `slot` is free while the thread waits, so that a fork copies the service in a
+/// consistent state.
 pub(super) fn serve(slot: &'static ServiceSlot) {
     loop {
         let interest = match &*slot.lock() {
@@ -62,14 +63,14 @@ pub(super) fn serve(slot: &'static ServiceSlot) {
 }
 
 pub(super) struct ControlService {
-    /// The file whose lock says which process serves.
+    /// File whose lock decides which process serves, after a fork.
     service_lock: OwnedFd,
     node: Node,
     application: OwnedFd,
     names: Vec<RegisteredName>,
-    /// Requests that were sent to the application and are not answered.
+    /// Requests that were reported to the application and that it has not answered.
     pending: HashMap<u32, Pending>,
-    /// Requests that are not sent to the application yet: its socket is full.
+    /// Requests that could not be reported to the application yet, because its socket was full.
     notices: VecDeque<RequestNotice>,
     last_handle: u32,
 }
@@ -86,10 +87,10 @@ struct Pending {
     request: FlowRequest,
 }
 
-/// What is ready: the holder's socket, and whether any registration is.
+/// What `poll` reported: the events of the holder's socket, and whether a registration is ready.
 type Ready = (PollFlags, bool);
 
-/// The holder or the node is gone.
+/// The holder has closed the control descriptor, or the node has ended.
 pub(super) struct Disconnected;
 
 /// Waits until one of the descriptors of [`ControlService::interest`] is ready.
@@ -98,7 +99,7 @@ fn wait(interest: &[(RawFd, PollFlags)]) -> Result<Ready, Disconnected> {
         .iter()
         .map(|&(fd, events)| {
             // SAFETY: only the thread that waits here opens and closes the descriptors of its
-            // switchboard.
+            // service.
             PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(fd) }, events)
         })
         .collect();
@@ -120,9 +121,9 @@ fn has_hung_up(registration: &Registration) -> bool {
 }
 
 impl Drop for RegisteredName {
-    /// Ends the registration also when a forked process has a copy of its socket.
+    /// Ends the registration even if a forked process holds a copy of its socket.
     fn drop(&mut self) {
-        // The node may be gone; then there is nothing to end.
+        // Fails if the node has ended; then there is no registration to end.
         let _ = shutdown(&self.registration, Shutdown::Both);
     }
 }
@@ -132,7 +133,8 @@ impl ControlService {
         &self.service_lock
     }
 
-    /// What is left to an heir: names that were unregistered since the fork are not.
+    /// Removes the names that another process unregistered since the fork. Called in a child
+    /// process when it takes over.
     pub(super) fn drop_closed_names(&mut self) -> Result<(), Disconnected> {
         let had_names = !self.names.is_empty();
         self.names.retain(|known| !has_hung_up(&known.registration));
@@ -142,7 +144,7 @@ impl ControlService {
         Ok(())
     }
 
-    /// What to wait for, the holder's socket first.
+    /// The descriptors and events to poll for; the holder's socket comes first.
     fn interest(&self) -> Vec<(RawFd, PollFlags)> {
         let application = if self.notices.is_empty() {
             PollFlags::IN
@@ -156,12 +158,12 @@ impl ControlService {
             .collect()
     }
 
-    /// Deals with what has happened.
+    /// Handles the events that `poll` reported.
     fn handle_ready(&mut self, (application, ready): Ready) -> Result<(), Disconnected> {
         if application.intersects(!PollFlags::OUT) {
             self.take_call()?;
         }
-        // A name may have been unregistered by the call; the others are found by asking.
+        // The call may have unregistered a name, so all registrations are asked for requests.
         if ready {
             self.take_requests()?;
         }
@@ -172,7 +174,8 @@ impl ControlService {
         let mut buffer = [0; 1024];
         let datagram = recv_with_fds(&self.application, &mut buffer).map_err(|_| Disconnected)?;
         let Some(answer_to) = datagram.fds.into_iter().next() else {
-            // End of file, or bytes that were written to the control descriptor and mean nothing.
+            // Either the end of file, or bytes that the program wrote to the control descriptor,
+            // which have no meaning.
             return if datagram.bytes == 0 {
                 Err(Disconnected)
             } else {
@@ -184,7 +187,7 @@ impl ControlService {
             None => Err(Errno::INVAL),
         };
         control_protocol::answer(&answer_to, result);
-        // Accepting one request may have brought others.
+        // Accepting one request may have queued others.
         self.take_requests()
     }
 
@@ -256,8 +259,8 @@ impl ControlService {
             .ok_or(Errno::INVAL)
     }
 
-    /// Takes all requests of all registrations. The node's end is the end of everything, and so is
-    /// that of the last name, which the DIF does not take.
+    /// Reads all pending requests of all registrations. Returns [`Disconnected`] when the node has
+    /// ended, or when a DIF has refused the last registered name.
     fn take_requests(&mut self) -> Result<(), Disconnected> {
         let mut refused = Vec::new();
         for (at, known) in self.names.iter_mut().enumerate() {
@@ -306,7 +309,7 @@ impl ControlService {
         }
     }
 
-    /// Tells the holder of requests, as many as its socket takes.
+    /// Reports queued requests to the holder until its socket is full.
     fn send_notices(&mut self) -> Result<(), Disconnected> {
         while let Some(notice) = self.notices.front() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -320,7 +323,7 @@ impl ControlService {
     }
 }
 
-/// The next number that is not in use and is a positive `int`.
+/// The next free handle, a positive `int` in C.
 fn next_handle(last: u32, pending: &HashMap<u32, Pending>) -> u32 {
     let mut handle = last;
     loop {
@@ -335,5 +338,5 @@ fn next_handle(last: u32, pending: &HashMap<u32, Pending>) -> u32 {
     }
 }
 
-/// Requests without an answer per control descriptor; as in other implementations of the API.
+/// Most unanswered requests per control descriptor, as in other implementations of the API.
 const PENDING_MAX: usize = 2048;

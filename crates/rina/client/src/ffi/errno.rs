@@ -1,11 +1,12 @@
-//! Errors of the library as `errno` values.
+//! Maps errors of this library to `errno` values.
 
 use carina_api::ErrorCode;
 use rustix::io::Errno;
 
 use crate::error::Error;
 
-/// The value for an error of a registration, of an answer or of the way to the node.
+/// The value for an error of a registration, of an accepted request, or of the connection to the
+/// node.
 pub(super) fn of_error(error: &Error) -> Errno {
     match error {
         Error::NoNode { .. } => Errno::NXIO,
@@ -25,7 +26,7 @@ pub(super) fn of_error(error: &Error) -> Errno {
     }
 }
 
-/// The value for an error of an allocation: every refusal is `EPERM`.
+/// The value for an error of an allocation. Every refusal is `EPERM`.
 pub(super) fn of_allocation(error: &Error) -> Errno {
     match error {
         Error::Refused(_) => Errno::PERM,

@@ -1,7 +1,7 @@
-//! The mark that makes a socket a flow to the `read` and `write` of the C library.
+//! The marker by which `read` and `write` of the C library recognize the socket of a flow.
 //!
-//! Everything about a flow that these need is kept by the kernel in the socket itself, so that it
-//! follows the descriptor through `dup`, `fork` and `exec`. `c/flow_io.c` reads it and draws it.
+//! The kernel stores the marker in socket options, so that it follows the descriptor through `dup`,
+//! `fork` and `exec`. `c/flow_io.c` reads the marker and has a drawing of it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::flow::SocketFlow;
 
-/// Marks a flow that is about to be given to C.
+/// Sets the marker on a flow's socket before the socket is given to the C program.
 pub(super) fn mark_flow_socket(flow: &SocketFlow) -> Result<(), Errno> {
     let socket = flow.socket.as_fd();
     let stream = if flow.info.spec.msg_boundaries {
@@ -20,11 +20,12 @@ pub(super) fn mark_flow_socket(flow: &SocketFlow) -> Result<(), Errno> {
     let marker = MAGIC | stream | u64::from(sdu_max(flow)?);
     never_restart_waits(socket)?;
     set(socket, libc::SO_PEEK_OFF, &0_i32)?;
-    // A kernel that keeps only 32 bits of it knows no flows: read and write are then its own.
+    // A kernel that stores only 32 bits loses the marker. `read` and `write` then treat the socket
+    // like any other.
     set(socket, libc::SO_MAX_PACING_RATE, &marker)
 }
 
-/// The largest SDU of a flow in bytes; `EINVAL` when the descriptor is no flow.
+/// The longest SDU of a flow in bytes; `EINVAL` when the descriptor is not a flow.
 pub(super) fn sdu_max_of(fd: BorrowedFd<'_>) -> Result<u32, Errno> {
     let marker = get(fd, libc::SO_MAX_PACING_RATE)?;
     if marker & MAGIC_MASK != MAGIC {
@@ -33,8 +34,8 @@ pub(super) fn sdu_max_of(fd: BorrowedFd<'_>) -> Result<u32, Errno> {
     Ok((marker & SDU_MAX) as u32)
 }
 
-/// Makes every wait on a socket end with `EINTR` when a signal comes, also with `SA_RESTART`: the
-/// kernel restarts no wait that has a limit, and this one has a limit of ten years.
+/// Makes every wait on a socket end with `EINTR` when a signal arrives, even with `SA_RESTART`. The
+/// kernel does not restart waits that have a timeout, so the socket gets one of ten years.
 pub(super) fn never_restart_waits(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     let limit = libc::timeval {
         tv_sec: TEN_YEARS_S,
@@ -44,7 +45,7 @@ pub(super) fn never_restart_waits(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     set(socket, libc::SO_SNDTIMEO, &limit)
 }
 
-/// What the node promises, as far as the socket can take it whole.
+/// The longest SDU that the node promises, limited to what the socket can send in one message.
 fn sdu_max(flow: &SocketFlow) -> Result<u32, Errno> {
     let buffer = rustix::net::sockopt::socket_send_buffer_size(&flow.socket)?;
     let fits = buffer.saturating_sub(KERNEL_RESERVE) as u64;
@@ -70,7 +71,7 @@ fn set<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> Result<(), 
     }
 }
 
-/// An option of 64 bits.
+/// Reads a socket option of 64 bits; `EINVAL` if the kernel returns another size.
 fn get(socket: BorrowedFd<'_>, option: libc::c_int) -> Result<u64, Errno> {
     let (mut value, mut length) = (0_u64, size_of::<u64>() as libc::socklen_t);
     // SAFETY: `value` is valid for writes of `length` bytes, and the call keeps no pointer.
@@ -94,19 +95,19 @@ fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// "RINA" in the upper half.
+/// The upper half of the marker: "RINA" in ASCII.
 const MAGIC: u64 = 0x5249_4e41 << 32;
 const MAGIC_MASK: u64 = 0xffff_ffff << 32;
 
-/// The boundaries of SDUs mean nothing: a long write may go as several SDUs.
+/// Flag: the flow need not keep the boundaries of SDUs, so `write` may split a long write.
 const STREAM: u64 = 1 << 31;
 
-/// The part of the mark that is the largest SDU.
+/// The bits of the marker that contain the longest SDU, in bytes.
 const SDU_MAX: u64 = STREAM - 1;
 
 const TEN_YEARS_S: libc::time_t = 10 * 365 * 24 * 3600;
 
-/// Bytes of a socket's send buffer that the kernel keeps for itself in each message
+/// Bytes of a socket's send buffer that the kernel uses itself for each message
 /// (`unix_dgram_sendmsg`).
 const KERNEL_RESERVE: usize = 32;
 
@@ -119,7 +120,7 @@ mod tests {
     use carina_sys::socketpair_seqpacket;
     use std::os::fd::OwnedFd;
 
-    /// A flow and its other end.
+    /// A flow, and the socket of its other end.
     fn flow(sdu_max: u64) -> (SocketFlow, OwnedFd) {
         let (socket, other) = socketpair_seqpacket().unwrap();
         let flow = SocketFlow {

@@ -1,12 +1,12 @@
-//! Which process serves a control descriptor that several have.
+//! Decides which process serves a control descriptor that several processes share after a fork.
 //!
-//! The kernel gives a forked child the descriptors of its parent but not its threads. A program may
-//! still become a daemon after `rina_open`, and a server may fork for each flow: the names stay
-//! registered as long as any process has the control descriptor, and no longer.
+//! The kernel gives a forked child the descriptors of its parent, but not its threads. A program
+//! may become a daemon after `rina_open`, and a server may fork for each flow. The names must stay
+//! registered as long as any process holds the control descriptor, and no longer.
 //!
-//! So a child has a thread of its own for each control descriptor of its parent, which sleeps until
-//! it serves. A lock on a file that all of them have decides which process serves; the lock
-//! belongs to a process and ends with it.
+//! Therefore the child starts a thread for each control descriptor of its parent. The thread (an
+//! *heir*) sleeps until its process has to serve. All these processes share a file, and the process
+//! that holds the file's lock serves. The lock ends with the process that holds it.
 //!
 //! ```text
 //!               rina_open                                   the holder of the lock ends,
@@ -17,7 +17,7 @@
 //!                   +------> the last copy of the control descriptor is closed <-----+
 //! ```
 //!
-//! An heir knows what its parent knew at the fork. Names registered later are not handed down.
+//! An heir knows what its parent knew at the fork. It does not learn of names registered later.
 
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -30,8 +30,8 @@ use rustix::io::Errno;
 use super::control_protocol::errno;
 use super::control_service::{ControlService, serve};
 
-/// The place of a switchboard. It is used again and never freed, so that a fork can hold its lock
-/// from one function to the next.
+/// Memory for one control service. It is reused and never freed, so that its lock can be held from
+/// before a fork until after it.
 #[derive(Default)]
 pub(super) struct ServiceSlot {
     place: Mutex<Option<ControlService>>,
@@ -45,7 +45,7 @@ type HeldLocks = (
 static SLOTS: Mutex<Vec<&'static ServiceSlot>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// All locks, from before a fork until after it.
+    /// The locks of all slots, held from before a fork until after it.
     static HELD_LOCKS: RefCell<Option<HeldLocks>> = const { RefCell::new(None) };
 }
 
@@ -55,16 +55,16 @@ impl ServiceSlot {
     }
 }
 
-/// Makes the file whose lock decides which process serves.
+/// Creates the file whose lock decides which process serves.
 pub(super) fn service_lock() -> Result<OwnedFd, Errno> {
     memfd_create(c"rina-control", MemfdFlags::CLOEXEC)
 }
 
-/// Starts the thread of a new switchboard.
+/// Starts the thread of a new control service.
 pub(super) fn start_service(service: ControlService) -> Result<(), Errno> {
     static HOOKS: Once = Once::new();
     HOOKS.call_once(|| {
-        // SAFETY: the three functions are of the kind that is asked for and live for ever.
+        // SAFETY: the three functions have the required type and are never unloaded.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
     });
     let mut slots = all_slots();
@@ -87,9 +87,9 @@ fn all_slots() -> MutexGuard<'static, Vec<&'static ServiceSlot>> {
     SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for the lock of the file and takes it.
+/// Waits for the lock of the file and acquires it.
 fn acquire_service_lock(service_lock: RawFd) -> Result<(), Errno> {
-    // SAFETY: a structure of plain numbers, all of which may be 0.
+    // SAFETY: `flock` is a structure of plain numbers, all of which may be 0.
     let mut whole: libc::flock = unsafe { std::mem::zeroed() };
     whole.l_type = libc::F_WRLCK as libc::c_short;
     loop {
@@ -104,9 +104,10 @@ fn acquire_service_lock(service_lock: RawFd) -> Result<(), Errno> {
     }
 }
 
-/// Starts a thread to which no signal of the application goes.
+/// Starts a thread that blocks all signals, so that the application's signals go to its own
+/// threads.
 fn start(work: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
-    // SAFETY: sets of signals are plain bits; both are valid for the calls.
+    // SAFETY: signal sets are plain bits; both are valid for the calls.
     let before = unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();
@@ -118,14 +119,15 @@ fn start(work: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
         .name("rina-control".to_owned())
         .stack_size(STACK_BYTES)
         .spawn(work);
-    // SAFETY: as above; it puts back what was.
+    // SAFETY: as above; the call restores the earlier mask.
     unsafe {
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
     }
     started.map(drop).map_err(errno)
 }
 
-/// No switchboard is in the middle of anything while the memory is copied.
+/// Locks all slots, so that no control service is changing its state while the kernel copies the
+/// memory.
 extern "C" fn before_fork() {
     let slots = all_slots();
     let locks = slots.iter().map(|slot| slot.lock()).collect();
@@ -143,12 +145,13 @@ extern "C" fn in_child() {
             Some(service) => service.service_lock().as_raw_fd(),
             None => continue,
         };
-        // Without a thread to spare the child is no heir; the parent goes on all the same.
+        // If no thread can be started, this child never serves. The parent serves as before.
         let _ = start(move || take_over(slot, service_lock));
     }
 }
 
-/// Waits until the parent, and every heir before this one, has ended or has nothing to serve.
+/// Waits for the lock, which the parent and every earlier heir release when they end or have
+/// nothing more to serve. Then serves the control descriptor.
 fn take_over(slot: &'static ServiceSlot, service_lock: RawFd) {
     if acquire_service_lock(service_lock).is_err() {
         return;
@@ -164,5 +167,6 @@ fn take_over(slot: &'static ServiceSlot, service_lock: RawFd) {
     }
 }
 
-/// The thread holds a message of 64 KiB on the heap and little on its stack.
+/// Stack size of the thread. The thread keeps messages of 64 KiB on the heap and little on its
+/// stack.
 const STACK_BYTES: usize = 128 * 1024;

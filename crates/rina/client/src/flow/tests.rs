@@ -1,4 +1,4 @@
-//! Flows between two threads, with the test in the place of the node.
+//! Flows between two threads. The test plays the role of the node.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ mod sleeping;
 
 const CAPACITY: usize = 64 * 1024;
 
-/// Two ends of one flow and what the node holds of it.
+/// Two ends of one flow, and the node's control sockets of both.
 struct Pair {
     a: Flow,
     b: Flow,
@@ -39,7 +39,7 @@ struct Node {
 }
 
 impl Node {
-    /// What the node does when the application at `side` dies.
+    /// Reports the death of the application at `side` to the other end, like the node.
     fn bury(&self, side: Side) {
         let notice = FlowNotice::Closed {
             reason: "killed".to_owned(),
@@ -93,7 +93,7 @@ fn pair(capacity: usize, sdu_max: u64) -> Pair {
     }
 }
 
-/// Contents that can be checked: every SDU of every length differs.
+/// Pseudo-random contents of an SDU, determined by its number and length.
 fn contents(number: u32, length: usize) -> Vec<u8> {
     let mut state = number.wrapping_mul(0x9e37_79b9) | 1;
     let mut next = || {
@@ -349,7 +349,8 @@ fn sender_waits_for_space_no_longer_than_its_timeout() {
     while a.send_until(&contents(sent, 1000), soon()).unwrap() {
         sent += 1;
     }
-    // A ring of 64 KiB; what did not go goes once there is room, and nothing was lost or doubled.
+    // The ring has 64 KiB. SDUs that did not fit are sent once there is room; none is lost or
+    // duplicated.
     assert!(sent > 50, "{sent}");
     assert_eq!(b.recv_vec(1000).unwrap(), contents(0, 1000));
     for number in 1..sent {
@@ -359,7 +360,7 @@ fn sender_waits_for_space_no_longer_than_its_timeout() {
     assert!(a.send_until(&contents(sent, 1000), soon()).unwrap());
     assert_eq!(b.recv_vec(1000).unwrap(), contents(sent, 1000));
 
-    // One in fragments of which some went is finished by the same call.
+    // The same call also finishes an SDU of which some fragments were already sent.
     let large = contents(7, 2 * CAPACITY);
     assert!(!a.send_until(&large, soon()).unwrap());
     let reader = thread::spawn(move || (b.recv_vec(3 * CAPACITY).unwrap(), b));

@@ -1,24 +1,24 @@
-//! A received fragment, looked at where it lies.
+//! A received fragment, read in place in the ring.
 
 use carina_ring::PieceRef;
 
 use super::FlowReceiver;
 
-/// One fragment of an SDU, in the ring. Most SDUs are one fragment; those larger than a quarter of
-/// the ring are several. Dropping it gives its space back to the sender.
+/// One fragment of an SDU, in place in the ring. Most SDUs are one fragment; an SDU larger than a
+/// quarter of the ring has several. Dropping the fragment returns its space to the sender.
 #[derive(Debug)]
 pub struct Fragment<'a> {
     receiver: &'a mut FlowReceiver,
 }
 
 impl<'a> Fragment<'a> {
-    /// Shows the fragment that is at the front of the ring.
+    /// Wraps the fragment at the front of the ring.
     pub(crate) fn new(receiver: &'a mut FlowReceiver) -> Fragment<'a> {
         Fragment { receiver }
     }
 
-    /// Copies the fragment to the start of `to` and says how many bytes fitted. The sender can
-    /// still change the bytes: check the copy, not the original.
+    /// Copies the fragment to the start of `to` and returns how many bytes fitted. The sender can
+    /// still change the bytes in the ring: check the copy, not the original.
     pub fn copy_to(&mut self, to: &mut [u8]) -> usize {
         self.receiver.front_fragment().copy_to(to)
     }
@@ -29,25 +29,25 @@ impl<'a> Fragment<'a> {
         self.receiver.front_fragment().len()
     }
 
-    /// Says whether further fragments of the same SDU follow.
+    /// Whether further fragments of the same SDU follow.
     #[must_use]
     pub fn more(&mut self) -> bool {
         self.receiver.front_fragment().more()
     }
 
-    /// Where the fragment lies. The memory is shared with the sender, which may change it at any
-    /// time, and stays mapped for as long as this value lives.
+    /// Address of the fragment in the ring. The sender shares this memory and may change it at any
+    /// time. It stays mapped while this value lives.
     #[must_use]
     pub fn as_ptr(&mut self) -> *const u8 {
         self.receiver.front_fragment().as_ptr()
     }
 
-    /// Receives the fragment, as dropping it does.
+    /// Consumes the fragment, like dropping it.
     pub fn release(self) {
         drop(self);
     }
 
-    /// Leaves the fragment to be received by the next call.
+    /// Leaves the fragment in the ring, for the next call to receive.
     pub fn put_back(self) {
         std::mem::forget(self);
     }
@@ -60,13 +60,13 @@ impl Drop for Fragment<'_> {
 }
 
 impl FlowReceiver {
-    /// The fragment that was found at the front by an earlier look.
+    /// The fragment at the front of the ring, which an earlier call has found.
     fn front_fragment(&mut self) -> PieceRef<'_> {
         let front = self.ring.peek().ok().flatten();
         front.expect("a fragment that was found stays at the front until it is stepped over")
     }
 
-    /// Receives the fragment that was found, without copying it.
+    /// Consumes the fragment at the front without copying it, and counts it.
     fn skip_fragment(&mut self) {
         let fragment = self.front_fragment();
         let (length, more) = (fragment.len(), fragment.more());

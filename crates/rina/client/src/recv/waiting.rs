@@ -1,4 +1,4 @@
-//! Waiting for what can be received: in a call, or by a descriptor; and noticing the flow's end.
+//! How a receiver waits, in a call or through a descriptor, and how it detects the flow's end.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
@@ -10,8 +10,9 @@ use super::FlowReceiver;
 use crate::error::Error;
 
 impl FlowReceiver {
-    /// Asks to be woken through [`Self::poll_fd`] when something can be received or the flow ends.
-    /// Gives `false` when that is so already: then nothing will wake, and `try_recv` has news.
+    /// Requests a wake-up through [`Self::poll_fd`] for when something can be received or the flow
+    /// has ended. Returns `false` if there already is something to receive: call `try_recv` then,
+    /// because no wake-up will follow.
     ///
     /// # Errors
     ///
@@ -29,8 +30,8 @@ impl FlowReceiver {
         Ok(self.armed)
     }
 
-    /// The descriptor for poll and epoll: readable after [`Self::arm`] once something can be
-    /// received or the flow has ended. It is made by the first call.
+    /// The descriptor for poll and epoll. After [`Self::arm`] it becomes readable when something
+    /// can be received or the flow has ended. The first call creates it.
     ///
     /// # Errors
     ///
@@ -51,7 +52,8 @@ impl FlowReceiver {
         Ok(epoll)
     }
 
-    /// Nothing was there: now and then looks whether anything will ever come.
+    /// Called when the ring was empty. On every eighth call, or when the ring is marked as ended,
+    /// checks whether the flow has ended.
     pub(super) fn note_empty(&mut self) -> Result<(), Error> {
         self.empty_looks += 1;
         if self.empty_looks >= LOOK_EVERY || self.ring.state() != State::Open {
@@ -60,7 +62,7 @@ impl FlowReceiver {
         Ok(())
     }
 
-    /// Asks whether the flow has ended, to be called when the ring was found empty.
+    /// Checks whether the flow has ended. Call it when the ring was found empty.
     pub(super) fn check_end_now(&mut self) -> Result<(), Error> {
         self.empty_looks = 0;
         let ended = self.link.check_end();
@@ -68,7 +70,8 @@ impl FlowReceiver {
         if !ended && state == State::Open {
             return Ok(());
         }
-        // The mark of the end comes after the last SDU: look once more for what came between.
+        // The sender marks the end after its last SDU: SDUs may have arrived before the mark was
+        // read.
         if has_news(&mut self.ring) {
             return Ok(());
         }
@@ -79,7 +82,8 @@ impl FlowReceiver {
         })
     }
 
-    /// Waits until something can be received: `true`, or until the time is over: `false`.
+    /// Waits until something can be received, or until `until` has passed. Returns `false` in the
+    /// second case.
     pub(super) fn wait(&mut self, until: Option<Instant>) -> Result<bool, Error> {
         self.spin_then_sleep.gather(self.stats.sdus_received);
         let ring = &mut self.ring;
@@ -87,7 +91,8 @@ impl FlowReceiver {
             return Ok(true);
         }
         self.release();
-        // The sleep looks at the control socket; only the ring's mark of the end wakes no reader.
+        // The sleep notices messages on the control socket, but the ring's mark of the end wakes no
+        // reader. So the mark is checked here.
         if self.link.ended() || self.ring.state() != State::Open {
             self.check_end_now()?;
         }
@@ -111,11 +116,12 @@ impl FlowReceiver {
     }
 }
 
-/// Whether a look into the ring shows an SDU, or that the sender broke the ring.
+/// Whether the ring contains an SDU, or the sender has corrupted the ring.
 fn has_news(ring: &mut Consumer) -> bool {
     ring.pending_bytes() != Ok(0)
 }
 
-/// Calls that find nothing between two looks at the control socket: few, so that a program that
-/// calls ten times a second knows within a second, and enough to make the system call cheap.
+/// Calls that find the ring empty between two checks of the control socket. The number is small, so
+/// that a program that calls ten times a second detects the end within a second. It is large enough
+/// to make the cost of the system call small.
 const LOOK_EVERY: u32 = 8;

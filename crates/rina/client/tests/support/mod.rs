@@ -1,4 +1,4 @@
-//! A node in a directory of its own, and further processes: this test program started again.
+//! Nodes with their own directories, and further processes of the test program.
 #![allow(dead_code, missing_docs)]
 
 pub mod sleeping;
@@ -11,7 +11,7 @@ use carina_client::{AppName, Node, name};
 use carina_node::{Config, NodeHandle};
 use sleeping::PATIENCE;
 
-/// Where one test keeps its sockets.
+/// The directory in which one test keeps its sockets.
 pub struct House {
     pub directory: tempfile::TempDir,
 }
@@ -36,7 +36,7 @@ impl House {
         carina_node::Node::spawn(self.config()).unwrap()
     }
 
-    /// The way to the node, once it answers.
+    /// Connects to the node; retries until it answers.
     pub fn client(&self) -> Node {
         let patience = Instant::now() + PATIENCE;
         loop {
@@ -48,7 +48,8 @@ impl House {
         }
     }
 
-    /// Starts this test program again to play `role`, which its ignored test `role_of` does.
+    /// Starts this test program again as the process `role`, which the ignored test
+    /// `process_of_another_test` implements.
     pub fn process(&self, role: &str) -> Killed {
         let child = Command::new(std::env::current_exe().unwrap())
             .args([
@@ -59,7 +60,7 @@ impl House {
             ])
             .env("CARINA_RUN", self.run_dir())
             .env("CARINA_TEST_ROLE", role)
-            // Held until the end of this process, however it ends.
+            // The pipe stays open until this process ends, so that the child can notice the end.
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
@@ -95,7 +96,7 @@ pub fn app(text: &str) -> AppName {
     name(text).unwrap()
 }
 
-/// Waits until something holds.
+/// Waits until `holds` returns `true`; panics after the time limit.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let patience = Instant::now() + PATIENCE;
     while !holds() {

@@ -1,10 +1,11 @@
-//! Calls that sleep, and what ends them.
+//! Runs calls that sleep, and ends them.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// What `call` gives, that sleeps in a thread of its own until `blow` has fallen.
+/// Runs `call` in a thread, waits until the thread sleeps, runs `blow`, and returns the result of
+/// `call`.
 pub fn ended_by<T: Send + 'static>(
     call: impl FnOnce() -> T + Send + 'static,
     blow: impl FnOnce(),
@@ -24,12 +25,12 @@ pub fn ended_by<T: Send + 'static>(
     has_ended.recv_timeout(PATIENCE).expect("the call ends")
 }
 
-/// Waits until a thread sleeps, as the kernel tells it (proc(5)).
+/// Waits until the kernel reports the thread as sleeping (proc(5)).
 fn until_asleep(stat: &PathBuf) {
     let patience = Instant::now() + PATIENCE;
     loop {
         let stat = std::fs::read_to_string(stat).expect("the call goes on");
-        // Its name may be anything, parentheses included.
+        // The name of the thread may contain anything, even parentheses.
         let (_, state) = stat.rsplit_once(") ").unwrap();
         if state.starts_with('S') {
             return;
@@ -39,5 +40,5 @@ fn until_asleep(stat: &PathBuf) {
     }
 }
 
-/// Nothing is judged by it; it ends what hangs.
+/// Time limit that ends a test that hangs. No test result depends on its value.
 pub const PATIENCE: Duration = Duration::from_secs(120);

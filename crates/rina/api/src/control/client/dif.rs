@@ -1,11 +1,11 @@
-//! What concerns normal DIFs.
+//! Requests of the client about normal DIFs.
 
 use super::{Client, ClientError, escape};
 use crate::control::{Catalogue, Dialect, DifCreate, DifExtend, IpcpInfo, RibObject, RibWrite};
 
 impl Client {
-    /// `POST /v1/difs`: makes an IPCP that creates or joins a normal DIF. Joining goes on after the
-    /// answer; `GET /v1/ipcps` tells how far it is.
+    /// `POST /v1/difs`: creates an IPCP that creates or joins a normal DIF. The node answers before
+    /// the IPCP has joined; `GET /v1/ipcps` shows its progress.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -13,7 +13,7 @@ impl Client {
         self.post("/v1/difs", dif)
     }
 
-    /// `POST /v1/difs/{name}/over`: this system's member of a normal DIF gets another N-1 DIF.
+    /// `POST /v1/difs/{name}/over`: adds an N-1 DIF to this system's member of a normal DIF.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -21,8 +21,8 @@ impl Client {
         self.post(&format!("/v1/difs/{}/over", escape(name)), wish)
     }
 
-    /// `DELETE /v1/difs/{name}/over/{below}`: this system's member of a normal DIF, or its member
-    /// `ipcp` where it has several, loses an N-1 DIF.
+    /// `DELETE /v1/difs/{name}/over/{below}`: removes an N-1 DIF from this system's member of a
+    /// normal DIF. When this system has several members, `ipcp` names one.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -37,8 +37,8 @@ impl Client {
         self.read_json(&reply)
     }
 
-    /// `DELETE /v1/difs/{name}`: this system's member of a normal DIF, or its member `ipcp` where
-    /// it has several, leaves it.
+    /// `DELETE /v1/difs/{name}`: makes this system's member leave a normal DIF. When this system
+    /// has several members, `ipcp` names one.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -47,7 +47,7 @@ impl Client {
         self.delete(&with_ipcp(target, ipcp))
     }
 
-    /// `DELETE /v1/difs/{name}/members/{member}`: makes another member leave the DIF.
+    /// `DELETE /v1/difs/{name}/members/{member}`: expels another member from the DIF.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -56,8 +56,9 @@ impl Client {
         self.delete(&format!("/v1/difs/{name}/members/{member}"))
     }
 
-    /// `GET /v1/rib`: the object at `path` and what is below it to a depth of `scope`, of the
-    /// member of `dif` in this system (of its only normal DIF) or of another one.
+    /// `GET /v1/rib`: reads the RIB object at `path` and the objects below it, down to `scope`
+    /// levels. `dif` may be absent if this system has one normal DIF only. `member` defaults to
+    /// this system's member.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -71,8 +72,8 @@ impl Client {
         self.rib_where(dif, member, path, scope, None)
     }
 
-    /// `GET /v1/rib` with a filter: of the objects that [`Client::rib`] gives those with all of
-    /// these `FIELD=VALUE` or `class=CLASS`, joined by `&`.
+    /// `GET /v1/rib` with a filter. Returns the objects of [`Client::rib`] that satisfy every
+    /// condition. A condition is `FIELD=VALUE` or `class=CLASS`; `&` joins several.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -93,7 +94,7 @@ impl Client {
         self.get(&target)
     }
 
-    /// `POST /v1/rib`: sets fields of an object; answers with what it is then.
+    /// `POST /v1/rib`: sets fields of a RIB object. Returns the object with its new values.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -101,7 +102,7 @@ impl Client {
         self.post("/v1/rib", write)
     }
 
-    /// `GET /v1/policies`: what DIFs of a dialect can have.
+    /// `GET /v1/policies`: the policies that a DIF of `dialect` can use.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -109,7 +110,7 @@ impl Client {
         self.get(&format!("/v1/policies?dialect={}", dialect.name()))
     }
 
-    /// `GET /v1/policies`: what DIFs can have, and what is in force in `dif`.
+    /// `GET /v1/policies`: the policies that a DIF can use, and those that `dif` uses now.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -121,7 +122,7 @@ impl Client {
     }
 }
 
-/// A path, and which of several members of this system is meant.
+/// Appends `?ipcp=NAME` to `path`, to choose among several members of this system.
 fn with_ipcp(path: String, ipcp: Option<&str>) -> String {
     match ipcp {
         Some(ipcp) => format!("{path}?ipcp={}", escape(ipcp)),

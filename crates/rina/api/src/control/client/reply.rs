@@ -1,24 +1,25 @@
-//! An answer of HTTP/1.1 (RFC 9112): its status and its body, read within bounds.
+//! Reads an HTTP/1.1 response (RFC 9112), its status and its body, within size limits.
 
 use std::io::{self, BufRead, Read};
 
-/// Longest answer read, in bytes.
+/// Longest body that is accepted, in bytes.
 pub const REPLY_BYTES_MAX: usize = 16 << 20;
 
 const LINE_BYTES_MAX: u64 = 8192;
 const HEADERS_MAX: usize = 64;
 
-/// How the length of a body is known.
+/// How the reader finds the end of a body: by its length, in chunks, or by the end of the
+/// connection.
 enum Framing {
     Length(usize),
     Chunked,
     UntilClose,
 }
 
-/// The status and the body of an answer.
+/// Reads a response and returns its status and body.
 ///
 /// # Errors
-/// The connection breaks, or what comes is no answer within the bounds (`InvalidData`).
+/// The error of the connection, or `InvalidData` when the response is malformed or too large.
 pub fn read_reply(reader: &mut impl BufRead) -> io::Result<(u16, Vec<u8>)> {
     let status_line = read_line(reader)?;
     let status = status_line
@@ -94,10 +95,10 @@ fn read_exactly(reader: &mut impl BufRead, length: usize, body: &mut Vec<u8>) ->
     Ok(())
 }
 
-/// A line of a head, without its end.
+/// Reads one line of the header and returns it without its line end.
 ///
 /// # Errors
-/// The connection breaks, the line is too long or not UTF-8.
+/// The connection fails, the line is too long, or it is not UTF-8.
 pub(super) fn read_line(reader: &mut impl BufRead) -> io::Result<String> {
     let mut line = Vec::new();
     reader.take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;

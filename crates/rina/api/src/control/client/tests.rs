@@ -1,4 +1,4 @@
-//! Answers as servers send them, and as they should not.
+//! Responses that servers send, and malformed ones.
 
 use std::os::unix::net::UnixListener;
 
@@ -83,7 +83,7 @@ fn node_that_does_not_answer_is_reported_with_the_request() {
     let directory = std::env::temp_dir().join(format!("carina-silent-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let path = directory.join("control.sock");
-    // Connections wait in its queue, as those to a stopped process do.
+    // The listener never accepts: connections stay in its queue, as with a stopped process.
     let _listener = UnixListener::bind(&path).unwrap();
     let client = Client::new(&path).with_answer_limit(Duration::from_millis(50));
     let error = client.ipcps().unwrap_err();
@@ -101,7 +101,7 @@ fn answer_that_trickles_ends_at_the_deadline() {
     let (stream, mut node) = UnixStream::pair().unwrap();
     let until = Instant::now() + Duration::from_millis(100);
     let writer = std::thread::spawn(move || {
-        // A byte at a time for longer than the limit; no single pause is long.
+        // The server sends one byte at a time for longer than the limit, without any long pause.
         while Instant::now() < until + Duration::from_millis(100) {
             if node.write_all(b"x").is_err() {
                 return;

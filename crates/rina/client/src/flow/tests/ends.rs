@@ -1,4 +1,4 @@
-//! How flows end, and what a waiting call returns then.
+//! How flows end, and the error that a waiting call returns then.
 
 use std::thread;
 
@@ -49,7 +49,7 @@ fn sender_that_is_dropped_alone_ends_only_its_direction() {
     }
 }
 
-/// The error with which `call` ends that sleeps when `blow` falls.
+/// The error of `call`, which sleeps until `blow` ends the flow.
 fn interrupted(
     mut flow: Flow,
     call: impl FnOnce(&mut Flow) -> Result<(), Error> + Send + 'static,
@@ -69,7 +69,7 @@ fn death_of_the_peer_ends_calls_that_sleep() {
     for call in [fill, |flow: &mut Flow| flow.recv(&mut [0; 10]).map(drop)] {
         let Pair { a, b, node } = pair(CAPACITY, u64::MAX);
         let error = interrupted(b, call, || {
-            // A process that dies runs no destructors.
+            // A killed process runs no destructors.
             std::mem::forget(a);
             node.bury(Side::A);
         });
