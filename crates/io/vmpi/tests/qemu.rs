@@ -1,5 +1,5 @@
-//! The host port against a real QEMU whose guest is this test, through QEMU's qtest socket: the VM
-//! attaches, both sides ring each other, the node restarts, the VM re-attaches.
+//! The host port against a real QEMU. The test plays the guest through QEMU's qtest socket: the VM
+//! attaches, both sides ring each other, the node restarts, and the VM attaches again.
 
 #![expect(clippy::unwrap_used, reason = "this is a test, helpers included")]
 
@@ -19,13 +19,13 @@ use carina_vmpi::ll::{DownReason, LinkState, VmpiImpl};
 type Dev = Box<dyn VmpiImpl + Send>;
 
 const REGION: usize = 1 << 20;
-/// Nothing is judged by it; it ends what hangs.
+/// The tests judge nothing by this time; it only ends a test that hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Where the test, being the firmware, puts the BARs.
+/// Where the test, in the role of the firmware, places the BARs.
 const BAR0: u64 = 0xfe00_0000;
 const BAR2: u64 = 0xe000_0000;
 
-/// A stopped QEMU: no guest runs, the test moves the guest's hands.
+/// A stopped QEMU. No guest runs; the test accesses the guest's memory in its place.
 struct Qemu {
     child: Child,
     qtest: BufReader<UnixStream>,
@@ -115,15 +115,14 @@ impl Qemu {
         self.ask(&format!("writel {:#x} {value:#x}", BAR2 + offset));
     }
 
-    /// What a guest's node does when it meets a host: shows `epoch` and that it has seen the
-    /// host's.
+    /// Acts as a guest's node that meets a host: shows `epoch`, and shows the host's epoch as seen.
     fn answer_host(&mut self, epoch: u32) {
         let seen = self.read_u32(0x100);
         self.write_u32(0x184, seen);
         self.write_u32(0x180, epoch);
     }
 
-    /// Rings the doorbell that the host shows.
+    /// Rings the doorbell whose number the host shows.
     fn ring(&mut self) -> u32 {
         let doorbell = self.read_u32(0x10c);
         self.ask(&format!("writel {:#x} {:#x}", BAR0 + 12, doorbell << 16));
@@ -145,7 +144,7 @@ impl Drop for Qemu {
 struct Directory(PathBuf);
 
 impl Directory {
-    /// `None`, with the reason printed, when this machine has no QEMU.
+    /// `None` if this machine has no QEMU; the reason is then printed.
     fn with_qemu(name: &str) -> Option<Directory> {
         if Command::new("qemu-system-x86_64")
             .arg("--version")
@@ -182,7 +181,7 @@ fn serve(port: &mut HostPort) {
     port.on_tick(monotonic_ns());
 }
 
-/// Drives the node until the link is as wanted.
+/// Drives the node until the link has the wanted state.
 fn wait_for(port: &mut HostPort, device: &mut Dev, wanted: impl Fn(&LinkState) -> bool) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -238,7 +237,7 @@ fn listening_qemu_re_attaches_after_each_restart_of_the_node() {
             rings(&device),
             "the guest's doorbell reaches restarted node {restart}"
         );
-        // As if killed: no destructor of the data plane runs, the sockets close.
+        // As if the node was killed: no destructor of the data plane runs, and the sockets close.
         std::mem::forget(device);
         drop(port);
         sleep(Duration::from_millis(50));
@@ -248,7 +247,7 @@ fn listening_qemu_re_attaches_after_each_restart_of_the_node() {
             *s == LinkState::Down(DownReason::NoPeer)
         });
     }
-    // Host to guest: the bytes lie in the BAR.
+    // From host to guest: the test reads the bytes from the BAR.
     qemu.answer_host(200);
     wait_for(&mut port, &mut device, |s| *s == LinkState::Up);
     let mut slot = device.reserve(4).unwrap();
@@ -257,7 +256,7 @@ fn listening_qemu_re_attaches_after_each_restart_of_the_node() {
     device.publish();
     assert_eq!(qemu.read_u32(8192), 4, "length of the first record");
     assert_eq!(qemu.read_u32(8192 + 8), u32::from_le_bytes(*b"ping"));
-    // The end of QEMU ends the link, and not the silence that follows.
+    // The link ends because QEMU ends, before its silence would end it.
     qemu.child.kill().unwrap();
     let deadline = Instant::now() + PATIENCE;
     while port.qemu_pid().is_some() {
@@ -269,7 +268,7 @@ fn listening_qemu_re_attaches_after_each_restart_of_the_node() {
         device.link(monotonic_ns()),
         LinkState::Down(DownReason::Detached)
     );
-    // A new QEMU gets everything again.
+    // A new QEMU gets the complete welcome again.
     drop(qemu);
     let _ = fs::remove_file(directory.0.join("qtest"));
     let mut qemu = Qemu::start(&directory.0, &chardev, &mut || serve(&mut port));

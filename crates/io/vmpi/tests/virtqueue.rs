@@ -1,5 +1,5 @@
-//! VMPI-HL over virtqueues between two processes of one host: a back end in this one, a front end
-//! in another, which is killed and started again; and the other way round.
+//! VMPI-HL over virtqueues between two processes of one host. The back end is in this process and
+//! the front end in another, which is killed and restarted; then the other way round.
 
 #![expect(clippy::unwrap_used, reason = "this is a test, helpers included")]
 
@@ -17,21 +17,21 @@ use carina_vmpi::ll::{LinkState, VmpiImpl};
 use carina_wire::FlowSpec;
 use carina_wire::vmpi::{Channel, DataHeader, HEADER_BYTES};
 
-/// Nothing is judged by it; it ends what hangs.
+/// The tests judge nothing by this time; it only ends a test that hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PIPE: usize = 4 << 20;
 const WINDOW: u32 = 1 << 20;
 
-/// A device with VMPI-HL above: what a shim does, without an application.
+/// A device with VMPI-HL above it, as in a shim, but without an application.
 struct Node {
     device: Box<dyn VmpiImpl + Send>,
     endpoint: Endpoint,
     is_up: bool,
-    /// The SDU that arrives on each channel, and those that are complete.
+    /// Bytes received so far of the SDU that is arriving.
     part: Vec<u8>,
     sdus: Vec<(Channel, Vec<u8>)>,
     consumed: u64,
-    /// What waits to be sent: channel, bytes.
+    /// Pieces that wait to be sent: channel and bytes.
     outgoing: Vec<(Channel, Vec<u8>)>,
 }
 
@@ -63,7 +63,7 @@ impl Node {
         Node::new(front_end(place).unwrap(), "guest")
     }
 
-    /// Moves what there is to move; returns the events.
+    /// Moves all records and messages that can move. Returns the events.
     fn step(&mut self) -> Vec<Event> {
         let now_ns = monotonic_ns();
         match self.device.link(now_ns) {
@@ -140,7 +140,7 @@ impl Node {
         slot.commit(false);
     }
 
-    /// Steps until an event of interest.
+    /// Steps until an event of interest occurs.
     fn until<T>(&mut self, mut wanted: impl FnMut(&Event) -> Option<T>) -> T {
         let begin = Instant::now();
         loop {
@@ -153,7 +153,7 @@ impl Node {
         }
     }
 
-    /// Sends an SDU on a new flow to `echo` and checks what comes back.
+    /// Sends an SDU on a new flow to `echo`, and checks the echo.
     fn pings(&mut self, bytes: usize) {
         let flow = self
             .endpoint
@@ -172,7 +172,7 @@ impl Node {
         self.endpoint.deallocate(channel, "");
     }
 
-    /// Answers as the application `echo` until the process is killed.
+    /// Runs the application `echo` until the process is killed.
     fn serves(mut self) -> ! {
         self.endpoint.register("echo").unwrap();
         loop {
@@ -188,7 +188,7 @@ impl Node {
     }
 }
 
-/// A process that answers; killed when this is dropped.
+/// A process that runs `echo`. It is killed when this value is dropped.
 struct Other(Child);
 
 impl Other {
@@ -227,7 +227,7 @@ fn echo_registered(event: &Event) -> Option<()> {
     matches!(event, Event::PeerRegistered { name } if &**name == "echo").then_some(())
 }
 
-/// A path in a directory that the system cleans; the test removes what it made.
+/// A path in the system's directory of temporary files. The test removes what it created.
 struct Place(PathBuf);
 
 impl Place {
@@ -247,11 +247,11 @@ fn survives_kills(mut node: Node, other: Side, place: &Place) {
     for _ in 0..3 {
         let process = Other::start(other, &place.0);
         node.until(echo_registered);
-        // The longest takes many pieces and more than one window.
+        // The longest SDU takes many pieces and more than one window.
         for bytes in [0, 1, 64, 1500, 65_536, 3 << 20] {
             node.pings(bytes);
         }
-        // By SIGKILL.
+        // The process is killed by SIGKILL.
         drop(process);
         node.until(|event| matches!(event, Event::Down { .. }).then_some(()));
     }

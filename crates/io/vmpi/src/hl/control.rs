@@ -1,4 +1,4 @@
-//! What a side does with the control messages of its peer.
+//! How an [`Endpoint`] handles the control messages that its peer sends.
 
 use carina_wire::FlowSpec;
 use carina_wire::vmpi::{Channel, Control, DecodeError, Hello, Outcome};
@@ -9,11 +9,12 @@ use super::table::{Entry, State};
 use super::{BACKLOG_MAX, Endpoint, Link, NAMES_MAX};
 
 impl Endpoint {
-    /// Acts on one control message: a private copy of a record's payload.
+    /// Handles one control message. `bytes` is a private copy of the payload of a record on channel
+    /// 0.
     ///
     /// # Errors
-    /// The peer broke the protocol. The link is given up, events say so; the owner must fail the
-    /// device below too.
+    /// The peer broke the protocol. The endpoint has then given up the link and queued events about
+    /// it; the owner must also call `VmpiImpl::fail` on the device below.
     pub fn handle_control(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         self.counters.control_in += 1;
         if self.link == Link::Down {
@@ -132,7 +133,8 @@ impl Endpoint {
             return Err(Violation::BadChannel { channel });
         }
         let max = usize::from(self.config.channels_max);
-        // The lowest free channel is never beyond twice the limit, so the table stays that small.
+        // A peer that always takes its lowest free channel never exceeds twice the limit. The check
+        // bounds the size of the table.
         let refusal = if self.table.in_use().1 >= max || channel.index() > 2 * max {
             Some((
                 Outcome::NoResources,
@@ -191,7 +193,8 @@ impl Endpoint {
                     reason: reason.into(),
                 });
             }
-            // The answer crossed this side's DEALLOCATE, which the peer will answer too.
+            // The peer's answer and this side's DEALLOCATE crossed; the peer also answers the
+            // DEALLOCATE.
             (State::Closing, _) if !entry.is_answered => entry.is_answered = true,
             _ => return Err(unexpected),
         }
@@ -212,7 +215,7 @@ impl Endpoint {
                 channel,
                 reason: CloseReason::Peer(reason.into()),
             }),
-            // The peer gave up a request that this side had just refused.
+            // The peer deallocated a channel whose request this side had already refused.
             None => self.counters.control_ignored += 1,
         }
         self.send(Control::Deallocate {

@@ -1,16 +1,17 @@
 //! Credit of one channel: how much ring space at the receiver a sender may use.
 //!
-//! Both sides count the same thing, [`record_cost`] of every piece, from the start of the flow.
-//! The sender keeps `used <= limit`; the receiver raises `limit` to `consumed + window` when a
-//! quarter of the window was newly consumed. A channel's receiver therefore never finds its flow
-//! ring full, and a reader that stops costs its own channel only.
+//! Sender and receiver add up [`record_cost`] of every piece since the start of the flow. The
+//! sender keeps `used <= limit`. The receiver raises `limit` to `consumed + window` each time its
+//! reader has consumed another quarter of the window. A channel's receiver therefore always has
+//! room in its flow ring for what arrives, and a reader that stops blocks only its own channel.
 
-/// Ring space that a piece of `len` payload bytes takes: record header and padding included.
+/// Bytes of ring space that a record with `len` payload bytes takes: record header, payload and
+/// padding.
 pub const fn record_cost(len: usize) -> u64 {
     8 + (len as u64).next_multiple_of(8)
 }
 
-/// The sender's half.
+/// The sender's credit of one channel.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TxCredit {
     window: u32,
@@ -31,21 +32,23 @@ impl TxCredit {
         self.limit - self.used
     }
 
-    /// Longest piece: it must cost at most a quarter of the window, because the receiver may sit
-    /// on up to a quarter of consumed space without telling.
+    /// Longest payload of a piece, in bytes. A piece costs at most a quarter of the window, because
+    /// the receiver may withhold the credit for up to a quarter that is already consumed.
     pub(super) fn piece_bytes_max(&self) -> usize {
         (self.window as usize / 4 - 8) & !7
     }
 
-    /// Counts `cost` bytes of ring space.
+    /// Adds `cost` bytes of ring space to what the sender has used.
     pub(super) fn spend(&mut self, cost: u64) {
         debug_assert!(cost <= self.available(), "sent beyond the credit limit");
-        // A caller that overspends is refused by the peer; the count stays right.
+        // A caller may spend more than the limit: the count stays right, and the peer refuses the
+        // piece.
         self.used += cost;
         self.limit = self.limit.max(self.used);
     }
 
-    /// Returns false when no correct receiver sends this limit.
+    /// Raises the sender's limit to `limit`, a cumulative count of bytes. Returns false when no
+    /// correct receiver sends this limit.
     pub(super) fn raise(&mut self, limit: u64) -> bool {
         let is_right = limit >= self.limit
             && limit
@@ -58,7 +61,7 @@ impl TxCredit {
     }
 }
 
-/// The receiver's half.
+/// The receiver's credit of one channel.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RxCredit {
     window: u32,
@@ -77,22 +80,23 @@ impl RxCredit {
         }
     }
 
-    /// Counts `cost` bytes of ring space that arrived. Returns by how many they overrun the limit;
-    /// 0 is right.
+    /// Adds `cost` bytes of ring space to what has arrived. Returns the number of bytes beyond the
+    /// limit that was granted: 0 when the sender kept to it.
     pub(super) fn receive(&mut self, cost: u64) -> u64 {
         self.received = self.received.saturating_add(cost);
         self.received.saturating_sub(self.granted)
     }
 
-    /// Takes the cumulative count of consumed ring space. Returns whether a credit is due.
+    /// Records how many bytes the reader has consumed since the start of the flow. Returns whether
+    /// the receiver should now send a CREDIT message.
     pub(super) fn consume(&mut self, cumulative: u64) -> bool {
-        // The count may come from memory that an application can write; it can only hurt the
-        // application itself as long as it neither goes back nor beyond what arrived.
+        // `cumulative` may come from memory that an application can write. It is clamped: it never
+        // decreases and never exceeds what arrived. A false value then hurts only the application.
         self.consumed = cumulative.min(self.received).max(self.consumed);
         self.consumed + u64::from(self.window) - self.granted >= u64::from(self.window / 4)
     }
 
-    /// Grants all that is consumed and returns the new limit.
+    /// Raises the limit to `consumed + window` and returns it, for a CREDIT message.
     pub(super) fn grant(&mut self) -> u64 {
         self.granted = self.consumed + u64::from(self.window);
         self.granted

@@ -1,72 +1,74 @@
-//! The events of VMPI-HL for its owner, and the reasons for which a link is given up.
+//! Events that VMPI-HL reports to its owner, and the violations for which it gives up a link.
 
 use std::fmt;
 
 use carina_wire::FlowSpec;
 use carina_wire::vmpi::{Channel, DecodeError, HeaderError, Outcome};
 
-/// A change that the owner of an [`super::Endpoint`] must know of, in the order in which it
-/// happened.
+/// A change that an [`super::Endpoint`] reports to its owner. Events come in the order in which the
+/// changes happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Both hellos were exchanged; flows can be allocated.
+    /// The two sides have exchanged HELLO messages; flows can be allocated.
     Up {
         /// The peer's name.
         peer: String,
-        /// What both sides accept.
+        /// The smaller of both sides' limits.
         limits: Limits,
     },
-    /// The link is gone and with it every channel; [`Event::Closed`] came before for each.
+    /// The link is down, and every channel has ended. An [`Event::Closed`] precedes this event for
+    /// each channel that this side had not deallocated itself.
     Down {
-        /// A short constant for counters, e.g. `credit-overrun`.
+        /// A short constant that names the reason in counters, e.g. `credit-overrun`.
         code: &'static str,
-        /// The whole story for people.
+        /// The reason in full, as text for people.
         reason: String,
     },
-    /// The peer can reach an application under this name.
+    /// The peer registered an application name: this side can now allocate flows to the name.
     PeerRegistered {
         /// The application's name.
         name: String,
     },
-    /// It no longer can.
+    /// The peer no longer offers an application under this name.
     PeerUnregistered {
         /// The application's name.
         name: String,
     },
-    /// The peer asks for a flow to an application registered here; answer with
-    /// [`super::Endpoint::respond`].
+    /// The peer requests a flow to an application that is registered on this side. The owner
+    /// answers with [`super::Endpoint::respond`].
     Incoming {
-        /// The channel it will use.
+        /// The channel that the flow will use.
         channel: Channel,
-        /// What it must offer.
+        /// The flow specification that the peer requests.
         spec: FlowSpec,
-        /// The asking application.
+        /// Name of the application that requests the flow.
         source: String,
-        /// The application asked for.
+        /// Name of the application that the flow is for.
         destination: String,
     },
-    /// A request of [`super::Endpoint::allocate`] was granted; data may flow.
+    /// The peer accepted a request of [`super::Endpoint::allocate`]; data may flow.
     Allocated {
         /// The flow's channel.
         channel: Channel,
     },
-    /// A request of [`super::Endpoint::allocate`] was refused; the channel is free again.
+    /// The peer refused a request of [`super::Endpoint::allocate`]; the channel is free again.
     Denied {
         /// The channel that the request had.
         channel: Channel,
-        /// What kind of refusal.
+        /// The kind of refusal.
         outcome: Outcome,
-        /// The peer's words.
+        /// The peer's reason, as text for people.
         reason: String,
     },
-    /// An open or offered channel ended and not by [`super::Endpoint::deallocate`].
+    /// A channel ended, but not through [`super::Endpoint::deallocate`]: the peer deallocated it,
+    /// or the link went down.
     Closed {
-        /// The channel; it may be given to another flow at once.
+        /// The channel. Its number may be used for another flow at once.
         channel: Channel,
         /// How it ended.
         reason: CloseReason,
     },
-    /// The sending limit of a channel was raised.
+    /// The peer raised this side's sending limit on a channel.
     Credit {
         /// The channel.
         channel: Channel,
@@ -76,97 +78,98 @@ pub enum Event {
 /// How a channel ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CloseReason {
-    /// The peer deallocated it, in its own words; empty when its application closed the flow.
+    /// The peer deallocated the channel, for this reason. The text is empty when the peer's
+    /// application closed the flow.
     Peer(String),
     /// The link went down, for this reason.
     LinkDown(String),
 }
 
-/// The smaller of what both sides accept.
+/// The limits of a link: for each, the smaller of what the two sides accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Longest SDU in bytes.
     pub sdu_bytes_max: u64,
     /// Longest piece in bytes without header.
     pub piece_bytes_max: u32,
-    /// How many channels this side may have open that it asked for.
+    /// Largest number of channels that this side may have open at its own request.
     pub channels_max: u16,
-    /// Longest bundle in bytes without header; 0 for none.
+    /// Longest bundle in bytes without header; 0 if no bundles may be sent.
     pub bundle_bytes_max: u32,
 }
 
-/// What the peer did that no correct peer does. It costs the link.
+/// Something that the peer did and no correct peer does. The endpoint gives up the link for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
-    /// The record is shorter than a header.
+    /// The record is shorter than a VMPI header.
     ShortRecord {
         /// Its length in bytes.
         bytes: usize,
     },
-    /// A data header with forbidden bits.
+    /// A data header in which reserved bits are set.
     Header(HeaderError),
-    /// A control message that cannot be decoded.
+    /// A control message that could not be decoded.
     Control(DecodeError),
-    /// A hello of another version.
+    /// A HELLO message with a protocol version other than this side's.
     WrongVersion {
-        /// The version offered.
+        /// The peer's version.
         peer: u16,
     },
-    /// Anything but a hello came first.
+    /// The first message of the peer was not a HELLO.
     NoHello,
-    /// A second hello.
+    /// The peer sent a second HELLO on the same link.
     SecondHello,
-    /// The peer's node is there but said no hello in time.
+    /// The peer's node is alive but sent no HELLO within [`super::HELLO_TIMEOUT`].
     HelloTimeout,
-    /// More bytes than the window grants.
+    /// The peer sent more bytes on a channel than it had credit for.
     CreditOverrun {
         /// The channel.
         channel: Channel,
         /// Bytes beyond the limit.
         beyond_bytes: u64,
     },
-    /// A piece longer than this side accepts.
+    /// A piece that is longer than this side accepts.
     PieceTooLong {
         /// The channel.
         channel: Channel,
-        /// Its length.
+        /// Length of the piece in bytes, without header.
         bytes: usize,
     },
-    /// A bundle that is longer than this side accepts, no multiple of 8 bytes, or between the
-    /// pieces of an SDU.
+    /// A bundle that is longer than this side accepts, has a length that is not a multiple of 8
+    /// bytes, or arrives between the pieces of an SDU.
     BadBundle {
         /// The channel.
         channel: Channel,
     },
-    /// An SDU longer than this side accepts.
+    /// An SDU that is longer than this side accepts.
     SduTooLong {
         /// The channel.
         channel: Channel,
     },
-    /// An allocation on a channel of this side's half or on one in use.
+    /// An ALLOCATE for a channel that is in use, or that only this side may open.
     BadChannel {
         /// The channel.
         channel: Channel,
     },
-    /// An answer to a question that was not asked.
+    /// An ALLOCATE_RESPONSE for a channel on which this side has no open request.
     UnexpectedResponse {
         /// The channel.
         channel: Channel,
     },
-    /// A credit that goes back or beyond what was sent.
+    /// A CREDIT whose limit decreases, or exceeds what a correct receiver can grant.
     BadCredit {
         /// The channel.
         channel: Channel,
     },
-    /// More registered names than this side remembers.
+    /// The peer registered more than [`super::NAMES_MAX`] names.
     TooManyNames,
-    /// More requests than answers can be queued for.
+    /// The peer sends requests faster than this side can send the answers; too many answers wait.
     Backlog,
 }
 
 impl Violation {
-    /// A constant for counters.
+    /// A short constant that names the violation in counters.
     pub fn code(&self) -> &'static str {
         match self {
             Violation::ShortRecord { .. } => "short-record",

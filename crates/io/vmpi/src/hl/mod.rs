@@ -1,13 +1,13 @@
 //! VMPI-HL: channels multiplexed over one VMPI device ("Reducing Complexity of Virtual Machine
 //! Networking", S. Vrijders and others, 2016, section IV and figure 2).
 //!
-//! [`Endpoint`] is a machine without I/O: records and the time go in, control messages and events
-//! come out. It neither reads rings nor copies payload; its owner does, and asks it which channel a
-//! record belongs to and how much may be sent. The protocol is in
-//! `docs/explanation/vmpi-protocol.md`.
+//! [`Endpoint`] is a state machine without I/O. Its input is records and the current time; its
+//! output is control messages and events. The endpoint neither reads rings nor copies payload. Its
+//! owner does both, and asks the endpoint which channel a record belongs to and how much may be
+//! sent. `docs/explanation/vmpi-protocol.md` describes the protocol.
 //!
-//! Drain contract: after every call that takes `&mut self`, drain [`Endpoint::poll_event`] and,
-//! when the ring has room, [`Endpoint::poll_control`], before more data is sent.
+//! What an owner must do: after every call that takes `&mut self`, drain [`Endpoint::poll_event`]
+//! and, when the ring has room, [`Endpoint::poll_control`], before it sends more data.
 
 mod control;
 mod credit;
@@ -30,12 +30,12 @@ pub use pieces::{Rx, RxBundle};
 use credit::{RxCredit, TxCredit};
 use table::{Entry, State, Table};
 
-/// Which half of the channels a system opens.
+/// Host or guest. The two sides open different halves of the channel numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Even channels.
+    /// The host, which opens the even channels.
     Host,
-    /// Odd channels.
+    /// The guest, which opens the odd channels.
     Guest,
 }
 
@@ -49,42 +49,43 @@ impl Side {
     }
 }
 
-/// How long a peer whose node is alive may take to say hello.
+/// How long a peer whose node is alive may take to send its HELLO.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Names that each side may have registered at once.
+/// Largest number of names that each side may have registered at once.
 pub const NAMES_MAX: usize = 4096;
 
-/// Control messages that may wait for room in the ring.
+/// Largest number of control messages that may wait for room in the ring.
 const BACKLOG_MAX: usize = 3 * NAMES_MAX;
 
-/// What one side is and accepts.
+/// Configuration of one side: its name, and the limits of what it accepts.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Host or guest.
     pub side: Side,
-    /// This system's name, for the peer's eyes.
+    /// This system's name, which HELLO sends to the peer.
     pub name: String,
     /// Longest SDU that is accepted, in bytes.
     pub sdu_bytes_max: u64,
     /// Longest piece that is sent or accepted, in bytes without header. At most a quarter of the
     /// ring, so that pieces of several channels interleave.
     pub piece_bytes_max: u32,
-    /// Channels that the peer may have open at once.
+    /// Largest number of channels that the peer may have open at its request.
     pub channels_max: u16,
     /// Longest bundle that is sent or accepted, in bytes without header; 0 for none.
     pub bundle_bytes_max: u32,
 }
 
 impl Config {
-    /// Channels per side unless configured otherwise.
+    /// Default of `channels_max`.
     pub const CHANNELS_MAX: u16 = 1024;
 
-    /// Longest bundle unless the device is small, in bytes: so long that what a bundle costs is
-    /// little beside what its bytes do, and as much as an app moves at a time.
+    /// Default of `bundle_bytes_max`, in bytes; a small device has less. At this length the fixed
+    /// cost of a bundle is small beside the cost of its bytes, and an app moves as much in one
+    /// call.
     pub const BUNDLE_BYTES_MAX: u32 = 64 << 10;
 
-    /// A configuration for a device whose records carry up to `record_bytes_max` bytes.
+    /// The default configuration for a device whose records carry up to `record_bytes_max` bytes.
     pub fn new(side: Side, name: impl Into<String>, record_bytes_max: usize) -> Config {
         let piece = (record_bytes_max / 4).saturating_sub(HEADER_BYTES).max(64);
         Config {
@@ -100,49 +101,49 @@ impl Config {
     }
 }
 
-/// Records discarded, by reason, and control messages handled.
+/// What an endpoint has counted: records that it discarded, by reason, and control messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Data on a channel that is not open.
+    /// Data records that arrived for a channel that is not open.
     pub unknown_channel: u64,
-    /// Data on a channel that this side has deallocated.
+    /// Data records that arrived for a channel that this side has deallocated.
     pub closing_channel: u64,
     /// Control messages received.
     pub control_in: u64,
     /// Control messages sent.
     pub control_out: u64,
-    /// Control messages of the peer that were discarded: credit for a channel that is closed, a
-    /// name that is registered already, and others that do not fit the state.
+    /// Control messages of the peer that were discarded because they do not fit the state, such as
+    /// credit for a closed channel or a name that is already registered.
     pub control_ignored: u64,
-    /// Links given up because the peer broke the protocol.
+    /// Times that the link was given up because the peer broke the protocol or the device failed.
     pub violations: u64,
 }
 
-/// Why a request of this side was not even sent.
+/// Why a request was refused on this side, before anything was sent to the peer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// No peer.
+    /// The link is down.
     #[error("the link to the peer is down")]
     LinkDown,
-    /// The name breaks the rules.
+    /// The name is not well formed.
     #[error("`{name}`: {source}")]
     Name {
-        /// The name.
+        /// The name that was given.
         name: String,
-        /// The rule.
+        /// The rule that the name breaks.
         source: NameError,
     },
-    /// The peer's limit of channels is reached.
+    /// All channels that the peer allows are in use.
     #[error("all {max} channels that the peer allows are in use")]
     Channels {
-        /// The limit.
+        /// The peer's limit.
         max: u16,
     },
-    /// Too many control messages wait, or too many names are registered.
+    /// Too many control messages wait to be sent, or too many names are registered.
     #[error("too many requests or names at once")]
     Busy,
-    /// The channel is not in the right state.
+    /// The channel is not in a state that allows the request.
     #[error("channel {0} is not waiting for this")]
     Channel(Channel),
 }
@@ -150,14 +151,14 @@ pub enum RequestError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Link {
     Down,
-    /// Up since; no hello from the peer yet.
+    /// The device is connected, but the peer's HELLO has not arrived yet.
     Greeting {
         deadline: Instant,
     },
     Up,
 }
 
-/// One side of one link.
+/// The state of one side of a VMPI link.
 #[derive(Debug)]
 pub struct Endpoint {
     config: Config,
@@ -173,10 +174,10 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Makes a side whose link is down.
+    /// Creates an endpoint whose link is down.
     ///
     /// # Errors
-    /// When the system's name is not well formed.
+    /// The name of this system in `config` is not well formed.
     pub fn new(config: Config) -> Result<Endpoint, NameError> {
         check_name(&config.name)?;
         let table = Table::new(config.side);
@@ -194,7 +195,7 @@ impl Endpoint {
         })
     }
 
-    /// The device below connected both nodes: says hello.
+    /// Reports that the device below has connected both nodes. The endpoint queues its HELLO.
     pub fn link_up(&mut self, now: Instant) {
         self.reset("link restarted");
         self.link = Link::Greeting {
@@ -212,8 +213,8 @@ impl Endpoint {
         self.outgoing.push_back(bytes);
     }
 
-    /// The device below lost the peer: ends every channel. `code` is a constant for counters,
-    /// `reason` is for people.
+    /// Reports that the device below has lost the peer. The endpoint ends every channel. `code` is
+    /// a constant for counters, `reason` a text for people.
     pub fn link_down(&mut self, code: &'static str, reason: &str) {
         if self.link != Link::Down {
             self.reset(reason);
@@ -224,13 +225,13 @@ impl Endpoint {
         }
     }
 
-    /// Whether hellos were exchanged.
+    /// Whether both HELLO messages have been exchanged.
     pub fn is_up(&self) -> bool {
         self.link == Link::Up
     }
 
-    /// When [`Endpoint::handle_timeout`] is to be called. May change after any call that takes
-    /// `&mut self`.
+    /// When to call [`Endpoint::handle_timeout`]; `None` if no timer runs. The deadline may change
+    /// with any call that takes `&mut self`.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         match self.link {
@@ -239,10 +240,10 @@ impl Endpoint {
         }
     }
 
-    /// Acts on a deadline that has passed.
+    /// Handles a deadline that has passed. The call has no effect before the deadline.
     ///
     /// # Errors
-    /// The peer said no hello in time; the link is given up.
+    /// The peer sent no HELLO in time. The endpoint has given up the link.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), Violation> {
         match self.link {
             Link::Greeting { deadline } if now >= deadline => {
@@ -252,10 +253,11 @@ impl Endpoint {
         }
     }
 
-    /// Moves the next control message to `out`, which is cleared. The message goes into a record of
-    /// its own behind the four header bytes of channel 0, which are zero. Ask only when the ring
-    /// has room for [`carina_wire::vmpi::CONTROL_BYTES_MAX`]. May change after any call that
-    /// takes `&mut self`.
+    /// Moves the next control message to `out`, which is cleared first. Returns false if no message
+    /// waits. The owner puts the message into a record of its own, behind the four header bytes of
+    /// channel 0, which are zero. It calls only when the ring has room for
+    /// [`carina_wire::vmpi::CONTROL_BYTES_MAX`]. Messages may appear with any call that takes `&mut
+    /// self`.
     #[must_use]
     pub fn poll_control(&mut self, out: &mut Vec<u8>) -> bool {
         out.clear();
@@ -282,22 +284,23 @@ impl Endpoint {
         false
     }
 
-    /// Whether [`Endpoint::poll_control`] may have something.
+    /// Whether [`Endpoint::poll_control`] may return a message.
     #[must_use]
     pub fn has_control(&self) -> bool {
         !self.outgoing.is_empty() || !self.credits_due.is_empty()
     }
 
-    /// The next event. May change after any call that takes `&mut self`.
+    /// The next event, or `None`. Events may appear with any call that takes `&mut self`.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Makes a name reachable for the peer, now and after every restart of the link.
+    /// Registers an application name, so that the peer can allocate flows to it. The endpoint
+    /// announces the name again whenever the link restarts.
     ///
     /// # Errors
-    /// When the name is not well formed, or too many are registered.
+    /// The name is not well formed, or too many names or messages are queued.
     pub fn register(&mut self, name: &str) -> Result<(), RequestError> {
         named(name)?;
         if self.local_names.len() >= NAMES_MAX || self.outgoing.len() >= BACKLOG_MAX {
@@ -309,7 +312,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Takes a name back.
+    /// Withdraws the registration of `name`.
     pub fn unregister(&mut self, name: &str) {
         if self.local_names.remove(name) && self.is_up() {
             self.send(Control::Unregister { name });
@@ -326,12 +329,12 @@ impl Endpoint {
         self.peer_names.contains(name)
     }
 
-    /// Asks the peer for a flow; [`Event::Allocated`] or [`Event::Denied`] answers, or
-    /// [`Event::Closed`] when the link goes down before. `window_bytes` of ring space are granted
-    /// for what comes back; at least [`carina_wire::vmpi::WINDOW_BYTES_MIN`].
+    /// Requests a flow from the peer. [`Event::Allocated`] or [`Event::Denied`] follows, or
+    /// [`Event::Closed`] when the link goes down first. `window_bytes` is the ring space that this
+    /// side grants for data from the peer; at least [`carina_wire::vmpi::WINDOW_BYTES_MIN`].
     ///
     /// # Errors
-    /// When nothing was sent.
+    /// The request was not sent.
     pub fn allocate(
         &mut self,
         source: &str,
@@ -366,11 +369,12 @@ impl Endpoint {
         Ok(channel)
     }
 
-    /// Answers [`Event::Incoming`]: with the window granted to the peer in bytes of ring space, or
-    /// with a refusal and its reason.
+    /// Answers [`Event::Incoming`]. `Ok` accepts the flow and holds the window that this side
+    /// grants, in bytes of ring space; `Err` refuses it with an outcome and a reason.
     ///
     /// # Errors
-    /// When the channel is not waiting for an answer, for instance because the peer gave up.
+    /// The channel is not waiting for an answer, for instance because the peer withdrew its
+    /// request.
     pub fn respond(
         &mut self,
         channel: Channel,
@@ -408,8 +412,9 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Ends a flow of this side's own accord: no event follows. Data sent before is delivered, data
-    /// that arrives from now on is discarded. An empty `reason` means that the application closed.
+    /// Ends a flow at the request of this side; no event follows. Data sent before still arrives at
+    /// the peer. Data that arrives from now on is discarded. An empty `reason` means that the
+    /// application closed the flow.
     pub fn deallocate(&mut self, channel: Channel, reason: &str) {
         match self.table.entry(channel).map(|e| e.state) {
             Some(State::Offered) => {
@@ -426,18 +431,19 @@ impl Endpoint {
         }
     }
 
-    /// Gives up the link because of what its owner found, e.g. a corrupt ring.
+    /// Gives up the link because of an error that the owner found, e.g. a corrupt ring.
     pub fn fail(&mut self, code: &'static str, reason: &str) {
         self.counters.violations += 1;
         self.link_down(code, reason);
     }
 
-    /// What was counted since the endpoint was made.
+    /// The counts since the endpoint was created.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// What both sides accept; this side's own limits while the link is down.
+    /// The limits of the link: the smaller of both sides' limits, or this side's own while the link
+    /// is down.
     pub fn limits(&self) -> Limits {
         self.limits
     }

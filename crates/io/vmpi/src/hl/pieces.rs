@@ -1,4 +1,4 @@
-//! Pieces of SDUs: which may be sent, and where those that arrive belong.
+//! Pieces of SDUs: how much may be sent, and which channel a received piece belongs to.
 
 use carina_wire::vmpi::{
     BUNDLE_HEADER_BYTES, BundleHeader, CONTROL_BYTES_MAX, Channel, DataHeader, HEADER_BYTES,
@@ -9,36 +9,36 @@ use super::credit::record_cost;
 use super::event::Violation;
 use super::table::State;
 
-/// What is to be done with a bundle that arrived.
+/// What the owner must do with a bundle that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RxBundle {
-    /// Its SDUs are for this channel's flow.
+    /// Deliver the SDUs of the bundle to this channel's flow.
     Deliver(Channel),
-    /// The application at the other end of this channel's flow broke its SDUs: the flow is to end.
+    /// End this channel's flow: the application at the other end damaged the SDUs in the bundle.
     Broken(Channel),
-    /// No channel takes it; it was counted.
+    /// Discard the bundle: it is for no open channel. The endpoint has counted it.
     Discard,
 }
 
-/// What is to be done with a record that arrived.
+/// What the owner must do with a record that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rx {
     /// Copy the payload out and give it to [`Endpoint::handle_control`].
     Control,
-    /// The payload is a piece for this channel's flow.
+    /// Deliver the payload, a piece of an SDU, to this channel's flow.
     Deliver {
         /// The channel.
         channel: Channel,
         /// The SDU continues in the next piece.
         more: bool,
     },
-    /// No channel takes it; it was counted.
+    /// Discard the record: it is for no open channel. The endpoint has counted it.
     Discard,
 }
 
 impl Endpoint {
-    /// Ring space that may be used on a channel at once. 0 while a control message waits, so that
-    /// no data overtakes the answer that opens its channel.
+    /// Bytes of ring space that may be used on a channel now. The result is 0 while a control
+    /// message waits to be sent, so that data never overtakes the answer that opens its channel.
     pub fn tx_credit(&self, channel: Channel) -> u64 {
         match self.table.peek(channel) {
             Some(entry) if entry.state == State::Open && self.outgoing.is_empty() => {
@@ -48,9 +48,9 @@ impl Endpoint {
         }
     }
 
-    /// How many bytes of an SDU, of which `remaining_bytes` are left, are to go into the next
-    /// piece; fewer than `remaining_bytes` means that the piece carries MORE. `None`: not now;
-    /// ask again after [`super::Event::Credit`] or after control messages were sent.
+    /// How many of the `remaining_bytes` of an SDU to put into the next piece. If the result is
+    /// smaller than `remaining_bytes`, the piece must carry MORE. `None` means that nothing may be
+    /// sent now: ask again after [`super::Event::Credit`], or after control messages were sent.
     pub fn next_piece_bytes(&self, channel: Channel, remaining_bytes: usize) -> Option<usize> {
         let entry = self.table.peek(channel)?;
         let max = entry
@@ -61,15 +61,16 @@ impl Endpoint {
         (record_cost(piece) <= self.tx_credit(channel)).then_some(piece)
     }
 
-    /// Counts a piece of `bytes` payload bytes that was put into the ring behind a [`DataHeader`].
+    /// Counts a piece of `bytes` payload bytes that the owner has put into the ring behind a
+    /// [`DataHeader`].
     pub fn on_tx(&mut self, channel: Channel, bytes: usize) {
         if let Some(entry) = self.table.entry(channel) {
             entry.tx.spend(record_cost(bytes));
         }
     }
 
-    /// The longest bundle that may be sent on a channel and the longest SDU in it, in bytes.
-    /// `None`: the peer takes no bundles, or the channel is not open.
+    /// The longest bundle that may be sent on a channel, and the longest SDU in a bundle, both in
+    /// bytes. `None` if the peer accepts no bundles or the channel is not open.
     pub fn bundle_bytes_max(&self, channel: Channel) -> Option<(usize, usize)> {
         let entry = self.table.peek(channel)?;
         let limits = &self.limits;
@@ -80,18 +81,20 @@ impl Endpoint {
         is_taken.then_some((limits.bundle_bytes_max as usize, piece.min(sdu)))
     }
 
-    /// Counts a bundle of `bytes` bytes that was put into the ring behind a [`BundleHeader`].
+    /// Counts a bundle of `bytes` bytes that the owner has put into the ring behind a
+    /// [`BundleHeader`].
     pub fn on_tx_bundle(&mut self, channel: Channel, bytes: usize) {
         if let Some(entry) = self.table.entry(channel) {
             entry.tx.spend(bytes as u64);
         }
     }
 
-    /// Says what to do with a bundle that arrived: its header, the length of what follows, and that
-    /// of the longest SDU in there, `None` if that is not one whole SDU after the other.
+    /// Decides what to do with a bundle that arrived. `header` is `None` if the record is too short
+    /// for one. `bytes` is the length of what follows the header. `longest_sdu_bytes` is the length
+    /// of the longest SDU in the bundle, or `None` if the bundle is not a sequence of whole SDUs.
     ///
-    /// The peer's node frames a bundle, but the SDUs lie in it as the peer's application left them.
-    /// So what is wrong in there costs the flow alone.
+    /// The peer's node writes the frame of a bundle, but the peer's application can write the
+    /// memory of the SDUs in it. An error within the bundle therefore ends only the flow.
     ///
     /// # Errors
     /// As for [`Endpoint::on_rx`].
@@ -139,12 +142,13 @@ impl Endpoint {
         })
     }
 
-    /// Says what to do with a record that arrived: its first four bytes and its length including
-    /// them, each read once.
+    /// Decides what to do with a record that arrived. `header` is its first four bytes;
+    /// `record_bytes` is its length with the header. The caller reads both from shared memory only
+    /// once.
     ///
     /// # Errors
-    /// The peer broke the protocol. The link is given up, events say so; the owner must fail the
-    /// device below too.
+    /// The peer broke the protocol. The endpoint has then given up the link and queued events about
+    /// it; the owner must also call `VmpiImpl::fail` on the device below.
     pub fn on_rx(
         &mut self,
         header: [u8; HEADER_BYTES],
@@ -198,8 +202,9 @@ impl Endpoint {
         Ok(Rx::Deliver { channel, more })
     }
 
-    /// Tells how much ring space the reader of a channel has released since the flow began (the
-    /// cumulative sum of [`record_cost`]); a CREDIT follows when it is worth one.
+    /// Reports how many bytes of ring space the reader of a channel has released since the start of
+    /// the flow: the sum of [`record_cost`]. The endpoint queues a CREDIT message when a quarter of
+    /// the window is free again.
     pub fn consumed(&mut self, channel: Channel, cumulative_bytes: u64) {
         let Some(entry) = self.table.entry(channel) else {
             return;
@@ -213,7 +218,7 @@ impl Endpoint {
 }
 
 impl State {
-    /// A peer may have data on its way in these states.
+    /// Whether the peer may still send data in this state.
     fn may_receive(self) -> bool {
         matches!(self, State::Open | State::Closing)
     }

@@ -15,42 +15,42 @@
 //!                           | DEALLOCATE from the peer: free
 //! ```
 //!
-//! Each side sends exactly one DEALLOCATE before a channel's number is used again, so nothing of
-//! the old flow can be taken for the new one.
+//! Each side sends exactly one DEALLOCATE before the number of a channel is used again. Therefore
+//! no message of the old flow can be mistaken for one of the new flow.
 
 use carina_wire::vmpi::Channel;
 
 use super::Side;
 use super::credit::{RxCredit, TxCredit};
 
-/// Where a channel is in its life.
+/// State of a channel in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// This side asked and waits for the answer.
+    /// This side requested the flow and waits for the answer.
     Requested,
-    /// The peer asked and waits for this side's answer.
+    /// The peer requested the flow and waits for this side's answer.
     Offered,
-    /// Data flows.
+    /// The flow is allocated; data passes.
     Open,
     /// This side deallocated and waits for the peer's DEALLOCATE.
     Closing,
 }
 
-/// One channel.
+/// State of one channel.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) state: State,
     pub(super) tx: TxCredit,
     pub(super) rx: RxCredit,
-    /// Bytes so far of the SDU that is arriving in pieces.
+    /// Bytes received so far of an SDU that arrives in several pieces.
     pub(super) sdu_bytes: u64,
-    /// A CREDIT message is due.
+    /// This side should send a CREDIT message for the channel.
     pub(super) is_credit_due: bool,
-    /// The peer answered a request that this side has already given up.
+    /// The peer has answered a request that this side had already given up.
     pub(super) is_answered: bool,
 }
 
-/// All channels, indexed by number; as long as the highest number in use.
+/// All channels of a link, indexed by number. The table is as long as the highest number in use.
 #[derive(Debug)]
 pub(super) struct Table {
     side: Side,
@@ -77,17 +77,17 @@ impl Table {
         self.entries.get(channel.index())?.as_deref()
     }
 
-    /// Whether this side opens channels of this number.
+    /// Whether this side opens the channels with this parity: even for the host, odd for the guest.
     pub(super) fn is_own(&self, channel: Channel) -> bool {
         (channel.number().is_multiple_of(2)) == (self.side == Side::Host)
     }
 
-    /// Channels in use that this side asked for, and that the peer asked for.
+    /// Number of channels in use that this side requested, and number that the peer requested.
     pub(super) fn in_use(&self) -> (usize, usize) {
         (self.own, self.peer)
     }
 
-    /// The lowest free number of this side's half.
+    /// The lowest free channel that this side may open.
     pub(super) fn lowest_free(&self) -> Option<Channel> {
         let first = match self.side {
             Side::Host => 2,
@@ -124,7 +124,7 @@ impl Table {
         }
     }
 
-    /// Empties the table and returns what was in it, in the order of numbers.
+    /// Empties the table. Returns the channels that were in use, in the order of their numbers.
     pub(super) fn clear(&mut self) -> Vec<(Channel, State)> {
         let ended = self
             .entries

@@ -10,17 +10,17 @@ use super::*;
 
 mod violations;
 
-/// One flow as its application sees it.
+/// One flow, as its application sees it.
 #[derive(Default)]
 struct Flow {
     is_open: bool,
-    /// SDUs to send, the first possibly in part.
+    /// SDUs to send. The first may already be sent in part.
     to_send: VecDeque<Vec<u8>>,
     sent_of_first: usize,
-    /// SDUs received whole, and the one that is arriving.
+    /// SDUs that were received completely.
     received: Vec<Vec<u8>>,
     arriving: Vec<u8>,
-    /// Ring space taken by pieces that the reader has not yet read, and released ever.
+    /// Ring space of each piece that the reader has not read yet.
     unread: VecDeque<u64>,
     unread_bytes: u64,
     released: u64,
@@ -31,7 +31,7 @@ struct Flow {
 
 struct Node {
     endpoint: Endpoint,
-    /// The ring towards this node: header and payload of each record.
+    /// The ring toward this node: header and payload of each record.
     ring: VecDeque<(DataHeader, Vec<u8>)>,
     flows: BTreeMap<Channel, Flow>,
     events: Vec<Event>,
@@ -101,7 +101,7 @@ impl Node {
         self.flows.get_mut(&channel).unwrap()
     }
 
-    /// Reads one record of the ring.
+    /// Reads one record from the ring.
     fn read(&mut self) {
         let Some((header, payload)) = self.ring.pop_front() else {
             return;
@@ -144,7 +144,7 @@ impl Node {
         }
     }
 
-    /// Puts one record into the peer's ring: control first.
+    /// Puts one record into the peer's ring. Control messages go first.
     fn write(&mut self, peer: &mut VecDeque<(DataHeader, Vec<u8>)>, pick: usize) {
         let mut control = Vec::new();
         if self.endpoint.poll_control(&mut control) {
@@ -221,7 +221,7 @@ impl Pair {
         }
     }
 
-    /// Lets anybody do anything, `steps` times.
+    /// Lets randomly chosen nodes take random actions, `steps` times.
     fn drive(&mut self, steps: usize) {
         for _ in 0..steps {
             self.now += Duration::from_micros(1);
@@ -302,7 +302,7 @@ fn stopped_reader_stops_its_own_channel_only() {
     }
     pair.drive(20_000);
     assert_eq!(pair.guest.flow(running).received.len(), 100);
-    // 512 bytes of ring space each: eight fit the window.
+    // A piece takes 512 bytes of ring space, so eight fit into the window.
     assert_eq!(pair.guest.flow(stopped).received.len(), 8);
     assert_eq!(pair.host.endpoint.tx_credit(stopped), 0);
     pair.guest.flow(stopped).is_stopped = false;
@@ -341,7 +341,7 @@ fn channels_are_reused_without_a_trace_of_the_old_flow() {
             }
             let steps = pair.random.index(300);
             pair.drive(steps);
-            // Either or both end the flow while data, credits and answers are under way.
+            // One or both sides end the flow while data, credits and answers are in transit.
             let who = pair.random.index(3);
             for node in [&mut pair.host, &mut pair.guest]
                 .into_iter()

@@ -1,4 +1,4 @@
-//! The attach handshake and the heartbeat: when both nodes may use the rings.
+//! The attach handshake and the heartbeat, which decide when both nodes may use the rings.
 //!
 //! ```text
 //!            +------------------------- hold-off over --------------------------+
@@ -14,9 +14,9 @@
 //!                                              fail(): epoch 0 is shown  Held --+
 //! ```
 //!
-//! It is symmetric, survives the restart of either side in any order and needs no message. An epoch
-//! is a random number other than 0 that a node takes when it starts and whenever it gives up a
-//! link.
+//! The handshake is symmetric and needs no messages; either side may restart at any time. An epoch
+//! is a random number other than 0. A node draws a new epoch when it starts and whenever it gives
+//! up a link.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -26,24 +26,25 @@ use super::station::{Board, Half, VERSION};
 /// Time between two heartbeats in nanoseconds.
 pub const HEARTBEAT_NS: u64 = 50_000_000;
 
-/// A peer whose heartbeat stands still this long, while this side was looking, is dead.
+/// The peer is dead when its heartbeat has not changed for this long. Only time in which this side
+/// was looking counts.
 pub const SILENCE_NS_MAX: u64 = 600_000_000;
 
-/// Of a gap between two looks only this much counts as silence of the peer: in a longer one this
-/// side did not run, and a peer on the same processors probably neither.
+/// Largest part of the gap between two looks that counts as silence of the peer. During a longer
+/// gap this side did not run, and a peer on the same processors probably did not either.
 const LOOK_NS_MAX: u64 = 100_000_000;
 
-/// First hold-off after a failed link; it doubles with every failure that follows soon.
+/// First hold-off after a failed link. It doubles with each further failure.
 const HOLD_NS_MIN: u64 = 500_000_000;
 const HOLD_NS_MAX: u64 = 16_000_000_000;
-/// A link that was up this long has shown that it can work.
+/// A link that was up for this long resets the hold-off to [`HOLD_NS_MIN`].
 const GOOD_NS: u64 = 30_000_000_000;
 
-/// The state of one side.
+/// The handshake's state on one side.
 #[derive(Debug)]
 pub(super) struct Attach {
     mine: Half,
-    /// The last epoch of the peer that was answered; 0: none.
+    /// The peer's epoch that this side has acknowledged in `seen`; 0 if none.
     peer_epoch: u32,
     peer_heartbeat: u32,
     /// What the peer showed at the last look.
@@ -52,9 +53,10 @@ pub(super) struct Attach {
     reason: DownReason,
     next_beat_ns: u64,
     looked_ns: u64,
-    /// When the peer's heartbeat was last seen to move.
+    /// When the peer's heartbeat last changed.
     heard_ns: u64,
-    /// How long it stands still, as far as this side was looking.
+    /// How long the peer's heartbeat has not changed, counting only time in which this side was
+    /// looking.
     silent_ns: u64,
     hold_ns: u64,
 }
@@ -66,14 +68,14 @@ enum State {
     Held { until_ns: u64 },
 }
 
-/// What [`Attach::step`] wants done.
+/// The change of the link that [`Attach::step`] reports to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// Nothing changed.
     Stay,
-    /// The rings can be used, from index 0.
+    /// The link came up: the rings can be used, from index 0.
     Up,
-    /// The rings must not be used.
+    /// The link went down: the rings must not be used.
     Down,
 }
 
@@ -97,12 +99,13 @@ impl Attach {
         }
     }
 
-    /// Looks at the station and acts. `zero` zeroes the ring fields that this side owns.
+    /// Reads the peer's half of the station and advances the handshake. `zero` zeroes the ring
+    /// fields that this side owns.
     pub(super) fn step(&mut self, now_ns: u64, station: &dyn Board, zero: impl FnOnce()) -> Step {
         let gap_ns = now_ns.saturating_sub(self.looked_ns).min(LOOK_NS_MAX);
         self.looked_ns = now_ns;
         if self.reason == DownReason::Detached {
-            // The system is back; its node is not yet.
+            // The peer's system runs again, but its node has not appeared yet.
             self.reason = DownReason::NoPeer;
         }
         if let State::Held { until_ns } = self.state {
@@ -145,7 +148,7 @@ impl Attach {
         }
     }
 
-    /// Gives the link up: shows that this side has left, and starts again after a hold-off.
+    /// Gives up the link: shows epoch 0, and takes a new epoch after a hold-off.
     pub(super) fn fail(&mut self, now_ns: u64, reason: DownReason, station: &dyn Board) {
         self.leave(station);
         self.state = State::Held {
@@ -155,20 +158,20 @@ impl Attach {
         self.reason = reason;
     }
 
-    /// There is no system to talk to: nothing to do for a while.
+    /// Schedules the next look one heartbeat from now, because the peer's system is not running.
     pub(super) fn rest(&mut self, now_ns: u64) {
         self.looked_ns = now_ns;
         self.next_beat_ns = now_ns + HEARTBEAT_NS;
     }
 
-    /// Gives the link up at once and begins again with a new epoch.
+    /// Ends the link without a hold-off: this side takes a new epoch at once.
     pub(super) fn part(&mut self, reason: DownReason, station: &dyn Board) -> Step {
         self.reason = reason;
         self.start_epoch(station);
         Step::Down
     }
 
-    /// Shows that this side has left.
+    /// Shows epoch 0, by which the peer sees that this side has left.
     pub(super) fn leave(&mut self, station: &dyn Board) {
         self.mine.epoch = 0;
         self.mine.seen = 0;
@@ -176,7 +179,7 @@ impl Attach {
         station.show(&self.mine);
     }
 
-    /// What the peer needs to wake this side; shown with the next heartbeat at the latest.
+    /// Sets what the peer needs to wake this side, and shows it if it has changed.
     pub(super) fn set_doorbells(
         &mut self,
         doorbell: u32,
@@ -196,7 +199,7 @@ impl Attach {
         }
     }
 
-    /// What the peer showed at the last step, doorbell, flags and vector among it.
+    /// The peer's half of the station, as it was at the last step.
     pub(super) fn peer(&self) -> Half {
         self.peer
     }
@@ -205,14 +208,14 @@ impl Attach {
         matches!(self.state, State::Up { .. })
     }
 
-    /// Whether what the peer of this epoch says to the side of that epoch belongs to the link that
-    /// is up, or that comes up as soon as this side looks.
+    /// Whether a message from the peer of `epoch` to this side's epoch `seen` belongs to the link
+    /// that is up, or that comes up at the next step.
     pub(super) fn takes(&self, epoch: u32, seen: u32) -> bool {
         epoch != 0 && epoch == self.peer_epoch && seen == self.mine.epoch
     }
 
-    /// Whether the peer shows another epoch than the one that the link came up with, or no longer
-    /// answers this side's.
+    /// Whether the peer now shows another epoch than the one of this link, or no longer
+    /// acknowledges this side's epoch.
     pub(super) fn has_peer_changed(&self, station: &dyn Board) -> bool {
         let peer = station.look();
         peer.epoch != self.peer_epoch || peer.seen != self.mine.epoch
@@ -235,9 +238,9 @@ impl Attach {
         self.peer_epoch = peer.epoch;
         self.state = State::Apart;
         if peer.epoch != 0 {
-            // The peer starts from index 0 too and touches its rings only after it has read `seen`.
-            // The fence keeps the new epoch visible before the zeroes, which a peer that still
-            // reads would take for corruption.
+            // The peer also starts from index 0, and does not touch the rings before it has read
+            // `seen`. The fence makes this side's new epoch visible before the zeroes; a peer that
+            // still reads the ring would otherwise take the zeroes for corruption.
             fence(Ordering::SeqCst);
             zero();
         }
@@ -273,13 +276,14 @@ impl Attach {
         self.state = State::Apart;
         self.mine.seen = 0;
         self.mine.epoch = random_epoch();
-        // Whatever the peer shows is news for the new epoch.
+        // With a new epoch, this side must acknowledge the peer's epoch again.
         self.peer_epoch = 0;
         self.silent_ns = 0;
         station.show(&self.mine);
     }
 
-    /// Shows everything again, so that a peer that wrote over this half does not stay in the dark.
+    /// Increments the heartbeat and shows all fields again. If the peer has overwritten this half,
+    /// it thus gets the right values.
     fn beat(&mut self, now_ns: u64, station: &dyn Board) {
         if now_ns >= self.next_beat_ns {
             self.next_beat_ns = now_ns + HEARTBEAT_NS;
@@ -301,7 +305,7 @@ impl Attach {
 fn random_epoch() -> u32 {
     loop {
         let mut bytes = [0; 4];
-        // Without a random source the clock still gives another number after every restart.
+        // If there is no random source, the clock still gives another number after each restart.
         let read = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::NONBLOCK);
         let epoch = match read {
             Ok(4) => u32::from_ne_bytes(bytes),

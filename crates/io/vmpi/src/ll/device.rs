@@ -1,5 +1,5 @@
-//! The device that all shared-memory LLs are: a region, the attach handshake, two rings and
-//! doorbells.
+//! A VMPI device over shared memory: a region, the attach handshake, two rings and doorbells. Each
+//! kind of shared memory supplies its own [`Doorbells`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,24 +17,24 @@ use crate::hl::Side;
 
 /// How the two sides of a device wake each other.
 pub(super) trait Doorbells: Send {
-    /// Wakes the peer, whose doorbell number is as it says, which may be a lie.
+    /// Wakes the peer. `peer_doorbell` is the doorbell number that the peer shows; it may be false.
     fn ring(&self, peer_doorbell: u32);
 
-    /// Whether [`Doorbells::ring`] reaches the peer at all.
+    /// Whether [`Doorbells::ring`] can reach the peer at all.
     fn can_ring(&self) -> bool;
 
-    /// What the peer rings. `None`: this side cannot be woken.
+    /// The event that the peer signals to wake this side. `None` if this side cannot be woken.
     fn own(&self) -> Option<&EventFd>;
 
-    /// Silences [`Doorbells::own`].
+    /// Clears the pending signals of [`Doorbells::own`].
     fn silence(&mut self) {
         if let Some(doorbell) = self.own() {
             doorbell.drain();
         }
     }
 
-    /// Agrees with the peer, of which `peer` is what it shows, on the vector of the guest's
-    /// doorbell, and returns what this side shows. Where there is only one vector it is 0.
+    /// Agrees with the peer, whose half is `peer`, on the interrupt vector of the guest's doorbell.
+    /// Returns the vector that this side shows: 0 if the device has only one.
     fn tune(&mut self, _now_ns: u64, _peer: &Half) -> u32 {
         0
     }
@@ -42,10 +42,10 @@ pub(super) trait Doorbells: Send {
     /// Whether the peer can ring [`Doorbells::own`] now.
     fn can_be_rung(&self) -> bool;
 
-    /// The number that the peer's ring must name.
+    /// This side's doorbell number, which the peer passes to its [`Doorbells::ring`].
     fn doorbell(&self) -> u32;
 
-    /// Whether the system of the peer is running.
+    /// Whether the peer's system is running.
     fn is_attached(&self) -> bool;
 }
 
@@ -74,7 +74,7 @@ struct Rings {
 }
 
 impl<B: Doorbells> Device<B> {
-    /// Opens a side of the region that `fd` maps from its start.
+    /// Opens a side of the region that begins at offset 0 of `fd`.
     pub(super) fn open(
         side: Side,
         fd: BorrowedFd<'_>,
@@ -84,7 +84,7 @@ impl<B: Doorbells> Device<B> {
         Device::open_at(side, fd, 0, layout, doorbells)
     }
 
-    /// Opens a side of the region that lies at an offset of what `fd` maps.
+    /// Opens a side of the region that begins at an offset of `fd`.
     pub(super) fn open_at(
         side: Side,
         fd: BorrowedFd<'_>,
@@ -120,7 +120,8 @@ impl<B: Doorbells> Device<B> {
         self.rings.as_mut().filter(|_| self.attach.is_up())
     }
 
-    /// Whether the peer can and will wake this side; otherwise it must look by itself.
+    /// Whether the peer can wake this side and announces that it does. Otherwise this side must
+    /// poll.
     fn is_woken(&self) -> bool {
         self.doorbells.can_be_rung() && self.attach.peer().flags & FLAG_RINGS != 0
     }
@@ -146,19 +147,19 @@ impl<B: Doorbells> Device<B> {
             .set_doorbells(self.doorbells.doorbell(), flags, vector, &self.station);
     }
 
-    /// Whether a page of the region could not be had: then what is mapped here is not what the
-    /// peer sees, and no new epoch mends that.
+    /// Whether a page of the region is lost. The memory mapped in its place is not what the peer
+    /// sees, so a new epoch does not repair the link.
     fn is_memory_lost(&self) -> bool {
         self.station.is_lost() || self.maps.tx.is_lost() || self.maps.rx.is_lost()
     }
 
-    /// Gives the link up for good.
+    /// Gives up the link for good, because memory of the region is lost.
     fn lose_memory(&mut self) -> DownReason {
         let reason = DownReason::Corrupt(Corrupt::MemoryLost);
         if *self.attach.reason() != reason {
             self.stats.corrupt += 1;
             self.attach.part(reason.clone(), &self.station);
-            // The peer learns it, unless it is that page which is gone.
+            // The peer reads this, unless the lost page is the station block.
             self.attach.leave(&self.station);
         }
         reason
@@ -197,7 +198,7 @@ impl<B: Doorbells> VmpiImpl for Device<B> {
             return LinkState::Down(DownReason::Detached);
         }
         if self.side == Side::Host && !self.attach.is_up() {
-            // Again and again: a guest may have written over it.
+            // Repeated at each look, because a guest may have overwritten the head.
             self.station.write_head(&self.layout);
         }
         let (maps, rings) = (&self.maps, &mut self.rings);
@@ -229,8 +230,8 @@ impl<B: Doorbells> VmpiImpl for Device<B> {
         if self.is_memory_lost() {
             return self.lose_memory();
         }
-        // A peer that begins anew zeroes its ring fields after it has shown its new epoch; what
-        // looked corrupt may have been that.
+        // A peer that restarts shows its new epoch, then zeroes its ring fields. The supposed
+        // corruption may have been these zeroes.
         if self.attach.has_peer_changed(&self.station) {
             self.attach.part(DownReason::PeerRestarted, &self.station);
             self.stats.downs += 1;
@@ -281,7 +282,7 @@ impl<B: Doorbells> VmpiImpl for Device<B> {
     }
 
     fn release_to(&mut self, index: u64) {
-        // A lease of an earlier link may lie beyond what was read on this one.
+        // A lease of an earlier link may have an index beyond what was read on this link.
         let is_waited_for =
             |rings: &mut Rings| index <= rings.rx.consumed() && rings.rx.release_to(index);
         if self.live().is_some_and(is_waited_for) {
@@ -297,7 +298,7 @@ impl<B: Doorbells> VmpiImpl for Device<B> {
             return self.live().is_none_or(|rings| rings.rx.arm());
         }
         self.look_ns = Some(self.polling.next_look_ns(now_ns));
-        // A broken ring is found by the next look.
+        // If the ring is corrupt, the owner must not sleep; its next read reports the error.
         self.live()
             .is_none_or(|rings| rings.rx.pending_bytes() == Ok(0))
     }
@@ -338,7 +339,7 @@ impl<B: Doorbells> VmpiImpl for Device<B> {
 
 impl<B> Drop for Device<B> {
     fn drop(&mut self) {
-        // The peer learns at once what silence would tell it in a while.
+        // The peer would otherwise notice only by the silence that follows.
         self.attach.leave(&self.station);
     }
 }

@@ -1,4 +1,4 @@
-//! The host's end of one VM, whatever carries its records.
+//! The host's end of the VMPI of one VM, over ivshmem or over virtqueues.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,19 +6,21 @@ use std::path::Path;
 
 use super::{VmpiImpl, ivshmem, virtqueue};
 
-/// The host's end of one VM, driven by one control thread: watch the descriptor of [`AsFd`], call
-/// [`HostPort::on_readable`] when it is readable and [`HostPort::on_tick`] about every 100 ms.
+/// The host's end of the VMPI of one VM. One control thread drives it: the thread watches the
+/// descriptor of [`AsFd`], calls [`HostPort::on_readable`] when it is readable, and
+/// [`HostPort::on_tick`] about every 100 ms.
 ///
-/// Dropping it leaves what the next node needs; [`HostPort::destroy`] removes it.
+/// Dropping the port leaves the state that the next node needs to continue; [`HostPort::destroy`]
+/// removes it.
 #[derive(Debug)]
 pub enum HostPort {
-    /// A region behind QEMU's ivshmem-doorbell.
+    /// A region behind QEMU's ivshmem-doorbell device.
     Ivshmem(ivshmem::HostPort),
-    /// The virtqueues of QEMU's virtio-net-pci.
+    /// The virtqueues of QEMU's virtio-net-pci device.
     Virtqueue(virtqueue::HostPort),
 }
 
-/// Does the same with either.
+/// Evaluates the same expression for the port of either kind.
 macro_rules! either {
     ($port:expr, $inner:ident => $what:expr) => {
         match $port {
@@ -29,41 +31,42 @@ macro_rules! either {
 }
 
 impl HostPort {
-    /// The data plane's end. Only one may exist at a time.
+    /// Opens the data plane's end of the port. Only one may exist at a time.
     ///
     /// # Errors
-    /// The kernel's refusal of memory.
+    /// The kernel refuses memory.
     pub fn device(&self) -> io::Result<Box<dyn VmpiImpl + Send>> {
         either!(self, port => port.device())
     }
 
-    /// Handles what happened on the sockets. Never blocks and never fails: what a QEMU does wrong
-    /// costs its own connection.
+    /// Handles events on the port's sockets. It never blocks and never fails: a QEMU that
+    /// misbehaves loses only its own connection.
     pub fn on_readable(&mut self) {
         either!(self, port => port.on_readable());
     }
 
-    /// Looks for a QEMU that listens.
+    /// Connects to QEMU if it listens and is not connected yet.
     pub fn on_tick(&mut self, now_ns: u64) {
         either!(self, port => port.on_tick(now_ns));
     }
 
-    /// The pid of the QEMU that is attached, if there is one.
+    /// The pid of the QEMU that is attached; `None` if none is.
     pub fn qemu_pid(&self) -> Option<i32> {
         either!(self, port => port.qemu_pid())
     }
 
-    /// Bytes of the region, or of memory of that size.
+    /// Size of the region in bytes; for virtqueues, the size of a region with rings as large as the
+    /// pipes.
     pub fn region_bytes(&self) -> usize {
         either!(self, port => port.region_bytes())
     }
 
-    /// The socket on which a QEMU may listen.
+    /// Path of the socket on which QEMU may listen for the node.
     pub fn qemu_socket(&self) -> &Path {
         either!(self, port => port.qemu_socket())
     }
 
-    /// The socket on which this end listens, where there is one.
+    /// Path of the socket on which this end listens; `None` if it does not listen.
     pub fn listen_socket(&self) -> Option<&Path> {
         match self {
             HostPort::Ivshmem(port) => Some(port.listen_socket()),
@@ -71,7 +74,7 @@ impl HostPort {
         }
     }
 
-    /// Removes all that it made: the VM is not to come back.
+    /// Removes the port's files and sockets, for a VM that is not to attach again.
     pub fn destroy(self) {
         either!(self, port => port.destroy());
     }

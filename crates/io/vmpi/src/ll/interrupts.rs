@@ -1,32 +1,33 @@
-//! How a guest learns that its host has rung.
+//! How a guest notices that its host has signalled the device: by interrupt or by polling.
 
 use std::io;
 use std::path::Path;
 
 use super::VmpiImpl;
 
-/// How a guest is to learn of it.
+/// How a guest notices signals of its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interrupts {
-    /// By an interrupt through VFIO when the guest has an IOMMU and the kernel's vfio-pci, else by
-    /// polling.
+    /// By an interrupt through VFIO if the guest has an IOMMU and its kernel has vfio-pci;
+    /// otherwise by polling.
     Auto,
-    /// By polling, which needs nothing.
+    /// By polling, which has no requirements.
     Poll,
 }
 
-/// A device of a guest that was opened.
+/// A device that was opened in a guest.
 pub struct Opened {
     /// The device.
     pub device: Box<dyn VmpiImpl + Send>,
-    /// Why it polls although interrupts were wanted; none when it has them or they were not.
+    /// Why the device polls although interrupts were requested. `None` if it has interrupts, or
+    /// polling was requested.
     pub polls_because: Option<String>,
 }
 
 type Device = Box<dyn VmpiImpl + Send>;
 
 impl Interrupts {
-    /// Opens the device that sysfs has at `path` in one of two ways.
+    /// Opens the device at the sysfs directory `path`, through VFIO or through sysfs.
     pub(super) fn open(
         self,
         path: &Path,
@@ -38,7 +39,7 @@ impl Interrupts {
             Interrupts::Auto if !path.join("iommu_group").exists() => {
                 Some("this system has no IOMMU for the device".to_owned())
             }
-            // Without vfio-pci in the guest's kernel polling does as well, only less promptly.
+            // Without vfio-pci in the guest's kernel, polling works too, with more delay.
             Interrupts::Auto => match by_vfio() {
                 Ok(device) => {
                     return Ok(Opened {

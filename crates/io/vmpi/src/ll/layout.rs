@@ -1,4 +1,4 @@
-//! Where things lie in a region.
+//! The layout of a region: the offsets of the station block and the two rings.
 //!
 //! ```text
 //! 0                page 0: station block
@@ -6,47 +6,47 @@
 //! 8192 + capacity  ring from guest to host: the same
 //! ```
 //!
-//! Both sides compute the layout from the size of the region; what the region itself says about it
-//! is for people with a hex dump.
+//! Both sides compute the layout from the size of the region. The copy in the region itself is only
+//! for people who read a hex dump.
 
 use carina_ring::region_bytes as ring_bytes;
 
 use crate::hl::Side;
 
-/// Bytes of the station block.
+/// Size of the station block in bytes.
 pub(super) const STATION_BYTES: usize = 4096;
 
 /// Smallest region: 64 KiB.
 pub const REGION_BYTES_MIN: usize = 64 << 10;
 
-/// Largest region: 1 GiB; QEMU must find room for it in the guest's address space.
+/// Largest region: 1 GiB. QEMU must find room for it in the guest's address space.
 pub const REGION_BYTES_MAX: usize = 1 << 30;
 
-/// Size of a region unless configured otherwise.
+/// Default size of a region.
 pub const REGION_BYTES_DEFAULT: usize = 16 << 20;
 
-/// The layout of one region.
+/// The offsets in a region of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     region_bytes: usize,
     capacity: usize,
 }
 
-/// A size that no region has.
+/// The size of a region is not allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a region of {bytes} bytes: must be a power of two from {REGION_BYTES_MIN} to {REGION_BYTES_MAX}"
 )]
 pub struct RegionSizeError {
-    /// The size asked for.
+    /// The size that was requested.
     pub bytes: usize,
 }
 
 impl Layout {
-    /// The layout of a region of this size.
+    /// Computes the layout of a region of this size.
     ///
     /// # Errors
-    /// When the size is not allowed.
+    /// The size is not allowed.
     pub fn new(region_bytes: usize) -> Result<Layout, RegionSizeError> {
         let is_right = region_bytes.is_power_of_two()
             && (REGION_BYTES_MIN..=REGION_BYTES_MAX).contains(&region_bytes);
@@ -55,7 +55,8 @@ impl Layout {
                 bytes: region_bytes,
             });
         }
-        // Half of the region for a ring does not fit beside its header; a quarter always does.
+        // With the header pages, two rings of half the region each do not fit; two of a quarter
+        // always do.
         Ok(Layout {
             region_bytes,
             capacity: region_bytes / 4,
@@ -67,7 +68,7 @@ impl Layout {
         self.region_bytes
     }
 
-    /// Data bytes of each ring.
+    /// Size of each ring's data in bytes.
     pub const fn capacity(&self) -> usize {
         self.capacity
     }

@@ -1,6 +1,6 @@
-//! The device without a virtual machine: a region in a memfd, two doorbells.
+//! A VMPI device without a virtual machine: a region in a memfd, and two doorbells.
 //!
-//! For tests, and for two systems that are containers or processes of one kernel.
+//! Tests use it, and two systems that are containers or processes on one kernel.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,7 +12,7 @@ use super::device::{Device, Doorbells};
 use super::layout::Layout;
 use crate::hl::Side;
 
-/// A region and its doorbells, from which the sides are opened, each any number of times in a row.
+/// A region and its doorbells. Each side can be opened many times, one after the other.
 #[derive(Debug)]
 pub struct MemfdRegion {
     memory: Memory,
@@ -22,16 +22,16 @@ pub struct MemfdRegion {
 }
 
 impl MemfdRegion {
-    /// Makes a zeroed region.
+    /// Creates a region filled with zeroes.
     ///
     /// # Errors
-    /// `InvalidInput` when the size is not one of [`Layout`]; the kernel's refusal.
+    /// `InvalidInput` if [`Layout`] does not allow the size; the kernel refuses memory.
     pub fn create(region_bytes: usize) -> io::Result<MemfdRegion> {
         layout_of(region_bytes)?;
         MemfdRegion::over(Memory::anonymous("carina-vmpi", region_bytes)?)
     }
 
-    /// A region in memory that is zeroed.
+    /// Creates a region in `memory`, which must be filled with zeroes.
     pub(super) fn over(memory: Memory) -> io::Result<MemfdRegion> {
         Ok(MemfdRegion {
             layout: layout_of(memory.bytes())?,
@@ -41,10 +41,10 @@ impl MemfdRegion {
         })
     }
 
-    /// Opens one side. The one opened before for this side must be gone.
+    /// Opens one side. A device that was opened before for this side must have been dropped.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel refuses to map the region.
     pub fn device(&self, side: Side) -> io::Result<Box<dyn VmpiImpl + Send>> {
         let (own, peer) = match side {
             Side::Host => (&self.host_doorbell, &self.guest_doorbell),
@@ -62,7 +62,7 @@ impl MemfdRegion {
         )?))
     }
 
-    /// The memory, to be mapped by the other side.
+    /// The memory, for the other side to map.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -72,7 +72,7 @@ fn layout_of(region_bytes: usize) -> io::Result<Layout> {
     Layout::new(region_bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }
 
-/// Both sides of a new region: host, guest.
+/// Creates a region and opens both sides: host, guest.
 ///
 /// # Errors
 /// As for [`MemfdRegion::create`].

@@ -2,10 +2,10 @@
 //! Networking", S. Vrijders and others, 2016, section IV and figure 2).
 //!
 //! [`VmpiImpl`] is the interface between VMPI-HL and a device (VMPI-IMPL in that figure). Three
-//! devices implement it: [`ivshmem`], a PCI device of stock QEMU, [`memfd`], shared memory within
-//! one system, and [`virtqueue`], a virtio device of stock QEMU. The first two are a region of
-//! [`Layout`], an attach handshake and two rings, and differ in how one side wakes the other; over
-//! virtqueues the same handshake and the same records travel in buffers.
+//! devices implement it: [`ivshmem`], a PCI device of stock QEMU; [`memfd`], shared memory within
+//! one system; and [`virtqueue`], a virtio device of stock QEMU. The first two consist of a region
+//! with a [`Layout`], an attach handshake and two rings; they differ in how one side wakes the
+//! other. The third carries the same handshake and the same records in the buffers of virtqueues.
 
 mod attach;
 mod device;
@@ -36,90 +36,95 @@ pub use layout::{
     Layout, REGION_BYTES_DEFAULT, REGION_BYTES_MAX, REGION_BYTES_MIN, RegionSizeError,
 };
 
-/// A VMPI device: records in both directions between two systems of which either may restart.
+/// A VMPI device: carries records in both directions between two systems, either of which may
+/// restart.
 ///
-/// The owner calls [`VmpiImpl::link`] whenever it runs and at [`VmpiImpl::next_deadline_ns`]; only
-/// while that says [`LinkState::Up`] do records pass.
+/// The owner calls [`VmpiImpl::link`] whenever it runs, and at [`VmpiImpl::next_deadline_ns`].
+/// Records pass only while [`VmpiImpl::link`] returns [`LinkState::Up`].
 pub trait VmpiImpl: Send {
-    /// Which side this is.
+    /// The side that this device is.
     fn side(&self) -> Side;
 
     /// Longest record in bytes, VMPI header included.
     fn record_bytes_max(&self) -> usize;
 
-    /// Drives attach and heartbeat and says how the link is. A link that restarts is
-    /// [`LinkState::Down`] in at least one answer between two times of being up; everything in the
-    /// rings is then lost, and leases of the old link must not be released into the new one.
+    /// Advances the attach handshake and the heartbeat, and returns the state of the link. When a
+    /// link restarts, at least one call returns [`LinkState::Down`] before the next
+    /// [`LinkState::Up`]. All records in the rings are then lost, and leases of the old link must
+    /// not be released into the new one.
     #[must_use]
     fn link(&mut self, now_ns: u64) -> LinkState;
 
     /// Gives up the link, because the ring is corrupt or the peer broke the protocol above. The
-    /// link comes up again after a hold-off that grows with each failure. Returns the reason that
-    /// holds: a peer that restarted in this moment is not to blame for what its rings looked like.
+    /// link comes up again after a hold-off, which grows with each failure. Returns the actual
+    /// reason: if the peer has restarted meanwhile, the restart explains the state of its rings.
     fn fail(&mut self, now_ns: u64, reason: DownReason) -> DownReason;
 
-    /// Room for a record of `len` bytes; [`Slot::commit`] completes it, with `more` false.
+    /// Reserves room for a record of `len` bytes. [`Slot::commit`] completes it, with `more` false.
     ///
     /// # Errors
-    /// [`Refused::Full`] also while the link is down; [`Refused::Corrupt`] calls for
+    /// [`Refused::Full`], also while the link is down. [`Refused::Corrupt`]: call
     /// [`VmpiImpl::fail`].
     fn reserve(&mut self, len: usize) -> Result<Slot<'_>, Refused>;
 
-    /// Bytes of ring space free for records, each of which takes [`crate::hl::record_cost`]; 0
-    /// while the link is down.
+    /// Free ring space in bytes; each record takes [`crate::hl::record_cost`] of it. 0 while the
+    /// link is down.
     ///
     /// # Errors
     /// The peer broke the ring: call [`VmpiImpl::fail`].
     fn free_bytes(&mut self) -> Result<usize, Corrupt>;
 
-    /// Shows committed records to the peer and wakes it when it sleeps.
+    /// Makes the committed records visible to the peer, and wakes the peer if it sleeps.
     fn publish(&mut self);
 
-    /// The next record, if there is one.
+    /// The next record that the peer sent, or `None`.
     ///
     /// # Errors
     /// The peer broke the ring: call [`VmpiImpl::fail`].
     fn next(&mut self) -> Result<Option<Lease>, Corrupt>;
 
-    /// Gives the space of all records read back to the peer and wakes it when it waits for that.
+    /// Returns the space of all records that were read to the peer, and wakes the peer if it waits
+    /// for space.
     fn release(&mut self);
 
-    /// As [`VmpiImpl::release`], up to the end of one lease ([`Lease::end`]) and all before it.
+    /// Like [`VmpiImpl::release`], but only up to the end of one lease ([`Lease::end`]).
     fn release_to(&mut self, index: u64);
 
-    /// Asks to be woken for the next record. Returns whether the owner may sleep: until
-    /// [`VmpiImpl::wait_fd`] is readable or [`VmpiImpl::next_deadline_ns`].
+    /// Asks the peer to wake this side for the next record. Returns whether the owner may sleep
+    /// until [`VmpiImpl::wait_fd`] is readable or [`VmpiImpl::next_deadline_ns`] has come.
     #[must_use]
     fn arm(&mut self, now_ns: u64) -> bool;
 
-    /// Takes [`VmpiImpl::arm`] and [`VmpiImpl::arm_space`] back and silences the doorbell: the
-    /// owner is awake.
+    /// Cancels [`VmpiImpl::arm`] and [`VmpiImpl::arm_space`] and clears the doorbell, when the
+    /// owner is awake again.
     fn disarm(&mut self);
 
-    /// Asks to be woken when `bytes` of ring space are free. Returns whether the owner may sleep.
+    /// Asks the peer to wake this side when `bytes` of ring space are free. Returns whether the
+    /// owner may sleep; it may not if the space is free already.
     ///
     /// # Errors
     /// The peer broke the ring: call [`VmpiImpl::fail`].
     fn arm_space(&mut self, bytes: usize) -> Result<bool, Corrupt>;
 
-    /// When to call [`VmpiImpl::link`] again at the latest. May change after any call that takes
-    /// `&mut self`.
+    /// The latest time at which the owner must call [`VmpiImpl::link`] again. It may change with
+    /// any call that takes `&mut self`.
     #[must_use]
     fn next_deadline_ns(&self) -> u64;
 
-    /// What becomes readable when the peer wakes this side. `None`: this side polls. Never changes.
+    /// The descriptor that becomes readable when the peer wakes this side. `None` if this side
+    /// polls. The answer never changes.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// What was counted since the device was opened.
+    /// The counts since the device was opened.
     fn stats(&self) -> Stats;
 }
 
-/// How a link is.
+/// The state of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkState {
     /// Records pass.
     Up,
-    /// They do not.
+    /// No records pass, for this reason.
     Down(DownReason),
 }
 
@@ -127,44 +132,44 @@ pub enum LinkState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DownReason {
-    /// No node at the other side yet.
+    /// The other side's node has not appeared yet.
     NoPeer,
     /// The VM is not running.
     Detached,
-    /// The peer's node ended.
+    /// The peer's node has ended.
     PeerLeft,
-    /// The peer's node started anew.
+    /// The peer's node has restarted.
     PeerRestarted,
-    /// The peer's node or system stands still.
+    /// The peer's node or system does not run: its heartbeat has not changed.
     PeerSilent {
-        /// Milliseconds since its last sign of life, by this side's clock. More than
-        /// [`SILENCE_NS_MAX`] where this side was itself not running all the time.
+        /// Milliseconds since the last change of its heartbeat, by this side's clock. It exceeds
+        /// [`SILENCE_NS_MAX`] if this side itself did not run all the time.
         silent_ms: u64,
     },
-    /// The region was laid out by another version.
+    /// The peer uses another version of the region's layout or of the handshake.
     WrongVersion {
         /// Its version.
         peer: u32,
     },
-    /// The peer broke the ring, or a page of the region is gone ([`Corrupt::MemoryLost`]). Of the
-    /// latter the link does not recover: the device has to be opened again.
+    /// The peer broke the ring, or a page of the region is lost ([`Corrupt::MemoryLost`]). After a
+    /// lost page the link does not recover: the device must be opened again.
     Corrupt(Corrupt),
     /// The peer broke the virtqueues.
     BrokenQueue {
-        /// What it did.
+        /// What the peer did, as text.
         what: String,
     },
-    /// The peer broke the protocol above.
+    /// The peer broke the protocol above the device.
     Violation {
         /// A constant for counters.
         code: &'static str,
-        /// The story for people.
+        /// The reason in full, as text for people.
         reason: String,
     },
 }
 
 impl DownReason {
-    /// A constant for counters.
+    /// A short constant that names the reason in counters.
     pub fn code(&self) -> &'static str {
         match self {
             DownReason::NoPeer => "no-peer",
@@ -206,21 +211,21 @@ impl fmt::Display for DownReason {
     }
 }
 
-/// What a device counted.
+/// The counts of a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Times that the link came up.
     pub ups: u64,
-    /// Times that it went down by itself: restart, silence, detachment.
+    /// Times that the link went down without a fault: restart, silence, detachment.
     pub downs: u64,
-    /// Times that it was given up because the ring was corrupt, or its memory gone.
+    /// Times that this side gave up the link because the ring was corrupt or its memory lost.
     pub corrupt: u64,
-    /// Times that it was given up because the protocol above was broken.
+    /// Times that this side gave up the link because the peer broke the protocol above the device.
     pub violations: u64,
     /// Times that this side woke the peer.
     pub kicks: u64,
     /// Records read.
     pub records_in: u64,
-    /// Buffers of a virtqueue that had no block, such as frames of a network driver.
+    /// Buffers of a virtqueue that did not contain a block, such as frames of a network driver.
     pub foreign_blocks: u64,
 }

@@ -1,13 +1,13 @@
-//! When to look next, for a side that cannot be woken.
+//! The polling interval of a side that cannot be woken.
 
-/// Looks again this soon while there is traffic, in nanoseconds.
+/// Shortest interval between two looks, used while there is traffic, in nanoseconds.
 const INTERVAL_NS_MIN: u64 = 20_000;
 
-/// Looks at least this often on an idle link, in nanoseconds.
+/// Longest interval between two looks, used on an idle link, in nanoseconds.
 const INTERVAL_NS_MAX: u64 = 10_000_000;
 
-/// Backs off in proportion to how long nothing happened: a pause of a millisecond costs an eighth
-/// of that in delay, an idle link 100 looks a second.
+/// Computes when to look next. The interval is an eighth of the time since the last activity: after
+/// a quiet millisecond a record waits at most 125 µs, and an idle link costs 100 looks a second.
 #[derive(Debug, Default)]
 pub(super) struct Polling {
     active_ns: u64,
@@ -15,7 +15,8 @@ pub(super) struct Polling {
 }
 
 impl Polling {
-    /// Something was sent or received since the last call of [`Polling::next_look_ns`].
+    /// Records that something was sent or received since the last call of
+    /// [`Polling::next_look_ns`].
     pub(super) fn note_activity(&mut self) {
         self.is_active = true;
     }

@@ -1,29 +1,29 @@
-//! What a node must remember about a QEMU across its own restart: a small file beside the region.
+//! What a restarted node must know about a running QEMU, in a small file beside the region.
 //!
-//! One line: `carina-ivshmem 1 PID STARTTIME NEXT_PEER_ID FORM`. A QEMU is the process with that
-//! pid and that start time; both together are never used twice in one boot of the host.
+//! The file is one line: `carina-ivshmem 1 PID STARTTIME NEXT_PEER_ID FORM`. A QEMU is identified
+//! by pid and start time together: this pair is unique in one boot of the host.
 
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Who opened the socket between QEMU and node.
+/// How the socket between QEMU and the node was connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// QEMU connected to the node's socket. It cannot do so again.
+    /// QEMU connected to the node's socket. It cannot connect again.
     QemuConnected,
-    /// The node connected to QEMU's socket and can do so again.
+    /// The node connected to QEMU's socket, and can connect again.
     QemuListens,
-    /// The node is the back end of a virtio device, and connects again.
+    /// The node is the vhost-user back end of a virtio device, and can connect again.
     Virtqueue,
 }
 
-/// One process, unmistakably.
+/// Identity of one process that a reused pid cannot imitate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) pid: i32,
-    /// Clock ticks after the host's boot, from `/proc/PID/stat`.
+    /// Start time of the process in clock ticks after the host's boot, from `/proc/PID/stat`.
     pub(super) start_time: u64,
 }
 
@@ -31,7 +31,7 @@ impl Process {
     /// The process that has this pid now; `None` when no process has it.
     pub(super) fn running(pid: i32) -> Option<Process> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The second field is the command in parentheses and may contain anything.
+        // The second field is the command in parentheses. It may contain any character.
         let (_, fields) = stat.rsplit_once(')')?;
         let mut fields = fields.split_ascii_whitespace();
         if matches!(fields.next()?, "Z" | "X") {
@@ -41,29 +41,29 @@ impl Process {
         Some(Process { pid, start_time })
     }
 
-    /// Whether it still runs.
+    /// Whether the process still runs.
     pub(super) fn is_running(&self) -> bool {
         Process::running(self.pid) == Some(*self)
     }
 
-    /// What becomes readable when the process that has this pid ends. None on an old kernel, or
-    /// when it has ended.
+    /// A descriptor that becomes readable when the process ends. `None` on an old kernel, or if the
+    /// process has already ended.
     pub(super) fn pidfd(&self) -> Option<OwnedFd> {
         let pid = rustix::process::Pid::from_raw(self.pid)?;
         rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()
     }
 }
 
-/// The contents of the file.
+/// The contents of the state file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) qemu: Process,
-    /// The next ivshmem peer id that this QEMU has never heard of.
+    /// The next ivshmem peer id to use with this QEMU. It has never seen this id.
     pub(super) next_peer_id: u16,
     pub(super) form: Form,
 }
 
-/// Where it lies.
+/// The file that holds the [`State`].
 #[derive(Debug)]
 pub(super) struct StateFile {
     path: PathBuf,
@@ -74,12 +74,14 @@ impl StateFile {
         StateFile { path }
     }
 
-    /// What the last node wrote; `None` when there is nothing that can be understood.
+    /// The state that the previous node wrote. `None` if there is no file, or its contents are
+    /// invalid.
     pub(super) fn read(&self) -> Option<State> {
         decode(&fs::read_to_string(&self.path).ok()?)
     }
 
-    /// Replaces the file as a whole, so that a node that is killed leaves the old or the new one.
+    /// Replaces the file atomically. If the node is killed, the file has either the old or the new
+    /// state.
     pub(super) fn write(&self, state: &State) -> io::Result<()> {
         let new = self.path.with_extension("state-new");
         fs::write(&new, encode(state))
@@ -107,9 +109,9 @@ pub(super) fn check_file_name(name: &str) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
-/// Removes a file that may not be there.
+/// Removes a file, if it exists.
 pub(super) fn remove_file(path: &Path) {
-    // Nothing can be done about a file that stays; the next node will find it stale again.
+    // If the file cannot be removed, the next node finds it stale again.
     let _ = fs::remove_file(path);
 }
 

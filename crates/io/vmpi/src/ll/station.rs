@@ -1,4 +1,4 @@
-//! The station block: page 0 of a region, through which the two nodes find each other.
+//! The station block: page 0 of a region, where each node shows its state to the other.
 //!
 //! ```text
 //! 0x000  magic "CARINAVM"     0x100  host:  epoch, seen, heartbeat, doorbell, flags, vector
@@ -8,8 +8,8 @@
 //! 0x020  offset of the ring from host to guest u64, 0x028 from guest to host u64
 //! ```
 //!
-//! Each side writes its own half and the host writes the head. All integers are little endian.
-//! Every field may change at any time, so each is read once into a local.
+//! Each side writes its own half, and the host writes the head. All integers are little endian. The
+//! peer may change any field at any time, so the code reads each field once, into a local variable.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -21,11 +21,11 @@ use crate::hl::Side;
 /// The version of the region's layout and of the attach handshake.
 pub(super) const VERSION: u32 = 1;
 
-/// Flag of a side: ring its doorbell when its consumer or producer is armed. Without it the side
-/// polls.
+/// Flag of a side: the peer is to ring this side's doorbell when its consumer or producer is armed.
+/// Without the flag, this side polls.
 pub(super) const FLAG_TAKES_DOORBELL: u32 = 1;
 
-/// Flag of a side: it can ring the peer's doorbell. Without it the peer polls.
+/// Flag of a side: it can ring the peer's doorbell. Without the flag, the peer polls.
 pub(super) const FLAG_RINGS: u32 = 2;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CARINAVM");
@@ -44,7 +44,7 @@ pub(super) struct Station {
     side: Side,
 }
 
-/// What a side shows of itself.
+/// The half of the station block that one side writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Half {
     pub(super) epoch: u32,
@@ -52,20 +52,20 @@ pub(super) struct Half {
     pub(super) heartbeat: u32,
     pub(super) doorbell: u32,
     pub(super) flags: u32,
-    /// Host: at which of the device's vectors its rings arrive. Guest: at which it has heard one.
+    /// On the host: the device's vector at which it rings. In the guest: the vector at which it has
+    /// received a ring.
     pub(super) vector: u32,
 }
 
-/// Where both sides show themselves.
+/// The place where each side shows its half and reads the peer's.
 pub(super) trait Board {
-    /// Shows this side. The peer sees it after all that this side wrote before.
+    /// Shows this side's half. The peer sees it only after everything that this side wrote before.
     fn show(&self, half: &Half);
 
-    /// What the peer shows.
+    /// The peer's half.
     fn look(&self) -> Half;
 
-    /// The version of the peer's half, or of the region, that this side must know; none while
-    /// nothing is there.
+    /// The version that the peer, or the region, uses. `None` if the peer has shown nothing yet.
     fn version(&self) -> Option<u32>;
 }
 
@@ -74,7 +74,7 @@ impl Station {
         Station { map, side }
     }
 
-    /// Whether the page could not be had, so that this is another one than the peer sees.
+    /// Whether the page is lost, so that the memory mapped here is not what the peer sees.
     pub(super) fn is_lost(&self) -> bool {
         self.map.is_lost()
     }
@@ -104,8 +104,8 @@ impl Station {
 }
 
 impl Board for Station {
-    /// Shows this side. `seen` becomes visible after everything that was written before, `epoch`
-    /// after `seen`.
+    /// Shows this side's half. `seen` becomes visible after everything that was written before, and
+    /// `epoch` after `seen`.
     fn show(&self, half: &Half) {
         let store =
             |field, value: u32, order| self.field(self.side, field).store(value.to_le(), order);
@@ -117,8 +117,8 @@ impl Board for Station {
         store(EPOCH, half.epoch, Ordering::Release);
     }
 
-    /// Reads the peer's half once. `epoch` is read before `seen`, so that a `seen` which names this
-    /// side's epoch belongs to a peer of this epoch or a later one.
+    /// Reads each field of the peer's half once. `epoch` is read before `seen`: if `seen` names
+    /// this side's epoch, it was then written by the peer of this epoch or a later one.
     fn look(&self) -> Half {
         let peer = self.side.peer();
         let load = |field, order| u32::from_le(self.field(peer, field).load(order));
@@ -132,7 +132,8 @@ impl Board for Station {
         }
     }
 
-    /// The version in the head, when there is a head. The host's own is the one it writes.
+    /// The version in the head; `None` if there is no head. On the host this is what the host
+    /// wrote.
     fn version(&self) -> Option<u32> {
         if self.side == Side::Host {
             return Some(VERSION);

@@ -1,4 +1,5 @@
-//! The attach handshake and the rings over memfd, with peers that restart, stop and scribble.
+//! The attach handshake and the rings over memfd, with peers that restart, stop, and write random
+//! bytes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -44,7 +45,7 @@ impl Sides {
         sides
     }
 
-    /// Both sides look every millisecond. Returns how both links are at the end.
+    /// Lets both sides look every millisecond. Returns the state of both links at the end.
     fn run(&mut self, looks: usize) -> (LinkState, LinkState) {
         for _ in 0..looks {
             self.now_ns += MS;
@@ -98,7 +99,7 @@ fn restart_of_either_side_is_seen_once_and_resets_the_rings() {
         }
         send(&mut sides.host, b"lost");
         send(&mut sides.guest, b"lost");
-        // Without the courtesy of a destructor, like a process that was killed.
+        // The old device is forgotten without its destructor, as if its process was killed.
         let new = sides.region.device(side).unwrap();
         let (dead, other) = match side {
             Side::Host => (std::mem::replace(&mut sides.host, new), &mut sides.guest),
@@ -163,7 +164,7 @@ fn silent_peer_is_dead_after_600_ms_and_may_come_back() {
 
 #[test]
 fn killed_peer_is_missed_within_700_ms_by_a_lazy_side() {
-    // Wherever in the peer's beat it is killed, and wherever in its own beat the watcher is.
+    // Tests each phase of the killed side's heartbeat and of the watching side's heartbeat.
     for phase_ms in 0..HEARTBEAT_NS / MS {
         let mut sides = Sides::up();
         let mut guest_beats_at = sides.guest.next_deadline_ns() + phase_ms * MS;
@@ -193,7 +194,7 @@ fn killed_peer_is_missed_within_700_ms_by_a_lazy_side() {
 fn time_in_which_the_observer_did_not_run_does_not_count() {
     let mut sides = Sides::up();
     for _ in 0..3 {
-        // Both were stopped for an hour, as when a laptop sleeps.
+        // Both sides were stopped for an hour, as when a laptop is suspended.
         sides.now_ns += 3_600_000 * MS;
         assert_eq!(sides.host.link(sides.now_ns), LinkState::Up);
         assert_eq!(sides.guest.link(sides.now_ns), LinkState::Up);
@@ -233,7 +234,7 @@ fn rings_of_a_restarting_peer_are_not_a_violation() {
         sides.region.device(Side::Guest).unwrap(),
     ));
     let _ = new.link(sides.now_ns + 1);
-    // The new guest has zeroed its indices; for the host they went back.
+    // The new guest has zeroed its indices. For the host, they have decreased.
     let corrupt = sides.host.next().unwrap_err();
     let reason = sides
         .host
@@ -278,7 +279,7 @@ fn header_on_the_ring_is_four_bytes_per_record() {
     assert_eq!(lease.len() - b"payload".len(), 4);
 }
 
-/// Echoes until told to stop; sleeps on the doorbell only.
+/// Echoes until told to stop. Sleeps on the doorbell alone.
 fn echo(mut device: Dev, stop: &AtomicBool) -> Stats {
     while !stop.load(Ordering::Relaxed) {
         if device.link(monotonic_ns()) == LinkState::Up {
@@ -291,7 +292,7 @@ fn echo(mut device: Dev, stop: &AtomicBool) -> Stats {
     device.stats()
 }
 
-/// Sleeps as an engine does, on doorbell and deadline.
+/// Sleeps until the doorbell rings or the deadline passes, as an engine does.
 fn sleep(device: &mut Dev) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let now_ns = monotonic_ns();
@@ -311,7 +312,7 @@ fn sleep(device: &mut Dev) {
 fn threads_exchange_records_and_survive_restarts_of_both_sides() {
     let region = MemfdRegion::create(REGION).unwrap();
     let stop = AtomicBool::new(false);
-    // Nothing is judged by it; it ends what hangs.
+    // The test judges nothing by this time; it only ends a test that hangs.
     let deadline = Instant::now() + Duration::from_secs(600);
     thread::scope(|scope| {
         for round in 0..4u32 {
@@ -343,7 +344,7 @@ fn threads_exchange_records_and_survive_restarts_of_both_sides() {
             assert!(host.stats().kicks > 0);
             stop.store(true, Ordering::Relaxed);
             if round % 2 == 0 {
-                // Every other time the host goes without a word.
+                // In every other round the host ends without a message.
                 std::mem::forget(host);
             }
             assert!(thread.join().unwrap().records_in >= 2000);
@@ -367,7 +368,7 @@ fn scribbled_region_fails_the_link_with_a_counted_reason() {
         for _ in 0..50 {
             send(&mut sides.guest, &[3; 40]);
         }
-        // Every byte, every byte but the station block's, or a few words anywhere.
+        // Overwrites every byte, every byte except the station block's, or a few words anywhere.
         let (from, words) = match round % 3 {
             0 => (0, REGION / 8),
             1 => (4096, (REGION - 4096) / 8),
@@ -407,20 +408,22 @@ fn scribbled_region_fails_the_link_with_a_counted_reason() {
         let stats = sides.host.stats();
         corrupt_links += stats.corrupt;
         cut_links += u64::from(stats.corrupt + stats.downs > 0);
-        // The guest regains its senses.
+        // A correct guest replaces the faulty one.
         sides.guest = sides.region.device(Side::Guest).unwrap();
         assert_eq!(sides.run(2000), (LinkState::Up, LinkState::Up));
         send(&mut sides.guest, b"well");
         assert_eq!(receive(&mut sides.host).as_deref(), Some(&b"well"[..]));
     }
-    // An overwritten station block looks like a restart; a few words may hit nothing that counts.
+    // An overwritten station block looks like a restart. A few words may not hit anything
+    // important.
     assert!(
         cut_links >= 40 && corrupt_links >= 20,
         "cut {cut_links}, corrupt {corrupt_links}"
     );
 }
 
-/// The host sends nothing and the ring has room for all: only a look at the index finds it.
+/// The host sends nothing, and the ring has room for everything. Only a look at the index finds the
+/// fault.
 #[test]
 fn corrupt_head_of_a_quiet_link_resets_it() {
     for side in [Side::Host, Side::Guest] {
@@ -446,7 +449,7 @@ fn corrupt_head_of_a_quiet_link_resets_it() {
     }
 }
 
-/// The file of a region is QEMU's too, which could cut it short.
+/// QEMU also has the file of a region open, and could shorten it.
 #[test]
 fn region_that_was_cut_short_ends_its_link_and_not_the_process() {
     for left in [0, 4096, 8192, 16384] {

@@ -1,11 +1,11 @@
-//! A peer that breaks the rules loses its link, and no other flow is affected.
+//! A peer that violates the protocol loses its link; other flows are not affected.
 
 use carina_wire::FlowSpec;
 use carina_wire::vmpi::{BundleHeader, Channel, Control, DataHeader, Outcome};
 
 use super::*;
 
-/// Gives the host control messages that a correct guest does not send, after those that it does.
+/// Gives the host control messages that a correct guest never sends, after correct ones.
 fn misbehave(messages: &[Control<'_>]) -> Result<(), Violation> {
     let mut pair = Pair::up(7);
     messages.iter().try_for_each(|message| {
@@ -103,7 +103,8 @@ fn unsolicited_answer_is_a_violation_and_a_credit_is_not() {
         misbehave(&[answer]),
         Err(Violation::UnexpectedResponse { channel })
     );
-    // A credit for a channel that is not there may have crossed its end.
+    // Credit for an unknown channel is no violation: the credit and the channel's end may have
+    // crossed.
     assert_eq!(
         misbehave(&[Control::Credit {
             channel,
@@ -170,7 +171,7 @@ fn bundles_that_no_node_sends_cost_the_link() {
         host.on_bundle(bundle, 600, Some(592)),
         Ok(RxBundle::Deliver(channel))
     );
-    // What is in it is the application's doing.
+    // The application, not the peer's node, is responsible for the contents of a bundle.
     assert_eq!(
         host.on_bundle(bundle, 16, None),
         Ok(RxBundle::Broken(channel))
@@ -274,7 +275,7 @@ fn endless_requests_are_bounded_by_channels_and_backlog() {
         if let Err(violation) = pair.host.endpoint.handle_control(&bytes) {
             break violation;
         }
-        // Beyond the limit each request is refused and its channel free again.
+        // Each request beyond the limit is refused, and its channel becomes free again.
         channel = (channel + 2).min(2 * max as u16 + 3);
         assert!(pair.host.endpoint.table.in_use().1 <= max);
     };

@@ -1,4 +1,4 @@
-//! The guest's end: the PCI device, mapped from user space through sysfs.
+//! The guest's end of ivshmem: the PCI device, mapped in user space through sysfs or VFIO.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ use crate::ll::layout::Layout;
 use crate::ll::station::Half;
 use crate::ll::{HEARTBEAT_NS, VmpiImpl};
 
-/// Opens devices.
+/// Opens ivshmem devices in a guest.
 #[derive(Debug)]
 pub struct GuestDevice;
 
@@ -39,10 +39,11 @@ pub fn guest_devices() -> io::Result<Vec<PciAddress>> {
 }
 
 impl GuestDevice {
-    /// Opens the device at `address` for the data plane. Needs the right to map its BARs: root.
+    /// Opens the device at `address` for the data plane. The caller needs root to map its BARs.
     ///
     /// # Errors
-    /// What sysfs or VFIO say, with the file; `InvalidData` when the BAR has no size of a region.
+    /// An error of sysfs or VFIO, with the file; `InvalidData` if the BAR's size is not that of a
+    /// region.
     pub fn open(address: &str, interrupts: Interrupts) -> io::Result<Opened> {
         check_address(address)?;
         let path = device_directory(address);
@@ -85,14 +86,14 @@ fn open_vfio(path: &Path, address: &str) -> io::Result<Box<dyn VmpiImpl + Send>>
     )?))
 }
 
-/// A guest's way to the host, and the host's way to the guest.
+/// The doorbells of a guest: how the guest wakes the host, and how the host wakes the guest.
 struct GuestBells {
     doorbell: Doorbell,
-    /// The vector that the interrupt is routed from; the device is opened with the first.
+    /// The vector whose interrupt the guest receives now; 0 after the device is opened.
     routed: u32,
-    /// Whether an interrupt has come since.
+    /// Whether an interrupt has arrived since the guest routed this vector.
     has_heard: bool,
-    /// The vector that is shown to the host.
+    /// The vector that the guest shows to the host.
     shown: u32,
     next_route_ns: u64,
 }
@@ -110,15 +111,15 @@ impl GuestBells {
 }
 
 enum Doorbell {
-    /// BAR 0 mapped through sysfs: no interrupts.
+    /// BAR 0 is mapped through sysfs; there are no interrupts.
     Mapped {
-        /// The page in which the BAR lies.
+        /// The page that contains the BAR.
         page: Mapping,
-        /// Of the doorbell register in it.
+        /// Offset of the doorbell register in the page.
         offset: usize,
     },
-    /// Through VFIO, with an interrupt. The BAR may share its page with another device, which VFIO
-    /// does not map.
+    /// The device is opened through VFIO, with an interrupt. The registers are written through
+    /// VFIO, because the BAR may share its page with another device and VFIO then does not map it.
     Vfio {
         device: VfioDevice,
         registers: vfio::Region,
@@ -127,7 +128,7 @@ enum Doorbell {
 
 impl Doorbells for GuestBells {
     fn ring(&self, peer_doorbell: u32) {
-        // The number comes from shared memory. QEMU ignores a peer that does not exist.
+        // The number comes from shared memory. QEMU ignores a number that no peer has.
         let word = peer_doorbell << 16;
         match &self.doorbell {
             Doorbell::Mapped { page, offset } => {
@@ -135,7 +136,7 @@ impl Doorbells for GuestBells {
                     .store(word.to_le(), Ordering::Release);
             }
             Doorbell::Vfio { device, registers } => {
-                // A device that was taken away makes the heartbeat stop, which is noticed.
+                // If the device was removed, the heartbeat stops and the handshake ends the link.
                 let _ = device.write_u32(*registers, DOORBELL as u64, word);
             }
         }
@@ -158,17 +159,18 @@ impl Doorbells for GuestBells {
         }
     }
 
-    /// Goes over to the vector at which a restarted host rings, and says so once it has heard a
-    /// ring there: whether QEMU really gave that vector a doorbell only this shows.
+    /// Routes the interrupt from the vector that a restarted host uses. The guest shows this vector
+    /// only after it has received an interrupt there: only that proves that QEMU has connected the
+    /// vector to a doorbell.
     fn tune(&mut self, now_ns: u64, peer: &Half) -> u32 {
         let Doorbell::Vfio { device, .. } = &mut self.doorbell else {
             return 0;
         };
         let is_news = peer.epoch != 0 && peer.vector != self.routed;
         if is_news && peer.vector < VECTORS && now_ns >= self.next_route_ns {
-            // A host that shows another vector every moment costs a little time now and then.
+            // The limit bounds the cost of a host that keeps changing its vector.
             self.next_route_ns = now_ns + HEARTBEAT_NS;
-            // A device with fewer vectors refuses; then nothing is heard and this side polls.
+            // A device with fewer vectors refuses. The guest then receives no interrupt, and polls.
             self.routed = match device.route_interrupt(peer.vector) {
                 Ok(()) => peer.vector,
                 Err(_) => u32::MAX,
@@ -194,7 +196,8 @@ impl Doorbells for GuestBells {
     }
 }
 
-/// Where the firmware put BAR 0; the BAR is smaller than a page and need not start one.
+/// Physical address at which the firmware placed BAR 0. The BAR is smaller than a page and need not
+/// begin at a page boundary.
 fn bar_start(path: &Path) -> io::Result<u64> {
     let path = path.join("resource");
     let text = fs::read_to_string(&path).map_err(|e| file_error(&path, &e))?;

@@ -1,12 +1,13 @@
-//! The host's end of one VM: region, ivshmem server, liveness of QEMU.
+//! The host's end of one VM over ivshmem: the region, the ivshmem server, and the watch over QEMU.
 //!
-//! Two ways for QEMU to attach:
+//! QEMU can attach in two ways:
 //!
-//! - QEMU listens on `NAME.qemu` and the node connects. After a restart the node connects again,
-//!   and gives QEMU new doorbells for both directions. The one toward the guest becomes the
-//!   device's next interrupt vector, to which the guest's node changes over.
-//! - QEMU connects to `NAME.ivshmem`. It never does so again, so after a restart of the node both
-//!   sides poll until the VM is restarted.
+//! - QEMU listens on `NAME.qemu` and the node connects. A restarted node connects again and gives
+//!   QEMU
+//! new doorbells for both directions. The doorbell toward the guest becomes the device's next
+//! interrupt vector, and the guest's node changes to that vector.
+//! - QEMU connects to `NAME.ivshmem`. QEMU cannot connect a second time, so after a restart of the
+//! node both sides poll until the VM restarts.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,9 +26,9 @@ use crate::ll::qemu::{Form, Process, State, StateFile, check_file_name, remove_f
 use crate::ll::station::{FLAG_TAKES_DOORBELL, Half};
 use crate::ll::{HEARTBEAT_NS, VmpiImpl};
 
-/// The host's end of one VM, driven as [`crate::ll::HostPort`] says.
+/// The host's end of one VM over ivshmem. [`crate::ll::HostPort`] says how a thread drives it.
 ///
-/// Dropping it leaves region and state for the next node; [`HostPort::destroy`] removes them.
+/// Dropping the port leaves region and state for the next node; [`HostPort::destroy`] removes them.
 #[derive(Debug)]
 pub struct HostPort {
     paths: Paths,
@@ -52,12 +53,12 @@ const CLIENT: u64 = 1;
 const PIDFD: u64 = 2;
 
 impl HostPort {
-    /// Opens the port of the VM `name` in `dir`, which must be a directory of a tmpfs that only
-    /// this user can enter. A region whose QEMU still runs is taken over as it is, whatever its
-    /// size; otherwise a new one of `region_bytes` is made.
+    /// Opens the port of the VM `name` in `dir`. The directory must be on a tmpfs and accessible to
+    /// this user only. If the QEMU of an existing region still runs, the port adopts that region
+    /// with the size that it has; otherwise it creates a new region of `region_bytes`.
     ///
     /// # Errors
-    /// `InvalidInput` when name or size are not allowed; what the file system says.
+    /// `InvalidInput` if name or size are not allowed; errors of the file system.
     pub fn open(dir: &Path, name: &str, region_bytes: usize) -> io::Result<HostPort> {
         check_file_name(name)?;
         let paths = Paths::new(dir, name);
@@ -101,10 +102,10 @@ impl HostPort {
         Ok(port)
     }
 
-    /// The data plane's end. Only one may exist at a time.
+    /// Opens the data plane's end of the port. Only one may exist at a time.
     ///
     /// # Errors
-    /// The kernel's refusal to map the region.
+    /// The kernel refuses to map the region.
     pub fn device(&self) -> io::Result<Box<dyn VmpiImpl + Send>> {
         let doorbells = HostBells {
             shared: Arc::clone(&self.shared),
@@ -119,8 +120,8 @@ impl HostPort {
         )?))
     }
 
-    /// Handles what happened on the sockets. Never blocks and never fails: what a QEMU does wrong
-    /// costs its own connection.
+    /// Handles events on the port's sockets. It never blocks and never fails: a QEMU that
+    /// misbehaves loses only its own connection.
     pub fn on_readable(&mut self) {
         let mut ready: Vec<Ready> = Vec::new();
         if self.epoll.wait(&mut ready, Some(0)).is_err() {
@@ -135,7 +136,7 @@ impl HostPort {
         }
     }
 
-    /// Looks for a QEMU that listens, at most every 100 ms.
+    /// Connects to QEMU's socket if QEMU listens; tries at most every 100 ms.
     pub fn on_tick(&mut self, now_ns: u64) {
         if self.client.is_some() || now_ns < self.tick_ns {
             return;
@@ -150,32 +151,34 @@ impl HostPort {
         }
     }
 
-    /// The pid of the QEMU that has the region, if there is one.
+    /// The pid of the QEMU that uses the region; `None` if none does.
     pub fn qemu_pid(&self) -> Option<i32> {
         self.state.map(|state| state.qemu.pid)
     }
 
-    /// Bytes of the region.
+    /// Size of the region in bytes.
     pub fn region_bytes(&self) -> usize {
         self.layout.region_bytes()
     }
 
-    /// The socket on which a QEMU may listen (`-chardev socket,server=on,wait=on`): preferred.
+    /// Path of the socket on which QEMU may listen (`-chardev socket,server=on,wait=on`):
+    /// preferred.
     pub fn qemu_socket(&self) -> &Path {
         &self.paths.qemu
     }
 
-    /// The socket to which a QEMU may connect.
+    /// Path of the socket to which QEMU may connect.
     pub fn listen_socket(&self) -> &Path {
         &self.paths.listen
     }
 
-    /// Connections that were refused or cut because the other end was no well-behaved QEMU.
+    /// Number of connections that the port refused or closed because the other end did not behave
+    /// like QEMU.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Removes region, state and sockets: the VM is not to come back.
+    /// Removes region, state and sockets, for a VM that is not to attach again.
     pub fn destroy(self) {
         self.shared.set_detached();
         for path in [&self.paths.region, &self.paths.listen, &self.paths.qemu] {
@@ -188,7 +191,7 @@ impl HostPort {
         while let Ok((socket, _)) = self.listener.accept() {
             let is_taken = self.client.is_some() || self.state.is_some_and(|s| s.qemu.is_running());
             if is_taken || socket.set_nonblocking(true).is_err() {
-                // Dropping the socket shows the second QEMU that there is no server for it.
+                // QEMU sees the closed socket and reports that there is no server.
                 self.refused += 1;
                 continue;
             }
@@ -196,7 +199,7 @@ impl HostPort {
         }
     }
 
-    /// Serves a new connection; on failure the connection is dropped and nothing else changes.
+    /// Serves a new connection. If that fails, the port drops the connection.
     fn meet(&mut self, socket: UnixStream, form: Form) {
         let Some(qemu) = peer_credentials(&socket)
             .ok()
@@ -213,7 +216,8 @@ impl HostPort {
             self.refused += 1;
             return;
         };
-        // Written first: an id must count as used although the node may die right after sending it.
+        // The state is written before the id is sent: if the node dies in between, the id counts as
+        // used.
         let state = State {
             qemu,
             next_peer_id,
@@ -247,7 +251,7 @@ impl HostPort {
         self.shared
             .host_id
             .store(u32::from(host_id), Ordering::Relaxed);
-        // Each host before this one has taken an id and a vector.
+        // Each earlier host of this QEMU has used one id and one vector.
         self.shared
             .vector
             .store(u32::from(host_id - HOST_ID_FIRST), Ordering::Relaxed);
@@ -259,7 +263,8 @@ impl HostPort {
             .store(true, Ordering::Relaxed);
     }
 
-    /// A client of the ivshmem protocol has nothing to say; whatever arrives ends the connection.
+    /// Reads from the connection to QEMU. A client of the ivshmem protocol never sends, so anything
+    /// that arrives ends the connection.
     fn read_client(&mut self) {
         let Some(client) = &mut self.client else {
             return;
@@ -287,7 +292,7 @@ impl HostPort {
         }
     }
 
-    /// QEMU is gone.
+    /// Records that QEMU has ended.
     fn detach(&mut self) {
         if let Some(client) = self.client.take() {
             let _ = self.epoll.del(&client);
@@ -300,14 +305,15 @@ impl HostPort {
         self.shared.set_detached();
     }
 
-    /// Learns of the end of a process although no socket reports it.
+    /// Watches the process by its pidfd, so that its end is noticed even if no socket reports it.
     fn watch(&mut self, qemu: Process) {
         self.shared.is_attached.store(true, Ordering::Relaxed);
         if let Some(old) = self.pidfd.take() {
             let _ = self.epoll.del(&old);
         }
         let Some(pidfd) = qemu.pidfd() else {
-            // An old kernel, or the process has just ended: then its socket says so.
+            // The kernel is too old, or the process has just ended. The socket then reports the
+            // end.
             return;
         };
         if !qemu.is_running() {
@@ -358,7 +364,7 @@ impl Paths {
     }
 }
 
-/// What control thread and data plane share.
+/// State that the control thread and the data plane share.
 #[derive(Debug)]
 struct Shared {
     host_doorbell: EventFd,
@@ -391,14 +397,14 @@ impl Shared {
         ] {
             flag.store(false, Ordering::Relaxed);
         }
-        // A data plane that sleeps shall see it at once.
+        // Wakes a sleeping data plane, so that it notices at once.
         self.host_doorbell.signal();
     }
 }
 
 struct HostBells {
     shared: Arc<Shared>,
-    /// The guest has heard this host's doorbell.
+    /// The guest has shown that it received a ring at this host's vector.
     guest_listens: bool,
     next_trial_ns: u64,
 }
@@ -412,7 +418,8 @@ impl Doorbells for HostBells {
         self.guest_listens
     }
 
-    /// Rings on trial as long as a guest that takes doorbells has not said that it heard one.
+    /// Returns the vector at which this host rings. While a guest that takes doorbells has not
+    /// shown that vector yet, the host also rings on trial with each heartbeat.
     fn tune(&mut self, now_ns: u64, peer: &Half) -> u32 {
         let vector = self.shared.vector.load(Ordering::Relaxed);
         let has_doorbell = self.shared.guest_takes_doorbell.load(Ordering::Relaxed);
@@ -445,7 +452,8 @@ impl Doorbells for HostBells {
 fn connect(path: &Path) -> Option<UnixStream> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
     let address = SocketAddrUnix::new(path).ok()?;
-    // Non-blocking from the start: a listener with a full queue must not stop the control thread.
+    // The socket is non-blocking from the start: a listener with a full queue must not block the
+    // control thread.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;

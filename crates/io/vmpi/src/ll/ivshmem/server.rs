@@ -16,16 +16,17 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use carina_sys::send_with_fds;
 
-/// The peer id of every VM. Only ids of one QEMU must differ, and each QEMU has its own node port.
+/// The ivshmem peer id of every VM. Ids must differ only within one QEMU, and each QEMU has its own
+/// server.
 pub(super) const VM_ID: u16 = 1;
 
-/// The first peer id of a host.
+/// The peer id of the first host's node that serves a QEMU. Each restarted node takes the next id.
 pub(super) const HOST_ID_FIRST: u16 = 2;
 
 const PROTOCOL_VERSION: i64 = 0;
 const SHARED_MEMORY: i64 = -1;
 
-/// Everything that a QEMU needs that has never seen this region: memory and both doorbells.
+/// Sends a QEMU that is new to this region everything it needs: the memory and both doorbells.
 pub(super) fn send_welcome(
     socket: impl AsFd,
     memory: BorrowedFd<'_>,
@@ -41,9 +42,9 @@ pub(super) fn send_welcome(
     send(socket, i64::from(VM_ID), Some(guest_doorbell))
 }
 
-/// What a QEMU needs that has the memory already: the doorbell of a host it has not heard of, and
-/// one more for the VM, which QEMU takes for the VM's next vector. An id used before makes QEMU 7.2
-/// crash; a doorbell without a vector left makes it complain, and costs nothing.
+/// Sends a QEMU that already has the memory the doorbell of a new host and one more doorbell for
+/// the VM. QEMU assigns the latter to the VM's next vector. An id that was used before crashes QEMU
+/// 7.2. A doorbell beyond the last vector only makes QEMU print an error.
 pub(super) fn send_new_host(
     socket: impl AsFd,
     host_id: u16,

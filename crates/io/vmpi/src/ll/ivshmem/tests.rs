@@ -1,4 +1,4 @@
-//! The host port against a fake QEMU.
+//! Tests of the host port against a fake QEMU.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use crate::ll::{DownReason, LinkState};
 
 const REGION: usize = 64 << 10;
 
-/// A directory of a tmpfs, removed at the end.
+/// A directory on a tmpfs, which is removed at the end.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -42,7 +42,7 @@ impl Directory {
         names
     }
 
-    /// Pretends that the node was restarted while a QEMU that listens kept running.
+    /// Simulates a restart of the node while a listening QEMU keeps running.
     fn remember(&self, qemu: Process, next_peer_id: u16, form: Form) {
         let file = StateFile::new(self.0.join("vm.state"));
         file.write(&State {
@@ -72,14 +72,14 @@ fn own_process() -> Process {
     Process::running(std::process::id() as i32).unwrap()
 }
 
-/// Lets the port look around a whole second after the last time.
+/// Calls the port's tick as if a second has passed since the last call.
 fn tick(port: &mut HostPort) {
     static NOW_S: AtomicU64 = AtomicU64::new(1);
     port.on_readable();
     port.on_tick(NOW_S.fetch_add(1, Ordering::Relaxed) * 1_000_000_000);
 }
 
-/// Checks the whole welcome and returns region, host's doorbell and guest's doorbell.
+/// Checks the complete welcome. Returns the region, the host's doorbell and the guest's doorbell.
 fn welcome(qemu: &UnixStream) -> (OwnedFd, EventFd, EventFd) {
     let mut all = Vec::new();
     for _ in 0..5 {
@@ -110,7 +110,7 @@ fn qemu_that_connects_gets_memory_and_both_doorbells() {
     );
     assert_eq!(port.qemu_pid(), Some(std::process::id() as i32));
     assert_eq!(device.link(2), LinkState::Down(DownReason::NoPeer));
-    // What the guest rings is what the data plane waits on.
+    // The data plane waits on the doorbell that the guest rings.
     device.disarm();
     host_doorbell.signal();
     use rustix::event::{PollFd, PollFlags, poll};
@@ -129,7 +129,7 @@ fn node_connects_to_a_qemu_that_listens() {
     let (qemu, _) = listener.accept().unwrap();
     welcome(&qemu);
     assert_eq!(port.qemu_pid(), Some(std::process::id() as i32));
-    // One connection is enough.
+    // The port does not connect a second time.
     tick(&mut port);
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err());
@@ -150,7 +150,7 @@ fn restarted_node_sends_only_new_doorbells_and_a_new_id() {
         .write(9000, b"kept");
     for expected in [3, 4, 5] {
         drop(port);
-        // What this node asks for does not count: QEMU has mapped the region.
+        // The requested size is ignored, because QEMU has already mapped the region.
         port = HostPort::open(&directory.0, "vm", 4 * REGION).unwrap();
         assert_eq!(port.region_bytes(), REGION);
         tick(&mut port);
@@ -193,7 +193,7 @@ fn guest_is_rung_only_after_it_heard_the_restarted_node() {
     let (takes_doorbell, rings) = (1, 2);
     let mut device = port.device().unwrap();
     let _ = device.link(1);
-    // A guest that takes doorbells at the vector of the node before.
+    // A guest that takes doorbells at the vector of the previous node.
     for (offset, value) in [(0x184, word(0x100)), (0x190, takes_doorbell), (0x180, 7)] {
         station.write(offset, &u32::to_le_bytes(value));
     }
@@ -219,7 +219,7 @@ fn restarted_node_waits_for_a_qemu_that_cannot_connect_again() {
     directory.remember(own_process(), 3, Form::QemuConnected);
     let mut port = directory.port();
     let mut device = port.device().unwrap();
-    // Attached although no socket says so; neither side can ring, so both poll.
+    // The VM is attached although no socket reports it. Neither side can ring, so both poll.
     assert_eq!(device.link(1), LinkState::Down(DownReason::NoPeer));
     let second = UnixStream::connect(port.listen_socket()).unwrap();
     port.on_readable();
@@ -284,7 +284,7 @@ fn malformed_clients_cost_only_their_own_connection() {
     let directory = Directory::new("malformed");
     let mut port = directory.port();
     for round in 0..50u64 {
-        // Hangs up at once, talks, talks and hangs up, floods.
+        // The client hangs up at once, sends bytes, sends bytes and hangs up, or floods.
         let mut qemu = UnixStream::connect(port.listen_socket()).unwrap();
         match round % 4 {
             0 => drop(qemu),
@@ -295,14 +295,14 @@ fn malformed_clients_cost_only_their_own_connection() {
                 port.on_readable();
                 if n != 2 {
                     let mut all = Vec::new();
-                    // A reset instead of an end of file is as good.
+                    // A connection reset is as good as an end of file.
                     let _ = qemu.read_to_end(&mut all);
                 }
             }
         }
         port.on_readable();
         port.on_readable();
-        // This process still runs, so its claim on the region stands until it ends.
+        // This process still runs, so its claim on the region stays until it ends.
         port = {
             drop(port);
             StateFile::new(directory.0.join("vm.state")).remove();

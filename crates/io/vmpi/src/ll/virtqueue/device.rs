@@ -1,4 +1,5 @@
-//! One side of a link over virtqueues: two pipes, a pair of queues, the attach handshake.
+//! One side of a link over virtqueues: a pair of queues, a pipe for each direction, and the attach
+//! handshake.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
@@ -30,11 +31,11 @@ pub(super) struct QueueDevice<Q: Queues> {
     stats: Stats,
 }
 
-/// What both sides show, carried by blocks.
+/// The handshake fields of both sides. Over virtqueues, the headers of blocks carry them.
 #[derive(Debug, Default)]
 struct Blocks {
     mine: Cell<Half>,
-    /// The peer has not received `mine` yet.
+    /// Whether `mine` has changed and no block has carried it to the peer yet.
     is_due: Cell<bool>,
     peer: RefCell<Option<Half>>,
     peer_version: Cell<Option<u32>>,
@@ -56,7 +57,7 @@ impl Board for Blocks {
 }
 
 impl Blocks {
-    /// Notes what a block says of its sender.
+    /// Records what the header of a block says about its sender. Returns the header if it is valid.
     fn note(&self, block: Result<BlockHeader, BlockError>) -> Option<BlockHeader> {
         match block {
             Ok(header) => {
@@ -65,7 +66,7 @@ impl Blocks {
                 let half = peer.get_or_insert_default();
                 half.epoch = header.epoch;
                 half.seen = header.seen;
-                // Every block is a sign of life.
+                // Every block shows that the peer is alive.
                 half.heartbeat = half.heartbeat.wrapping_add(1);
                 Some(header)
             }
@@ -83,7 +84,7 @@ impl Blocks {
         }
     }
 
-    /// The queues stand still: the peer is not there.
+    /// Forgets the peer's fields, because the queues are stopped and the peer is absent.
     fn forget_peer(&self) {
         *self.peer.borrow_mut() = None;
     }
@@ -127,12 +128,12 @@ impl<Q: Queues> QueueDevice<Q> {
         self.stats.foreign_blocks += foreign;
         self.note(received);
         if self.queues.is_blocked(&mut self.rx) {
-            // A peer that is not listened to is not silent.
+            // The full pipe kept the peer from sending, so its silence does not count.
             self.board.note_life();
         }
     }
 
-    /// Sends what waits, and shows this side if that is due.
+    /// Sends the records that wait, and a block with this side's fields if those have changed.
     fn send(&mut self) {
         if self.broken.is_some() {
             return;
@@ -142,7 +143,8 @@ impl<Q: Queues> QueueDevice<Q> {
             let sent = self.queues.send(&mut self.tx, header);
             self.note(sent);
         }
-        // A block without records between the parts of one would end it.
+        // While a record is only partly sent, an empty block must not come between its parts: it
+        // would end the record.
         let is_between = self.attach.is_up() && self.tx.pending() > 0;
         if self.board.is_due.get() && !is_between {
             let sent = self.queues.send_bare(header);
@@ -183,7 +185,7 @@ impl<Q: Queues> QueueDevice<Q> {
         LinkState::Down(self.attach.reason().clone())
     }
 
-    /// Whether something waits for buffers of the other half.
+    /// Whether records or changed fields wait until the other half provides buffers.
     fn waits_for_room(&mut self) -> bool {
         self.board.is_due.get() || self.tx.pending() > 0
     }
@@ -195,7 +197,8 @@ impl<Q: Queues> VmpiImpl for QueueDevice<Q> {
     }
 
     fn record_bytes_max(&self) -> usize {
-        // A record must fit into the other end's pipe beside a buffer that is not full.
+        // A record must fit into the pipe at the other end beside a buffer that is only partly
+        // filled.
         self.tx.capacity() / 2 - carina_ring::RECORD_HEADER_BYTES
     }
 
@@ -226,7 +229,8 @@ impl<Q: Queues> VmpiImpl for QueueDevice<Q> {
         };
         let step = self.attach.step(now_ns, &self.board, discard);
         if !self.attach.is_up() {
-            // What came belongs to no link; the room is for what the peer shows next.
+            // The records that arrived belong to no link. Their room is needed for what the peer
+            // sends next.
             self.rx.discard();
             self.release();
         }
@@ -329,7 +333,8 @@ impl<Q: Queues> VmpiImpl for QueueDevice<Q> {
     }
 
     fn arm_space(&mut self, bytes: usize) -> Result<bool, Corrupt> {
-        // Room comes when buffers take what waits, for which `arm` asks.
+        // Room appears when the other half takes the records that wait; `arm` asks to be woken for
+        // that.
         self.send();
         Ok(!self.attach.is_up() || self.tx.room() < bytes.min(self.tx.capacity()))
     }
@@ -356,7 +361,7 @@ impl<Q: Queues> VmpiImpl for QueueDevice<Q> {
 
 impl<Q: Queues> Drop for QueueDevice<Q> {
     fn drop(&mut self) {
-        // The peer learns at once what silence would tell it in a while.
+        // The peer would otherwise notice only by the silence that follows.
         self.tx.discard();
         self.attach.leave(&self.board);
         self.send();

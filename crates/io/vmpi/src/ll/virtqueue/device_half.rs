@@ -1,4 +1,4 @@
-//! The device half: the host's, behind a socket of vhost-user.
+//! The device half of the virtqueues: the host's side, behind a vhost-user socket.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -11,20 +11,21 @@ use super::pipe::Pipe;
 use super::queues::{Broken, Judge, QueueState, Queues};
 use super::{FROM_GUEST, TO_GUEST};
 
-/// The queues of a guest, or of another front end.
+/// The device half for the queues of a guest, or of a front end in another process.
 pub(super) struct DeviceHalf {
     port: Arc<Port>,
-    /// The block that was not taken whole, and how many bytes of it were.
+    /// The header of a block that was not read completely, and how many bytes of the block were
+    /// read.
     rest: Option<(BlockHeader, usize)>,
     is_armed: bool,
     kicks: u64,
 }
 
-/// Chains that are taken at once.
+/// Largest number of chains that are taken from the ring in one call.
 const BURST: usize = 32;
 
-/// The pipe is not filled beyond this before its records are read, so that they are read while
-/// they are in the cache, and that other guests get their turn.
+/// The half stops filling the pipe at this many bytes until its records are read. The records are
+/// then still in the cache when they are read, and other guests are served in between.
 const PENDING_BYTES: u64 = 256 << 10;
 
 impl DeviceHalf {
@@ -37,8 +38,9 @@ impl DeviceHalf {
         }
     }
 
-    /// Does something with a ring that runs, under the lock of the device; a fault cuts the guest
-    /// off. `None`: the ring does not run, or the device is being changed.
+    /// Calls `visit` with a running ring, while the device is locked. If `visit` finds a fault of
+    /// the ring, the guest is disconnected. Returns `None` if the ring is not running or the
+    /// control thread holds the device.
     fn visit<T>(
         &mut self,
         ring: usize,
@@ -89,7 +91,7 @@ impl DeviceHalf {
         Ok(())
     }
 
-    /// Moves the records of one chain; false when not all of them found room.
+    /// Copies the records of one chain into the pipe. Returns false if not all of them had room.
     fn receive_chain(
         &mut self,
         taken: &Taken,
@@ -105,7 +107,8 @@ impl DeviceHalf {
         };
         let is_taken = judge(header);
         let done = match (self.rest.take(), header) {
-            // Unless another has come in its place: epochs are never used twice.
+            // If another block has taken its place, the headers differ, because an epoch is never
+            // used twice.
             (Some((rest, done)), Ok(header)) if rest == header => done,
             _ => BLOCK_HEADER_BYTES,
         };
@@ -120,7 +123,7 @@ impl DeviceHalf {
             });
         }
         let part = left.min(pipe.room());
-        // That much is free.
+        // The pipe has room for `part` bytes.
         if let Ok(mut stretch) = pipe.put.stretch(part) {
             taken.read_into(chain, done, &mut stretch);
             stretch.commit(part);
@@ -153,7 +156,7 @@ impl DeviceHalf {
                     if pipe.pending() == 0 {
                         return Ok(());
                     }
-                    // A buffer that holds no record is no buffer.
+                    // A buffer without room for a record breaks the rules.
                     return Err(Broken::Block { bytes: 0, room });
                 };
                 taken.write(chain, 0, &header);
@@ -178,7 +181,7 @@ impl DeviceHalf {
 impl Queues for DeviceHalf {
     fn look(&mut self, _now_ns: u64) -> QueueState {
         let Some(mut device) = self.port.try_lock() else {
-            // It is being changed, and looked at again when that is done.
+            // The control thread is changing the device. The next look sees the result.
             return QueueState::Running;
         };
         let runs = |device: &mut Device| {
@@ -230,7 +233,7 @@ impl Queues for DeviceHalf {
         };
         let mut arm = |ring| device.ring(ring).is_none_or(|ring| ring.half.any().arm());
         let is_armed = arm(FROM_GUEST) && (!wants_room || arm(TO_GUEST));
-        // The next look cuts a guest off whose memory is lost.
+        // If memory is lost, do not sleep: the next look disconnects the guest.
         is_armed && !device.is_memory_lost()
     }
 
@@ -252,7 +255,7 @@ impl Queues for DeviceHalf {
     }
 
     fn reset(&mut self, _until_ns: u64) {
-        // A guest that broke a ring was cut off; of others the queues are in order.
+        // A guest that broke a ring has already been disconnected. Otherwise the queues are intact.
         self.rest = None;
     }
 

@@ -23,20 +23,20 @@ use carina_wire::vmpi::BLOCK_HEADER_BYTES;
 use super::pipe::Pipe;
 use super::{FROM_GUEST, TO_GUEST};
 
-/// Such memory, and where the device finds it.
+/// The memory of a driver half, with the address of each page as the device sees it.
 #[derive(Debug)]
 pub(super) struct DeviceMemory {
     memory: Memory,
     queues: Arc<Mapping>,
-    /// The device's address of each part of the size of a huge page.
+    /// The device's address of each part; a part has the size of a huge page.
     pages: Vec<u64>,
     capacity: usize,
 }
 
-/// Bytes of each pipe's data.
+/// Bytes of data of each pipe.
 pub(super) const PIPE_BYTES: usize = 4 << 20;
 
-/// Descriptors of a ring for which there is room.
+/// Largest number of descriptors of a ring that the memory has room for.
 pub(super) const RING_SIZE_MAX: u16 = 1024;
 
 const RING_BYTES: usize = 0x8000;
@@ -52,7 +52,7 @@ const fn total(capacity: usize) -> usize {
 }
 
 impl DeviceMemory {
-    /// Memory of huge pages, at physical addresses.
+    /// Allocates huge pages, which the device addresses by physical address.
     pub(super) fn physical(name: &str) -> io::Result<DeviceMemory> {
         let bytes = total(PIPE_BYTES);
         let memory = huge_page_file(name, bytes)?;
@@ -61,7 +61,7 @@ impl DeviceMemory {
         DeviceMemory::new(memory, pages, PIPE_BYTES)
     }
 
-    /// A memfd, at addresses that count from `first`.
+    /// Allocates a memfd, which the device addresses from `first` on.
     pub(super) fn counted_from(first: u64, capacity: usize) -> io::Result<DeviceMemory> {
         let memory = Memory::anonymous("carina-virtqueue", total(capacity))?;
         let pages = (first..)
@@ -71,7 +71,7 @@ impl DeviceMemory {
     }
 
     fn new(memory: Memory, pages: Vec<u64>, capacity: usize) -> io::Result<DeviceMemory> {
-        // Where the kernel puts it, which for huge pages is not anywhere.
+        // The kernel chooses the address, because huge pages need a special alignment.
         let (queues, _) = Mapping::of_peer(memory.as_fd(), 0, HUGE_PAGE_BYTES as u64)?;
         Ok(DeviceMemory {
             memory,
@@ -81,22 +81,22 @@ impl DeviceMemory {
         })
     }
 
-    /// All of it.
+    /// The file descriptor of the whole memory.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
     }
 
-    /// Number of its bytes.
+    /// Size of the whole memory in bytes.
     pub(super) fn bytes(&self) -> usize {
         total(self.capacity)
     }
 
-    /// Bytes of each pipe's data.
+    /// Bytes of data of each pipe.
     pub(super) fn pipe_bytes(&self) -> usize {
         self.capacity
     }
 
-    /// The pipe whose bytes a ring moves.
+    /// The pipe whose data a ring carries.
     pub(super) fn pipe(&self, ring: usize) -> io::Result<Pipe> {
         let offset = self.pipe_offset(ring) as u64;
         Pipe::at(self.memory.as_fd(), offset, self.capacity)
@@ -109,7 +109,8 @@ impl DeviceMemory {
         }
     }
 
-    /// An empty ring, and where the device finds it.
+    /// Creates an empty ring of `size` descriptors. Returns it with its addresses as the device
+    /// sees them.
     pub(super) fn ring(
         &self,
         ring: usize,
@@ -145,7 +146,7 @@ impl DeviceMemory {
         Ok((SplitDriver::new(&memory, &config)?, addresses))
     }
 
-    /// Where the device finds the header of a block.
+    /// The device's address of the block header in `slot`.
     pub(super) fn header(&self, ring: usize, slot: u16) -> u64 {
         self.pages[0] + header_offset(ring, slot) as u64
     }
@@ -165,8 +166,9 @@ impl DeviceMemory {
         header
     }
 
-    /// The buffers that are `len` bytes of a pipe's data from `offset` on, which may go on at its
-    /// start: one for each part that the device finds in one place. Appends them to `to`.
+    /// Appends to `to` the buffers for `len` bytes of a pipe's data that begin at `offset`. The
+    /// range may wrap to the start of the data. There is one buffer for each part that is
+    /// contiguous for the device.
     pub(super) fn buffers(
         &self,
         ring: usize,

@@ -1,4 +1,4 @@
-//! The driver half: the guest's, or of another front end.
+//! The driver half of the virtqueues: the guest's side, or a front end in another process.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,28 +15,28 @@ use super::{FROM_GUEST, TO_GUEST};
 
 /// How a driver half reaches its device.
 pub(super) trait Transport: Send {
-    /// Stops the device, which forgets the rings, and says how long each ring may be at most.
+    /// Resets the device, which forgets the rings. Returns the largest size of each ring.
     ///
     /// # Errors
     /// There is no device.
     fn reset(&mut self) -> io::Result<[u16; 2]>;
 
-    /// Starts the device with these rings, which are in this memory.
+    /// Starts the device with the given rings, which lie in `memory`.
     ///
     /// # Errors
     /// The device refuses.
     fn start(&mut self, memory: &DeviceMemory, rings: &[RingAddresses; 2]) -> io::Result<()>;
 
-    /// Whether the device is there still.
+    /// Whether the device still exists.
     fn is_alive(&mut self, now_ns: u64) -> bool;
 
-    /// Tells the device to look at a ring.
+    /// Notifies the device of new buffers in a ring.
     fn kick(&self, ring: usize);
 
-    /// What the device signals. `None`: it does not, and is polled.
+    /// The event that the device signals. `None` if the device does not signal and must be polled.
     fn signal(&self) -> Option<&EventFd>;
 
-    /// Takes note of signals, so that the next one wakes again.
+    /// Clears pending signals, so that the next one wakes this side again.
     fn silence(&self) {
         if let Some(signal) = self.signal() {
             signal.drain();
@@ -44,7 +44,7 @@ pub(super) trait Transport: Send {
     }
 }
 
-/// The queues of a device.
+/// The driver half, over one kind of transport.
 pub(super) struct DriverHalf<T: Transport> {
     transport: T,
     memory: DeviceMemory,
@@ -61,20 +61,20 @@ enum State {
 struct Rings {
     from_guest: SplitDriver,
     to_guest: SplitDriver,
-    /// Blocks that the device has, in their order.
+    /// Blocks that the device is reading, in the order in which they were sent.
     sent: VecDeque<Sent>,
-    /// Buffers that the device has, in their order.
+    /// Buffers that the device may fill, in the order in which they were posted.
     posted: VecDeque<Posted>,
     next_slot: u16,
     next_header: u16,
-    /// Bytes of a buffer for records.
+    /// Bytes for records in each posted buffer.
     chunk: usize,
     buffers: Vec<DriverBuffer>,
 }
 
 struct Sent {
     id: u16,
-    /// The index behind its records in the pipe; a block without any has none.
+    /// The index behind the block's last record in the pipe; `None` for a block without records.
     end: Option<u64>,
 }
 
@@ -83,14 +83,15 @@ struct Posted {
     slot: u16,
 }
 
-/// The longest block that is sent: the other end frees what it has read of longer ones late.
+/// Longest block that is sent, in bytes of records. The device returns a block only when it has
+/// read all of it, so longer blocks would free their room late.
 const BLOCK_BYTES_MAX: usize = 64 << 10;
 
-/// Descriptors that a block takes at most: its header, and records that cross the end of the pipe
-/// or of a page.
+/// Largest number of descriptors of a block: one for its header, and up to three for records that
+/// cross the end of the pipe or of a page.
 const DESCRIPTORS_MAX: usize = 4;
 
-/// Between attempts to start a device.
+/// Time between two attempts to start a device.
 const RETRY_NS: u64 = 100_000_000;
 
 impl<T: Transport> DriverHalf<T> {
@@ -104,13 +105,13 @@ impl<T: Transport> DriverHalf<T> {
         }
     }
 
-    /// Starts the device anew.
+    /// Resets the device and starts it with empty rings.
     pub(super) fn start(&mut self) -> io::Result<()> {
         self.state = State::Stopped { until_ns: 0 };
         let sizes = self.transport.reset()?;
         let ring = |ring: usize| {
             let size = sizes[ring].min(RING_SIZE_MAX);
-            // The largest power of two.
+            // Rounds down to a power of two.
             let size = 1 << (u16::BITS - 1 - size.max(1).leading_zeros());
             self.memory.ring(ring, size).map_err(io::Error::other)
         };
@@ -154,7 +155,7 @@ impl<T: Transport> DriverHalf<T> {
 }
 
 impl Rings {
-    /// Gives the device every buffer for which the pipe has room.
+    /// Posts buffers to the device for all free room of the pipe.
     fn post(&mut self, memory: &DeviceMemory, pipe: &mut Pipe) {
         let mut free = pipe.room().saturating_sub(self.posted.len() * self.chunk);
         let mut next = pipe.put.committed() + (self.posted.len() * self.chunk) as u64;
@@ -177,7 +178,7 @@ impl Rings {
         self.to_guest.publish();
     }
 
-    /// Takes back the blocks that the device has read.
+    /// Collects the blocks that the device has read, and releases their room in the pipe.
     fn reclaim(&mut self, pipe: &mut Pipe) -> Result<(), Broken> {
         while let Some(done) = self.from_guest.poll()? {
             let sent = self.sent.pop_front();
@@ -188,7 +189,7 @@ impl Rings {
             }
         }
         if self.sent.is_empty() {
-            // What was discarded is in no block.
+            // Discarded records are in no block, so nothing else releases their room.
             pipe.release();
         }
         Ok(())
@@ -204,7 +205,7 @@ impl Rings {
             .push(DriverBuffer::readable(address, BLOCK_HEADER_BYTES as u32));
     }
 
-    /// Sends what the pipe has, as far as there are descriptors.
+    /// Sends the pipe's records in blocks, until the pipe is empty or the ring lacks descriptors.
     fn send(&mut self, memory: &DeviceMemory, pipe: &mut Pipe, header: BlockHeader) {
         while self.from_guest.room() >= DESCRIPTORS_MAX {
             let Some(run) = pipe.run(BLOCK_BYTES_MAX) else {
@@ -221,7 +222,8 @@ impl Rings {
         self.from_guest.publish();
     }
 
-    /// Puts the records of a block that has come into the pipe, where they lie already.
+    /// Adds the records of a received block to the pipe. They already lie in the pipe's memory, so
+    /// nothing is copied. Unless `is_taken`, they are dropped.
     fn take(&mut self, pipe: &mut Pipe, written: usize, is_taken: bool) -> Result<(), Broken> {
         let bytes = written.saturating_sub(BLOCK_HEADER_BYTES);
         if bytes > self.chunk || !bytes.is_multiple_of(8) {
@@ -231,11 +233,11 @@ impl Rings {
         let bytes = if is_taken {
             bytes
         } else {
-            // The link that the records before belong to has ended.
+            // The earlier records in the pipe belong to a link that has ended.
             pipe.discard();
             0
         };
-        // The room was free when the buffer was posted.
+        // The room was free when the buffer was posted, and still is.
         if let Ok(stretch) = pipe.put.stretch(bytes) {
             stretch.commit(bytes);
         }
@@ -341,7 +343,7 @@ impl<T: Transport> Queues for DriverHalf<T> {
     }
 
     fn reset(&mut self, until_ns: u64) {
-        // A device that broke a ring may still write into buffers that it has.
+        // The reset stops a faulty device from writing into buffers that it still has.
         let _ = self.transport.reset();
         self.stop(until_ns);
     }
@@ -353,13 +355,14 @@ impl<T: Transport> Queues for DriverHalf<T> {
 
 impl<T: Transport> Drop for DriverHalf<T> {
     fn drop(&mut self) {
-        // The device writes no more before the memory goes.
+        // Stops the device before its memory is freed.
         let _ = self.transport.reset();
     }
 }
 
-/// Bytes of a buffer: as many buffers as the ring has descriptors for share the pipe, so that an
-/// idle link's blocks do not use it up. A power of two, and thus within a page.
+/// Bytes of records of each posted buffer. All buffers of a full ring share the pipe, so that the
+/// empty blocks of an idle link do not use up its room. The result is a power of two, so no buffer
+/// crosses a page.
 fn chunk_bytes(pipe_bytes: usize, descriptors: usize) -> usize {
     let chains = (descriptors / 2).max(1);
     (pipe_bytes / chains).clamp(4096, pipe_bytes / 8)

@@ -1,4 +1,5 @@
-//! Without a virtual machine: the driver half is a front end of vhost-user in another process.
+//! A link over virtqueues without a virtual machine: the driver half is a vhost-user front end in
+//! another process.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,15 +15,16 @@ use super::{FROM_GUEST, TO_GUEST};
 use crate::hl::Side;
 use crate::ll::VmpiImpl;
 
-/// The guest's side of a link to the node that listens at a path, now or later.
+/// Opens the guest's side of a link to the node that listens on the socket `path`. The node may
+/// start to listen later.
 ///
 /// # Errors
-/// The kernel's refusal of memory.
+/// The kernel refuses memory.
 pub fn front_end(path: &Path) -> io::Result<Box<dyn VmpiImpl + Send>> {
     front_end_of(path, super::device_memory::PIPE_BYTES)
 }
 
-/// As [`front_end`], with pipes of a given size.
+/// Like [`front_end`], with pipes of the given size.
 pub(super) fn front_end_of(path: &Path, pipe_bytes: usize) -> io::Result<Box<dyn VmpiImpl + Send>> {
     let memory = DeviceMemory::counted_from(FIRST, pipe_bytes)?;
     let (tx, rx) = (memory.pipe(FROM_GUEST)?, memory.pipe(TO_GUEST)?);
@@ -36,19 +38,19 @@ pub(super) fn front_end_of(path: &Path, pipe_bytes: usize) -> io::Result<Box<dyn
     Ok(Box::new(QueueDevice::new(Side::Guest, half, tx, rx)))
 }
 
-/// The address of the first byte of the memory, for the back end.
+/// The address that the front end gives to the first byte of its memory, for the back end.
 const FIRST: u64 = 1 << 32;
 
-/// Descriptors of a ring.
+/// Number of descriptors of a ring.
 const RING_SIZE: u16 = 256;
 
-/// Between two looks at whether the back end is there.
+/// Time between two checks whether the back end still exists.
 const LOOK_NS: u64 = 50_000_000;
 
 struct Socket {
     path: PathBuf,
     front_end: Option<FrontEnd>,
-    /// The same for all connections.
+    /// The event that the back end signals, the same for all connections.
     call: EventFd,
     looked_ns: u64,
 }

@@ -1,8 +1,8 @@
-//! The host's end of one VM: the back end of vhost-user, and liveness of QEMU.
+//! The host's end of one VM over virtqueues: the vhost-user back end, and the watch over QEMU.
 //!
-//! QEMU listens on `NAME.qemu` and the port connects, again whenever the connection ends: when the
-//! node has restarted, and when another QEMU has taken the place of one that ended. Without a VM
-//! the port listens, and the node of another process or container of this host connects.
+//! QEMU listens on `NAME.qemu` and the port connects. It connects again whenever the connection has
+//! ended: after a restart of the node, or when a new QEMU has replaced one that ended. Without a
+//! VM, the port listens, and the node of another process or container of this host connects.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ use crate::ll::VmpiImpl;
 use crate::ll::layout::Layout;
 use crate::ll::qemu::{Form, Process, State, StateFile, check_file_name, remove_file};
 
-/// The host's end of one VM, driven as [`crate::ll::HostPort`] says.
+/// The host's end of one VM over virtqueues. [`crate::ll::HostPort`] says how a thread drives it.
 #[derive(Debug)]
 pub struct HostPort {
     port: Arc<Port>,
@@ -31,12 +31,12 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// Opens the port of the VM `name` in `dir`, which must be a directory that only this user can
-    /// enter. Each pipe has a quarter of `region_bytes`, as a ring of a region has. With
-    /// `listens_at` there is no VM: the front end of another process connects to that socket.
+    /// Opens the port of the VM `name` in `dir`, a directory that must be accessible to this user
+    /// only. Each pipe has a quarter of `region_bytes`, like a ring of a region. With `listens_at`
+    /// there is no VM: the port listens on that socket for the front end of another process.
     ///
     /// # Errors
-    /// `InvalidInput` when name or size are not allowed; the system's refusal.
+    /// `InvalidInput` if name or size are not allowed; errors of the system.
     pub fn open(
         dir: &Path,
         name: &str,
@@ -73,15 +73,15 @@ impl HostPort {
         Ok(port)
     }
 
-    /// The data plane's end. Only one may exist at a time.
+    /// Opens the data plane's end of the port. Only one may exist at a time.
     ///
     /// # Errors
-    /// The kernel's refusal of memory.
+    /// The kernel refuses memory.
     pub fn device(&self) -> io::Result<Box<dyn VmpiImpl + Send>> {
         back_end(Arc::clone(&self.port), self.layout.capacity())
     }
 
-    /// Learns that QEMU has ended.
+    /// Handles the end of the QEMU process.
     pub fn on_readable(&mut self) {
         let mut ready: Vec<Ready> = Vec::new();
         if self.epoll.wait(&mut ready, Some(0)).is_ok() && !ready.is_empty() {
@@ -89,7 +89,7 @@ impl HostPort {
         }
     }
 
-    /// Looks whether a QEMU is connected.
+    /// Checks whether a QEMU is connected.
     pub fn on_tick(&mut self, _now_ns: u64) {
         if let Some(state) = self.state {
             if self.pidfd.is_none() && !state.qemu.is_running() {
@@ -105,32 +105,32 @@ impl HostPort {
             next_peer_id: 0,
             form: Form::Virtqueue,
         };
-        // Without it a node that starts later makes the port anew, and the VM stays attached.
+        // If the write fails, the next node creates the port anew; the VM stays attached.
         let _ = self.state_file.write(&state);
         self.watch(state);
     }
 
-    /// The pid of the QEMU that is connected, or was and runs still.
+    /// The pid of the QEMU that is connected, or was connected and still runs; `None` if none does.
     pub fn qemu_pid(&self) -> Option<i32> {
         self.state.map(|state| state.qemu.pid)
     }
 
-    /// Four times the bytes of a pipe.
+    /// Four times the size of a pipe, in bytes.
     pub fn region_bytes(&self) -> usize {
         self.layout.region_bytes()
     }
 
-    /// The socket on which a QEMU is to listen, or this end listens.
+    /// Path of the socket on which QEMU listens or this end listens.
     pub fn qemu_socket(&self) -> &Path {
         &self.socket
     }
 
-    /// The socket on which this end listens, if it does.
+    /// Path of the socket on which this end listens; `None` if QEMU listens.
     pub fn listen_socket(&self) -> Option<&Path> {
         (self.role == Role::Server).then_some(&*self.socket)
     }
 
-    /// Removes state and sockets: the VM is not to come back.
+    /// Removes state and sockets, for a VM that is not to attach again.
     pub fn destroy(self) {
         self.state_file.remove();
         remove_file(&self.socket);
@@ -151,7 +151,7 @@ impl HostPort {
 
     fn forget(&mut self) {
         if let Some(pidfd) = self.pidfd.take() {
-            // It was added when it was made.
+            // The pidfd was registered when it was created.
             let _ = self.epoll.del(&pidfd);
         }
         self.state = None;

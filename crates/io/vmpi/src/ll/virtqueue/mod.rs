@@ -1,5 +1,5 @@
-//! Virtqueues: the records of the VMPI in the buffers of a virtio device, as for KVM in
-//! "Reducing Complexity of Virtual Machine Networking" (S. Vrijders and others, 2016), section IV.
+//! Virtqueues: the records of the VMPI in the buffers of a virtio device, as for KVM in "Reducing
+//! Complexity of Virtual Machine Networking" (S. Vrijders and others, 2016), section IV.
 //!
 //! ```text
 //!  guest's node                                              host's node
@@ -8,16 +8,16 @@
 //! ```
 //!
 //! The guest's user space drives the device: a virtio-net PCI device of stock QEMU, or, without a
-//! virtual machine, a front end of vhost-user in another process ([`front_end()`]). The host's node
-//! is the back end of vhost-user ([`back_end`]). What a buffer carries is a block: a header of 16
-//! bytes (`carina_wire::vmpi::BlockHeader`) and records as they lie in a ring, of which the last
-//! may go on in the next block. The header says who sends it and to whom, so that both sides attach
-//! by the same handshake as over a region ([`super::ivshmem`]), and that blocks of an earlier link
-//! differ from those of this one.
+//! virtual machine, a vhost-user front end in another process ([`front_end()`]). The host's node is
+//! the vhost-user back end ([`back_end`]). A buffer carries one block: a header of 16 bytes
+//! (`carina_wire::vmpi::BlockHeader`), then records in the format of a ring. The last record may
+//! continue in the next block. The header names the epochs of sender and receiver. Both sides
+//! attach with them by the handshake that regions use ([`super::ivshmem`]), and they distinguish
+//! blocks of an earlier link from blocks of this link.
 //!
-//! The pipes are rings within each process: the guest's records are written where the device finds
-//! them, and read where it has put them, so that the guest copies each byte once. The host copies
-//! each byte once more, into memory that a guest cannot change: only then it is looked at.
+//! Each pipe is a ring within one process. The guest writes its records where the device finds them
+//! and reads records where the device has put them, so the guest copies each byte once. The host
+//! copies each byte once more, into memory that the guest cannot change, and checks it only there.
 
 mod device;
 mod device_half;
@@ -46,23 +46,24 @@ use self::pipe::Pipe;
 use super::VmpiImpl;
 use crate::hl::Side;
 
-/// Numbers of the virtqueues, of a network device with one pair. (VIRTIO 1.2 §5.1.2)
+/// Numbers of the virtqueues: those of a network device with one pair of queues. (VIRTIO 1.2
+/// §5.1.2)
 const TO_GUEST: usize = 0;
 const FROM_GUEST: usize = 1;
 
-/// What the host's node offers to the driver of the guest.
+/// The features and limits that the host's node offers to the guest's driver.
 pub const OFFER: Offer = Offer {
     features: features::VERSION_1,
     rings: 2,
-    // No network device, whose MTU it would be.
+    // 0: there is no MTU, because the device carries no network frames.
     mtu_max: 0,
 };
 
-/// The host's side of a link, over a port that has [`OFFER`]. Only one may exist for a port at a
-/// time.
+/// Opens the host's side of a link over a port that was created with [`OFFER`]. Only one may exist
+/// for a port at a time.
 ///
 /// # Errors
-/// `InvalidInput` when `pipe_bytes` is no power of two or below 64 KiB; the kernel's refusal of
+/// `InvalidInput` if `pipe_bytes` is not a power of two or is below 64 KiB; the kernel refuses
 /// memory.
 pub fn back_end(port: Arc<Port>, pipe_bytes: usize) -> io::Result<Box<dyn VmpiImpl + Send>> {
     if pipe_bytes < PIPE_BYTES_MIN {

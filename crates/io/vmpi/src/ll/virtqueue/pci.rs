@@ -1,11 +1,11 @@
-//! In a guest: a virtio device on the PCI bus, driven from user space, as of VIRTIO 1.2 §4.1
-//! (modern devices only). Through VFIO, where the guest has an IOMMU, it interrupts; through sysfs
-//! it is polled.
+//! The virtio PCI device in a guest, driven from user space by VIRTIO 1.2 §4.1 (modern devices
+//! only). Through VFIO, if the guest has an IOMMU, the device interrupts; through sysfs, it is
+//! polled.
 //!
-//! No IOMMU stands between the device and memory either way, because a device that does not offer
-//! `VIRTIO_F_ACCESS_PLATFORM` goes past it (§6.1): it gets physical addresses of huge pages. Their
-//! file stays when the process ends, so that a device that was not stopped does not write into
-//! memory of others.
+//! In both cases the device gets physical addresses of huge pages. No IOMMU translates them,
+//! because the device does not offer `VIRTIO_F_ACCESS_PLATFORM` and so bypasses it (§6.1). The file
+//! of the huge pages remains when the process ends: a device that was not stopped then cannot write
+//! into memory of another process.
 
 use std::fs;
 use std::io;
@@ -28,10 +28,10 @@ use crate::ll::interrupts::{Interrupts, Opened};
 /// PCI vendor and device of a network device. (VIRTIO 1.2 §4.1.2)
 const PCI_ID: (&str, &str) = ("0x1af4", "0x1041");
 
-/// The devices for VMPI of this system, sorted by address.
+/// The PCI devices of this system that carry the VMPI, sorted by address.
 ///
 /// # Errors
-/// When sysfs cannot be read, or a device that it has.
+/// sysfs cannot be read, or a candidate device cannot be examined and none was found.
 pub fn guest_devices() -> io::Result<Vec<PciAddress>> {
     let mut found = devices_with_id(PCI_ID)?;
     let mut failed = None;
@@ -43,18 +43,18 @@ pub fn guest_devices() -> io::Result<Vec<PciAddress>> {
         }
     });
     match failed {
-        // Of a system without the device for VMPI another card may be as it likes.
+        // If a VMPI device was found, errors of other cards do not matter.
         Some(error) if found.is_empty() => Err(error),
         _ => Ok(found),
     }
 }
 
-/// The guest's side of a link over the device at `address`, taken from the kernel's driver if that
-/// has it. Needs root.
+/// Opens the guest's side of a link over the PCI device at `address`. If the kernel's driver has
+/// the device, it is unbound from it. The caller needs root.
 ///
 /// # Errors
-/// What sysfs says, with the file; `InvalidData` when it is no such device; `OutOfMemory` when
-/// there are too few huge pages.
+/// An error of sysfs, with the file; `InvalidData` if the device is of another kind; `OutOfMemory`
+/// if there are too few huge pages.
 pub fn open_guest(address: &str, interrupts: Interrupts) -> io::Result<Opened> {
     check_address(address)?;
     let path = device_directory(address);
@@ -71,7 +71,7 @@ pub fn open_guest(address: &str, interrupts: Interrupts) -> io::Result<Opened> {
 }
 
 fn start(mut device: VirtioPci) -> io::Result<Box<dyn VmpiImpl + Send>> {
-    // First of all, so that the queues of a process that was killed are left alone.
+    // The reset comes first: the device may still use the queues of a process that was killed.
     device.reset()?;
     let memory = DeviceMemory::physical(&memory_name(device.address()))?;
     let (tx, rx) = (memory.pipe(FROM_GUEST)?, memory.pipe(TO_GUEST)?);
@@ -90,12 +90,12 @@ fn mac_of(address: &str) -> io::Result<[u8; 6]> {
         return Ok(mac);
     }
     if vfio::is_bound(&directory) && huge_page_file_exists(&memory_name(address)) {
-        // A node has given it memory since this system booted. To ask the device itself would
-        // reset it.
+        // A node has given the device memory since this system booted. Reading the MAC address from
+        // the device would reset it.
         return Ok(DEVICE_MAC);
     }
     if directory.join("driver").exists() {
-        // Another's, which is left alone.
+        // Another driver has the device; it is left alone.
         return Ok([0; 6]);
     }
     write(&directory.join("enable"), "1")?;
@@ -103,7 +103,8 @@ fn mac_of(address: &str) -> io::Result<[u8; 6]> {
     Ok([0, 1, 2, 3, 4, 5].map(|at| device.config(at)))
 }
 
-/// The address of the interface that the kernel's driver has made of a device.
+/// The MAC address of the interface that the kernel's driver has created for a device. `None` if
+/// there is no such interface.
 fn mac_of_interface(directory: &Path) -> Option<[u8; 6]> {
     let virtio = entry_with_prefix(directory, "virtio")?;
     let interface = entry_with_prefix(&virtio.join("net"), "")?;
@@ -128,7 +129,7 @@ fn entry_with_prefix(directory: &Path, prefix: &str) -> Option<PathBuf> {
     })
 }
 
-/// The device.
+/// The transport of the driver half over a virtio PCI device.
 struct PciDevice(VirtioPci);
 
 impl Transport for PciDevice {
@@ -144,7 +145,7 @@ impl Transport for PciDevice {
     }
 
     fn start(&mut self, _: &DeviceMemory, rings: &[RingAddresses; 2]) -> io::Result<()> {
-        // No feature but that of modern devices.
+        // Negotiates only `VIRTIO_F_VERSION_1`, which every modern device has.
         self.0.negotiate(0)?;
         for (ring, at) in rings.iter().enumerate() {
             self.0.place_ring(ring, at)?;

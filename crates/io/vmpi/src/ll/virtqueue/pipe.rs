@@ -1,13 +1,14 @@
-//! A ring within this process: records on one end, bytes for or from the virtqueue at the other.
+//! A ring within this process. One end holds records; the other end moves bytes to or from the
+//! virtqueue.
 //!
 //! ```text
 //!   VMPI-HL -> reserve, commit -> [ pipe ] -> run, step ------> buffers of the virtqueue
 //!   VMPI-HL <- next, release ---- [ pipe ] <- stretch, commit - buffers of the virtqueue
 //! ```
 //!
-//! Indices and armed words belong to this process alone; only the data of a driver half's pipes
-//! lies in memory that the device sees. What a peer wrote is therefore judged where the records are
-//! taken out of the pipe, by the same checks as in a ring that is shared.
+//! Indices and armed words are in memory of this process alone. Only the data of a driver half's
+//! pipes is in memory that the device can access. Records from the peer are therefore checked when
+//! they are read from the pipe, by the same checks as in a shared ring.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,28 +20,28 @@ use carina_ring::{
 };
 use carina_sys::Memory;
 
-/// Both ends of such a ring.
+/// Both ends of a ring within this process.
 #[derive(Debug)]
 pub(super) struct Pipe {
     pub(super) put: Producer,
     take: Consumer,
-    /// Where gaps that were stepped over begin and end, as far as their room is not given back.
+    /// Begin and end of each gap that the reader has skipped and whose room is not released yet.
     gaps: VecDeque<(u64, u64)>,
-    /// This end makes gaps; the peer cannot.
+    /// Whether this process has put gaps into the pipe. The peer cannot make gaps.
     has_gaps: bool,
 }
 
 impl Pipe {
-    /// A pipe in memory of its own.
+    /// Creates a pipe in anonymous memory.
     pub(super) fn own(capacity: usize) -> io::Result<Pipe> {
         let memory = Memory::anonymous("carina-vmpi-pipe", capacity)?;
         Pipe::at(memory.as_fd(), 0, capacity)
     }
 
-    /// A pipe whose data lies at an offset of a file.
+    /// Creates a pipe whose data is at `offset` of a file.
     pub(super) fn at(fd: BorrowedFd<'_>, offset: u64, capacity: usize) -> io::Result<Pipe> {
         let map = Arc::new(RingMap::with_own_header(fd, offset, capacity)?);
-        // One thread at a time has both ends: no order is needed between them.
+        // Only one thread at a time uses both ends, so no fences are needed between them.
         Ok(Pipe {
             put: Producer::fresh(Arc::clone(&map), WakeMode::Light),
             take: Consumer::of_stream(map, WakeMode::Light),
@@ -53,27 +54,27 @@ impl Pipe {
         self.put.capacity()
     }
 
-    /// Bytes for which there is room.
+    /// Free room in bytes.
     pub(super) fn room(&mut self) -> usize {
         self.put.free_bytes().expect(OWN_INDICES)
     }
 
-    /// The next record.
+    /// The next record that is complete, or `None`. Gaps are skipped.
     pub(super) fn next(&mut self) -> Result<Option<Lease>, Corrupt> {
         self.skip_gaps()?;
         self.take.next()
     }
 
-    /// Whether a whole record waits, or what cannot be one.
+    /// Whether a complete record waits, or bytes that cannot be a record.
     pub(super) fn has_record(&mut self) -> bool {
         self.skip_gaps().is_err() || !matches!(self.take.peek(), Ok(None))
     }
 
-    /// Puts a gap of so many bytes, a multiple of 8, between two records.
+    /// Inserts a gap of `bytes`, a multiple of 8, between two records.
     pub(super) fn put_gap(&mut self, bytes: usize) {
         self.has_gaps = true;
-        // A gap of 0 bytes takes nothing. The ring's own mark of a record that goes on is free for
-        // gaps: VMPI has one of its own.
+        // A gap of 0 bytes needs nothing. A gap is a record with the ring's own "more" flag, which
+        // VMPI's records do not use.
         if let Some(len) = bytes.checked_sub(RECORD_HEADER_BYTES)
             && let Ok(slot) = self.put.reserve(len)
         {
@@ -95,7 +96,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// Gives the room of gaps back before which everything was given back.
+    /// Releases the room of skipped gaps for which everything before them is released.
     fn release_gaps(&mut self) {
         while let Some((begin, end)) = self.gaps.front().copied() {
             if begin > self.take.released() {
@@ -108,28 +109,30 @@ impl Pipe {
         }
     }
 
-    /// Shows the taking end what was put in. No end sleeps on a pipe.
+    /// Makes the bytes that were put in visible to the taking end. No end sleeps on a pipe.
     pub(super) fn publish(&mut self) {
         let _ = self.put.publish();
     }
 
-    /// Bytes put in and not taken.
+    /// Number of bytes that were put in and not taken yet.
     pub(super) fn pending(&mut self) -> u64 {
         self.take.pending_bytes().expect(OWN_INDICES)
     }
 
-    /// What was put in and not taken, at most `bytes_max` of it.
+    /// The bytes that were put in and not taken yet, at most `bytes_max` of them. `None` if there
+    /// are none.
     pub(super) fn run(&mut self, bytes_max: usize) -> Option<Run<'_>> {
         self.take.run(bytes_max).expect(OWN_INDICES)
     }
 
-    /// Gives the room of all that was taken back.
+    /// Releases the room of everything that was taken.
     pub(super) fn release(&mut self) {
         let _ = self.take.release();
         self.gaps.clear();
     }
 
-    /// Gives the room before an index back. One of an earlier link may lie anywhere.
+    /// Releases the room before `index`. An index beyond what was taken, from an earlier link, is
+    /// ignored.
     pub(super) fn release_to(&mut self, index: u64) {
         if index <= self.take.consumed() {
             let _ = self.take.release_to(index);
@@ -137,7 +140,7 @@ impl Pipe {
         }
     }
 
-    /// Forgets what was put in and not taken: it belongs to a link that has ended.
+    /// Drops everything that was put in and not taken, because its link has ended.
     pub(super) fn discard(&mut self) {
         self.publish();
         while let Some(run) = self.run(usize::MAX) {
@@ -147,5 +150,5 @@ impl Pipe {
     }
 }
 
-/// Why an index cannot be corrupt here.
+/// Why the indices of a pipe cannot be corrupt.
 const OWN_INDICES: &str = "the indices of a pipe lie in memory of this process alone";

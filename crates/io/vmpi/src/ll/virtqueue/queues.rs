@@ -1,4 +1,4 @@
-//! What both halves do with their pair of virtqueues.
+//! The operations that the device half and the driver half of the virtqueues have in common.
 
 use std::os::fd::BorrowedFd;
 
@@ -6,68 +6,70 @@ use carina_wire::vmpi::{BlockError, BlockHeader};
 
 use super::pipe::Pipe;
 
-/// One half of a pair of virtqueues: it moves bytes between pipes and buffers.
+/// One half of a pair of virtqueues. It moves bytes between pipes and buffers.
 pub(super) trait Queues: Send {
-    /// Brings about, as far as this half can, that the queues run, and says how they are.
+    /// Starts the queues if this half can, and returns their state.
     fn look(&mut self, now_ns: u64) -> QueueState;
 
-    /// Moves what has arrived into the pipe. `judge` learns of every block in its order and says
-    /// whether the records of it are taken.
+    /// Moves received records into the pipe. The half calls `judge` with the header of every block,
+    /// in order; `judge` returns whether the block's records are accepted.
     ///
     /// # Errors
-    /// The other half broke the queues or what they carry.
+    /// The other half broke the queues or the format of a block.
     fn receive(&mut self, pipe: &mut Pipe, judge: &mut Judge<'_>) -> Result<(), Broken>;
 
-    /// Whether the other half cannot say anything, because the pipe has no room for it.
+    /// Whether the other half cannot send anything, because the pipe here has no room.
     fn is_blocked(&mut self, pipe: &mut Pipe) -> bool;
 
-    /// Moves what the pipe has into blocks with this header, as far as there are buffers.
+    /// Moves records from the pipe into blocks with this header, as long as there are buffers.
     ///
     /// # Errors
     /// The other half broke the queues.
     fn send(&mut self, pipe: &mut Pipe, header: BlockHeader) -> Result<(), Broken>;
 
-    /// Sends a block without records. False when there is no buffer for it now.
+    /// Sends a block without records. Returns false if no buffer is free now.
     ///
     /// # Errors
     /// The other half broke the queues.
     fn send_bare(&mut self, header: BlockHeader) -> Result<bool, Broken>;
 
-    /// Gives room of the pipe that is free again to the other half.
+    /// Gives free room of the pipe to the other half, as buffers.
     fn recycle(&mut self, pipe: &mut Pipe);
 
-    /// Asks to be woken when something arrives and, with `wants_room`, when there are buffers to
-    /// send in. False when that is so already.
+    /// Asks the other half to wake this one when something arrives and, with `wants_room`, when
+    /// buffers become free. Returns false if that is already the case.
     fn arm(&mut self, wants_room: bool) -> bool;
 
-    /// Takes [`Queues::arm`] back.
+    /// Cancels [`Queues::arm`].
     fn disarm(&mut self);
 
-    /// What becomes readable then. `None`: this half cannot be woken.
+    /// The descriptor that becomes readable when the other half wakes this one. `None` if it
+    /// cannot.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Begins anew after the other half broke something, not before `until_ns`.
+    /// Restarts the queues after the other half broke them, but not before `until_ns`.
     fn reset(&mut self, until_ns: u64);
 
-    /// Times that the other half was woken.
+    /// Number of times that this half has notified the other half.
     fn kicks(&self) -> u64;
 }
 
-/// Learns of a block, and says whether its records are taken.
+/// Function that receives the header of each block, and returns whether the block's records are
+/// accepted.
 pub(super) type Judge<'a> = dyn FnMut(Result<BlockHeader, BlockError>) -> bool + 'a;
 
-/// How the queues are.
+/// The state of a pair of virtqueues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum QueueState {
-    /// There is no system at the other side.
+    /// No system is connected at the other end.
     Detached,
-    /// There is one, without the queues set up.
+    /// A system is connected, but has not set up the queues.
     Stopped,
-    /// Blocks pass.
+    /// The queues carry blocks.
     Running,
 }
 
-/// Why the queues are given up.
+/// Why this half gives up the queues.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Broken {
     #[error("virtqueue: {0}")]

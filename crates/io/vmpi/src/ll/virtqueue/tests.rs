@@ -1,5 +1,5 @@
-//! A back end and a front end in one process, over a real socket, with peers that restart, stop
-//! and scribble.
+//! A back end and a front end in one process over a real socket, with peers that restart, stop, and
+//! write random bytes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::ll::{DownReason, LinkState, VmpiImpl};
 type Dev = Box<dyn VmpiImpl + Send>;
 
 const PIPE: usize = 64 << 10;
-/// Nothing is judged by it; it ends what hangs.
+/// The tests judge nothing by this time; it only ends a test that hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A socket in a directory of its own, removed at the end.
+/// A socket in a directory of its own, which is removed at the end.
 struct Place(PathBuf);
 
 impl Place {
@@ -79,7 +79,7 @@ impl Sides {
         sides
     }
 
-    /// Both sides look until they are as wanted.
+    /// Lets both sides look until their links have the wanted states.
     fn run_until(&mut self, wanted: impl Fn(&LinkState, &LinkState) -> bool) {
         let begin = Instant::now();
         loop {
@@ -131,7 +131,7 @@ fn nothing_passes_before_the_peer_is_there() {
     assert!(matches!(host.reserve(1), Err(Refused::Full)));
 }
 
-/// The `n`-th record: lengths from 0 to more than a buffer of the guest.
+/// The `n`-th record. Lengths reach from 0 to more than a guest's buffer.
 fn record(n: u32) -> Vec<u8> {
     let len = (n as usize).wrapping_mul(7919) % 12_000;
     vec![n as u8; len]
@@ -148,7 +148,7 @@ fn records_of_all_lengths_stay_in_order_both_ways() {
         let states = [sides.host.link(now_ns), sides.guest.link(now_ns)];
         assert_eq!(states, [LinkState::Up, LinkState::Up]);
         for (side, device) in [&mut sides.host, &mut sides.guest].into_iter().enumerate() {
-            // A reader that takes only some at a time, so that pipes and rings fill.
+            // The reader takes only some records at a time, so that pipes and rings fill up.
             for _ in 0..sent[side] % 7 {
                 let Some(bytes) = receive(device) else { break };
                 assert_eq!(bytes, record(got[side]), "record {} of {side}", got[side]);
@@ -202,7 +202,7 @@ fn a_restarted_host_begins_anew() {
     for _ in 0..3 {
         send(&mut sides.host, b"lost");
         send(&mut sides.guest, b"lost");
-        // The node ends before another begins.
+        // The old node must end before the new one begins.
         sides.host = crate::ll::memfd::pair(PIPE).unwrap().0;
         sides.host = back_end(sides.place.port(), PIPE).unwrap();
         sides.run_until(|_, guest| *guest != LinkState::Up);
@@ -237,7 +237,7 @@ fn a_reader_that_stops_holds_the_writer_back_and_loses_nothing() {
         let mut sent = 0;
         let begin = Instant::now();
         let mut quiet = 0;
-        // Until nothing moves any more.
+        // Continues until nothing has moved for 50 rounds.
         while quiet < 50 {
             let (writer, reader) = if from_host {
                 (&mut sides.host, &mut sides.guest)
@@ -275,7 +275,7 @@ fn a_reader_that_stops_holds_the_writer_back_and_loses_nothing() {
     }
 }
 
-/// A driver that has no manners, over a front end of its own.
+/// A driver that breaks the rules, over its own front end.
 struct Rude {
     memory: Memory,
     front_end: FrontEnd,
@@ -284,7 +284,7 @@ struct Rude {
 
 const FIRST: u64 = 0x10_0000;
 const SIZE: u16 = 64;
-/// Where buffers begin in the memory, which the rings do not reach.
+/// Offset in the memory at which buffers begin, behind the rings.
 const BUFFERS: usize = 0x8000;
 const BYTES: usize = 1 << 20;
 
@@ -328,7 +328,7 @@ impl Rude {
         self.memory.map().unwrap().write(at, bytes);
     }
 
-    /// Makes a buffer available that the host reads, or claims to.
+    /// Makes a buffer available for the host to read. Its descriptor may be false.
     fn send(&mut self, address: u64, len: u32) {
         let (table, driver) = (0x4000 * FROM_GUEST, 0x4000 * FROM_GUEST + 0x1000);
         let index = self.next % SIZE;
@@ -346,7 +346,7 @@ impl Rude {
     }
 }
 
-/// The host looks until `wanted` says so.
+/// Lets the host look until `wanted` returns true.
 fn look_until(host: &mut Dev, mut wanted: impl FnMut(&mut Dev, &LinkState) -> bool) {
     let begin = Instant::now();
     loop {
@@ -397,7 +397,7 @@ fn a_guest_that_lies_in_its_ring_is_cut_off_alone() {
     while rude.front_end.is_connected() {
         assert!(begin.elapsed() < PATIENCE, "the connection is kept");
     }
-    // A guest with manners is served afterwards.
+    // Afterwards the host serves a correct guest.
     drop(rude);
     let guest = place.guest();
     let mut sides = Sides { host, guest, place };
@@ -409,7 +409,7 @@ fn records_that_lie_fail_the_link_with_a_reason() {
     let place = Place::new();
     let mut host = back_end(place.port(), PIPE).unwrap();
     let mut rude = Rude::connect(&place);
-    // It attaches: its epoch is 5, and it guesses the host's from a block that the host sends.
+    // The driver attaches. Its epoch is 5, and it learns the host's epoch from a block of the host.
     let (table, driver) = (0, 0x1000);
     let to = FIRST + 0x2_0000;
     let descriptor = [to, 4096 | 2 << 32].map(u64::to_le_bytes).concat();
@@ -435,7 +435,7 @@ fn records_that_lie_fail_the_link_with_a_reason() {
         rude.send_bytes(&block(epoch()));
         *state == LinkState::Up
     });
-    // A record of 2^32 - 1 bytes.
+    // A record that claims a length of 2^32 - 1 bytes.
     let lie = [&block(epoch())[..], &[0xff; 4], &[0; 4]].concat();
     rude.send_bytes(&lie);
     let begin = Instant::now();
