@@ -1,9 +1,10 @@
-//! The limit that the channel is measured against: a bare single-producer single-consumer ring.
+//! A bare single-producer single-consumer ring, the upper limit that benches compare the channel
+//! with.
 //!
-//! It has what a shared-memory ring cannot do without (two indices, a length in front of each
-//! message, one copy in, one copy out) and nothing else: no checks of the peer, no doorbells, no
-//! sleeping, no pieces. Both ends spin. It exists for benches and trusts its peer to be this code;
-//! a peer that lies makes it return wrong bytes or panic, never touch memory outside the ring.
+//! It has what a shared-memory ring needs (two indices, a length in front of each message, one copy
+//! in, one copy out) and nothing else: no checks of the peer, no doorbells, no sleeping, no pieces.
+//! Both ends spin. The ring trusts its peer to run this same code. A faulty peer makes it return
+//! wrong bytes or panic, but never access memory outside the ring.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -15,10 +16,10 @@ const TAIL: usize = 0;
 const CLOSED: usize = 64;
 const HEAD: usize = 128;
 const DATA: usize = 4096;
-/// Bytes of the length in front of each message.
+/// Size in bytes of the length field in front of each message.
 pub const BARE_LENGTH_BYTES: usize = 8;
 
-/// Bytes of shared memory that a bare ring of the given capacity takes.
+/// Bytes of shared memory that a bare ring of the given capacity needs.
 #[must_use]
 pub const fn bare_region_bytes(capacity: usize) -> usize {
     DATA + capacity
@@ -37,7 +38,7 @@ impl Bare {
             let what = format!("capacity {capacity} is not a power of two of at least 4096");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        // Mirrored, so that a message is contiguous wherever it begins.
+        // The data is mapped twice in a row, so that each message is contiguous wherever it begins.
         Ok(Self {
             map: Mapping::mirrored(fd, offset, DATA, capacity)?,
             capacity,
@@ -64,7 +65,7 @@ impl Bare {
         unsafe { self.map.as_ptr().add(DATA + place) }
     }
 
-    /// Bytes that a message takes in the ring.
+    /// Bytes of ring space that a message takes.
     #[inline]
     fn cost(len: usize) -> usize {
         BARE_LENGTH_BYTES + len.next_multiple_of(8)
@@ -83,7 +84,8 @@ impl BareSender {
     /// Maps the sending end of a ring whose memory is zero.
     ///
     /// # Errors
-    /// A capacity that is no power of two of at least 4096; what the system says of the mapping.
+    /// `InvalidInput` if the capacity is not a power of two of at least 4096; the system's refusal
+    /// to map.
     pub fn map(fd: BorrowedFd<'_>, offset: u64, capacity: usize) -> io::Result<Self> {
         Ok(Self {
             ring: Bare::map(fd, offset, capacity)?,
@@ -92,10 +94,10 @@ impl BareSender {
         })
     }
 
-    /// Copies a message into the ring; `false` when it is full.
+    /// Copies a message into the ring. Returns `false` if the ring is full.
     ///
     /// # Panics
-    /// When the message can never fit.
+    /// The message is longer than the ring can ever hold.
     #[inline]
     pub fn try_send(&mut self, message: &[u8]) -> bool {
         let cost = Bare::cost(message.len());
@@ -125,20 +127,20 @@ impl BareSender {
         true
     }
 
-    /// Says that nothing more comes.
+    /// Announces that no more messages follow.
     pub fn close(&mut self) {
         self.ring.closed().store(1, Ordering::Release);
     }
 }
 
-/// What the receiving end found.
+/// The result of a read from a bare ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BareArrival {
-    /// A message of this many bytes is in the buffer.
+    /// A message was copied into the buffer; it has this many bytes.
     Message(usize),
-    /// Nothing is there.
+    /// No message waits.
     Empty,
-    /// Nothing is there and nothing will come.
+    /// No message waits, and the sender is closed.
     Closed,
 }
 
@@ -165,13 +167,13 @@ impl BareReceiver {
         })
     }
 
-    /// Bytes known to wait behind the message received last.
+    /// Bytes of further messages that this end has already seen in the ring.
     #[must_use]
     pub fn known_bytes(&self) -> u64 {
         self.tail_seen - self.head
     }
 
-    /// Makes the room of everything received so far known to the sender.
+    /// Publishes the receiver's index, which frees the room of everything received so far.
     fn tell(&mut self) {
         if self.head_told != self.head {
             self.head_told = self.head;
@@ -182,7 +184,7 @@ impl BareReceiver {
     /// Copies the next message out of the ring.
     ///
     /// # Panics
-    /// When the message is larger than the buffer or the ring.
+    /// The message is longer than the buffer or the ring.
     #[inline]
     pub fn try_recv(&mut self, buffer: &mut [u8]) -> BareArrival {
         if self.tail_seen == self.head {
@@ -214,8 +216,8 @@ impl BareReceiver {
                 .copy_from_nonoverlapping(from.add(BARE_LENGTH_BYTES), len)
         };
         self.head += Bare::cost(len) as u64;
-        // The sender needs to know of room only now and then; telling it of every message would
-        // move a cache line between the CPUs for each.
+        // The sender needs to learn of free room only now and then. Publishing the index for each
+        // message would move a cache line between the CPUs each time.
         if self.head - self.head_told >= self.ring.capacity as u64 / 4 {
             self.tell();
         }

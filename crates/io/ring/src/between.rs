@@ -1,19 +1,20 @@
-//! Between two threads of one process: a bounded queue of values, and the flag of a sleeper.
+//! A bounded queue of values between two threads of one process, and a flag for a thread that
+//! sleeps.
 //!
-//! Both ends trust each other, so values move as they are, without a copy into records. Each end
-//! keeps the other's index as it last saw it, and looks again only when that shows nothing to do;
-//! a batch is published by one store. The line of an index so goes from processor to processor
-//! once for a batch, not once for a value.
+//! Both ends trust each other, so values move without being copied into records. Each end caches
+//! the other's index and reads it again only when the cached one shows nothing to do. One store
+//! publishes a whole batch. The cache line of an index thus moves between processors once for each
+//! batch, not once for each value.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, UnsafeCell, fence_full};
 
-/// Makes a queue of `places`; returns the end that sends, and the end that receives.
+/// Creates a queue with room for `places` values. Returns its sending and its receiving end.
 ///
 /// # Panics
-/// When `places` is not a power of two.
+/// `places` is not a power of two.
 #[must_use]
 pub fn queue<T: Send>(places: usize) -> (Sender<T>, Receiver<T>) {
     assert!(places.is_power_of_two(), "{places} places");
@@ -39,21 +40,23 @@ pub fn queue<T: Send>(places: usize) -> (Sender<T>, Receiver<T>) {
     (sender, receiver)
 }
 
-/// The end that sends.
+/// The sending end of a queue.
 #[derive(Debug)]
 pub struct Sender<T> {
     queue: Arc<Queue<T>>,
-    /// Values sent since the queue was made; published.
+    /// Number of values sent since the queue was created; copied to the shared tail after each
+    /// batch.
     tail: u64,
     head_seen: u64,
     is_open: bool,
 }
 
-/// The end that receives.
+/// The receiving end of a queue.
 #[derive(Debug)]
 pub struct Receiver<T> {
     queue: Arc<Queue<T>>,
-    /// Values received since the queue was made; published.
+    /// Number of values received since the queue was created; copied to the shared head after each
+    /// batch.
     head: u64,
     tail_seen: u64,
     is_open: bool,
@@ -63,12 +66,12 @@ pub struct Receiver<T> {
 struct Queue<T> {
     tail: Line,
     head: Line,
-    /// Ends that are closed.
+    /// Number of ends that are closed.
     closed: AtomicU32,
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
 }
 
-/// An index in cache lines of its own: processors fetch lines in pairs.
+/// An index with two cache lines of its own, because processors fetch lines in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Line(AtomicU64);
@@ -85,7 +88,8 @@ impl<T> Queue<T> {
         &self.slots[index as usize & (self.slots.len() - 1)]
     }
 
-    /// Closes one end. The last to be closed drops the values that are left; returns how many.
+    /// Closes one end. The end that closes last drops the remaining values. Returns how many it
+    /// dropped.
     fn close(&self) -> usize {
         if self.closed.fetch_add(1, Ordering::AcqRel) == 0 {
             return 0;
@@ -99,14 +103,14 @@ impl<T> Queue<T> {
             self.slot(index)
                 .with_mut(|value| unsafe { (*value).assume_init_drop() });
         }
-        // They are gone, should this be called again.
+        // The values are dropped; a second call must not drop them again.
         self.head.0.store(tail, Ordering::Release);
         (tail - head) as usize
     }
 }
 
 impl<T> Sender<T> {
-    /// Places that are free; at least so many values can be sent.
+    /// Number of free places: at least this many values can be sent now.
     #[must_use]
     #[inline]
     pub fn room(&mut self) -> usize {
@@ -117,14 +121,15 @@ impl<T> Sender<T> {
         (places - (self.tail - self.head_seen)) as usize
     }
 
-    /// Sends what `next` gives, until it gives no more or no place is free; returns how many.
+    /// Sends the values that `next` returns, until it returns `None` or no place is free. Returns
+    /// how many were sent.
     ///
-    /// What is sent can be received when this returns, also should `next` panic.
+    /// When this call returns, the receiver can see the values; also when `next` panics.
     #[inline]
     pub fn send(&mut self, mut next: impl FnMut() -> Option<T>) -> usize {
         let mut sent = 0;
         loop {
-            // The receiver may have made room meanwhile.
+            // The receiver may have freed places in the meantime.
             let room = self.room();
             if room == 0 {
                 return sent;
@@ -148,15 +153,15 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Closes this end. Returns how many values were left and are dropped: 0 while the other end
-    /// is open, which may still receive them.
+    /// Closes this end. Returns how many remaining values it dropped. That is 0 while the other end
+    /// is open, because that end may still receive them.
     pub fn close(mut self) -> usize {
         self.is_open = false;
         self.queue.close()
     }
 }
 
-/// A batch that is being sent: published when it ends.
+/// A batch that is being sent. Dropping it publishes the batch.
 struct Sending<'a, T> {
     sender: &'a mut Sender<T>,
     count: u64,
@@ -174,7 +179,7 @@ impl<T> Drop for Sending<'_, T> {
 }
 
 impl<T> Receiver<T> {
-    /// Values that wait; at least so many can be received.
+    /// Number of values that wait: at least this many can be received now.
     #[must_use]
     #[inline]
     pub fn waiting(&mut self) -> usize {
@@ -184,9 +189,10 @@ impl<T> Receiver<T> {
         (self.tail_seen - self.head) as usize
     }
 
-    /// Gives up to `max` values that wait to `take`, oldest first; returns how many.
+    /// Passes up to `max` waiting values to `take`, oldest first. Returns how many.
     ///
-    /// Their places are free when this returns. Should `take` panic, its value alone is lost.
+    /// Their places are free when this call returns. If `take` panics, only the value that it had
+    /// is lost.
     #[inline]
     pub fn receive(&mut self, max: usize, mut take: impl FnMut(T)) -> usize {
         let max = max.min(self.waiting()) as u64;
@@ -205,14 +211,14 @@ impl<T> Receiver<T> {
         max as usize
     }
 
-    /// As [`Sender::close`].
+    /// Closes this end, like [`Sender::close`].
     pub fn close(mut self) -> usize {
         self.is_open = false;
         self.queue.close()
     }
 }
 
-/// A batch that is being received: its places are given back when it ends.
+/// A batch that is being received. Dropping it frees the places of the batch.
 struct Receiving<'a, T> {
     receiver: &'a mut Receiver<T>,
     count: u64,
@@ -245,36 +251,38 @@ impl<T> Drop for Receiver<T> {
     }
 }
 
-/// Says that a thread sleeps, so that those who have work for it ring its doorbell then, and make
-/// no system call while it is awake.
+/// Flag of a thread that sleeps. Other threads ring its doorbell only while the flag is set, so
+/// they make no system call while the thread is awake.
 ///
-/// The thread calls [`SleepFlag::announce`], then looks for work a last time, and sleeps if it
-/// found nothing. The others publish their work and then ask [`SleepFlag::must_ring`]. Each of the
-/// two has a full fence between its store and its look, so that one of them sees the other's.
+/// The thread calls [`SleepFlag::announce`], looks for work one last time, and sleeps if it finds
+/// none. Another thread publishes its work and then calls [`SleepFlag::must_ring`]. On both sides a
+/// full fence separates the store from the load, so at least one of the two sees the other's store.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct SleepFlag(AtomicU32);
 
 impl SleepFlag {
-    /// For a thread that is awake.
+    /// Creates the flag of a thread that is awake.
     #[must_use]
     pub fn new() -> SleepFlag {
         SleepFlag::default()
     }
 
-    /// The thread is about to sleep; after this it must look for work once more.
+    /// Sets the flag. The thread is about to sleep and must look for work once more after this
+    /// call.
     pub fn announce(&self) {
         self.0.store(1, Ordering::Relaxed);
         fence_full();
     }
 
-    /// The thread is awake.
+    /// Clears the flag, because the thread is awake again.
     pub fn withdraw(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// True while the thread sleeps and nothing has asked before; then the caller rings. Two that
-    /// ask at a time may both get true. To be asked after work was published.
+    /// Returns true if the thread sleeps and no caller was told to ring yet; the caller then
+    /// rings its doorbell. Call it after publishing work. Two callers at the same time may both get
+    /// true.
     #[must_use]
     #[inline]
     pub fn must_ring(&self) -> bool {
@@ -282,14 +290,16 @@ impl SleepFlag {
         self.must_ring_unordered()
     }
 
-    /// Without a fence: loses wakes, which the models must notice.
+    /// Like [`SleepFlag::must_ring`] without the fence. It loses wake-ups, and the loom models must
+    /// detect that.
     #[doc(hidden)]
     #[must_use]
     #[inline]
     pub fn must_ring_unordered(&self) -> bool {
         let is_asleep = self.0.load(Ordering::Relaxed) == 1;
         if is_asleep {
-            // Should the thread have announced itself again meanwhile, the ring is for that too.
+            // If the thread announces itself again before this store, the caller's ring wakes it as
+            // well.
             self.0.store(0, Ordering::Relaxed);
         }
         is_asleep

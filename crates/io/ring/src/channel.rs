@@ -1,4 +1,4 @@
-//! A duplex channel: two rings in one memory, and four doorbells.
+//! A duplex channel: two rings in one shared memory, and four doorbells.
 //!
 //! ```text
 //!   end A                                   end B
@@ -19,9 +19,9 @@ use crate::{Consumer, Producer, RingMap, State, WakeMode, region_bytes};
 /// One end of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Writes ring 0.
+    /// The end that writes ring 0.
     A,
-    /// Writes ring 1.
+    /// The end that writes ring 1.
     B,
 }
 
@@ -35,7 +35,7 @@ impl Side {
         }
     }
 
-    /// Number of the ring this end writes.
+    /// Number of the ring that this end writes: 0 or 1.
     #[must_use]
     pub fn tx_ring(self) -> usize {
         match self {
@@ -44,7 +44,7 @@ impl Side {
         }
     }
 
-    /// The end that writes this ring; `None` for a number other than 0 and 1.
+    /// The end that writes the ring of this number; `None` for a number other than 0 and 1.
     #[must_use]
     pub fn from_tx_ring(ring: usize) -> Option<Self> {
         match ring {
@@ -55,22 +55,23 @@ impl Side {
     }
 }
 
-/// Memory and doorbells of a channel, as their maker keeps them to hand out and to clean up.
+/// Memory and doorbells of a channel, for the process that creates the channel. That process hands
+/// them out to the two ends, and cleans up when an end dies.
 #[derive(Debug)]
 pub struct ChannelMemory {
     memory: Memory,
     capacity: usize,
     rings: [Arc<RingMap>; 2],
-    /// Indexed by [`Side::tx_ring`]: the end that listens.
+    /// Indexed by [`Side::tx_ring`] of the end that listens.
     rx_doorbells: [Doorbell; 2],
     tx_doorbells: [Doorbell; 2],
 }
 
 impl ChannelMemory {
-    /// Makes a channel of two rings of `capacity` bytes, a power of two from 4096 to 2^31.
+    /// Creates a channel of two rings of `capacity` bytes each, a power of two from 4096 to 2^31.
     ///
     /// # Errors
-    /// `InvalidInput` for another capacity; the kernel's refusal (memory, open files).
+    /// `InvalidInput` for another capacity; the kernel refuses memory or open files.
     pub fn create(capacity: usize) -> io::Result<Self> {
         check_capacity(capacity)?;
         let memory = Memory::anonymous("carina-channel", 2 * region_bytes(capacity))?;
@@ -87,16 +88,16 @@ impl ChannelMemory {
         })
     }
 
-    /// Bytes of each ring.
+    /// Capacity of each ring in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Starts one end in this process. At most one endpoint per side may exist anywhere.
+    /// Opens one end in this process. At most one endpoint of each side may exist in all processes.
     ///
     /// # Errors
-    /// The kernel's refusal, usually that the process has too many open files.
+    /// The kernel refuses; usually the process has too many open files.
     pub fn endpoint(&self, side: Side, mode: WakeMode) -> io::Result<Endpoint> {
         let (me, peer) = (side.tx_ring(), side.other().tx_ring());
         Ok(Endpoint {
@@ -109,12 +110,12 @@ impl ChannelMemory {
         })
     }
 
-    /// The descriptors another process needs to be one end, in the order that
-    /// [`Endpoint::from_fds`] takes: memory, my_rx, my_tx, peer_rx, peer_tx. The doorbells are open
-    /// files of their own, so that the receiver cannot make this process wait.
+    /// Duplicates the descriptors that another process needs to be one end, in the order of
+    /// [`Endpoint::from_fds`]: memory, my_rx, my_tx, peer_rx, peer_tx. The doorbells are separate
+    /// open files, so the receiver cannot make this process block on them.
     ///
     /// # Errors
-    /// The kernel's refusal, usually that the process has too many open files.
+    /// The kernel refuses; usually the process has too many open files.
     pub fn endpoint_fds(&self, side: Side) -> io::Result<[OwnedFd; 5]> {
         let (me, peer) = (side.tx_ring(), side.other().tx_ring());
         Ok([
@@ -126,8 +127,8 @@ impl ChannelMemory {
         ])
     }
 
-    /// Ends the stream that `side` wrote, for an end that died, and wakes the other end. An end
-    /// that closed its stream before it died keeps it closed.
+    /// Marks the stream that `side` wrote as failed, because that end died, and wakes the other
+    /// end. If the end closed its stream before it died, the stream stays closed.
     pub fn fail(&self, side: Side) {
         let ring = &self.rings[side.tx_ring()];
         if ring.state() == State::Open {
@@ -138,36 +139,37 @@ impl ChannelMemory {
         self.tx_doorbells[survivor].signal();
     }
 
-    /// What `side` said about the stream it writes.
+    /// The state of the stream that `side` writes.
     #[must_use]
     pub fn state(&self, side: Side) -> State {
         self.rings[side.tx_ring()].state()
     }
 }
 
-/// One end of a channel, ready for use.
+/// One end of a channel, ready to use.
 #[derive(Debug)]
 pub struct Endpoint {
     /// Writes to the peer.
     pub tx: Producer,
     /// Reads from the peer.
     pub rx: Consumer,
-    /// Rings when `rx` was armed and the peer published.
+    /// Doorbell that the peer rings when `rx` is armed and the peer has published records.
     pub my_rx_doorbell: Doorbell,
-    /// Rings when `tx` was armed for space and the peer released enough.
+    /// Doorbell that the peer rings when `tx` is armed for space and the peer has released enough.
     pub my_tx_doorbell: Doorbell,
-    /// To ring when `tx` says that the peer sleeps.
+    /// Doorbell that this end rings when `tx` reports that the peer sleeps.
     pub peer_rx_doorbell: Doorbell,
-    /// To ring when `rx` says that the peer waits for room.
+    /// Doorbell that this end rings when `rx` reports that the peer waits for room.
     pub peer_tx_doorbell: Doorbell,
 }
 
 impl Endpoint {
-    /// Starts the end `side` from received descriptors: memory, my_rx, my_tx, peer_rx, peer_tx.
+    /// Opens the end `side` from descriptors received from another process: memory, my_rx, my_tx,
+    /// peer_rx, peer_tx.
     ///
     /// # Errors
-    /// `InvalidInput` for an impossible capacity, `InvalidData` for memory of another size, the
-    /// kernel's refusal.
+    /// `InvalidInput` for a capacity that is not allowed, `InvalidData` if the memory has another
+    /// size; errors of the kernel.
     pub fn from_fds(
         capacity: usize,
         side: Side,
@@ -188,7 +190,7 @@ impl Endpoint {
         })
     }
 
-    /// Publishes what was committed and wakes the peer when it sleeps.
+    /// Publishes the committed records, and wakes the peer if it sleeps.
     #[inline]
     pub fn publish(&mut self) {
         if self.tx.publish() {
@@ -196,7 +198,7 @@ impl Endpoint {
         }
     }
 
-    /// Releases everything read and wakes the peer when it waits for the room.
+    /// Releases everything that was read, and wakes the peer if it waits for the room.
     #[inline]
     pub fn release(&mut self) {
         if self.rx.release() {
@@ -204,7 +206,8 @@ impl Endpoint {
         }
     }
 
-    /// As [`Endpoint::release`], when it is worth it: see [`Consumer::release_lazily`].
+    /// Like [`Endpoint::release`], but only when enough has gathered: see
+    /// [`Consumer::release_lazily`].
     #[inline]
     pub fn release_lazily(&mut self) {
         if self.rx.release_lazily() {
@@ -212,7 +215,8 @@ impl Endpoint {
         }
     }
 
-    /// Publishes what was committed, ends the stream and wakes the peer when it sleeps.
+    /// Publishes the committed records, ends the stream with `state`, and wakes the peer if it
+    /// sleeps.
     pub fn close(&mut self, state: State) {
         if self.tx.close(state) {
             self.peer_rx_doorbell.signal();

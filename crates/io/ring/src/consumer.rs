@@ -1,4 +1,4 @@
-//! The reading end.
+//! The reading end of a ring.
 
 use std::sync::Arc;
 
@@ -21,23 +21,23 @@ use crate::{RECORD_HEADER_BYTES, WakeMode, record_cost};
 pub struct Consumer {
     map: Arc<RingMap>,
     mode: WakeMode,
-    /// What the shared head says: everything before is the producer's again.
+    /// The shared head: the producer may reuse everything before this index.
     released: u64,
     /// Index of the next record to read.
     read: u64,
-    /// The producer's index when it was last looked at.
+    /// The producer's index when this end last read it.
     tail: u64,
-    /// The record at `read`, when its header was read and found right.
+    /// The record at `read`, if its header was read and is valid.
     front: Option<Front>,
-    /// The state when the caller last asked.
+    /// The state that [`Consumer::state`] last returned.
     state: State,
-    /// Whether our armed word may be set.
+    /// Whether this end's armed word may be set.
     armed: bool,
     /// Whether the published bytes may end within a record.
     is_stream: bool,
 }
 
-/// A record header, read once.
+/// A record header: a local copy that was read once.
 #[derive(Clone, Copy, Debug)]
 struct Front {
     len: u32,
@@ -45,10 +45,10 @@ struct Front {
 }
 
 impl Consumer {
-    /// Takes up reading where the indices in the memory stand.
+    /// Opens the reading end at the indices that the memory holds.
     ///
     /// # Errors
-    /// [`Corrupt`] when they cannot be right.
+    /// [`Corrupt`] if the indices are not valid.
     pub fn new(map: Arc<RingMap>, mode: WakeMode) -> Result<Self, Corrupt> {
         let head = map.lines().consumer.head.load(Ordering::Relaxed);
         if !head.is_multiple_of(8) {
@@ -60,7 +60,8 @@ impl Consumer {
         Ok(consumer)
     }
 
-    /// Starts from zero, whatever the memory says, and zeroes the consumer's own words.
+    /// Opens the reading end at index 0, whatever the memory holds, and zeroes the consumer's own
+    /// words.
     #[must_use]
     pub fn fresh(map: Arc<RingMap>, mode: WakeMode) -> Self {
         map.lines().consumer_wait.armed.store(0, Ordering::Relaxed);
@@ -82,9 +83,9 @@ impl Consumer {
         }
     }
 
-    /// As [`Consumer::fresh`], of a ring whose producer publishes bytes as they come
-    /// ([`Producer::stretch`](crate::Producer::stretch)): a record that has not come whole is
-    /// not there yet, unless it could never fit.
+    /// Like [`Consumer::fresh`], for a ring whose producer publishes parts of records
+    /// ([`Producer::stretch`](crate::Producer::stretch)). An incomplete record counts as absent,
+    /// unless it is too long to ever fit into the ring.
     #[must_use]
     pub fn of_stream(map: Arc<RingMap>, mode: WakeMode) -> Self {
         Self {
@@ -93,7 +94,7 @@ impl Consumer {
         }
     }
 
-    /// Bytes of data the ring holds.
+    /// Bytes of data that the ring holds.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.map.capacity()
@@ -105,11 +106,11 @@ impl Consumer {
         &self.map
     }
 
-    /// Reads the next piece and steps over it; `None` when the ring is empty. The room stays taken
-    /// until released, and any number of pieces may be held.
+    /// Reads the next piece and steps over it; `None` if the ring is empty. The piece keeps its
+    /// room until it is released. Any number of pieces may be held.
     ///
     /// # Errors
-    /// [`Corrupt`]; the ring is then of no further use.
+    /// [`Corrupt`]; the ring is then no longer usable.
     #[inline]
     #[expect(
         clippy::should_implement_trait,
@@ -124,9 +125,9 @@ impl Consumer {
         Ok(Some(lease))
     }
 
-    /// Reads the whole SDUs of one piece each that come next and steps over them, as long as they
-    /// have at most `len_max` bytes each and take at most `bytes_max` bytes of ring together: one
-    /// lease of all of them, as they lie there. `None` where there are fewer than two.
+    /// Reads the SDUs that come next and steps over them, as long as each is a single piece of at
+    /// most `len_max` bytes, and all together take at most `bytes_max` bytes of ring. Returns one
+    /// lease of all of them with their headers. `None` if there are fewer than two.
     ///
     /// # Errors
     /// As for [`Consumer::next`].
@@ -150,9 +151,9 @@ impl Consumer {
         Ok(Some((lease, sdus)))
     }
 
-    /// Copies the next piece to the start of `to` and steps over it, if it is known to be there, is
-    /// a whole SDU and fits; returns its length. `None` says only that [`Consumer::peek`] has to
-    /// look.
+    /// Copies the next piece to the start of `to`, steps over it and returns its length. It does so
+    /// only if the piece is already known to be published, is a whole SDU, and fits into `to`. On
+    /// `None` the caller must use [`Consumer::peek`].
     #[inline]
     pub fn take_sdu(&mut self, to: &mut [u8]) -> Option<usize> {
         let available = self.tail.wrapping_sub(self.read);
@@ -170,8 +171,8 @@ impl Consumer {
         Some(len)
     }
 
-    /// Looks at the next piece without stepping over it; [`Consumer::skip`] does that. Costs no
-    /// reference count.
+    /// Returns the next piece without stepping over it; [`Consumer::skip`] steps over it. Unlike
+    /// [`Consumer::next`], it does not change a reference count.
     ///
     /// # Errors
     /// As for [`Consumer::next`].
@@ -185,9 +186,10 @@ impl Consumer {
         )))
     }
 
-    /// What was published and not read, at most `bytes_max` bytes of it, as it lies in the ring:
-    /// records, of which the last may be cut off. For moving records to another ring without
-    /// looking at them; a piece that [`Consumer::peek`] showed is shown again.
+    /// The bytes that were published and not read, at most `bytes_max` of them: records with their
+    /// headers, of which the last may be cut off. It serves to move records to another ring without
+    /// parsing them. A piece that [`Consumer::peek`] returned and [`Consumer::skip`] did not step
+    /// over is included.
     ///
     /// # Errors
     /// As for [`Consumer::next`].
@@ -202,27 +204,27 @@ impl Consumer {
         Ok(Some(Run::new(&self.map, &mut self.read, bytes)))
     }
 
-    /// Steps over the piece that [`Consumer::peek`] showed.
+    /// Steps over the piece that [`Consumer::peek`] returned.
     ///
     /// # Panics
-    /// When none was shown since the last step.
+    /// [`Consumer::peek`] has not returned a piece since the last step.
     #[inline]
     pub fn skip(&mut self) {
         let front = self.front.expect("skip follows a peek that showed a piece");
         self.step_over(front);
     }
 
-    /// Gives the room of everything read so far back to the producer. `true`: it waits for that
-    /// much, ring its space doorbell.
+    /// Returns the room of everything read so far to the producer. `true` means that the producer
+    /// waits for this much room; the caller must ring its space doorbell.
     #[inline]
     #[must_use = "a waiting producer must be woken"]
     pub fn release(&mut self) -> bool {
         self.release_to(self.read)
     }
 
-    /// As [`Consumer::release`], but only when an eighth of the ring has gathered or everything
-    /// seen so far was read: for a reader that takes one piece per call. A reader that calls
-    /// this after each piece never sleeps on an empty ring with room unreleased.
+    /// Like [`Consumer::release`], but only when an eighth of the ring can be released, or when
+    /// everything seen so far was read. It is for a reader that takes one piece per call. A reader
+    /// that calls this after each piece never sleeps on an empty ring with room unreleased.
     #[inline]
     #[must_use = "a waiting producer must be woken"]
     pub fn release_lazily(&mut self) -> bool {
@@ -233,24 +235,25 @@ impl Consumer {
         false
     }
 
-    /// Gives the room of this lease and of all pieces before it back.
+    /// Releases the room of this lease and of all pieces before it.
     #[must_use = "a waiting producer must be woken"]
     pub fn release_upto(&mut self, lease: &Lease) -> bool {
         self.release_to(lease.end())
     }
 
-    /// Gives the room before `index` (of [`Lease::end`] or [`Lease::start`]) back; an index that
-    /// was released already changes nothing.
+    /// Releases the room before `index`, which comes from [`Lease::end`] or [`Lease::start`]. An
+    /// index that is released already has no effect.
     ///
     /// # Panics
-    /// When the index was not read yet.
+    /// What lies before the index was not read yet.
     #[inline]
     #[must_use = "a waiting producer must be woken"]
     pub fn release_to(&mut self, index: u64) -> bool {
         let held = self.read.wrapping_sub(self.released);
         let more = index.wrapping_sub(self.released);
         if more == 0 || more > held {
-            // Behind what was released: distances run the other way round.
+            // The index lies behind the released one: then the wrapped distance is in the upper
+            // half.
             assert!(
                 self.released.wrapping_sub(index) <= u64::MAX / 2,
                 "release of {index:#x}, but only {:#x} was read",
@@ -259,7 +262,7 @@ impl Consumer {
             return false;
         }
         self.released = index;
-        // Release: our reads of the payload stay before the producer's next writes there.
+        // Release: this end's reads of the payload stay before the producer's next writes there.
         self.map
             .lines()
             .consumer
@@ -284,20 +287,21 @@ impl Consumer {
     /// Bytes published but not read.
     ///
     /// # Errors
-    /// [`Corrupt`]: the producer broke the rules. That is never the same as an empty ring.
+    /// [`Corrupt`]: the producer broke the rules. An error is reported instead of an empty ring.
     pub fn pending_bytes(&mut self) -> Result<u64, Corrupt> {
         self.look_at_tail()?;
         Ok(self.tail.wrapping_sub(self.read))
     }
 
-    /// What the producer says about its stream. Pieces may still be in the ring: the stream has
-    /// ended when [`Consumer::next`] finds none *after* this said so.
+    /// The state that the producer set for its stream. Pieces may still be in the ring: the stream
+    /// has ended when [`Consumer::next`] finds no piece *after* this method returned a final state.
     pub fn state(&mut self) -> State {
         self.state = self.map.state();
         self.state
     }
 
-    /// The final state once the producer closed and everything was read; `None` before.
+    /// The final state, once the producer has closed the stream and everything was read; `None`
+    /// before.
     ///
     /// # Errors
     /// As for [`Consumer::next`].
@@ -309,10 +313,10 @@ impl Consumer {
         Ok(Some(state))
     }
 
-    /// Asks to be woken by the next publish or change of state. `true`: the ring is empty and the
-    /// state is what [`Consumer::state`] returned last, so the caller may sleep on its data
-    /// doorbell. `false`: there is something to read or to notice. When the producer broke the
-    /// rules, that is the error of [`Consumer::next`].
+    /// Asks the producer to ring at the next publish or change of state. `true`: the ring is empty
+    /// and the state is still what [`Consumer::state`] returned last, so the caller may sleep on
+    /// its data doorbell. `false`: there is a piece to read, a new state, or a fault of the
+    /// producer, which [`Consumer::next`] then returns as its error.
     ///
     /// Call [`Consumer::disarm`] after waking.
     #[must_use = "pieces that are there now will not be announced"]
@@ -333,7 +337,7 @@ impl Consumer {
         asleep
     }
 
-    /// Takes back [`Consumer::arm`].
+    /// Cancels [`Consumer::arm`].
     #[inline]
     pub fn disarm(&mut self) {
         if self.armed {
@@ -358,7 +362,7 @@ impl Consumer {
             }
         }
         let (len, flags) = self.map.record_header(self.read);
-        // At least 8: both indices are multiples of 8 and differ.
+        // This is at least 8, because both indices are multiples of 8 and differ.
         let mut available = self.tail.wrapping_sub(self.read) - RECORD_HEADER_BYTES as u64;
         if self.is_stream && u64::from(len) > available {
             self.look_at_tail()?;
@@ -390,7 +394,8 @@ impl Consumer {
     #[inline]
     fn step_over(&mut self, front: Front) {
         self.front = None;
-        // Does not pass the tail: `len` fits the bytes available, which are a multiple of 8.
+        // The index does not pass the tail: `len` fits the available bytes, which are a multiple of
+        // 8.
         self.read = self
             .read
             .wrapping_add(record_cost(front.len as usize) as u64);
@@ -420,19 +425,20 @@ impl Consumer {
     #[inline]
     fn producer_waits(&self) -> bool {
         let wait = &self.map.lines().producer_wait;
-        // Acquire: with the armed word come the want and the tail the producer went to sleep at.
+        // Acquire: with the armed word, the wanted size and the tail at which the producer went to
+        // sleep become visible.
         if wait.armed.load(Ordering::Acquire) == 0 {
             return false;
         }
         let capacity = self.map.capacity() as u64;
         let want = wait.want.load(Ordering::Relaxed).min(capacity);
         let tail = self.map.lines().producer.tail.load(Ordering::Relaxed);
-        // A lying producer only cheats itself here: at worst it is woken for nothing.
+        // A faulty producer harms only itself here: at worst it is woken for nothing.
         let free = capacity.saturating_sub(tail.wrapping_sub(self.released));
         if free < want {
             return false;
         }
-        // One doorbell per sleep: the producer arms again before its next one.
+        // One ring per sleep: the producer arms again before it sleeps the next time.
         wait.armed.store(0, Ordering::Relaxed);
         true
     }

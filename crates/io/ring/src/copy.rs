@@ -59,7 +59,7 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Copies `len` bytes behind the end of a vector.
+/// Appends `len` bytes to a vector.
 ///
 /// # Safety
 /// `from` must be readable for `len` bytes, and may be shared as with [`copy`].
@@ -73,11 +73,11 @@ pub(crate) unsafe fn append(from: *const u8, to: &mut Vec<u8>, len: usize) {
     }
 }
 
-/// Copies private memory as shared memory is copied, which is several times faster than
-/// `copy_from_slice` where the processor is emulated.
+/// Copies between private slices with the routine for shared memory. Where the processor is
+/// emulated, this is several times faster than `copy_from_slice`.
 ///
 /// # Panics
-/// When the lengths differ.
+/// The lengths differ.
 #[inline]
 pub fn copy_slice(from: &[u8], to: &mut [u8]) {
     assert_eq!(from.len(), to.len(), "lengths of a copy");
@@ -91,12 +91,14 @@ mod x86_64 {
     use core::arch::x86_64::{__cpuid, __cpuid_count};
     use core::sync::atomic::{AtomicU8, Ordering};
 
-    /// From here on `rep movsb` is faster than SSE where it is fast at all; see the tables above.
+    /// Smallest length for `rep movsb`. From here it is faster than SSE on processors where it is
+    /// fast at all; see the tables above.
     const REP_BYTES_MIN: usize = 1024;
-    /// From here on it is as fast as whole cache lines.
+    /// Smallest length for `rep movsb` on processors with 64-byte registers. From here it is as
+    /// fast as copying whole cache lines.
     const REP_BYTES_MIN_WIDE: usize = 4096;
 
-    /// Short copies in line, with two loads and two stores that may overlap.
+    /// Copies short lengths inline, with two loads and two stores that may overlap.
     #[inline]
     pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: every access below is inside the `len` bytes the caller promised: each branch
@@ -204,7 +206,7 @@ mod x86_64 {
         }
     }
 
-    /// The routine for long copies on this processor.
+    /// The routine that copies long lengths on this processor.
     #[inline]
     fn routine() -> u8 {
         static ANSWER: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -234,16 +236,16 @@ mod x86_64 {
         }
         let leaf = __cpuid_count(7, 0);
         let (enhanced, short) = (leaf.ebx & (1 << 9) != 0, leaf.edx & (1 << 4) != 0);
-        // Processors that have the one without the other (before Ice Lake) slow down for a while
-        // after every use of a 64-byte register.
+        // Processors with AVX-512 but without fast short `rep movsb` (before Ice Lake) slow down for
+        // a while after each use of a 64-byte register.
         if enhanced && short && std::arch::is_x86_feature_detected!("avx512f") {
             return WIDE;
         }
         if enhanced { REP } else { SSE }
     }
 
-    /// Whole cache lines of the destination, so that a line that another processor has need not be
-    /// fetched piece by piece, and many can be on their way at once; then the last 64 bytes.
+    /// Copies whole cache lines of the destination, then the last 64 bytes. A line that another
+    /// processor owns then need not be fetched in parts, and many lines can be in transit at once.
     ///
     /// # Safety
     /// As for [`copy`], with `len` above 64.
@@ -282,11 +284,11 @@ mod x86_64 {
         }
     }
 
-    /// 64 bytes a turn through general registers, then the rest in ever smaller portions, of which
-    /// the last covers bytes of the one before once more.
+    /// Copies 64 bytes per iteration through general registers, then the rest in smaller and
+    /// smaller portions. The last portion may copy some bytes a second time.
     ///
     /// # Safety
-    /// As for [`copy`], with `len` of 16 at least.
+    /// As for [`copy`], with `len` of at least 16.
     #[inline(never)]
     pub(super) unsafe fn words(mut from: *const u8, mut to: *mut u8, mut len: usize) {
         // SAFETY: each portion is taken only while more bytes than it has are left; the last 16
@@ -330,7 +332,7 @@ mod x86_64 {
             if len > 16 {
                 two_words(from, to);
             }
-            // Up to 32 bytes were left, and up to 16 of them are copied.
+            // At most 32 bytes are left, of which at most 16 are already copied.
             two_words(from.add(len).sub(16), to.add(len).sub(16));
         }
     }
@@ -372,7 +374,7 @@ mod x86_64 {
         }
     }
 
-    /// 64 bytes a turn, then the last 64 once more.
+    /// Copies 64 bytes per iteration, then the last 64 bytes.
     ///
     /// # Safety
     /// As for [`copy`], with `len` above 64.

@@ -1,43 +1,43 @@
-//! What a peer can do wrong, and what the producer cannot do.
+//! Faults of the peer of a ring, and reasons for which a producer refuses a piece.
 
-/// The peer broke the rules of the ring; the ring is of no further use.
+/// The peer broke the rules of the ring. The ring is no longer usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corrupt {
-    /// The producer's index is not between what was read and what the ring can hold.
+    /// The producer's index is less than what was read, or exceeds what the ring can hold.
     #[error("tail {tail:#x} is outside {from:#x}..={to:#x}")]
     Tail {
-        /// What was found.
+        /// The index that was found.
         tail: u64,
-        /// Lowest index that would be right.
+        /// Lowest valid index.
         from: u64,
-        /// Highest index that would be right.
+        /// Highest valid index.
         to: u64,
     },
-    /// The consumer's index is not between what it was and what was published.
+    /// The consumer's index is less than its previous value, or exceeds what was published.
     #[error("head {head:#x} is outside {from:#x}..={to:#x}")]
     Head {
-        /// What was found.
+        /// The index that was found.
         head: u64,
-        /// Lowest index that would be right.
+        /// Lowest valid index.
         from: u64,
-        /// Highest index that would be right.
+        /// Highest valid index.
         to: u64,
     },
     /// An index is not a multiple of 8.
     #[error("index {index:#x} is not a multiple of 8")]
     Unaligned {
-        /// What was found.
+        /// The index that was found.
         index: u64,
     },
-    /// A record is longer than what was published.
+    /// A record is longer than the bytes that were published.
     #[error("record of {len} bytes at {at:#x}, but only {available} bytes follow its header")]
     Length {
         /// The length in the record's header.
         len: u32,
         /// Index of the record.
         at: u64,
-        /// Bytes published behind the header.
+        /// Number of bytes published behind the header.
         available: u64,
     },
     /// A record has undefined flags.
@@ -48,27 +48,27 @@ pub enum Corrupt {
         /// Index of the record.
         at: u64,
     },
-    /// A page of the ring could not be had: its file was cut short, or its file system is full.
+    /// A page of the ring is lost: the file was truncated, or its file system is full.
     #[error("a page of its memory is gone: the file was cut short, or its file system is full")]
     MemoryLost,
 }
 
-/// Why the producer did not take a piece.
+/// Why a producer refused a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// Not enough room until the consumer releases some.
+    /// The ring has too little room until the consumer releases some.
     #[error("ring is full")]
     Full,
-    /// Never enough room.
+    /// The piece is too long for this ring even when the ring is empty.
     #[error("piece of {len} bytes is longer than the {len_max} a ring of this capacity takes")]
     TooLong {
-        /// Length asked for.
+        /// Length of the piece in bytes.
         len: usize,
-        /// Longest piece of this ring.
+        /// Longest piece that this ring takes, in bytes.
         len_max: usize,
     },
-    /// The consumer broke the rules.
+    /// The consumer broke the rules of the ring.
     #[error("consumer broke the ring")]
     Corrupt(#[source] Corrupt),
 }

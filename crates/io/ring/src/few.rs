@@ -1,10 +1,11 @@
-//! A few bytes that go between registers and memory that a peer may change.
+//! Copies of 8 to 16 bytes between registers and memory that a peer may change.
 
-/// 8 to 16 bytes as two words of eight: the first ones and the last ones, which overlap.
+/// 8 to 16 bytes, held as two words of eight bytes that may overlap: the first eight and the last
+/// eight.
 ///
-/// Bytes that stand on the stack in pieces and are read as a whole wait until the processor has
-/// stored the pieces, and with them all that was to be stored before: into lines that another
-/// processor has, that is a wait for each of them. These never are in memory of their own.
+/// The bytes stay in registers. If they were built on the stack from smaller stores and then read
+/// as a whole, the read would wait for these stores and for all stores before them, some of which
+/// may be to cache lines that another processor owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Few {
     first: u64,
@@ -13,13 +14,13 @@ pub struct Few {
 }
 
 impl Few {
-    /// The most bytes.
+    /// Largest number of bytes.
     pub const MAX: usize = 16;
 
-    /// The `len` lowest bytes of a number, the lowest first.
+    /// Creates the value from the `len` lowest bytes of a number, the lowest first.
     ///
     /// # Panics
-    /// When `len` is not 8 to 16.
+    /// `len` is not 8 to 16.
     #[inline]
     #[must_use]
     pub fn new(bytes: u128, len: usize) -> Few {
@@ -44,7 +45,7 @@ impl Few {
         self.len
     }
 
-    /// The bytes, in the first places of an array.
+    /// The bytes, at the start of an array that is otherwise zero.
     #[must_use]
     pub fn bytes(&self) -> [u8; Few::MAX] {
         let mut bytes = [0; Few::MAX];
@@ -53,10 +54,11 @@ impl Few {
         bytes
     }
 
-    /// Whether there are just these bytes.
+    /// Whether the memory at `at` holds exactly these bytes.
     ///
     /// # Safety
-    /// As many bytes at `at` may be read; another process may write them at the same time.
+    /// [`Few::len`] bytes at `at` must be readable; another process may write them at the same
+    /// time.
     #[inline]
     #[must_use]
     pub unsafe fn are_at(&self, at: *const u8) -> bool {
@@ -66,10 +68,11 @@ impl Few {
         (first, last) == (self.first, self.last)
     }
 
-    /// Writes the bytes.
+    /// Writes the bytes to `to`.
     ///
     /// # Safety
-    /// As many bytes at `to` may be written; another process may access them at the same time.
+    /// [`Few::len`] bytes at `to` must be writable; another process may access them at the same
+    /// time.
     #[inline]
     pub unsafe fn write(&self, to: *mut u8) {
         // SAFETY: as in `are_at`.
@@ -80,10 +83,10 @@ impl Few {
     }
 }
 
-/// Reads eight bytes once, wherever they lie.
+/// Reads eight bytes once, at any alignment.
 ///
 /// # Safety
-/// They may be read.
+/// They must be readable.
 #[inline]
 unsafe fn load(at: *const u8) -> u64 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -104,10 +107,10 @@ unsafe fn load(at: *const u8) -> u64 {
     }
 }
 
-/// Writes eight bytes once, wherever they lie.
+/// Writes eight bytes once, at any alignment.
 ///
 /// # Safety
-/// They may be written.
+/// They must be writable.
 #[inline]
 unsafe fn store(word: u64, to: *mut u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,7 +1,7 @@
-//! A script of bytes that drives both ends against a lying peer.
+//! A fuzz target: a script of bytes drives both ends of a ring against a faulty peer.
 //!
-//! Each step is one operation byte and its operands; the peer's lies go through a second mapping
-//! of the same memory. The scripts in `corpus/` are replayed by the tests, with seeded mutations.
+//! Each step is one operation byte and its operands. The script acts as the peer through a second
+//! mapping of the same memory. Tests replay the scripts in `corpus/`, with seeded mutations.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ const HEAD: usize = 0x180;
 const PRODUCER_ARMED: usize = 0x200;
 const PRODUCER_WANT: usize = 0x208;
 
-/// Runs one script. The consumer reads a ring whose producer is the script, and the producer
-/// writes a ring whose consumer is the script.
+/// Runs one script. The consumer reads a ring whose producer is the script, and the producer writes
+/// a ring whose consumer is the script.
 ///
 /// # Panics
-/// When an end passes a bound it must keep whatever the peer does.
+/// One of the ends exceeds a bound that it must keep whatever the peer does.
 pub fn fuzz_consumer(script: &[u8]) {
     let (in_map, lies_in) = ring();
     let (out_map, lies_out) = ring();
@@ -88,7 +88,8 @@ impl Ends {
                 .atomic_u64(TAIL)
                 .store(script.number::<8>(), Relaxed),
             1 => {
-                // An honest-looking record: header at the tail, tail moved behind it.
+                // Writes a plausible record: a header at the tail, and the tail moved behind the
+                // record.
                 let (len, flags) = (script.number::<2>(), script.number::<1>() & 1);
                 let tail = self.lies_in.atomic_u64(TAIL).load(Relaxed);
                 self.set_header(tail, len | flags << 32);
@@ -114,12 +115,13 @@ impl Ends {
                 .atomic_u64(PRODUCER_WANT)
                 .store(script.number::<8>(), Relaxed),
             6 => {
-                // Our own words, which the peer can write as well.
+                // Overwrites the words of the end under test, which the peer can write as well.
                 let word = script.number::<8>();
                 self.lies_in.atomic_u64(HEAD).store(word, Relaxed);
                 self.lies_out.atomic_u64(TAIL).store(word, Relaxed);
             }
-            // Operations of high numbers are later than the others.
+            // Operations above 127 were added later; the corpus uses the lower numbers with their
+            // old meaning.
             7 if operation > 127 => {
                 let (bytes, longest) = (script.number::<2>(), script.number::<2>());
                 let taken = self.rx.next_sdus(bytes as usize, longest as usize);
@@ -203,7 +205,7 @@ impl Ends {
         }
     }
 
-    /// Sends held pieces on, as a relay does.
+    /// Forwards held pieces, as a relay does.
     fn send(&mut self, extra: usize) {
         let lease = self.held.last();
         let len = extra + lease.map_or(0, Lease::len);
@@ -263,7 +265,7 @@ mod tests {
             .collect()
     }
 
-    /// xorshift64*: repeatable, and good enough to choose bytes.
+    /// xorshift64*: a repeatable generator, good enough to choose bytes.
     struct Random(u64);
 
     impl Random {

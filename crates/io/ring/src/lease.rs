@@ -1,4 +1,4 @@
-//! Pieces in the ring, borrowed or held.
+//! Pieces of a ring, read in place: held as a lease, or borrowed.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use crate::map::RingMap;
 use crate::sdus::Sdus;
 use crate::{RECORD_HEADER_BYTES, record_cost};
 
-/// A piece held in place: the memory stays mapped as long as the lease lives.
+/// A piece of a ring, held in place. The memory stays mapped as long as the lease lives.
 ///
-/// Its contents are stable only until the consumer releases it, and only if the producer is
-/// honest: every accessor copies, and a copy is what to validate.
+/// The contents stay the same only until the consumer releases the piece, and only if the producer
+/// keeps to the rules. Therefore every accessor copies; check the copy, not the ring.
 #[derive(Clone, Debug)]
 pub struct Lease {
     map: Arc<RingMap>,
@@ -39,7 +39,7 @@ impl Lease {
         }
     }
 
-    /// Several records, with their headers in view.
+    /// A lease of several records, with their headers in view.
     pub(crate) fn of_records(map: Arc<RingMap>, start: u64, bytes: u32) -> Self {
         Self {
             map,
@@ -51,10 +51,11 @@ impl Lease {
         }
     }
 
-    /// What is in view as SDUs of one piece each that lie there as records of a ring, one behind
-    /// the other. `None` when that is not what it is.
+    /// Counts the SDUs in view: whole records of a ring, one after the other, each a single piece.
+    /// `None` if the view holds anything else.
     ///
-    /// The producer may change them afterwards: who takes them one by one checks each.
+    /// The producer may change the records afterwards, so a reader of the single SDUs must check
+    /// each.
     #[must_use]
     pub fn sdus(&self) -> Option<Sdus> {
         if !self.at.is_multiple_of(8) {
@@ -64,7 +65,8 @@ impl Lease {
         (sdus.count > 0 && sdus.cost == self.len).then_some(sdus)
     }
 
-    /// Takes the first of several SDUs out of the view, if a whole one is there.
+    /// Removes the first SDU from the view and returns a lease of it. `None` if the view does not
+    /// begin with a whole SDU.
     #[must_use]
     pub fn take_sdu(&mut self) -> Option<Lease> {
         if !self.at.is_multiple_of(8) {
@@ -78,11 +80,11 @@ impl Lease {
         Some(sdu)
     }
 
-    /// A view of `len` bytes from byte `at` of memory that is no ring ([`RingMap::foreign`]). The
-    /// writer of the memory must leave these bytes alone while the lease is used.
+    /// A view of `len` bytes at offset `at` of memory that is not a ring ([`RingMap::foreign`]).
+    /// While the lease is used, the writer of the memory must not change these bytes.
     ///
     /// # Panics
-    /// When the bytes are not all in the memory.
+    /// The range is not within the memory.
     #[must_use]
     pub fn over(map: &Arc<RingMap>, at: usize, len: usize) -> Self {
         let capacity = map.capacity();
@@ -100,14 +102,14 @@ impl Lease {
         }
     }
 
-    /// Bytes in view: the payload, less what was cut off.
+    /// Number of bytes in view: the payload without what was cut off.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether nothing is in view.
+    /// Whether no bytes are in view.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -121,7 +123,7 @@ impl Lease {
         self.more
     }
 
-    /// Index of the record in the ring: everything before it was read earlier.
+    /// Index of the record in the ring. All records before it were read earlier.
     #[must_use]
     pub fn start(&self) -> u64 {
         self.start
@@ -133,16 +135,16 @@ impl Lease {
         self.end
     }
 
-    /// Bytes of ring the record takes, whatever was cut off.
+    /// Bytes of ring that the record takes, including what was cut off from the view.
     #[must_use]
     pub fn cost(&self) -> u64 {
         self.end.wrapping_sub(self.start)
     }
 
-    /// Cuts bytes off the front of the view.
+    /// Cuts `bytes` bytes off the front of the view.
     ///
     /// # Panics
-    /// When fewer are in view.
+    /// Fewer bytes are in view.
     pub fn advance(&mut self, bytes: usize) {
         assert!(
             bytes <= self.len(),
@@ -158,24 +160,24 @@ impl Lease {
         self.len = self.len.min(u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
-    /// Copies the view to the start of `to` and returns how many bytes fitted.
+    /// Copies the view to the start of `to`. Returns how many bytes fitted.
     pub fn copy_to(&self, to: &mut [u8]) -> usize {
         let bytes = self.len().min(to.len());
         self.copy_range(0, &mut to[..bytes]);
         bytes
     }
 
-    /// Copies bytes of the view from `offset` to fill `to`.
+    /// Fills `to` with the bytes of the view from `offset`.
     ///
     /// # Panics
-    /// When they are not all in view.
+    /// The view ends before that.
     pub fn copy_range(&self, offset: usize, to: &mut [u8]) {
         let from = self.range(offset, to.len());
         // SAFETY: `range` checked that the bytes are in view, thus mapped; `to` is private.
         unsafe { copy(from, to.as_mut_ptr(), to.len()) }
     }
 
-    /// Copies the first `N` bytes, or `None` when fewer are in view.
+    /// Copies the first `N` bytes; `None` if fewer are in view.
     #[must_use]
     pub fn copy_prefix<const N: usize>(&self) -> Option<[u8; N]> {
         let mut bytes = [0; N];
@@ -193,20 +195,20 @@ impl Lease {
         bytes
     }
 
-    /// Copies the view behind the end of `to`.
+    /// Appends a copy of the view to `to`.
     pub fn append_to(&self, to: &mut Vec<u8>) {
         // SAFETY: `range` checked that the bytes are in view, thus mapped.
         unsafe { append(self.range(0, self.len()), to, self.len()) }
     }
 
-    /// The first byte in view. The peer may write there at any time: read through it only as
-    /// volatile or in the kernel, and never make a reference.
+    /// Address of the first byte in view. The peer may write there at any time: read through the
+    /// pointer only with volatile accesses or in the kernel, and never create a reference.
     #[must_use]
     pub fn as_ptr(&self) -> *const u8 {
         self.map.data(self.at)
     }
 
-    /// The address of bytes in view, which are contiguous.
+    /// Address of bytes in view, which are contiguous.
     pub(crate) fn range(&self, offset: usize, bytes: usize) -> *const u8 {
         assert!(
             offset <= self.len() && bytes <= self.len() - offset,
@@ -219,8 +221,8 @@ impl Lease {
     }
 }
 
-/// The piece at the front of the ring, borrowed: cheaper than a [`Lease`], which counts
-/// references to the mapping.
+/// The next piece of the ring, borrowed. It is cheaper than a [`Lease`], which counts references to
+/// the mapping.
 #[derive(Debug)]
 pub struct PieceRef<'a> {
     from: *const u8,
@@ -240,7 +242,7 @@ impl<'a> PieceRef<'a> {
         }
     }
 
-    /// Bytes of the payload.
+    /// Length of the payload in bytes.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
@@ -261,7 +263,7 @@ impl<'a> PieceRef<'a> {
         self.more
     }
 
-    /// Copies the payload to the start of `to` and returns how many bytes fitted.
+    /// Copies the payload to the start of `to`. Returns how many bytes fitted.
     #[inline]
     pub fn copy_to(&self, to: &mut [u8]) -> usize {
         let bytes = self.len().min(to.len());
@@ -270,10 +272,10 @@ impl<'a> PieceRef<'a> {
         bytes
     }
 
-    /// Copies bytes of the payload from `offset` to fill `to`.
+    /// Fills `to` with the bytes of the payload from `offset`.
     ///
     /// # Panics
-    /// When the payload ends before.
+    /// The payload ends before that.
     pub fn copy_range(&self, offset: usize, to: &mut [u8]) {
         assert!(
             offset <= self.len() && to.len() <= self.len() - offset,
@@ -285,13 +287,13 @@ impl<'a> PieceRef<'a> {
         unsafe { copy(self.from.add(offset), to.as_mut_ptr(), to.len()) }
     }
 
-    /// Copies the payload behind the end of `to`.
+    /// Appends a copy of the payload to `to`.
     pub fn append_to(&self, to: &mut Vec<u8>) {
         // SAFETY: the payload is inside the ring.
         unsafe { append(self.from, to, self.len()) }
     }
 
-    /// The first byte; see [`Lease::as_ptr`].
+    /// Address of the first byte; see [`Lease::as_ptr`].
     #[must_use]
     pub fn as_ptr(&self) -> *const u8 {
         self.from

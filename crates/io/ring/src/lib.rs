@@ -1,9 +1,10 @@
-//! The channel: a single-producer single-consumer message ring for an untrusted peer.
+//! The ring: a single-producer single-consumer message queue in shared memory, for an untrusted
+//! peer.
 //!
 //! One ring carries records in one direction through memory that both ends map. A record is a
-//! *piece*: a whole SDU, or a part of one with the MORE mark when further pieces follow. Two
-//! rings and four doorbells make a duplex [`channel`]. Threads of one process, which trust each
-//! other, have the queue of [`between`].
+//! *piece*: a whole SDU, or a part of one. The MORE mark says that more pieces of the SDU follow.
+//! Two rings and four doorbells make a duplex [`channel`]. Threads of one process, which trust each
+//! other, use the queue of [`between`].
 //!
 //! ```text
 //! offset   0x0000  magic, version, capacity      informational, never trusted
@@ -22,15 +23,16 @@
 //! twice in a row, every record is contiguous in memory wherever it starts.
 //!
 //! # Trust
-//! The peer may be a hostile guest or application: every word it can write is read once into a
-//! local, checked, and only the local is used. A violation is [`Corrupt`], which names it. The
-//! payload may change while it is read, so the safe accessors only copy.
+//! The peer may be a hostile guest or application. Each word that it can write is read once into a
+//! local variable, the local value is checked, and only the local value is used. A violation is a
+//! [`Corrupt`] that names it. The payload may change while it is read, so the safe accessors only
+//! copy.
 //!
 //! # Sleeping
-//! An end that wants to sleep sets its armed word, orders that before a last look at the peer's
-//! index, and sleeps only when that look still shows nothing. The peer moves its index, orders
-//! that before a look at the armed word, and rings the doorbell when it is set. [`WakeMode`] says
-//! which end pays for the ordering.
+//! An end that wants to sleep sets its armed word, then reads the peer's index a last time, and
+//! sleeps only if the index shows nothing to do. The peer moves its index, then reads the armed
+//! word, and rings the doorbell if the word is set. On both sides the store must be ordered before
+//! the load. [`WakeMode`] says which end pays for the ordering.
 
 mod consumer;
 mod copy;
@@ -61,32 +63,32 @@ pub use crate::producer::{Producer, Slot};
 pub use crate::sdus::Sdus;
 pub use crate::stretch::{Run, Stretch};
 
-/// Bytes of the header before each payload.
+/// Size in bytes of the header in front of each payload.
 pub const RECORD_HEADER_BYTES: usize = 8;
 
-/// Bytes of ring that a piece of `len` bytes takes: header, payload, padding.
+/// Bytes of ring that a piece of `len` bytes takes: header, payload and padding.
 #[must_use]
 pub const fn record_cost(len: usize) -> usize {
     RECORD_HEADER_BYTES + len.next_multiple_of(8)
 }
 
-/// Which end pays for the order between an index and an armed word.
+/// Which end pays for ordering the stores of indices and armed words before the loads that follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeMode {
-    /// A full fence at each publish and each release. Needs nothing from the peer; the only
-    /// choice across a VM boundary.
+    /// A full fence at each publish and each release. It needs nothing from the peer and is the
+    /// only choice across a VM boundary.
     Fence,
-    /// No fence at publish or release; the end that is about to sleep issues the kernel's global
-    /// expedited barrier instead. Both processes must have called
-    /// `carina_sys::membarrier_register` with success.
+    /// No fence at publish or release. Instead, the end that is about to sleep issues the kernel's
+    /// global expedited barrier. Both processes must have called `carina_sys::membarrier_register`
+    /// successfully.
     Light,
-    /// No barrier at either end: loses wakes, which the models must notice.
+    /// No barrier at either end. It loses wake-ups, and the loom models must detect that.
     #[cfg(feature = "loom")]
     Unordered,
 }
 
 impl WakeMode {
-    /// Orders the index just stored before the peer's armed word loaded next.
+    /// Orders the preceding store of an index before the following load of the peer's armed word.
     #[inline]
     pub(crate) fn order_before_look(self) {
         match self {
@@ -97,7 +99,8 @@ impl WakeMode {
         }
     }
 
-    /// Orders the armed word just stored before the peer's index loaded next. `false`: could not.
+    /// Orders the preceding store of the armed word before the following load of the peer's index.
+    /// Returns `false` if the kernel refused the barrier.
     #[must_use]
     pub(crate) fn order_before_sleep(self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! The memory of one ring.
+//! The mapped memory of one ring.
 
 #[cfg(not(feature = "loom"))]
 use std::io;
@@ -11,30 +11,30 @@ use carina_sys::{Mapping, PAGE_BYTES};
 use crate::fault::Corrupt;
 use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 
-/// Bytes of the header page before the data.
+/// Size in bytes of the header page in front of the data.
 pub const HEADER_BYTES: usize = 4096;
 
-/// Bytes of one ring in its file: header page and data.
+/// Bytes that one ring takes in its file: header page and data.
 #[must_use]
 pub const fn region_bytes(capacity: usize) -> usize {
     HEADER_BYTES + capacity
 }
 
-/// What the producer says about its stream.
+/// The state of a ring's stream, set by the producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// More may come.
+    /// More pieces may follow.
     Open,
-    /// Ended as intended: what is in the ring is all.
+    /// The stream ended as intended: the ring holds everything that remains.
     Closed,
-    /// Ended by a failure: what is in the ring may be part of a message.
+    /// The stream ended by a failure: the ring may hold only a part of the last message.
     Failed,
 }
 
-/// One ring, mapped. Shared by its ends and by the leases of pieces in it.
+/// The mapped memory of one ring. Its ends share it with the leases of pieces in it.
 ///
-/// Aligned so that the reference count, which every lease changes, does not share a cache line
-/// with what both ends read for every piece.
+/// It is aligned so that the reference count, which every lease changes, does not share a cache
+/// line with the fields that both ends read for every piece.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct RingMap {
@@ -46,11 +46,11 @@ pub struct RingMap {
 }
 
 impl RingMap {
-    /// Maps the ring that lies at `offset` of `fd`, its data twice in a row.
+    /// Maps the ring at `offset` of `fd`, with its data twice in a row.
     ///
     /// # Errors
-    /// `InvalidInput` when the capacity is no power of two or below 4096 or above 2^31, or when
-    /// the file does not reach that far; the kernel's refusal.
+    /// `InvalidInput` if the capacity is not a power of two from 4096 to 2^31, or if the file is
+    /// too short; the kernel's refusal to map.
     #[cfg(not(feature = "loom"))]
     pub fn map(fd: BorrowedFd<'_>, offset: u64, capacity: usize) -> io::Result<Self> {
         check_capacity(capacity)?;
@@ -58,12 +58,12 @@ impl RingMap {
         Ok(Self { mapping, capacity })
     }
 
-    /// Memory that is no ring of this crate and that another party fills, for leases of parts of it
-    /// ([`Lease::over`](crate::Lease::over)). Its first `capacity` bytes lie behind one page, as
+    /// Wraps memory that is not a ring and that another party fills, for leases of parts of it
+    /// ([`Lease::over`](crate::Lease::over)). The `capacity` bytes lie behind one page, as
     /// [`Mapping::behind_page`] maps them.
     ///
     /// # Errors
-    /// `InvalidInput` when the capacity is no power of two or the mapping is shorter.
+    /// `InvalidInput` if the capacity is not a power of two, or if the mapping is too short.
     #[cfg(not(feature = "loom"))]
     pub fn foreign(mapping: Mapping, capacity: usize) -> io::Result<Self> {
         if !capacity.is_power_of_two() || mapping.len() < region_bytes(capacity) {
@@ -79,10 +79,10 @@ impl RingMap {
         Ok(Self { mapping, capacity })
     }
 
-    /// A ring whose data is `capacity` bytes of `fd` from `offset`, and whose header page is this
-    /// process's own: for data that both ends of one process move to and from another's memory
-    /// ([`Producer::stretch`](crate::Producer::stretch)). The data begins at a multiple of a huge
-    /// page.
+    /// Maps a ring whose data is `capacity` bytes at `offset` of `fd`, and whose header page is
+    /// private to this process. Both ends are in this process; only the data is shared with another
+    /// party ([`Producer::stretch`](crate::Producer::stretch)). The mapped data begins at a
+    /// multiple of a huge page.
     ///
     /// # Errors
     /// As for [`RingMap::map`].
@@ -100,7 +100,7 @@ impl RingMap {
         &self.mapping
     }
 
-    /// Whether a page of the memory could not be had, so that the ring is to be given up.
+    /// Whether a page of the memory is lost, so that the ring must be given up.
     #[cfg(not(feature = "loom"))]
     #[must_use]
     #[inline]
@@ -118,15 +118,15 @@ impl RingMap {
         }
     }
 
-    /// The memory of a model is always there.
+    /// In a loom model, the memory is never lost.
     #[cfg(feature = "loom")]
     #[inline]
     pub(crate) fn check_memory(&self) -> Result<(), Corrupt> {
         Ok(())
     }
 
-    /// Zeroes indices, state and armed words and writes the informational words. Only for
-    /// the creator of the memory, before it is shared.
+    /// Zeroes indices, state and armed words, and writes the informational words. Only the creator
+    /// of the memory calls it, before the memory is shared.
     pub fn init(&self) {
         let lines = self.lines();
         lines.producer.tail.store(0, Ordering::Relaxed);
@@ -143,13 +143,13 @@ impl RingMap {
             .store(self.capacity as u32, Ordering::Release);
     }
 
-    /// Bytes of data the ring holds, record headers included.
+    /// Bytes of data that the ring holds, record headers included.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// What the producer said last. Unknown values read as [`State::Failed`].
+    /// The state that the producer last set. Unknown values read as [`State::Failed`].
     #[must_use]
     pub fn state(&self) -> State {
         match self.lines().producer.state.load(Ordering::Acquire) {
@@ -159,7 +159,8 @@ impl RingMap {
         }
     }
 
-    /// Says it for a producer that died. Ring the consumer's doorbell afterwards.
+    /// Sets the state on behalf of a producer that died. The caller must ring the consumer's
+    /// doorbell afterwards.
     pub fn set_state(&self, state: State) {
         let word = match state {
             State::Open => 0,
@@ -177,7 +178,7 @@ impl RingMap {
         unsafe { &*self.mapping.as_ptr().cast() }
     }
 
-    /// The byte of data at a free-running index; `capacity` bytes from there are mapped.
+    /// Address of the data byte at a free-running index. `capacity` bytes from there are mapped.
     #[cfg(not(feature = "loom"))]
     #[inline]
     pub(crate) fn data(&self, index: u64) -> *mut u8 {
@@ -196,7 +197,7 @@ impl RingMap {
     #[inline]
     pub(crate) fn note_read(&self, _index: u64, _bytes: usize) {}
 
-    /// Reads a record header once; it may be anything.
+    /// Reads a record header once. The values are unchecked.
     #[inline]
     pub(crate) fn record_header(&self, index: u64) -> (u32, u32) {
         self.note_read(index, 8);
@@ -231,8 +232,8 @@ fn check_capacity(capacity: usize) -> io::Result<()> {
 #[path = "map_model.rs"]
 mod model;
 
-/// The header page: one pair of cache lines per writer, so that neighbours prefetched together
-/// do not bounce.
+/// The header page. Each writer has a pair of cache lines of its own, because processors prefetch
+/// neighbouring lines together.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Lines {

@@ -1,5 +1,5 @@
-//! The memory of a ring inside loom: atomics that loom schedules, and data whose accesses it
-//! checks for order.
+//! The memory of a ring in a loom model: atomics that loom schedules, and data for which loom
+//! checks the order of accesses.
 
 use core::sync::atomic::AtomicU64;
 
@@ -11,7 +11,8 @@ use super::{Lines, RingMap};
 pub(super) struct Model {
     lines: Lines,
     data: Box<[AtomicU64]>,
-    /// One per 8 bytes of data; holds nothing, but loom sees which thread touches it when.
+    /// One cell for each 8 bytes of data. It holds nothing; loom sees which thread accesses it
+    /// when.
     touched: Box<[UnsafeCell<()>]>,
 }
 
@@ -19,8 +20,8 @@ pub(super) struct Model {
 unsafe impl Sync for Model {}
 
 impl RingMap {
-    /// Makes a ring of `capacity` bytes, a power of two from 16. Its data is not mirrored: the
-    /// model must choose records that do not cross the end.
+    /// Creates a ring of `capacity` bytes, a power of two of at least 16. Its data is not mirrored:
+    /// the model must choose records that do not cross the end.
     #[must_use]
     pub fn model(capacity: usize) -> Self {
         let words = capacity / 8;

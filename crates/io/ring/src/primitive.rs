@@ -1,4 +1,4 @@
-//! The atomics of the ring: the machine's, or loom's under feature `loom`.
+//! The atomics of the ring: the standard library's, or loom's under feature `loom`.
 
 #[cfg(not(feature = "loom"))]
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -7,7 +7,7 @@ pub(crate) use loom::cell::UnsafeCell;
 #[cfg(feature = "loom")]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The machine's cell, accessed as loom's is.
+/// The standard cell with the interface of loom's.
 #[cfg(not(feature = "loom"))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
@@ -24,7 +24,7 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// A full fence between the accesses of this thread.
+/// A full fence between this thread's accesses before and after it.
 #[inline]
 pub(crate) fn fence_full() {
     #[cfg(not(feature = "loom"))]
@@ -33,10 +33,11 @@ pub(crate) fn fence_full() {
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// Stops the compiler only; the processor is stopped by the peer's [`fence_of_everyone`].
+/// Prevents reordering by the compiler only. The peer's [`fence_of_everyone`] prevents it by the
+/// processor.
 ///
-/// Loom knows no such barrier. A global barrier acts as if each thread of the peer had a full
-/// fence at the point it had reached, so loom checks the protocol with a full fence here.
+/// Loom has no such barrier. A global barrier acts as if each thread of the peer executed a full
+/// fence wherever it was, so in loom this is a full fence.
 #[inline]
 pub(crate) fn fence_of_compiler() {
     #[cfg(not(feature = "loom"))]
@@ -45,7 +46,8 @@ pub(crate) fn fence_of_compiler() {
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// A full fence in this thread and in every running thread of every registered process.
+/// A full fence in this thread, and in every running thread of every registered process. Returns
+/// whether the kernel did it.
 pub(crate) fn fence_of_everyone() -> bool {
     #[cfg(not(feature = "loom"))]
     {

@@ -1,4 +1,4 @@
-//! The writing end.
+//! The writing end of a ring.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::primitive::Ordering;
 use crate::stretch::Stretch;
 use crate::{RECORD_HEADER_BYTES, WakeMode, record_cost};
 
-/// Flag of a record that further pieces of the same SDU follow.
+/// Flag of a record: more pieces of the same SDU follow.
 pub(crate) const MORE: u32 = 1;
 
 /// The writing end of a ring. Exactly one may exist per ring.
@@ -18,23 +18,24 @@ pub(crate) const MORE: u32 = 1;
 pub struct Producer {
     map: Arc<RingMap>,
     mode: WakeMode,
-    /// Index behind the last committed record: the trusted shadow of the shared tail.
+    /// Index behind the last committed record. This private copy is trusted; the shared tail is
+    /// not.
     tail: u64,
-    /// What the shared tail says.
+    /// The value of the shared tail.
     published: u64,
-    /// The consumer's index when it was last looked at.
+    /// The consumer's index when this end last read it.
     head: u64,
-    /// The index up to which there is room: `head` and the capacity.
+    /// The index up to which there is room: `head` plus the capacity.
     limit: u64,
-    /// Whether our armed word may be set.
+    /// Whether this end's armed word may be set.
     armed: bool,
 }
 
 impl Producer {
-    /// Takes up writing where the indices in the memory stand.
+    /// Opens the writing end at the indices that the memory holds.
     ///
     /// # Errors
-    /// [`Corrupt`] when they cannot be right.
+    /// [`Corrupt`] if the indices are not valid.
     pub fn new(map: Arc<RingMap>, mode: WakeMode) -> Result<Self, Corrupt> {
         let tail = map.lines().producer.tail.load(Ordering::Relaxed);
         let head = map.lines().consumer.head.load(Ordering::Acquire);
@@ -60,9 +61,9 @@ impl Producer {
         })
     }
 
-    /// Starts from zero, whatever the memory says, and zeroes the producer's own words. The
-    /// consumer's index is believed only from its next change on, so the consumer must start
-    /// fresh as well before this end looks for room.
+    /// Opens the writing end at index 0, whatever the memory holds, and zeroes the producer's own
+    /// words. The consumer's index is not read here, so the consumer must be opened fresh as well
+    /// before this end looks for room.
     #[must_use]
     pub fn fresh(map: Arc<RingMap>, mode: WakeMode) -> Self {
         let lines = map.lines();
@@ -81,13 +82,13 @@ impl Producer {
         }
     }
 
-    /// Bytes of data the ring holds.
+    /// Bytes of data that the ring holds.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.map.capacity()
     }
 
-    /// Longest payload of one piece.
+    /// Longest payload of one piece, in bytes.
     #[must_use]
     pub fn len_max(&self) -> usize {
         self.map.capacity() - RECORD_HEADER_BYTES
@@ -99,17 +100,17 @@ impl Producer {
         &self.map
     }
 
-    /// Bytes of ring a piece of `len` bytes takes.
+    /// Bytes of ring that a piece of `len` bytes takes.
     #[must_use]
     pub fn record_cost(&self, len: usize) -> usize {
         record_cost(len)
     }
 
-    /// Bytes of ring free now.
+    /// Free bytes of the ring.
     ///
     /// # Errors
-    /// [`Corrupt`]: the consumer broke the rules. That is never the same as a full ring, for which
-    /// a caller would wait for ever.
+    /// [`Corrupt`]: the consumer broke the rules. An error is reported instead of a full ring, for
+    /// which a caller would wait forever.
     pub fn free_bytes(&mut self) -> Result<usize, Corrupt> {
         self.look_at_head()?;
         Ok(self.free_known())
@@ -121,10 +122,11 @@ impl Producer {
         self.tail
     }
 
-    /// Takes room for a piece of `len` bytes; nothing happens until [`Slot::commit`].
+    /// Reserves room for a piece of `len` bytes. The ring changes only with [`Slot::commit`].
     ///
     /// # Errors
-    /// [`Refused`]: full, too long for this ring, or a broken peer.
+    /// [`Refused`]: the ring is full, the piece is too long for this ring, or the peer broke the
+    /// rules.
     #[inline]
     pub fn reserve(&mut self, len: usize) -> Result<Slot<'_>, Refused> {
         let len_max = self.len_max();
@@ -144,8 +146,8 @@ impl Producer {
         })
     }
 
-    /// Takes room for `bytes` bytes that are records already, whole or in part, such as those of
-    /// another ring; nothing happens until [`Stretch::commit`].
+    /// Reserves room for `bytes` bytes that are records already, or parts of records, such as bytes
+    /// of another ring. The ring changes only with [`Stretch::commit`].
     ///
     /// # Errors
     /// As for [`Producer::reserve`].
@@ -162,7 +164,7 @@ impl Producer {
         Ok(Stretch::new(&mut self.tail, to, bytes))
     }
 
-    /// Writes and commits one piece made of `parts` in a row; does not publish.
+    /// Writes and commits one piece that is the concatenation of `parts`. It does not publish.
     ///
     /// # Errors
     /// As for [`Producer::reserve`].
@@ -178,9 +180,9 @@ impl Producer {
         Ok(())
     }
 
-    /// Writes and commits one SDU whole, as [`Producer::push`] does, in fewer steps; does not
-    /// publish. `false`: it was refused. [`Producer::push`] then says why, a corrupt index among
-    /// the reasons, because it looks at the index again.
+    /// Writes and commits one whole SDU, like [`Producer::push`] but in fewer steps. It does not
+    /// publish. Returns `false` if the SDU was refused. A call of [`Producer::push`] then returns
+    /// the reason, also if that is a corrupt index, because it reads the index again.
     #[inline]
     #[must_use = "an SDU that was refused is not in the ring"]
     pub fn push_sdu(&mut self, sdu: &[u8]) -> bool {
@@ -200,7 +202,8 @@ impl Producer {
         true
     }
 
-    /// Shows everything committed to the consumer. `true`: it sleeps, ring its data doorbell.
+    /// Makes all committed records visible to the consumer. `true` means that the consumer sleeps;
+    /// the caller must ring its data doorbell.
     #[inline]
     #[must_use = "a sleeping consumer must be woken"]
     pub fn publish(&mut self) -> bool {
@@ -216,8 +219,8 @@ impl Producer {
         self.consumer_sleeps()
     }
 
-    /// Says that nothing follows, after publishing what was committed. `true`: ring the
-    /// consumer's data doorbell.
+    /// Publishes the committed records and ends the stream with `state`. `true` means that the
+    /// caller must ring the consumer's data doorbell.
     #[must_use = "a sleeping consumer must be woken"]
     pub fn close(&mut self, state: State) -> bool {
         self.map
@@ -230,9 +233,10 @@ impl Producer {
         self.consumer_sleeps()
     }
 
-    /// Asks to be woken when `bytes` of ring (see [`Producer::record_cost`]; at most the
-    /// capacity counts) are free. `true`: they are not, the caller may sleep on its space doorbell.
-    /// `false`: room that is there now will not be announced.
+    /// Asks the consumer to ring when `bytes` of ring (see [`Producer::record_cost`]) are free; a
+    /// value above the capacity counts as the capacity. `true`: that much is not free yet, and the
+    /// caller may sleep on its space doorbell. `false`: the room is free already and no ring
+    /// follows.
     ///
     /// Call [`Producer::disarm`] after waking.
     ///
@@ -255,7 +259,7 @@ impl Producer {
         asleep
     }
 
-    /// Takes back [`Producer::arm_space`].
+    /// Cancels [`Producer::arm_space`].
     pub fn disarm(&mut self) {
         if self.armed {
             self.map
@@ -274,7 +278,8 @@ impl Producer {
 
     fn look_at_head(&mut self) -> Result<(), Corrupt> {
         self.map.check_memory()?;
-        // Acquire: what the consumer read before it released the room stays before our writes.
+        // Acquire: the consumer's reads before it released the room stay before this end's writes
+        // there.
         let head = self.map.lines().consumer.head.load(Ordering::Acquire);
         let published = self.published.wrapping_sub(self.head);
         if head.wrapping_sub(self.head) > published {
@@ -294,7 +299,8 @@ impl Producer {
 
     #[inline(never)]
     fn finds_room(&mut self, bytes: usize) -> bool {
-        // The caller asks `push` for the reason, which finds a corrupt index as this did.
+        // On a corrupt index this returns false. The caller's next `push` finds the same and
+        // returns the reason.
         self.look_at_head().is_ok() && self.free_known() >= bytes
     }
 
@@ -304,14 +310,14 @@ impl Producer {
         let armed = &self.map.lines().consumer_wait.armed;
         let sleeps = armed.load(Ordering::Relaxed) != 0;
         if sleeps {
-            // One doorbell per sleep: the consumer arms again before its next one.
+            // One ring per sleep: the consumer arms again before it sleeps the next time.
             armed.store(0, Ordering::Relaxed);
         }
         sleeps
     }
 }
 
-/// Room for one piece, written in place. Dropping it leaves the ring as it was.
+/// Reserved room for one piece, which is written in place. Dropping it leaves the ring unchanged.
 #[derive(Debug)]
 pub struct Slot<'a> {
     producer: &'a mut Producer,
@@ -319,7 +325,7 @@ pub struct Slot<'a> {
 }
 
 impl Slot<'_> {
-    /// Bytes reserved.
+    /// Number of reserved bytes.
     #[must_use]
     #[expect(
         clippy::len_without_is_empty,
@@ -332,7 +338,7 @@ impl Slot<'_> {
     /// Writes bytes at an offset of the payload.
     ///
     /// # Panics
-    /// When they do not fit.
+    /// They do not fit.
     #[inline]
     pub fn write_at(&mut self, offset: usize, bytes: &[u8]) {
         let to = self.range(offset, bytes.len());
@@ -340,18 +346,19 @@ impl Slot<'_> {
         unsafe { copy(bytes.as_ptr(), to, bytes.len()) }
     }
 
-    /// Copies what a lease (usually of another ring) has in view to an offset of the payload.
+    /// Copies the bytes that a lease (usually of another ring) has in view to an offset of the
+    /// payload.
     ///
     /// # Panics
-    /// When it does not fit.
+    /// They do not fit.
     pub fn copy_from(&mut self, lease: &Lease, offset: usize) {
         self.copy_part(lease, 0, offset, lease.len());
     }
 
-    /// Copies `bytes` bytes from `from` in the lease's view to an offset of the payload.
+    /// Copies `bytes` bytes at offset `from` of the lease's view to an offset of the payload.
     ///
     /// # Panics
-    /// When they are not in view or do not fit.
+    /// They are not in view, or do not fit.
     pub fn copy_part(&mut self, lease: &Lease, from: usize, offset: usize, bytes: usize) {
         let (from, to) = (lease.range(from, bytes), self.range(offset, bytes));
         // SAFETY: both ranges were checked. They could overlap only for a stale lease of this
@@ -359,23 +366,23 @@ impl Slot<'_> {
         unsafe { copy(from, to, bytes) }
     }
 
-    /// The first byte of the payload; [`Slot::len`] bytes may be written until commit.
+    /// Address of the first payload byte. [`Slot::len`] bytes may be written there until commit.
     #[must_use]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.producer.map.data(self.producer.tail.wrapping_add(8))
     }
 
-    /// Makes the piece part of the stream. Bytes never written are what was there before.
+    /// Adds the piece to the stream. Bytes that were never written keep their previous contents.
     #[inline]
     pub fn commit(self, more: bool) {
         let len = self.len;
         self.commit_len(len, more);
     }
 
-    /// As [`Slot::commit`], keeping only the first `len` bytes.
+    /// Like [`Slot::commit`], but keeps only the first `len` bytes.
     ///
     /// # Panics
-    /// When fewer were reserved.
+    /// Fewer bytes were reserved.
     #[inline]
     pub fn commit_len(self, len: usize, more: bool) {
         assert!(

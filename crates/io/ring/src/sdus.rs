@@ -1,24 +1,24 @@
-//! SDUs that lie one behind the other in a ring, looked at together.
+//! Several whole SDUs that lie one after the other in a ring, counted together.
 
 use crate::map::RingMap;
 use crate::{RECORD_HEADER_BYTES, record_cost};
 
-/// How many SDUs there are, and how long.
+/// Number and lengths of SDUs that lie one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sdus {
-    /// How many.
+    /// Number of SDUs.
     pub count: u32,
-    /// Bytes of ring that they take, with headers and padding.
+    /// Bytes of ring that the SDUs take, with headers and padding.
     pub cost: u32,
-    /// Their own bytes.
+    /// Sum of the SDUs' lengths in bytes.
     pub bytes: u32,
-    /// Those of the longest.
+    /// Length of the longest SDU in bytes.
     pub longest: u32,
 }
 
 impl Sdus {
-    /// Counts whole SDUs of one piece each that lie in `bytes` bytes of the ring from `start`, a
-    /// multiple of 8, up to the first that has more than `len_max` bytes or is something else.
+    /// Counts the SDUs in `bytes` bytes of the ring from index `start`, a multiple of 8. It stops
+    /// at the first record that is longer than `len_max`, or is not a whole SDU in a single piece.
     pub(crate) fn at(map: &RingMap, start: u64, bytes: usize, len_max: usize) -> Sdus {
         let mut sdus = Sdus::default();
         let mut left = bytes;
@@ -37,12 +37,13 @@ impl Sdus {
         sdus
     }
 
-    /// The length of the SDU at an index, if it is one and lies in `bytes` bytes with its padding.
+    /// Length of the SDU at an index. `None` if the record there is not a whole SDU, or does not
+    /// lie in `bytes` bytes with its padding.
     #[inline]
     pub(crate) fn first(map: &RingMap, index: u64, bytes: usize) -> Option<u32> {
         let room = bytes.checked_sub(RECORD_HEADER_BYTES)?;
         let (len, flags) = map.record_header(index);
-        // Neither MORE nor a flag that there is not.
+        // Neither MORE nor an undefined flag is set.
         (flags == 0 && (len as usize).next_multiple_of(8) <= room).then_some(len)
     }
 }
@@ -81,7 +82,7 @@ mod tests {
     #[test]
     fn sdus_are_taken_together_until_one_does_not_belong() {
         let (mut producer, mut consumer) = ring();
-        // Again and again, so that they lie across the end of the ring too.
+        // Repeated, so that the SDUs also cross the end of the ring.
         for _ in 0..200 {
             put(
                 &mut producer,
@@ -101,7 +102,7 @@ mod tests {
                 assert_eq!(lease.take_sdu().unwrap().to_vec(), vec![len as u8; len]);
             }
             assert!(lease.take_sdu().is_none());
-            // A piece of an SDU, and then one that is too long.
+            // First a piece of a longer SDU, then an SDU that is too long.
             assert!(consumer.next_sdus(CAPACITY, 100).unwrap().is_none());
             assert!(consumer.next().unwrap().unwrap().more());
             assert!(consumer.next_sdus(CAPACITY, 100).unwrap().is_none());
@@ -126,7 +127,7 @@ mod tests {
     fn records_that_lie_are_no_sdus() {
         let (mut producer, mut consumer) = ring();
         for (len, flags) in [(17, 0), (u32::MAX, 0), (8, 2), (8, MORE)] {
-            // One right SDU, and a header that is not.
+            // One valid SDU, then a header that is invalid.
             let mut bytes = [8_u32, 0, 1, 2, len, flags, 0, 0].map(u32::to_le_bytes);
             producer.push(&[bytes.as_flattened()], false).unwrap();
             let _ = producer.publish();
@@ -134,7 +135,7 @@ mod tests {
             assert_eq!(lease.sdus(), None);
             assert_eq!(lease.take_sdu().unwrap().len(), 8);
             assert!(lease.take_sdu().is_none());
-            // At a place where no record can begin.
+            // An offset at which no record can begin.
             bytes[0] = 0_u32.to_le_bytes();
             let mut odd = consumer_of(&mut producer, &mut consumer, bytes.as_flattened());
             odd.advance(4);

@@ -1,4 +1,4 @@
-//! Bytes of a ring as they lie there, moved from ring to ring without a look at the records.
+//! Raw bytes of a ring, moved from ring to ring without parsing the records.
 
 use std::marker::PhantomData;
 
@@ -6,7 +6,8 @@ use crate::copy::copy;
 use crate::lease::Lease;
 use crate::map::RingMap;
 
-/// Room in a ring for bytes that are records already. Dropping it leaves the ring as it was.
+/// Reserved room in a ring for bytes that are records already. Dropping it leaves the ring
+/// unchanged.
 #[derive(Debug)]
 pub struct Stretch<'a> {
     tail: &'a mut u64,
@@ -29,16 +30,18 @@ impl<'a> Stretch<'a> {
         self.len
     }
 
-    /// The first byte of the room; [`Stretch::len`] bytes may be written until commit.
+    /// Address of the first byte of the room. [`Stretch::len`] bytes may be written there until
+    /// commit.
     #[must_use]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.to
     }
 
-    /// Fills the first bytes with what a lease, usually of another ring, has in view.
+    /// Copies the bytes that a lease, usually of another ring, has in view to the start of the
+    /// room.
     ///
     /// # Panics
-    /// When there is less room.
+    /// There is less room.
     pub fn copy_from(&mut self, lease: &Lease) {
         let (from, to) = (lease.range(0, lease.len()), self.first(lease.len()));
         // SAFETY: the view is mapped, and there is room for it. They could overlap only for a stale
@@ -46,27 +49,27 @@ impl<'a> Stretch<'a> {
         unsafe { copy(from, to, lease.len()) }
     }
 
-    /// Fills the first bytes.
+    /// Copies `bytes` to the start of the room.
     ///
     /// # Panics
-    /// When there is less room.
+    /// There is less room.
     pub fn write(&mut self, bytes: &[u8]) {
         let to = self.first(bytes.len());
         // SAFETY: there is room for them; `bytes` is private memory.
         unsafe { copy(bytes.as_ptr(), to, bytes.len()) }
     }
 
-    /// Where the first bytes are written, so many as there is room for.
+    /// Address for writing the first `bytes` bytes, which are checked to have room.
     fn first(&mut self, bytes: usize) -> *mut u8 {
         let room = self.len;
         assert!(bytes <= room, "{bytes} bytes in a stretch of {room}");
         self.to
     }
 
-    /// Makes the first `bytes` bytes part of the stream.
+    /// Adds the first `bytes` bytes to the stream.
     ///
     /// # Panics
-    /// When there are fewer, or `bytes` is no multiple of 8.
+    /// There are fewer, or `bytes` is not a multiple of 8.
     pub fn commit(self, bytes: usize) {
         assert!(
             bytes <= self.len && bytes.is_multiple_of(8),
@@ -77,7 +80,7 @@ impl<'a> Stretch<'a> {
     }
 }
 
-/// Published bytes of a ring that were not read. Dropping it leaves the ring as it was.
+/// Published bytes of a ring that were not read yet. Dropping it leaves the ring unchanged.
 #[derive(Debug)]
 pub struct Run<'a> {
     read: &'a mut u64,
@@ -106,23 +109,23 @@ impl<'a> Run<'a> {
         self.len
     }
 
-    /// Where in the ring's data they begin; they may go on at its start.
+    /// Offset in the ring's data at which the bytes begin. They may wrap to the start of the data.
     #[must_use]
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// The first byte; [`Run::len`] bytes are there, contiguous.
+    /// Address of the first byte. [`Run::len`] contiguous bytes can be read there.
     #[must_use]
     pub fn as_ptr(&self) -> *const u8 {
         self.from
     }
 
-    /// Steps over the first `bytes` bytes, and returns the index behind them, for
+    /// Steps over the first `bytes` bytes. Returns the index behind them, for
     /// [`Consumer::release_to`](crate::Consumer::release_to).
     ///
     /// # Panics
-    /// When there are fewer, or `bytes` is no multiple of 8.
+    /// There are fewer, or `bytes` is not a multiple of 8.
     pub fn step(self, bytes: usize) -> u64 {
         assert!(
             bytes <= self.len && bytes.is_multiple_of(8),
@@ -156,7 +159,7 @@ mod tests {
         )
     }
 
-    /// Moves up to `bytes` bytes and returns how many.
+    /// Moves up to `bytes` bytes. Returns how many.
     fn carry(from: &mut Consumer, to: &mut Producer, bytes: usize) -> usize {
         let Some(run) = from.run(bytes).unwrap() else {
             return 0;

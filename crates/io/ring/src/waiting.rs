@@ -1,35 +1,37 @@
-//! Waiting for a peer: spin while that pays, yield, and only then sleep.
+//! Waiting for a peer: spin while spinning succeeds, then yield, and only then sleep.
 
 use carina_sys::{cpus_online, monotonic_ns, yield_now};
 
-/// Decides how long to spin before sleeping, from how often spinning paid lately.
+/// Decides how long to spin before sleeping, by how often spinning succeeded recently.
 ///
-/// On a system with one CPU the peer cannot run while this thread spins, so it yields at once.
+/// On a system with one CPU the peer cannot run while this thread spins, so the thread yields at
+/// once.
 #[derive(Clone, Debug)]
 pub struct AdaptiveSpin {
     budget_ns: u64,
     budget_ns_max: u64,
     alone: bool,
-    /// Waits in a row whose yields found nothing.
+    /// Number of consecutive waits in which yielding found nothing.
     fruitless: u32,
-    /// Waits that are to sleep at once, because a yield took long.
+    /// Number of waits that are still to sleep at once, because a yield took long.
     crowded: u32,
-    /// Pauses before the next look, while a stream comes in.
+    /// Number of pauses before the next look, while a stream of messages arrives.
     pauses: u32,
 }
 
 impl AdaptiveSpin {
-    /// Spins up to [`SPIN_NS_MAX`] when it pays.
+    /// Spins for at most [`SPIN_NS_MAX`].
     #[must_use]
     pub fn new() -> Self {
         Self::with_max_ns(SPIN_NS_MAX)
     }
 
-    /// Spins up to `budget_ns_max` nanoseconds when it pays; 0 never spins.
+    /// Spins for at most `budget_ns_max` nanoseconds; 0 never spins.
     #[must_use]
     pub fn with_max_ns(budget_ns_max: u64) -> Self {
-        // A thread pinned to one CPU of several is not alone: its peer may be pinned to another.
-        // Should both share one, spins fail, the budget shrinks, and the yields let the peer run.
+        // A thread pinned to one of several CPUs may still spin: its peer may be pinned to another
+        // CPU. If both share one, spinning fails, the budget shrinks, and the yields let the peer
+        // run.
         let alone = cpus_online() == 1;
         Self {
             budget_ns: budget_ns_max,
@@ -41,13 +43,14 @@ impl AdaptiveSpin {
         }
     }
 
-    /// Nanoseconds the next wait would spin.
+    /// How long the next wait would spin, in nanoseconds.
     #[must_use]
     pub fn budget_ns(&self) -> u64 {
         if self.alone { 0 } else { self.budget_ns }
     }
 
-    /// Waits actively until `ready` says yes (`true`) or it is time to sleep (`false`).
+    /// Waits without sleeping. Returns `true` when `ready` returns true, `false` when it is time to
+    /// sleep.
     pub fn until(&mut self, mut ready: impl FnMut() -> bool) -> bool {
         if ready() {
             return true;
@@ -59,11 +62,11 @@ impl AdaptiveSpin {
         (self.budget_ns() > 0 && self.spin_until(&mut ready)) || self.yield_until(ready)
     }
 
-    /// Lets more of a stream come together before the next [`AdaptiveSpin::until`], when this end
-    /// has found `taken` messages since the last call. A reader in step with the writer costs both
-    /// of them a cache line's way from processor to processor for every message. A consumer that
-    /// finds one at a time, as in an exchange of questions and answers, does not pause; nor does
-    /// one that sleeps.
+    /// Pauses, so that more messages of a stream gather before the next [`AdaptiveSpin::until`].
+    /// `taken` is the number of messages that this end has found since the last call. A reader that
+    /// keeps pace with the writer makes a cache line move between their processors for every
+    /// message. A consumer that finds one message at a time, as in request and response, does not
+    /// pause; nor does one that sleeps.
     pub fn gather(&mut self, taken: u64) {
         self.pauses = match taken {
             0 | 1 => self.pauses / 2,
@@ -76,7 +79,7 @@ impl AdaptiveSpin {
         }
     }
 
-    /// Forgets that spinning failed.
+    /// Resets the budget to its maximum, so that earlier failures do not count.
     pub fn encourage(&mut self) {
         self.budget_ns = self.budget_ns_max;
     }
@@ -92,9 +95,9 @@ impl AdaptiveSpin {
             if found || now - start >= self.budget_ns {
                 break found;
             }
-            // More threads than processors may want to run, and one of them is the peer. Should it
-            // be one that never stops, sleeping is better: the scheduler runs a woken thread sooner
-            // than one that yielded.
+            // There may be more runnable threads than processors, and the peer may be one of them.
+            // If the yield runs a thread that never stops, sleeping is better: the scheduler runs a
+            // woken thread sooner than one that yielded.
             yield_now();
             if monotonic_ns() - now > CROWDED_NS {
                 self.crowded = CROWDED_WAITS;
@@ -104,7 +107,8 @@ impl AdaptiveSpin {
                 break true;
             }
         };
-        // Never to zero: a few hundred nanoseconds find out when the peer is quick again.
+        // The budget never becomes zero: spinning for a few hundred nanoseconds detects a peer that
+        // is quick again.
         self.budget_ns = if found {
             self.budget_ns * 2
         } else {
@@ -114,10 +118,11 @@ impl AdaptiveSpin {
         found || ready()
     }
 
-    /// The last try before sleeping. A scheduler that owes this thread time gives the processor
-    /// straight back, for many waits on end, so yields that find nothing become rare.
+    /// Yields as the last attempt before sleeping. If the scheduler owes this thread time, it
+    /// returns the processor at once, for many waits in a row. Yields that find nothing therefore
+    /// become rare.
     fn yield_until(&mut self, mut ready: impl FnMut() -> bool) -> bool {
-        // The longer they have found nothing, the rarer they are tried again.
+        // The longer yields have found nothing, the more rarely they are tried.
         let retry = (self.fruitless / 4)
             .next_power_of_two()
             .min(FRUITLESS_RETRY_MAX);
@@ -141,28 +146,31 @@ impl Default for AdaptiveSpin {
     }
 }
 
-/// Longest spin: a few times what a sleep and a wake through an eventfd cost.
+/// Longest spin in nanoseconds: a few times the cost of a sleep and a wake-up through an eventfd.
 pub const SPIN_NS_MAX: u64 = 50_000;
 const SPIN_NS_MIN: u64 = 500;
 const CHECKS_PER_CLOCK: u32 = 32;
-/// One lets the peer run; the second finds its answer when it needed a little more.
+/// Number of yields per attempt. The first lets the peer run; the second finds its answer if the
+/// peer needed a little longer.
 const YIELDS: u32 = 2;
-/// After so many waits whose yields found nothing, most waits do without.
+/// Number of consecutive fruitless waits after which most waits no longer yield.
 const FRUITLESS_MAX: u32 = 4;
-/// At least every so many of those try again.
+/// At least one in this many such waits yields again.
 const FRUITLESS_RETRY_MAX: u32 = 1024;
-/// A yield that took longer, in ns, has let a thread run that has work of its own.
+/// A yield that takes longer than this, in nanoseconds, has run a thread that has much work of its
+/// own.
 pub const CROWDED_NS: u64 = 300_000;
-/// After such a yield so many waits sleep at once.
+/// Number of waits that sleep at once after such a yield.
 const CROWDED_WAITS: u32 = 64;
-/// A few microseconds, depending on the processor: 20 to 60 ns each.
+/// Largest number of pauses: a few microseconds, as a pause takes 20 to 60 ns depending on the
+/// processor.
 const PAUSES_MAX: u32 = 127;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A wait that never succeeds; returns how often it looked.
+    /// Waits without success. Returns how often the wait looked.
     fn fail(spin: &mut AdaptiveSpin) -> u32 {
         let mut looks = 0;
         let found = spin.until(|| {
@@ -194,7 +202,7 @@ mod tests {
             pauses: 0,
         };
         for expected in [4_000, 2_000, 1_000, 500, 500] {
-            // On a crowded machine a yield may take long.
+            // On a busy machine a yield may take long.
             spin.crowded = 0;
             fail(&mut spin);
             assert_eq!(spin.budget_ns(), expected);
@@ -259,7 +267,7 @@ mod tests {
     #[test]
     fn thread_pinned_to_one_cpu_of_several_may_spin() {
         std::thread::spawn(|| {
-            // CPU 0 may be forbidden here; then another one is allowed.
+            // This process may not be allowed to use CPU 0; then it takes another one.
             let pinned = (0..1024).any(|cpu| carina_sys::pin_to_cpu(cpu).is_ok());
             assert!(pinned);
             assert_eq!(AdaptiveSpin::new().budget_ns() > 0, cpus_online() > 1);

@@ -7,7 +7,7 @@ use carina_ring::waiting::AdaptiveSpin;
 use carina_ring::{Refused, State, WakeMode};
 use carina_sys::membarrier_register;
 
-/// Nothing is judged by it; it ends what hangs.
+/// The tests judge nothing by this time; it only ends a test that hangs.
 const PATIENCE_NS: u64 = 120_000_000_000;
 
 fn send(end: &mut Endpoint, spin: &mut AdaptiveSpin, bytes: &[u8]) {
@@ -52,7 +52,7 @@ fn receive(end: &mut Endpoint, spin: &mut AdaptiveSpin, buffer: &mut [u8]) -> Op
     }
 }
 
-/// Both directions at once: A floods B, B echoes sums, everybody sleeps as often as possible.
+/// Both directions at once: A floods B, B echoes sums, and both sleep as often as possible.
 fn run(mode: WakeMode, spin_ns: u64, messages: u32, capacity: usize) {
     let memory = ChannelMemory::create(capacity).unwrap();
     let mut a = memory.endpoint(Side::A, mode).unwrap();
@@ -76,7 +76,7 @@ fn run(mode: WakeMode, spin_ns: u64, messages: u32, capacity: usize) {
         let bytes = vec![(random >> 40) as u8; (random >> 50) as usize % (capacity / 3)];
         expected.push_back(bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>());
         send(&mut a, &mut spin, &bytes);
-        // Answers are small, but many unread ones would fill their ring and block the echo.
+        // Answers are small, but too many unread answers would fill their ring and block the echo.
         while expected.len() > if random & 64 == 0 { 0 } else { 100 } {
             assert_eq!(receive(&mut a, &mut spin, &mut buffer), Some(8));
             assert_eq!(expected.pop_front(), Some(u64::from_le_bytes(buffer)));

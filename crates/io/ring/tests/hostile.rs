@@ -1,4 +1,4 @@
-//! A peer that lies in every word it can write.
+//! A peer that writes false values to every word that it can write.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -18,7 +18,7 @@ const HEAD: usize = 0x180;
 const PRODUCER_ARMED: usize = 0x200;
 const PRODUCER_WANT: usize = 0x208;
 
-/// A ring with a second mapping through which the peer lies.
+/// A ring, with a second mapping through which the test acts as the peer.
 fn ring() -> (Producer, Consumer, Mapping) {
     let memory = Memory::anonymous("hostile", region_bytes(CAPACITY)).unwrap();
     let map = Arc::new(RingMap::map(memory.as_fd(), 0, CAPACITY).unwrap());
@@ -144,7 +144,7 @@ fn head_beyond_what_was_published_is_corrupt_and_takes_no_room() {
     }
 }
 
-/// A quiet ring has room for everything, so that no attempt to write looks at the index.
+/// An idle ring has room for everything, so no attempt to write reads the consumer's index.
 #[test]
 fn corrupt_head_of_an_empty_ring_is_no_full_ring() {
     let (mut tx, _, peer) = ring();
@@ -250,7 +250,7 @@ fn contents_that_change_during_a_copy_are_only_torn() {
     });
 }
 
-/// Any process that has a file open may cut it short, unless it is a sealed memfd.
+/// Any process that has the file open may truncate it, unless it is a sealed memfd.
 #[test]
 fn ring_whose_file_was_cut_short_is_lost_alone() {
     let name = format!("carina-hostile-ring-{}", std::process::id());
@@ -266,7 +266,8 @@ fn ring_whose_file_was_cut_short_is_lost_alone() {
         let file = std::fs::File::options().write(true).open(&path).unwrap();
         file.set_len(left as u64).unwrap();
         std::fs::remove_file(&path).unwrap();
-        // The first to touch a lost page still goes on; the next look finds it.
+        // The first access to a lost page still succeeds; the next check of the memory finds the
+        // loss.
         let _ = (tx.push(&[b"two"], false), tx.publish());
         let _ = rx.next().map(|lease| lease.map(|lease| lease.to_vec()));
         assert!(map.is_lost());

@@ -1,4 +1,4 @@
-//! Random operations on a ring against an oracle of plain collections.
+//! Random operations on a ring, compared with a model of plain collections.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -53,15 +53,15 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// The ring under test and what it must hold.
+/// The ring under test, and the contents that it must have.
 struct Bench {
     tx: Producer,
     rx: Consumer,
-    /// Committed, not yet published.
+    /// Committed but not yet published.
     staged: VecDeque<(Vec<u8>, bool)>,
-    /// Published, not yet read.
+    /// Published but not yet read.
     queued: VecDeque<(Vec<u8>, bool)>,
-    /// Read, not yet released; those that were copied out have no lease.
+    /// Read but not yet released. Pieces that were copied out have no lease.
     held: VecDeque<(Option<Lease>, Vec<u8>)>,
     used: usize,
     data_armed: bool,
@@ -127,7 +127,7 @@ impl Bench {
             }
             Operation::TakeSdu { room } => {
                 let mut buffer = vec![0; room];
-                // `None` may be for want of a look.
+                // `None` may only mean that the consumer must look at the tail again.
                 if let Some(len) = self.rx.take_sdu(&mut buffer) {
                     buffer.truncate(len);
                     let expected = self.queued.pop_front();
@@ -202,7 +202,7 @@ impl Bench {
                 self.space_armed = short.then_some(bytes.min(CAPACITY));
             }
             Operation::Resume => {
-                // A new producer knows only what was published; held leases die with the reader.
+                // A new producer knows only what was published. The leases end with the old reader.
                 self.used -= self
                     .staged
                     .drain(..)

@@ -1,4 +1,4 @@
-//! One ring in one process: what it carries, when it is full, when it wakes whom.
+//! One ring in one process: what it carries, when it is full, and when an end must be woken.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 

@@ -3,9 +3,9 @@
 //! polled.
 //!
 //! In both cases the device gets physical addresses of huge pages. No IOMMU translates them,
-//! because the device does not offer `VIRTIO_F_ACCESS_PLATFORM` and so bypasses it (§6.1). The file
-//! of the huge pages remains when the process ends: a device that was not stopped then cannot write
-//! into memory of another process.
+//! because the device does not offer `VIRTIO_F_ACCESS_PLATFORM` and so bypasses it (§6.1). The
+//! file of the huge pages remains when the process ends: a device that was not stopped then cannot
+//! write into memory of another process.
 
 use std::fs;
 use std::io;
