@@ -1,4 +1,5 @@
-//! The data plane of a command that moves frames: its options, and why it cannot be made.
+//! The data plane of a command that forwards frames: the options of its buffer pool, and its
+//! errors.
 
 use std::path::Path;
 
@@ -7,22 +8,22 @@ use carina_frame::{PoolConfig, PoolError};
 
 use crate::failure::{Failure, failed, usage};
 
-/// Options of the pool of frames.
+/// Options of the pool, which holds the frames in memory.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct PoolArgs {
-    /// Frames of the pool
+    /// Number of frames that the pool of buffers holds
     #[arg(long, default_value_t = PoolConfig::default().frames)]
     frames: usize,
-    /// The longest frame in bytes
+    /// Longest frame in bytes that a buffer of the pool holds
     #[arg(long, default_value_t = PoolConfig::default().frame_bytes)]
     frame_bytes: usize,
 }
 
 impl PoolArgs {
-    /// Makes the data plane, whose counters are in this file.
+    /// Makes the data plane. Its counters are in the file `counters`.
     ///
     /// # Errors
-    /// A pool cannot be so, or the system refuses it.
+    /// The pool's options are invalid, or the system refuses its memory.
     pub fn make_runner(self, counters: &Path) -> Result<GraphRunner, Failure> {
         let pool = PoolConfig {
             frames: self.frames,
@@ -32,7 +33,8 @@ impl PoolArgs {
     }
 }
 
-/// Why a data plane was not made, for the user: options that cannot be are wrong usage.
+/// Turns an error into a failure of the command. Invalid options of the pool are a wrong command
+/// line.
 pub fn runner_failure(error: RunnerError) -> Failure {
     match error {
         RunnerError::Pool(error @ (PoolError::Frames(_) | PoolError::FrameBytes(_))) => {

@@ -1,4 +1,4 @@
-//! How a command ends when it does not succeed, and the exit code that says so.
+//! Failures of commands, and the exit codes that report them.
 
 use std::fmt;
 
@@ -13,32 +13,32 @@ use carina_node::config::ConfigError;
 #[cfg(feature = "vnet")]
 use carina_vnet_roles::calling::connection::CallError;
 
-/// The exit code of a command that tried and did not succeed.
+/// Exit code of a command that was tried and failed.
 pub const EXIT_FAILED: u8 = 1;
-/// The exit code of a command line that asks for something impossible; nothing was tried.
+/// Exit code for a wrong command line; nothing was tried.
 pub const EXIT_USAGE: u8 = 2;
-/// The exit code of a command that was refused for a reason that stays: trying again is of no use.
-/// Such is bad input that only a node, or the reader of a configuration, can recognise.
+/// Exit code of a command that was refused for a lasting reason, so that a retry does not help. An
+/// example is bad input that only the node, or the reader of a configuration, can recognise.
 pub const EXIT_REFUSED: u8 = 3;
-/// The exit code of a command that Ctrl-C ended before its time: what a shell shows of a process
-/// that SIGINT (2) ended.
+/// Exit code of a command that was interrupted, the same that a shell shows for a process ended by
+/// SIGINT (2).
 pub const EXIT_INTERRUPTED: u8 = 128 + 2;
-/// The exit code of a command whose reader has closed the pipe: what a shell shows of a process
-/// that SIGPIPE (13) ended.
+/// Exit code of a command whose standard output was closed, the same that a shell shows for a
+/// process ended by SIGPIPE (13).
 pub const EXIT_UNREAD: u8 = 128 + 13;
 
-/// Why a command did not succeed: what was attempted, on what, and what would be right.
+/// Why a command failed: what was attempted, what is wrong, and what would be right.
 #[derive(Debug)]
 pub enum Failure {
     /// The command line is wrong; nothing was tried.
     Usage(String),
     /// The command was tried and did not succeed.
     Failed(String),
-    /// It was refused for a reason that stays.
+    /// The command was refused for a lasting reason: a retry does not help.
     Refused(String),
-    /// Ctrl-C ended it; what it has begun goes on.
+    /// SIGINT or SIGTERM ended the command. What it began in other processes may continue.
     Interrupted(String),
-    /// Standard output was closed, as `head` does. Nothing is printed about it.
+    /// The reader of standard output closed it, as `head` does. No message is printed.
     Unread,
 }
 
@@ -54,7 +54,7 @@ impl Failure {
         }
     }
 
-    /// The word for it in JSON.
+    /// The value of `code` in JSON output.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Usage(_) => "usage",
@@ -78,25 +78,25 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A failure of a command that was tried, from anything that can be shown.
+/// The failure of a command that was tried, with the text of any error.
 pub fn failed(text: impl fmt::Display) -> Failure {
     Failure::Failed(text.to_string())
 }
 
-/// A refusal that stays.
+/// A refusal for a lasting reason.
 pub fn refused(text: impl fmt::Display) -> Failure {
     Failure::Refused(text.to_string())
 }
 
-/// A wrong command line.
+/// The failure for a wrong command line.
 pub fn usage(text: impl fmt::Display) -> Failure {
     Failure::Usage(text.to_string())
 }
 
-/// Puts what was attempted in front of the reason of a failure.
+/// Adds to an error what was attempted.
 pub trait Attempt<T> {
-    /// Turns an error into `Failure::Failed("{what}: {error chain}")`, or into
-    /// [`Failure::Refused`] when a node says that its refusal stays.
+    /// Turns an error into `Failure::Failed("{what}: {error chain}")`, or into [`Failure::Refused`]
+    /// when the node reports a refusal for a lasting reason.
     fn attempt(self, what: impl fmt::Display) -> Result<T, Failure>;
 }
 
@@ -107,8 +107,8 @@ impl<T, E: std::error::Error + 'static> Attempt<T> for Result<T, E> {
 }
 
 impl Failure {
-    /// The failure with this text, to which the sources of the error are added. It is a refusal
-    /// when the error, or one of its sources, is a refusal that stays.
+    /// A failure with this text, to which the sources of the error are appended. It is a refusal
+    /// when the error or one of its sources is a refusal for a lasting reason.
     pub fn of(mut text: String, error: &(dyn std::error::Error + 'static)) -> Failure {
         let mut is_final = stays(error);
         let mut source = error.source();
@@ -130,7 +130,7 @@ impl Failure {
     }
 }
 
-/// Errors of libraries that say by themselves what was attempted.
+/// Converts errors of libraries whose own text says what was attempted.
 macro_rules! failures {
     ($($error:ty),*) => {$(
         impl From<$error> for Failure {
@@ -143,8 +143,8 @@ macro_rules! failures {
 
 failures!(TransportError, TrialError, FigureError, carina_vm::Error);
 
-/// Whether an error is a node's refusal for a reason that stays, or a configuration that says what
-/// no node can do.
+/// Whether an error is a refusal of a node for a lasting reason, or a configuration that no node
+/// can carry out.
 fn stays(error: &(dyn std::error::Error + 'static)) -> bool {
     if let Some(ClientError::Refused { body, .. }) = error.downcast_ref() {
         return body.is_final;
@@ -168,7 +168,7 @@ fn stays(error: &(dyn std::error::Error + 'static)) -> bool {
     )
 }
 
-/// What every command returns.
+/// The result of every command.
 pub type Outcome = Result<(), Failure>;
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Files that a command follows while it runs.
+//! Detects changes of a file that a command follows while it runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Notices that a file was written, by its time and length, once a second.
+/// Watches a file. Compares its modification time and length once a second.
 pub struct FileWatch {
     file: PathBuf,
     seen: Option<(SystemTime, u64)>,
@@ -12,7 +12,7 @@ pub struct FileWatch {
 }
 
 impl FileWatch {
-    /// Looks at a file from here on.
+    /// Starts to watch a file.
     #[must_use]
     pub fn new(file: &Path) -> FileWatch {
         FileWatch {
@@ -22,13 +22,14 @@ impl FileWatch {
         }
     }
 
-    /// Whether it was written since this was last asked, as far as has been looked.
+    /// Whether the file has changed since the last check. Checks at most once a second, and returns
+    /// false in between.
     pub fn has_changed(&mut self) -> bool {
         if self.looked.elapsed() < LOOK_EVERY {
             return false;
         }
         self.looked = Instant::now();
-        // While an editor replaces the file it is absent.
+        // An editor that replaces the file removes it for a moment.
         let Some(stamp) = stamp(&self.file) else {
             return false;
         };

@@ -1,7 +1,8 @@
-//! Where the counters of graphs lie while they run, for commands that look at them.
+//! The directory of counter files of running graphs, which other commands read.
 //!
-//! `graphs/` in the run directory has a file for each: of `carina graph run` it has the path of the
-//! graph's file, with `+` for `/`; of other commands their name and the process.
+//! `graphs/` in the run directory has a file for each running graph. The file of `carina graph run`
+//! is named by the path of the graph's file, with `+` in place of `/`. Files of other commands are
+//! named by the command and its process id.
 
 use std::fs;
 use std::ops::Deref;
@@ -13,17 +14,17 @@ use carina_engine::counter_file::{has_writer, remove_dead};
 use crate::Shared;
 use crate::failure::{Attempt, Failure};
 
-/// A graph that runs.
+/// A running graph.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GraphEntry {
-    /// Name for people: that of its file, or of the command with its process.
+    /// Name for people: that of the graph's file, or the command and its process id.
     pub name: String,
-    /// Its counters.
+    /// Path of the counter file.
     pub counters: PathBuf,
 }
 
-/// The graphs that run below a run directory, in the order of their names. Files of processes that
-/// were killed are removed.
+/// The running graphs below a run directory, ordered by name. Removes the files of processes that
+/// were killed.
 pub fn entries(run: &Path) -> Vec<GraphEntry> {
     let files = fs::read_dir(run.join(DIRECTORY)).into_iter().flatten();
     let mut graphs: Vec<GraphEntry> = files
@@ -42,33 +43,34 @@ pub fn entries(run: &Path) -> Vec<GraphEntry> {
     graphs
 }
 
-/// Removes the files of a graph whose process was killed: its counters, and its sockets.
+/// Removes the files of a graph whose process was killed: its counters and its sockets.
 pub fn clear(counters: &Path) {
     if remove_dead(counters) {
         for socket in [trace::socket_of(counters), counters.with_extension(CHANNEL)] {
-            // Most graphs have no such socket.
+            // Most graphs have none of these sockets.
             let _ = fs::remove_file(socket);
         }
     }
 }
 
-/// Where the counters of the graph in a file are while it runs.
+/// The path of the counters, while the graph in `file` runs.
 ///
 /// # Errors
 /// There is no such file.
 pub fn counters_of_file(shared: &Shared, file: &Path) -> Result<PathBuf, Failure> {
     let whole = fs::canonicalize(file).attempt(format!("looking for {}", file.display()))?;
-    // Files of the same name in two directories are two graphs.
+    // The whole path is in the name, because files of the same name in two directories are two
+    // graphs.
     let name = whole.to_string_lossy().replace('/', "+");
     let directory = shared.run_dir().path().join(DIRECTORY);
     Ok(directory.join(format!("{name}.counters")))
 }
 
-/// The counters of a graph that this process runs: the file is removed when the value is dropped.
+/// The counter file of a graph that this process runs. Dropping the value removes the file.
 pub struct OwnCounters(PathBuf);
 
 impl OwnCounters {
-    /// The counters of the graph in a file.
+    /// The counter file of the graph in `file`.
     ///
     /// # Errors
     /// There is no such file, or the directory of counters cannot be made.
@@ -78,7 +80,7 @@ impl OwnCounters {
         Ok(OwnCounters(counters))
     }
 
-    /// The counters of a graph that has no file, for this command.
+    /// The counter file of a graph that this command runs without a graph file.
     ///
     /// # Errors
     /// The directory of counters cannot be made.
@@ -98,7 +100,7 @@ impl Deref for OwnCounters {
 
 impl Drop for OwnCounters {
     fn drop(&mut self) {
-        // It does not exist yet when the data plane could not be made.
+        // The file does not exist when the data plane could not be made.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -111,7 +113,7 @@ fn make_directory(shared: &Shared) -> Result<PathBuf, Failure> {
 
 const DIRECTORY: &str = "graphs";
 
-/// What the name of the socket of an AFTR ends with, beside its counters.
+/// Extension of an AFTR's control socket, which is beside its counters.
 pub const CHANNEL: &str = "channel";
 
 #[cfg(test)]

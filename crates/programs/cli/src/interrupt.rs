@@ -1,4 +1,4 @@
-//! SIGINT (Ctrl-C) and SIGTERM: a command finishes and prints its result, or ends in order with
+//! Handling of SIGINT (Ctrl-C) and SIGTERM: a command finishes and prints its result, or ends
 //! everything that it has started.
 
 use std::io;
@@ -13,17 +13,18 @@ use carina_sys::{Epoll, Interest};
 use crate::failure::Failure;
 use crate::report::report;
 
-/// SIGINT and SIGTERM. While this value lives they do not end the process; its owner polls them.
+/// Blocks SIGINT and SIGTERM. While this value lives, the signals do not end the process; the owner
+/// checks for them.
 pub struct Interrupt {
     epoll: Epoll,
     _signal: StopSignal,
 }
 
 impl Interrupt {
-    /// Takes the signals, for this thread and those that it makes.
+    /// Blocks the signals in this thread and in all threads that it starts later.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel refuses.
     pub fn take() -> io::Result<Interrupt> {
         let signal = StopSignal::new()?;
         let epoll = Epoll::new()?;
@@ -34,10 +35,10 @@ impl Interrupt {
         })
     }
 
-    /// Waits for so long, or until a signal is there; says whether one is.
+    /// Waits for a signal, at most for `time`. Returns whether one has arrived.
     ///
     /// # Errors
-    /// The kernel's refusal to wait.
+    /// The kernel refuses to wait.
     pub fn comes_within(&self, time: Duration) -> io::Result<bool> {
         let mut ready = Vec::new();
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -45,23 +46,23 @@ impl Interrupt {
         Ok(!ready.is_empty())
     }
 
-    /// Whether a signal is there.
+    /// Whether a signal has arrived.
     ///
     /// # Errors
-    /// As of [`Interrupt::comes_within`].
+    /// Those of [`Interrupt::comes_within`].
     pub fn is_there(&self) -> io::Result<bool> {
         self.comes_within(Duration::ZERO)
     }
 }
 
-/// What [`end_with_signal`] attempts, for its errors.
+/// What errors of [`end_with_signal`] say was attempted.
 pub const TAKING_SIGNALS: &str = "waiting for signals";
 
-/// Lets SIGINT and SIGTERM end this process at once, whatever it waits for. What it has started
-/// ends with it, and its scratch directories are removed. Exit code 130.
+/// From now on SIGINT and SIGTERM end this process at once, whatever it waits for, with exit code
+/// 130. Processes that it started end with it, and its scratch directories are removed.
 ///
 /// # Errors
-/// The kernel's refusal.
+/// The kernel refuses.
 pub fn end_with_signal(json: bool) -> io::Result<()> {
     end_with_signal_saying(json, "interrupted; what it had started has ended")
 }
@@ -69,16 +70,16 @@ pub fn end_with_signal(json: bool) -> io::Result<()> {
 /// Like [`end_with_signal`], with another message.
 ///
 /// # Errors
-/// The kernel's refusal.
+/// The kernel refuses.
 pub fn end_with_signal_saying(json: bool, words: &'static str) -> io::Result<()> {
     end_with_signal_after(json, words, || true)
 }
 
-/// Like [`end_with_signal_saying`], after `finish` has given back what would outlive this process.
-/// When `finish` returns false, the signal is left to others.
+/// Like [`end_with_signal_saying`], but first calls `finish`, which removes what would outlive this
+/// process. When `finish` returns false, the process is not ended.
 ///
 /// # Errors
-/// The kernel's refusal.
+/// The kernel refuses.
 pub fn end_with_signal_after(
     json: bool,
     words: &'static str,
@@ -93,19 +94,20 @@ pub fn end_with_signal_after(
     })
 }
 
-/// Lets SIGINT and SIGTERM end a server that runs until then, with exit code 0. For servers that
-/// own nothing but flows and names: the node takes these back when the process ends.
+/// From now on SIGINT and SIGTERM end this server with exit code 0. For servers that own only flows
+/// and names: the node releases both when the process ends.
 ///
 /// # Errors
-/// The kernel's refusal.
+/// The kernel refuses.
 pub fn end_server_with_signal() -> io::Result<()> {
     on_signal(|| Some(0))
 }
 
-/// A flag that SIGINT and SIGTERM set, for work that removes what it has made before it ends.
+/// Returns a flag that SIGINT and SIGTERM set, for work that has to remove what it made before it
+/// ends.
 ///
 /// # Errors
-/// The kernel's refusal.
+/// The kernel refuses.
 pub fn flag_of_signal() -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let is_set = flag.clone();
@@ -116,8 +118,8 @@ pub fn flag_of_signal() -> io::Result<Arc<AtomicBool>> {
     Ok(flag)
 }
 
-/// Ends this process with the exit code that `finish` returns, if any, when SIGINT or SIGTERM
-/// arrives.
+/// Starts a thread that waits for SIGINT or SIGTERM, and then ends this process with the exit code
+/// that `finish` returns, if any.
 fn on_signal(finish: impl FnOnce() -> Option<u8> + Send + 'static) -> io::Result<()> {
     let signal = Interrupt::take()?;
     let wait = move || {
@@ -131,5 +133,5 @@ fn on_signal(finish: impl FnOnce() -> Option<u8> + Send + 'static) -> io::Result
     thread.spawn(wait).map(drop)
 }
 
-/// A wait for a signal has no end of its own.
+/// Longest single wait for a signal; the thread then waits again.
 const LOOK_AGAIN: Duration = Duration::from_secs(3600);

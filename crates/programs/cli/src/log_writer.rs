@@ -1,13 +1,13 @@
-//! Standard error as a node writes its log to it: the node never waits for its reader, and does not
-//! end when the reader has gone.
+//! Writes a node's log to standard error. The node never waits for the reader of its log, and does
+//! not end when the reader has ended.
 //!
 //! ```text
 //!   threads of the node --lines--> queue (bounded) --writer thread--> standard error
 //! ```
 //!
-//! A full file system, a pipe whose reader has ended and a terminal that is closed are errors of
-//! each write; a pipe whose reader stands still is one that does not return. Neither reaches the
-//! node. Lines that find the queue full are counted, and the count is written once there is room.
+//! With a full file system, a pipe without reader or a closed terminal every write fails. With a
+//! pipe whose reader has stopped, a write does not return. Neither affects the node. Lines that
+//! find the queue full are dropped and counted, and the count is written once there is room.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use std::time::{Duration, Instant};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// What threads of the node write lines into.
+/// The end of the queue into which the node's threads write lines.
 #[derive(Debug, Clone)]
 pub struct LogWriter {
     lines: SyncSender<Vec<u8>>,
     dropped: Arc<AtomicU64>,
 }
 
-/// The thread that writes. When this value is dropped, lines that are in the queue have
-/// [`LAST_LINES`] to be written.
+/// The thread that writes to standard error. When this value is dropped, the thread has
+/// [`LAST_LINES`] to write the lines that are still in the queue.
 #[derive(Debug)]
 pub struct LogThread {
     lines: Option<SyncSender<Vec<u8>>>,
@@ -36,7 +36,7 @@ pub struct LogThread {
 /// Starts the thread that writes to `output`.
 ///
 /// # Errors
-/// The system refuses a thread.
+/// The system cannot start a thread.
 pub fn start(output: impl Write + Send + 'static) -> io::Result<(LogWriter, LogThread)> {
     let (lines, queue) = sync_channel(LINES_MAX);
     let dropped = Arc::new(AtomicU64::new(0));
@@ -51,7 +51,7 @@ pub fn start(output: impl Write + Send + 'static) -> io::Result<(LogWriter, LogT
     Ok((LogWriter { lines, dropped }, last))
 }
 
-/// Writes until [`END`] comes.
+/// Writes lines until [`END`] arrives.
 fn write_all(queue: &Receiver<Vec<u8>>, dropped: &AtomicU64, mut output: impl Write) {
     while let Ok(line) = queue.recv() {
         if line == END {
@@ -68,7 +68,7 @@ fn write_all(queue: &Receiver<Vec<u8>>, dropped: &AtomicU64, mut output: impl Wr
     }
 }
 
-/// One call is one line: the formatter of `tracing` writes an event at once.
+/// Each call is one line, because the formatter of `tracing` writes an event in one call.
 impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if let Err(TrySendError::Full(_)) = self.lines.try_send(line.to_vec()) {
@@ -104,11 +104,11 @@ impl Drop for LogThread {
     }
 }
 
-/// Lines that may wait for the reader of standard error.
+/// Number of lines that may wait in the queue.
 const LINES_MAX: usize = 4096;
-/// How long the last lines may take when the node ends.
+/// How long writing the last lines may take when the node ends.
 const LAST_LINES: Duration = Duration::from_millis(500);
-/// The end of the log; no line is empty.
+/// Marks the end of the log in the queue. No line is empty.
 const END: &[u8] = b"";
 
 #[cfg(test)]
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// An output that writes only when it is let.
+    /// An output whose writes wait until the test lets them through.
     struct Held {
         let_through: Receiver<()>,
         written: Arc<Mutex<Vec<u8>>>,
@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    /// An output that is broken.
+    /// An output whose writes fail.
     struct Full;
 
     impl Write for Full {

@@ -1,13 +1,5 @@
-//! Manual pages and shell completions of the three programs, from the definitions of their
-//! commands.
-//!
-//! ```text
-//!  carina_cli::definitions --+--> man1/carina.1, man1/carina-vm-run.1 ...   one page per command
-//!                            +--> bash/carina, zsh/_carina, fish/carina.fish
-//! ```
-//!
-//! `carina` has a page for each command. `carina-guest` and `carina-tools` have one page each; it
-//! refers to the pages of `carina`.
+//! Generates manual pages and shell completions of the three programs from the definitions of their
+//! command lines.
 #![forbid(unsafe_code)]
 
 mod manual;
@@ -18,7 +10,7 @@ use std::path::Path;
 
 use clap_complete::Shell;
 
-/// The name of the program that users type; pages of commands begin with it.
+/// Name of the program that users run. The names of command pages begin with it.
 const CARINA: &str = "carina";
 
 /// Writes all manual pages and completions below `directory`.
@@ -37,7 +29,7 @@ pub fn write(directory: &Path) -> io::Result<()> {
             let mut definition = definition.clone();
             let written = clap_complete::generate_to(shell, &mut definition, &name, &folder)?;
             if shell == Shell::Bash {
-                // bash-completion loads the file that has the name of the program.
+                // bash-completion loads the file that is named like the program.
                 fs::rename(written, folder.join(&name))?;
             }
         }

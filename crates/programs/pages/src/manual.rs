@@ -1,4 +1,4 @@
-//! Manual pages, section 1.
+//! Writes manual pages of section 1.
 
 use std::fs;
 use std::io::{self, Write};
@@ -9,8 +9,8 @@ use clap_mangen::Man;
 
 use crate::CARINA;
 
-/// Writes the page of `program` to `directory`; of `carina` also a page for each command that its
-/// help shows.
+/// Writes the page of `program` to `directory`. For `carina`, also writes a page for each command
+/// that its help lists.
 pub(crate) fn write(program: &Command, directory: &Path) -> io::Result<()> {
     let mut program = program.clone().disable_help_subcommand(true);
     program.build();
@@ -30,7 +30,8 @@ fn write_commands(parent: &Command, prefix: &str, directory: &Path) -> io::Resul
     Ok(())
 }
 
-/// Writes the page `title` of a command below that of the page `parent`; a program has no parent.
+/// Writes the page `title` of a command. `parent` is the title of the page that lists this command,
+/// or `None` for a program.
 fn write_page(
     command: &Command,
     title: &str,
@@ -52,7 +53,7 @@ fn write_page(
     {
         man.render_options_section(&mut page)?;
     }
-    // Commands of all programs have the pages of `carina`.
+    // The command pages of all programs are those of `carina`.
     let family = parent.map_or(CARINA, |_| title);
     write_list(command, family, &mut page)?;
     write_notes(command, &mut page)?;
@@ -62,7 +63,7 @@ fn write_page(
     fs::write(directory.join(format!("{title}.1")), page)
 }
 
-/// The commands below this one, with their pages.
+/// Writes the list of commands below this one, each with the name of its page.
 fn write_list(command: &Command, family: &str, page: &mut Vec<u8>) -> io::Result<()> {
     if visible(command).next().is_some() {
         writeln!(page, ".SH COMMANDS")?;
@@ -85,7 +86,7 @@ fn write_list(command: &Command, family: &str, page: &mut Vec<u8>) -> io::Result
     Ok(())
 }
 
-/// What help shows after the options: examples, environment. Lines stay as they are.
+/// Writes the text that help shows after the options, such as examples. Line breaks are kept.
 fn write_notes(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     let Some(notes) = command.get_after_help() else {
         return Ok(());
@@ -103,7 +104,7 @@ fn visible(command: &Command) -> impl Iterator<Item = &Command> {
         .filter(|command| !command.is_hide_set())
 }
 
-/// A line of text for roff: without escapes or requests by accident.
+/// Escapes a line for roff, so that its characters are not read as escapes or requests.
 fn escaped(line: &str) -> String {
     let text = line.replace('\\', "\\e").replace('-', "\\-");
     if text.starts_with(['.', '\'']) {

@@ -1,4 +1,5 @@
-//! Every command has a manual page and completions, and what describes the packages fits together.
+//! Tests that every command has a manual page and completions, and that the files of the Debian
+//! packages are consistent.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Command;
 use tempfile::TempDir;
 
-/// The pages, in a directory that is removed with the value.
+/// The generated pages, in a directory that is removed when the value is dropped.
 fn pages() -> TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     carina_pages::write(directory.path()).expect("written pages");
@@ -23,7 +24,7 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The names of pages that the commands below `command` should have.
+/// Adds to `found` the page names of `command` and of all commands below it.
 fn names(command: &Command, name: &str, found: &mut BTreeSet<String>) {
     found.insert(format!("{name}.1"));
     for inner in command.get_subcommands().filter(|c| !c.is_hide_set()) {
@@ -97,7 +98,7 @@ fn completions_of_each_shell_know_each_command() {
     }
 }
 
-/// The fields of each package.
+/// The paragraphs of the file `control`: one for each package.
 fn stanzas() -> Vec<String> {
     let control = read(packaging().join("control"));
     control.split("\n\n").map(str::to_owned).collect()
@@ -153,7 +154,7 @@ fn unit_starts_the_node_with_the_installed_configuration() {
 fn installed_configuration_is_valid_with_its_examples() {
     let text = read(packaging().join("node.toml"));
     carina_node::config::Config::parse(&text, None).unwrap();
-    // An example is a commented line that TOML would read.
+    // An example in the file is a commented line that is valid TOML without its `# `.
     let uncommented: String = text
         .lines()
         .map(|line| match line.strip_prefix("# ") {

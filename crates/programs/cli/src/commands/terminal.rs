@@ -1,4 +1,4 @@
-//! This terminal as the terminal of a console at a Unix socket.
+//! Connects this terminal to a VM's serial console at a Unix socket.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,11 +13,11 @@ use crate::failure::{Attempt, Failure, Outcome};
 use crate::interrupt::TAKING_SIGNALS;
 use crate::report::{print_bytes, progress};
 
-/// Ctrl-], as telnet and virsh have it.
+/// The byte of Ctrl-], which leaves the console, as in telnet and virsh.
 pub const LEAVE: u8 = 0x1d;
 
-/// Connects this terminal to the console at a socket, until either end leaves or SIGTERM, SIGINT or
-/// SIGHUP arrives; the terminal is then as it was. `what` names the system in errors.
+/// Connects this terminal to the console at a socket, until either end closes or SIGTERM, SIGINT or
+/// SIGHUP arrives. Then restores the terminal. `what` names the system in errors.
 ///
 /// # Errors
 /// Nothing listens on the socket within `limit`.
@@ -32,7 +32,7 @@ pub fn connect(path: &Path, what: &str, limit: Duration) -> Outcome {
     outcome
 }
 
-/// Relays between the terminal and the console until either side ends, or a signal ends both.
+/// Relays between the terminal and the console until either side closes, or a signal arrives.
 fn relay(socket: UnixStream, stop: &StopSignal) -> Outcome {
     let mut to = socket.try_clone().attempt("sharing the console's socket")?;
     std::thread::spawn(move || {
@@ -45,8 +45,8 @@ fn relay(socket: UnixStream, stop: &StopSignal) -> Outcome {
                 break;
             }
         }
-        // The loop that shows the console's output wakes when its socket is shut; it may have
-        // ended before.
+        // Shutting the socket wakes the loop that prints the console's output. The shutdown fails
+        // when that loop has already ended.
         let _ = to.shutdown(std::net::Shutdown::Both);
     });
     let mut from = socket;
@@ -60,7 +60,7 @@ fn relay(socket: UnixStream, stop: &StopSignal) -> Outcome {
     Ok(())
 }
 
-/// Waits until the console says something or ends (`false`), or a signal arrives.
+/// Waits until the console has output or closes (returns false), or a signal arrives (true).
 fn is_stopped(console: &UnixStream, stop: &StopSignal) -> Result<bool, Failure> {
     let mut wanted = [
         PollFd::new(stop, PollFlags::IN),
@@ -77,19 +77,19 @@ fn is_stopped(console: &UnixStream, stop: &StopSignal) -> Result<bool, Failure> 
     }
 }
 
-/// The terminal without echo and line editing; as it was when dropped.
+/// Puts the terminal into raw mode: no echo, no line editing. Dropping the value restores it.
 pub struct RawTerminal {
     before: Option<rustix::termios::Termios>,
 }
 
 impl RawTerminal {
-    /// Does nothing when standard input is no terminal.
+    /// Enters raw mode. Does nothing when standard input is not a terminal.
     pub fn enter() -> Self {
         let stdin = std::io::stdin();
         let before = rustix::termios::tcgetattr(&stdin).ok();
         if let Some(mut raw) = before.clone() {
             raw.make_raw();
-            // A terminal that stays as it is can still be used.
+            // When this fails, the console is still usable, with line editing.
             let _ = rustix::termios::tcsetattr(&stdin, rustix::termios::OptionalActions::Now, &raw);
         }
         Self { before }

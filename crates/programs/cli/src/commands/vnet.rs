@@ -1,4 +1,4 @@
-//! `carina vnet`: virtual networks on demand.
+//! `carina vnet`: makes and operates virtual networks.
 
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ mod top;
 mod trace;
 mod whereabouts;
 
-/// Make and operate virtual networks that documents describe
+/// Make and operate virtual networks of VMs and namespaces, each described by a document (a file)
 #[derive(Debug, Subcommand)]
 pub enum VnetCommand {
     /// Make the network that a document describes, and wait until it is ready
@@ -50,7 +50,7 @@ pub enum VnetCommand {
         carina --json vnet up demo.toml --keep\n\nExit code 3: the document is wrong, or the \
         network does not fit.")]
     Up(network::UpArgs),
-    /// Change a network to what a document describes; what does not differ stays as it is
+    /// Change a network to match its document; nodes and links that do not differ stay as they are
     #[command(after_help = "Example:\n  carina vnet apply demo.toml")]
     Apply(network::ApplyArgs),
     /// Show what `up` or `apply` would do with a document, and whether it fits
@@ -70,26 +70,26 @@ pub enum VnetCommand {
         carina vnet down --all"
     )]
     Down {
-        /// The network [default: the only one]
+        /// Name of the network to remove [default: the only one]
         name: Option<String>,
-        /// All networks
+        /// Remove all networks
         #[arg(long, conflicts_with = "name")]
         all: bool,
         #[command(flatten)]
         operator: OperatorArgs,
     },
-    /// List networks
+    /// List the networks of this host, or with --vno those of the operator
     #[command(after_help = "Example:\n  carina vnet list --json")]
     List(OperatorArgs),
-    /// Show nodes and links of a network, and how long its phases took
+    /// Show nodes and links of a network, and how long each phase of its making took
     #[command(after_help = "Examples:\n  carina vnet status\n  carina --json vnet status demo")]
     Status {
-        /// The network [default: the only one]
+        /// Name of the network [default: the only one]
         name: Option<String>,
         #[command(flatten)]
         operator: OperatorArgs,
     },
-    /// Show where nodes are on this host: namespaces, processes, ports
+    /// Show where nodes run on this host: namespaces, processes, ports
     #[command(
         after_help = "Examples:\n  carina vnet where\n  carina vnet where r1 --vnet demo\n\n\
         It reads records: the agent need not run."
@@ -97,33 +97,33 @@ pub enum VnetCommand {
     Where {
         /// Name of the node [default: all nodes]
         node: Option<String>,
-        /// The network [default: all]
+        /// Name of the network [default: all networks]
         #[arg(long)]
         vnet: Option<String>,
     },
-    /// Draw a network in SVG, with the states of its nodes and links
+    /// Draw a network as SVG, with the states of its nodes and links
     #[command(after_help = "Example:\n  carina vnet show demo --svg demo.svg")]
     Show {
-        /// The network [default: the only one]
+        /// Name of the network [default: the only one]
         name: Option<String>,
-        /// Write the drawing, in SVG, to this file [default: standard output]
+        /// Write the drawing to this file [default: standard output]
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
         #[command(flatten)]
         operator: OperatorArgs,
     },
-    /// Show the events of a network
+    /// Show the events of a network: what was made, changed, repaired or failed
     #[command(after_help = "Examples:\n  carina vnet events\n  carina vnet events demo --follow")]
     Events {
-        /// The network [default: the only one]
+        /// Name of the network [default: the only one]
         name: Option<String>,
-        /// Also show new events as they happen, until Ctrl-C
+        /// Also show new events as they happen, until Ctrl-C [default: exit after the past events]
         #[arg(long, short)]
         follow: bool,
         #[command(flatten)]
         operator: OperatorArgs,
     },
-    /// Run a command in a node, and exit with its exit code
+    /// Run a command in a node, and exit with the command's exit code
     #[command(after_help = "Examples:\n  carina vnet exec r1 ip address\n  \
         carina vnet exec --vnet demo r1 ping -c 3 10.0.0.2\n\nThe command has no standard \
         input, and its output comes when it has ended.")]
@@ -136,13 +136,13 @@ pub enum VnetCommand {
     Console {
         /// Name of the node
         node: String,
-        /// The network [default: the only one]
+        /// Name of the network [default: the only one]
         #[arg(long)]
         vnet: Option<String>,
         #[command(flatten)]
         operator: OperatorArgs,
     },
-    /// Move a node to another QEMU while it runs, as after an upgrade of QEMU
+    /// Move a running node to another QEMU, for example after an upgrade of QEMU
     ///
     /// The node keeps its memory, connections and console. If a neighbour is a namespace, it sends
     /// 1000 echo requests a second to count the losses. With `--to`, the operator of a provider
@@ -167,7 +167,7 @@ pub enum VnetCommand {
     /// Allow a provider's host to take nodes again after `drain`
     #[command(after_help = "Example:\n  carina vnet undrain h1 --pip 127.0.0.1:7101 --keys keys")]
     Undrain(roles::draining::HostArgs),
-    /// Save a network into a new directory while it runs: document, addresses, and its machines
+    /// Save a running network to a new directory: document, addresses, and the memory of its VMs
     ///
     /// All virtual machines pause at the same time, and resume after the save. Of a node that is a
     /// namespace, only its entry in the document is saved.
@@ -176,22 +176,22 @@ pub enum VnetCommand {
         owner alone: the memory of machines is in it."
     )]
     Save {
-        /// The network
+        /// Name of the network to save
         name: String,
-        /// The directory to create; it must not exist
+        /// Directory to create, such as demo.saved; it must not exist
         directory: PathBuf,
     },
-    /// Make a saved network; its virtual machines resume from their saved state
+    /// Make a saved network again; its virtual machines resume from their saved state
     #[command(
         after_help = "Example:\n  carina vnet down demo && carina vnet restore demo.saved\n\n\
         The network keeps its addresses. Exit code 3: the directory is damaged, or is not a saved \
         network."
     )]
     Restore {
-        /// The directory with the saved network
+        /// Directory in which `carina vnet save` saved the network
         directory: PathBuf,
     },
-    /// Copy the frames that pass an end of a link, on the screen or into a file
+    /// Copy the frames that pass one end of a link, to the screen or into a file
     ///
     /// Frames that the node sends are copied before the link limits their rate; frames that it
     /// receives are copied as they arrive. The link does not wait for the capture: frames that are
@@ -202,7 +202,7 @@ pub enum VnetCommand {
         (NODE:INTERFACE), or its nodes (NODE,NODE); the first is where it is looked at. Ctrl-C \
         ends it.")]
     Capture(capture::CaptureArgs),
-    /// Show live rates of links, in each direction
+    /// Show live rates of the links of a network, in each direction
     #[command(
         after_help = "Examples:\n  carina vnet top\n  carina vnet top demo --once\n  \
         carina --json vnet top --interval 5s\n\nArrows and page keys scroll, q ends it. With \
@@ -216,7 +216,7 @@ pub enum VnetCommand {
     #[command(after_help = "Examples:\n  carina vnet trace r1 r3\n  \
         carina vnet trace r1 r3 --count 20\n\nExit code 1: not all were answered.")]
     Trace(trace::TraceArgs),
-    /// Impair a link (delay, loss, lower rate and others), or show the impaired links
+    /// Impair a link on purpose (delay, loss, lower rate and others), or show the impaired links
     #[command(
         after_help = "Examples:\n  carina vnet impair r1,r2 delay=20ms loss=1%\n  \
         carina vnet impair r1:eth0 rate=1Mbps --one-way\n  carina vnet impair r1,r2 --clear\n  \
@@ -268,7 +268,7 @@ pub enum VnetCommand {
         apply and remove include see; console includes watch."
     )]
     Grant(roles::grants::GrantArgs),
-    /// List what delegates may do with a network of a VNO
+    /// List the rights that delegates have on a network of a VNO
     #[command(
         after_help = "Example:\n  carina vnet grants demo --vno 127.0.0.1:7099 --keys operator"
     )]
@@ -291,7 +291,8 @@ pub enum VnetCommand {
         carina vnet revoke demo home --user alice --vno 127.0.0.1:7099 --keys keys"
     )]
     Revoke(access::RevokeArgs),
-    /// List access points with their users
+    /// List the access points of a network with their users: address, and whether the user is
+    /// connected
     #[command(after_help = "Examples:\n  carina vnet users\n  carina --json vnet users demo")]
     Users(access::UsersArgs),
     /// Connect this system to a network with a token, until the token expires or Ctrl-C
@@ -307,16 +308,17 @@ pub enum VnetCommand {
         expired; the error says why, and what helps."
     )]
     Join(join::JoinArgs),
-    /// Probe all links of a network, and try the tests of its document
+    /// Probe all links of a network, and run the tests of its document
     #[command(after_help = "Example:\n  carina vnet test demo\n\nExit code 1: one does not hold.")]
     Test {
-        /// The network [default: the only one]
+        /// Name of the network [default: the only one]
         name: Option<String>,
         #[command(flatten)]
         operator: OperatorArgs,
     },
     #[cfg(feature = "tools")]
-    /// Make six virtual machines in a ring, and show the phases beside published figures
+    /// Make six virtual machines in a ring, and compare the duration of each phase with published
+    /// figures
     #[command(
         after_help = "Examples:\n  carina vnet demo\n  carina vnet demo --boot cold --keep\n  \
         carina --json vnet demo --runs 10"
@@ -340,17 +342,18 @@ pub enum VnetCommand {
         the keys of the file. Ctrl-C ends the roles; the networks keep running."
     )]
     Serve {
-        /// The file, in TOML
+        /// TOML file that names the roles to serve
         file: PathBuf,
     },
-    /// Serve a physical infrastructure provider (PIP), which has hosts
+    /// Serve a physical infrastructure provider (PIP), whose hosts run the nodes of networks
     #[command(
         after_help = "Examples:\n  carina vnet pip --name uk --listen 127.0.0.1:7101 \
         --inventory uk.toml --keys keys\n  carina vnet pip --name uk --listen 127.0.0.1:7101 \
         --inventory uk.toml --keys keys --web 127.0.0.1:8098"
     )]
     Pip(roles::PipArgs),
-    /// Serve a virtual network provider (VNP), which makes networks of parts that PIPs lease to it
+    /// Serve a virtual network provider (VNP), which makes networks from parts that PIPs lease to
+    /// it
     #[command(
         after_help = "Example:\n  carina vnet vnp --name net --listen 127.0.0.1:7100 \
         --pip uk=127.0.0.1:7101 --pip de=127.0.0.1:7102 --keys keys"
@@ -368,7 +371,7 @@ pub enum VnetCommand {
         after_help = "Example:\n  carina vnet keys ca keys && carina vnet keys issue keys pip uk"
     )]
     Keys(KeysCommand),
-    /// Check a document, and list its errors, or how many nodes and links it asks for
+    /// Check a document: list its errors, or how many nodes and links it asks for
     ///
     /// A document describes a virtual network; see docs/reference/vnet-documents.md.
     #[command(
@@ -376,17 +379,17 @@ pub enum VnetCommand {
         demo.xml\n\nExit code 3: the document is wrong."
     )]
     Check(document::Source),
-    /// Write a document in another form
+    /// Write a document in another format: TOML, XML or JSON
     #[command(after_help = "Example:\n  carina vnet convert demo.toml --to xml > demo.xml")]
     Convert {
         #[command(flatten)]
         source: document::Source,
-        /// The form to write: toml, xml, json
+        /// Format to write: toml, xml or json
         #[arg(long, value_name = "FORM")]
         to: Form,
     },
     #[cfg(feature = "tools")]
-    /// Read a network of another tool, and write it as a document
+    /// Convert a network file of another tool into a document
     ///
     /// Standard error lists what a document cannot express, with line and reason.
     #[command(
@@ -397,22 +400,22 @@ pub enum VnetCommand {
         format, or no document can express its network."
     )]
     Import(import::ImportArgs),
-    /// Write an existing network in a format of other tools
+    /// Write an existing network in a format of another tool
     ///
     /// rspec: a GENI manifest; rfc8345: a topology of RFC 8345 and 8346 in JSON; dot: for Graphviz;
-    /// svg: a picture. None of them shows hosts or their links.
+    /// svg: a picture. None of them shows the provider's hosts or the links between hosts.
     #[command(
         after_help = "Examples:\n  carina vnet export demo --to rspec --out manifest.xml\n  \
         carina vnet export --to rfc8345\n  carina vnet export --to dot | dot -Tpng > demo.png"
     )]
     Export(export::ExportArgs),
-    /// Add, list and remove images of machines that are not Carina's own guest
+    /// Add, list and remove disk images from which nodes boot in place of Carina's own guest
     #[command(
         subcommand,
         after_help = "Example:\n  carina vnet image add debian.qcow2 --name debian"
     )]
     Image(image::ImageCommand),
-    /// Print the schema of documents in XML
+    /// Print the XML schema of documents in XML
     #[command(after_help = "Example:\n  carina vnet schema > vnet.xsd && \
         xmllint --noout --schema vnet.xsd demo.xml")]
     Schema,
@@ -425,7 +428,7 @@ pub enum VnetCommand {
     Bench(bench::VnetBenchCommand),
 }
 
-/// What does the commands of `carina vnet` that are in the tools.
+/// The commands of `carina vnet` that are implemented in `carina-tools`.
 #[cfg(feature = "tools")]
 pub struct VnetTools {
     /// `carina vnet bench`.
@@ -439,8 +442,7 @@ pub struct VnetTools {
 /// Runs the command.
 ///
 /// # Errors
-/// A document that is wrong, an option that is not possible, or an embedding that does not keep a
-/// constraint.
+/// A document is wrong, an option is not possible, or the command fails.
 pub fn run(
     shared: &Shared,
     command: VnetCommand,

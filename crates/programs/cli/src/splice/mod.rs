@@ -1,5 +1,6 @@
-//! Two flows joined: what comes out of either goes into the other. A relay for applications, used
-//! by `carina bridge` alone; a relay between members of one DIF is the RMT of a normal IPCP.
+//! Joins two flows: SDUs that arrive on either are sent on the other. `carina bridge` relays
+//! between applications with it. (The relay between members of one DIF is the RMT of a normal
+//! IPCP.)
 //!
 //! ```text
 //!             DIF of --listen-dif                      DIF of --to-dif
@@ -7,9 +8,10 @@
 //!                              [ sender <- receiver ]
 //! ```
 //!
-//! Each direction has a thread of its own, which waits for room before it takes more: a slow reader
-//! holds back the writer through both flows. SDUs keep their boundaries. The end of a flow ends the
-//! other one after everything before it was delivered.
+//! Each direction has its own thread, which waits for room in the outgoing flow before it reads
+//! more. So a slow reader holds back the writer through both flows. SDUs keep their boundaries.
+//! When one flow ends, the thread delivers everything that arrived before the end, and then ends
+//! the other flow.
 
 mod way;
 
@@ -22,34 +24,34 @@ use carina_sys::EventFd;
 
 pub use self::way::{Counts, Ending};
 
-/// A direction of two flows made one has ended.
+/// Report that one direction of a pair of flows has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// Which pair of flows.
+    /// Number of the pair.
     pub pair: u64,
-    /// The way from the caller to the called, or the one back.
+    /// True for the direction from the caller to the called application.
     pub is_forward: bool,
-    /// Why.
+    /// Why the direction ended.
     pub ending: Ending,
-    /// What has passed.
+    /// What the direction carried.
     pub counts: Counts,
 }
 
-/// Receives the ends of directions, and stops all of them.
+/// Receives the reports of ended directions, and can stop all directions.
 #[derive(Clone)]
 pub struct Supervisor {
-    /// Ends of directions.
+    /// Channel for the reports.
     pub ended: Sender<Ended>,
-    /// Signalled for each end.
+    /// Signalled after each report.
     pub doorbell: Arc<EventFd>,
-    /// Set when all directions are to end.
+    /// Set when all directions have to end.
     pub stop: Arc<AtomicBool>,
 }
 
-/// Joins two flows; both directions report to `supervisor` when they end.
+/// Joins two flows. Both directions report to `supervisor` when they end.
 ///
 /// # Errors
-/// The system has no thread to give.
+/// The system cannot start a thread.
 pub fn join(pair: u64, caller: Flow, called: Flow, supervisor: &Supervisor) -> std::io::Result<()> {
     let (to_caller, from_caller) = caller.split();
     let (to_called, from_called) = called.split();
@@ -70,7 +72,7 @@ pub fn join(pair: u64, caller: Flow, called: Flow, supervisor: &Supervisor) -> s
                     ending,
                     counts,
                 };
-                // An error means that the bridge has ended already.
+                // Sending fails when the bridge has already ended.
                 let _ = supervisor.ended.send(ended);
                 supervisor.doorbell.signal();
             })?;
@@ -79,7 +81,7 @@ pub fn join(pair: u64, caller: Flow, called: Flow, supervisor: &Supervisor) -> s
 }
 
 impl Supervisor {
-    /// Makes all directions end.
+    /// Tells all directions to end.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
     }

@@ -7,36 +7,37 @@ use carina_client::{Error, FlowReceiver, FlowSender, PortId};
 use carina_measure::traffic::SDU_MAX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// What has passed in one direction.
+/// What one direction has carried.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// SDUs passed on.
+    /// Number of SDUs sent on.
     pub sdus: u64,
-    /// Their bytes.
+    /// Number of bytes in those SDUs.
     pub bytes: u64,
-    /// SDUs that the other flow cannot carry.
+    /// Number of SDUs dropped because the other flow cannot carry SDUs of their size.
     pub too_large: u64,
 }
 
-/// Why a direction has ended.
+/// Why a direction ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// Its writer closed the flow; everything was passed on.
+    /// The writer closed its flow, and everything was delivered.
     Closed,
-    /// Its reader closed the flow.
+    /// The reader closed its flow.
     Unread,
-    /// One of the flows broke; the other one, with this number, is to fail as well.
+    /// One of the flows broke. The caller has to deallocate the other one, so that it fails too.
     Failed {
-        /// What is known of it.
+        /// Why the flow broke.
         reason: String,
-        /// The flow that is still there.
+        /// The flow that still exists.
         other: PortId,
     },
     /// The bridge was stopped.
     Stopped,
 }
 
-/// Carries SDUs until a flow ends or `stop` is set.
+/// Carries SDUs from one flow to the other until a flow ends or `stop` is set. Returns why it
+/// ended, and the counts.
 pub fn carry(mut from: FlowReceiver, mut to: FlowSender, stop: &AtomicBool) -> (Ending, Counts) {
     let mut counts = Counts::default();
     let ending = loop {
@@ -49,7 +50,7 @@ pub fn carry(mut from: FlowReceiver, mut to: FlowSender, stop: &AtomicBool) -> (
                 Ok(()) => continue,
                 Err(error) => break ending(error, to.info().port, true),
             },
-            // The rest of it is lost, and the flow goes on.
+            // Only this SDU is lost; the flow continues.
             Err(Error::SduTooLarge { .. }) => {
                 counts.too_large += 1;
                 continue;
@@ -69,7 +70,7 @@ pub fn carry(mut from: FlowReceiver, mut to: FlowSender, stop: &AtomicBool) -> (
     (ending, counts)
 }
 
-/// Waits until something has come, for a while.
+/// Waits until an SDU has arrived, or at most [`LOOK_AGAIN`].
 fn await_sdu(from: &mut FlowReceiver) -> Result<(), Error> {
     if from.arm()? {
         wait(from.poll_fd()?);
@@ -77,7 +78,7 @@ fn await_sdu(from: &mut FlowReceiver) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sends an SDU as soon as there is room; false when the bridge was stopped before that.
+/// Sends an SDU as soon as there is room. Returns false when the bridge was stopped before that.
 fn pass(to: &mut FlowSender, sdu: &[u8], stop: &AtomicBool) -> Result<bool, Error> {
     while !to.try_send(sdu)? {
         if stop.load(Ordering::Acquire) {
@@ -90,10 +91,10 @@ fn pass(to: &mut FlowSender, sdu: &[u8], stop: &AtomicBool) -> Result<bool, Erro
     Ok(true)
 }
 
-/// Sleeps until a descriptor rings, or until it is time to see whether all is to end.
+/// Waits until a descriptor is readable, or until it is time to check whether to stop.
 fn wait(fd: BorrowedFd<'_>) {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    // An interrupted wait is as good as one that is over.
+    // An interrupted wait is treated as one that timed out.
     let _ = poll(&mut fds, Some(&LOOK_AGAIN));
 }
 

@@ -1,4 +1,4 @@
-//! `carina vnet token`, `revoke`, `users`: end users of networks of this host, or of a VNO.
+//! `carina vnet token`, `revoke`, `users`: end users of the networks of this host, or of a VNO.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,14 +13,14 @@ use crate::failure::{Attempt, Failure, Outcome, usage};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
 
-/// A user of an access point.
+/// Options that name a user of an access point.
 #[derive(Debug, clap::Args)]
 pub struct UserArgs {
-    /// The network
+    /// Name of the network
     name: String,
-    /// The access point
+    /// Name of the access point, as in the document
     access: String,
-    /// The user
+    /// Name of the user, as in the document
     #[arg(long)]
     user: String,
 }
@@ -30,16 +30,17 @@ pub struct UserArgs {
 pub struct TokenArgs {
     #[command(flatten)]
     of: UserArgs,
-    /// How long from now the user may be in the network: 30m, 12h, 2d
+    /// Lifetime of the token from now, such as 30m, 12h or 2d; then the user is disconnected
     #[arg(long = "for", value_name = "TIME", default_value = "1h")]
     lease: Span,
-    /// Where users find this host, up to four times [default: its own addresses]
+    /// Address at which users reach this host, such as 203.0.113.7; up to four [default: the host's
+    /// own addresses]
     ///
-    /// With a port where a translator of addresses is in between.
+    /// Add the port if an address translator (NAT) forwards it.
     #[arg(long, value_name = "ADDRESS[:PORT]", conflicts_with = "vno")]
     at: Vec<AtAddress>,
-    /// What it gives: ip, an address in the network; dif, membership in the network's DIF, where
-    /// the access point's node is in one [default: ip]
+    /// Rights of the user: ip, an address in the network; dif, membership in the network's DIF, if
+    /// the access point's node is a member [default: ip]
     #[arg(long = "right", value_name = "RIGHT,...", value_delimiter = ',')]
     rights: Vec<Right>,
     #[command(flatten)]
@@ -58,13 +59,13 @@ pub struct RevokeArgs {
 /// Options of `carina vnet users`.
 #[derive(Debug, clap::Args)]
 pub struct UsersArgs {
-    /// The network [default: the only one]
+    /// Name of the network [default: the only one]
     name: Option<String>,
     #[command(flatten)]
     operator: OperatorArgs,
 }
 
-/// Prints a token.
+/// Makes and prints a token.
 ///
 /// # Errors
 /// There is no such network, access point or user.
@@ -96,12 +97,12 @@ pub fn token(shared: &Shared, args: &TokenArgs) -> Outcome {
     if shared.json {
         print_json(&made)
     } else {
-        // Nothing else, so that it can be handed on.
+        // Nothing else is printed, so that the output can be passed on.
         print_line(made.token)
     }
 }
 
-/// Takes back the tokens of a user, and cuts their system off.
+/// Revokes the tokens of a user, and disconnects the user's system.
 ///
 /// # Errors
 /// There is no such network, access point or user.
@@ -194,7 +195,7 @@ fn state(user: &UserReport) -> String {
     format!("{handshake}, {} s left", left.as_secs())
 }
 
-/// Seconds since 1970.
+/// Seconds since 1970, by the clock of this system.
 pub fn unix_now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())

@@ -1,4 +1,4 @@
-//! `carina vnet agent`: the process that holds the networks of a host.
+//! `carina vnet agent`: the process that makes and repairs the networks of a host.
 
 use std::fs::{self, File};
 use std::io;
@@ -40,32 +40,36 @@ use crate::report::progress;
 /// Options of `carina vnet agent`.
 #[derive(Debug, clap::Args)]
 pub struct AgentArgs {
-    /// End when the last network is removed
+    /// Exit when the last network is removed [default: run until Ctrl-C]
     #[arg(long)]
     transient: bool,
-    /// Number of virtual machines to keep ready for nodes with `boot = "pool"` [default: 0]
+    /// Number of virtual machines to boot in advance for nodes with `boot = "pool"` [default: 0]
     ///
     /// They fit nodes with one processor, 128 MiB and up to four links; other nodes are clones.
     #[arg(long, value_name = "MACHINES", default_value_t = 0, hide_default_value = true,
           value_parser = clap::value_parser!(u16).range(..=256))]
     pool: u16,
-    /// The name of this host in the inventory of its provider [default: the system's]
+    /// Name of this host in the inventory of its provider [default: the host name of the system]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// Interface that carries links to other hosts
+    /// Network interface that carries links to other hosts, such as eth1 [default: no links to
+    /// other hosts]
     #[arg(long, value_name = "INTERFACE")]
     underlay: Option<String>,
-    /// Next hop to hosts on other segments, with the prefix length of the underlay's segment, such
-    /// as 192.0.2.254/24 [default: all hosts are on one segment]
+    /// Router to hosts on other segments, with the prefix length of the underlay's segment, such as
+    /// 192.0.2.254/24 [default: all hosts are on one segment]
     #[arg(long, value_name = "ADDRESS/BITS", requires = "underlay")]
     gateway: Option<InterfaceAddress>,
-    /// Interface of this host that a node may have as its own (`nics`); may be repeated
+    /// Interface of this host that a node may take for itself (`nics` in the document); may be
+    /// repeated [default: none]
     #[arg(long = "nic", value_name = "INTERFACE")]
     nics: Vec<String>,
-    /// Serve a page for people at this address of the loopback interface, such as 127.0.0.1:8080
+    /// Serve a web page that shows the networks, at this address of the loopback interface, such as
+    /// 127.0.0.1:8080 [default: no page]
     #[arg(long, value_name = "ADDRESS:PORT")]
     web: Option<SocketAddr>,
-    /// Work for this PIP: its name, and the addresses where its processes listen
+    /// PIP whose orders this agent carries out: its name, and the addresses of its processes, such
+    /// as uk=192.0.2.1:7101 [default: no PIP; networks of this host only]
     #[arg(
         long,
         value_name = "NAME=ADDRESS,...",
@@ -73,10 +77,12 @@ pub struct AgentArgs {
         conflicts_with = "transient"
     )]
     pip: Option<Party>,
-    /// Directory with the certificate and key of this host (`carina vnet keys`)
+    /// Directory with the certificate and key of this host (`carina vnet keys`), with which it
+    /// calls the PIP
     #[arg(long, value_name = "DIR", requires = "pip")]
     keys: Option<PathBuf>,
-    /// Accept nodes that move here from other hosts, at this address of this host
+    /// Address of this host at which to accept nodes that move here from other hosts, such as
+    /// 192.0.2.5:7110 [default: accept none]
     #[arg(long, value_name = "ADDRESS:PORT", requires = "pip")]
     moves: Option<SocketAddr>,
     /// Address at which end users reach this host, for tokens of its access points; may be given up
@@ -88,8 +94,8 @@ pub struct AgentArgs {
     users_at: Vec<AtAddress>,
     /// Allow operators of networks to run commands in nodes that are namespaces [default: refuse]
     ///
-    /// Such a command runs as root with the files of this host. Virtual machines need no
-    /// permission.
+    /// Such a command runs as root with the files of this host. Commands in virtual machines are
+    /// always allowed.
     #[arg(long, requires = "pip")]
     open_namespaces: bool,
 }
@@ -114,7 +120,7 @@ impl AgentArgs {
             ..Underlay::of(interface)
         });
         if let Some(underlay) = &underlay {
-            // Better said now than with the first link.
+            // A missing interface is reported now, not with the first link.
             underlay.look()?;
         }
         let settings = HostSettings {
@@ -147,7 +153,7 @@ impl AgentArgs {
     }
 }
 
-/// The page, on a thread that ends with this value.
+/// The web page, served on a thread that ends when this value is dropped.
 struct Page {
     stop: Option<server::Stop>,
     thread: Option<JoinHandle<io::Result<()>>>,
@@ -174,10 +180,11 @@ impl Drop for Page {
     }
 }
 
-/// Serves `vnet.sock` until a signal comes, or the last network goes.
+/// Serves `vnet.sock` until a signal arrives, or for a transient agent until the last network is
+/// removed.
 ///
 /// # Errors
-/// Another agent has the run directory, or the socket cannot be made.
+/// Another agent uses the run directory, or the socket cannot be made.
 pub fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
     let run_dir = shared.run_dir();
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
@@ -185,7 +192,7 @@ pub fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
     let _lock = match lock(shared, args.transient)? {
         Some(lock) => lock,
         None if args.transient => {
-            // The command that has started this one finds the other.
+            // The command that started this agent finds the other one.
             progress("another agent has the run directory");
             return Ok(());
         }
@@ -233,7 +240,7 @@ pub fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
     });
     let serving = std::thread::spawn(move || {
         let served = server::serve(listener, serves, is_transient, stopped);
-        // The other end may have gone.
+        // The receiver may already be closed.
         let _ = ended.send(());
         served
     });
@@ -246,17 +253,17 @@ pub fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
     let served = serving
         .join()
         .map_err(|_| failed("the agent's server has failed"))?;
-    // A successor that has the lock makes it anew.
+    // The next agent, which waits for the lock, makes the socket again.
     let _ = fs::remove_file(&path);
     served.attempt("serving vnet.sock")
 }
 
-/// The socket of an agent that has the lock of its run directory.
+/// Makes the socket of an agent that holds the lock of its run directory.
 fn listening(path: &Path) -> Result<UnixListener, Failure> {
     let what = || format!("listening on {}", path.display());
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).attempt(what())?,
-        // It was that of an agent that has gone: this one has the lock.
+        // An old socket is of an agent that has ended, because this agent holds the lock.
         _ => {}
     }
     let listener = UnixListener::bind(path).attempt(what())?;
@@ -264,8 +271,8 @@ fn listening(path: &Path) -> Result<UnixListener, Failure> {
     Ok(listener)
 }
 
-/// The lock of the agent of a run directory; none if another agent has it and answers. One that
-/// ends keeps it for a moment.
+/// Locks the run directory for this agent. Returns `None` if another agent holds the lock and
+/// answers. An agent that is ending holds the lock for a moment longer, so this waits for a while.
 fn lock(shared: &Shared, is_transient: bool) -> Result<Option<File>, Failure> {
     let path = shared.run_dir().path().join("vnet.lock");
     let file = File::create(&path).attempt(format!("making {}", path.display()))?;
@@ -289,10 +296,10 @@ fn lock(shared: &Shared, is_transient: bool) -> Result<Option<File>, Failure> {
     }
 }
 
-/// A client of the agent; where none answers, one is started that ends with its last network.
+/// A client of the agent. If no agent answers, starts one that ends with its last network.
 ///
 /// # Errors
-/// None can be started.
+/// No agent can be started.
 pub fn reach_or_start(shared: &Shared) -> Result<Client, Failure> {
     let client = network::client(shared);
     let deadline = Instant::now() + START;
@@ -307,7 +314,7 @@ pub fn reach_or_start(shared: &Shared) -> Result<Client, Failure> {
         };
         let is_late = Instant::now() > deadline;
         match agent.has_ended()? {
-            // It has found another agent, which has ended since.
+            // The started agent found another one, which has ended since then.
             Some(status) if status.success() && !is_late => started = None,
             None if !is_late => {}
             Some(_) | None => {
@@ -319,11 +326,11 @@ pub fn reach_or_start(shared: &Shared) -> Result<Client, Failure> {
     }
 }
 
-/// Has an agent do something, and starts one where none answers. One that is ending when it is
-/// asked does nothing: the next one is asked.
+/// Sends a request to the agent, and starts an agent if none answers. If the agent is ending and
+/// refuses the request, repeats it with the next agent.
 ///
 /// # Errors
-/// None can be started, or it refuses.
+/// No agent can be started, or the agent refuses the request.
 pub fn ask_or_start<T>(
     shared: &Shared,
     what: &str,
@@ -341,7 +348,7 @@ pub fn ask_or_start<T>(
     }
 }
 
-/// Whether an agent has not done what it was asked because it is ending.
+/// Whether a request failed because the agent is ending.
 fn is_ending(error: &ClientError) -> bool {
     match error {
         ClientError::Connect { .. } | ClientError::Io { .. } => true,
@@ -350,11 +357,11 @@ fn is_ending(error: &ClientError) -> bool {
     }
 }
 
-/// An agent that this command has started.
+/// An agent that this command has started, and its log.
 struct Started {
     child: Child,
     log: PathBuf,
-    /// Bytes of the log from before.
+    /// Length of the log before the agent started, in bytes.
     before: u64,
 }
 
@@ -374,7 +381,7 @@ impl Started {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(stderr)
-            // An interrupt typed at this terminal is not for it.
+            // Ctrl-C at this terminal must not reach the agent.
             .process_group(0)
             .spawn()
             .attempt("starting an agent")?;
@@ -385,7 +392,7 @@ impl Started {
         self.child.try_wait().attempt("looking after the agent")
     }
 
-    /// What it has written to its log.
+    /// What the agent has written to its log since its start.
     fn said(&self) -> String {
         let said = fs::read(&self.log).unwrap_or_default();
         let before = usize::try_from(self.before).unwrap_or(usize::MAX);

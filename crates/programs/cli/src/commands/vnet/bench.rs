@@ -1,4 +1,4 @@
-//! `carina vnet bench`: parts of virtual networks beside published ones.
+//! `carina vnet bench`: measures parts of virtual networks, and compares with published results.
 
 use std::path::PathBuf;
 
@@ -19,11 +19,11 @@ use crate::failure::{Attempt, Failure, Outcome, usage};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
 
-/// Measure parts of it beside published ones
+/// Measure parts of virtual networks, and compare with published results
 #[derive(Debug, Subcommand)]
 pub enum VnetBenchCommand {
-    /// Requests for virtual networks that come and go on a substrate, in published cases: how many
-    /// Carina and three published embedders place, at what cost, in what time
+    /// Measure embedding: how many requests for virtual networks Carina and three published
+    /// embedders place on a substrate, at what cost, in what time
     #[command(
         after_help = "Examples:\n  carina vnet bench embed --json > embed.json\n  \
         carina vnet bench embed --topology wx100 --eta 0.14,0.3 --seeds 3\n  \
@@ -31,8 +31,8 @@ pub enum VnetBenchCommand {
         one thread; all cases with ten seeds take minutes."
     )]
     Embed(EmbedArgs),
-    /// Networks of machines that providers make for an operator and remove, again and again: how
-    /// long each takes until all of it answers, phase by phase
+    /// Measure how long providers take to make a network of VMs until all of it answers, phase by
+    /// phase
     #[command(
         after_help = "Examples:\n  carina vnet bench instantiate --json > instantiate.json\n  \
         carina vnet bench instantiate --discovery pip --boot clone --providers 1\n  \
@@ -41,14 +41,14 @@ pub enum VnetBenchCommand {
         namespaces."
     )]
     Instantiate(InstantiateArgs),
-    /// What removes the networks of `instantiate` when that has ended
+    /// Removes the networks of `instantiate` when that process has ended
     #[command(hide = true)]
     Sweep {
-        /// The directory with the run directories of agents
+        /// Directory with the run directories of the agents
         directory: PathBuf,
     },
-    /// One-way flows over virtual links, looked up and encapsulated or carried by a DIF, beside a
-    /// bridge and tunnels of the kernel
+    /// Measure one-way flows over virtual links, encapsulated or carried by a DIF; for comparison:
+    /// a bridge and tunnels of the kernel
     #[command(
         after_help = "Examples:\n  carina vnet bench forward --json > forward.json\n  \
         carina vnet bench forward --cases flows-1,flows-6 --sizes 64 --runs 9\n\nFrames have 64 \
@@ -70,23 +70,26 @@ pub struct ForwardArgs {
 /// Options of `carina vnet bench instantiate`.
 #[derive(Debug, clap::Args)]
 pub struct InstantiateArgs {
-    /// How much providers show of themselves: pip, vnp, abstract [default: all]
+    /// What providers reveal about themselves, separated by commas: pip, vnp, abstract [default:
+    /// all]
     #[arg(long, value_delimiter = ',')]
     discovery: Vec<String>,
-    /// How machines come to run: cold, clone, pool [default: all]
+    /// How VMs are started, separated by commas: cold (boot), clone (from a snapshot), pool (booted
+    /// in advance) [default: all]
     #[arg(long, value_delimiter = ',')]
     boot: Vec<String>,
-    /// Numbers of nodes [default: 3,6,12]
+    /// Numbers of nodes in the network, separated by commas [default: 3,6,12]
     #[arg(long, value_delimiter = ',')]
     nodes: Vec<usize>,
-    /// Numbers of providers, each with one host [default: 1,3]
+    /// Numbers of providers, each with one host, separated by commas [default: 1,3]
     #[arg(long, value_delimiter = ',')]
     providers: Vec<usize>,
-    /// Cases by name, DISCOVERY/BOOT/NODES/PROVIDERS, instead of all of the above
+    /// Cases by name in place of the options above: DISCOVERY/BOOT/NODES/PROVIDERS, such as
+    /// pip/clone/6/1
     #[arg(long, value_delimiter = ',', value_name = "CASE",
           conflicts_with_all = ["discovery", "boot", "nodes", "providers"])]
     cases: Vec<String>,
-    /// How often each network is made, after once to warm up
+    /// Number of times that each network is made and measured, after one time to warm up
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: u32,
     #[arg(long, hide = true)]
@@ -96,20 +99,20 @@ pub struct InstantiateArgs {
 /// Options of `carina vnet bench embed`.
 #[derive(Debug, clap::Args)]
 pub struct EmbedArgs {
-    /// Substrates: wx100, geant, brain [default: all, or wx100 with --eta]
+    /// Substrates, separated by commas: wx100, geant, brain [default: all, or wx100 with --eta]
     #[arg(long, value_delimiter = ',')]
     topology: Vec<String>,
-    /// Rates of arrivals: requests in a unit of time [default: 0.14, 0.2, 0.3 and 0.4 of wx100,
-    /// 0.016 of geant, 0.004 of brain]
+    /// Arrival rates, in requests in a unit of time, separated by commas [default: 0.14,0.2,0.3,0.4
+    /// for wx100, 0.016 for geant, 0.004 for brain]
     #[arg(long, value_delimiter = ',')]
     eta: Vec<f64>,
-    /// How many cases are drawn of each, from seed 1
+    /// Number of cases that are drawn for each substrate and arrival rate, from seed 1
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
-    /// How many requests come in each
+    /// Number of requests in each case
     #[arg(long, default_value_t = embed::REQUESTS)]
     requests: usize,
-    /// Systems [default: carina,grc,nrm,rw]
+    /// Embedders to compare, separated by commas [default: carina,grc,nrm,rw]
     #[arg(long, value_delimiter = ',')]
     systems: Vec<String>,
 }
@@ -117,7 +120,7 @@ pub struct EmbedArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// An option that is not possible, or an embedding that does not keep a constraint.
+/// An option is not possible, or an embedding violates a constraint.
 pub fn run(shared: &Shared, command: VnetBenchCommand) -> Outcome {
     match command {
         VnetBenchCommand::Embed(args) => bench_embed(shared, &args),
@@ -167,7 +170,7 @@ fn bench_instantiate(shared: &Shared, args: &InstantiateArgs) -> Outcome {
     all_measured(&results)
 }
 
-/// A table of some metrics with the notes below it.
+/// Prints a table of some metrics, with the notes below it.
 fn show(results: &Results, metrics: &[(Metric, &str)]) -> Outcome {
     print_line(format!(
         "{}\n\n{}\n",
@@ -178,7 +181,7 @@ fn show(results: &Results, metrics: &[(Metric, &str)]) -> Outcome {
     notes.try_for_each(|note| print_line(format!("- {note}")))
 }
 
-/// A line for each case: medians over the runs.
+/// A table with one row for each case: medians over the runs.
 fn table_of(results: &Results, metrics: &[(Metric, &str)]) -> Table {
     let mut table = Table::new(std::iter::once("case").chain(metrics.iter().map(|it| it.1)));
     let first = metrics.first().map(|(metric, _)| *metric);
@@ -193,7 +196,7 @@ fn table_of(results: &Results, metrics: &[(Metric, &str)]) -> Table {
     table
 }
 
-/// What the table of instantiations shows.
+/// The metrics and column titles of the table of instantiations.
 const INSTANTIATE: [(Metric, &str); 9] = [
     (Metric::TotalS, "total, s"),
     (Metric::DiscoveryS, "discovery"),
@@ -298,7 +301,7 @@ impl EmbedArgs {
     }
 }
 
-/// A line for each case and system: means over the seeds, with their 95 % intervals.
+/// A table with one row for each case and system: means over the seeds, with their 95 % intervals.
 fn table(results: &Results) -> Table {
     let metrics = [
         (Metric::AcceptancePercent, "acceptance, %"),

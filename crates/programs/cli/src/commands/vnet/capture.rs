@@ -1,4 +1,4 @@
-//! `carina vnet capture`: what passes an end of a link.
+//! `carina vnet capture`: copies the frames that pass one end of a link.
 
 use carina_vnet_host::agent::copied_links;
 use carina_vnet_host::link_name::NamedLink;
@@ -16,9 +16,9 @@ use crate::graph_directory::GraphEntry;
 /// Options of `carina vnet capture`.
 #[derive(Debug, clap::Args)]
 pub struct CaptureArgs {
-    /// The link
+    /// Link to capture: its number, one of its ends (NODE:INTERFACE), or its nodes (NODE,NODE)
     link: String,
-    /// The network [default: the only one]
+    /// Name of the network [default: the only one]
     #[arg(long)]
     vnet: Option<String>,
     #[command(flatten)]
@@ -27,7 +27,7 @@ pub struct CaptureArgs {
     operator: OperatorArgs,
 }
 
-/// Copies frames until there are enough, the time is over or Ctrl-C comes.
+/// Copies frames until the limits of the output are reached or Ctrl-C is pressed.
 ///
 /// # Errors
 /// There is no such link, or the file cannot be written.

@@ -9,13 +9,13 @@ use crate::failure::{Failure, failed};
 /// The option of commands that wait for a network.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct DeadlineArgs {
-    /// Fail when the network is not ready within this time [default: 20m, and the time of its
-    /// queue]
+    /// Fail if the network is not ready within this time, such as 5m [default: 20m, plus the time
+    /// that the document allows in the queue]
     #[arg(long, value_name = "TIME", value_parser = carina_text::duration::parse_ns)]
     deadline: Option<u64>,
 }
 
-/// When a command stops waiting for a network.
+/// The time at which a command stops waiting for a network.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     began: Instant,
@@ -23,7 +23,7 @@ pub struct Deadline {
 }
 
 impl DeadlineArgs {
-    /// The deadline for a network, from now.
+    /// The deadline for the network of `document`, counted from now.
     pub fn of(self, document: &Document) -> Deadline {
         let queue = match document.vnet.on_insufficient {
             OnInsufficient::Queue(time) => Duration::from(time.duration()),
@@ -38,7 +38,7 @@ impl DeadlineArgs {
 }
 
 impl Deadline {
-    /// The deadline of a network that waits in no queue, from now.
+    /// The default deadline, for a network that does not wait in a queue, counted from now.
     pub fn usual() -> Deadline {
         Deadline {
             began: Instant::now(),
@@ -46,10 +46,10 @@ impl Deadline {
         }
     }
 
-    /// Fails when the deadline has passed, with what the network still waits for.
+    /// Fails when the deadline has passed; the error says what the network still waits for.
     ///
     /// # Errors
-    /// It has passed.
+    /// The deadline has passed.
     pub fn check(&self, name: &str, waits_for: &str) -> Result<(), Failure> {
         if self.began.elapsed() < self.limit {
             return Ok(());
@@ -65,7 +65,7 @@ impl Deadline {
     }
 }
 
-/// How long a network may take: an image of a disk boots for up to 10 minutes under translation.
+/// How long a network may take by default. A disk image boots for up to 10 minutes without KVM.
 const USUAL: Duration = Duration::from_secs(20 * 60);
 
 #[cfg(test)]

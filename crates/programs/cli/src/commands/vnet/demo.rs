@@ -1,4 +1,4 @@
-//! `carina vnet demo`: six virtual machines on demand, beside the published figures.
+//! `carina vnet demo`: makes six virtual machines, and compares the times with published figures.
 
 use carina_text::table::{Table, short};
 use carina_vnet::document::{Boot, Document, Form};
@@ -17,23 +17,23 @@ use crate::report::{print_json, print_line, progress};
 /// Options of `carina vnet demo`.
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
-    /// How the machines come to run: cold, clone
+    /// How the VMs are started: cold (each boots) or clone (each resumes from a snapshot)
     #[arg(long, value_name = "HOW", default_value = "clone", value_parser = boot)]
     boot: Boot,
-    /// How often the network is made
+    /// Number of times that the network is made
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
-    /// Leave the last one up, to look at
+    /// Keep the last network, to look at it [default: remove it]
     #[arg(long)]
     keep: bool,
 }
 
-/// The network of the demonstration: `examples/vnets/six.toml`.
+/// The document of the demonstration: `examples/vnets/six.toml`.
 const SIX: &str = include_str!("../../../../../../examples/vnets/six.toml");
 
-/// What P. Papadimitriou et al., *Implementing Network Virtualization for a Future Internet*
-/// (2009), section V.C, tables I and II, measured from request to console, s: least, mean, most,
-/// standard deviation. Its machines were of that time, and the number of its nodes is not told.
+/// Times from P. Papadimitriou et al., *Implementing Network Virtualization for a Future Internet*
+/// (2009), section V.C, tables I and II: seconds from request to console: minimum, mean, maximum,
+/// standard deviation. The paper does not tell the number of nodes.
 const PAPER: [(&str, [f64; 4]); 2] = [
     ("paper, VMs on demand", [103.38, 109.47, 119.27, 4.43]),
     ("paper, VMs made in advance", [15.72, 16.75, 17.59, 0.41]),
@@ -47,10 +47,10 @@ fn boot(text: &str) -> Result<Boot, String> {
     }
 }
 
-/// Makes the network of the demonstration, shows its phases, and removes it.
+/// Makes the network of the demonstration, prints its phases, and removes it.
 ///
 /// # Errors
-/// It cannot be made, or one of its tests does not hold.
+/// The network cannot be made, or one of its tests fails.
 pub fn run(shared: &Shared, args: &DemoArgs) -> Outcome {
     let mut document = Document::read(SIX, Form::Toml).attempt("reading the demonstration")?;
     document.defaults.boot = Some(args.boot);
@@ -80,7 +80,7 @@ pub fn run(shared: &Shared, args: &DemoArgs) -> Outcome {
     show(shared, &reports)
 }
 
-/// Checks that the tests of the network hold.
+/// Runs the tests of the network, and fails if one of them fails.
 fn hold(client: &Client, name: &str) -> Result<(), Failure> {
     let tests = client
         .test(name)
@@ -127,7 +127,7 @@ fn show(shared: &Shared, reports: &[VnetReport]) -> Outcome {
     )
 }
 
-/// Least, mean, most and standard deviation.
+/// Minimum, mean, maximum and standard deviation.
 fn summary(values: &[f64]) -> [f64; 4] {
     let count = values.len().max(1) as f64;
     let mean = values.iter().sum::<f64>() / count;

@@ -1,4 +1,4 @@
-//! `carina vnet check`, `convert` and `schema`: documents of virtual networks.
+//! `carina vnet check`, `convert` and `schema`: documents that describe virtual networks.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,19 +12,19 @@ use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, refused, usage};
 use crate::report::{print_bytes, print_json, print_line};
 
-/// A document in a file.
+/// Options that name the file of a document.
 #[derive(Debug, Args)]
 pub struct Source {
-    /// The document; the end of its name says its form: .toml, .xml, .json
+    /// File with the document; its extension selects the format: .toml, .xml or .json
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Its form: toml, xml, json
+    /// Format of the file, if its name does not tell: toml, xml or json
     #[arg(long, value_name = "FORM")]
     from: Option<Form>,
 }
 
 impl Source {
-    /// Reads it.
+    /// Reads the document.
     ///
     /// # Errors
     /// The file cannot be read, or the document is wrong.
@@ -50,7 +50,7 @@ impl Source {
     }
 }
 
-/// Judges a document, and says what it asks for.
+/// Checks a document, and prints how many nodes and links it asks for.
 ///
 /// # Errors
 /// The file cannot be read, or the document is wrong.
@@ -71,16 +71,16 @@ pub fn check(shared: &Shared, source: &Source) -> Outcome {
     ))
 }
 
-/// Writes a document in another form.
+/// Writes a document in another format.
 ///
 /// # Errors
-/// As of [`check`], or the output cannot be written.
+/// Those of [`check`], or the output cannot be written.
 pub fn convert(source: &Source, to: Form) -> Outcome {
     let document = source.read()?;
     print_bytes(document.write(to).as_bytes())
 }
 
-/// Writes the schema of the XML form.
+/// Prints the schema of documents in XML.
 ///
 /// # Errors
 /// The output cannot be written.

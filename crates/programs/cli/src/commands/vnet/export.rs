@@ -1,4 +1,4 @@
-//! `carina vnet export`: a network in the words of other tools.
+//! `carina vnet export`: writes a network in the format of another tool.
 
 use std::path::PathBuf;
 
@@ -14,9 +14,9 @@ use crate::report::print_bytes;
 /// Options of `carina vnet export`.
 #[derive(Debug, clap::Args)]
 pub struct ExportArgs {
-    /// The network [default: the only one]
+    /// Name of the network [default: the only one]
     name: Option<String>,
-    /// What to write: rspec, rfc8345, dot, svg
+    /// Format to write: rspec, rfc8345, dot or svg
     #[arg(long = "to", value_name = "FORMAT", value_parser = wanted)]
     to: Wanted,
     /// Write to this file [default: standard output]
@@ -24,7 +24,7 @@ pub struct ExportArgs {
     out: Option<PathBuf>,
 }
 
-/// What is written.
+/// The format to write.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
     Words(ExportFormat),

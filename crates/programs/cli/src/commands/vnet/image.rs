@@ -1,4 +1,4 @@
-//! `carina vnet image`: images of machines that people bring.
+//! `carina vnet image`: disk images from which nodes boot.
 
 use std::path::PathBuf;
 
@@ -12,13 +12,14 @@ use crate::Shared;
 use crate::failure::{Attempt, Outcome, refused};
 use crate::report::{print_json, print_line};
 
-/// Images that nodes name: `image = "NAME"`
+/// Add, list and remove disk images that nodes of a document name: `image = "NAME"`
 #[derive(Debug, Subcommand)]
 pub enum ImageCommand {
-    /// Copy a disk into the store of this host, under a name
+    /// Copy a disk image into the store of this host, under a name
     ///
-    /// Each node gets a disk of its own over it. A volume `cidata` (NoCloud) has
-    /// for cloud-init in it: its name, and addresses and routes of its interfaces.
+    /// Each node that boots the image gets a disk of its own: changes do not reach the image. A
+    /// volume `cidata` (NoCloud) tells cloud-init in the node its name, and the addresses and
+    /// routes of its interfaces.
     #[command(
         after_help = "Examples:\n  carina vnet image add debian-12-nocloud-amd64.qcow2 --name debian\n  \
         carina vnet image add disk.raw --name own --user-data user-data.yaml\n  \
@@ -26,13 +27,13 @@ pub enum ImageCommand {
         --append 'root=/dev/vda console=ttyS0'\n\nExit code 3: it cannot be an image."
     )]
     Add(AddArgs),
-    /// List the images of this host
+    /// List the disk images of this host
     #[command(after_help = "Example:\n  carina --json vnet image list")]
     List,
-    /// Remove an image that no node has its disk over
+    /// Remove a disk image that no node uses
     #[command(after_help = "Example:\n  carina vnet image remove debian")]
     Remove {
-        /// The name
+        /// Name of the image
         name: String,
     },
 }
@@ -40,21 +41,22 @@ pub enum ImageCommand {
 /// Options of `carina vnet image add`.
 #[derive(Debug, clap::Args)]
 pub struct AddArgs {
-    /// The disk: qcow2 or raw
+    /// Disk image file to copy, in format qcow2 or raw
     disk: PathBuf,
-    /// The name: letters, digits and `-`
+    /// Name for the image: letters, digits and `-`
     #[arg(long)]
     name: String,
-    /// Boot this kernel in place of what is on the disk
+    /// Kernel to boot [default: what is on the disk boots]
     #[arg(long, value_name = "FILE")]
     kernel: Option<PathBuf>,
-    /// The initramfs of that kernel
+    /// File with the initramfs for --kernel [default: none]
     #[arg(long, value_name = "FILE", requires = "kernel")]
     initramfs: Option<PathBuf>,
-    /// The command line of that kernel
+    /// Command line of the kernel of --kernel, such as "console=ttyS0"
     #[arg(long, value_name = "WORDS", requires = "kernel", default_value = "")]
     append: String,
-    /// `user-data` for cloud-init, beside names and addresses
+    /// File with more `user-data` for cloud-init, in addition to names and addresses [default:
+    /// none]
     #[arg(long, value_name = "FILE")]
     user_data: Option<PathBuf>,
 }
@@ -62,7 +64,7 @@ pub struct AddArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// There is no such image, it cannot be one, or a node needs it.
+/// There is no such image, the file is not a disk image, or a node uses the image.
 pub fn run(shared: &Shared, command: ImageCommand) -> Outcome {
     let store = ImageStore::of_this_host();
     match command {

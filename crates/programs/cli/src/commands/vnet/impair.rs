@@ -1,4 +1,4 @@
-//! `carina vnet impair`: links made worse on purpose.
+//! `carina vnet impair`: impairs links on purpose.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -20,25 +20,27 @@ use crate::report::{print_json, print_line};
 /// Options of `carina vnet impair`.
 #[derive(Debug, clap::Args)]
 pub struct ImpairArgs {
-    /// The link [default: show all that are impaired]
+    /// Link to impair: its number, one of its ends (NODE:INTERFACE), or its nodes (NODE,NODE)
+    /// [default: show all impaired links]
     link: Option<String>,
-    /// What is done to it
+    /// Impairments, such as delay=20ms, jitter=2ms, loss=1%, duplicate=1%, reorder=1% or
+    /// rate=1Mbps; those that are not given end
     #[arg(value_name = "WORD=VALUE", value_parser = Word::read, conflicts_with = "clear")]
     words: Vec<Word>,
-    /// Only what the end that is named sends
+    /// Impair only the frames that the named end sends [default: both directions]
     #[arg(long, requires = "link")]
     one_way: bool,
-    /// Nothing impairs the link from here on
+    /// End the impairment of the link
     #[arg(long, requires = "link")]
     clear: bool,
-    /// The network [default: the only one]
+    /// Name of the network [default: the only one]
     #[arg(long)]
     vnet: Option<String>,
     #[command(flatten)]
     operator: OperatorArgs,
 }
 
-/// A word of an impairment with its value.
+/// One item of an impairment, such as `delay=20ms`.
 #[derive(Clone, Debug)]
 struct Word(Impairment);
 
@@ -69,10 +71,10 @@ fn put<T: FromStr<Err: Display>>(place: &mut Option<T>, value: &str) -> Result<(
 const IMPAIRMENT: &str =
     "WORD=VALUE is expected; words are delay, jitter, loss, duplicate, reorder, rate";
 
-/// Impairs a link, or shows what is impaired.
+/// Impairs a link, or shows the impaired links.
 ///
 /// # Errors
-/// There is no such link, or it cannot be impaired so.
+/// There is no such link, or the impairment is not possible.
 pub fn run(shared: &Shared, args: &ImpairArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let vno = args.operator.client(shared)?;

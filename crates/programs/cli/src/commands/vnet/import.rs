@@ -1,4 +1,4 @@
-//! `carina vnet import`: networks of other tools as documents.
+//! `carina vnet import`: converts networks of other tools into documents.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,10 +21,10 @@ pub struct ImportArgs {
     /// Override detection by file name: lab, containerlab, kathara, rspec, graphml, gml
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     from: Option<Format>,
-    /// The form to write: toml, xml, json
+    /// Format to write: toml, xml or json
     #[arg(long, value_name = "FORM", default_value = "toml")]
     to: Form,
-    /// The rate of links that say none
+    /// Rate of links for which the file gives none, such as 1Gbps
     #[arg(long, default_value = "100Mbps")]
     rate: Rate,
     /// Write the document to this file [default: standard output]
@@ -43,7 +43,7 @@ fn format(text: &str) -> Result<Format, ArgumentError> {
 /// Reads a network of another tool, and writes it as a document.
 ///
 /// # Errors
-/// The file cannot be read, is not what it is said to be, or nothing of it could be carried over.
+/// The file cannot be read, is not in the expected format, or nothing in it could be converted.
 pub fn run(shared: &Shared, args: &ImportArgs) -> Outcome {
     let file = args.file.display().to_string();
     let name = args.file.file_name().unwrap_or_default().to_string_lossy();

@@ -19,12 +19,12 @@ use crate::report::{print_bytes, report};
 /// Options of `carina vnet exec`.
 #[derive(Debug, clap::Args)]
 pub struct ExecArgs {
-    /// The network [default: the only one]
+    /// Name of the network [default: the only one]
     #[arg(long)]
     vnet: Option<String>,
     /// Name of the node in which to run the command
     node: String,
-    /// The command and its arguments
+    /// Command to run in the node, with its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<String>,
     #[command(flatten)]
@@ -37,7 +37,7 @@ pub struct ExecArgs {
 /// The node does not exist or does not answer.
 pub fn exec(shared: &Shared, args: &ExecArgs) -> Outcome {
     let vno = args.operator.client(shared)?;
-    // The agent, or the VNO, finds that the connection has ended.
+    // The agent or the VNO ends the command when the connection ends.
     let words = "interrupted; the command in the node is ended";
     end_with_signal_saying(shared.json, words).attempt(TAKING_SIGNALS)?;
     let limit = shared.wait.map_or(EXEC, |_| shared.wait_limit());

@@ -1,4 +1,4 @@
-//! `carina vnet join`: this system becomes one of a network, over WireGuard.
+//! `carina vnet join`: connects this system to a network as an end user, over WireGuard.
 
 use std::io::{IsTerminal, Read};
 use std::net::IpAddr;
@@ -29,24 +29,26 @@ use crate::report::{print_json, print_line, progress};
 /// Options of `carina vnet join`.
 #[derive(Debug, clap::Args)]
 pub struct JoinArgs {
-    /// The token; `-` reads it from standard input, where other users of this system do not see it
+    /// Token from `carina vnet token`; `-` reads it from standard input, so that other users of
+    /// this system cannot see it in the process list
     token: String,
-    /// The name of the interface that is made [default: carina0, or the next that is free]
+    /// Name of the interface to create, such as carina0 [default: carina0, or the next free name]
     #[arg(long, value_name = "INTERFACE")]
     interface: Option<String>,
 }
 
-/// A system that has joined: its interface goes with this value.
+/// A system that has joined a network. Its interface is removed when this value is dropped.
 struct Member {
     runner: GraphRunner,
     interface: String,
     watch: Watch,
     admission: Admission,
-    /// Its member of the network's DIF, if the token gives the right to one.
+    /// The node that is this system's member of the network's DIF, if the token has the right
+    /// `dif`.
     node: Option<MemberNode>,
 }
 
-/// Joins, and stays until the token ends, it is revoked, or Ctrl-C.
+/// Joins the network, and stays until the token expires or is revoked, or Ctrl-C is pressed.
 ///
 /// # Errors
 /// The token is refused, or no access point answers.
@@ -81,7 +83,7 @@ fn token_text(argument: &str) -> Result<String, Failure> {
         progress("the token, and then Ctrl-D:");
     }
     let mut text = String::new();
-    // A token is shorter by far.
+    // The limit is far longer than any token.
     let read = stdin.take(INPUT_MAX).read_to_string(&mut text);
     read.attempt("reading the token from standard input")?;
     if text.trim().is_empty() {
@@ -91,7 +93,7 @@ fn token_text(argument: &str) -> Result<String, Failure> {
     }
 }
 
-/// What joining has failed with.
+/// Turns an error of joining into a failure of the command.
 fn failure(token: &Token, error: &JoinError) -> Failure {
     match error {
         JoinError::Refused(refusal) => refused(refusal),
@@ -163,7 +165,7 @@ impl Member {
         Ok(member)
     }
 
-    /// Becomes a member of the network's DIF, where the token gives the right to that.
+    /// Makes this system a member of the network's DIF, if the token has the right `dif`.
     fn enroll(&mut self, shared: &Shared, token: &Token, interrupt: &Interrupt) -> Outcome {
         let joined = &self.admission.joined;
         let Some(dif) = &joined.dif else {
@@ -172,7 +174,7 @@ impl Member {
         let access = &token.claims().access;
         let mut node = MemberNode::start(&shared.run_dir(), joined, dif, access)?;
         let begin = Instant::now();
-        // The way to the other members is through the tunnel, which this thread runs.
+        // The node reaches other members through the tunnel, which this thread runs.
         while !node.is_enrolled()? {
             if interrupt.is_there().attempt(TAKING_SIGNALS)? {
                 return Err(Failure::Interrupted("interrupted".to_owned()));
@@ -186,7 +188,7 @@ impl Member {
         Ok(())
     }
 
-    /// Gives routes of the network to this system; none that is there is replaced.
+    /// Adds routes to the network's prefixes. An existing route is not replaced: adding then fails.
     fn route(&self, prefixes: &[InterfaceAddress]) -> Result<(), Failure> {
         let source = self.admission.joined.address.address().to_string();
         for prefix in prefixes {
@@ -196,7 +198,7 @@ impl Member {
         Ok(())
     }
 
-    /// Whether the access point is heard soon.
+    /// Waits for the first answer of the access point. Returns whether it arrived in time.
     fn hears(&mut self, interrupt: &Interrupt) -> Result<bool, Failure> {
         let begin = Instant::now();
         while self.watch.heard() == 0 && begin.elapsed() < HEARS {
@@ -243,7 +245,7 @@ impl Member {
         ))
     }
 
-    /// Stays until there is a reason to go.
+    /// Runs the tunnel until there is a reason to leave.
     fn stay(&mut self, token: &Token, key: &PrivateKey, interrupt: &Interrupt) -> Outcome {
         let (mut heard, mut since) = (self.watch.heard(), Instant::now());
         let mut is_silent = false;
@@ -261,7 +263,7 @@ impl Member {
                 Some(Reply::Joined(joined)) => self.update(joined)?,
                 None => {}
             }
-            // What it says when the network changes may be lost on the way.
+            // A message about a changed network may be lost, so the system asks now and then.
             if asked.elapsed() >= LOOK_AGAIN {
                 asked = Instant::now();
                 self.watch.ask(Request::Join(token.text().to_owned()));
@@ -287,7 +289,7 @@ impl Member {
         }
     }
 
-    /// Has the member of the DIF leave it, which takes the tunnel.
+    /// Lets the member leave the DIF. Its messages need the tunnel, which runs meanwhile.
     fn leave(&mut self) {
         let Some(mut node) = self.node.take() else {
             return;
@@ -297,22 +299,23 @@ impl Member {
         while node.is_leaving() && begin.elapsed() < LEAVE && self.run(LEAVING).is_ok() {}
     }
 
-    /// Shows the token again: the access point may have ended and come back, or revoked it while
-    /// this system was not there to hear of it.
+    /// Sends the token again after a silence: the access point may have restarted, or may have
+    /// revoked the token while its messages could not arrive.
     fn ask_anew(&mut self, token: &Token, key: &PrivateKey, interrupt: &Interrupt) -> Outcome {
         let came = || interrupt.is_there().unwrap_or(true);
         match join(token, key, ASK, came) {
             Ok(admission) if admission.point != self.admission.point => Err(moved()),
             Ok(admission) => self.update(admission.joined),
             Err(JoinError::Refused(refusal)) => Err(refused(refusal)),
-            // Ctrl-C is seen by the caller; silence is asked again.
+            // The caller checks for Ctrl-C; after silence this is repeated.
             Err(_) => Ok(()),
         }
     }
 }
 
 impl Member {
-    /// Becomes what the access point says now: routes to what has come, none to what has gone.
+    /// Applies what the access point reports: adds routes to new prefixes and removes those to
+    /// prefixes that no longer belong to the network.
     fn update(&mut self, joined: Joined) -> Outcome {
         let before = &self.admission.joined;
         if joined.address != before.address {
@@ -353,7 +356,7 @@ fn moved() -> Failure {
     failed("the access point has moved; join again with a new token")
 }
 
-/// Packets of the tunnel must not go into the tunnel.
+/// Refuses a network whose routes would lead packets of the tunnel into the tunnel itself.
 fn check_way(admission: &Admission) -> Result<(), Failure> {
     let IpAddr::V4(point) = admission.point.ip() else {
         return Ok(());
@@ -377,7 +380,7 @@ fn free_interface() -> Result<String, Failure> {
     free.ok_or_else(|| failed("interfaces carina0 to carina99 are all there; say --interface"))
 }
 
-/// Runs `ip`.
+/// Runs the program `ip`.
 fn ip(words: &[&str]) -> Outcome {
     let mut command = Command::new("ip");
     let output = command.args(words).stdin(Stdio::null()).output();
@@ -394,16 +397,16 @@ fn ip(words: &[&str]) -> Outcome {
 }
 
 const LOOK: Duration = Duration::from_millis(100);
-/// How long leaving the DIF may take.
+/// Time limit for leaving the DIF.
 const LEAVE: Duration = Duration::from_millis(1200);
 const LEAVING: Duration = Duration::from_millis(20);
-/// Between two questions whether the network has changed.
+/// Time between two questions whether the network has changed.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// How long becoming a member of the DIF may take.
+/// Time limit for becoming a member of the DIF.
 const ENROLLMENT: Duration = Duration::from_secs(60);
-/// How long the first answer in the tunnel may take.
+/// Time limit for the first answer in the tunnel.
 const HEARS: Duration = Duration::from_secs(10);
-/// The access point says something every 5 s.
+/// Time without a packet after which the access point counts as silent; it sends one every 5 s.
 const SILENCE: Duration = Duration::from_secs(12);
 const ASK: Duration = Duration::from_secs(4);
 const NAMES: usize = 100;

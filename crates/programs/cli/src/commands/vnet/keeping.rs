@@ -1,4 +1,4 @@
-//! `carina vnet migrate`, `save` and `restore`: nodes and networks that continue elsewhere.
+//! `carina vnet migrate`, `save` and `restore`: nodes that move, and networks that are saved.
 
 use std::path::{Path, PathBuf};
 
@@ -18,24 +18,25 @@ use crate::report::{print_json, print_line};
 pub struct MigrateArgs {
     /// Name of the node, which must be a virtual machine
     node: String,
-    /// The network [default: the only one]
+    /// Name of the network [default: the only one]
     #[arg(long)]
     vnet: Option<String>,
-    /// Move the node to this host of a provider (needs --pip and the keys of the PIP's operator)
-    /// [default: to another QEMU on its own host]
+    /// Host of a provider to move the node to (needs --pip and the keys of the PIP's operator)
+    /// [default: another QEMU on the node's own host]
     #[arg(long, value_name = "HOST", requires = "pip")]
     to: Option<String>,
-    /// Address of the provider's PIP: ADDRESS:PORT or dif:NAME
+    /// Address of the provider's PIP: ADDRESS:PORT, or dif:NAME over flows of a DIF
     #[arg(long, value_name = "ADDRESS", requires = "to", group = "called")]
     pip: Option<String>,
-    /// Give the move up if the node is not at the other host within this time
+    /// Time limit, such as 5m: a move that takes longer is given up, and the node stays where it
+    /// was
     #[arg(long, value_name = "TIME", default_value = "5m", requires = "to")]
     limit: Span,
     #[command(flatten)]
     operator: OperatorArgs,
 }
 
-/// Moves a machine to another QEMU, of this host or another, while it runs.
+/// Moves a VM to another QEMU, on its own host or another one, while it runs.
 ///
 /// # Errors
 /// The node does not exist, or cannot be moved. It then keeps running where it was.
@@ -102,10 +103,10 @@ pub fn save(shared: &Shared, name: &str, into: &Path) -> Outcome {
     }
 }
 
-/// Makes a network that was saved, and waits until it is ready.
+/// Makes a saved network again, and waits until it is ready.
 ///
 /// # Errors
-/// The directory is damaged or of something else, or the network cannot be made.
+/// The directory is damaged or is not a saved network, or the network cannot be made.
 pub fn restore(shared: &Shared, from: &Path) -> Outcome {
     let from = absolute(from)?;
     let restoring = format!("restoring {}", from.display());
@@ -113,7 +114,7 @@ pub fn restore(shared: &Shared, from: &Path) -> Outcome {
     follow_until_settled(shared, &client, &report.name)
 }
 
-/// A path as the agent understands it, which may have another working directory.
+/// Makes a path absolute, because the agent may have another working directory.
 fn absolute(path: &Path) -> Result<PathBuf, crate::failure::Failure> {
     std::path::absolute(path).map_err(|error| usage(format!("{}: {error}", path.display())))
 }

@@ -24,13 +24,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::failure::{Attempt, Failure, Outcome, failed};
 
-/// A Carina node that ends with this value, and with this process.
+/// A Carina node that is stopped when this value is dropped, or when this process ends.
 pub struct MemberNode {
     child: Child,
     control: Client,
     dif: String,
     log: PathBuf,
-    /// What the member has said last of why it is not enrolled.
+    /// The member's latest report of why it is not enrolled yet.
     step: String,
 }
 
@@ -38,7 +38,7 @@ impl MemberNode {
     /// Starts the node in the run directory of this command.
     ///
     /// # Errors
-    /// Another node runs there, or it cannot be started.
+    /// Another node uses the run directory, or the node cannot be started.
     pub fn start(
         run_dir: &RunDir,
         joined: &Joined,
@@ -81,7 +81,7 @@ impl MemberNode {
         })
     }
 
-    /// Whether its member is enrolled.
+    /// Whether the node's member is enrolled.
     ///
     /// # Errors
     /// The node has ended.
@@ -100,7 +100,7 @@ impl MemberNode {
         Ok(member.state == MemberState::Enrolled)
     }
 
-    /// Why it is not enrolled.
+    /// The error text for a member that has not enrolled within `limit`.
     pub fn why_not(&self, limit: Duration) -> String {
         format!(
             "this system has not become a member of DIF {} within {} s: {}",
@@ -110,10 +110,10 @@ impl MemberNode {
         )
     }
 
-    /// Looks whether the node runs.
+    /// Checks that the node still runs.
     ///
     /// # Errors
-    /// It has ended.
+    /// The node has ended.
     pub fn check(&mut self) -> Outcome {
         let ended = self.child.try_wait().attempt("looking after the node")?;
         match ended {
@@ -122,15 +122,15 @@ impl MemberNode {
         }
     }
 
-    /// Has the node end, whose member leaves the DIF then.
+    /// Asks the node to end; its member then leaves the DIF.
     pub fn begin_to_leave(&mut self) {
-        // One that has ended and was waited for has no process number any more.
+        // A node that has ended has no process id any more.
         if self.is_leaving() {
             let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         }
     }
 
-    /// Whether it still runs.
+    /// Whether the node still runs.
     pub fn is_leaving(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -147,7 +147,7 @@ impl MemberNode {
 
 impl Drop for MemberNode {
     fn drop(&mut self) {
-        // It removes its sockets.
+        // SIGTERM first, so that the node removes its sockets.
         self.begin_to_leave();
         let begin = Instant::now();
         while begin.elapsed() < LEAVE {
@@ -161,7 +161,8 @@ impl Drop for MemberNode {
     }
 }
 
-/// A member over a shim that knows the way to the access point's node.
+/// The node's configuration: a member over a UDP shim, which has the address of the access point's
+/// node.
 fn configuration(joined: &Joined, dif: &JoinedDif, access: &str) -> String {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let (own, node, port) = (joined.address.address(), joined.node, dif.port);
@@ -207,7 +208,7 @@ mod tests {
             port: 3359,
             member: "home.10.128.0.3".to_owned(),
         };
-        // What an access point says can break out of no text.
+        // No text from an access point may break out of its string in the configuration.
         let text = configuration(&joined, &dif, "home");
         assert!(text.contains("address = \"10.128.0.1:3359\""), "{text}");
         assert!(!text.lines().any(|line| line == "[x]"), "{text}");

@@ -1,4 +1,5 @@
-//! `carina vnet up`, `apply`, `down`, `list`, `status`, `events`, `test`: whole networks.
+//! `carina vnet up`, `apply`, `down`, `list`, `status`, `events`, `test`: networks of this host's
+//! agent.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -27,7 +28,7 @@ use crate::report::{print_json, print_line, progress};
 pub struct UpArgs {
     #[command(flatten)]
     source: Source,
-    /// Leave what was made when something fails, to look at
+    /// Keep what was made if something fails, to look at it [default: remove it]
     #[arg(long)]
     keep: bool,
     #[command(flatten)]
@@ -47,10 +48,10 @@ pub struct ApplyArgs {
     operator: OperatorArgs,
 }
 
-/// Makes a network and waits until it is ready.
+/// Makes a network, and waits until it is ready.
 ///
 /// # Errors
-/// The document is wrong, the network does not fit, or something of it cannot be made.
+/// The document is wrong, the network does not fit, or a part of it cannot be made.
 pub fn up(shared: &Shared, args: &UpArgs) -> Outcome {
     let document = args.source.read()?;
     if let Some(client) = args.operator.client(shared)? {
@@ -72,7 +73,7 @@ pub fn up(shared: &Shared, args: &UpArgs) -> Outcome {
     if let Err(failure) = &outcome
         && !args.keep
     {
-        // Who presses Ctrl-C does not wait: the agent goes on with the removal.
+        // After Ctrl-C this command waits only briefly; the agent continues the removal.
         let limit = match failure {
             Failure::Interrupted(_) => HASTE,
             _ => REMOVAL,
@@ -86,10 +87,10 @@ pub fn up(shared: &Shared, args: &UpArgs) -> Outcome {
     show_report(shared, &outcome?)
 }
 
-/// Changes a network and waits until it is ready.
+/// Changes a network, and waits until it is ready.
 ///
 /// # Errors
-/// As [`up`]. What was made stays.
+/// Those of [`up`]. What was made stays.
 pub fn apply(shared: &Shared, args: &ApplyArgs) -> Outcome {
     let document = args.source.read()?;
     if let Some(client) = args.operator.client(shared)? {
@@ -105,18 +106,18 @@ pub fn apply(shared: &Shared, args: &ApplyArgs) -> Outcome {
     show_report(shared, &follow_within(&client, name, &interrupt, deadline)?)
 }
 
-/// Shows what happens until the network is ready.
+/// Prints events until the network is ready, with the default deadline.
 ///
 /// # Errors
-/// It cannot be made, or Ctrl-C or the usual deadline comes first.
+/// The network cannot be made, or Ctrl-C or the deadline comes first.
 pub fn follow(client: &Client, name: &str, interrupt: &Interrupt) -> Result<VnetReport, Failure> {
     follow_within(client, name, interrupt, Deadline::usual())
 }
 
-/// Shows what happens until the network is ready, or the deadline has passed.
+/// Prints events until the network is ready or the deadline has passed.
 ///
 /// # Errors
-/// As [`follow`].
+/// Those of [`follow`].
 fn follow_within(
     client: &Client,
     name: &str,
@@ -150,19 +151,19 @@ fn follow_within(
     }
 }
 
-/// Shows what happens until a network of this host's agent is ready, then what it is.
+/// Prints events until a network of this host's agent is ready, and then its state.
 ///
 /// # Errors
-/// As [`follow`].
+/// Those of [`follow`].
 pub fn follow_until_settled(shared: &Shared, client: &Client, name: &str) -> Outcome {
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     show_report(shared, &follow(client, name, &interrupt)?)
 }
 
-/// Removes networks, with or without their agent.
+/// Removes networks, whether or not their agent runs.
 ///
 /// # Errors
-/// There is no such network, or something of it cannot be removed.
+/// There is no such network, or a part of it cannot be removed.
 pub fn down(shared: &Shared, name: Option<&str>, all: bool) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let vnets = Vnets::of(&shared.run_dir());
@@ -170,7 +171,7 @@ pub fn down(shared: &Shared, name: Option<&str>, all: bool) -> Outcome {
     let client = client(shared);
     let has_agent = client.list().is_ok();
     if has_agent {
-        // The provider would have them made again.
+        // Parts that a provider ordered are left out: the provider would have them made again.
         known.retain(|name| !is_part_name(name));
     }
     let names = if all {
@@ -198,7 +199,7 @@ pub fn down(shared: &Shared, name: Option<&str>, all: bool) -> Outcome {
     }
 }
 
-/// Lists networks.
+/// Prints the networks.
 ///
 /// # Errors
 /// The agent fails.
@@ -223,7 +224,7 @@ pub fn list(shared: &Shared) -> Outcome {
     print_line(table)
 }
 
-/// Shows a network.
+/// Prints nodes, links and phases of a network.
 ///
 /// # Errors
 /// There is no such network.
@@ -231,7 +232,7 @@ pub fn status(shared: &Shared, name: Option<&str>) -> Outcome {
     show_report(shared, &report_of(shared, name)?)
 }
 
-/// Shows what has happened to a network.
+/// Prints the events of a network; with `follows` also new ones until Ctrl-C.
 ///
 /// # Errors
 /// There is no such network.
@@ -259,10 +260,10 @@ pub fn events(shared: &Shared, name: Option<&str>, follows: bool) -> Outcome {
     }
 }
 
-/// Tries the tests of a network.
+/// Runs the tests of a network, and prints the results.
 ///
 /// # Errors
-/// One does not hold.
+/// A test fails.
 pub fn test(shared: &Shared, name: Option<&str>, operator: &OperatorArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let tests = match operator.client(shared)? {
@@ -292,7 +293,7 @@ pub fn test(shared: &Shared, name: Option<&str>, operator: &OperatorArgs) -> Out
     }
 }
 
-/// The report of a network, or of the only one.
+/// The report of the named network, or of the only one.
 ///
 /// # Errors
 /// There is no such network, or no agent.
@@ -313,7 +314,7 @@ pub fn report_of(shared: &Shared, name: Option<&str>) -> Result<VnetReport, Fail
     }
 }
 
-/// The reports of all networks; of none without an agent where there is no network.
+/// The reports of all networks; an empty list if there are no networks and no agent.
 fn reports(shared: &Shared) -> Result<Vec<VnetReport>, Failure> {
     match client_with_agent(shared)?.list() {
         Err(ClientError::Connect { source, .. }) if is_missing(&source) => Ok(Vec::new()),
@@ -321,11 +322,11 @@ fn reports(shared: &Shared) -> Result<Vec<VnetReport>, Failure> {
     }
 }
 
-/// A client of the agent. If networks have outlived their agent, one is started that takes them up;
-/// without networks no agent may answer.
+/// A client of the agent. If there are networks whose agent has ended, starts an agent that adopts
+/// them. If there are no networks, the client may be one to which no agent answers.
 ///
 /// # Errors
-/// No agent can be started for networks that are there.
+/// No agent can be started for existing networks.
 pub fn client_with_agent(shared: &Shared) -> Result<Client, Failure> {
     let client = client(shared);
     match client.list() {
@@ -358,7 +359,7 @@ pub fn client_with_agent(shared: &Shared) -> Result<Client, Failure> {
     }
 }
 
-/// Whether no process serves a socket.
+/// Whether the error means that no process serves the socket.
 fn is_missing(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -366,7 +367,7 @@ fn is_missing(error: &io::Error) -> bool {
     )
 }
 
-/// A client of the agent that runs.
+/// A client of the running agent, without a check that one runs.
 pub fn client(shared: &Shared) -> Client {
     Client::new(&shared.run_dir(), shared.answer_limit())
 }
@@ -445,7 +446,7 @@ fn state_word(state: VnetState) -> &'static str {
     }
 }
 
-/// The state of a node in a word.
+/// The state of a node as a word.
 pub fn node_word(state: &NodeState) -> &'static str {
     match state {
         NodeState::Absent => "absent",
@@ -457,7 +458,7 @@ pub fn node_word(state: &NodeState) -> &'static str {
     }
 }
 
-/// The state of a link in a word.
+/// The state of a link as a word.
 pub fn link_word(state: &LinkState) -> &'static str {
     match state {
         LinkState::Absent => "absent",
@@ -466,10 +467,10 @@ pub fn link_word(state: &LinkState) -> &'static str {
     }
 }
 
-/// How long a command that was interrupted waits for the agent.
+/// How long an interrupted command waits for the agent.
 const HASTE: Duration = Duration::from_secs(1);
-/// How long an agent may take to take up networks before a command goes on.
+/// How long an agent may take to adopt existing networks before the command continues.
 const TAKE_UP: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
-/// How long a wait for events lasts; Ctrl-C is looked for in between.
+/// How long one request for events waits; Ctrl-C is checked in between.
 const FOLLOW: Duration = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! `carina vnet show`: a network as a picture.
+//! `carina vnet show`: draws a network.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::Shared;
 use crate::failure::{Attempt, Outcome};
 use crate::report::print_bytes;
 
-/// Draws a network.
+/// Draws a network to a file or standard output.
 ///
 /// # Errors
 /// There is no such network, or the file cannot be written.
@@ -35,7 +35,7 @@ pub fn show(
     }
 }
 
-/// Nodes with their kinds, links with their rates; what is not up is dashed.
+/// Draws nodes with their kinds and links with their rates, as SVG. What is not up is dashed.
 pub fn svg(report: &VnetReport) -> String {
     let systems = report.nodes.iter().map(|node| DrawnSystem {
         name: node.name.clone(),

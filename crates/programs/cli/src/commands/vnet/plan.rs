@@ -1,4 +1,4 @@
-//! `carina vnet plan`: what `up` or `apply` would do.
+//! `carina vnet plan`: shows what `up` or `apply` would do.
 
 use carina_api::control::ClientError;
 use carina_text::table::Table;
@@ -13,7 +13,7 @@ use crate::failure::{Attempt, Failure, Outcome, refused};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
 
-/// Shows what making a network, or changing it, would do.
+/// Shows what making or changing the network of a document would do.
 ///
 /// # Errors
 /// The document is wrong, or the network does not fit.
@@ -34,7 +34,7 @@ pub fn run(shared: &Shared, source: &Source) -> Outcome {
     }
 }
 
-/// The plan of the agent, or, where none runs, of what its records say.
+/// The plan of the agent; without an agent, a plan based on the agent's records.
 fn plan(shared: &Shared, source: &Source) -> Result<Plan, Failure> {
     let document = source.read()?;
     let what = || format!("planning network {}", document.vnet.name);

@@ -1,4 +1,4 @@
-//! `carina vnet serve`, `pip`, `vnp`, `vno`: roles of virtual networks, in this process.
+//! `carina vnet serve`, `pip`, `vnp`, `vno`: serves roles of virtual networks in this process.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -29,14 +29,14 @@ pub mod operator;
 /// Options that every role has.
 #[derive(Debug, clap::Args)]
 pub struct ServedArgs {
-    /// Name of the role, as in its certificate
+    /// Name of the role, as in its certificate, such as uk
     #[arg(long)]
     name: String,
     /// Address to listen on: ADDRESS:PORT, or dif:NAME for flows of a DIF
     #[arg(long, value_name = "ADDRESS")]
     listen: String,
-    /// Store for the state of the role: a file, or etcd://ADDRESS:PORT,... [default: NAME.ROLE.db
-    /// in the run directory]
+    /// Where to store the state of the role: a file, or etcd://ADDRESS:PORT,... [default: file
+    /// NAME.ROLE.db in the run directory]
     #[arg(long, value_name = "STORE")]
     store: Option<StoreName>,
     /// Directory with the certificate and key of the role (`carina vnet keys`)
@@ -49,11 +49,11 @@ pub struct ServedArgs {
 pub struct PipArgs {
     #[command(flatten)]
     served: ServedArgs,
-    /// TOML file that lists hosts, links and borders of the PIP (docs/reference/vnet-roles.md)
+    /// TOML file that lists the PIP's hosts, links and borders (docs/reference/vnet-roles.md)
     #[arg(long, value_name = "FILE")]
     inventory: PathBuf,
-    /// Serve a read-only page for a browser, with hosts and the nodes on them, on this loopback
-    /// address, such as 127.0.0.1:8098
+    /// Serve a read-only web page with the hosts and their nodes, at this loopback address, such as
+    /// 127.0.0.1:8098 [default: no page]
     #[arg(long, value_name = "ADDRESS:PORT")]
     web: Option<SocketAddr>,
 }
@@ -63,10 +63,11 @@ pub struct PipArgs {
 pub struct VnpArgs {
     #[command(flatten)]
     served: ServedArgs,
-    /// Name and addresses of a PIP from which the VNP leases parts; may be repeated
+    /// PIP from which the VNP leases parts: its name and addresses, such as uk=127.0.0.1:7101; may
+    /// be repeated
     #[arg(long, value_name = "NAME=ADDRESS,...", required = true)]
     pip: Vec<Party>,
-    /// Largest number of networks that each VNO may have at a time
+    /// Largest number of networks that each VNO may have at a time; further ones are refused
     #[arg(long, value_name = "COUNT", default_value_t = NETWORKS_PER_VNO)]
     networks_per_vno: usize,
 }
@@ -76,25 +77,25 @@ pub struct VnpArgs {
 pub struct VnoArgs {
     #[command(flatten)]
     served: ServedArgs,
-    /// Name and addresses of the VNP that makes the networks
+    /// VNP that makes the networks: its name and addresses, such as net=127.0.0.1:7100
     #[arg(long, value_name = "NAME=ADDRESS,...")]
     vnp: Party,
-    /// Serve a page for a browser, with the operator's networks, on this loopback address, such as
-    /// 127.0.0.1:8099
+    /// Serve a web page with the operator's networks, at this loopback address, such as
+    /// 127.0.0.1:8099 [default: no page]
     #[arg(long, value_name = "ADDRESS:PORT")]
     web: Option<SocketAddr>,
 }
 
-/// Name of a role that this process calls, and the addresses of its processes.
+/// A role that this process calls: its name, and the addresses of its processes.
 #[derive(Clone, Debug)]
 pub struct Party {
-    /// Its name.
+    /// Name of the role.
     pub name: String,
     addresses: Vec<String>,
 }
 
 impl Party {
-    /// Addresses of the processes.
+    /// The addresses of the role's processes.
     ///
     /// # Errors
     /// A text is not an address.

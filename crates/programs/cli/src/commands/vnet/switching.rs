@@ -1,4 +1,4 @@
-//! `carina vnet stop`, `start`, `restart` and `link`: nodes and links switched off and on.
+//! `carina vnet stop`, `start`, `restart` and `link`: switches nodes and links off and on.
 
 use carina_vnet_host::agent::switching::NodeSwitch;
 use carina_vnet_host::link_name::NamedLink;
@@ -16,7 +16,7 @@ use crate::report::{print_json, print_line};
 pub struct NodeArgs {
     /// Name of the node
     node: String,
-    /// The network [default: the only one]
+    /// Name of the network [default: the only one]
     #[arg(long)]
     vnet: Option<String>,
     #[command(flatten)]
@@ -39,17 +39,17 @@ pub enum LinkCommand {
 pub struct LinkArgs {
     /// The link: its number, one of its ends (NODE:INTERFACE), or its nodes (NODE,NODE)
     link: String,
-    /// The network [default: the only one]
+    /// Name of the network [default: the only one]
     #[arg(long)]
     vnet: Option<String>,
     #[command(flatten)]
     operator: OperatorArgs,
 }
 
-/// Stops, starts or restarts a node. A node that starts is waited for.
+/// Stops, starts or restarts a node. Waits until a node that is started runs.
 ///
 /// # Errors
-/// There is no such node, or it does not come to run.
+/// There is no such node, or it does not start.
 pub fn node(shared: &Shared, args: &NodeArgs, what: NodeSwitch) -> Outcome {
     let doing = match what {
         NodeSwitch::Stop => "stopping",
@@ -84,10 +84,10 @@ pub fn node(shared: &Shared, args: &NodeArgs, what: NodeSwitch) -> Outcome {
     }
 }
 
-/// Takes a link down or up. One that is taken up is waited for.
+/// Takes a link down or up. After `up` it waits until a probe has passed the link.
 ///
 /// # Errors
-/// There is no such link, or no probe passes it once it is up.
+/// There is no such link, or no probe passes it.
 pub fn link(shared: &Shared, command: &LinkCommand) -> Outcome {
     let (args, is_up) = match command {
         LinkCommand::Up(args) => (args, true),

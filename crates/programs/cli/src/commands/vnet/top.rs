@@ -1,4 +1,4 @@
-//! `carina vnet top`: live rates of the links of a network.
+//! `carina vnet top`: shows live rates of the links of a network.
 
 use carina_text::table::short;
 use carina_vnet_host::client::Client;
@@ -16,7 +16,7 @@ use crate::failure::{Attempt, Failure, Outcome};
 /// Options of `carina vnet top`.
 #[derive(Debug, clap::Args)]
 pub struct LinkTopArgs {
-    /// The network [default: the only one]
+    /// Name of the network [default: the only one]
     name: Option<String>,
     #[command(flatten)]
     top: TopArgs,
@@ -43,19 +43,19 @@ pub fn run(shared: &Shared, args: &LinkTopArgs) -> Outcome {
     top::show(shared, &args.top, &links)
 }
 
-/// The links of a network.
+/// The links of a network as a source of live rates.
 struct Links {
     of: Of,
     name: String,
 }
 
-/// Who tells of them.
+/// The process that reports the links: this host's agent, or a VNO.
 enum Of {
     Agent(Client),
     Operator(operator::Client),
 }
 
-/// What happened in one direction of a link over an interval.
+/// Rates of one direction of a link over an interval.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Rates {
     link: u32,
@@ -65,7 +65,7 @@ struct Rates {
     rate_bps: u64,
     frames_per_s: f64,
     mbps: f64,
-    /// Share of the link's rate.
+    /// The rate as a percentage of the link's configured rate.
     load_percent: f64,
     dropped_per_s: f64,
     lost_per_s: f64,
@@ -132,7 +132,7 @@ impl Live for Links {
 fn rates(link: &LinkReport, side: usize, was: Passed, seconds: f64) -> Rates {
     let now = link.passed[side];
     let rate = |now: u64, was: u64| now.saturating_sub(was) as f64 / seconds.max(1e-6);
-    // What did not fit the rate has not passed.
+    // Frames dropped by the rate limit do not count as passed.
     let frames = rate(now.frames, was.frames);
     let mbps = rate(now.bytes, was.bytes) * 8e-6;
     let rate_bps = link.rate.bps();

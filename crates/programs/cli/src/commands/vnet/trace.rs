@@ -1,4 +1,5 @@
-//! `carina vnet trace`: the way from a node to another, and where echos are dropped on it.
+//! `carina vnet trace`: follows echo requests from one node to another, and shows where they are
+//! dropped.
 
 use carina_text::table::{Table, short};
 use carina_vnet_host::way::{Act, Direction, Way, WayQuery};
@@ -14,24 +15,24 @@ use crate::report::{print_json, print_line};
 /// Options of `carina vnet trace`.
 #[derive(Debug, clap::Args)]
 pub struct TraceArgs {
-    /// The node that asks
+    /// Name of the node that sends the echo requests
     from: String,
-    /// The node that is asked, or its address, where it is on another host
+    /// Node to reach, by name; or its IP address, if it is on another host
     to: String,
-    /// How many echos
+    /// Number of echo requests to send
     #[arg(long, short, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     count: u32,
-    /// The network [default: the only one]
+    /// Name of the network [default: the only one]
     #[arg(long)]
     vnet: Option<String>,
     #[command(flatten)]
     operator: OperatorArgs,
 }
 
-/// Traces the way.
+/// Traces the path between two nodes.
 ///
 /// # Errors
-/// There is no such node, or not all echos were answered.
+/// There is no such node, or not all echo requests were answered.
 pub fn run(shared: &Shared, args: &TraceArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let query = WayQuery {

@@ -1,4 +1,4 @@
-//! `carina vnet where`: nodes on this host.
+//! `carina vnet where`: shows where nodes run on this host.
 
 use carina_text::table::Table;
 use carina_vnet_host::Vnets;
@@ -9,7 +9,7 @@ use crate::failure::{Attempt, Outcome, failed};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
 
-/// Shows where nodes are: all, or those of one name.
+/// Prints where nodes run: all nodes, or those with the given name.
 ///
 /// # Errors
 /// There is no such node.

@@ -1,4 +1,4 @@
-//! `carina vnet drain`, `undrain`: moves all nodes of a provider away from one of its hosts.
+//! `carina vnet drain`, `undrain`: moves all nodes away from a host of a provider.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ use crate::report::{print_json, print_line};
 pub struct HostArgs {
     /// Name of the host, as in the inventory of its PIP
     host: String,
-    /// Address of the PIP: ADDRESS:PORT or dif:NAME
+    /// Address of the PIP: ADDRESS:PORT, or dif:NAME over flows of a DIF
     #[arg(long, value_name = "ADDRESS")]
     pip: String,
     /// Directory with the certificate and key of the PIP's operator (`carina vnet keys`)
@@ -31,7 +31,7 @@ pub struct HostArgs {
 pub struct DrainArgs {
     #[command(flatten)]
     at: HostArgs,
-    /// Time limit for all nodes together; a move that is not complete then is given up
+    /// Time limit for all nodes together, such as 30m; a move that is not complete then is given up
     #[arg(long, value_name = "TIME", default_value = "30m")]
     limit: Span,
 }

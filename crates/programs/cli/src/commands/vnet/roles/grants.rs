@@ -1,4 +1,4 @@
-//! `carina vnet grant`, `grants`: what an operator lets others do with its networks.
+//! `carina vnet grant`, `grants`: rights of delegates on the networks of an operator.
 
 use carina_text::table::Table;
 use carina_vnet::document::Span;
@@ -14,13 +14,13 @@ use crate::report::{print_json, print_line};
 /// Options of `carina vnet grant`.
 #[derive(Debug, clap::Args)]
 pub struct GrantArgs {
-    /// The network
+    /// Name of the network
     name: String,
-    /// The delegate, by the name in its certificate
+    /// Name of the delegate, as in its certificate
     #[arg(long, value_name = "DELEGATE")]
     to: String,
-    /// What the delegate may do: see, exec, watch, console, test, migrate, restart, capture,
-    /// impair, token, apply, remove
+    /// Rights to grant, separated by commas: see, exec, watch, console, test, migrate, restart,
+    /// capture, impair, token, apply, remove
     #[arg(
         long,
         value_name = "VERB,...",
@@ -28,15 +28,15 @@ pub struct GrantArgs {
         required_unless_present = "withdraw"
     )]
     may: Vec<Verb>,
-    /// The nodes where it may exec, watch, console, migrate, restart, capture, impair [default:
-    /// all]
+    /// Nodes for the rights exec, watch, console, migrate, restart, capture and impair [default:
+    /// all nodes]
     #[arg(long = "node", value_name = "NODE,...", value_delimiter = ',')]
     nodes: Vec<String>,
-    /// How long from now, as this machine's clock has it: 30m, 12h, 2d [default: as long as the
-    /// network]
+    /// Lifetime of the grant from now, by the clock of this system: 30m, 12h, 2d [default: as long
+    /// as the network exists]
     #[arg(long = "for", value_name = "TIME")]
     lease: Option<Span>,
-    /// Take back what it may do
+    /// Withdraw all rights of the delegate
     #[arg(long, conflicts_with_all = ["may", "nodes", "lease"])]
     withdraw: bool,
     #[command(flatten)]
@@ -46,13 +46,13 @@ pub struct GrantArgs {
 /// Options of `carina vnet grants`.
 #[derive(Debug, clap::Args)]
 pub struct GrantsArgs {
-    /// The network [default: the only one]
+    /// Name of the network [default: the only one]
     name: Option<String>,
     #[command(flatten)]
     operator: OperatorArgs,
 }
 
-/// Lets a delegate do something, or nothing any more.
+/// Grants rights to a delegate, or withdraws them.
 ///
 /// # Errors
 /// The caller is not the operator, or there is no such network or node.
@@ -76,7 +76,7 @@ pub fn grant(shared: &Shared, args: &GrantArgs) -> Outcome {
     }
 }
 
-/// Lists what delegates may do.
+/// Lists the grants of a network.
 ///
 /// # Errors
 /// The caller is not the operator, or there is no such network.
@@ -96,7 +96,7 @@ pub fn grants(shared: &Shared, args: &GrantsArgs) -> Outcome {
     print_line(table)
 }
 
-/// How long a grant has still to go.
+/// The time left until a grant ends, as text.
 fn left(grant: &Grant) -> String {
     match grant.until.map(|until| until.saturating_sub(unix_now())) {
         Some(0) => "ended".to_owned(),

@@ -1,4 +1,5 @@
-//! `carina vnet exec|console|test|show|trace|capture --vno`: an operator inside of its networks.
+//! `carina vnet exec|console|test|show|trace|capture --vno`: requests of an operator to a VNO about
+//! the inside of a network.
 
 use std::io::Read;
 use std::path::Path;
@@ -31,10 +32,10 @@ pub fn exec(client: &Client, vnet: Option<&str>, exec: &Exec) -> Result<ExecRepl
     client.exec(&name, exec).attempt(what)
 }
 
-/// Probes all links, and tries the tests of the document.
+/// Probes all links of a network, and runs the tests of its document.
 ///
 /// # Errors
-/// There is no such network, or it is not made.
+/// There is no such network, or it has not been made.
 pub fn test(client: &Client, vnet: Option<&str>) -> Result<Vec<TestReport>, Failure> {
     let name = only(client, vnet)?;
     client
@@ -42,17 +43,17 @@ pub fn test(client: &Client, vnet: Option<&str>) -> Result<Vec<TestReport>, Fail
         .attempt(format!("testing network {name}"))
 }
 
-/// A network with its nodes and links as its operator sees them.
+/// The nodes and links of a network, as its operator sees them.
 ///
 /// # Errors
-/// There is no such network, or it is not made.
+/// There is no such network, or it has not been made.
 pub fn report(client: &Client, vnet: Option<&str>) -> Result<VnetReport, Failure> {
     let name = only(client, vnet)?;
     let report = client.report(&name);
     report.attempt(format!("asking for {name}"))
 }
 
-/// The way from a node to another.
+/// The path from one node to another.
 ///
 /// # Errors
 /// There is no such network or node, or no route leads there.
@@ -62,7 +63,8 @@ pub fn trace(client: &Client, vnet: Option<&str>, query: &WayQuery) -> Result<Wa
     client.trace(&name, query, session()?).attempt(what)
 }
 
-/// Copies what passes an end of a link, until there is enough or Ctrl-C comes.
+/// Copies the frames that pass one end of a link, until the limits of the output are reached or
+/// Ctrl-C is pressed.
 ///
 /// # Errors
 /// There is no such link, or the output cannot be written.
@@ -84,7 +86,7 @@ pub fn capture(
     let copy = |since: u64, wait: Duration| client.copy(&report.name, &wanted, since, wait);
     let first = copy(0, Duration::ZERO).attempt(what())?;
     let mut sink = output.open(shared)?;
-    // From here on Ctrl-C ends the file; before, the command.
+    // From here on Ctrl-C ends the capture in order; before this point it ends the command.
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let (mut portion, mut end) = (first, None);
     loop {
@@ -112,10 +114,10 @@ pub fn capture(
     Ok(())
 }
 
-/// Connects this terminal to the console of a node, until Ctrl-] or the end of its input.
+/// Connects this terminal to the console of a node, until Ctrl-] or the end of standard input.
 ///
 /// # Errors
-/// There is no such node, its provider lets no one in, or the VNO no longer answers.
+/// There is no such node, its provider refuses access, or the VNO no longer answers.
 pub fn console(client: &Client, vnet: Option<&str>, node: &str) -> Outcome {
     let name = only(client, vnet)?;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
@@ -139,7 +141,7 @@ pub fn console(client: &Client, vnet: Option<&str>, node: &str) -> Outcome {
         node: node.to_owned(),
         session,
     };
-    // It ends by itself when no one asks for it.
+    // If this request fails, the session ends by itself once no request follows.
     let _ = client.ask(&name, &leave);
     outcome
 }
@@ -153,7 +155,7 @@ fn relay(
 ) -> Outcome {
     let typed = typed();
     let (mut answer, mut is_over) = (first, false);
-    // What is typed is said while the other thread waits for what the console says.
+    // A second thread sends what is typed, while this thread waits for the console's output.
     let left = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         let says = scope.spawn(move || -> Outcome {
@@ -189,7 +191,7 @@ fn relay(
             if let Err(error) = print_bytes(&bytes) {
                 break Err(error);
             }
-            // What the node says to the last that was typed comes a moment later.
+            // The output that follows the last key arrives a moment later.
             let stops = interrupt.is_there().attempt(TAKING_SIGNALS);
             if has_ended || is_over || !matches!(stops, Ok(false)) {
                 break stops.map(drop);
@@ -209,7 +211,7 @@ fn relay(
     })
 }
 
-/// What was typed since the last look.
+/// What was typed since the last call of [`next`].
 enum Typed {
     Nothing,
     Bytes(Vec<u8>),
@@ -226,7 +228,7 @@ fn next(typed: &Receiver<Vec<u8>>) -> Typed {
     Typed::Bytes(bytes)
 }
 
-/// What is typed at this terminal, until Ctrl-] or its end.
+/// Starts a thread that reads what is typed at this terminal, until Ctrl-] or the end of input.
 fn typed() -> Receiver<Vec<u8>> {
     let (to, typed) = channel();
     std::thread::spawn(move || {
@@ -244,7 +246,7 @@ fn typed() -> Receiver<Vec<u8>> {
     typed
 }
 
-/// A number that no other who watches has.
+/// Draws a random number that identifies this session among all that watch the console.
 fn session() -> Result<u64, Failure> {
     let mut bytes = [0; 8];
     let random = Path::new("/dev/urandom");
@@ -254,11 +256,11 @@ fn session() -> Result<u64, Failure> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// How long a look at the console lasts; Ctrl-C is looked for in between.
+/// How long one request for console output waits; Ctrl-C is checked in between.
 const WAIT: Duration = Duration::from_millis(1000);
-/// How long the end of a capture is waited for.
+/// How long to wait for the end of a capture.
 const END: Duration = Duration::from_secs(10);
-/// How long the last words of a node are waited for.
+/// How long to wait for the last output of a node.
 const LAST: Duration = Duration::from_millis(500);
-/// Between two looks at what was typed.
+/// Time between two checks for typed input.
 const TYPED: Duration = Duration::from_millis(10);

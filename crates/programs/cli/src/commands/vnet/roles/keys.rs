@@ -1,4 +1,4 @@
-//! `carina vnet keys`: the authority of providers, and certificates of roles.
+//! `carina vnet keys`: the certificate authority of providers, and the certificates of roles.
 
 use std::path::PathBuf;
 
@@ -15,10 +15,11 @@ use crate::report::{print_json, print_line};
 /// Issue and revoke the certificates by which roles, agents and operators identify themselves
 #[derive(Debug, Subcommand)]
 pub enum KeysCommand {
-    /// Make an authority: a key that signs certificates, ca.key, and its own certificate, ca.pem
+    /// Make a certificate authority: a key that signs certificates (ca.key), and its own
+    /// certificate (ca.pem)
     #[command(after_help = "Example:\n  carina vnet keys ca keys")]
     Ca {
-        /// The directory
+        /// Directory to create the files in, such as keys
         dir: PathBuf,
     },
     /// Make a certificate and a key for a role, agent, operator or delegate, signed by an authority
@@ -28,7 +29,7 @@ pub enum KeysCommand {
         grant rights (`carina vnet grant`). The files are copied to where the role runs, but for \
         ca.key.")]
     Issue {
-        /// The directory of the authority
+        /// Directory of the authority (`carina vnet keys ca`)
         dir: PathBuf,
         /// Kind of holder: pip, vnp, vno, agent, operator, delegate
         role: Role,
@@ -37,7 +38,7 @@ pub enum KeysCommand {
         /// Number of days for which the certificate is valid
         #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(i64).range(1..=3650))]
         days: i64,
-        /// Write to this directory [default: that of the authority]
+        /// Directory in which to write the files [default: that of the authority]
         #[arg(long, value_name = "DIR")]
         to: Option<PathBuf>,
     },
@@ -51,7 +52,7 @@ pub enum KeysCommand {
 
 A certificate that is issued later is valid.")]
     Revoke {
-        /// The directory of the authority
+        /// Directory of the authority (`carina vnet keys ca`)
         dir: PathBuf,
         /// Kind of holder: pip, vnp, vno, agent, operator, delegate
         role: Role,
@@ -62,7 +63,7 @@ A certificate that is issued later is valid.")]
     #[command(after_help = "Example:
   carina vnet keys revoked keys")]
     Revoked {
-        /// The directory of the authority
+        /// Directory of the authority (`carina vnet keys ca`)
         dir: PathBuf,
     },
 }
@@ -70,7 +71,7 @@ A certificate that is issued later is valid.")]
 /// Runs the command.
 ///
 /// # Errors
-/// Something is there already, or cannot be written.
+/// A file exists already, or cannot be written.
 pub fn run(shared: &Shared, command: KeysCommand) -> Outcome {
     let made = match command {
         KeysCommand::Ca { dir } => {
@@ -111,7 +112,7 @@ pub fn run(shared: &Shared, command: KeysCommand) -> Outcome {
     }
 }
 
-/// Lists revoked certificates.
+/// Prints the revoked certificates.
 fn revoked(shared: &Shared, keys: &KeyDir) -> Outcome {
     let all = keys.revocations().attempt("reading what is revoked")?;
     if shared.json {

@@ -1,5 +1,5 @@
-//! `carina vnet up|apply|down|list|status|events --vno`: an operator and its VNO. What goes into
-//! nodes is in [`super::inside`].
+//! `carina vnet up|apply|down|list|status|events --vno`: requests of an operator to a VNO about
+//! whole networks. Requests about the inside of a network are in [`super::inside`].
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -24,7 +24,8 @@ use crate::report::{print_json, print_line, progress};
 /// Options that make a command ask a VNO instead of the agent of this host.
 #[derive(Debug, clap::Args)]
 pub struct OperatorArgs {
-    /// Ask the VNO at this ADDRESS:PORT or dif:NAME [default: the agent of this host]
+    /// Ask the VNO at this ADDRESS:PORT or dif:NAME, such as 127.0.0.1:7099 [default: the agent of
+    /// this host]
     ///
     /// With a delegate's certificate, also give the VNO's name: acme=192.0.2.1:7099.
     #[arg(
@@ -64,7 +65,7 @@ impl OperatorArgs {
     /// A client of the VNO, for commands that only a VNO can carry out.
     ///
     /// # Errors
-    /// No VNO is named, or there is no certificate.
+    /// `--vno` or the certificate is missing.
     pub fn required(&self, shared: &Shared) -> Result<Client, Failure> {
         let client = self.client(shared)?;
         client.ok_or_else(|| {
@@ -107,7 +108,7 @@ pub fn up(
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let made = client.create(document);
     made.attempt(format!("making network {name}"))?;
-    // A kill of this command reaches no one: who finds the network later knows what removes it.
+    // If this command is killed, the network stays, so its removal is explained now.
     progress(format!(
         "the VNO keeps network {name} until `carina vnet down {name} --vno …`, also if this command \
          is killed"
@@ -125,7 +126,7 @@ pub fn up(
 /// Requests a change of a network, and waits until the network is ready.
 ///
 /// # Errors
-/// As [`up`], but the VNO keeps the request.
+/// Those of [`up`], but the VNO keeps the request.
 pub fn apply(shared: &Shared, client: &Client, document: &Document, deadline: Deadline) -> Outcome {
     let name = &document.vnet.name;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
@@ -134,7 +135,7 @@ pub fn apply(shared: &Shared, client: &Client, document: &Document, deadline: De
     show(shared, &follow(client, name, &interrupt, deadline)?)
 }
 
-/// Shows what happens until the network is ready.
+/// Prints events until the network is ready.
 fn follow(
     client: &Client,
     name: &str,
@@ -208,7 +209,7 @@ pub fn down(shared: &Shared, client: &Client, name: Option<&str>, all: bool) -> 
     }
 }
 
-/// Lists networks.
+/// Prints the networks.
 ///
 /// # Errors
 /// The VNO does not answer.
@@ -229,7 +230,7 @@ pub fn list(shared: &Shared, client: &Client) -> Outcome {
     print_line(table)
 }
 
-/// Shows a network.
+/// Prints the state of a network.
 ///
 /// # Errors
 /// There is no such network.
@@ -239,7 +240,7 @@ pub fn status(shared: &Shared, client: &Client, name: Option<&str>) -> Outcome {
     show(shared, &seen)
 }
 
-/// Shows what has happened to a network since its VNO was started.
+/// Prints the events of a network since its VNO was started.
 ///
 /// # Errors
 /// There is no such network.
@@ -264,7 +265,7 @@ pub fn events(shared: &Shared, client: &Client, name: Option<&str>, follows: boo
     }
 }
 
-/// The network that was named, or the only one.
+/// The named network, or the only one.
 ///
 /// # Errors
 /// There is no network, or there are several; or the VNO does not answer.
@@ -277,10 +278,10 @@ fn known(client: &Client) -> Result<Vec<String>, Failure> {
     Ok(all.into_iter().map(|seen| seen.name).collect())
 }
 
-/// The name that was given, or the only one.
+/// The given name, or the only known one.
 ///
 /// # Errors
-/// There is no network, or there are several.
+/// No name is given, and there is no network or there are several.
 pub fn chosen(name: Option<&str>, known: &[String]) -> Result<String, Failure> {
     match (name, known) {
         (Some(name), _) => Ok(name.to_owned()),
@@ -317,7 +318,7 @@ fn show(shared: &Shared, seen: &Seen) -> Outcome {
     print_line(format!("{text}\n{table}"))
 }
 
-/// A network's state in a word.
+/// The state of a network as a word.
 fn state(seen: &Seen) -> &'static str {
     match (seen.standing.is_ready(), seen.standing.is_refused) {
         (true, _) => "ready",
@@ -340,9 +341,9 @@ const CONDITIONS: [Condition; 6] = [
     Condition::ConsoleReady,
     Condition::Ready,
 ];
-/// How long a wait for events lasts; Ctrl-C is looked for in between.
+/// How long one request for events waits; Ctrl-C is checked in between.
 const FOLLOW: Duration = Duration::from_millis(200);
-/// Interval of checks whether a network is removed.
+/// Time between two checks whether a network is removed.
 const LOOK: Duration = Duration::from_millis(50);
 /// Time limit for a removal.
 const REMOVAL: Duration = Duration::from_secs(120);
