@@ -1,11 +1,12 @@
-//! A load generator: sends packets at one port and looks which of them come back at another.
+//! A load generator: sends packets at one port, and measures which of them come back at another
+//! port, and when.
 //!
 //! ```text
 //!   generator --> TX port ... what is measured ... RX port --> receiver
 //! ```
 //!
-//! Times are those of the breath in which a packet was made and in which it was found, on one
-//! clock: a latency is right to within the length of a breath.
+//! A packet's latency is the time from the breath that made it to the breath that found it, on one
+//! clock. Its error is at most the length of a breath.
 
 mod generator;
 mod histogram;
@@ -37,34 +38,35 @@ pub use self::packets::{
 pub use self::receiver::Received;
 pub use self::search::Search;
 
-/// What a load generator consists of.
+/// The ports and the packets of a load generator.
 #[derive(Clone, Debug)]
 pub struct Blaster {
-    /// Where packets leave; without it they go straight to the receiver, to see how fast both are.
+    /// Port at which packets leave. `None` passes them straight to the receiver, to measure how
+    /// fast generator and receiver are.
     pub tx: Option<PortSpec>,
-    /// Where they come back; without it where they leave.
+    /// Port at which packets come back. `None` means the port at which they leave.
     pub rx: Option<PortSpec>,
-    /// What is sent.
+    /// The packets to send.
     pub packets: Packets,
 }
 
-/// Why there is no load generator.
+/// Why a load generator cannot be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlastError {
-    /// A port.
+    /// A port is invalid.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// The configuration of a port.
+    /// The configuration of a port is invalid.
     #[error(transparent)]
     File(#[from] GraphFileError),
-    /// A link.
+    /// A link of the graph is invalid.
     #[error(transparent)]
     Graph(#[from] GraphError),
     /// An app cannot be made.
     #[error(transparent)]
     Configure(#[from] ConfigureError),
-    /// There is no engine.
+    /// The engine cannot be started.
     #[error(transparent)]
     Runner(#[from] RunnerError),
 }
@@ -76,10 +78,11 @@ impl Blaster {
         ports
     }
 
-    /// Opens the ports; nothing is sent yet. Counters are in a file at `counters`.
+    /// Opens the ports, but sends nothing yet. `frames` is the number of frames in the pool.
+    /// Counters are written to the file `counters`.
     ///
     /// # Errors
-    /// What is wrong, or what the system refuses.
+    /// The configuration is invalid, or the system refuses to open a port.
     pub fn start(&self, frames: usize, counters: &Path) -> Result<Blasting, BlastError> {
         let ports = self.ports();
         check_names(&ports)?;
@@ -115,7 +118,7 @@ impl Blaster {
     }
 }
 
-/// A load generator that runs, until it is dropped.
+/// A running load generator. Dropping it stops it.
 pub struct Blasting {
     runner: GraphRunner,
     graph: Graph,
@@ -125,50 +128,51 @@ pub struct Blasting {
     sent: Arc<Mutex<Sent>>,
     received: Arc<Mutex<Received>>,
     counters: PathBuf,
-    /// What the TX port had refused when the trial began.
+    /// Number of frames that the TX port had refused when the trial began.
     refused_before: u64,
 }
 
-/// The outcome of a trial.
+/// The result of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Packets that left.
+    /// Packets that left the TX port.
     pub sent: u64,
-    /// Packets that the port refused: the sender was too fast for it.
+    /// Packets that the TX port refused, because the sender was too fast for it.
     pub refused: u64,
     /// Packets that came back.
     pub received: u64,
     /// Packets that left and did not come back.
     pub lost: u64,
-    /// Their share of those that left.
+    /// `lost` as a share of `sent`, 0 to 1.
     pub loss: f64,
-    /// Packets that came back more than once; `None` where they carry no number.
+    /// Packets that came back more than once; `None` if packets carry no number.
     pub duplicates: Option<u64>,
-    /// Packets that came back behind one that left later.
+    /// Packets that came back after a packet that was sent later; `None` if packets carry no
+    /// number.
     pub reordered: Option<u64>,
-    /// Other frames that came.
+    /// Frames received that are not packets of the trial.
     pub others: u64,
-    /// From the first packet that left to the last one, in seconds.
+    /// Time from the first packet sent to the last one, in seconds.
     pub seconds: f64,
-    /// Packets that left in a second.
+    /// Packets sent per second.
     pub sent_pps: f64,
-    /// Bits that left in a second, without FCS.
+    /// Bits sent per second, without FCS.
     pub sent_bps: f64,
-    /// Packets that came back in a second.
+    /// Packets that came back per second.
     pub received_pps: f64,
-    /// How long they took, in nanoseconds.
+    /// Latencies in nanoseconds; `None` if no packet with a time came back.
     pub latency_ns: Option<Spread>,
 }
 
 impl Blasting {
-    /// Begins a trial: packets at this rate, a second, or as many as the port takes; so many in
-    /// all, or without end.
+    /// Begins a trial with `count` packets (`None`: without end) at `rate` packets per second
+    /// (`None`: as fast as the port takes them).
     ///
     /// # Errors
-    /// The graph refuses; it did not before.
+    /// The graph cannot be changed. It was valid when the generator was started.
     pub fn begin(&mut self, rate: Option<f64>, count: Option<u64>) -> Result<(), BlastError> {
         self.trial = Trial {
-            // 0 is no trial.
+            // Trial number 0 means "no trial".
             number: self.trial.number.checked_add(1).unwrap_or(1),
             rate,
             count,
@@ -180,10 +184,10 @@ impl Blasting {
         self.configure()
     }
 
-    /// Sends no more; packets on their way are still counted.
+    /// Stops sending. Packets that are still on their way are counted when they arrive.
     ///
     /// # Errors
-    /// As of [`Blasting::begin`].
+    /// As for [`Blasting::begin`].
     pub fn stop(&mut self) -> Result<(), BlastError> {
         self.trial.is_on = false;
         self.configure()
@@ -206,7 +210,7 @@ impl Blasting {
         Ok(())
     }
 
-    /// Sends and receives for so long.
+    /// Sends and receives for the duration `time`.
     ///
     /// # Errors
     /// The thread that sends and receives has ended.
@@ -221,11 +225,11 @@ impl Blasting {
         self.trial.count.is_some_and(|count| sent.packets >= count)
     }
 
-    /// What the port of the generator has refused so far.
+    /// Number of frames that the TX port has refused so far.
     fn refused(&self) -> u64 {
         let Some(tx) = &self.tx else { return 0 };
         let all = counter_file::read(&self.counters).unwrap_or_default();
-        // Of the reasons for which a port drops, these are for frames that leave there.
+        // The drop reasons of a port that concern frames leaving there.
         let reasons = [
             "down", "length", "too_long", "no_room", "no_guest", "refused", "not_ip",
         ];
@@ -238,7 +242,7 @@ impl Blasting {
         refused.map(|reading| reading.value).sum()
     }
 
-    /// What has come of the trial so far.
+    /// The result of the trial so far.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let sent = *self.sent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -274,14 +278,15 @@ impl Blasting {
         }
     }
 
-    /// The latencies: the highest of each class in ns, and how many packets.
+    /// The histogram of latencies: the highest value of each class in ns, and its number of
+    /// packets.
     #[must_use]
     pub fn latencies(&self) -> Vec<(u64, u64)> {
         let received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
         received.latency.buckets().collect()
     }
 
-    /// Mean length of the packets in bytes.
+    /// Mean length of the packets in bytes, without FCS.
     #[must_use]
     pub fn mean_bytes(&self) -> f64 {
         self.packets.mean_bytes()

@@ -1,16 +1,16 @@
-//! Destinations of either version of IP.
+//! Destination addresses of either IP version.
 
 use std::fmt;
 use std::str::FromStr;
 
 use carina_apps::prefix::{Prefix4, Prefix6, PrefixError};
 
-/// Addresses that have a prefix: `10.0.0.0/8`, `fd00::/8`.
+/// The addresses of a prefix: `10.0.0.0/8`, `fd00::/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// Addresses of IPv4.
+    /// IPv4 addresses.
     V4(Prefix4),
-    /// Addresses of IPv6.
+    /// IPv6 addresses.
     V6(Prefix6),
 }
 

@@ -1,4 +1,4 @@
-//! A forwarder: frames that come in at one port leave at another.
+//! A forwarder: frames that arrive at one port leave at another.
 //!
 //! ```text
 //!   wire:  A --[hop]*--> B, B --[hop]*--> A; of one port: A --[hop]+--> A
@@ -26,46 +26,46 @@ pub mod routing;
 pub use self::routing::{Next, Routes, Station};
 pub use crate::destination::Destination;
 
-/// What a forwarder consists of.
+/// The ports of a forwarder, and how it forwards.
 #[derive(Clone, Debug)]
 pub struct Forwarder {
-    /// Its ports.
+    /// The ports.
     pub ports: Vec<PortSpec>,
-    /// Hops between an input and an output: each swaps the MAC addresses and counts a hop in the
-    /// header of IP. By route there is at least one.
+    /// Number of hops between input and output. Each hop swaps the MAC addresses and decrements the
+    /// TTL or hop limit. With [`By::Route`] there is at least one.
     pub hops: usize,
     /// How the output is chosen.
     pub by: By,
 }
 
-/// How the output of a frame is chosen.
+/// How the forwarder chooses the output of a frame.
 #[derive(Clone, Debug)]
 pub enum By {
-    /// The other port.
+    /// The other port; with a single port, that port itself.
     Wire,
-    /// Where its destination was last seen.
+    /// The port at which the destination MAC address was last seen as a source.
     Mac,
-    /// The longest prefix that the destination has.
+    /// The port of the longest prefix that matches the destination IP address.
     Route(Routes),
 }
 
-/// Why there is no forwarder.
+/// Why a forwarder cannot be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForwardError {
-    /// A port.
+    /// A port is invalid.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// A wire has another number of ends.
+    /// The number of ports does not suit a wire.
     #[error("{0} ports: by wire there are two, or one with at least one hop")]
     Wire(usize),
-    /// Frames are to go somewhere else.
+    /// Too few ports to forward between.
     #[error("{0} ports: at least two are needed")]
     TooFew(usize),
-    /// Hops are not possible.
+    /// Hops are requested, but a bridge has none.
     #[error("hops are counted by wire and by route; by MAC address frames stay as they are")]
     Hops,
-    /// There are more hops than a packet can make.
+    /// The number of hops exceeds the largest TTL.
     #[error("{0} hops: at most {HOPS_MAX} are possible")]
     TooManyHops(usize),
     /// A port has no station.
@@ -77,7 +77,7 @@ pub enum ForwardError {
         /// The port.
         port: String,
     },
-    /// A port has two stations of one version of IP.
+    /// A port has two stations of one IP version.
     #[error("{port} has another address of this version of IP beside {address}: one is possible")]
     TwoStations {
         /// The port.
@@ -85,44 +85,44 @@ pub enum ForwardError {
         /// The second address.
         address: IpAddr,
     },
-    /// A route leads to a port that has no station of its version of IP.
+    /// A route leads to a port that has no station of the route's IP version.
     #[error(
         "the route of {destination} leads to {port}, which has no address and next hop of this \
          version of IP: --address and --next give it both"
     )]
     OtherVersion {
-        /// The route's destinations.
+        /// The destinations of the route.
         destination: Destination,
         /// The port.
         port: String,
     },
-    /// There is a file of routes, and no port with an address of their version of IP.
+    /// There is a file of routes, but no port with an address of their IP version.
     #[error("{0} has routes of {1}, and no port has an address of {1}")]
     NoVersion(&'static str, &'static str),
     /// A station or a route names a port that does not exist.
     #[error("{name}: there is no such port; there are {known}")]
     NoPort {
-        /// The name.
+        /// The unknown name.
         name: String,
-        /// The ports.
+        /// The names of all ports.
         known: String,
     },
-    /// The graph cannot be made.
+    /// The graph is invalid.
     #[error(transparent)]
     Graph(#[from] GraphFileError),
     /// An app cannot be made.
     #[error(transparent)]
     Configure(#[from] ConfigureError),
-    /// There is no engine.
+    /// The engine cannot be started.
     #[error(transparent)]
     Runner(#[from] RunnerError),
 }
 
 impl Forwarder {
-    /// The graph as a file, as `carina graph run` reads it.
+    /// The graph as text, in the format that `carina graph run` reads.
     ///
     /// # Errors
-    /// The ports do not fit together.
+    /// The ports, hops or routes do not fit together.
     pub fn file(&self) -> Result<String, ForwardError> {
         check_names(&self.ports)?;
         if self.hops > HOPS_MAX {
@@ -176,15 +176,16 @@ impl Forwarder {
     /// The graph.
     ///
     /// # Errors
-    /// The ports do not fit together, or one has options that it cannot have.
+    /// The ports, hops or routes do not fit together, or a port has an invalid option.
     pub fn graph(&self) -> Result<Graph, ForwardError> {
         Ok(read_graph_of(&self.file()?, &crate::kinds())?)
     }
 
-    /// Opens the ports and begins to forward. Counters are in a file at `counters`.
+    /// Opens the ports and begins to forward. `frames` is the number of frames in the pool.
+    /// Counters are written to the file `counters`.
     ///
     /// # Errors
-    /// What is wrong, or what the system refuses.
+    /// The configuration is invalid, or the system refuses to open a port.
     pub fn start(&self, frames: usize, counters: &Path) -> Result<Forwarding, ForwardError> {
         let graph = self.graph()?;
         let pool = PoolConfig {
@@ -205,7 +206,7 @@ impl Forwarder {
     }
 }
 
-/// The text of a graph while it is made.
+/// The text of a graph that is being built.
 #[derive(Default)]
 struct GraphText {
     apps: String,
@@ -217,7 +218,7 @@ impl GraphText {
         self.links.push(format!("{from}.{output} -> {to}.{input}"));
     }
 
-    /// Links two apps, with hops between.
+    /// Links an output of one app to an input of another, through `hops` apps of kind `hop`.
     fn chain(&mut self, from: &str, output: &str, hops: usize, to: &str, input: &str) {
         let (mut at, mut port) = (from.to_owned(), output);
         for number in 1..=hops {
@@ -230,39 +231,39 @@ impl GraphText {
     }
 }
 
-/// A forwarder that runs, until it is dropped.
+/// A running forwarder. Dropping it stops it.
 pub struct Forwarding {
     runner: GraphRunner,
     ports: Vec<String>,
     counters: PathBuf,
 }
 
-/// What went through a port.
+/// Traffic of one port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PortCounts {
-    /// Its name.
+    /// The port's name.
     pub port: String,
-    /// Frames that came in.
+    /// Frames that arrived at the port.
     pub in_packets: u64,
-    /// Their bytes, without FCS.
+    /// Bytes of these frames, without FCS.
     pub in_bytes: u64,
-    /// Frames that left.
+    /// Frames that left at the port.
     pub out_packets: u64,
-    /// Their bytes.
+    /// Bytes of these frames, without FCS.
     pub out_bytes: u64,
 }
 
-/// What a forwarder has done.
+/// Traffic of a forwarder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ForwardCounts {
-    /// Of each port.
+    /// Traffic of each port.
     pub ports: Vec<PortCounts>,
-    /// Frames dropped, by the counter that counts them.
+    /// Dropped frames, by the name of the counter.
     pub drops: Vec<(String, u64)>,
 }
 
 impl Forwarding {
-    /// Forwards for so long.
+    /// Forwards for the duration `time`.
     ///
     /// # Errors
     /// The forwarding thread has ended.
@@ -270,7 +271,7 @@ impl Forwarding {
         self.runner.run_for(time).map_err(io::Error::other)
     }
 
-    /// What went through the ports so far.
+    /// Traffic of the ports so far.
     ///
     /// # Errors
     /// The file of counters cannot be read, or the forwarding thread does not answer.
@@ -318,7 +319,7 @@ fn port_counts(port: &str, links: &[(LinkName, LinkCounts)]) -> PortCounts {
     all
 }
 
-/// The most hops in a chain: more than a packet's limit is of no use.
+/// Most hops in a chain: the largest TTL.
 pub const HOPS_MAX: usize = 255;
 
 #[cfg(test)]
@@ -373,7 +374,7 @@ mod tests {
         );
     }
 
-    /// Stations at ports `a` and `b`, and one route.
+    /// Routes with stations at ports `a` and `b`, and one route, to `b`.
     fn routes(net: &str, prefix: &str) -> Routes {
         let address = |last: u8| format!("{net}{last}").parse().unwrap();
         let station = |port: &str, address, next| Station {
@@ -403,7 +404,7 @@ mod tests {
         both.stations.extend(six.stations);
         both.routes.extend(six.routes);
         let links = links(&router(both));
-        // Of each version what one has, and at each port the ways that both share.
+        // The links of a router of each IP version, and the links that both share at each port.
         assert_eq!(links.len(), 2 * (8 + 3) + 2 * 2);
         for link in [
             "a.output -> split-a.input",

@@ -1,14 +1,16 @@
-//! Programs of the data plane: graphs of apps that are made from a few words instead of a file.
+//! Programs of the data plane: graphs of apps that are built from a few arguments in place of a
+//! file.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`port`] | ports as they stand on a command line |
-//! | [`destination`] | prefixes of either version of IP |
-//! | [`blast`] | a load generator: packets at a rate, what is lost, and how long they take |
+//! | [`port`] | ports as a command line names them |
+//! | [`destination`] | prefixes of either IP version |
+//! | [`blast`] | a load generator: sends packets at a rate, measures loss and latency |
 //! | [`forward`] | a forwarder between ports: by wire, by MAC address, by route |
 //! | [`traffic`] | the NFV process: ports of guests with filters, rates and tunnels |
 //!
-//! `carina_cli` has the commands; what they say and print is there, what they run is here.
+//! The commands are in `carina_cli`, with their arguments and output; the programs that they run
+//! are here.
 #![forbid(unsafe_code)]
 
 pub mod blast;
@@ -19,7 +21,7 @@ pub mod traffic;
 
 use carina_apps::graph_file::Kind;
 
-/// The kinds of apps that graphs of these programs may have beside the stock ones.
+/// The kinds of apps that graphs of these programs may use in addition to the stock kinds.
 #[must_use]
 pub fn kinds() -> Vec<Kind> {
     carina_ports::KINDS.to_vec()

@@ -1,4 +1,4 @@
-//! Ports as they stand on a command line: `eth1`, `tap:inside`, `af_packet:eth1,offload=true`,
+//! Ports as a command line names them: `eth1`, `tap:inside`, `af_packet:eth1,offload=true`,
 //! `vhost_user:/run/vm/a.sock,packed=false`, `0000:00:04.0`, `pci:0000:00:04.0,queues=2`.
 
 use std::fmt;
@@ -8,7 +8,7 @@ use std::str::FromStr;
 use carina_netdev::{MAC_HEADER_BYTES, TAG_BYTES, interface_mtu};
 use carina_nic::pci::parse_address;
 
-/// A port: what kind of app it is, what it is called, and its configuration.
+/// A port: its kind of app, its name, and its configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortSpec {
     kind: &'static PortKind,
@@ -20,11 +20,12 @@ pub struct PortSpec {
 #[derive(Debug, PartialEq, Eq)]
 struct PortKind {
     name: &'static str,
-    /// The key of its configuration that says which one it is.
+    /// The configuration key that identifies the device: `interface`, `name`, `address` or
+    /// `socket`.
     key: &'static str,
 }
 
-/// A card that is driven from user space: a bare address means this kind.
+/// A network card that is driven from user space. A bare PCI address means this kind.
 const PCI: PortKind = PortKind {
     name: "pci",
     key: "address",
@@ -54,26 +55,26 @@ const KINDS: [PortKind; 6] = [
     },
 ];
 
-/// Why text is no port.
+/// Why a text is not a valid port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PortError {
-    /// The form is wrong.
+    /// The text does not have the form of a port.
     #[error(
         "{0:?}: a port is INTERFACE, PCI-ADDRESS or KIND:NAME, with options behind: \
          tap:inside,mtu=1500"
     )]
     Form(String),
-    /// There is no such kind of port.
+    /// The kind is unknown.
     #[error("{kind:?}: there is no such kind of port; there are {}", kinds())]
     Kind {
-        /// The word.
+        /// The unknown kind.
         kind: String,
     },
-    /// The address of a card is not well formed.
+    /// The text is not a PCI address.
     #[error("{0:?}: the address of a card on the PCI bus looks like 0000:00:04.0")]
     Address(String),
-    /// A character that no name and no value has.
+    /// The text has a character that no name or value may have.
     #[error("{0:?}: quotes, backslashes and control characters are not possible here")]
     Character(String),
     /// Two ports have the same name.
@@ -144,26 +145,28 @@ impl fmt::Display for PortSpec {
 }
 
 impl PortSpec {
-    /// The name of its app in the graph, and of the port in routes and tables.
+    /// Name of the port's app in the graph. Routes and tables also call the port by this name.
     #[must_use]
     pub fn app(&self) -> &str {
         &self.app
     }
 
-    /// The interface or device, or the path of a socket.
+    /// The interface or device, or the path of the socket.
     #[must_use]
     pub fn of(&self) -> &str {
         &self.of
     }
 
-    /// True for a port of IP packets, which has no station behind that answers ARP.
+    /// Whether the port carries IP packets without Ethernet header, so that no station answers ARP
+    /// there.
     #[must_use]
     pub fn is_ip(&self) -> bool {
         self.kind.name == "tun"
     }
 
-    /// The interface of a port that other processes can open at the same time, each of which gets
-    /// every frame; and the file of the network namespace that has it, if it is not the process's.
+    /// The interface of an `af_packet` port, and the file of its network namespace if this is not
+    /// the process's own. Other processes can open such an interface at the same time, and each
+    /// gets every frame. `None` for other kinds of ports.
     #[must_use]
     pub fn shared_interface(&self) -> Option<(&str, Option<&Path>)> {
         let option = self.options.iter().find(|(key, _)| key == "netns");
@@ -171,7 +174,7 @@ impl PortSpec {
         (self.kind.name == KINDS[0].name).then_some((self.of.as_str(), netns))
     }
 
-    /// The table of its app in the file of a graph.
+    /// The table of the port's app in a graph file.
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = format!(
@@ -190,11 +193,12 @@ impl PortSpec {
         text
     }
 
-    /// The longest frame that comes in there, in bytes.
+    /// Length of the longest frame that arrives at the port, in bytes.
     fn frame_bytes(&self) -> usize {
         let option = self.options.iter().find(|(key, _)| key == "mtu");
         let option = option.and_then(|(_, value)| value.parse().ok());
-        // One that is not there yet gets the usual MTU; one that cannot be opened says so later.
+        // An interface that does not exist yet will have the default MTU. Failure to open it is
+        // reported later.
         let mtu = option.or_else(|| interface_mtu(&self.of).ok());
         mtu.unwrap_or(1500) + MAC_HEADER_BYTES + TAG_BYTES
     }
@@ -202,8 +206,9 @@ impl PortSpec {
 
 /// Checks that no two ports have the same name.
 ///
+///
 /// # Errors
-/// The name.
+/// Two ports have the same name, which the error gives.
 pub fn check_names(ports: &[PortSpec]) -> Result<(), PortError> {
     for (at, port) in ports.iter().enumerate() {
         if ports[..at].iter().any(|other| other.app == port.app) {
@@ -213,17 +218,17 @@ pub fn check_names(ports: &[PortSpec]) -> Result<(), PortError> {
     Ok(())
 }
 
-/// Length of frames of a pool in bytes that is enough for all ports.
+/// Length of a pool's frames that suffices for all ports, in bytes.
 #[must_use]
 pub fn frame_bytes_for(ports: &[PortSpec]) -> usize {
     let longest = ports.iter().map(PortSpec::frame_bytes).max();
     longest.unwrap_or(0).max(FRAME_BYTES_MIN)
 }
 
-/// What every pool has at least: an MTU of 1500, and room for tunnels.
+/// Least length of a pool's frames: room for an MTU of 1500 and the headers of tunnels.
 const FRAME_BYTES_MIN: usize = 2048;
 
-/// A prefix may stand before the name of a port's app.
+/// Most characters of a port's name; the app's name may have a prefix in front of it.
 const APP_CHARS: usize = 24;
 
 #[cfg(test)]

@@ -1,30 +1,29 @@
-//! The NFV process: cards of guests, and other ports, behind one uplink.
+//! The NFV process: ports for guests' network cards, and other ports, behind one uplink.
 //!
 //! ```text
 //!   port --> txrate --> filter --> tunnel --> esp --> arp or nd -----------> mux <--> uplink
 //!        <------------- filter <-- tunnel <-- esp <-- arp or nd <-- rxrate <--
 //! ```
 //!
-//! A tunnel of packets, `ipip`, has an `arp` more in front of it, which is the router of the port's
-//! station. In snabbnfv's files `esp` stands behind `nd`.
+//! A tunnel of packets, `ipip`, has another `arp` in front of it, which acts as the router of the
+//! port's station. In snabbnfv's files `esp` comes behind `nd`.
 //!
-//! A port has those apps that its configuration asks for, each called after the port. [`read`]
-//! reads a file, of Carina's format or of snabbnfv's; [`graph`] makes the apps and links of it, as
-//! data. So a file that has changed changes the apps of those ports that have changed, and no
-//! other.
+//! A port has only the apps that its configuration asks for; their names begin with the port's
+//! name. [`read`] reads a file, in Carina's or snabbnfv's format. [`graph`] turns it into apps and
+//! links, as data. When a file changes, only the apps of changed ports change.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`fault`] | what is wrong in a file, and on which line |
-//! | [`mod@file`] | what both formats share: fields with their lines, and what they must be |
+//! | [`fault`] | faults in a file, with their lines |
+//! | [`mod@file`] | fields that both formats share, with their lines, and their checks |
 //! | [`toml_file`] | Carina's format |
-//! | [`lua`], [`snabb`] | tables of Lua, and what snabbnfv has in them |
-//! | [`tunnel`] | tunnels of ports |
-//! | [`graph`] | apps and links |
-//! | [`placement`] | which worker has which port |
-//! | [`changes`] | what differs between two configurations, port by port |
-//! | [`counts`] | what went through ports, and what was dropped and why |
-//! | [`attach`] | what QEMU and libvirt need |
+//! | [`lua`], [`snabb`] | tables in Lua's syntax, and snabbnfv's format in them |
+//! | [`tunnel`] | the tunnels of ports |
+//! | [`graph`] | the apps and links |
+//! | [`placement`] | assigns ports to workers |
+//! | [`changes`] | the differences between two configurations, port by port |
+//! | [`counts`] | traffic of ports, and drops by reason |
+//! | [`attach`] | arguments for QEMU, elements for libvirt |
 
 use carina_apps::graph_file::Kind;
 use carina_apps::pcap_filter::StateConfig;
@@ -48,53 +47,56 @@ pub mod tunnel;
 pub use self::fault::{Fault, FileError};
 pub use self::tunnel::{Resolver, Tunnel, TunnelProtocol};
 
-/// What the process does.
+/// The configuration of the NFV process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Traffic {
-    /// The interface that ports share; without one they have each other.
+    /// The port to the network that all other ports share. Without one they reach only each other.
     pub uplink: Option<PortApp>,
     /// The ports, in the order of the file.
     pub ports: Vec<TrafficPort>,
-    /// What is read, but not as its writer may think. With line numbers.
+    /// Warnings about fields that take effect otherwise than their author may expect, with line
+    /// numbers.
     pub warnings: Vec<String>,
 }
 
-/// A port app: a kind, and the configuration that this kind has.
+/// A port app: its kind, and the configuration for that kind.
 pub type PortApp = toml::Table;
 
-/// A port.
+/// A port of the NFV process, such as a guest's network card.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrafficPort {
-    /// Its name.
+    /// The port's name.
     pub name: String,
-    /// Where its frames come from and go to.
+    /// The app at the port's end, such as `vhost_user` for a guest.
     pub app: PortApp,
-    /// Address of the station behind it; without one it gets what is for no other.
+    /// MAC address of the station behind the port. A port without one gets the frames that are for
+    /// no other port.
     pub mac: Option<Mac>,
-    /// Its VLAN at the uplink.
+    /// The port's VLAN at the uplink.
     pub vlan: Option<u16>,
-    /// What passes from the network to the port, in libpcap's language.
+    /// Filter for frames to the port, in the syntax of pcap-filter(7); others are dropped.
     pub ingress_filter: Option<String>,
-    /// What passes from the port to the network.
+    /// Filter for frames from the port; others are dropped.
     pub egress_filter: Option<String>,
-    /// Connections of which a frame has passed pass in both directions.
+    /// If set, the port tracks connections: once a frame of a connection has passed a filter, the
+    /// connection's frames pass in both directions.
     pub state: Option<StateConfig>,
-    /// The rate to the port.
+    /// Rate limit for frames to the port.
     pub ingress_rate: Option<RateLimiterConfig>,
-    /// The rate from it.
+    /// Rate limit for frames from the port.
     pub egress_rate: Option<RateLimiterConfig>,
-    /// Its frames go through a tunnel.
+    /// The tunnel that carries the port's frames, if any.
     pub tunnel: Option<Tunnel>,
-    /// The configuration of its `esp`.
+    /// The configuration of the port's `esp` app, if it has one.
     pub esp: Option<toml::Table>,
 }
 
-/// What a file leaves to the command line.
+/// Values from the command line for what a file does not specify.
 #[derive(Clone, Debug)]
 pub struct Defaults {
-    /// The uplink.
+    /// The uplink, if the command line names one.
     pub uplink: Option<PortApp>,
-    /// Path of a port's socket, in which `%s` stands for the port's name.
+    /// Path of a port's socket; `%s` stands for the port's name.
     pub sockets: String,
 }
 
@@ -109,14 +111,14 @@ impl Default for Defaults {
 }
 
 impl Defaults {
-    /// The socket of a port.
+    /// The socket of the port `name`.
     #[must_use]
     pub fn socket(&self, name: &str) -> String {
         self.sockets.replace("%s", name)
     }
 }
 
-/// The app of a port as it stands on a command line.
+/// The app of a port that was given on the command line.
 #[must_use]
 pub fn uplink_of(spec: &PortSpec) -> PortApp {
     let file: Option<toml::Table> = toml::from_str(&spec.table()).ok();
@@ -130,13 +132,13 @@ pub fn uplink_of(spec: &PortSpec) -> PortApp {
     }
 }
 
-/// Reads a file: one that begins with `{` or a word of Lua as snabbnfv does, any other as TOML. A
-/// byte-order mark is skipped.
+/// Reads a file: in snabbnfv's format if it begins with `{` or a word of Lua, else in TOML. Skips a
+/// byte-order mark.
 ///
 /// # Errors
-/// What is wrong, on which line, and what would be right.
+/// The file is invalid; the error gives the line, the fault, and what would be right.
 pub fn read(text: &str, defaults: &Defaults, kinds: &[Kind]) -> Result<Traffic, FileError> {
-    // Editors of other systems put a byte-order mark in front.
+    // Some editors put a byte-order mark in front.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let draft = if is_lua(text) {
         snabb::draft(text, defaults)?
@@ -146,10 +148,10 @@ pub fn read(text: &str, defaults: &Defaults, kinds: &[Kind]) -> Result<Traffic, 
     draft.check(kinds)
 }
 
-/// Whether the first word is one that begins a file of Lua.
+/// Whether a file begins with `{` or with a word that begins a Lua file.
 fn is_lua(text: &str) -> bool {
     let mut rest = text.trim_start();
-    // Comments of TOML begin with another sign; a line for the system may begin a program.
+    // TOML has comments of another form. A Lua program may begin with a `#!` line.
     while rest.starts_with("--") || rest.starts_with("#!") {
         let is_long = rest.starts_with("--[[") || rest.starts_with("--[=");
         rest = if is_long {
@@ -171,7 +173,8 @@ fn is_lua(text: &str) -> bool {
 }
 
 impl TrafficPort {
-    /// What the names of its apps begin with: its name, or, of a long one, the start and a hash.
+    /// Prefix of the names of the port's apps: the port's name, or, if that is long, its beginning
+    /// and a hash.
     #[must_use]
     pub fn stem(&self) -> String {
         stem(&self.name)
@@ -183,25 +186,25 @@ fn stem(name: &str) -> String {
     if name.len() <= STEM_BYTES {
         return name.to_owned();
     }
-    // FNV-1a: only has to tell the ports of one file apart, and to stay the same.
+    // FNV-1a. The hash only has to distinguish the ports of one file, and to be the same each time.
     let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
     });
     format!("{}-{hash:08x}", &name[..STEM_BYTES - 9])
 }
 
-/// Words that begin a file of Lua, and no key of TOML.
+/// Words that begin a Lua file and are not keys of the TOML format.
 const LUA_WORDS: [&str; 10] = [
     "return", "local", "function", "for", "if", "while", "repeat", "do", "require", "dofile",
 ];
 
-/// The most ports of one process.
+/// Most ports of one process.
 pub const PORTS_MAX: usize = 128;
 
-/// The longest name of a port.
+/// Length of the longest port name, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// Names of apps have 32 characters, and the longest end that follows is `_filter`.
+/// Most bytes of a prefix. App names have at most 32 characters; the longest suffix is `_gateway`.
 const STEM_BYTES: usize = 24;
 
 #[cfg(test)]

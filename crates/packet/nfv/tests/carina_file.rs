@@ -1,4 +1,4 @@
-//! Carina's format of the file of ports.
+//! Tests of Carina's format of the file of ports.
 
 use carina_nfv::traffic::graph::{graph, port_kinds};
 use carina_nfv::traffic::{Defaults, Traffic, read};
@@ -103,7 +103,7 @@ fn next_hop_with_a_known_address_needs_no_discovery() {
     assert_eq!(traffic.ports[0].tunnel.as_ref().unwrap().resolver, None);
 }
 
-/// A port with a tunnel of this type over IPv4.
+/// A file with a port that has a tunnel of this type over IPv4.
 fn over_ipv4(kind: &str, more: &str) -> String {
     format!(
         "[[ports]]\nname = \"a\"\nmac = \"02:00:00:00:00:01\"\n[ports.tunnel]\ntype = \"{kind}\"\n\
@@ -266,7 +266,7 @@ fn station_of_an_ipip_tunnel_has_a_router() {
     assert_eq!(links.len(), wanted.len());
 }
 
-/// The error where a line of the file is another.
+/// The error of the file when one of its lines is replaced.
 fn error(old: &str, new: &str) -> String {
     assert!(WHOLE.contains(old), "{old}");
     error_of(&WHOLE.replacen(old, new, 1))

@@ -1,4 +1,4 @@
-//! A file that is accepted becomes a graph whose apps can be made.
+//! A file that is accepted becomes a graph whose apps can all be made.
 
 use carina_nfv::traffic::graph::{graph, port_kinds};
 use carina_nfv::traffic::{Defaults, read};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::{carina_file, snabb_file};
 
-/// What takes the place of a value of a file.
+/// Values that replace a value of a file.
 const VALUES: &[&str] = &[
     "0",
     "1",
@@ -66,7 +66,7 @@ const VALUES: &[&str] = &[
     "{ }",
 ];
 
-/// The places of values: what follows a `=` up to a comma, a brace or the end of the line.
+/// The byte ranges of all values: from a `=` to the next comma, semicolon, brace or line end.
 fn places(text: &str) -> Vec<(usize, usize)> {
     let mut places = Vec::new();
     for (at, _) in text.match_indices("= ") {
@@ -80,7 +80,7 @@ fn places(text: &str) -> Vec<(usize, usize)> {
     places
 }
 
-/// A file with other values at some places.
+/// A file in which some values are replaced.
 fn file() -> impl Strategy<Value = String> {
     let files = [carina_file::WHOLE, snabb_file::WHOLE];
     let index = any::<proptest::sample::Index>;
@@ -105,7 +105,8 @@ proptest! {
         if let Ok(traffic) = read(&text, &defaults, &port_kinds()) {
             let made = graph(&traffic, &port_kinds()).unwrap();
             let made = made.rehearse(carina_frame::PoolConfig::default().frame_bytes);
-            // An MTU that is too long for frames of the pool is right for another pool.
+            // An MTU that is too long for this pool's frames is valid for a pool with longer
+            // frames.
             let is_long = |error: &str| error.contains("--frame-bytes");
             if let Err(error) = made {
                 prop_assert!(is_long(&error.to_string()), "{text}\n{error}");

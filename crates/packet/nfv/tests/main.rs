@@ -1,4 +1,4 @@
-//! Tests of this crate: files, and traffic in simulated time.
+//! Tests of the crate: files of ports, and traffic in simulated time.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod carina_file;

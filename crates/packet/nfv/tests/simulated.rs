@@ -1,4 +1,4 @@
-//! A configuration whose ports are queues, in simulated time.
+//! Runs a configuration in simulated time, with queues in place of its ports.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use carina_time::Instant;
 
 type Queue = Arc<Mutex<VecDeque<Vec<u8>>>>;
 
-/// A port of queues: what it sends, and what it saw.
+/// A port that consists of queues: frames to send, and frames that it received.
 #[derive(Clone, Debug, Default)]
 pub struct Probe {
     send: Queue,
@@ -58,7 +58,7 @@ impl FrameApp for ProbeApp {
     }
 }
 
-/// A configuration that runs.
+/// A running configuration.
 pub struct Bench {
     network: Network,
     counters: PathBuf,
@@ -67,7 +67,7 @@ pub struct Bench {
     now: u64,
 }
 
-/// A port of the file: its kind does not matter, a probe takes its place.
+/// The text of a port. Its kind does not matter, because a probe replaces its app.
 pub fn port(name: &str, more: &str) -> String {
     format!("[[ports]]\nname = \"{name}\"\napp = {{ kind = \"tap\", name = \"{name}\" }}\n{more}\n")
 }
@@ -97,7 +97,7 @@ impl Bench {
         bench
     }
 
-    /// Applies a file.
+    /// Applies the text of a file.
     pub fn configure(&mut self, text: &str) -> Difference {
         let traffic = read(text, &Defaults::default(), &port_kinds()).unwrap();
         let mut graph = graph(&traffic, &port_kinds()).unwrap();
@@ -111,18 +111,18 @@ impl Bench {
         self.network.configure(&graph).unwrap()
     }
 
-    /// Has a port send a frame in the next breath.
+    /// Lets a port send a frame in the next breath.
     pub fn send(&self, port: &str, frame: &[u8]) {
         let mut waiting = self.probes[port].send.lock().unwrap();
         waiting.push_back(frame.to_vec());
     }
 
-    /// What a port saw since it was last asked.
+    /// The frames that a port has received since the last call.
     pub fn seen(&self, port: &str) -> Vec<Vec<u8>> {
         self.probes[port].seen.lock().unwrap().drain(..).collect()
     }
 
-    /// Breathes until all that was sent has gone through, and then lets a millisecond pass.
+    /// Breathes until all frames have passed, and then lets a millisecond pass.
     pub fn breathe(&mut self) {
         for _ in 0..4 {
             self.network.breathe(Instant::from_millis(self.now));
@@ -131,7 +131,7 @@ impl Bench {
     }
 
     pub fn counts(&mut self) -> TrafficCounts {
-        // Counts of links are shown every 20 ms.
+        // Counters of links are updated every 20 ms.
         self.now += 100;
         self.breathe();
         TrafficCounts::of(&self.traffic, &counter_file::read(&self.counters).unwrap())

@@ -1,4 +1,4 @@
-//! Files of snabbnfv.
+//! Tests of snabbnfv's files.
 
 use carina_apps::l2tpv3::L2tpv3Config;
 use carina_nfv::traffic::graph::port_kinds;
@@ -73,7 +73,7 @@ fn every_field_of_snabbnfv_is_read() {
     assert_eq!(port.egress_filter.as_deref(), Some("not udp"));
     let state = port.state.unwrap();
     assert_eq!((state.connections, state.idle_s), (1000, 7200));
-    // To the guest, and from it; the bucket is what a second gives.
+    // Rates to the guest and from it; the bucket holds one second's worth.
     let rates = [port.ingress_rate.unwrap(), port.egress_rate.unwrap()];
     assert_eq!(
         rates.map(|rate| (rate.bits_per_second, rate.bucket_bytes)),
@@ -121,13 +121,13 @@ fn next_hop_may_be_a_mac_address() {
     assert_eq!(l2tpv3(tunnel).next_mac.unwrap().0, Mac([2, 0, 0, 0, 0, 9]));
 }
 
-/// The error where a part of the file is another.
+/// The error of the file when a part of it is replaced.
 fn changed(old: &str, new: &str) -> String {
     assert!(WHOLE.contains(old), "{old}");
     error(&WHOLE.replacen(old, new, 1))
 }
 
-/// What is changed to what, and what the error begins with.
+/// The part to replace, its replacement, and the beginning of the error.
 const WRONG: [[&str; 3]; 19] = [
     [
         "\"L2TPv3\"",

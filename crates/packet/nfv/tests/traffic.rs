@@ -1,4 +1,4 @@
-//! Traffic between ports and an uplink.
+//! Tests of traffic between ports and an uplink.
 
 use crate::packets::{BROADCAST, mac, tagged, udp};
 use crate::simulated::{Bench, UPLINK, port};
@@ -53,13 +53,13 @@ fn filter_blocks_a_port_and_state_lets_answers_in() {
     let text = UPLINK.to_owned() + &port("a", &stateful) + &port("b", &stateless);
     let mut bench = Bench::new(&text);
     let answer = |to| udp(mac(9), mac(to), IN, 60);
-    // An answer to nothing, and what the filter lets in.
+    // An answer without a request, and a packet that the filter accepts.
     bench.send("uplink", &answer(1));
     let web = udp(mac(9), mac(1), [(9, 4000), (1, 80)], 60);
     bench.send("uplink", &web);
     bench.breathe();
     assert_eq!(bench.seen("a"), [web]);
-    // The same answer when it is one.
+    // The same answer, now after a request.
     for from in [1, 2] {
         let name = ["", "a", "b"][usize::from(from)];
         bench.send(name, &udp(mac(from), mac(9), OUT, 60));
@@ -73,14 +73,15 @@ fn filter_blocks_a_port_and_state_lets_answers_in() {
         (bench.seen("a"), bench.seen("b").len()),
         (vec![answer(1)], 0)
     );
-    // After its time the connection is forgotten.
+    // The refused frames are counted under their filters.
     let counts = bench.counts();
     assert_eq!(counts.ports[0].drops["ingress_filter"], 1);
     assert_eq!(counts.ports[1].drops["ingress_filter"], 1);
     assert_eq!(counts.ports[1].drops["egress_filter"], 1);
 }
 
-/// Frames of 1000 bytes that pass in so many milliseconds when 10 a millisecond, 80 Mb/s, come.
+/// Number of frames of 1000 bytes that pass within `millis` ms, while 10 arrive per millisecond (80
+/// Mb/s).
 fn passed(config: &str, from: &str, to: &str, millis: u64) -> u64 {
     let text = UPLINK.to_owned() + &port("a", &(address(1) + config)) + &port("b", &address(2));
     let mut bench = Bench::new(&text);
@@ -108,12 +109,12 @@ fn passed(config: &str, from: &str, to: &str, millis: u64) -> u64 {
 
 #[test]
 fn rates_hold_to_the_frame_in_both_directions() {
-    // A full bucket, one second's worth, and then the rate: of 9999 ms, as the first frames come
-    // at 0.
+    // A full bucket of one second's worth, and then the rate for 9999 ms, because the first frames
+    // arrive at time 0.
     let wanted = (1_250_000 + 1_250_000 * 9_999 / 1_000) / 1_000;
     assert_eq!(passed("egress_mbps = 10", "a", "uplink", 10_000), wanted);
     assert_eq!(passed("ingress_mbps = 10", "uplink", "a", 10_000), wanted);
-    // A small bucket: the rate alone.
+    // With a small bucket almost only the rate counts.
     let config = "egress_mbps = 8.0\negress_burst_bytes = 3000";
     assert_eq!(passed(config, "a", "uplink", 1_000), 3 + 999);
 }
@@ -146,7 +147,7 @@ fn other_ports_lose_nothing_while_one_changes() {
             bench.send("b", &across);
             sent += 1;
         }
-        // Frames are under way, on every link, when the file changes.
+        // Frames are on every link while the file changes.
         let steps = bench.configure(&files[(round * 7 + round / 5) % files.len()]);
         let apps = [
             &steps.added,

@@ -1,4 +1,4 @@
-//! Traffic through the tunnels of ports, and their encryption.
+//! Tests of traffic through tunnels of ports, and of their encryption.
 
 use crate::packets::{BROADCAST, mac, udp};
 use crate::simulated::{Bench, UPLINK, port};
@@ -31,7 +31,7 @@ fn frames_go_through_a_tunnel_and_come_back() {
     near.breathe();
     let outer = near.seen("uplink");
     assert_eq!(outer.len(), 1);
-    // Ethernet, IPv6 with next header 115, session, cookie, frame. (RFC 8159)
+    // Ethernet; IPv6 with next header 115; session, cookie, frame. (RFC 8159)
     let head = &outer[0][..66];
     assert_eq!((&head[..6], &head[6..12]), (&mac(2)[..], &mac(1)[..]));
     assert_eq!((head[12..14].to_vec(), head[20]), (vec![0x86, 0xdd], 115));
@@ -41,7 +41,7 @@ fn frames_go_through_a_tunnel_and_come_back() {
     );
     assert_eq!(outer[0][66..], inner);
     far.send("uplink", &outer[0]);
-    // Another cookie is refused, and counted.
+    // A frame with a wrong cookie is refused and counted.
     let mut forged = outer[0].clone();
     forged[65] = 9;
     far.send("uplink", &forged);
@@ -50,7 +50,7 @@ fn frames_go_through_a_tunnel_and_come_back() {
     assert_eq!(far.counts().ports[0].drops["tunnel_cookie"], 1);
 }
 
-/// The keys of one of two ends.
+/// The ESP keys of one of the two ends.
 fn esp(own: usize) -> String {
     let keys = [
         "000102030405060708090a0b0c0d0e0f",
@@ -64,15 +64,15 @@ fn esp(own: usize) -> String {
     )
 }
 
-/// Two ports `a` whose uplinks are one segment.
+/// Two NFV processes, each with a port `a`, whose uplinks are on one segment.
 struct Pair {
     sides: [Bench; 2],
-    /// What was on the segment.
+    /// The frames that crossed the segment.
     between: Vec<Vec<u8>>,
 }
 
 impl Pair {
-    /// Tunnels over IPv4 or IPv6, whose ends ask each other for their MAC addresses.
+    /// Ports with tunnels over IPv4 or IPv6, whose ends resolve each other's MAC addresses.
     fn new(config: [&str; 2], net: &str, is_protected: bool) -> Pair {
         let side = |own: usize| {
             let (here, there, config) = (own + 1, 2 - own, config[own]);
@@ -105,7 +105,7 @@ impl Pair {
         }
     }
 
-    /// What both stations sent in, and what the others got.
+    /// Sends a frame from each station, and returns what each received.
     fn exchange(&mut self, out: &[u8], back: &[u8]) -> [Vec<Vec<u8>>; 2] {
         self.between.clear();
         self.sides[0].send("a", out);
@@ -135,7 +135,8 @@ fn frames_cross_tunnels_of_every_type() {
             for is_protected in [false, true] {
                 let what = format!("{config}, {net}, {is_protected}");
                 let mut pair = Pair::new([config; 2], net, is_protected);
-                // Requests, and replies, which are not protected: a router answers them as well.
+                // Lets the ends resolve each other. These messages are not protected, as a router
+                // must understand them.
                 pair.breathe(300);
                 let seen = pair.exchange(&out, &back);
                 assert_eq!(seen, [vec![back.clone()], vec![out.clone()]], "{what}");
@@ -149,7 +150,7 @@ fn frames_cross_tunnels_of_every_type() {
     }
 }
 
-/// ARP of IPv4, as stations send it.
+/// An ARP message for IPv4 in a frame of 60 bytes.
 fn arp(operation: u8, [from, to]: [[u8; 6]; 2], ips: [u8; 2], is_to_all: bool) -> Vec<u8> {
     let mut frame = if is_to_all { BROADCAST } else { to }.to_vec();
     frame.extend(from);
@@ -169,7 +170,7 @@ fn stations_reach_each_other_through_ipip() {
             "type = \"ipip\"\nstation_ip = \"10.0.0.{station}\"\ngateway_ip = \"10.0.0.{gateway}\""
         )
     });
-    // A packet with the checksum that the tunnel's other end asks for.
+    // A packet with the IPv4 checksum that the far end of the tunnel verifies.
     let packet = |to: [u8; 6], from: [u8; 6], ends| {
         let mut frame = udp(from, to, ends, 100);
         let sum = carina_wire::inet::checksum(&frame[14..34], 0);
@@ -185,7 +186,7 @@ fn stations_reach_each_other_through_ipip() {
         let stations = [(mac(0x71), 1, mac(0), 254), (mac(0x79), 9, mac(3), 253)];
         pair.breathe(300);
         for (side, (own, ip, router, gateway)) in stations.into_iter().enumerate() {
-            // The router asks for the station, which asks for it.
+            // The gateway asks for the station, and the station for the gateway.
             let asked = pair.sides[side].seen("a");
             assert_eq!(asked, [arp(1, [router, [0; 6]], [gateway, ip], true)]);
             pair.sides[side].send("a", &arp(2, [own, router], [ip, gateway], false));

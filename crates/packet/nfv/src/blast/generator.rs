@@ -1,4 +1,4 @@
-//! The app that sends: packets at a rate, or as many as the port takes.
+//! The app that sends packets, at a given rate or as fast as the port takes them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,16 +11,16 @@ use carina_time::Instant;
 
 use crate::blast::packets::{Packets, Stamp};
 
-/// What a trial asks of the generator.
+/// What the generator shall send.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
-    /// Its number, which its packets carry; 0 sends nothing.
+    /// The trial's number, which its packets carry; 0 sends nothing.
     pub number: u16,
-    /// Packets a second; without it as many as the port takes.
+    /// Packets per second; `None` sends as fast as the port takes them.
     pub rate: Option<f64>,
-    /// Packets in all; without it there is no end.
+    /// Number of packets in all; `None` sends without end.
     pub count: Option<u64>,
-    /// Packets are sent.
+    /// Whether the generator sends now.
     pub is_on: bool,
 }
 
@@ -33,18 +33,18 @@ impl Trial {
     };
 }
 
-/// What a generator has done in a trial.
+/// What a generator has sent in a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub bytes: u64,
-    /// When the first one left and the last one.
+    /// When the first and the last packet were sent.
     pub times: Option<(Instant, Instant)>,
 }
 
-/// The configuration of a generator.
+/// The configuration of the app `generator`.
 #[derive(Clone, Debug)]
 pub(super) struct GeneratorConfig {
     pub packets: Arc<Packets>,
@@ -58,7 +58,7 @@ impl PartialEq for GeneratorConfig {
     }
 }
 
-/// The app.
+/// The app `generator`.
 pub(super) struct Generator {
     packets: Arc<Packets>,
     trial: Trial,
@@ -66,7 +66,8 @@ pub(super) struct Generator {
     pool: Pool,
     pool_empty: Counter,
     number: u64,
-    /// When the rate began to hold, and how many packets were sent or given up then.
+    /// When the present rate began to count, and how many packets had been sent or given up by
+    /// then.
     since: Option<(Instant, u64)>,
 }
 
@@ -148,7 +149,7 @@ impl Generator {
         }
     }
 
-    /// How many packets are to be sent now.
+    /// How many packets to send now.
     fn wanted(&mut self, now: Instant) -> usize {
         let left = self.left();
         let due = match self.trial.rate {
@@ -159,7 +160,8 @@ impl Generator {
                 let passed = now.since(since).as_nanos() as f64 / 1e9;
                 let due = (passed * rate) as u64;
                 let behind = due.saturating_sub(self.number - base);
-                // What was missed while the sender stood still is not made up for in one burst.
+                // After a pause longer than `DEBT_S`, the generator gives up the missed packets.
+                // Sending them at once would be a burst far above the rate.
                 if behind > (rate * DEBT_S) as u64 + FRAME_BURST as u64 {
                     self.since = Some((now, self.number));
                 }
@@ -183,5 +185,5 @@ impl Generator {
     }
 }
 
-/// How far the sender may be behind its rate and still make up for it, in seconds.
+/// How far the sender may be behind its rate and still catch up, in seconds.
 const DEBT_S: f64 = 0.01;

@@ -1,8 +1,8 @@
-//! A histogram of times over many orders of magnitude, in fixed memory.
+//! A histogram of times over many orders of magnitude, in a fixed amount of memory.
 
 use serde::Serialize;
 
-/// Counts of values in buckets that are at most 1/32 of their value wide.
+/// Counts values in buckets. A bucket is at most 1/32 of its values wide.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Box<[u64]>,
@@ -12,22 +12,22 @@ pub struct Histogram {
     max: u64,
 }
 
-/// What a histogram says, in nanoseconds.
+/// Statistics of a histogram, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Spread {
-    /// The shortest.
+    /// The smallest value.
     pub min: u64,
-    /// The mean.
+    /// The mean value.
     pub mean: u64,
-    /// Half of them are at most this.
+    /// Half of the values are at most this.
     pub p50: u64,
-    /// Nine of ten.
+    /// 90 % of the values are at most this.
     pub p90: u64,
-    /// 99 %.
+    /// 99 % of the values are at most this.
     pub p99: u64,
-    /// 99.9 %.
+    /// 99.9 % of the values are at most this.
     pub p999: u64,
-    /// The longest.
+    /// The largest value.
     pub max: u64,
 }
 
@@ -54,7 +54,7 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
-    /// Figures of all values; `None` without any.
+    /// Statistics of all values; `None` if there are none.
     #[must_use]
     pub fn spread(&self) -> Option<Spread> {
         if self.total == 0 {
@@ -72,7 +72,7 @@ impl Histogram {
         })
     }
 
-    /// The upper end of the bucket in which the value lies that so many of 1000 do not exceed.
+    /// The upper end of the bucket that contains the given quantile, in thousandths of the values.
     fn quantile(&self, per_mille: u64) -> u64 {
         let rank = u128::from(self.total) * u128::from(per_mille);
         let mut below = 0;
@@ -85,7 +85,7 @@ impl Histogram {
         self.max
     }
 
-    /// The buckets that hold values: the highest value of each, and how many.
+    /// The buckets that hold values: the highest value of each, and its count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let filled = self.counts.iter().enumerate();
         filled
@@ -94,7 +94,8 @@ impl Histogram {
     }
 }
 
-/// The first 64 buckets hold one value each; then there are 32 for each doubling.
+/// The bucket of a value. The first 64 buckets hold one value each; then 32 buckets follow for each
+/// doubling.
 fn bucket(value: u64) -> usize {
     if value < 64 {
         return value as usize;

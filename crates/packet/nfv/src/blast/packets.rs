@@ -1,10 +1,10 @@
-//! The packets that a load generator sends: made by rule, or read from a capture file.
+//! The packets that a load generator sends: generated, or read from a capture file.
 //!
 //! ```text
 //!   Ethernet 14 | IPv4 20 | UDP 8, no checksum | trial u16, number u64, time u64 (ns) | fill
 //! ```
 //!
-//! Or over IPv6, with a checksum.
+//! Generated packets over IPv6 have the same contents, and a UDP checksum.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -21,34 +21,35 @@ use crate::destination::Destination;
 
 mod over_ipv6;
 
-/// How packets are made.
+/// How to generate packets.
 #[derive(Clone, Debug)]
 pub struct Synthesis {
-    /// Bytes of each frame of a round, without FCS.
+    /// Lengths of the frames in bytes, without FCS.
     pub sizes: Mix,
     /// Source MAC address.
     pub source_mac: Mac,
     /// Destination MAC address.
     pub destination_mac: Mac,
-    /// Source address.
+    /// Source IP address.
     pub source: IpAddr,
-    /// Destinations, one after the other, of the same version of IP.
+    /// Destination addresses, used in turn; of the same IP version as the source.
     pub destinations: Destination,
-    /// Destination port of UDP.
+    /// UDP destination port.
     pub port: u16,
-    /// Flows: source ports from 1024 on, one after the other; 1 to 64,512.
+    /// Number of flows, 1 to 64,512. Flows differ by their UDP source port: 1024 and up, used in
+    /// turn.
     pub flows: u16,
 }
 
-/// Lengths of frames and how many of each: `64x7,594x3,1500`.
+/// Lengths of frames and how often each occurs in a round, written `64x7,594x3,1500`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mix(Vec<usize>);
 
-/// Why there are no packets.
+/// Why packets cannot be made or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PacketsError {
-    /// The text of a mix is not well formed.
+    /// The text is not a valid mix.
     #[error("{0:?}: lengths of frames are written 64 or 64x7,594x3,1500")]
     Mix(String),
     /// A length is out of range.
@@ -57,34 +58,34 @@ pub enum PacketsError {
     /// A length is out of range for IPv6.
     #[error("{0} bytes: a frame has {STAMPED_MIN6} to {max} over IPv6, without FCS", max = ETHERNET_SIZES.end())]
     Length6(usize),
-    /// Source and destination are not of one version of IP.
+    /// Source and destination have different IP versions.
     #[error("from {source_address} to {destinations}: both must be of the same version of IP")]
     Versions {
-        /// The source.
+        /// The source address.
         source_address: IpAddr,
-        /// The destinations.
+        /// The destination addresses.
         destinations: Destination,
     },
-    /// A round of a mix is too long.
+    /// A mix has too many frames.
     #[error("a round of {0} frames: at most {ROUND_MAX} are possible")]
     Round(usize),
-    /// There are no flows, or too many.
+    /// The number of flows is 0 or too high.
     #[error("{0} flows: 1 to {FLOWS_MAX} are possible")]
     Flows(u16),
-    /// The file cannot be read, or is no capture file.
+    /// The file cannot be read, or is not a capture file.
     #[error("{path}: {source}")]
     File {
         /// The file.
         path: String,
-        /// Why.
+        /// The reason.
         source: CaptureFileError,
     },
-    /// The file has packets of which none can be sent.
+    /// The file has packets, but none that can be sent.
     #[error("{path} has no whole Ethernet frame: of its packets {skipped}")]
     NoFrame {
         /// The file.
         path: String,
-        /// The packets, by what is wrong with them.
+        /// Number of packets by the reason why they cannot be sent.
         skipped: Skipped,
     },
     /// The file has no packet.
@@ -126,31 +127,31 @@ impl Default for Mix {
     }
 }
 
-/// What a generator sends, one after the other and from the start again.
+/// A list of packets, which a generator sends over and over.
 #[derive(Clone, Debug)]
 pub struct Packets {
     round: FrameList,
     synthesis: Option<Synthesis>,
-    /// What a user has to know of a capture file.
+    /// Remarks about the capture file for the user.
     pub notes: FileNotes,
 }
 
-/// What of a capture file is not sent as it is.
+/// Packets of a capture file that are left out or altered.
 #[derive(Clone, Debug, Default)]
 pub struct FileNotes {
-    /// Packets that are not sent, by the reason.
+    /// Packets that are left out, by reason.
     pub skipped: Skipped,
-    /// Packets that got MAC addresses, and the link type of the first of them.
+    /// Number of packets that got a new Ethernet header, and the link type of the first of them.
     pub given_stations: Option<(u64, LinkType)>,
-    /// The file ends within a packet or block.
+    /// Set if the file ends within a packet or block.
     pub cut: Option<CaptureError>,
 }
 
 impl Packets {
-    /// Packets that carry a number and the time when they were sent.
+    /// Generates packets that carry a number and the time of sending.
     ///
     /// # Errors
-    /// The number of flows is out of range.
+    /// The number of flows or a length is out of range, or the IP versions differ.
     pub fn made(synthesis: Synthesis) -> Result<Packets, PacketsError> {
         if !(1..=FLOWS_MAX).contains(&synthesis.flows) {
             return Err(PacketsError::Flows(synthesis.flows));
@@ -189,11 +190,11 @@ impl Packets {
         })
     }
 
-    /// The Ethernet frames of a capture file, pcap or pcapng. Packets that were captured without
-    /// MAC addresses get those of `stations`.
+    /// Reads the Ethernet frames of a capture file, pcap or pcapng. Packets that were captured
+    /// without MAC addresses get those of `stations`.
     ///
     /// # Errors
-    /// The file cannot be read, or has no frame.
+    /// The file cannot be read, or has no frame that can be sent.
     pub fn of_file(file: &Path, stations: Stations) -> Result<Packets, PacketsError> {
         let path = || file.display().to_string();
         let read = CapturedFrames::open(file, stations).map_err(|source| PacketsError::File {
@@ -221,13 +222,13 @@ impl Packets {
         })
     }
 
-    /// Number of packets until they begin anew.
+    /// Number of packets in the list, after which it repeats.
     #[must_use]
     pub fn round(&self) -> usize {
         self.round.len()
     }
 
-    /// True when each packet carries its number and time.
+    /// Whether each packet carries its number and time.
     #[must_use]
     pub fn is_stamped(&self) -> bool {
         self.synthesis.is_some()
@@ -240,20 +241,21 @@ impl Packets {
         sum as f64 / self.round.len() as f64
     }
 
-    /// The longest packet in bytes.
+    /// Length of the longest packet, in bytes.
     #[must_use]
     pub fn longest(&self) -> usize {
         self.round.iter().map(<[u8]>::len).max().unwrap_or(0)
     }
 
-    /// The bytes of packet `number`, before [`Packets::stamp`].
+    /// The bytes of packet `number`, before [`Packets::stamp`] completes them.
     #[inline]
     pub(super) fn bytes(&self, number: u64) -> &[u8] {
         let index = number % self.round.len() as u64;
         self.round.get(index as usize).unwrap_or_default()
     }
 
-    /// Completes a copy of [`Packets::bytes`].
+    /// Writes flow, destination and stamp into a copy of [`Packets::bytes`]. Does nothing to
+    /// packets from a file.
     #[inline]
     pub(super) fn stamp(&self, frame: &mut [u8], stamp: Stamp) {
         let Some(synthesis) = &self.synthesis else {
@@ -279,14 +281,14 @@ impl Packets {
     }
 }
 
-/// What a packet that was made carries.
+/// What a generated packet carries: trial, number and time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
-    /// The trial that it belongs to.
+    /// The trial that the packet belongs to.
     pub trial: u16,
-    /// Its number in the trial, from 0.
+    /// The packet's number in the trial, from 0.
     pub number: u64,
-    /// When it was sent.
+    /// When the packet was sent, in ns.
     pub time_ns: u64,
 }
 
@@ -298,7 +300,8 @@ impl Stamp {
         to[10..STAMP_BYTES].copy_from_slice(&self.time_ns.to_be_bytes());
     }
 
-    /// Reads the stamp of a frame, which may have got a VLAN tag on its way.
+    /// Reads the stamp of a frame, which may have a VLAN tag by now. `None` if the frame is not a
+    /// UDP packet long enough for a stamp.
     #[inline]
     pub fn of(frame: &[u8]) -> Option<Stamp> {
         let tag = match frame.get(12..14)? {
@@ -324,7 +327,7 @@ impl Stamp {
     }
 }
 
-/// Writes the destination of an IPv4 packet, and the checksum of its header.
+/// Writes the destination address of an IPv4 packet, and updates its header checksum.
 fn address(frame: &mut [u8], destination: Ipv4Addr) {
     frame[30..34].copy_from_slice(&destination.octets());
     frame[24..26].fill(0);
@@ -334,16 +337,16 @@ fn address(frame: &mut [u8], destination: Ipv4Addr) {
 
 const MAC_BYTES: usize = 14;
 const TAG_BYTES: usize = 4;
-/// Bytes in front of the stamp over IPv4.
+/// Bytes in front of the stamp in a packet over IPv4.
 const HEADERS: usize = 42;
 const STAMP_BYTES: usize = 18;
-/// The shortest frame that carries a stamp, in bytes.
+/// Length of the shortest IPv4 frame that can carry a stamp, in bytes.
 pub const STAMPED_MIN: usize = HEADERS + STAMP_BYTES;
-/// The same over IPv6.
+/// Length of the shortest IPv6 frame that can carry a stamp, in bytes.
 pub const STAMPED_MIN6: usize = over_ipv6::HEADERS + STAMP_BYTES;
-/// The most frames of a round.
+/// Most frames in a round of a mix.
 pub const ROUND_MAX: usize = 4096;
-/// The most flows.
+/// Most flows.
 pub const FLOWS_MAX: u16 = u16::MAX - FLOW_PORT + 1;
 const FLOW_PORT: u16 = 1024;
 
@@ -468,7 +471,7 @@ mod tests {
         assert!(refusal().contains("in.pcap: No such file"));
         std::fs::write(&path, "no capture file at all").unwrap();
         assert!(refusal().contains("neither a pcap nor a pcapng file"));
-        // A frame that is whole, and one of which 20 bytes were kept.
+        // One whole frame, and one of which 20 bytes were captured.
         let file = |link: u32, packets: &[(usize, usize)]| {
             let mut file = file_header(65_535).to_vec();
             file[20..24].copy_from_slice(&link.to_le_bytes());
@@ -484,7 +487,7 @@ mod tests {
         assert_eq!((packets.round(), packets.is_stamped()), (1, false));
         assert_eq!(packets.notes.skipped.of(NoFrame::Cut), 1);
         assert_eq!(packets.bytes(9), [0x47; 64]);
-        // With an FCS of four bytes, of which the second frame has lost two.
+        // Frames with an FCS of four bytes; the second has lost two of them.
         file(0x2400_0001, &[(64, 64), (62, 64)]);
         let packets = replayed();
         assert_eq!((packets.round(), packets.longest()), (2, 60));

@@ -1,4 +1,4 @@
-//! The app that receives: counts packets, finds loss and reordering, and how long they took.
+//! The app that receives: counts packets, detects loss and reordering, and measures latency.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,24 +14,24 @@ use crate::blast::packets::Stamp;
 pub struct Received {
     /// Packets of the trial.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub bytes: u64,
-    /// Other frames.
+    /// Frames that are not packets of the trial.
     pub others: u64,
-    /// Their numbers.
+    /// The numbers of the packets, to detect loss, duplicates and reordering.
     pub numbers: SequenceTracker,
-    /// How long they took, in ns.
+    /// Latencies of the packets, in ns.
     pub latency: Histogram,
-    /// When the first one came and the last one.
+    /// When the first and the last packet arrived.
     pub times: Option<(Instant, Instant)>,
 }
 
-/// The configuration of a receiver.
+/// The configuration of the app `receiver`.
 #[derive(Clone, Debug)]
 pub(super) struct ReceiverConfig {
     /// The trial whose packets are counted.
     pub trial: u16,
-    /// Packets carry their number; else each one counts.
+    /// Whether packets carry a stamp. If not, every frame counts as a packet of the trial.
     pub is_stamped: bool,
     pub received: Arc<Mutex<Received>>,
 }
@@ -42,7 +42,7 @@ impl PartialEq for ReceiverConfig {
     }
 }
 
-/// The app.
+/// The app `receiver`.
 pub(super) struct Receiver {
     trial: u16,
     is_stamped: bool,

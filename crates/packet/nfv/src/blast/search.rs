@@ -1,11 +1,11 @@
 //! The search for the highest rate without loss. (RFC 2544 §26.1)
 
-/// Halves the range between a rate without loss and one with loss.
+/// A binary search between a rate without loss and a rate with loss.
 #[derive(Clone, Debug)]
 pub struct Search {
-    /// The highest rate without loss so far, in packets a second.
+    /// The highest rate without loss so far, in packets per second.
     good: f64,
-    /// The lowest rate with loss.
+    /// The lowest rate with loss so far, in packets per second.
     bad: f64,
     resolution: f64,
     retries: u32,
@@ -14,9 +14,10 @@ pub struct Search {
 }
 
 impl Search {
-    /// Between no packet and `bad`, a rate that has loss; `guess` is tried first. Ends when the
-    /// range is at most `resolution` of its upper end. A rate with loss is tried `retries` times
-    /// more: one packet lost to a disturbance says nothing of the rate.
+    /// Searches between 0 and `bad`, a rate with loss, in packets per second; tries `guess` first.
+    /// The search ends when the remaining range is at most `resolution` of its upper end. It
+    /// repeats a trial with loss up to `retries` times, because one packet lost to a disturbance
+    /// tells nothing about the rate.
     #[must_use]
     pub fn new(bad: f64, guess: f64, resolution: f64, retries: u32) -> Search {
         let is_inside = guess > 0.0 && guess < bad;
@@ -30,19 +31,19 @@ impl Search {
         }
     }
 
-    /// The rate to be tried next; `None` when the search is over.
+    /// The rate to try next, in packets per second; `None` when the search has ended.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
         let is_over = self.bad - self.good <= self.resolution * self.bad || self.next < 1.0;
         (!is_over).then_some(self.next)
     }
 
-    /// Takes the outcome of the trial of [`Search::rate`]: whether it was without loss, and the
-    /// rate that the sender reached.
+    /// Records the outcome of a trial at [`Search::rate`]: whether it had no loss, and the rate
+    /// that the sender reached.
     pub fn note(&mut self, is_lossless: bool, reached: f64) {
         if is_lossless {
             self.good = self.good.max(reached.min(self.next));
-            // The sender is no faster than this.
+            // The sender cannot go faster.
             if reached < self.next * (1.0 - self.resolution) {
                 self.bad = self.good;
             }
@@ -56,7 +57,7 @@ impl Search {
         self.next = f64::midpoint(self.good, self.bad);
     }
 
-    /// The highest rate without loss, in packets a second; 0 when every trial had loss.
+    /// The highest rate without loss, in packets per second; 0 if every trial had loss.
     #[must_use]
     pub fn found(&self) -> f64 {
         self.good

@@ -1,4 +1,4 @@
-//! Forwarding by route: the part of the graph for each version of IP.
+//! Forwarding by route: the part of the graph for each IP version.
 //!
 //! ```text
 //!   of one version:  A <--> arp-A --> join --> hop+ --> route --> arp-B <--> B
@@ -16,40 +16,40 @@ use super::{ForwardError, GraphText};
 use crate::destination::Destination;
 use crate::port::PortSpec;
 
-/// Where packets go.
+/// Stations and routes of a router.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
-    /// Stations at the ports: at most one of each version of IP at a port.
+    /// The stations at the ports; at most one of each IP version per port.
     pub stations: Vec<Station>,
-    /// Routes, each to the port of this name.
+    /// Routes, each with the name of the port that it leads to.
     pub routes: Vec<(Destination, String)>,
-    /// A file with more of them, of IPv4, a line `10.0.0.0/8 eth1` each.
+    /// A file with further IPv4 routes, one per line: `10.0.0.0/8 eth1`.
     pub file: Option<PathBuf>,
-    /// The same of IPv6, a line `fd00::/8 eth1` each.
+    /// A file with further IPv6 routes, one per line: `fd00::/8 eth1`.
     pub file6: Option<PathBuf>,
 }
 
-/// What is at a port: the router's own address there, and the station that gets its packets.
+/// The router's own address at a port, and the next hop there.
 #[derive(Clone, Debug)]
 pub struct Station {
     /// The port's name.
     pub port: String,
-    /// Own address, for which ARP or neighbour discovery is answered.
+    /// The router's own address; it answers ARP or neighbour discovery for it.
     pub address: IpAddr,
-    /// The next hop.
+    /// The next hop for all packets that leave at this port.
     pub next: Next,
 }
 
-/// The station that gets the packets that leave at a port.
+/// A next hop, given by its IP address or by its MAC address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Its address, whose MAC address is asked for.
+    /// The IP address; the router finds the MAC address by ARP or neighbour discovery.
     Address(IpAddr),
-    /// Its MAC address.
+    /// The MAC address.
     Mac(Mac),
 }
 
-/// A version of IP, and the names of its apps.
+/// An IP version, with the names of its apps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     V4,
@@ -92,7 +92,7 @@ impl Version {
         }
     }
 
-    /// The kind of the app that finds MAC addresses.
+    /// The kind of the app that resolves MAC addresses.
     fn resolver(self) -> &'static str {
         match self {
             Version::V4 => "arp",
@@ -100,7 +100,8 @@ impl Version {
         }
     }
 
-    /// An address of no station, where only a MAC address is known. `own` is not it.
+    /// A placeholder for the next hop's IP address if only its MAC address is known. Differs from
+    /// `own`.
     fn nowhere(self, own: IpAddr) -> IpAddr {
         let link_local = |last| Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last);
         match self {
@@ -112,7 +113,7 @@ impl Version {
 }
 
 impl Routes {
-    /// Adds the apps of a router between these ports.
+    /// Adds the apps and links of a router between these ports.
     pub(super) fn add_to(
         &self,
         file: &mut GraphText,
@@ -195,7 +196,7 @@ impl Routes {
         }
     }
 
-    /// The ways between a port and the tables of routes.
+    /// Links a port with the router of each IP version that it has a station of.
     fn add_port(&self, file: &mut GraphText, at: usize, port: &PortSpec) {
         let name = port.app();
         let stations = [Version::V4, Version::V6].map(|version| self.station(name, version));
@@ -221,7 +222,7 @@ impl Routes {
             [Some(station), None] | [None, Some(station)] => {
                 way.add(station, [name, "output"], [name, "input"]);
             }
-            // `check` has found the port that has none.
+            // `check` has already refused a port without a station.
             [None, None] => {}
         }
     }
@@ -258,17 +259,17 @@ impl Station {
     }
 }
 
-/// The way between a port and a table of routes while it is made.
+/// The links between a port and the routing tables that are being built.
 struct Way<'a> {
     file: &'a mut GraphText,
     port: &'a PortSpec,
-    /// Number of the port among all of them.
+    /// The port's number among all ports.
     number: usize,
 }
 
 impl Way<'_> {
-    /// Puts the app in that finds the station: frames come from an output of one app, and go to
-    /// an input of another.
+    /// Adds the app that resolves the next hop's MAC address. `from` is the app and output that
+    /// frames come from, `to` the app and input that they go to.
     fn add(&mut self, station: &Station, from: [&str; 2], to: [&str; 2]) {
         let (name, version) = (self.port.app(), station.version());
         let app = format!("{}-{name}", version.resolver());
@@ -297,5 +298,6 @@ impl Way<'_> {
     }
 }
 
-/// A device of IP packets takes the MAC header off, whatever is in it.
+/// A next hop's MAC address for a tun device, which strips the Ethernet header, so any address will
+/// do.
 const BEHIND_TUN: Mac = Mac([2, 0, 0, 0, 0, 1]);

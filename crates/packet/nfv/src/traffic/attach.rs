@@ -1,15 +1,15 @@
-//! What a virtual machine needs to have a port as its network card.
+//! Arguments for QEMU and elements for libvirt that connect a virtual machine to a port.
 
 use std::fmt::Write;
 
 use super::TrafficPort;
 
-/// A guest's card, as its port has it.
+/// A guest's network card, as its port is configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card {
     name: String,
     socket: String,
-    /// QEMU makes the socket.
+    /// Whether QEMU creates the socket and the port connects to it.
     is_server: bool,
     queues: i64,
     packed: bool,
@@ -19,16 +19,16 @@ pub struct Card {
     mtu: Option<u16>,
 }
 
-/// Why a port is the card of no guest.
+/// A port is not a guest's network card.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "port {port} is of kind {kind}: a virtual machine attaches to ports of kind vhost_user, those \
      without `app`"
 )]
 pub struct NoCard {
-    /// The port.
+    /// The port's name.
     pub port: String,
-    /// What it is.
+    /// The port's kind.
     pub kind: String,
 }
 
@@ -36,7 +36,7 @@ impl Card {
     /// The card of a port.
     ///
     /// # Errors
-    /// The port is of another kind.
+    /// The port is not of kind `vhost_user`.
     pub fn of(port: &TrafficPort) -> Result<Card, NoCard> {
         let text = |key: &str| port.app.get(key).and_then(toml::Value::as_str);
         let flag = |key: &str| port.app.get(key).and_then(toml::Value::as_bool);
@@ -61,15 +61,16 @@ impl Card {
         })
     }
 
-    /// The same card with an MTU, which the guest's driver takes.
+    /// Sets the MTU that the card offers to the guest's driver.
     #[must_use]
     pub fn with_mtu(self, mtu: Option<u16>) -> Card {
         Card { mtu, ..self }
     }
 
-    /// Arguments of QEMU. `memory` is the guest's, as `-m` has it: QEMU has to share it. Without it
-    /// the arguments for that are left out. `is_emulated` says that QEMU runs without KVM: version
-    /// 7.2 then dies when the guest's driver turns MSI-X on, and the card gets none.
+    /// The QEMU arguments for this card. `memory` is the guest's memory as for `-m`, which QEMU
+    /// must share with the port; `None` leaves out the arguments for it. `is_emulated` means that
+    /// QEMU runs without KVM: the card then has no MSI-X, because QEMU 7.2 crashes when a guest's
+    /// driver enables MSI-X.
     #[must_use]
     pub fn qemu(&self, memory: Option<&str>, is_emulated: bool) -> Vec<String> {
         let mut arguments = Vec::new();
@@ -122,7 +123,7 @@ impl Card {
         arguments
     }
 
-    /// Elements of a libvirt domain.
+    /// The elements of a libvirt domain for this card.
     #[must_use]
     pub fn libvirt(&self) -> String {
         let mut xml = String::from(

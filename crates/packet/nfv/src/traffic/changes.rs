@@ -1,4 +1,4 @@
-//! What differs between two configurations, for people.
+//! Describes the differences between two configurations.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use super::{Traffic, TrafficPort};
 /// The difference between two configurations, port by port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// The uplink is another.
+    /// Whether the uplink differs.
     pub uplink: bool,
-    /// Ports that are new.
+    /// Names of ports that only the new configuration has.
     pub added: Vec<String>,
-    /// Ports that go.
+    /// Names of ports that only the old configuration has.
     pub removed: Vec<String>,
-    /// Ports that differ, with the fields that do.
+    /// Names of ports that differ, with the fields that do.
     pub changed: Vec<(String, Vec<&'static str>)>,
 }
 
@@ -45,7 +45,7 @@ impl Changes {
         changes
     }
 
-    /// True when nothing differs.
+    /// Whether nothing differs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Changes::default()
@@ -70,7 +70,7 @@ fn differing(old: &TrafficPort, new: &TrafficPort) -> Vec<&'static str> {
 }
 
 impl fmt::Display for Changes {
-    /// One line per port: `+` what comes, `-` what goes, `~` what changes.
+    /// One line per port: `+` added, `-` removed, `~` changed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = Vec::new();
         if self.uplink {

@@ -1,4 +1,4 @@
-//! What went through ports, from the counters of the graph.
+//! Traffic and drops of ports, computed from the counters of the graph.
 
 use std::collections::BTreeMap;
 
@@ -11,33 +11,33 @@ use serde::Serialize;
 use super::Traffic;
 use super::graph::{MUX, app_name, step};
 
-/// What went through a process.
+/// Traffic of an NFV process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TrafficCounts {
-    /// The uplink, if there is one.
+    /// Traffic of the uplink, if there is one.
     pub uplink: Option<PortCounts>,
-    /// The ports, in the order of the file.
+    /// Traffic of the ports, in the order of the file.
     pub ports: Vec<PortCounts>,
-    /// What was dropped between ports, by reason.
+    /// Frames dropped in apps that belong to no port, by reason.
     pub drops: BTreeMap<String, u64>,
 }
 
-/// What went through a port.
+/// Traffic of one port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PortCounts {
-    /// Its name.
+    /// The port's name.
     pub port: String,
     /// Frames that came from it.
     pub from_packets: u64,
-    /// Their bytes, without FCS; of those that a full link dropped none.
+    /// Bytes of these frames, without FCS. Excludes frames that a full link dropped.
     pub from_bytes: u64,
-    /// Frames that were given to it.
+    /// Frames that were delivered to the port.
     pub to_packets: u64,
-    /// Their bytes.
+    /// Bytes of these frames, without FCS.
     pub to_bytes: u64,
-    /// Frames that were dropped on the way, by reason.
+    /// Frames dropped between the port and the switch, by reason.
     pub drops: BTreeMap<String, u64>,
-    /// Why it carries nothing, in words.
+    /// Why the port carries nothing at present, in words; `None` if it works.
     pub state: Option<String>,
 }
 
@@ -49,7 +49,7 @@ impl PortCounts {
         }
     }
 
-    /// Frames that were dropped, for any reason.
+    /// Number of dropped frames, for all reasons.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.drops.values().sum()
@@ -57,7 +57,7 @@ impl PortCounts {
 }
 
 impl TrafficCounts {
-    /// The counts of the ports of a configuration.
+    /// Computes the traffic of a configuration's ports from counters.
     #[must_use]
     pub fn of(traffic: &Traffic, readings: &[Reading]) -> TrafficCounts {
         let mut counts = TrafficCounts {
@@ -96,7 +96,7 @@ impl TrafficCounts {
         if let Ok(link) = of.parse::<LinkName>() {
             return self.add_link(&link, what, reading.value, stems);
         }
-        // Bytes are counted beside the frames.
+        // A counter of bytes repeats what a counter of frames already says.
         let Some(reason) = what
             .strip_prefix("drop_")
             .filter(|_| !what.ends_with("_bytes"))
@@ -121,7 +121,7 @@ impl TrafficCounts {
         let is_drop = what == "drops";
         if let Some((port, step::PORT)) = self.owner(&link.from.app, stems) {
             match what {
-                // Dropped by the link, but it had come.
+                // The link dropped these frames after they had come from the port.
                 "packets" | "drops" => port.from_packets += value,
                 "bytes" => port.from_bytes += value,
                 _ => {}
@@ -138,7 +138,7 @@ impl TrafficCounts {
             return;
         }
         let ends = [&link.from.app, &link.to.app];
-        // What is between the uplink and the mux belongs to the uplink.
+        // The links between uplink and mux belong to the uplink.
         let end = ends.into_iter().find(|end| *end != MUX);
         match end.and_then(|end| self.owner(end, stems)) {
             Some((port, _)) => drop_for(&mut port.drops, LINK_FULL, value),
@@ -146,7 +146,7 @@ impl TrafficCounts {
         }
     }
 
-    /// The port that an app belongs to, and which of its steps it is.
+    /// The port that an app belongs to, and the app's step.
     fn owner<'a>(
         &mut self,
         app: &'a str,
@@ -167,7 +167,7 @@ fn drop_for(drops: &mut BTreeMap<String, u64>, reason: &str, value: u64) {
     *drops.entry(reason.to_owned()).or_default() += value;
 }
 
-/// A reason as the file has it.
+/// A drop reason under the name of the field in the file that causes it.
 fn reason_at(step: &str, reason: &str) -> String {
     match (step, reason) {
         (step::FILTER, "filter") => "egress_filter".to_owned(),

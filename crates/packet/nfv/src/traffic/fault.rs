@@ -1,4 +1,4 @@
-//! What is wrong in a file, and on which line.
+//! Faults in a file of ports, with their lines.
 
 use carina_apps::graph_file::GraphFileError;
 use carina_filter::FilterError;
@@ -7,17 +7,17 @@ use carina_wire::ether::Mac;
 use super::PORTS_MAX;
 use super::lua::LuaReason;
 
-/// A value and its line, from 1.
+/// A value and the line it is on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct At<T> {
-    /// The line.
+    /// The line, from 1.
     pub line: usize,
     /// The value.
     pub value: T,
 }
 
 impl<T> At<T> {
-    /// The same line with another value.
+    /// Replaces the value, and keeps the line.
     pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> At<U> {
         At {
             line: self.line,
@@ -25,7 +25,7 @@ impl<T> At<T> {
         }
     }
 
-    /// What is wrong with the value.
+    /// Makes an error for a fault of this value.
     pub(super) fn is_wrong(&self, fault: Fault) -> FileError {
         FileError {
             line: self.line,
@@ -40,122 +40,122 @@ impl<T> At<T> {
 pub struct FileError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// What is wrong in a file.
+/// A fault in a file of ports.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It is not TOML, or a field is not known or of another type.
+    /// The text is not TOML, or a field is unknown or has the wrong type.
     #[error("{0}")]
     Toml(String),
-    /// It is no table of Lua.
+    /// The text is not a Lua table.
     #[error(transparent)]
     Lua(LuaReason),
-    /// A field has another type of value.
+    /// A field has a value of the wrong type.
     #[error("{field} is {found}: {wanted} would be right")]
     Type {
-        /// The field.
+        /// The field's name.
         field: String,
-        /// What it is.
+        /// The type that was found.
         found: &'static str,
-        /// What it should be.
+        /// The type that is expected.
         wanted: &'static str,
     },
-    /// A field that does not exist.
+    /// A field is unknown.
     #[error("{field}: there is no such field here; there are {known}")]
     Unknown {
-        /// The field.
+        /// The unknown name.
         field: String,
-        /// The fields that there are.
+        /// The fields that are allowed here.
         known: String,
     },
-    /// A field that must be there.
+    /// A mandatory field is missing.
     #[error("{field} is missing here: {wanted}")]
     Missing {
-        /// The field.
+        /// The field's name.
         field: &'static str,
-        /// What would be right.
+        /// What the field should contain.
         wanted: &'static str,
     },
-    /// The text of a field.
+    /// A field has an invalid value.
     #[error("{field} = {found:?}: {wanted}")]
     Value {
-        /// The field.
+        /// The field's name.
         field: String,
-        /// What is there.
+        /// The invalid value.
         found: String,
-        /// What would be right.
+        /// What would be valid.
         wanted: String,
     },
-    /// A filter is not one.
+    /// A filter cannot be compiled.
     #[error("{field}: {error}")]
     Filter {
-        /// The field.
+        /// The field's name.
         field: &'static str,
-        /// What is wrong.
+        /// The filter's fault.
         error: FilterError,
     },
-    /// An app's configuration.
+    /// The configuration of an app is invalid.
     #[error(transparent)]
     App(#[from] GraphFileError),
-    /// Two ports have the same name, or names with the same stem.
+    /// Two ports have the same name, or names whose app prefixes are equal.
     #[error("port {name}: line {other} has a port of this name already")]
     TwoNames {
-        /// The name.
+        /// The name of the later port.
         name: String,
-        /// The line of the other.
+        /// The line of the earlier port.
         other: usize,
     },
-    /// Two ports have the same address.
+    /// Two ports have the same MAC address in one VLAN.
     #[error(
         "port {name}: mac = {mac}: port {other} has this address too, in the same VLAN; each \
          station has its own"
     )]
     TwoAddresses {
-        /// The port.
+        /// The name of the later port.
         name: String,
-        /// The address.
+        /// The MAC address.
         mac: Mac,
-        /// The other port.
+        /// The name of the earlier port.
         other: String,
     },
     /// Two ports have the same socket.
     #[error("port {name}: socket {socket} is that of port {other} too")]
     TwoSockets {
-        /// The port.
+        /// The name of the later port.
         name: String,
-        /// The path.
+        /// The socket's path.
         socket: String,
-        /// The other port.
+        /// The name of the earlier port.
         other: String,
     },
-    /// Two ports have what only one can have.
+    /// Two ports claim a resource that only one can have.
     #[error("port {name} and port {other} have {what}")]
     NotSole {
-        /// The port.
+        /// The name of the later port.
         name: String,
-        /// The port before it.
+        /// The name of the earlier port.
         other: String,
-        /// What both have, and why they cannot.
+        /// Describes the resource, and why it cannot be shared.
         what: String,
     },
-    /// There are more ports than the process has.
+    /// The file has too many ports.
     #[error("{0} ports: at most {PORTS_MAX} are possible")]
     Ports(usize),
-    /// A field needs another one.
+    /// A field requires another field.
     #[error("{field} needs {needed}")]
     Needs {
-        /// The field.
+        /// The field's name.
         field: &'static str,
-        /// The other.
+        /// The required field.
         needed: &'static str,
     },
 }
 
-/// The fault of a value.
+/// The fault of a field with an invalid value.
 pub(super) fn value(field: &str, found: &impl ToString, wanted: &str) -> Fault {
     Fault::Value {
         field: field.to_owned(),

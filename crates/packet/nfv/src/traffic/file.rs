@@ -1,4 +1,4 @@
-//! What files of both formats say, with the line of each field, and what it must be.
+//! The fields of a file in either format, with their lines, and the checks of their values.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::fault::{At, Fault, FileError, value};
 use super::tunnel::TunnelDraft;
 use super::{NAME_BYTES_MAX, PORTS_MAX, PortApp, Traffic, TrafficPort, stem};
 
-/// A file, before it was checked.
+/// The contents of a file that has not been checked yet.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub uplink: Option<At<PortApp>>,
@@ -21,7 +21,7 @@ pub(super) struct Draft {
     pub warnings: Vec<String>,
 }
 
-/// A port, before it was checked.
+/// A port that has not been checked yet.
 #[derive(Debug)]
 pub(super) struct PortDraft {
     pub name: At<String>,
@@ -37,19 +37,19 @@ pub(super) struct PortDraft {
     pub esp: Option<At<toml::Table>>,
 }
 
-/// A rate, before it was checked.
+/// A rate that has not been checked yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RateDraft {
     pub field: &'static str,
-    /// In the unit of the field.
+    /// The rate, in the unit of the field.
     pub rate: f64,
-    /// Bits a second in this unit.
+    /// Bits per second in one unit of the field.
     pub unit: f64,
     pub burst_bytes: Option<At<u64>>,
 }
 
 impl Draft {
-    /// What the file says, when it says nothing wrong.
+    /// Checks the file, and returns its configuration.
     pub(super) fn check(self, kinds: &[Kind]) -> Result<Traffic, FileError> {
         if let Some(port) = self.ports.get(PORTS_MAX) {
             return Err(port.name.is_wrong(Fault::Ports(self.ports.len())));
@@ -74,7 +74,7 @@ impl Draft {
     }
 }
 
-/// Checks that no port before has what only one can have.
+/// Checks that no earlier port has claimed a resource that only one port can have.
 fn is_alone(
     port: &TrafficPort,
     line: usize,
@@ -172,7 +172,7 @@ impl PortDraft {
     }
 }
 
-/// The path of a port's socket.
+/// The path of a port's socket, if its app has one.
 pub(super) fn socket_of(app: &PortApp) -> Option<&str> {
     app.get("socket").and_then(toml::Value::as_str)
 }
@@ -187,7 +187,7 @@ fn is_name(name: &At<String>) -> Result<(), FileError> {
     Err(name.is_wrong(value("name", &name.value, &wanted)))
 }
 
-/// Checks that an app can be the end of a graph.
+/// Checks that an app can be made, and is of a kind that a port can have.
 fn is_port(name: &str, app: At<PortApp>, kinds: &[Kind]) -> Result<PortApp, FileError> {
     let kind = app.value.get("kind").and_then(toml::Value::as_str);
     if let Some(kind) = kind
@@ -230,7 +230,7 @@ fn is_state(state: &At<StateConfig>) -> Result<(), FileError> {
 fn is_rate(rate: At<RateDraft>) -> Result<RateLimiterConfig, FileError> {
     let draft = rate.value;
     let bits = (draft.rate * draft.unit).round();
-    // Also what is no number is outside.
+    // This also refuses NaN.
     if !(1.0..=BITS_MAX).contains(&bits) {
         let most = BITS_MAX / draft.unit;
         let wanted = format!("must be above 0, and at most {most}");
@@ -260,5 +260,5 @@ fn is_esp(mut esp: At<toml::Table>, kinds: &[Kind]) -> Result<toml::Table, FileE
     }
 }
 
-/// 1 Tb/s.
+/// 1 Tb/s, in bits per second.
 const BITS_MAX: f64 = 1e12;

@@ -1,4 +1,4 @@
-//! Apps and links of a configuration.
+//! Builds the apps and links of a configuration.
 
 use carina_apps::graph_file::{GraphFileError, Kind, read_app};
 use carina_apps::mac_mux::{MacMuxConfig, MuxPort, UPLINK};
@@ -9,10 +9,10 @@ use carina_engine::frames::Graph;
 
 use super::{Resolver, Traffic, TrafficPort, Tunnel, TunnelProtocol};
 
-/// The app that ports and the uplink share.
+/// The app that connects the ports with each other and with the uplink.
 pub const MUX: &str = "mux";
 
-/// The app of each step between a port and the mux: what its name ends with.
+/// The apps between a port and the mux: the suffixes of their names.
 pub(super) mod step {
     pub const PORT: &str = "port";
     pub const EGRESS_RATE: &str = "txrate";
@@ -25,22 +25,23 @@ pub(super) mod step {
     pub const ESP: &str = "esp";
 }
 
-/// The name of an app of a port.
+/// The name of an app of a port: prefix and suffix.
 pub(super) fn app_name(stem: &str, step: &str) -> String {
     format!("{stem}_{step}")
 }
 
-/// The kinds of apps that can be a port or the uplink: those with MAC headers.
+/// The kinds of apps that can be a port or the uplink: those whose frames have MAC headers.
 #[must_use]
 pub fn port_kinds() -> Vec<Kind> {
     let kinds = carina_ports::KINDS.into_iter();
     kinds.filter(|kind| kind.name != "tun").collect()
 }
 
-/// The graph of a configuration.
+/// Builds the graph of a configuration.
 ///
 /// # Errors
-/// An app that is not known; a configuration that was read has none.
+/// An app is of an unknown kind or has an invalid configuration. This cannot happen with a
+/// configuration that [`read`](super::read) has returned.
 pub fn graph(traffic: &Traffic, kinds: &[Kind]) -> Result<Graph, GraphFileError> {
     let mut graph = Graph::new();
     let ports = traffic.ports.iter().map(|port| MuxPort {
@@ -65,19 +66,20 @@ pub fn graph(traffic: &Traffic, kinds: &[Kind]) -> Result<Graph, GraphFileError>
     Ok(graph)
 }
 
-/// The way between a port and the mux while it is made.
+/// The chain of apps between a port and the mux that is being built.
 struct Way<'a> {
     graph: &'a mut Graph,
     stem: String,
-    /// Where frames from the port have come to.
+    /// App and output at the end of the chain, where frames from the port arrive so far.
     out: String,
-    /// Where frames to the port have to go.
+    /// App and input at the end of the chain, to which frames to the port must go.
     back: String,
 }
 
 impl Way<'_> {
-    /// Puts an app in, with its input and output in the direction of the network, and in that of
-    /// the port.
+    /// Appends an app to the chain. `egress` is its input and output for frames from the port,
+    /// `ingress` its input and output for frames to the port; `None` if such frames do not pass the
+    /// app.
     fn put(
         &mut self,
         step: &str,
@@ -165,7 +167,7 @@ fn add_tunnel(way: &mut Way<'_>, tunnel: &Tunnel) -> Result<(), GraphFileError> 
     if let Some(gateway) = tunnel.gateway {
         let app = app_name(&way.stem, step::GATEWAY);
         way.graph.app(&app, gateway);
-        // Its segment is that of the station.
+        // The gateway's side towards the port is the station's segment.
         way.put(step::GATEWAY, SOUTH_TO_NORTH, NORTH_TO_SOUTH)?;
     }
     let app = app_name(&way.stem, step::TUNNEL);

@@ -1,9 +1,9 @@
-//! Tables as Lua writes them: `return { { port_id = "a", vlan = 5 }, }`.
+//! Parser for a table in Lua's syntax: `return { { port_id = "a", vlan = 5 }, }`.
 //!
-//! This is what snabbnfv's configuration consists of: one expression of table constructors,
-//! strings, numbers, `true`, `false` and `nil`, with comments. Nothing is executed: a name where a
-//! value should be, a call, an operator is refused, with its place. (Lua 5.1 reference manual,
-//! §2.1, §2.5.7; the escapes `\x`, `\z` and `\u` of LuaJIT too)
+//! A configuration of snabbnfv is one expression of table constructors, strings, numbers, `true`,
+//! `false` and `nil`, with comments. The parser executes nothing. It refuses variables, calls and
+//! operators, and names their line. (Lua 5.1 reference manual, §2.1, §2.5.7; also the escapes
+//! `\x`, `\z` and `\u` of LuaJIT)
 
 use std::fmt;
 
@@ -11,10 +11,10 @@ mod scanner;
 
 use self::scanner::{Scanner, Token};
 
-/// The longest text that is read, in bytes.
+/// Length of the longest text that is parsed, in bytes.
 pub const TEXT_MAX: usize = 4 << 20;
 
-/// How deep tables may stand in each other.
+/// Deepest nesting of tables.
 pub const DEPTH_MAX: usize = 16;
 
 /// A value, and the line on which it begins, from 1.
@@ -26,7 +26,7 @@ pub struct Node {
     pub value: Value,
 }
 
-/// A value.
+/// A value of Lua.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// `nil`.
@@ -44,18 +44,18 @@ pub enum Value {
 /// A field of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
-    /// What it is called; fields without a name are numbered from 1.
+    /// The field's key. Fields without a key are numbered from 1.
     pub key: Key,
-    /// What it is.
+    /// The field's value.
     pub node: Node,
 }
 
-/// What a field is called.
+/// The key of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Key {
     /// `name = …` or `["name"] = …`.
     Name(String),
-    /// `[5] = …`, or its place among the fields without a name.
+    /// `[5] = …`, or the position among the fields without a key.
     Number(f64),
     /// `[true] = …`.
     Boolean(bool),
@@ -72,7 +72,7 @@ impl fmt::Display for Key {
 }
 
 impl Value {
-    /// What kind of value it is, for errors.
+    /// The type of the value, for error messages.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -85,67 +85,67 @@ impl Value {
     }
 }
 
-/// Why text is no table.
+/// Why a text is not a valid table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct LuaError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// The fault.
     pub reason: LuaReason,
 }
 
-/// What is wrong with the text of a table.
+/// A fault in the text of a table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LuaReason {
-    /// Something else should be there.
+    /// An unexpected word.
     #[error("{found} where {wanted} would be right")]
     Unexpected {
-        /// What is there.
+        /// The word that was found.
         found: String,
-        /// What would be right.
+        /// What is expected there.
         wanted: &'static str,
     },
-    /// A part of Lua that is not read.
+    /// A part of Lua that the parser does not support.
     #[error(
         "{found}: only table constructors, strings, numbers, true, false and nil are read; nothing \
          is executed"
     )]
     Program {
-        /// What is there.
+        /// The word that was found.
         found: String,
     },
-    /// A string without end.
+    /// A string is not closed.
     #[error("this string has no end")]
     OpenString,
-    /// A comment without end.
+    /// A comment is not closed.
     #[error("this comment has no end")]
     OpenComment,
-    /// An escape that Lua does not have.
+    /// A string has an escape that Lua does not know.
     #[error("{0}: not an escape of a string; \\n, \\\\, \\\", \\065, \\x41 are")]
     Escape(String),
-    /// Bytes that are no text.
+    /// The bytes of a string are not UTF-8.
     #[error("this string is not UTF-8")]
     Utf8,
-    /// Digits that are no number.
+    /// A number is malformed.
     #[error("{0}: not a number")]
     Number(String),
-    /// A field that is there twice.
+    /// A table has the same key twice.
     #[error("{0} is in this table twice")]
     Twice(String),
-    /// Tables in tables.
+    /// Tables are nested too deep.
     #[error("tables are nested more than {DEPTH_MAX} deep")]
     Depth,
-    /// Too much.
+    /// The text is too long.
     #[error("the text has {0} bytes: at most {TEXT_MAX} are read")]
     Long(usize),
 }
 
-/// Reads `return` and a value; `return` may be left out.
+/// Parses a value, with or without `return` in front.
 ///
 /// # Errors
-/// The text is something else; the error says where.
+/// The text is not a valid value; the error gives the line.
 pub fn parse(text: &str) -> Result<Node, LuaError> {
     if text.len() > TEXT_MAX {
         return Err(LuaError {
@@ -212,7 +212,7 @@ impl Parser<'_> {
         Ok(Node { line, value })
     }
 
-    /// The fields of a table and the brace that ends it.
+    /// Parses the fields of a table, up to and including its closing brace.
     fn table(&mut self, line: usize) -> Result<Value, LuaError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -264,7 +264,7 @@ impl Parser<'_> {
         };
         match self.next()? {
             (_, Token::Sign('=')) => {}
-            // A name alone is a variable.
+            // A name without `=` is a variable.
             (line, _) if matches!(key, Key::Name(_)) => {
                 let reason = LuaReason::Program {
                     found: key.to_string(),

@@ -1,4 +1,4 @@
-//! Which worker has which port.
+//! Assigns ports to workers.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,9 @@ use carina_engine::frames::Graph;
 
 use super::Traffic;
 
-/// Gives the ports of a process to its workers: the first has the uplink and the switch, the others
-/// share the ports, with filters, tunnels and encryption. A port stays where it is as long as it
-/// exists, whatever other ports come and go.
+/// Assigns the ports of a process to its workers. The first worker has the uplink and the switch;
+/// the others share the ports, with their filters, tunnels and encryption. A port keeps its worker
+/// as long as it exists, whichever other ports are added or removed.
 #[derive(Clone, Debug)]
 pub struct Placement {
     workers: usize,
@@ -16,7 +16,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// No ports yet.
+    /// Starts with no ports.
     #[must_use]
     pub fn new(workers: usize) -> Placement {
         Placement {
@@ -25,13 +25,13 @@ impl Placement {
         }
     }
 
-    /// The worker of a port, by its name.
+    /// The worker of the port named `port`.
     #[must_use]
     pub fn worker_of(&self, port: &str) -> Option<usize> {
         self.ports.get(port).copied()
     }
 
-    /// Places the apps of the graph of a configuration.
+    /// Assigns each app of a configuration's graph to a worker.
     pub fn place(&mut self, graph: &mut Graph, traffic: &Traffic) {
         self.ports
             .retain(|name, _| traffic.ports.iter().any(|port| port.name == *name));
@@ -62,7 +62,7 @@ impl Placement {
     }
 }
 
-/// The worker of the switch and the uplink.
+/// The worker that has the switch and the uplink.
 const SWITCH: usize = 0;
 
 #[cfg(test)]
@@ -111,7 +111,7 @@ mod tests {
         ];
         let wanted = wanted.map(|(name, worker)| (name.to_owned(), Some(worker)));
         assert_eq!(found, wanted);
-        // The first goes, two come: those that stay keep their workers.
+        // One port is removed, two are added: the others keep their workers.
         places(&mut placement, "e d f b_c");
         let workers = ["a", "b_c", "d", "e", "f"].map(|name| placement.worker_of(name));
         assert_eq!(workers, [None, Some(2), Some(1), Some(1), Some(2)]);

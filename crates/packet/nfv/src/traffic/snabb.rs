@@ -1,18 +1,20 @@
-//! snabbnfv's own configuration: a table of ports in Lua's syntax, as it is.
+//! Reads snabbnfv's own configuration files unchanged: a table of ports in Lua's syntax.
 //!
 //! | field | becomes |
 //! |---|---|
 //! | `port_id` | name |
-//! | `mac_address`, `vlan` | the same; `vlan = 0` is no VLAN |
-//! | `ingress_filter`, `egress_filter`, `stateful_filter` | the same |
-//! | `rx_police`, `tx_police` | the rate to the port, and from it, in Gb/s |
+//! | `mac_address`, `vlan` | `mac`, `vlan`; `vlan = 0` means no VLAN |
+//! | `ingress_filter`, `egress_filter`, `stateful_filter` | the filters, and whether they track
+//! connections |
+//! | `rx_police`, `tx_police` | the rate limit to the port, and from it, in Gb/s |
 //! | `rx_police_gbps`, `tx_police_gbps` | the same, with a warning: the old names |
-//! | `disable_mrg_rxbuf`, `disable_indirect_desc` | features that the guest's card is not offered |
+//! | `disable_mrg_rxbuf`, `disable_indirect_desc` | features that the guest's card does not offer |
 //! | `tunnel` of type `L2TPv3` | the tunnel; `next_hop` may be a MAC address |
-//! | `crypto` of type `esp-aes-128-gcm` | `esp`; `auditing` has a warning: counters say it |
+//! | `crypto` of type `esp-aes-128-gcm` | `esp`; `auditing` causes a warning: Carina counts instead
+//! |
 //!
-//! snabbnfv ignores fields that it does not know, and tunnels of other types. Here they are
-//! refused, so that no filter is lost by a misspelt name.
+//! snabbnfv ignores unknown fields, and tunnels of other types. Carina refuses them, so that a
+//! misspelt name cannot disable a filter.
 
 use std::net::Ipv6Addr;
 
@@ -42,7 +44,7 @@ pub(super) fn draft(text: &str, defaults: &Defaults) -> Result<Draft, FileError>
         return Err(wrong_type("the file", root.line, &root.value, wanted));
     };
     for field in fields {
-        // What a port's number is makes no difference.
+        // A port may have an explicit number, which has no effect.
         if matches!(field.key, Key::Name(_)) {
             return Err(FileError {
                 line: field.node.line,
@@ -73,7 +75,7 @@ fn port(
     let mut app = toml::Table::new();
     app.insert("kind".to_owned(), "vhost_user".into());
     app.insert("socket".to_owned(), defaults.socket(&name.value).into());
-    // snabbnfv connects to the socket that QEMU makes.
+    // In snabbnfv, QEMU creates the socket and the port connects to it.
     app.insert("client".to_owned(), true.into());
     for (field, key) in [
         ("disable_mrg_rxbuf", "mergeable"),
@@ -183,7 +185,7 @@ fn tunnel(node: Node, warnings: &mut Vec<String>) -> Result<At<TunnelDraft>, Fil
         value: TunnelDraft {
             protocol: TunnelProtocol::L2tpv3(l2tpv3),
             next_hop,
-            // Neighbour discovery of snabbnfv goes through its encryption.
+            // In snabbnfv, neighbour discovery passes through the encryption.
             protects_resolver: true,
             gateway: None,
         },
@@ -192,8 +194,8 @@ fn tunnel(node: Node, warnings: &mut Vec<String>) -> Result<At<TunnelDraft>, Fil
 
 const COOKIE: &str = "8 bytes in hexadecimal";
 
-/// A cookie, as Snabb's `hexundump` reads one: pairs of hexadecimal digits from the front, whatever
-/// stands between them; bytes that are missing at the end are zeros.
+/// Parses a cookie as Snabb's `hexundump` does: takes pairs of hexadecimal digits from the front,
+/// skips other characters, and fills missing bytes at the end with zeros.
 fn cookie(
     text: &At<String>,
     field: &str,
@@ -214,7 +216,7 @@ fn cookie(
         }
     }
     if count > 8 || count == 0 && !text.value.is_empty() {
-        // A cookie must not stand in a log.
+        // The error must not reveal the cookie, because errors are logged.
         let found = format!("{} characters", digits.len());
         let wanted = "must be up to 16 digits 0 to f; bytes that are missing at the end are zeros";
         return Err(text.is_wrong(value(field, &found, wanted)));
@@ -269,7 +271,8 @@ fn crypto(node: Node, warnings: &mut Vec<String>) -> Result<At<toml::Table>, Fil
     })
 }
 
-/// The digits of so many bytes. snabbnfv lets spaces and colons stand between them.
+/// The digits of `bytes` bytes. Like snabbnfv, allows spaces and colons, and also `-`, between
+/// them.
 fn digits(text: &At<String>, field: &str, bytes: usize) -> Result<String, FileError> {
     let is_between = |c: char| c.is_whitespace() || matches!(c, ':' | '-');
     let digits: String = text.value.chars().filter(|c| !is_between(*c)).collect();
@@ -277,7 +280,7 @@ fn digits(text: &At<String>, field: &str, bytes: usize) -> Result<String, FileEr
     if is_right {
         return Ok(digits);
     }
-    // A key must not stand in a log.
+    // The error must not reveal the key, because errors are logged.
     let found = format!("{} characters", digits.chars().count());
     let wanted = format!("must be {} digits 0 to f", 2 * bytes);
     Err(text.is_wrong(value(field, &found, &wanted)))
@@ -303,7 +306,7 @@ fn wrong_type(field: &str, line: usize, found: &Value, wanted: &'static str) -> 
     }
 }
 
-/// The fields of a table that have not been read yet.
+/// The fields of a table that have not been taken yet.
 struct Fields {
     line: usize,
     fields: Vec<lua::Field>,
@@ -327,7 +330,7 @@ impl Fields {
         }
     }
 
-    /// A field with a value; `nil` is as if it were not there.
+    /// Takes a field. A field whose value is `nil` counts as absent.
     fn take(&mut self, name: &str) -> Option<Node> {
         let is_it = |field: &lua::Field| matches!(&field.key, Key::Name(key) if key == name);
         let at = self.fields.iter().position(is_it)?;
@@ -364,7 +367,7 @@ impl Fields {
         let line = node.line;
         match node.value {
             Value::Number(value) => Ok(Some(At { line, value })),
-            // As Lua's own arithmetic does.
+            // Lua's arithmetic also accepts a string that is a number.
             Value::Text(ref text) => match text.trim().parse() {
                 Ok(value) => Ok(Some(At { line, value })),
                 Err(_) => Err(wrong_type(name, line, &node.value, "a number")),
@@ -414,7 +417,7 @@ impl Fields {
         Ok(text.map(|_| value))
     }
 
-    /// Refuses what is left, but for what is `nil`.
+    /// Refuses remaining fields, except those whose value is `nil`.
     fn end(self, known: &str) -> Result<(), FileError> {
         let mut left = self.fields.iter();
         match left.find(|field| field.node.value != Value::Nil) {

@@ -1,4 +1,4 @@
-//! Carina's format of the file.
+//! Reads Carina's own format of the file of ports.
 //!
 //! ```toml
 //! [uplink]
@@ -64,7 +64,7 @@ struct Port {
     esp: Option<Spanned<toml::Table>>,
 }
 
-/// `true`, `false`, or a table.
+/// The field `stateful`: `true`, `false`, or a table.
 struct Stateful(Option<StateConfig>);
 
 impl<'de> Deserialize<'de> for Stateful {
@@ -92,7 +92,7 @@ impl<'de> Visitor<'de> for StatefulVisitor {
     }
 }
 
-/// Places in a text, as lines.
+/// Converts byte positions of a text into line numbers.
 struct Lines<'a>(&'a str);
 
 impl Lines<'_> {
@@ -166,7 +166,7 @@ fn port_draft(
     })
 }
 
-/// The app at the end: one that the file names, or the card of a guest.
+/// The app at the port's end: the one that the file names, or a guest's card.
 fn app_of(
     port: &mut Port,
     lines: &Lines<'_>,

@@ -1,4 +1,4 @@
-//! The tunnel of a port: what carries its frames, and how the next hop is found.
+//! The tunnel of a port: its protocol, and how the next hop's MAC address is found.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -14,53 +14,54 @@ use carina_wire::ether::Mac;
 
 use super::fault::{At, Fault, FileError, value};
 
-/// A tunnel.
+/// The tunnel of a port.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tunnel {
     /// The protocol, with its configuration.
     pub protocol: TunnelProtocol,
-    /// The app that finds the next hop; none where its MAC address is known.
+    /// The app that resolves the next hop's MAC address; `None` if the file gives this address.
     pub resolver: Option<Resolver>,
-    /// ESP protects what the resolver says too, as snabbnfv has it; else a router that has no keys
-    /// can be the next hop.
+    /// Whether ESP also protects the resolver's messages, as in snabbnfv. If `false`, the next hop
+    /// may be a router without the keys.
     pub protects_resolver: bool,
-    /// The router of the port's station, of a tunnel that carries packets and no frames.
+    /// The router for the port's station, in a tunnel that carries packets in place of frames.
     pub gateway: Option<ArpConfig>,
 }
 
-/// The protocol of a tunnel. Each carries whole frames, but for the last.
+/// The protocol of a tunnel. All but [`TunnelProtocol::Ipip`] carry whole frames.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TunnelProtocol {
     /// A keyed IPv6 tunnel. (RFC 8159)
     L2tpv3(L2tpv3Config),
-    /// Over IPv4 or IPv6. (RFC 2784, RFC 2890)
+    /// GRE over IPv4 or IPv6. (RFC 2784, RFC 2890)
     Gre(GreConfig),
-    /// Over UDP and either. (RFC 7348)
+    /// VXLAN over IPv4 or IPv6. (RFC 7348)
     Vxlan(VxlanConfig),
-    /// Packets of IPv4 over IPv4 or IPv6. (RFC 2003, RFC 2473)
+    /// IPv4 packets over IPv4 or IPv6. (RFC 2003, RFC 2473)
     Ipip(IpipConfig),
 }
 
-/// What the station behind a tunnel of packets has as its router, before it was checked.
+/// The router for the station behind a tunnel of packets, not checked yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GatewayDraft {
-    /// The router's address, which the tunnel answers for.
+    /// The router's IP address; the tunnel answers ARP for it.
     pub address: Ipv4Addr,
-    /// The station's.
+    /// The station's IP address.
     pub station: Ipv4Addr,
 }
 
-/// The app that finds the MAC address of the next hop, and answers for the tunnel's own end.
+/// The app that resolves the next hop's MAC address, and answers requests for the tunnel's own
+/// address.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Resolver {
-    /// The configuration of `arp`, of a tunnel over IPv4.
+    /// The configuration of the app `arp`, for a tunnel over IPv4.
     Arp(toml::Table),
-    /// The configuration of `nd`, of a tunnel over IPv6.
+    /// The configuration of the app `nd`, for a tunnel over IPv6.
     Nd(toml::Table),
 }
 
 impl TunnelProtocol {
-    /// The addresses of the ends, and the MAC address of the next hop where it is known.
+    /// The tunnel's local and remote address, and the next hop's MAC address if the file gives it.
     fn ends(&self) -> (IpAddr, IpAddr, Option<MacText>) {
         match self {
             TunnelProtocol::L2tpv3(config) => {
@@ -83,7 +84,7 @@ impl TunnelProtocol {
     }
 }
 
-/// A tunnel, before it was checked.
+/// A tunnel that has not been checked yet.
 #[derive(Debug)]
 pub(super) struct TunnelDraft {
     pub protocol: TunnelProtocol,
@@ -93,7 +94,7 @@ pub(super) struct TunnelDraft {
 }
 
 impl At<TunnelDraft> {
-    /// The tunnel of a port with the address `mac`, when the file says nothing wrong.
+    /// Checks the tunnel of a port whose station has the address `mac`.
     pub(super) fn check(self, mac: Option<Mac>, kinds: &[Kind]) -> Result<Tunnel, FileError> {
         let line = self.line;
         let wrong = |fault| FileError { line, fault };
@@ -146,7 +147,7 @@ impl At<TunnelDraft> {
 }
 
 impl GatewayDraft {
-    /// The router, behind a port with the address `mac`.
+    /// Checks the router of a port whose station has the address `mac`.
     fn check(self, mac: Mac) -> Result<ArpConfig, Fault> {
         let GatewayDraft { address, station } = self;
         for (field, ip) in [("gateway_ip", address), ("station_ip", station)] {
@@ -157,7 +158,8 @@ impl GatewayDraft {
         if address == station {
             return Err(value("station_ip", &station, "must differ from gateway_ip"));
         }
-        // Only the station sees it, and it may not be the station's own.
+        // The router's MAC address. Only the station sees it; it must differ from the station's
+        // own.
         let mut gateway = mac;
         gateway.0[5] ^= 1;
         Ok(ArpConfig {
@@ -188,7 +190,7 @@ fn check_l2tpv3(config: &L2tpv3Config) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether the protocol takes the configuration.
+/// Checks that the protocol accepts the configuration.
 fn made(config: &impl TunnelKind) -> Result<(), Fault> {
     let refused = |error: carina_engine::frames::AppError| Fault::Toml(error.to_string());
     config.tunnel().map(drop).map_err(refused)

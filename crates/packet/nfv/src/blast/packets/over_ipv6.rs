@@ -1,10 +1,10 @@
-//! Packets over IPv6.
+//! Generated packets over IPv6.
 //!
 //! ```text
 //!   Ethernet 14 | IPv6 40 | UDP 8 | trial u16, number u64, time u64 (ns) | fill
 //! ```
 //!
-//! UDP over IPv6 has a checksum (RFC 8200 §8.1), so that making a packet takes a pass over it.
+//! UDP over IPv6 needs a checksum (RFC 8200 §8.1), so making a packet reads all of its bytes.
 
 use std::net::Ipv6Addr;
 
@@ -18,7 +18,7 @@ pub(super) const HEADERS: usize = 62;
 const IP: usize = 14;
 const UDP: usize = 54;
 
-/// A packet without addresses of a destination, and without a stamp.
+/// A packet of `bytes` bytes, still without destination address and stamp.
 pub(super) fn packet(bytes: usize, synthesis: &Synthesis, source: Ipv6Addr) -> Vec<u8> {
     let mut frame = vec![0; bytes];
     frame[..6].copy_from_slice(&synthesis.destination_mac.0);
@@ -38,7 +38,7 @@ pub(super) fn packet(bytes: usize, synthesis: &Synthesis, source: Ipv6Addr) -> V
     frame
 }
 
-/// Completes a copy of [`packet`].
+/// Writes flow, destination, stamp and checksum into a copy of [`packet`].
 pub(super) fn stamp(frame: &mut [u8], flows: u16, destinations: Prefix6, stamp: Stamp) {
     if flows > 1 {
         let port = FLOW_PORT + (stamp.number % u64::from(flows)) as u16;
@@ -64,7 +64,8 @@ pub(super) fn stamp(frame: &mut [u8], flows: u16, destinations: Prefix6, stamp: 
     udp[6..8].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Whether the packet behind these MAC addresses and tags is one that may carry a stamp.
+/// Whether the bytes behind the MAC addresses and tags are a UDP packet over IPv6, without
+/// extension headers.
 pub(super) fn is_udp(packet: &[u8]) -> bool {
     packet.first().is_some_and(|first| first >> 4 == 6) && packet.get(6) == Some(&PROTOCOL_UDP)
 }

@@ -1,10 +1,10 @@
-//! The words of Lua.
+//! Splits Lua text into tokens.
 
 use std::fmt;
 
 use super::{LuaError, LuaReason};
 
-/// A word.
+/// A token.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
     Name(String),
@@ -12,7 +12,7 @@ pub(super) enum Token {
     Number(f64),
     /// One of `{ } [ ] ( ) , ; =`.
     Sign(char),
-    /// What only programs have; `-` also stands before numbers.
+    /// An operator, which only programs have; `-` is also allowed in front of a number.
     Operator(&'static str),
     End,
 }
@@ -46,14 +46,14 @@ impl<'a> Scanner<'a> {
             at: 0,
             line: 1,
         };
-        // A file may begin with a line for the system.
+        // A Lua file may begin with a `#!` line.
         if text.starts_with('#') {
             scanner.skip_line();
         }
         scanner
     }
 
-    /// The next word and its line.
+    /// The next token and its line.
     pub(super) fn next(&mut self) -> Result<(usize, Token), LuaError> {
         self.skip_space()?;
         let line = self.line;
@@ -104,7 +104,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Goes on by so many bytes.
+    /// Advances by this many bytes, and counts the lines in them.
     fn step(&mut self, bytes: usize) {
         let passed = &self.text.as_bytes()[self.at..self.at + bytes];
         self.line += passed.iter().filter(|byte| **byte == b'\n').count();
@@ -136,7 +136,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// `[[ … ]]`, `[=[ … ]=]`; a line end right behind the bracket does not count.
+    /// Reads a long string, `[[ … ]]` or `[=[ … ]=]`. A line end directly behind the opening
+    /// bracket is not part of it.
     fn long(&mut self, without_end: LuaReason) -> Result<String, LuaError> {
         let rest = self.rest();
         let level = level(rest).unwrap_or(0);
@@ -232,7 +233,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Decimal or hexadecimal, with a fraction and an exponent.
+    /// Reads a number: decimal with fraction and exponent, or a hexadecimal integer.
     fn number(&mut self) -> Result<Token, LuaError> {
         let rest = self.rest();
         let mut end = 0;
@@ -251,7 +252,7 @@ impl<'a> Scanner<'a> {
                 u64::from_str_radix(digits, 16).ok().map(|n| n as f64)
             }
             Some(_) => None,
-            // `inf` and `nan` begin with a letter and so do not come here.
+            // `inf` and `nan` begin with a letter, so they are read as names.
             None => text.parse::<f64>().ok().filter(|number| number.is_finite()),
         };
         let number = number.ok_or_else(|| self.error(LuaReason::Number(text.to_owned())))?;
@@ -271,11 +272,11 @@ fn is_hex(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit())
 }
 
-/// Those of two and three characters first.
+/// Operators, ordered so that longer ones are tried before their beginnings.
 const OPERATORS: [&str; 19] = [
     "...", "..", "==", "~=", "<=", ">=", "+", "-", "*", "/", "%", "^", "#", "<", ">", ":", ".",
     "&", "|",
 ];
 
-/// How much of a string an error shows.
+/// Number of characters of a string that an error shows.
 const SHOWN: usize = 20;

@@ -1,4 +1,4 @@
-//! Tests of the reader of tables.
+//! Tests of the parser of Lua tables.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The table `[ports.tunnel]`: fields that all types have, and those of one type.
+//! Reads the table `[ports.tunnel]`, whose fields depend on the type of the tunnel.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -40,11 +40,11 @@ fn hop_limit() -> u8 {
     64
 }
 
-/// RFC 7348 §5 has this port of UDP.
+/// The UDP port of VXLAN. (RFC 7348 §5)
 const VXLAN_PORT: u16 = 4789;
 
 impl At<TunnelTable> {
-    /// The tunnel, of a type that has each field that is there.
+    /// Checks the fields against the tunnel's type, and returns the tunnel.
     pub(super) fn draft(self) -> Result<At<TunnelDraft>, FileError> {
         let line = self.line;
         let wrong = |fault| FileError { line, fault };
@@ -118,7 +118,8 @@ impl TunnelTable {
         }
     }
 
-    /// A tunnel of packets has no frames of the station's segment: it is the station's router.
+    /// Reads the fields of the router. A tunnel of packets carries no frames, so it must act as the
+    /// router of the port's station.
     fn gateway(&self) -> Result<GatewayDraft, Fault> {
         const GATEWAY: &str = "the IPv4 address that the station behind the port has as its router";
         const STATION: &str = "the IPv4 address of the station behind the port";
